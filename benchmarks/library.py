@@ -47,12 +47,12 @@ def main() -> None:
                         continue
                     if rebuilt is None:
                         continue
-                    found = find(rebuilt.chain, rebuilt.unread)
+                    found = find(rebuilt.graph, rebuilt.unread)
                     call = found.replacement
                     if call is None or (kind == "with products" and not call.products):
                         near.update(found.refused if kind == "alone" and finding.rule else ())
                         continue
-                    asking = job(rebuilt.chain, rebuilt.unread)
+                    asking = job(rebuilt.graph, rebuilt.unread)
                     if asking not in known:
                         known[asking] = call.gpu_only or sandbox.answer(asking)
                     name = trace.parent.name if trace.name == "eager" else trace.name

@@ -33,7 +33,7 @@ def reached(
 ) -> tuple[int, str]:
     """How far one occurrence comes (0: not rebuilt, 1: rebuilt, 2: a kernel, 3: proved), and what stopped it."""
     try:
-        chain = rebuilder.rebuild(activities, "chain").chain
+        chain = rebuilder.rebuild(activities, "chain").graph
     except NotRebuilt as reason:
         return 0, f"not rebuilt: {reason.message}"
     try:

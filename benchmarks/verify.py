@@ -38,7 +38,7 @@ from tracemine.pipeline import analyse, mined
 from tracemine.validate.downsize import tried
 from tracemine.validate.record import Proof
 from tracemine.verify.pipeline import fusable, kernel_proof
-from tracemine.verify.prepare import chain_text, recorded_kernels, with_products
+from tracemine.verify.prepare import graph_text, recorded_kernels, with_products
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro.harness import NAME as HARNESS
 from tracemine.verify.repro.harness import harness_text
@@ -148,7 +148,7 @@ def _prepared(name: str, rank: int, finding: Finding, rebuilder: Rebuilder, flow
     if copy is not None:
         return Item(stem=f"finding_{name}_{rank}", kind="finding", name=name, rank=rank, finding=finding, copy=copy)
     rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
-    generate(rebuilt.chain)
+    generate(rebuilt.graph)
     return _item("finding", name, rank, finding, rebuilt, flow)
 
 
@@ -158,7 +158,7 @@ def _item(kind: str, name: str, rank: int, finding: Finding, rebuilt: Rebuilt, f
         kind=kind,
         name=name,
         rank=rank,
-        chain=rebuilt.chain,
+        chain=rebuilt.graph,
         finding=finding,
         evidence=rebuilt.evidence,
         assumptions=rebuilt.assumptions,
@@ -171,7 +171,7 @@ def _text(item: Item) -> str:
     if item.finding is not None and item.copy is not None:
         return copy_reproduction(item.finding, item.copy, item.finding.fingerprint)
     assert item.chain is not None
-    return chain_text(
+    return graph_text(
         item.chain,
         fingerprint="0" * 16 if item.finding is None else item.finding.fingerprint,
         title=f"{item.name}: {item.why}" if item.finding is None else item.finding.title,

@@ -39,7 +39,7 @@ from tracemine.verify.repro.host_copy import NOT_PROVED
 from tracemine.verify.workers.ahead import Ahead
 from tracemine.verify.workers.provers import Machines, Provers, at_once
 
-GPU_LIMIT_S = 60.0  # a chain
+GPU_LIMIT_S = 60.0  # a graph
 BATCH = 24  # findings that are compiled before the first of them is timed
 
 
@@ -139,8 +139,8 @@ def _proofs(ready: Ready, provers: Provers, how: How) -> Future[dict[str, Proof 
     def prove(machines: Machines) -> dict[str, Proof | str]:
         found: dict[str, Proof | str] = {}
         bugs = ready.bugs
-        if (chains := ready.tried) is not None:
-            found["kernel"] = bugs.tried(lambda: kernel_proof(chains, machines, mutants=how.mutants))
+        if (graphs := ready.tried) is not None:
+            found["kernel"] = bugs.tried(lambda: kernel_proof(graphs, machines, mutants=how.mutants))
         rebuilt, replacement = ready.rebuilt, ready.replacement
         if rebuilt is not None and replacement is not None:
             found["library"] = bugs.tried(lambda: _proved(rebuilt, replacement, machines, how))
@@ -178,7 +178,7 @@ def judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Ma
     elif ready.replacement is not None:
         library = outcome(
             ready.replacement,
-            calls=len(rebuilt.chain.calls),
+            calls=len(rebuilt.graph.calls),
             traced_ns=finding.measured_ns / max(finding.occurrences, 1),
             proof=proofs["library"],
             ran=said,
@@ -186,7 +186,7 @@ def judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Ma
     around = ready.around
     return verdict(
         finding,
-        calls=len(rebuilt.chain.calls),
+        calls=len(rebuilt.graph.calls),
         evidence=rebuilt.evidence,
         refused=ready.refused,
         proof=proofs.get("kernel"),
@@ -199,14 +199,14 @@ def judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Ma
 
 
 def _outcome(call: CallInstead, proof: Proof | str, ran: Mapping[str, Any] | str | None) -> CallVerdict:
-    calls = len(call.rebuilt.chain.calls)
+    calls = len(call.rebuilt.graph.calls)
     return outcome(call.replacement, calls=calls, traced_ns=None, proof=proof, ran=ran, source=call.text)
 
 
-def kernel_proof(chains: Tried, machines: Machines, *, mutants: bool) -> Proof | str:
-    """The proof of a chain's kernel on a CPU, or why there is none."""
+def kernel_proof(graphs: Tried, machines: Machines, *, mutants: bool) -> Proof | str:
+    """The proof of a graph's kernel on a CPU, or why there is none."""
     try:
-        return chains.too_large or machines.kernels.prove(chains.small, mutants, chains.recorded)
+        return graphs.too_large or machines.kernels.prove(graphs.small, mutants, graphs.recorded)
     except Unsupported as reason:  # of the build that rounds, or at the sizes that are tried
         return f"no kernel is generated that could be proved: {reason.message}"
 
@@ -215,4 +215,4 @@ def _proved(rebuilt: Rebuilt, replacement: Replacement, machines: Machines, how:
     """The proof of a library call on a CPU, or why there is none."""
     if replacement.gpu_only is not None:
         return replacement.gpu_only
-    return machines.calls.answer(job(rebuilt.chain, rebuilt.unread, how.mutants))
+    return machines.calls.answer(job(rebuilt.graph, rebuilt.unread, how.mutants))

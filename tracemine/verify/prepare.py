@@ -15,7 +15,7 @@ from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.validate.downsize import Tried, smaller, tried
 from tracemine.verify.fixes.record import NoFixedForm
-from tracemine.verify.fixes.reproduction import call_reproduction, chain_reproduction, fixed_calls, library_call
+from tracemine.verify.fixes.reproduction import call_reproduction, fixed_calls, graph_reproduction, library_call
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.prove import LIBRARY_ULP, Sizes
@@ -27,7 +27,7 @@ from tracemine.verify.repro.facts import facts, file_name
 from tracemine.verify.repro.host_copy import HostCopy, copy_reproduction, host_copy
 from tracemine.verify.repro.text import repro
 
-_MOST_ON_CPU = 1 << 23  # elements of all tensors of a reproduction's chain
+_MOST_ON_CPU = 1 << 23  # elements of all tensors of a reproduction's graph
 _MARK = re.compile(r"[0-9a-f]{16}")
 
 # The fingerprints that a variant may go by in the trace; None: not known.
@@ -100,7 +100,7 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
         return Ready(finding=finding, refused=f"not rebuilt: {reason}")
     except NoFixedForm as reason:
         return Ready(finding=finding, refused=f"no fixed form: {reason}")
-    call = bugs.tried(lambda: find(rebuilt.chain, rebuilt.unread))
+    call = bugs.tried(lambda: find(rebuilt.graph, rebuilt.unread))
     around = bugs.tried(lambda: _around(finding, rebuilder, emitter))
     ready = Ready(
         finding=finding,
@@ -140,9 +140,9 @@ def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
     timeline = rebuilder.flow.timeline
     kernels = kernels_of(timeline, rebuilt.activities)
     return OtherCalls(
-        text=chain_reproduction(finding, rebuilt, fixed, kernels, mark, facts(finding, mark)),
+        text=graph_reproduction(finding, rebuilt, fixed, kernels, mark, facts(finding, mark)),
         traced_ns=sum(timeline.activities.column("dur_ns").take(list(rebuilt.activities)).to_pylist()),
-        calls=len(rebuilt.chain.calls),
+        calls=len(rebuilt.graph.calls),
         evidence=rebuilt.evidence,
         assumptions=(*rebuilt.assumptions, *fixed.assumptions),
     )
@@ -151,9 +151,9 @@ def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
 def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, library: bool) -> tuple[str, Tried]:
     """The reproduction, and what the CPU proves. Raises Unsupported."""
     try:
-        return reproduction(finding, rebuilt, flow, library=library), tried(rebuilt.chain)
+        return reproduction(finding, rebuilt, flow, library=library), tried(rebuilt.graph)
     except RecursionError:
-        raise Unsupported("the chain is too deep") from None
+        raise Unsupported("the graph is too deep") from None
 
 
 def _is_of(finding: Finding, flow: Flow) -> bool:
@@ -178,12 +178,12 @@ def _around(finding: Finding, rebuilder: Rebuilder, emitter: Emitter) -> CallIns
 
 
 def with_products(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Replacement] | None:
-    """A finding's chain with the products around it, and the library call that does all of it; None: there is none."""
+    """A finding's graph with the products around it, and the library call that does all of it; None: there is none."""
     try:
         rebuilt = rebuilder.with_products(finding.activities[0], finding.rule)
     except NotRebuilt:
         return None
-    replacement = None if rebuilt is None else find(rebuilt.chain, rebuilt.unread).replacement
+    replacement = None if rebuilt is None else find(rebuilt.graph, rebuilt.unread).replacement
     if rebuilt is None or replacement is None or not replacement.products:
         return None
     return rebuilt, replacement
@@ -202,8 +202,8 @@ def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, kernel: bool
 
     kernel, library: False leaves it out. Raises Unsupported where no kernel can be generated.
     """
-    return chain_text(
-        rebuilt.chain,
+    return graph_text(
+        rebuilt.graph,
         fingerprint=_mark(finding),
         title=finding.title,
         says=facts(finding, _mark(finding)),
@@ -216,12 +216,12 @@ def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, kernel: bool
 
 
 def recorded_kernels(rebuilt: Rebuilt, flow: Flow) -> list[tuple[str, list[int] | None]]:
-    """Name and grid of each kernel that a chain had in the trace."""
+    """Name and grid of each kernel that a graph had in the trace."""
     return kernels_of(flow.timeline, rebuilt.activities)
 
 
-def chain_text(
-    chain: Graph,
+def graph_text(
+    graph: Graph,
     *,
     fingerprint: str,
     title: str,
@@ -232,14 +232,14 @@ def chain_text(
     kernel: bool = True,
     library: bool = True,
 ) -> str:
-    """The file that reproduces a chain: as `repro`, with all that is made of the chain. Raises Unsupported."""
-    replacement = find(chain, unread).replacement if library else None
-    chain = chain if replacement is None else settled(chain, replacement.at)
+    """The file that reproduces a graph: as `repro`, with all that is made of the graph. Raises Unsupported."""
+    replacement = find(graph, unread).replacement if library else None
+    graph = graph if replacement is None else settled(graph, replacement.at)
     said = () if replacement is None else replacement.assumptions
-    lowered = lower(chain) if kernel else None
+    lowered = lower(graph) if kernel else None
     return repro(
-        chain,
-        generate(chain) if kernel else None,
+        graph,
+        generate(graph) if kernel else None,
         fingerprint=fingerprint,
         title=title,
         says=says,
@@ -249,21 +249,21 @@ def chain_text(
         draws=lowered is not None and bool(lowered.drawn),
         library=None if replacement is None else replacement.text,
         positive=() if replacement is None else replacement.positive,
-        small=_on_cpu(chain, replacement, tuple(unread), kernel=kernel),
+        small=_on_cpu(graph, replacement, tuple(unread), kernel=kernel),
     )
 
 
-def _on_cpu(chain: Graph, replacement: Replacement | None, unread: tuple[int, ...], *, kernel: bool) -> Graph | str:
-    """The chain at sizes at which a CPU tries a reproduction's own text; or why it does not."""
+def _on_cpu(graph: Graph, replacement: Replacement | None, unread: tuple[int, ...], *, kernel: bool) -> Graph | str:
+    """The graph at sizes at which a CPU tries a reproduction's own text; or why it does not."""
     if not kernel and replacement is not None and replacement.gpu_only is not None:
         return replacement.gpu_only
-    small = chain
+    small = graph
     if kernel:
-        small = smaller(chain)
+        small = smaller(graph)
     elif replacement is not None:
-        sizes = Sizes(chain, unread).chain
+        sizes = Sizes(graph, unread).graph
         made = find(sizes, unread).replacement
-        small = sizes if made is not None and made.text == replacement.text else chain
+        small = sizes if made is not None and made.text == replacement.text else graph
     count = sum(spec.elements for spec in small.specs)
     return small if count <= _MOST_ON_CPU else f"{count:,} elements, which no argument makes fewer"
 

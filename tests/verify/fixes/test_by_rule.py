@@ -17,9 +17,9 @@ from tests.verdicts.test_evidence import FINDING  # noqa: E402
 from tracemine.codegen.graph import Call, Graph, GraphBuilder, Input, Literal, Ref, Scalar, numbers_once  # noqa: E402
 from tracemine.ops.infer import TensorSpec  # noqa: E402
 from tracemine.ops.infer.tensor import contiguous  # noqa: E402
-from tracemine.verify.fixes.by_rule import MAKERS, fixed_chain  # noqa: E402
+from tracemine.verify.fixes.by_rule import MAKERS, fixed_graph  # noqa: E402
 from tracemine.verify.fixes.record import Around, NoFixedForm  # noqa: E402
-from tracemine.verify.fixes.reproduction import chain_reproduction  # noqa: E402
+from tracemine.verify.fixes.reproduction import graph_reproduction  # noqa: E402
 from tracemine.verify.gpu import fixed_forms, library_call, reproduction  # noqa: E402
 from tracemine.verify.rebuild.memory import Lies  # noqa: E402
 from tracemine.verify.rebuild.view_recovery import Look  # noqa: E402
@@ -28,12 +28,12 @@ MARK = "0123456789abcdef"
 
 
 def tried(
-    rule: str, chain: Graph, folder: Path, *, remains: bool = True, unread: Any = (), spoil: tuple[str, str] = ("", "")
+    rule: str, graph: Graph, folder: Path, *, remains: bool = True, unread: Any = (), spoil: tuple[str, str] = ("", "")
 ) -> dict[str, Any]:
     """Faults of each way that a rule's reproduction tries, on a CPU. spoil: a text of its fixed form, and another."""
-    fixed = fixed_chain(rule, chain, Around(unread=unread, remains=remains))
-    rebuilt: Any = SimpleNamespace(chain=chain, assumptions=())
-    text = chain_reproduction(FINDING, rebuilt, fixed, [("kernel", [1, 1, 1])], MARK)
+    fixed = fixed_graph(rule, graph, Around(unread=unread, remains=remains))
+    rebuilt: Any = SimpleNamespace(graph=graph, assumptions=())
+    text = graph_reproduction(FINDING, rebuilt, fixed, [("kernel", [1, 1, 1])], MARK)
     head, mark, tail = text.partition("TRACE = [")
     assert spoil[0] in tail
     path = folder / "chain.py"
@@ -245,15 +245,15 @@ CASES: list[tuple[str, Callable[[], Graph], bool, tuple[str, str]]] = [
 
 
 @pytest.mark.parametrize(
-    ("rule", "chain", "remains", "spoil"), CASES, ids=[f"{r} {k}" for k, (r, *_) in enumerate(CASES)]
+    ("rule", "graph", "remains", "spoil"), CASES, ids=[f"{r} {k}" for k, (r, *_) in enumerate(CASES)]
 )
 def test_a_fixed_form_is_right_and_a_spoiled_one_is_told(
-    rule: str, chain: Any, remains: bool, spoil: tuple[str, str], tmp_path: Path
+    rule: str, graph: Any, remains: bool, spoil: tuple[str, str], tmp_path: Path
 ) -> None:
-    found = tried(rule, chain(), tmp_path, remains=remains)
+    found = tried(rule, graph(), tmp_path, remains=remains)
     assert found
     assert not any(found.values()), found
-    spoiled = tried(rule, chain(), tmp_path, remains=remains, spoil=spoil)
+    spoiled = tried(rule, graph(), tmp_path, remains=remains, spoil=spoil)
     assert all(faults for name, faults in spoiled.items() if name != "one pass")  # which has calls of its own
 
 
@@ -290,54 +290,54 @@ def attention(backward: bool, masked: bool = False, kind: str = "float32", scale
     return b.done(out, of_values, of_query, of_key)
 
 
-def not_recorded(chain: Graph) -> Graph:
+def not_recorded(graph: Graph) -> Graph:
     """The chain, none of whose numbers the trace told."""
 
     def unknown(value: Any) -> Any:
         return Scalar(value.name, 0.5, recorded=False) if isinstance(value, Scalar) else value
 
-    calls = (msgspec.structs.replace(c, arguments=tuple(map(unknown, c.arguments))) for c in chain.calls)
-    return msgspec.structs.replace(chain, calls=tuple(calls))
+    calls = (msgspec.structs.replace(c, arguments=tuple(map(unknown, c.arguments))) for c in graph.calls)
+    return msgspec.structs.replace(graph, calls=tuple(calls))
 
 
 def test_a_scale_that_is_not_recorded_is_that_of_the_heads_width() -> None:
-    chain = not_recorded(attention(backward=True))
-    fixed = fixed_chain("attention_unfused", chain)
+    graph = not_recorded(attention(backward=True))
+    fixed = fixed_graph("attention_unfused", graph)
     assert fixed.numbers == pytest.approx(dict.fromkeys(("other", "other_1"), 5**-0.5))
     assert any("width" in text for text in fixed.assumptions)
     assert f"other={5**-0.5!r}" in fixed.source
-    assert fixed_chain("attention_unfused", attention(backward=True)).numbers == {}  # as recorded
+    assert fixed_graph("attention_unfused", attention(backward=True)).numbers == {}  # as recorded
 
 
 def test_the_gradient_of_the_fused_operator_may_round_as_fused_kernels_do(tmp_path: Path) -> None:
-    chain = attention(backward=True, kind="bfloat16", scale=2.0)  # peaked: nearly one place a row
-    assert fixed_chain("attention_unfused", chain).rounds == "delta_form"
-    assert tried("attention_unfused", chain, tmp_path)["flash"] == []
+    graph = attention(backward=True, kind="bfloat16", scale=2.0)  # peaked: nearly one place a row
+    assert fixed_graph("attention_unfused", graph).rounds == "delta_form"
+    assert tried("attention_unfused", graph, tmp_path)["flash"] == []
     plain = ("rounds=delta_form,", "")
-    assert any("output 2: element" in f for f in tried("attention_unfused", chain, tmp_path, spoil=plain)["flash"])
+    assert any("output 2: element" in f for f in tried("attention_unfused", graph, tmp_path, spoil=plain)["flash"])
     for spoil in (("delta = (", "delta = 2 * ("), (" - delta)", " + delta)")):
-        faults = tried("attention_unfused", chain, tmp_path, spoil=spoil)["flash"]
+        faults = tried("attention_unfused", graph, tmp_path, spoil=spoil)["flash"]
         assert any("another function" in fault for fault in faults)
-    assert fixed_chain("attention_unfused", attention(backward=False)).rounds is None
+    assert fixed_graph("attention_unfused", attention(backward=False)).rounds is None
 
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_attention_is_the_fused_operator_without_copies_of_what_it_reads(backward: bool, tmp_path: Path) -> None:
-    chain = attention(backward)
-    source = fixed_chain("attention_unfused", chain).source
+    graph = attention(backward)
+    source = fixed_graph("attention_unfused", graph).source
     assert "clone" not in source.partition("def delta_form")[0]
-    assert tried("attention_unfused", chain, tmp_path)["math"] == []
-    assert tried("attention_unfused", chain, tmp_path, spoil=("scale=other", "scale=1.3 * other"))["math"]
+    assert tried("attention_unfused", graph, tmp_path)["math"] == []
+    assert tried("attention_unfused", graph, tmp_path, spoil=("scale=other", "scale=1.3 * other"))["math"]
     if backward:
-        assert tried("attention_unfused", chain, tmp_path, spoil=("grads[2]", "grads[0]"))["math"]
-        assert tried("attention_unfused", chain, tmp_path, spoil=("grads[1]", "2 * grads[1]"))["math"]
+        assert tried("attention_unfused", graph, tmp_path, spoil=("grads[2]", "grads[0]"))["math"]
+        assert tried("attention_unfused", graph, tmp_path, spoil=("grads[1]", "2 * grads[1]"))["math"]
 
 
 def test_a_mask_that_is_filled_in_is_given_as_what_may_be_seen(tmp_path: Path) -> None:
-    chain = attention(backward=False, masked=True)
-    assert tried("attention_unfused", chain, tmp_path)["math"] == []
-    assert tried("attention_unfused", chain, tmp_path, spoil=(".logical_not()", ""))["math"]
-    fixed = fixed_chain("attention_unfused", chain)
+    graph = attention(backward=False, masked=True)
+    assert tried("attention_unfused", graph, tmp_path)["math"] == []
+    assert tried("attention_unfused", graph, tmp_path, spoil=(".logical_not()", ""))["math"]
+    fixed = fixed_graph("attention_unfused", graph)
     assert "logical_not" in fixed.source.partition("def fixed(")[0]  # made before, and not for each layer
     assert any("mask is made once" in text for text in fixed.assumptions)
 
@@ -346,13 +346,13 @@ def test_a_moving_average_is_one_pass_where_its_numbers_are_one_together(tmp_pat
     assert tried("parameter_loop", average(), tmp_path) == {"one list": [], "one pass": []}
     faults = tried("parameter_loop", average(), tmp_path, spoil=("_foreach_lerp_(", "_foreach_add_("))
     assert faults["one pass"] and not faults["one list"]
-    unknown = fixed_chain("parameter_loop", not_recorded(average()))
+    unknown = fixed_graph("parameter_loop", not_recorded(average()))
     assert set(unknown.own) == {"one list", "one pass"} and any("1 together" in text for text in unknown.assumptions)
     other = GraphBuilder("other")
     for x, y in [[other.input(f"{name}_{k}", (6, 5), "float32") for name in "xy"] for k in range(2)]:
         other.call("aten::mul_.Tensor", x, 0.9)
         other.call("aten::add_.Tensor", x, y, alpha=0.2)
-    assert set(fixed_chain("parameter_loop", other.done()).own) == {"one list"}
+    assert set(fixed_graph("parameter_loop", other.done()).own) == {"one list"}
 
 
 def test_attention_whose_probabilities_are_read_elsewhere_has_no_fixed_form() -> None:
@@ -361,7 +361,7 @@ def test_attention_whose_probabilities_are_read_elsewhere_has_no_fixed_form() ->
     weights = b.call("aten::_softmax", b.call("aten::view", b.call("aten::bmm", q, k), [2, 3, 7, 7]), -1, False)
     out = b.call("aten::bmm", b.call("aten::view", weights, [6, 7, 7]), v)
     with pytest.raises(NoFixedForm, match="wanted elsewhere"):
-        fixed_chain("attention_unfused", b.done(out, weights))
+        fixed_graph("attention_unfused", b.done(out, weights))
 
 
 def test_one_table_takes_the_place_of_many(tmp_path: Path) -> None:
@@ -395,7 +395,7 @@ def test_left_factors_that_are_slices_of_one_tensor_are_not_joined_in_the_step()
         return [Lies(("buffer", 0), Look(offset, (5, 8), (8, 1)), "float32") for offset in offsets]
 
     def joined(places: list[Lies | None]) -> str:
-        source = fixed_chain("small_products_apart", turns("x"), Around(lies=places)).source
+        source = fixed_graph("small_products_apart", turns("x"), Around(lies=places)).source
         return "before" if "inputs[0], inputs[1]" in source else "within" if "[x_0, x_1" in source else "nowhere"
 
     assert joined(lies(0, 40, 80)) == "before"
@@ -404,9 +404,9 @@ def test_left_factors_that_are_slices_of_one_tensor_are_not_joined_in_the_step()
 
 
 def test_equal_numbers_that_are_recorded_have_one_name() -> None:
-    chain = numbers_once(average())
-    assert [(s.name, s.value) for s in chain.scalars] == [("other", 0.99), ("alpha", 0.01)]
-    assert numbers_once(average(0.5)).scalars[1:] != chain.scalars[1:]
+    graph = numbers_once(average())
+    assert [(s.name, s.value) for s in graph.scalars] == [("other", 0.99), ("alpha", 0.01)]
+    assert numbers_once(average(0.5)).scalars[1:] != graph.scalars[1:]
     unknown = not_recorded(attention(backward=True))
     assert numbers_once(unknown) == unknown
 
@@ -458,10 +458,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "chain", "why"), REFUSED, ids=[f"{r} {k}" for k, (r, *_) in enumerate(REFUSED)])
-def test_what_has_no_fixed_form_says_why(rule: str, chain: Any, why: str) -> None:
+@pytest.mark.parametrize(("rule", "graph", "why"), REFUSED, ids=[f"{r} {k}" for k, (r, *_) in enumerate(REFUSED)])
+def test_what_has_no_fixed_form_says_why(rule: str, graph: Any, why: str) -> None:
     with pytest.raises(NoFixedForm, match=why):
-        fixed_chain(rule, chain())
+        fixed_graph(rule, graph())
 
 
 def test_every_maker_is_of_a_rule() -> None:

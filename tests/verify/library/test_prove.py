@@ -43,8 +43,8 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(count)
 
 
-def proved(chain: Graph) -> Proof:
-    return prove(msgspec.json.decode(job(chain), type=Job))
+def proved(graph: Graph) -> Proof:
+    return prove(msgspec.json.decode(job(graph), type=Job))
 
 
 @cache
@@ -52,8 +52,8 @@ def proved_of(name: str) -> Proof:
     return proved(CHAINS[name]())
 
 
-def replaced(chain: Graph) -> Replacement:
-    found = find(chain).replacement
+def replaced(graph: Graph) -> Replacement:
+    found = find(graph).replacement
     assert found is not None
     return found
 
@@ -119,9 +119,9 @@ def test_the_order_of_beta_is_known() -> None:
 
 
 def test_what_a_cpu_computes_otherwise_is_left_to_the_gpu() -> None:
-    chain = product(activation="aten::gelu", approximate="tanh")
-    assert proved(chain).faults  # by the error function, where the chain has a tangent
-    assert "on a GPU" in (replaced(chain).gpu_only or "")
+    graph = product(activation="aten::gelu", approximate="tanh")
+    assert proved(graph).faults  # by the error function, where the graph has a tangent
+    assert "on a GPU" in (replaced(graph).gpu_only or "")
 
 
 def test_a_row_that_sees_nothing_is_said_to_differ_and_left_out() -> None:
@@ -147,7 +147,7 @@ def test_a_process_of_its_own_proves(tmp_path: Path) -> None:
         assert isinstance(sandbox.answer(job(layer())), Proof)
 
 
-# Property: wherever casts stand, in whatever order operands are, the function says what the chain says.
+# Property: wherever casts stand, in whatever order operands are, the function says what the graph says.
 
 
 @st.composite
@@ -181,23 +181,23 @@ def spelled(draw: st.DrawFn) -> Graph:
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
-@given(chain=spelled(), seed=st.integers(0, 100))
-def test_the_function_gives_what_eager_gives(chain: Graph, seed: int) -> None:
-    found = find(chain).replacement
+@given(graph=spelled(), seed=st.integers(0, 100))
+def test_the_function_gives_what_eager_gives(graph: Graph, seed: int) -> None:
+    found = find(graph).replacement
     if found is None:
         return
     from tracemine.validate.reference import run
 
     generator = torch.Generator().manual_seed(seed)
     inputs = [
-        torch.randn(e.spec.shape, generator=generator).to(getattr(torch, str(e.spec.dtype))) for e in chain.inputs
+        torch.randn(e.spec.shape, generator=generator).to(getattr(torch, str(e.spec.dtype))) for e in graph.inputs
     ]
-    scalars = {s.name: s.value for s in chain.scalars}
+    scalars = {s.name: s.value for s in graph.scalars}
     space: dict[str, Any] = {"torch": torch}
     exec(found.text, space)  # noqa: S102
     given_back = space["library"](*inputs, **scalars)
-    truth = run(chain, inputs, scalars, {}, double=True).live
-    eager = run(chain, inputs, scalars, {}).live
+    truth = run(graph, inputs, scalars, {}, double=True).live
+    eager = run(graph, inputs, scalars, {}).live
     for ours, right, theirs in zip(given_back, truth, eager, strict=True):
         assert ours.dtype == theirs.dtype
         assert ours.shape == theirs.shape
@@ -228,17 +228,17 @@ def in_place(draw: st.DrawFn) -> Graph:
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-@given(chain=in_place())
-def test_terms_hold_what_memory_holds_whatever_is_written_in_place(chain: Graph) -> None:
+@given(graph=in_place())
+def test_terms_hold_what_memory_holds_whatever_is_written_in_place(graph: Graph) -> None:
     try:
-        found = terms(chain)
+        found = terms(graph)
     except Opaque:
         return
-    inputs = [torch.randn(e.spec.shape, generator=torch.Generator().manual_seed(k)) for k, e in enumerate(chain.inputs)]
+    inputs = [torch.randn(e.spec.shape, generator=torch.Generator().manual_seed(k)) for k, e in enumerate(graph.inputs)]
     space: dict[str, Any] = {"torch": torch}
     exec(function(found, []), space)  # noqa: S102
     by_terms = space["library"](*(t.clone() for t in inputs))
-    exec(eager_text(chain), space)  # noqa: S102
+    exec(eager_text(graph), space)  # noqa: S102
     for ours, theirs in zip(by_terms, space["eager"](*inputs), strict=True):
         assert torch.equal(ours, theirs)
 
@@ -248,10 +248,10 @@ def test_terms_hold_what_memory_holds_whatever_is_written_in_place(chain: Graph)
 
 @pytest.fixture
 def module(tmp_path: Path) -> Iterator[Callable[[Graph], ModuleType]]:
-    def make(chain: Graph) -> ModuleType:
-        found = replaced(chain)
+    def make(graph: Graph) -> ModuleType:
+        found = replaced(graph)
         known: dict[str, Any] = {"fingerprint": "0" * 16, "title": "t", "ulp": 8.0}
-        text = repro(settled(chain, found.at), None, **known, library=found.text, positive=found.positive)
+        text = repro(settled(graph, found.at), None, **known, library=found.text, positive=found.positive)
         return loaded(put(tmp_path, "repro.py", text))
 
     yield make

@@ -40,7 +40,7 @@ def captured(name: str) -> list[Found]:
             rebuilt = rebuilder.rebuild(grouped.activity[begin[k] : begin[k + 1]].tolist(), "chain")
         except NotRebuilt:
             continue
-        found.append(find(rebuilt.chain, rebuilt.unread))
+        found.append(find(rebuilt.graph, rebuilt.unread))
     return found
 
 
@@ -166,8 +166,8 @@ def test_a_gain_of_another_shape_stays_a_call_of_its_own() -> None:
 
 
 def test_what_lasts_but_nobody_reads_is_let_go_of() -> None:
-    chain = norm(live=["root"])
-    found = find(chain, unread=(chain.live[1],)).replacement
+    graph = norm(live=["root"])
+    found = find(graph, unread=(graph.live[1],)).replacement
     assert found is not None
     assert found.text.rstrip().endswith(", None)")
     assert "it has no known consumer" in found.assumptions[0]
@@ -388,9 +388,9 @@ def test_gelu_by_a_tangent_is_found_where_its_numbers_are_recorded_or_not() -> N
 def test_numbers_that_are_not_recorded_become_those_of_the_call() -> None:
     from tracemine.codegen.graph import Scalar
 
-    chain = norm()
-    assert settled(chain, {"other": 7.0}) == chain  # what is recorded stays
-    assert not [s for s in chain.scalars if isinstance(s, Scalar) and not s.recorded]
+    graph = norm()
+    assert settled(graph, {"other": 7.0}) == graph  # what is recorded stays
+    assert not [s for s in graph.scalars if isinstance(s, Scalar) and not s.recorded]
 
 
 # The table.

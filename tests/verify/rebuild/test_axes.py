@@ -99,7 +99,7 @@ def recorded(
 
 def arguments(found: Rebuilt) -> tuple[object, ...]:
     """Axes, and whether they are kept."""
-    axes, keeps = found.chain.calls[-1].arguments[1:3]
+    axes, keeps = found.graph.calls[-1].arguments[1:3]
     assert isinstance(axes, Literal)
     assert isinstance(keeps, Literal)
     return axes.value, keeps.value
@@ -107,9 +107,9 @@ def arguments(found: Rebuilt) -> tuple[object, ...]:
 
 def test_a_gradient_is_summed_to_the_view_that_comes_after_it_and_that_is_said(tmp_path: Path) -> None:
     found = recorded(tmp_path, shape=[16, 512], after=VIEW)
-    assert [call.label for call in found.chain.calls] == ["aten::mul.Tensor", "aten::sum.dim_IntList"]
+    assert [call.label for call in found.graph.calls] == ["aten::mul.Tensor", "aten::sum.dim_IntList"]
     assert arguments(found) == ((0,), True)
-    assert found.chain.specs[found.chain.live[-1]].shape == (
+    assert found.graph.specs[found.graph.live[-1]].shape == (
         1,
         512,
     )  # the sum is live, though nobody is seen to read it
@@ -121,7 +121,7 @@ def test_a_gradient_is_summed_to_the_view_that_comes_after_it_and_that_is_said(t
 def test_a_result_that_is_viewed_inside_tells_its_shape(tmp_path: Path, operator: str) -> None:
     found = recorded(tmp_path, shape=[4, 8, 3], operator=operator, inside=(STRIDED, [[8], [], [], []]), around="block")
     assert arguments(found) == ((0, 2), False)
-    assert found.chain.specs[found.chain.live[-1]].shape == (8,)
+    assert found.graph.specs[found.graph.live[-1]].shape == (8,)
 
 
 def test_pooling_to_one_element_is_a_mean_over_the_last_axes(tmp_path: Path) -> None:

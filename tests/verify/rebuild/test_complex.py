@@ -104,13 +104,13 @@ def test_a_product_of_complex_numbers_is_rebuilt_from_the_memory_of_their_parts(
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     found = flow(open_trace(path))
-    chain = Rebuilder(found, groups(found)).rebuild([0, 1, 2], "chain").chain
-    labels = [call.label.removeprefix("aten::") for call in chain.calls]
+    graph = Rebuilder(found, groups(found)).rebuild([0, 1, 2], "chain").graph
+    labels = [call.label.removeprefix("aten::") for call in graph.calls]
     assert [label for label in labels if label != "view"] == [
         "_to_copy", "view_as_complex", "view_as_complex", "mul.Tensor", "view_as_real", "_to_copy"
     ]  # fmt: skip
-    assert [(entry.spec.shape, entry.spec.dtype) for entry in chain.inputs] == [
+    assert [(entry.spec.shape, entry.spec.dtype) for entry in graph.inputs] == [
         ((6, 4, 16), "bfloat16"),
         ((6, 1, 8, 2), "float32"),
     ]
-    assert generate(chain)
+    assert generate(graph)

@@ -48,17 +48,17 @@ def recorded(folder: Path, *, read_by_others: bool = False) -> Rebuilt:
 
 def test_what_is_filled_and_then_written_in_part_is_the_chains_own(tmp_path: Path) -> None:
     found = recorded(tmp_path)
-    labels = [call.label.removeprefix("aten::") for call in found.chain.calls]
+    labels = [call.label.removeprefix("aten::") for call in found.graph.calls]
     assert labels == ["full", "select.int", "copy_", "add.Tensor"]
-    assert not found.chain.written
+    assert not found.graph.written
     assert SAYS in found.assumptions
     assert len(found.activities) == 3
-    assert generate(found.chain)
+    assert generate(found.graph)
 
 
 def test_what_another_reads_of_it_keeps_the_fill_out(tmp_path: Path) -> None:
     found = recorded(tmp_path, read_by_others=True)
-    assert found.chain.calls[0].label != "aten::full"
+    assert found.graph.calls[0].label != "aten::full"
     assert SAYS not in found.assumptions
 
 
@@ -101,10 +101,10 @@ def test_new_memory_that_is_filled_with_random_numbers_is_new_in_the_chain(tmp_p
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     found = flow(open_trace(path))
-    chain = Rebuilder(found, groups(found), guesses=True).rebuild([0, 1], "chain").chain
-    assert [call.label for call in chain.calls] == ["aten::randn", "aten::mul.Tensor"]
-    assert not chain.written
-    assert generate(chain)
+    graph = Rebuilder(found, groups(found), guesses=True).rebuild([0, 1], "chain").graph
+    assert [call.label for call in graph.calls] == ["aten::randn", "aten::mul.Tensor"]
+    assert not graph.written
+    assert generate(graph)
 
 
 def test_what_is_filled_in_another_order_of_its_axes_is_a_view_of_what_is_filled(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_what_is_filled_in_another_order_of_its_axes_is_a_view_of_what_is_filled
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     found = flow(open_trace(path))
-    chain = Rebuilder(found, groups(found)).rebuild([0, 1], "chain").chain
-    assert [call.label for call in chain.calls] == ["aten::full", "aten::permute", "aten::maximum"]
-    assert [spec.strides for spec in (chain.calls[1].outputs[0], chain.calls[2].outputs[0])] == [tuple(steps)] * 2
-    assert generate(chain)
+    graph = Rebuilder(found, groups(found)).rebuild([0, 1], "chain").graph
+    assert [call.label for call in graph.calls] == ["aten::full", "aten::permute", "aten::maximum"]
+    assert [spec.strides for spec in (graph.calls[1].outputs[0], graph.calls[2].outputs[0])] == [tuple(steps)] * 2
+    assert generate(graph)

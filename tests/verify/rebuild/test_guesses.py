@@ -22,7 +22,7 @@ def rebuilt(eager: Eager, kernels: list[int]) -> Rebuilt:
 
 
 def labels(found: Rebuilt) -> list[str]:
-    return [call.label.removeprefix("aten::") for call in found.chain.calls]
+    return [call.label.removeprefix("aten::") for call in found.graph.calls]
 
 
 @pytest.mark.parametrize("name", ["decoder_prefill", "decoder_decode"])
@@ -56,7 +56,7 @@ def test_where_each_tensor_is_the_only_one_the_chain_is_rebuilt() -> None:
     found = rebuilt(eager, [0, 1, 2])
     assert labels(found) == ["relu", "exp", "tanh"]
     assert found.evidence == "consistent"
-    assert len(found.chain.live) == 1
+    assert len(found.graph.live) == 1
 
 
 def test_a_result_that_a_guess_outside_may_read_is_given_back() -> None:
@@ -70,7 +70,7 @@ def test_a_result_that_a_guess_outside_may_read_is_given_back() -> None:
     eager.call("aten::cumsum", WIDE, ([], "Scalar"), ([], ""), values=["", "0", ""])  # of any that was read
     found = rebuilt(eager, [0, 1, 2])
     assert labels(found) == ["relu", "exp", "tanh"]
-    assert len(found.chain.live) > 1
+    assert len(found.graph.live) > 1
 
 
 def test_two_tensors_from_outside_that_look_alike_are_two_inputs() -> None:
@@ -80,4 +80,4 @@ def test_two_tensors_from_outside_that_look_alike_are_two_inputs() -> None:
     eager.call("aten::mm", WIDE, ([1024, 8], FLOAT))
     found = rebuilt(eager, [0, 1])
     assert labels(found) == ["mul.Tensor", "exp"]
-    assert len(found.chain.inputs) == 2
+    assert len(found.graph.inputs) == 2

@@ -62,10 +62,10 @@ def recorded(folder: Path, *inside: tuple[Any, ...]) -> Rebuilt:
 
 def test_an_index_is_what_the_calls_inside_read_and_it_stays_within_its_axis(tmp_path: Path) -> None:
     found = recorded(tmp_path, (*STRIDED, RESULT), READ)
-    call = found.chain.calls[0]
+    call = found.graph.calls[0]
     assert call.label == "aten::index.Tensor"
     assert call.arguments[1] == Refs((None, 1))  # the second axis
-    table, index = found.chain.inputs[:2]
+    table, index = found.graph.inputs[:2]
     assert (table.spec.shape, index.spec.shape, index.spec.dtype, index.below) == ((6, 8, 4), (5,), "int64", 8)
     assert OUTSIDE in found.assumptions
 
@@ -95,8 +95,8 @@ def test_what_is_copied_twice_before_it_is_an_index_stays_within_its_axis_too() 
     table = b.input("table", (3, 4), "float32")
     b.call("aten::copy_", second, first)
     b.call("aten::copy_", third, second)
-    chain = b.done(b.call("aten::index_select", table, 0, third))
-    assert [entry.below for entry in within(chain).inputs[:3]] == [3, 3, 3]
+    graph = b.done(b.call("aten::index_select", table, 0, third))
+    assert [entry.below for entry in within(graph).inputs[:3]] == [3, 3, 3]
 
 
 def test_what_a_copied_index_is_computed_of_is_kept_small() -> None:

@@ -45,7 +45,7 @@ def starting_with(name: str, call: str) -> int:
 
 
 def labels(found: Rebuilt) -> list[str]:
-    return [call.label.removeprefix("aten::") for call in found.chain.calls]
+    return [call.label.removeprefix("aten::") for call in found.graph.calls]
 
 
 def test_a_residual_norm_is_its_calls_in_order_with_both_results_live() -> None:
@@ -54,14 +54,14 @@ def test_a_residual_norm_is_its_calls_in_order_with_both_results_live() -> None:
         *("add.Tensor", "_to_copy", "pow.Tensor_Scalar", "mean.dim", "add.Tensor", "rsqrt", "mul.Tensor"),
         *("_to_copy", "mul.Tensor"),
     ]
-    assert [(i.spec.shape, i.spec.dtype) for i in found.chain.inputs] == [
+    assert [(i.spec.shape, i.spec.dtype) for i in found.graph.inputs] == [
         *[((8, 512, 1024), "bfloat16")] * 2,
         ((1024,), "bfloat16"),
     ]
-    assert found.chain.live == (3, 11)  # the sum goes on as the residual, the norm into the next layer
+    assert found.graph.live == (3, 11)  # the sum goes on as the residual, the norm into the next layer
     assert found.evidence == "proven"
-    assert found.chain.calls[2].arguments[1] is not None
-    unknown = [s for s in found.chain.scalars if not s.recorded]
+    assert found.graph.calls[2].arguments[1] is not None
+    unknown = [s for s in found.graph.scalars if not s.recorded]
     assert len(unknown) == 1  # the epsilon: a Python number that profilers do not record
     assert any("tried at several values" in text for text in found.assumptions)
 
@@ -70,14 +70,14 @@ def test_views_between_members_follow_from_where_tensors_lie() -> None:
     found = rebuilt("decoder_prefill", starting_with("decoder_prefill", "mul.Tensor"))
     turned = ("mul.Tensor", "slice.Tensor", "neg", "slice.Tensor", "cat", "mul.Tensor", "add.Tensor")
     assert labels(found) == [*turned, *turned]  # of queries and of keys, by the same sines and cosines
-    assert len(found.chain.inputs) == 4  # the halves of either are slices of it, not inputs of their own
-    assert {found.chain.inputs[k].spec.strides for k in (0, 3)} == {(524288, 64, 1024, 1)}
-    assert found.chain.live == (10, 17)
+    assert len(found.graph.inputs) == 4  # the halves of either are slices of it, not inputs of their own
+    assert {found.graph.inputs[k].spec.strides for k in (0, 3)} == {(524288, 64, 1024, 1)}
+    assert found.graph.live == (10, 17)
 
 
 def test_index_tensors_stay_within_what_they_point_into() -> None:
     found = rebuilt("decoder_prefill", 0)
-    below = [i.below for i in found.chain.inputs if i.spec.dtype == "int64"]
+    below = [i.below for i in found.graph.inputs if i.spec.dtype == "int64"]
     assert below == [8192]
 
 
@@ -96,7 +96,7 @@ def test_every_group_of_a_capture_is_rebuilt_soundly(name: str) -> None:
         found = rebuilt(name, group)  # check() has looked at it
         members = grouped.begin[group + 1] - grouped.begin[group]
         assert len(found.nodes) == members
-        assert len(found.chain.calls) >= members
+        assert len(found.graph.calls) >= members
 
 
 def test_replaying_the_rebuilt_calls_gives_what_was_recorded() -> None:
@@ -106,18 +106,18 @@ def test_replaying_the_rebuilt_calls_gives_what_was_recorded() -> None:
 
     for name in ("chain", "decoder_prefill", "decoder_decode"):
         for group in range(len(read(name)[1])):
-            chain = rebuilt(name, group).chain
+            graph = rebuilt(name, group).graph
             space = {"torch": torch}
-            exec(eager_text(chain).replace('"cuda"', '"meta"'), space)  # noqa: S102 - our own text of our own table
+            exec(eager_text(graph).replace('"cuda"', '"meta"'), space)  # noqa: S102 - our own text of our own table
             inputs = [
                 torch.empty_strided(
                     i.spec.shape, i.spec.strides, dtype=getattr(torch, str(i.spec.dtype)), device="meta"
                 )
-                for i in chain.inputs
+                for i in graph.inputs
             ]
             live = space["eager"](*inputs)  # type: ignore[operator]
-            for tensor, value in zip(live, chain.live, strict=True):
-                spec = chain.specs[value]
+            for tensor, value in zip(live, graph.live, strict=True):
+                spec = graph.specs[value]
                 assert tuple(tensor.shape) == spec.shape
                 assert tensor.dtype == getattr(torch, str(spec.dtype))
                 assert all(
@@ -194,7 +194,7 @@ def test_where_no_strides_at_all_are_told_tensors_are_taken_to_lie_densely_and_t
     found, grouped = with_strides(0)
     rows = grouped.activity[: grouped.activity_begin[1]].tolist()
     guessed = Rebuilder(found, grouped).rebuild(rows, "chain")
-    assert guessed.chain == rebuilt("chain", 0).chain  # whose tensors do
+    assert guessed.graph == rebuilt("chain", 0).graph  # whose tensors do
     assert DENSE in guessed.assumptions
     assert DENSE not in rebuilt("chain", 0).assumptions
 
@@ -240,8 +240,8 @@ def test_why_an_activity_has_no_operator_is_said(reason: str, says: str) -> None
 
 
 def test_recorded_numbers_are_arguments_and_never_part_of_the_code() -> None:
-    chain = rebuilt("chain", 0).chain
-    (low,) = [s for s in chain.scalars if s.recorded]
+    graph = rebuilt("chain", 0).graph
+    (low,) = [s for s in graph.scalars if s.recorded]
     assert isinstance(low, Scalar)
     assert low.value == 0
 
@@ -281,8 +281,8 @@ def test_without_an_argument_that_has_no_default_nothing_is_rebuilt(softmax: int
 def test_an_argument_that_has_a_default_may_be_left_out(tmp_path: Path) -> None:
     left_out, told = of_two_calls(tmp_path, 3, 2), of_two_calls(tmp_path, 3, 3)
     assert labels(left_out) == labels(told) == ["_softmax", "add.Tensor"]
-    assert left_out.chain.calls[0] == told.chain.calls[0]
-    assert left_out.chain.calls[1].arguments[2] is None
+    assert left_out.graph.calls[0] == told.graph.calls[0]
+    assert left_out.graph.calls[1].arguments[2] is None
 
 
 def test_of_a_chain_that_is_not_rebuilt_no_file_is_written(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -305,6 +305,6 @@ def test_calls_that_give_what_a_norm_reads_are_rebuilt_with_it_where_they_are_na
     assert labels(rebuilder.alone(rows, "norm")) == ["cudnn_batch_norm"]
     with_convolution = rebuilder.alone(rows, "norm", BEFORE_NORM)
     assert labels(with_convolution) == ["cudnn_convolution", "cudnn_batch_norm"]
-    assert with_convolution.chain.calls[1].arguments[0] == Ref(with_convolution.chain.first_output(0))
+    assert with_convolution.graph.calls[1].arguments[0] == Ref(with_convolution.graph.first_output(0))
     assert set(rows) < set(with_convolution.activities)
     assert labels(rebuilder.alone(rows, "norm", {"aten::cudnn_batch_norm": {"aten::mm"}})) == ["cudnn_batch_norm"]

@@ -143,7 +143,7 @@ def test_recordings_with_odd_values_are_rebuilt_or_refused_and_nothing_else(name
                     rebuilt = rebuild(rows, "chain")
                     came["rebuilt"] += 1
                     if rebuilt is not None:
-                        generate(rebuilt.chain)
+                        generate(rebuilt.graph)
                 except NotRebuilt:
                     came["not rebuilt"] += 1
                 except Unsupported:

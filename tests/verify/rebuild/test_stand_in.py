@@ -49,11 +49,11 @@ def test_what_lies_between_two_products_is_one_finding_and_has_a_kernel(read: tu
     (finding,) = fusable(scan.findings)
     # Two steps; on a busy machine one may be spread over more than a hundred times its own time.
     assert len(finding.activities) + scan.dropped.get("spread_out", 0) == 2
-    chain = Rebuilder(flow, groups).rebuild(finding.activities[0], "chain").chain
-    names = [call.operator.removeprefix("aten::") for call in chain.calls]
+    graph = Rebuilder(flow, groups).rebuild(finding.activities[0], "chain").graph
+    names = [call.operator.removeprefix("aten::") for call in graph.calls]
     assert names == ["gelu", "mul", "add", "mul", "_to_copy"]
-    assert [one.spec.shape for one in chain.inputs] == [(512, 256), (512, 256), (256,)]
-    assert "def " in generate(chain).text
+    assert [one.spec.shape for one in graph.inputs] == [(512, 256), (512, 256), (256,)]
+    assert "def " in generate(graph).text
 
 
 def test_an_operator_that_launches_has_one_kernel_that_was_given_its_name(folder: Path) -> None:

@@ -31,8 +31,8 @@ from tracemine.verify.gpu.timing import judged  # noqa: E402
 
 
 def reproduction(name: str) -> str:
-    chain = CATALOGUE[name]()
-    return repro(chain, generate(chain), fingerprint="0" * 16, title="t", ulp=4.0)
+    graph = CATALOGUE[name]()
+    return repro(graph, generate(graph), fingerprint="0" * 16, title="t", ulp=4.0)
 
 
 def loaded(name: str, folder: Path) -> ModuleType:

@@ -184,9 +184,9 @@ def test_chains_in_the_place_of_calls_change_no_bit_of_what_is_left(tmp_path: Pa
     found, inputs, modules = on_cpu(tmp_path)
     with torch.no_grad():
         eager = found["run"](found["eager_step"], inputs, ())
-        chains = found["run"](found["fused_step"], inputs, [m.eager for m in modules])
+        graphs = found["run"](found["fused_step"], inputs, [m.eager for m in modules])
     assert len(eager) == len(found["LIVE"]) > 0
-    for one, other in zip(eager, chains, strict=True):
+    for one, other in zip(eager, graphs, strict=True):
         assert one.isfinite().all()
         assert torch.equal(one, other)
 
@@ -195,18 +195,18 @@ def test_a_chain_that_is_wrong_is_seen_at_the_end_of_the_step(tmp_path: Path) ->
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
     found, inputs, modules = on_cpu(tmp_path)
-    chains = [m.eager for m in modules]
+    graphs = [m.eager for m in modules]
 
     def wrong(*given: Any, **named: Any) -> Any:
-        return tuple(t * 1.5 for t in chains[0](*given, **named))
+        return tuple(t * 1.5 for t in graphs[0](*given, **named))
 
     def seen(rebuilt: Sequence[Any], kernels: Sequence[Any]) -> tuple[int, int]:
         with torch.no_grad():
             came_to = found["checked"](found["eager_step"], found["fused_step"], inputs, rebuilt, kernels)
         return came_to["wired_otherwise"], came_to["beyond"]
 
-    assert seen(chains, chains) == (0, 0)
-    assert seen([wrong, *chains[1:]], [wrong, *chains[1:]]) == (1, 1)
+    assert seen(graphs, graphs) == (0, 0)
+    assert seen([wrong, *graphs[1:]], [wrong, *graphs[1:]]) == (1, 1)
 
 
 def test_what_a_step_counts_is_as_it_was_when_the_step_has_been_checked() -> None:
@@ -231,12 +231,12 @@ def test_a_kernel_is_judged_within_the_file_as_elsewhere(tmp_path: Path) -> None
     pytest.importorskip("torch")
     pytest.importorskip("triton")
     found, _, modules = on_cpu(tmp_path)
-    chain = min(modules, key=lambda m: sum(math.prod(shape) for _, shape, *_ in m.INPUTS))
+    graph = min(modules, key=lambda m: sum(math.prod(shape) for _, shape, *_ in m.INPUTS))
 
     def wrong(*given: Any, **named: Any) -> Any:
-        return tuple(t * 1.5 for t in chain.eager(*given, **named))
+        return tuple(t * 1.5 for t in graph.eager(*given, **named))
 
-    judged = found["right"](chain.eager, {"same": chain.eager, "wrong": wrong}, chain.INPUTS, 0.0, "cpu")
+    judged = found["right"](graph.eager, {"same": graph.eager, "wrong": wrong}, graph.INPUTS, 0.0, "cpu")
     assert judged["same"]["faults"] == []
     assert judged["wrong"]["faults"]
 

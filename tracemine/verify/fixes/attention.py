@@ -1,6 +1,6 @@
 """Attention spelled out as PyTorch's fused operator, forward, and backward by its own gradient.
 
-Which calls are which is told from the chain; whether the fused operator computes the same, whoever runs it checks.
+Which calls are which is told from the graph; whether the fused operator computes the same, whoever runs it checks.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ _LEAVES = ("leaf_0", "leaf_1", "leaf_2")  # queries, keys and values whose gradi
 _FUSED = "F.scaled_dot_product_attention("
 
 
-def attended(chain: Graph, around: Around) -> Fixed:
-    """The fused operator in place of a chain, by each of its backends. Raises NoFixedForm with the reason."""
-    drawn = next((call.label for call in chain.calls if call.schema.op_class == "random"), None)
+def attended(graph: Graph, around: Around) -> Fixed:
+    """The fused operator in place of a graph, by each of its backends. Raises NoFixedForm with the reason."""
+    drawn = next((call.label for call in graph.calls if call.schema.op_class == "random"), None)
     if drawn is not None:
         raise NoFixedForm(f"{drawn} draws random numbers: the fused operator draws others, and nothing can be compared")
-    numbers = _scales(chain)
-    chain = settled(chain, numbers)
-    backward = any(call.operator == _BEHIND for call in chain.calls)
-    made = _trained(chain, around.unread) if backward else _inferred(chain, around.unread)
-    delta = _delta_form(chain) if backward else None
+    numbers = _scales(graph)
+    graph = settled(graph, numbers)
+    backward = any(call.operator == _BEHIND for call in graph.calls)
+    made = _trained(graph, around.unread) if backward else _inferred(graph, around.unread)
+    delta = _delta_form(graph) if backward else None
     source = made.source if delta is None else f"{made.source}\n\n\n{delta}"
     prepare = "masked, " if made.masked else ""
     own = {
@@ -83,21 +83,21 @@ def attended(chain: Graph, around: Around) -> Fixed:
     )
 
 
-def _scales(chain: Graph) -> dict[str, float]:
+def _scales(graph: Graph) -> dict[str, float]:
     """Numbers that are not recorded and scale scores or their gradient, by name: as attention is commonly scaled."""
-    scores = next((n for n, call in enumerate(chain.calls) if call.operator in _PRODUCTS), None)
-    softmax = any(call.operator == "aten::_softmax" for call in chain.calls)
+    scores = next((n for n, call in enumerate(graph.calls) if call.operator in _PRODUCTS), None)
+    softmax = any(call.operator == "aten::_softmax" for call in graph.calls)
     if scores is None or not softmax:
         return {}
-    root = math.sqrt(chain.specs[_sides(chain, scores)[0]].shape[-1])
-    behind = [n for n, call in enumerate(chain.calls) if call.operator == _BEHIND]
-    scaled = set[int]().union(*(_from(chain, chain.first_output(n), _SEEN) for n in (scores, *behind)))
-    found = {s.name: 1 / root for s in [chain.calls[scores].given().get("alpha")] if isinstance(s, Scalar)}
-    for call in chain.calls:
+    root = math.sqrt(graph.specs[_sides(graph, scores)[0]].shape[-1])
+    behind = [n for n, call in enumerate(graph.calls) if call.operator == _BEHIND]
+    scaled = set[int]().union(*(_from(graph, graph.first_output(n), _SEEN) for n in (scores, *behind)))
+    found = {s.name: 1 / root for s in [graph.calls[scores].given().get("alpha")] if isinstance(s, Scalar)}
+    for call in graph.calls:
         number = call.given().get("other")
         if call.operator in _SCALES and isinstance(number, Scalar) and reads(call)[0] in scaled:
             found[number.name] = _SCALES[call.operator](root)
-    return {s.name: found[s.name] for s in chain.scalars if s.name in found and not s.recorded}
+    return {s.name: found[s.name] for s in graph.scalars if s.name in found and not s.recorded}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,10 @@ class _Made:
     masked: bool = False  # `masked` makes the mask, and stands in the source
 
 
-def _inferred(chain: Graph, unread: Collection[int]) -> _Made:
-    found = find(chain, unread)
+def _inferred(graph: Graph, unread: Collection[int]) -> _Made:
+    found = find(graph, unread)
     if found.replacement is None or _FUSED not in found.replacement.text:
-        raise NoFixedForm(_why(chain, found.refused))
+        raise NoFixedForm(_why(graph, found.refused))
     text = _COPIED.sub(r"\1.contiguous()", found.replacement.text)  # no copy, where the fused result lies so
     text = text.replace("def library(", "def fixed(", 1)
     apart = _mask_apart(text)
@@ -153,8 +153,8 @@ def _mask_apart(text: str) -> str | None:
     return f"{head}\n\n\n{text}"
 
 
-def _why(chain: Graph, refused: Sequence[str]) -> str:
-    if any(call.operator == "aten::tanh" for call in chain.calls):
+def _why(graph: Graph, refused: Sequence[str]) -> str:
+    if any(call.operator == "aten::tanh" for call in graph.calls):
         return "the fused operator takes no soft cap on scores; flex_attention does, compiled in the program itself"
     return "; ".join(refused) or "no form of attention that the fused operator is known for"
 
@@ -162,25 +162,25 @@ def _why(chain: Graph, refused: Sequence[str]) -> str:
 # -- forward and backward ----------------------------------------------------------------------------------------------
 
 
-def _trained(chain: Graph, unread: Collection[int]) -> _Made:
+def _trained(graph: Graph, unread: Collection[int]) -> _Made:
     """Return the fused operator, with its own gradient for the products of the backward pass."""
-    parts, names = _parts(chain), _names(chain)
-    leaves, gradient = [_leaf(chain, v) for v in parts.operands], _leaf(chain, parts.gradient)
+    parts, names = _parts(graph), _names(graph)
+    leaves, gradient = [_leaf(graph, v) for v in parts.operands], _leaf(graph, parts.gradient)
     values = [leaf.value for leaf in leaves]
     if gradient.turned or gradient.value in values:
         raise NoFixedForm("the gradient of its result is not read as it was given")
-    forward, inputs = _cut(chain, parts.result, values)
+    forward, inputs = _cut(graph, parts.result, values)
     found = find(forward, heads_apart=True)
     if found.replacement is None or _FUSED not in found.replacement.text:
         raise NoFixedForm(_why(forward, found.refused))
     attend = found.replacement.text.replace("def library(", "def attend(", 1)
-    before = sorted(_before(chain, [*values, gradient.value, *inputs]))
+    before = sorted(_before(graph, [*values, gradient.value, *inputs]))
     spelled = dict(zip(values, _LEAVES, strict=True))
     arguments = [*(spelled.get(v, names[v]) for v in inputs), *(f"{s.name}={s.name}" for s in forward.scalars)]
-    live = _live(chain, _results(parts, leaves), before, unread)
+    live = _live(graph, _results(parts, leaves), before, unread)
     body = [
         *(["aten = torch.ops.aten"] if before else []),
-        *(f"{', '.join(names[v] for v in outputs_of(chain, n))} = {_text(chain.calls[n], names)}" for n in before),
+        *(f"{', '.join(names[v] for v in outputs_of(graph, n))} = {_text(graph.calls[n], names)}" for n in before),
         *(f"{name} = {names[v]}.detach().requires_grad_()" for v, name in zip(values, _LEAVES, strict=True)),
         "with torch.enable_grad():",
         f"    (out,) = attend({', '.join(arguments)})",
@@ -188,7 +188,7 @@ def _trained(chain: Graph, unread: Collection[int]) -> _Made:
         f"return ({', '.join(live)},)",
     ]
     return _Made(
-        "\n".join([f"{attend}\n\n", signature(chain), *(f"    {line}" for line in body)]),
+        "\n".join([f"{attend}\n\n", signature(graph), *(f"    {line}" for line in body)]),
         "F.scaled_dot_product_attention and its gradient",
         found.replacement.assumptions,
     )
@@ -200,47 +200,47 @@ def _results(parts: _Parts, leaves: Sequence[_Leaf]) -> dict[int, str]:
     return {parts.result: "out.detach()", **dict(zip(parts.gradients, grads, strict=True))}
 
 
-def _live(chain: Graph, results: Mapping[int, str], before: Sequence[int], unread: Collection[int]) -> list[str]:
+def _live(graph: Graph, results: Mapping[int, str], before: Sequence[int], unread: Collection[int]) -> list[str]:
     """Return how live values are written. Raises NoFixedForm where no call before the fused operator gives one."""
-    names = _names(chain)
-    known = {v: names[v] for number in before for v in outputs_of(chain, number)} | dict.fromkeys(unread, "None")
+    names = _names(graph)
+    known = {v: names[v] for number in before for v in outputs_of(graph, number)} | dict.fromkeys(unread, "None")
     known |= results
-    if any(value not in known for value in chain.live):
+    if any(value not in known for value in graph.live):
         raise NoFixedForm("what stands between its products is read elsewhere")
-    return [known[value] for value in chain.live]
+    return [known[value] for value in graph.live]
 
 
-def _names(chain: Graph) -> list[str]:
+def _names(graph: Graph) -> list[str]:
     """Return a name for each value."""
-    return [*(i.name for i in chain.inputs), *(f"t{k}" for k in range(len(chain.inputs), len(chain.specs)))]
+    return [*(i.name for i in graph.inputs), *(f"t{k}" for k in range(len(graph.inputs), len(graph.specs)))]
 
 
-def _delta_form(chain: Graph) -> str | None:
+def _delta_form(graph: Graph) -> str | None:
     """The calls as fused kernels order them: the gradient of the scores is P * (dP - rowsum(dO * O)), of O as rounded.
 
     Eager sums dP * P over the probabilities that it multiplies by, and where one of a row is nearly 1 that cancels; the
-    row's result O was rounded apart from them. None where the chain is not told so.
+    row's result O was rounded apart from them. None where the graph is not told so.
     """
-    parts = _parts(chain)
-    number = next(n for n, call in enumerate(chain.calls) if call.operator == _BEHIND)
-    grad, weights, axis, *_ = chain.calls[number].arguments
-    names, place = _names(chain), chain.first_output(number)
-    last = isinstance(axis, Literal) and axis.value in (-1, len(chain.specs[place].shape) - 1)
+    parts = _parts(graph)
+    number = next(n for n, call in enumerate(graph.calls) if call.operator == _BEHIND)
+    grad, weights, axis, *_ = graph.calls[number].arguments
+    names, place = _names(graph), graph.first_output(number)
+    last = isinstance(axis, Literal) and axis.value in (-1, len(graph.specs[place].shape) - 1)
     if not (isinstance(grad, Ref) and isinstance(weights, Ref) and last and parts.result < place):
         return None
 
     def wide(value: int) -> str:
-        kind = chain.specs[value].dtype
+        kind = graph.specs[value].dtype
         return names[value] if kind in _WIDE else f"{names[value]}.float()"
 
-    of_row = (*chain.specs[place].shape[:-1], 1)
+    of_row = (*graph.specs[place].shape[:-1], 1)
     made = f"{wide(weights.value)} * ({wide(grad.value)} - delta)"
-    kind = chain.specs[place].dtype
+    kind = graph.specs[place].dtype
     lines = [
         f"    delta = ({wide(parts.gradient)} * {wide(parts.result)}).sum(-1, keepdim=True).reshape({of_row!r})",
         f"    {names[place]} = {made if kind in _WIDE else f'({made}).to(torch.{kind})'}",
     ]
-    text, line = eager_text(chain), f"    {names[place]} = {_text(chain.calls[number], names)}"
+    text, line = eager_text(graph), f"    {names[place]} = {_text(graph.calls[number], names)}"
     if text.count(f"{line}\n") != 1:
         return None
     text = text.replace(f"{line}\n", "\n".join([*lines, ""]))
@@ -249,7 +249,7 @@ def _delta_form(chain: Graph) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Values of a chain: what the forward products read, what they give, and the gradients of what they read."""
+    """Values of a graph: what the forward products read, what they give, and the gradients of what they read."""
 
     operands: tuple[int, int, int]  # queries, keys, values, as the products read them
     result: int
@@ -257,21 +257,21 @@ class _Parts:
     gradients: tuple[int, int, int]
 
 
-def _parts(chain: Graph) -> _Parts:
+def _parts(graph: Graph) -> _Parts:
     """Tell the six products apart. Raises NoFixedForm where they are others."""
-    products = [n for n, call in enumerate(chain.calls) if call.operator in _PRODUCTS]
-    softmax, behind = _first(chain, "aten::_softmax"), _first(chain, _BEHIND)
+    products = [n for n, call in enumerate(graph.calls) if call.operator in _PRODUCTS]
+    softmax, behind = _first(graph, "aten::_softmax"), _first(graph, _BEHIND)
     if len(products) != 6 or softmax is None or behind is None:
         raise NoFixedForm("not all six products of attention and its backward pass are there")
-    weights, scored = _from(chain, chain.first_output(softmax), _SEEN), _from(chain, chain.first_output(behind), None)
-    sides = {n: _sides(chain, n) for n in products}
+    weights, scored = _from(graph, graph.first_output(softmax), _SEEN), _from(graph, graph.first_output(behind), None)
+    sides = {n: _sides(graph, n) for n in products}
     scores, *rest = products
     on_weights = [n for n in rest if n < behind and weights & {*sides[n]}]
     on_scores = [n for n in rest if scored & {*sides[n]}]
     others = {*rest} - {*on_weights, *on_scores}
-    if [len(on_weights), len(on_scores), len(others)] != [2, 2, 1] or chain.calls[scores].operator != "aten::bmm":
+    if [len(on_weights), len(on_scores), len(others)] != [2, 2, 1] or graph.calls[scores].operator != "aten::bmm":
         raise NoFixedForm("its products are not those of attention and its backward pass")
-    results = [n for n in on_weights if _forward(chain, n, weights)]
+    results = [n for n in on_weights if _forward(graph, n, weights)]
     if not results:
         raise NoFixedForm("the product with the values is not there")
     result = results[0]
@@ -281,35 +281,35 @@ def _parts(chain: Graph) -> _Parts:
     of_query, of_key = sorted(on_scores, key=lambda n: sides[n][0] not in scored)
     return _Parts(
         operands=(*sides[scores], sides[result][1]),
-        result=chain.first_output(result),
+        result=graph.first_output(result),
         gradient=next(v for v in sides[of_values] if v not in weights),
-        gradients=(chain.first_output(of_query), chain.first_output(of_key), chain.first_output(of_values)),
+        gradients=(graph.first_output(of_query), graph.first_output(of_key), graph.first_output(of_values)),
     )
 
 
-def _first(chain: Graph, operator: str) -> int | None:
-    return next((n for n, call in enumerate(chain.calls) if call.operator == operator), None)
+def _first(graph: Graph, operator: str) -> int | None:
+    return next((n for n, call in enumerate(graph.calls) if call.operator == operator), None)
 
 
-def _forward(chain: Graph, number: int, weights: Collection[int]) -> bool:
+def _forward(graph: Graph, number: int, weights: Collection[int]) -> bool:
     """Whether a product takes the probabilities as they are, first: turned, it is the gradient of the values."""
-    first = _sides(chain, number)[0]
-    return first in weights and not _leaf(chain, first).turned
+    first = _sides(graph, number)[0]
+    return first in weights and not _leaf(graph, first).turned
 
 
-def _sides(chain: Graph, number: int) -> tuple[int, int]:
+def _sides(graph: Graph, number: int) -> tuple[int, int]:
     """What a product multiplies."""
-    left, right = reads(chain.calls[number])[-2:]
+    left, right = reads(graph.calls[number])[-2:]
     return left, right
 
 
-def _from(chain: Graph, value: int, through: Collection[str] | None) -> set[int]:
+def _from(graph: Graph, value: int, through: Collection[str] | None) -> set[int]:
     """A value, and what views, copies and casts make of it; through None: what anything but a product makes of it."""
     found = {value}
-    for number, call in enumerate(chain.calls):
+    for number, call in enumerate(graph.calls):
         passes = call.operator not in _PRODUCTS if through is None else call.operator in through
         if passes and found & set(reads(call)):
-            found.update(outputs_of(chain, number))
+            found.update(outputs_of(graph, number))
     return found
 
 
@@ -321,15 +321,15 @@ class _Leaf:
     turned: bool
 
 
-def _leaf(chain: Graph, value: int) -> _Leaf:
-    by, turned = producers(chain), False
+def _leaf(graph: Graph, value: int) -> _Leaf:
+    by, turned = producers(graph), False
     while value in by:
-        call = chain.calls[by[value]]
+        call = graph.calls[by[value]]
         source = call.arguments[0]
-        swaps = _exchanges(call, len(chain.specs[value].shape))
+        swaps = _exchanges(call, len(graph.specs[value].shape))
         if not isinstance(source, Ref) or (call.operator not in _LAID_OUT and not swaps):
             break
-        if chain.specs[source.value].dtype != chain.specs[value].dtype:
+        if graph.specs[source.value].dtype != graph.specs[value].dtype:
             break
         value, turned = source.value, turned != swaps
     return _Leaf(value, turned)
@@ -343,47 +343,47 @@ def _exchanges(call: Call, rank: int) -> bool:
     return [axis % rank for axis in axes] == [*range(rank - 2), rank - 1, rank - 2]
 
 
-def _cut(chain: Graph, result: int, leaves: Sequence[int]) -> tuple[Graph, list[int]]:
-    """What gives a result of the leaves as a chain of its own, and which values of the whole are its inputs."""
-    wanted, by = set[int](), producers(chain)
-    writes = {v: n for n, call in enumerate(chain.calls) for v in mutated(call)}  # in place: the last is what is read
+def _cut(graph: Graph, result: int, leaves: Sequence[int]) -> tuple[Graph, list[int]]:
+    """What gives a result of the leaves as a graph of its own, and which values of the whole are its inputs."""
+    wanted, by = set[int](), producers(graph)
+    writes = {v: n for n, call in enumerate(graph.calls) for v in mutated(call)}  # in place: the last is what is read
     inputs, todo = list[int](), [result]
     while todo:
         value = todo.pop()
         if value in writes and writes[value] not in wanted:
             wanted.add(writes[value])
-            todo += reads(chain.calls[writes[value]])
+            todo += reads(graph.calls[writes[value]])
         if value in leaves or value not in by:
             inputs += [value] * (value not in inputs)
         elif by[value] not in wanted:
             wanted.add(by[value])
-            todo += reads(chain.calls[by[value]])
+            todo += reads(graph.calls[by[value]])
     inputs.sort()
     numbers = {v: k for k, v in enumerate(inputs)}
     calls = list[Call]()
     for number in sorted(wanted):
-        arguments = tuple(_moved(value, numbers) for value in chain.calls[number].arguments)
-        calls.append(msgspec.structs.replace(chain.calls[number], arguments=arguments))
-        for value in outputs_of(chain, number):
+        arguments = tuple(_moved(value, numbers) for value in graph.calls[number].arguments)
+        calls.append(msgspec.structs.replace(graph.calls[number], arguments=arguments))
+        for value in outputs_of(graph, number):
             numbers[value] = len(numbers)
-    known = dict(enumerate(chain.inputs))
-    given = [Input(f"a{k}", chain.specs[v], known[v].below if v in known else None) for k, v in enumerate(inputs)]
-    return Graph(chain.name, tuple(given), tuple(calls), (numbers[result],)), inputs
+    known = dict(enumerate(graph.inputs))
+    given = [Input(f"a{k}", graph.specs[v], known[v].below if v in known else None) for k, v in enumerate(inputs)]
+    return Graph(graph.name, tuple(given), tuple(calls), (numbers[result],)), inputs
 
 
 def _moved(value: Value, numbers: Mapping[int, int]) -> Value:
     return renumbered(value, lambda v: numbers[v])
 
 
-def _before(chain: Graph, values: Sequence[int]) -> set[int]:
+def _before(graph: Graph, values: Sequence[int]) -> set[int]:
     """The calls that give values, and what those read."""
-    by = producers(chain)
+    by = producers(graph)
     found, todo = set[int](), list(values)
     while todo:
         number = by.get(todo.pop())
         if number is not None and number not in found:
             found.add(number)
-            todo += reads(chain.calls[number])
+            todo += reads(graph.calls[number])
     return found
 
 

@@ -19,7 +19,7 @@ from tracemine.verify.fixes.turns import batched
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """How a rule's fixed form is made of a chain. whole: of all of a fusion group; else of the finding's own calls
+    """How a rule's fixed form is made of a graph. whole: of all of a fusion group; else of the finding's own calls
     alone, with those before them that `before` names (`Rebuilder.alone`).
     """
 
@@ -37,7 +37,7 @@ MAKERS: Mapping[str, Maker] = {
     "expert_sort": Maker(ordered, before=BEFORE_SORT),
     "gradient_zeroing": Maker(let_go),
     "layout_leak": Maker(contiguous, whole=True),
-    "loop_invariant": Maker(lambda chain, around: once(chain, replace(around, remains=False))),
+    "loop_invariant": Maker(lambda graph, around: once(graph, replace(around, remains=False))),
     "parameter_loop": Maker(listed),
     "scaler_needless": Maker(unscaled),
     "small_products_apart": Maker(batched),
@@ -45,6 +45,6 @@ MAKERS: Mapping[str, Maker] = {
 }
 
 
-def fixed_chain(rule: str, chain: Graph, around: Around = NOTHING_KNOWN) -> Fixed:
+def fixed_graph(rule: str, graph: Graph, around: Around = NOTHING_KNOWN) -> Fixed:
     """The fixed form of a rule's finding. Raises NoFixedForm with the reason."""
-    return MAKERS[rule].made(chain, around)
+    return MAKERS[rule].made(graph, around)

@@ -9,26 +9,26 @@ from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import line, names_of, signature
 
 
-def without_copies(chain: Graph, around: Around) -> Fixed:
-    """The chain without its conversions: what computes in between takes tensors as they lie. Raises NoFixedForm."""
-    names = names_of(chain)
+def without_copies(graph: Graph, around: Around) -> Fixed:
+    """The graph without its conversions: what computes in between takes tensors as they lie. Raises NoFixedForm."""
+    names = names_of(graph)
     lines = list[str]()
     dropped = 0
-    for number, call in enumerate(chain.calls):
-        first = chain.first_output(number)
+    for number, call in enumerate(graph.calls):
+        first = graph.first_output(number)
         source = call.arguments[0]
-        if call.operator in _CONVERSIONS and isinstance(source, Ref) and _only_converts(chain, number, source.value):
+        if call.operator in _CONVERSIONS and isinstance(source, Ref) and _only_converts(graph, number, source.value):
             names[first] = names[source.value]
             dropped += 1
             continue
-        lines.append(line(chain, number, names))
+        lines.append(line(graph, number, names))
     if not dropped:
         raise NoFixedForm("none of its calls only converts")
-    live = ", ".join(names[v] for v in chain.live)
-    lines.append(f"    return ({live}{',' if len(chain.live) == 1 else ''})")
+    live = ", ".join(names[v] for v in graph.live)
+    lines.append(f"    return ({live}{',' if len(graph.live) == 1 else ''})")
     return Fixed(
         own={"without conversions": '"what computes takes tensors as they lie", call=fixed'},
-        source="\n".join([signature(chain), "    aten = torch.ops.aten", *lines]),
+        source="\n".join([signature(graph), "    aten = torch.ops.aten", *lines]),
         assumptions=("what reads the result takes it in any layout, and of the wider type",),
     )
 
@@ -36,17 +36,17 @@ def without_copies(chain: Graph, around: Around) -> Fixed:
 _CONVERSIONS = frozenset({"aten::clone", "aten::contiguous", "aten::_to_copy"})
 
 
-def _only_converts(chain: Graph, number: int, source: int) -> bool:
+def _only_converts(graph: Graph, number: int, source: int) -> bool:
     """Whether a call changes no more than layout or floating-point type, of what nothing writes in place behind it."""
-    before, after, memory = chain.specs[source].dtype, chain.calls[number].outputs[0].dtype, chain.memory
+    before, after, memory = graph.specs[source].dtype, graph.calls[number].outputs[0].dtype, graph.memory
     floats = "float" in str(before) and "float" in str(after)
-    written = {memory[v] for later in chain.calls[number + 1 :] for v in mutated(later)}
-    return (before == after or floats) and not written & {memory[source], memory[chain.first_output(number)]}
+    written = {memory[v] for later in graph.calls[number + 1 :] for v in mutated(later)}
+    return (before == after or floats) and not written & {memory[source], memory[graph.first_output(number)]}
 
 
-def contiguous(chain: Graph, around: Around) -> Fixed:
+def contiguous(graph: Graph, around: Around) -> Fixed:
     """The same calls on tensors that lie in the order of their axes: what makes them writes them so."""
-    if not any(not _in_order(i.spec.shape, i.spec.strides or ()) for i in chain.inputs):
+    if not any(not _in_order(i.spec.shape, i.spec.strides or ()) for i in graph.inputs):
         raise NoFixedForm("all that it reads is contiguous already")
     return Fixed(ways=("contiguous",), assumptions=("what makes its inputs can write them contiguous as fast",))
 

@@ -34,26 +34,26 @@ class _Pair:
         return {self.norm, self.convolution, *([] if self.between is None else [self.between])}
 
 
-def folded(chain: Graph, around: Around) -> Fixed:
+def folded(graph: Graph, around: Around) -> Fixed:
     """The convolution with another weight and bias, and what stands behind the norm. Raises NoFixedForm."""
-    pair = _pair(chain)
-    within = {v for n in pair.calls for v in outputs_of(chain, n)} - {chain.first_output(pair.norm)}
-    others = {v for n, call in enumerate(chain.calls) if n not in pair.calls for v in reads(call)}
-    if within & (others | {v for v in chain.live if v not in around.unread}):
+    pair = _pair(graph)
+    within = {v for n in pair.calls for v in outputs_of(graph, n)} - {graph.first_output(pair.norm)}
+    others = {v for n, call in enumerate(graph.calls) if n not in pair.calls for v in reads(call)}
+    if within & (others | {v for v in graph.live if v not in around.unread}):
         raise NoFixedForm("what stands before the norm is read elsewhere")
-    names = names_of(chain)
-    lines = [f"    made = {_convolution(chain, pair)}"]
-    names[chain.first_output(pair.norm)] = "made"
-    lines += [line(chain, n, names) for n in range(len(chain.calls)) if n not in pair.calls]
-    live = ", ".join("None" if v in within else names[v] for v in chain.live)
-    head = [signature(chain, "folded_weight", "folded_bias"), "    aten = torch.ops.aten"]
+    names = names_of(graph)
+    lines = [f"    made = {_convolution(graph, pair)}"]
+    names[graph.first_output(pair.norm)] = "made"
+    lines += [line(graph, n, names) for n in range(len(graph.calls)) if n not in pair.calls]
+    live = ", ".join("None" if v in within else names[v] for v in graph.live)
+    head = [signature(graph, "folded_weight", "folded_bias"), "    aten = torch.ops.aten"]
     calls = "\n".join([*head, *lines, f"    return ({live},)"])
-    variance = _place(chain, pair.norm, "running_var")
+    variance = _place(graph, pair.norm, "running_var")
     return Fixed(
         own={
             "folded": '"a convolution with the norm folded into its weight and bias, before the step", fold, call=fixed'
         },
-        source=f"{_fold(chain, pair)}\n\n\n{calls}\n\n\n{_IN_ORDER}",
+        source=f"{_fold(graph, pair)}\n\n\n{calls}\n\n\n{_IN_ORDER}",
         rounds="folded",
         holds={} if variance is None else {variance: "deviation"},
         assumptions=("weights and statistics do not change between steps: the norm is folded once, in float32",),
@@ -64,49 +64,49 @@ _IN_ORDER = """def folded(*inputs):  # the fold rounds a weight, where eager rou
     return fixed(*fold(inputs))"""
 
 
-def _pair(chain: Graph) -> _Pair:
+def _pair(graph: Graph) -> _Pair:
     """Raises NoFixedForm where there is none, or several."""
-    norms = [n for n, call in enumerate(chain.calls) if call.operator in _NORMS]
-    if len(norms) != 1 or plain(chain.calls[norms[0]].given()["training"]) is not False:
+    norms = [n for n, call in enumerate(graph.calls) if call.operator in _NORMS]
+    if len(norms) != 1 or plain(graph.calls[norms[0]].given()["training"]) is not False:
         raise NoFixedForm("it is not one norm that takes its running statistics")
-    memory = chain.memory
-    source = memory[reads(chain.calls[norms[0]])[0]]
-    found = next((n for n in range(len(chain.calls)) if source in outputs_of(chain, n)), None)
-    if found is None or chain.calls[found].operator not in _CONVOLUTIONS:
+    memory = graph.memory
+    source = memory[reads(graph.calls[norms[0]])[0]]
+    found = next((n for n in range(len(graph.calls)) if source in outputs_of(graph, n)), None)
+    if found is None or graph.calls[found].operator not in _CONVOLUTIONS:
         raise NoFixedForm("what the norm reads is not seen to come from a convolution")
-    writes = [n for n, call in enumerate(chain.calls) if source in {memory[v] for v in mutated(call)}]
-    if len(writes) > 1 or any(chain.calls[n].operator not in _BIAS or n > norms[0] for n in writes):
+    writes = [n for n, call in enumerate(graph.calls) if source in {memory[v] for v in mutated(call)}]
+    if len(writes) > 1 or any(graph.calls[n].operator not in _BIAS or n > norms[0] for n in writes):
         raise NoFixedForm("more than a bias is written into what the norm reads")
-    if flag(chain.calls[found].given(), "transposed"):
+    if flag(graph.calls[found].given(), "transposed"):
         raise NoFixedForm("the convolution is transposed")
     return _Pair(norms[0], found, writes[0] if writes else None)
 
 
-def _place(chain: Graph, number: int, argument: str) -> int | None:
+def _place(graph: Graph, number: int, argument: str) -> int | None:
     """The input that is given for an argument; None where none is. Raises NoFixedForm where it is computed."""
-    value = chain.calls[number].given().get(argument)
-    if isinstance(value, Ref) and value.value >= len(chain.inputs):
+    value = graph.calls[number].given().get(argument)
+    if isinstance(value, Ref) and value.value >= len(graph.inputs):
         raise NoFixedForm("weights or statistics are computed within it")
     return value.value if isinstance(value, Ref) else None
 
 
-def _fold(chain: Graph, pair: _Pair) -> str:
+def _fold(graph: Graph, pair: _Pair) -> str:
     """The function that makes weight and bias. Raises NoFixedForm."""
-    weight, variance = _place(chain, pair.convolution, "weight"), _place(chain, pair.norm, "running_var")
-    mean = _place(chain, pair.norm, "running_mean")
+    weight, variance = _place(graph, pair.convolution, "weight"), _place(graph, pair.norm, "running_var")
+    mean = _place(graph, pair.norm, "running_mean")
     if weight is None or variance is None or mean is None:
         raise NoFixedForm("the norm has no statistics, or the convolution no weight")
-    bias = _place(chain, pair.convolution, "bias") if pair.between is None else _bias_between(chain, pair.between)
-    scale, shift = _place(chain, pair.norm, "weight"), _place(chain, pair.norm, "bias")
-    given = chain.calls[pair.norm].given()
+    bias = _place(graph, pair.convolution, "bias") if pair.between is None else _bias_between(graph, pair.between)
+    scale, shift = _place(graph, pair.norm, "weight"), _place(graph, pair.norm, "bias")
+    given = graph.calls[pair.norm].given()
     epsilon = given.get("eps", given.get("epsilon"))
     value = epsilon.value if isinstance(epsilon, Scalar) else 0.0
-    spec = chain.specs[weight]
+    spec = graph.specs[weight]
     cast = "" if spec.dtype in _WIDE else f".to(torch.{spec.dtype})"
     of_channel = (-1, *(1 for _ in spec.shape[1:]))
 
     def wide(place: int) -> str:
-        return f"inputs[{place}]{'' if chain.specs[place].dtype in _WIDE else '.float()'}"
+        return f"inputs[{place}]{'' if graph.specs[place].dtype in _WIDE else '.float()'}"
 
     center = f"-{wide(mean)}" if bias is None else f"({wide(bias)}.reshape(-1) - {wide(mean)})"
     lines = [
@@ -120,27 +120,27 @@ def _fold(chain: Graph, pair: _Pair) -> str:
     return "\n".join(lines)
 
 
-def _bias_between(chain: Graph, number: int) -> int:
+def _bias_between(graph: Graph, number: int) -> int:
     """The bias that a call adds to a convolution's result. Raises NoFixedForm where it is something else."""
-    given, place = chain.calls[number].given(), _place(chain, number, "other")
-    channels = chain.specs[reads(chain.calls[number])[0]].shape[1]
+    given, place = graph.calls[number].given(), _place(graph, number, "other")
+    channels = graph.specs[reads(graph.calls[number])[0]].shape[1]
     if place is None or (given["alpha"] is not None and plain(given["alpha"]) != 1):
         raise NoFixedForm("what is added before the norm is no bias")
-    shape, axis = chain.specs[place].shape, 1 - len(chain.specs[chain.first_output(number)].shape)
+    shape, axis = graph.specs[place].shape, 1 - len(graph.specs[graph.first_output(number)].shape)
     if len(shape) < -axis or shape[axis] != channels or math.prod(shape) != channels:
         raise NoFixedForm("what is added before the norm is no bias")
     return place
 
 
-def _convolution(chain: Graph, pair: _Pair) -> str:
+def _convolution(graph: Graph, pair: _Pair) -> str:
     """The call. Raises NoFixedForm where its arguments are not recorded."""
-    given = chain.calls[pair.convolution].given()
+    given = graph.calls[pair.convolution].given()
     x = given.get("input", given.get("self"))
     known = [given.get(name) for name in ("stride", "padding", "dilation", "groups")]
-    if not isinstance(x, Ref) or x.value >= len(chain.inputs) or not all(isinstance(v, Literal) for v in known):
+    if not isinstance(x, Ref) or x.value >= len(graph.inputs) or not all(isinstance(v, Literal) for v in known):
         raise NoFixedForm("how the convolution was called is not recorded")
     values = [v.value for v in known if isinstance(v, Literal)]
     stride, padding, dilation = (list(v) if isinstance(v, tuple) else [v] for v in values[:3])
     none = [0 for _ in stride]
     rest = f"{stride}, {padding}, {dilation}, False, {none}, {values[3]}"
-    return f"aten.convolution.default({chain.inputs[x.value].name}, folded_weight, folded_bias, {rest})"
+    return f"aten.convolution.default({graph.inputs[x.value].name}, folded_weight, folded_bias, {rest})"

@@ -9,10 +9,10 @@ from tracemine.verify.fixes.record import NoFixedForm
 from tracemine.verify.fixes.written import plain
 
 
-def steps_of(chain: Graph) -> list[list[tuple[int, Call]]]:
+def steps_of(graph: Graph) -> list[list[tuple[int, Call]]]:
     """The loop's calls, those that are alike together: the first of each tensor, then the second."""
     lane_of, lanes = dict[int, int](), list[list[tuple[int, Call]]]()
-    for number, call in enumerate(chain.calls):
+    for number, call in enumerate(graph.calls):
         touched = {lane_of[v] for v in reads(call) if v in lane_of}
         if len(touched) > 1:
             raise NoFixedForm("what the loop does to one tensor depends on another")
@@ -20,7 +20,7 @@ def steps_of(chain: Graph) -> list[list[tuple[int, Call]]]:
         if lane == len(lanes):
             lanes.append([])
         lanes[lane].append((number, call))
-        first = chain.first_output(number)
+        first = graph.first_output(number)
         lane_of |= dict.fromkeys((*mutated(call), *range(first, first + len(call.outputs))), lane)
     if len(lanes) < 2:
         raise NoFixedForm("each call needs what the one before gave: it is no loop over tensors")

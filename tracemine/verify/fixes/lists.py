@@ -40,22 +40,22 @@ _USUAL = {"alpha": "1", "value": "1", "ord": "2"}
 _ZEROS = frozenset({"aten::fill_.Scalar"})
 
 
-def listed(chain: Graph, around: Around) -> Fixed:
+def listed(graph: Graph, around: Around) -> Fixed:
     """A loop over tensors as operators over lists. Raises NoFixedForm."""
-    steps = steps_of(chain)
+    steps = steps_of(graph)
     lines, results = list[str](), dict[int, str]()
     for number, calls in enumerate(steps):
-        lines += [f"    {line}" for line in _list_call(chain, number, calls, results).split("; ")]
-    if any(v not in results for v in chain.live):
+        lines += [f"    {line}" for line in _list_call(graph, number, calls, results).split("; ")]
+    if any(v not in results for v in graph.live):
         raise NoFixedForm("what a call of the loop gives is read elsewhere")
-    live = ", ".join(results[v] for v in chain.live)
-    lines.append(f"    return ({live}{',' if len(chain.live) == 1 else ''})")
-    assumed = any(not s.recorded for s in chain.scalars)
-    own, source = {"one list": '"operators over lists of tensors", call=fixed'}, "\n".join([signature(chain), *lines])
-    averaged = None if live else _averaged(chain, steps)
+    live = ", ".join(results[v] for v in graph.live)
+    lines.append(f"    return ({live}{',' if len(graph.live) == 1 else ''})")
+    assumed = any(not s.recorded for s in graph.scalars)
+    own, source = {"one list": '"operators over lists of tensors", call=fixed'}, "\n".join([signature(graph), *lines])
+    averaged = None if live else _averaged(graph, steps)
     if averaged is not None:
         own["one pass"] = '"a weighted mean over lists of tensors", call=averaged'
-        head = signature(chain).replace("def fixed(", "def averaged(", 1)
+        head = signature(graph).replace("def fixed(", "def averaged(", 1)
         source = f"{source}\n\n\n{head}\n    {averaged.text}\n    return ()"
     return Fixed(
         own=own,
@@ -71,7 +71,7 @@ class _Averaged:
     numbers: dict[str, float]  # those that are not recorded, by name
 
 
-def _averaged(chain: Graph, steps: Sequence[Sequence[tuple[int, Call]]]) -> _Averaged | None:
+def _averaged(graph: Graph, steps: Sequence[Sequence[tuple[int, Call]]]) -> _Averaged | None:
     """One pass in place of two, where each tensor is scaled and what is added makes it a weighted mean."""
     if [calls[0][1].label for calls in steps] != ["aten::mul_.Tensor", "aten::add_.Tensor"]:
         return None
@@ -79,7 +79,7 @@ def _averaged(chain: Graph, steps: Sequence[Sequence[tuple[int, Call]]]) -> _Ave
     share, unknown = _number(weight), [each for each in kept if isinstance(each, Scalar) and not each.recorded]
     if share is None or (not unknown and not math.isclose(_number(kept[0]) or 0.0, 1.0 - share, rel_tol=1e-6)):
         return None
-    names = names_of(chain)
+    names = names_of(graph)
     own, added = ([reads(call)[at] for _, call in steps[1]] for at in (0, 1))
     lists = (f"[{', '.join(names[v] for v in values)}]" for values in (own, added))
     given = weight.name if isinstance(weight, Scalar) else number_text(share)
@@ -91,13 +91,13 @@ def _number(value: Value) -> float | None:
     return float(known) if isinstance(known, int | float) else None
 
 
-def _list_call(chain: Graph, number: int, calls: Sequence[tuple[int, Call]], results: dict[int, str]) -> str:
+def _list_call(graph: Graph, number: int, calls: Sequence[tuple[int, Call]], results: dict[int, str]) -> str:
     """One operator over lists, in place of calls that are alike."""
     _, first = calls[0]
     text = _LISTS.get(first.label)
     if text is None or (first.label in _ZEROS and plain(first.given()["value"]) != 0):
         raise NoFixedForm(f"no operator over lists is known for {first.label}")
-    names = names_of(chain)
+    names = names_of(graph)
     words = dict[str, str](_USUAL)
     for place, argument in enumerate(first.schema.arguments):
         values = [call.arguments[place] for _, call in calls]
@@ -112,5 +112,5 @@ def _list_call(chain: Graph, number: int, calls: Sequence[tuple[int, Call]], res
             raise NoFixedForm(f"{first.label} is called without {argument.name}")
     if first.schema.mutates:
         return text.format_map(words)
-    results |= {chain.first_output(at): f"made_{number}[{k}]" for k, (at, _) in enumerate(calls)}
+    results |= {graph.first_output(at): f"made_{number}[{k}]" for k, (at, _) in enumerate(calls)}
     return f"made_{number} = {text.format_map(words)}"

@@ -9,9 +9,9 @@ from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import plain
 
 
-def once(chain: Graph, around: Around) -> Fixed:
+def once(graph: Graph, around: Around) -> Fixed:
     """What is computed of nothing but weights, before the step; where it remains, what is trained is copied at once."""
-    if chain.written:
+    if graph.written:
         raise NoFixedForm("it writes in place")
     if not around.remains:
         return Fixed(
@@ -19,14 +19,14 @@ def once(chain: Graph, around: Around) -> Fixed:
             source="def given(*made):\n    return made",
             assumptions=("what it reads does not change between steps",),
         )
-    if any(len(call.outputs) != 1 or call.operator != "aten::_to_copy" for call in chain.calls):
+    if any(len(call.outputs) != 1 or call.operator != "aten::_to_copy" for call in graph.calls):
         raise NoFixedForm("it does more than cast")
-    by = {chain.first_output(n): (reads(call)[0], call.outputs[0].dtype) for n, call in enumerate(chain.calls)}
-    if any(place >= len(chain.inputs) for place, _ in by.values()) or set(chain.live) != set(by):
+    by = {graph.first_output(n): (reads(call)[0], call.outputs[0].dtype) for n, call in enumerate(graph.calls)}
+    if any(place >= len(graph.inputs) for place, _ in by.values()) or set(graph.live) != set(by):
         raise NoFixedForm("what it casts is computed within it, or has no consumer")
-    casts = list(dict.fromkeys(by[v] for v in chain.live))  # one that several passes of a step repeat is made once
-    firsts = [[by[v] for v in chain.live].index(cast) for cast in casts]
-    taken = [casts.index(by[v]) for v in chain.live]
+    casts = list(dict.fromkeys(by[v] for v in graph.live))  # one that several passes of a step repeat is made once
+    firsts = [[by[v] for v in graph.live].index(cast) for cast in casts]
+    taken = [casts.index(by[v]) for v in graph.live]
     return Fixed(
         own={"copied as one list": '"weights of half width, copied from the optimizer\'s at once", halves, call=fixed'},
         source=_HALVES.format(sources=[place for place, _ in casts], firsts=firsts, taken=taken).strip(),
@@ -51,14 +51,14 @@ def fixed(*given):
 """
 
 
-def let_go(chain: Graph, around: Around) -> Fixed:
+def let_go(graph: Graph, around: Around) -> Fixed:
     """Gradients that are None in place of zeros: the next ones are taken as they are, where they were added.
 
     Both sides are asked for what is there after the next gradient: eager's calls, with an addition behind them where
     they have none themselves. Raises NoFixedForm.
     """
     zeroed, added = dict[int, None](), dict[int, int]()
-    for call in chain.calls:
+    for call in graph.calls:
         if call.operator.removeprefix("aten::") in _ZEROING:
             if plain(call.given().get("value", Literal(0))) != 0:
                 raise NoFixedForm("it fills with other numbers than zero")
@@ -66,7 +66,7 @@ def let_go(chain: Graph, around: Around) -> Fixed:
         elif call.label != "aten::add_.Tensor" or reads(call)[0] not in zeroed:
             raise NoFixedForm("it does more than fill tensors with zeros, and add gradients to them")
         else:
-            _take(chain, call, added)
+            _take(graph, call, added)
     pairs = ", ".join(f"({place}, {added.get(place)})" for place in zeroed)
     return Fixed(
         own={"None in place of zeros": '"nothing is left in the step", call=fixed, behind=(after, taken)'},
@@ -78,15 +78,15 @@ def let_go(chain: Graph, around: Around) -> Fixed:
 _ZEROING = ("zero_", "_foreach_zero_", "fill_")
 
 
-def _take(chain: Graph, call: Call, added: dict[int, int]) -> None:
+def _take(graph: Graph, call: Call, added: dict[int, int]) -> None:
     """Notes an addition to a zeroed tensor whose gradient can be taken as it is. Raises NoFixedForm."""
     given = call.given()
     place, gradient = reads(call)[0], given["other"]
-    if not isinstance(gradient, Ref) or gradient.value >= len(chain.inputs) or place in added:
+    if not isinstance(gradient, Ref) or gradient.value >= len(graph.inputs) or place in added:
         raise NoFixedForm("more than one gradient is added to a tensor, or one that is computed within it")
     if (given["alpha"] is not None and plain(given["alpha"]) != 1) or gradient.value in (*added, *added.values()):
         raise NoFixedForm("what is added is no gradient of its own")
-    if chain.specs[place] != chain.specs[gradient.value]:
+    if graph.specs[place] != graph.specs[gradient.value]:
         raise NoFixedForm("a gradient that lies otherwise than what it is added to is copied")
     added[place] = gradient.value
 
@@ -108,33 +108,33 @@ def fixed(*inputs):
 """
 
 
-def unscaled(chain: Graph, around: Around) -> Fixed:
+def unscaled(graph: Graph, around: Around) -> Fixed:
     """Gradients that are never scaled. Raises NoFixedForm.
 
     Both sides are asked for the gradients, and for whether one was infinite, at a scale of 1.
     """
-    passes = [call for call in chain.calls if call.operator == _UNSCALE]
-    if not passes or any(call.operator not in (_UNSCALE, *_OF_SCALES) for call in chain.calls):
+    passes = [call for call in graph.calls if call.operator == _UNSCALE]
+    if not passes or any(call.operator not in (_UNSCALE, *_OF_SCALES) for call in graph.calls):
         raise NoFixedForm(
             "it does more than take a scale off gradients: the scale's next value is not one that is read"
         )
     gradients = [v for call in passes for v in reads(call)[:-2]]
-    scale = _scale(chain, gradients)
-    flags = {chain.memory[reads(call)[-2]] for call in passes}
-    if any(v not in around.unread and chain.memory[v] not in flags for v in chain.live):
+    scale = _scale(graph, gradients)
+    flags = {graph.memory[reads(call)[-2]] for call in passes}
+    if any(v not in around.unread and graph.memory[v] not in flags for v in graph.live):
         raise NoFixedForm("more is read than whether a gradient was infinite")
     return Fixed(
         own={"no scaler": '"nothing is left in the step", call=fixed, behind=(by_one, as_they_are)'},
-        source=f"SCALE, GRADIENTS = {scale}, {gradients}  # inputs\n{_NOT_SCALED.format(count=len(chain.live))}",
+        source=f"SCALE, GRADIENTS = {scale}, {gradients}  # inputs\n{_NOT_SCALED.format(count=len(graph.live))}",
         assumptions=("no gradient is infinite: a step that a scaler would leave out is made",),
     )
 
 
-def _scale(chain: Graph, gradients: Sequence[int]) -> int:
+def _scale(graph: Graph, gradients: Sequence[int]) -> int:
     """Return the one input that is no gradient: a scalar in float32. Raises NoFixedForm."""
-    scales = [k for k in range(len(chain.inputs)) if k not in gradients]
-    specs = {(chain.specs[k].shape, chain.specs[k].dtype) for k in scales}
-    if len(scales) != 1 or specs != {((), "float32")} or max(gradients, default=0) >= len(chain.inputs):
+    scales = [k for k in range(len(graph.inputs)) if k not in gradients]
+    specs = {(graph.specs[k].shape, graph.specs[k].dtype) for k in scales}
+    if len(scales) != 1 or specs != {((), "float32")} or max(gradients, default=0) >= len(graph.inputs):
         raise NoFixedForm("it is not one scale that is taken off gradients")
     return scales[0]
 

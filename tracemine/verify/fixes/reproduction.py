@@ -13,7 +13,7 @@ from tracemine.codegen.graph import numbers_once, settled
 from tracemine.columns import numbers, string_ids
 from tracemine.findings.record import Finding
 from tracemine.ops import Overload, dtype, lookup, overload_of
-from tracemine.verify.fixes.by_rule import MAKERS, fixed_chain
+from tracemine.verify.fixes.by_rule import MAKERS, fixed_graph
 from tracemine.verify.fixes.calls import WAYS_OF, fixed_call
 from tracemine.verify.fixes.record import Around, Fixed
 from tracemine.verify.gpu.marks import INTERFACE
@@ -179,21 +179,21 @@ def fixed_calls(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Fixed]
     first = finding.activities[0]
     whole = maker.whole
     rebuilt = rebuilder.rebuild(first, finding.rule) if whole else rebuilder.alone(first, finding.rule, maker.before)
-    rebuilt = replace(rebuilt, chain=numbers_once(rebuilt.chain))
+    rebuilt = replace(rebuilt, graph=numbers_once(rebuilt.graph))
     remains = finding.fused_ns is None or finding.fused_ns.mid > 0
     around = Around(unread=rebuilt.unread, remains=remains, lies=rebuilt.lies)
-    fixed = fixed_chain(finding.rule, rebuilt.chain, around)
-    return replace(rebuilt, chain=settled(rebuilt.chain, fixed.numbers), assumptions=_assumed(rebuilt, fixed)), fixed
+    fixed = fixed_graph(finding.rule, rebuilt.graph, around)
+    return replace(rebuilt, graph=settled(rebuilt.graph, fixed.numbers), assumptions=_assumed(rebuilt, fixed)), fixed
 
 
 def _assumed(rebuilt: Rebuilt, fixed: Fixed) -> tuple[str, ...]:
-    """What a chain takes for granted: a number that is not recorded is tried at one value here."""
-    others = [s.name for s in rebuilt.chain.scalars if not s.recorded and s.name not in fixed.numbers]
+    """What a graph takes for granted: a number that is not recorded is tried at one value here."""
+    others = [s.name for s in rebuilt.graph.scalars if not s.recorded and s.name not in fixed.numbers]
     kept = tuple(text for text in rebuilt.assumptions if text != NUMBER)
     return (*kept, ONE_VALUE) if others and NUMBER in rebuilt.assumptions else kept
 
 
-def chain_reproduction(
+def graph_reproduction(
     finding: Finding,
     rebuilt: Rebuilt,
     fixed: Fixed,
@@ -202,7 +202,7 @@ def chain_reproduction(
     says: Sequence[str] = (),
 ) -> str:
     """The file that times a finding's calls beside fixed forms of them. recorded: name and grid of their kernels."""
-    eager, tables = chain_parts(rebuilt.chain, recorded, fixed.holds)
+    eager, tables = chain_parts(rebuilt.graph, recorded, fixed.holds)
     assumed = [f"Assumes   {text}" for text in (*rebuilt.assumptions, *fixed.assumptions)]
     return ways_text(
         finding.title,

@@ -19,24 +19,24 @@ _MOST_OF_8_BITS, _MOST_OF_16_BITS = 1 << 8, 1 << 15
 _LARGEST_COUNT = 1 << 28  # numbers that counting lays out
 
 
-def ordered(chain: Graph, around: Around) -> Fixed:
+def ordered(graph: Graph, around: Around) -> Fixed:
     """The same order by narrow keys, and by counting. Raises NoFixedForm."""
-    sorts = [n for n, call in enumerate(chain.calls) if call.operator == "aten::sort"]
-    again = {n for n in sorts if any(reads(chain.calls[n])[0] == chain.first_output(m) + 1 for m in sorts if m < n)}
+    sorts = [n for n, call in enumerate(graph.calls) if call.operator == "aten::sort"]
+    again = {n for n in sorts if any(reads(graph.calls[n])[0] == graph.first_output(m) + 1 for m in sorts if m < n)}
     experts = 0
     for number in sorts:
-        given, shape = chain.calls[number].given(), chain.specs[reads(chain.calls[number])[0]].shape
+        given, shape = graph.calls[number].given(), graph.specs[reads(graph.calls[number])[0]].shape
         if len(shape) != 1 or flag(given, "descending"):
             raise NoFixedForm("it sorts other than one row of ids, rising")
-        experts = max(experts, 0 if number in again else _experts(chain, number))
+        experts = max(experts, 0 if number in again else _experts(graph, number))
     if not sorts or not experts or experts > _MOST_OF_16_BITS:
         raise NoFixedForm("how many experts are sorted by is not seen")
     kind = "uint8" if experts <= _MOST_OF_8_BITS else "int16"
     ways = {"narrow": f"keys of {'8' if kind == 'uint8' else '16'} bits"}
-    parts = [_HELPERS, _function(chain, around.unread, again, "narrow", f"torch.{kind}")]
-    if experts * chain.specs[reads(chain.calls[sorts[0]])[0]].shape[0] <= _LARGEST_COUNT:
+    parts = [_HELPERS, _function(graph, around.unread, again, "narrow", f"torch.{kind}")]
+    if experts * graph.specs[reads(graph.calls[sorts[0]])[0]].shape[0] <= _LARGEST_COUNT:
         ways["counted"] = "experts counted in place of sorting"
-        parts.append(_function(chain, around.unread, again, "counted", str(experts)))
+        parts.append(_function(graph, around.unread, again, "counted", str(experts)))
     return Fixed(
         own={name: f'"{says}", call=by_{name}' for name, says in ways.items()},
         source="\n\n\n".join(parts),
@@ -63,30 +63,30 @@ def counted(expert, experts):
 """.strip()
 
 
-def _experts(chain: Graph, number: int) -> int:
-    """How many there are to choose from, where what a sort takes was chosen within the chain; else 0."""
-    value = reads(chain.calls[number])[0]
-    by = producers(chain)
-    while (at := by.get(value)) is not None and chain.calls[at].operator in _PASSED | _VIEWS:
-        value = reads(chain.calls[at])[0]
-    if at is None or chain.calls[at].operator not in _CHOSEN:
+def _experts(graph: Graph, number: int) -> int:
+    """How many there are to choose from, where what a sort takes was chosen within the graph; else 0."""
+    value = reads(graph.calls[number])[0]
+    by = producers(graph)
+    while (at := by.get(value)) is not None and graph.calls[at].operator in _PASSED | _VIEWS:
+        value = reads(graph.calls[at])[0]
+    if at is None or graph.calls[at].operator not in _CHOSEN:
         return 0
-    call, shape = chain.calls[at], chain.specs[reads(chain.calls[at])[0]].shape
+    call, shape = graph.calls[at], graph.specs[reads(graph.calls[at])[0]].shape
     axis = plain(call.given().get("dim"))
-    ids = value == outputs_of(chain, at)[-1] and str(chain.specs[value].dtype).startswith("int")
+    ids = value == outputs_of(graph, at)[-1] and str(graph.specs[value].dtype).startswith("int")
     return shape[axis] if isinstance(axis, int) and ids and -len(shape) <= axis < len(shape) else 0
 
 
-def _function(chain: Graph, unread: Collection[int], again: Collection[int], way: str, given: str) -> str:
+def _function(graph: Graph, unread: Collection[int], again: Collection[int], way: str, given: str) -> str:
     """The calls, in which another way gives the order. given: that it takes beside the keys."""
-    names, lines = names_of(chain), list[str]()
-    read = {v for n, call in enumerate(chain.calls) if n not in again for v in reads(call)}
-    wanted = read | ({*chain.live} - set(unread))
-    for number, call in enumerate(chain.calls):
+    names, lines = names_of(graph), list[str]()
+    read = {v for n, call in enumerate(graph.calls) if n not in again for v in reads(call)}
+    wanted = read | ({*graph.live} - set(unread))
+    for number, call in enumerate(graph.calls):
         if call.operator != "aten::sort":
-            lines.append(line(chain, number, names))
+            lines.append(line(graph, number, names))
             continue
-        values, order = outputs_of(chain, number)
+        values, order = outputs_of(graph, number)
         keys = names[reads(call)[0]]
         names[values], names[order] = f"t{values}" if values in wanted else "None", f"t{order}"
         if number in again:
@@ -96,8 +96,8 @@ def _function(chain: Graph, unread: Collection[int], again: Collection[int], way
         if number not in again and {values, order} & wanted:
             lines.append(f"    t{order} = order_of_t{order}()")
         if values in wanted:
-            rising = f"torch.arange({chain.specs[values].shape[0]}, device={chain.inputs[0].name}.device)"
+            rising = f"torch.arange({graph.specs[values].shape[0]}, device={graph.inputs[0].name}.device)"
             lines.append(f"    t{values} = {rising if number in again else f'{keys}.gather(0, t{order})'}")
-    live = ", ".join(names[v] if v in wanted else "None" for v in chain.live)
-    head = signature(chain).replace("def fixed(", f"def by_{way}(", 1)
+    live = ", ".join(names[v] if v in wanted else "None" for v in graph.live)
+    head = signature(graph).replace("def fixed(", f"def by_{way}(", 1)
     return "\n".join([head, "    aten = torch.ops.aten", *lines, f"    return ({live},)"])

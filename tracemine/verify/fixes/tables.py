@@ -11,19 +11,19 @@ from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, plain
 
 
-def in_place_cache(chain: Graph, around: Around) -> Fixed:
+def in_place_cache(graph: Graph, around: Around) -> Fixed:
     """Caches at their largest length, into which the new rows are written. Raises NoFixedForm."""
     pairs, results = list[str](), dict[int, str]()
-    for number, call in enumerate(chain.calls):
+    for number, call in enumerate(graph.calls):
         tensors, axis = call.arguments[0], call.arguments[1]
         if call.operator != "aten::cat" or not isinstance(tensors, Refs) or not isinstance(axis, Literal):
             raise NoFixedForm("it does more than join")
         places = [v for v in tensors.values if v is not None]
-        if len(places) != 2 or max(places) >= len(chain.inputs):
+        if len(places) != 2 or max(places) >= len(graph.inputs):
             raise NoFixedForm("it joins other than a cache and new rows")
         pairs.append(f"({places[0]}, {places[1]}, {axis.value})")
-        results[chain.first_output(number)] = f"caches[{number}]"
-    if set(chain.live) != set(results):
+        results[graph.first_output(number)] = f"caches[{number}]"
+    if set(graph.live) != set(results):
         raise NoFixedForm("what it joins is not what is read")
     source = f"""
 JOINED = [{", ".join(pairs)}]  # the cache, its new rows, the axis
@@ -47,7 +47,7 @@ def fixed(*given):
     caches, places, rows = given[:count], given[count : 2 * count], given[2 * count :]
     for cache, place, new, (_, _, axis) in zip(caches, places, rows, JOINED):
         cache.index_copy_(axis, place, new)
-    return ({", ".join(results[v] for v in chain.live)},)
+    return ({", ".join(results[v] for v in graph.live)},)
 """
     return Fixed(
         own={"index_copy_": '"new rows written into a cache of the largest length", longest, call=fixed'},
@@ -65,39 +65,39 @@ class _Bag(NamedTuple):
     step: int | None = None  # then, the indices of each bag, where all have as many
 
 
-def one_table(chain: Graph, around: Around) -> Fixed:
+def one_table(graph: Graph, around: Around) -> Fixed:
     """Many embedding bags as one over a table of all rows, whose indices are shifted. Raises NoFixedForm."""
-    counted = {chain.first_output(n): c for n, c in enumerate(chain.calls) if c.operator == "aten::arange"}
-    calls = {n: call for n, call in enumerate(chain.calls) if call.operator != "aten::arange"}
-    bags = [_bag(chain, call, counted) for call in calls.values()]
+    counted = {graph.first_output(n): c for n, c in enumerate(graph.calls) if c.operator == "aten::arange"}
+    calls = {n: call for n, call in enumerate(graph.calls) if call.operator != "aten::arange"}
+    bags = [_bag(graph, call, counted) for call in calls.values()]
     steps = {bag.step for bag in bags}
-    if len(steps) != 1 or not all(_read_by_bags(chain, value, calls) for value in counted):
+    if len(steps) != 1 or not all(_read_by_bags(graph, value, calls) for value in counted):
         raise NoFixedForm("its offsets are not all given, or all as far apart")
-    mode = _common_mode(chain, bags, calls.values())
-    results = {chain.first_output(n): f"parts[{k}]" for k, n in enumerate(calls)}
-    if any(v not in around.unread and v not in _beside(chain) for v in chain.live if v not in results):
+    mode = _common_mode(graph, bags, calls.values())
+    results = {graph.first_output(n): f"parts[{k}]" for k, n in enumerate(calls)}
+    if any(v not in around.unread and v not in _beside(graph) for v in graph.live if v not in results):
         raise NoFixedForm("more than the sums of its bags is read")
-    sizes = [chain.specs[value].shape[0] for value in results]
-    live = ", ".join(results.get(v, "None") for v in chain.live)
+    sizes = [graph.specs[value].shape[0] for value in results]
+    live = ", ".join(results.get(v, "None") for v in graph.live)
     return Fixed(
-        holds=_holds(chain, bags),
+        holds=_holds(graph, bags),
         own={"one table": '"one call over a table of all rows", together, call=fixed'},
         source=_one_table_text(bags, steps.pop() if counted else "given", mode, sizes, live),
         assumptions=("who loads the data hands out all indices as one tensor, shifted to their rows of the one table",),
     )
 
 
-def _holds(chain: Graph, bags: Sequence[_Bag]) -> dict[int, object]:
+def _holds(graph: Graph, bags: Sequence[_Bag]) -> dict[int, object]:
     """Return what indices and offsets stay below, by input."""
-    holds: dict[int, object] = {bag.indices: chain.inputs[bag.table].spec.shape[0] for bag in bags}
-    given = [(bag.offsets, chain.inputs[bag.indices].spec.shape[0]) for bag in bags if bag.offsets is not None]
+    holds: dict[int, object] = {bag.indices: graph.inputs[bag.table].spec.shape[0] for bag in bags}
+    given = [(bag.offsets, graph.inputs[bag.indices].spec.shape[0]) for bag in bags if bag.offsets is not None]
     return holds | {offsets: ("rising", count) for offsets, count in given}
 
 
-def _common_mode(chain: Graph, bags: Sequence[_Bag], calls: Iterable[Call]) -> object:
+def _common_mode(graph: Graph, bags: Sequence[_Bag], calls: Iterable[Call]) -> object:
     """Return how all bags are reduced. Raises NoFixedForm where they differ, or leave padding out."""
     modes = {(plain(call.given()["mode"]), plain(call.given()["padding_idx"])) for call in calls}
-    if len(modes) > 1 or len({chain.inputs[bag.table].spec.shape[1:] for bag in bags}) > 1:
+    if len(modes) > 1 or len({graph.inputs[bag.table].spec.shape[1:] for bag in bags}) > 1:
         raise NoFixedForm("its bags differ in width or in how they are reduced")
     mode, padding = modes.pop()
     if padding not in (None, -1):
@@ -129,7 +129,7 @@ def fixed(table, indices{", offsets" if given else ""}):
     return ({live},)"""
 
 
-def _bag(chain: Graph, call: Call, counted: Mapping[int, Call]) -> _Bag:
+def _bag(graph: Graph, call: Call, counted: Mapping[int, Call]) -> _Bag:
     """Return a call's bag. counted: by value the calls that count offsets. Raises NoFixedForm."""
     given = call.given()
     if call.operator not in ("aten::_embedding_bag", "aten::_embedding_bag_forward_only"):
@@ -140,25 +140,25 @@ def _bag(chain: Graph, call: Call, counted: Mapping[int, Call]) -> _Bag:
     if len(values) != 3:
         raise NoFixedForm("its tables, indices or offsets are not recorded")
     table, indices, offsets = values
-    if max(table, indices, 0 if offsets in counted else offsets) >= len(chain.inputs):
+    if max(table, indices, 0 if offsets in counted else offsets) >= len(graph.inputs):
         raise NoFixedForm("its tables, indices or offsets are computed within it")
     if offsets in counted:
-        return _Bag(table, indices, None, _step(chain, indices, counted[offsets]))
+        return _Bag(table, indices, None, _step(graph, indices, counted[offsets]))
     return _Bag(table, indices, offsets)
 
 
-def _step(chain: Graph, index: int, call: Call) -> int | None:
+def _step(graph: Graph, index: int, call: Call) -> int | None:
     """How many indices each bag has, where offsets that are counted say so of all indices; else None."""
-    given, numel = call.given(), math.prod(chain.specs[index].shape)
+    given, numel = call.given(), math.prod(graph.specs[index].shape)
     start, end, step = (plain(given.get(name)) for name in ("start", "end", "step"))
     regular = isinstance(step, int) and step > 0 and numel % step == 0
     return step if isinstance(step, int) and regular and start == 0 and end == numel else None
 
 
-def _read_by_bags(chain: Graph, value: int, bags: Mapping[int, Call]) -> bool:
-    return value not in chain.live and not any(value in reads(c) for n, c in enumerate(chain.calls) if n not in bags)
+def _read_by_bags(graph: Graph, value: int, bags: Mapping[int, Call]) -> bool:
+    return value not in graph.live and not any(value in reads(c) for n, c in enumerate(graph.calls) if n not in bags)
 
 
-def _beside(chain: Graph) -> set[int]:
+def _beside(graph: Graph) -> set[int]:
     """Return what bags give beside their sums: the last call's are live where no consumer is known."""
-    return {chain.first_output(n) + k for n, call in enumerate(chain.calls) for k in range(1, len(call.outputs))}
+    return {graph.first_output(n) + k for n, call in enumerate(graph.calls) for k in range(1, len(call.outputs))}

@@ -42,7 +42,7 @@ class _Factor:
 class _Batch:
     """The fixed form in the making."""
 
-    chain: Graph
+    graph: Graph
     around: Around
     before: list[str] = field(default_factory=list)  # what is joined before the step
     lines: list[str] = field(default_factory=list)
@@ -50,9 +50,9 @@ class _Batch:
     assumptions: dict[str, None] = field(default_factory=dict)
 
 
-def batched(chain: Graph, around: Around) -> Fixed:
+def batched(graph: Graph, around: Around) -> Fixed:
     """One product of all turns. Raises NoFixedForm."""
-    batch, steps = _Batch(chain, around), steps_of(chain)
+    batch, steps = _Batch(graph, around), steps_of(graph)
     if not any(step[0][1].operator in _PRODUCTS for step in steps):
         raise NoFixedForm("its products are not matrices of their own")
     results = dict[int, str]()
@@ -63,17 +63,17 @@ def batched(chain: Graph, around: Around) -> Fixed:
             raise NoFixedForm("its turns have several shapes")
         text, joined = _product(batch, step) if step[0][1].operator in _PRODUCTS else _pointwise(batch, step)
         batch.lines.append(f"    made_{at} = {text}")
-        values = [chain.first_output(number) for number, _ in step]
+        values = [graph.first_output(number) for number, _ in step]
         batch.made |= dict.fromkeys(values, (f"made_{at}", joined))
-        if set(values) & set(chain.live):
+        if set(values) & set(graph.live):
             shape = step[0][1].outputs[0].shape
             parts = {_ROWS: f"split({shape[0]})", _COLUMNS: f"split({shape[-1]}, -1)", _APART: "unbind(0)"}[joined]
             batch.lines.append(f"    parts_{at} = made_{at}.{parts}")
             results |= {value: f"parts_{at}[{k}]" for k, value in enumerate(values)}
     joined_names = [f"joined_{k}" for k in range(len(batch.before))]
     before = ", ".join(["*inputs", *batch.before])
-    body = [signature(chain, *joined_names), *batch.lines]
-    body.append(f"    return ({', '.join(results[v] for v in chain.live)},)")
+    body = [signature(graph, *joined_names), *batch.lines]
+    body.append(f"    return ({', '.join(results[v] for v in graph.live)},)")
     return Fixed(
         own={"one product": '"all turns in one product", together, call=fixed'},
         source=f"def together(inputs):\n    return [{before}]\n\n\n" + "\n".join(body),
@@ -93,8 +93,8 @@ def _factor(batch: _Batch, values: Sequence[Value]) -> _Factor:
             raise NoFixedForm("its turns take what other turns made")
         return _Factor(name, joined=joined)
     if len(set(places)) == 1:
-        return _Factor(batch.chain.inputs[places[0]].name)
-    if len({(batch.chain.specs[p].shape, batch.chain.specs[p].dtype) for p in places}) != 1:
+        return _Factor(batch.graph.inputs[places[0]].name)
+    if len({(batch.graph.specs[p].shape, batch.graph.specs[p].dtype) for p in places}) != 1:
         raise NoFixedForm("its turns have several shapes")
     return _Factor(given=tuple(places))
 
@@ -155,7 +155,7 @@ def _check_bias(batch: _Batch, step: Sequence[tuple[int, Call]], bias: _Factor |
     """Raise NoFixedForm where what is added is no bias, or computed by the turns."""
     if bias is not None and not bias.shared and not bias.given:
         raise NoFixedForm("what is added to its products is computed within it")
-    if bias is not None and len(batch.chain.specs[_place(step, "self")].shape) != 1:
+    if bias is not None and len(batch.graph.specs[_place(step, "self")].shape) != 1:
         raise NoFixedForm("what is added to its products is no bias")
 
 
@@ -177,7 +177,7 @@ def _joined(batch: _Batch, factor: _Factor, how: str, *, early: bool) -> str:
     """What turns give, joined as it lies: before the step where it is early, or lies so already."""
     if not factor.given:
         return factor.text
-    inputs = batch.chain.inputs
+    inputs = batch.graph.inputs
     spec = inputs[factor.given[0]].spec
     slices = how != _COLUMNS and _lie_together(batch.around.lies, factor.given, spec)
     if not early and not slices:
@@ -221,7 +221,7 @@ def _pointwise(batch: _Batch, step: Sequence[tuple[int, Call]]) -> tuple[str, st
     tensors = [name for name, value in call.given().items() if isinstance(value, Ref)]
     made = {given[name].joined for name in tensors}
     others = [name for name in tensors if given[name].shared]
-    flat = all(len(batch.chain.specs[_place(step, name)].shape) <= 1 for name in others)
+    flat = all(len(batch.graph.specs[_place(step, name)].shape) <= 1 for name in others)
     fits = len(made - {""}) == 1 and not any(given[name].given for name in tensors)
     if call.schema.op_class != "pointwise" or not fits or (others and (made & {_COLUMNS} or not flat)):
         raise NoFixedForm(f"{call.label} is not known for all turns at once")

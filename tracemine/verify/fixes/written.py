@@ -1,4 +1,4 @@
-"""Calls of a chain as lines of a fixed form, and what their arguments say."""
+"""Calls of a graph as lines of a fixed form, and what their arguments say."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from tracemine.codegen.graph import Graph, Literal, Scalar, Value, mutated
 from tracemine.verify.repro.text import arguments_text, number_text
 
 
-def signature(chain: Graph, *others: str) -> str:
-    """The first line of `fixed`: a chain's inputs and numbers as `eager` takes them, and others behind the inputs."""
-    numbers = [f"{s.name}={number_text(s.value)}" for s in chain.scalars]
-    names = [*(i.name for i in chain.inputs), *others]
+def signature(graph: Graph, *others: str) -> str:
+    """The first line of `fixed`: a graph's inputs and numbers as `eager` takes them, and others behind the inputs."""
+    numbers = [f"{s.name}={number_text(s.value)}" for s in graph.scalars]
+    names = [*(i.name for i in graph.inputs), *others]
     return f"def fixed({', '.join([*names, *(['*'] if numbers else []), *numbers])}):"
 
 
-def names_of(chain: Graph) -> dict[int, str]:
-    """Names of a chain's inputs; of what a call that writes in place returns: of what it wrote."""
-    found = {k: i.name for k, i in enumerate(chain.inputs)}
-    for number, call in enumerate(chain.calls):
-        first = chain.first_output(number)
+def names_of(graph: Graph) -> dict[int, str]:
+    """Names of a graph's inputs; of what a call that writes in place returns: of what it wrote."""
+    found = {k: i.name for k, i in enumerate(graph.inputs)}
+    for number, call in enumerate(graph.calls):
+        first = graph.first_output(number)
         written = mutated(call)
         if written:
             found |= {first + k: found.get(written[0], "") for k in range(len(call.outputs))}
     return found
 
 
-def line(chain: Graph, number: int, names: dict[int, str]) -> str:
+def line(graph: Graph, number: int, names: dict[int, str]) -> str:
     """A call as a line of a function, of whatever layout what it reads has; adds the names of what it gives."""
-    call, first = chain.calls[number], chain.first_output(number)
+    call, first = graph.calls[number], graph.first_output(number)
     targets = [f"t{first + k}" for k in range(len(call.outputs))]
     names.update(zip(range(first, first + len(targets)), targets, strict=True))
     name = call.operator.removeprefix("aten::")
     name, overload = ("reshape", "default") if name == "view" else (name, call.overload or "default")
     wanted = ", ".join(targets) + ("," if len(targets) == 1 and call.schema.outputs[0].endswith("[]") else "")
-    text = f"aten.{name}.{overload}({arguments_text(call, [names.get(k, '') for k in range(len(chain.specs))])})"
+    text = f"aten.{name}.{overload}({arguments_text(call, [names.get(k, '') for k in range(len(graph.specs))])})"
     several = len(call.schema.outputs) > len(targets)
     return f"    {wanted} = {text}" + (f"[:{len(targets)}]" if several and len(targets) > 1 else "[0]" * several)
 
 
-def outputs_of(chain: Graph, number: int) -> range:
+def outputs_of(graph: Graph, number: int) -> range:
     """What a call gives."""
-    first = chain.first_output(number)
-    return range(first, first + len(chain.calls[number].outputs))
+    first = graph.first_output(number)
+    return range(first, first + len(graph.calls[number].outputs))
 
 
-def producers(chain: Graph) -> dict[int, int]:
+def producers(graph: Graph) -> dict[int, int]:
     """By value the number of the call that gives it; inputs are not there."""
-    return {value: number for number in range(len(chain.calls)) for value in outputs_of(chain, number)}
+    return {value: number for number in range(len(graph.calls)) for value in outputs_of(graph, number)}
 
 
 def plain(value: Value) -> object:

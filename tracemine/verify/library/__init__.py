@@ -1,6 +1,6 @@
-"""Replacements of a chain by calls of PyTorch's own library.
+"""Replacements of a graph by calls of PyTorch's own library.
 
-find(chain)   → Found: a function `library` and the call that it makes, or why there is none
+find(graph)   → Found: a function `library` and the call that it makes, or why there is none
 """
 
 from tracemine.verify.library.record import CallMutant, Found, Replacement

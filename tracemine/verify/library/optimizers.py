@@ -1,7 +1,7 @@
 """An optimizer's step, spelled out over lists or a parameter at a time, as one fused call over the same state.
 
-The fused call takes other numbers than the chain: a learning rate and betas, where the chain has what follows from
-them. The table says what each number of the chain is in their terms, so chain and call are tried at the same ones.
+The fused call takes other numbers than the graph: a learning rate and betas, where the graph has what follows from
+them. The table says what each number of the graph is in their terms, so graph and call are tried at the same ones.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _NEAR = 1e-5  # numbers are recorded in full, but what they follow from went thr
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The step of one parameter: which input each name is, and the chain's numbers by the table's names."""
+    """The step of one parameter: which input each name is, and the graph's numbers by the table's names."""
 
     tensors: Mapping[str, int]
     scalars: Mapping[str, Scalar]
 
 
 def find(terms: Terms, unread: Collection[int] = ()) -> Found:
-    """The fused call that does what a chain writes in place, or why there is none."""
+    """The fused call that does what a graph writes in place, or why there is none."""
     refused: list[str] = []
     for row in table().values():
         if row.roots:
@@ -55,7 +55,7 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
     if isinstance(known, str):
         return known
     scalars = [(name, scalar) for step in steps for name, scalar in step.scalars.items()]
-    if {s.name for s in terms.chain.scalars} - {s.name for _, s in scalars}:
+    if {s.name for s in terms.graph.scalars} - {s.name for _, s in scalars}:
         return "it takes numbers that the call does not"
     unknown = any(not s.recorded for _, s in scalars)
     return Replacement(
@@ -68,7 +68,7 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
         comes_to={s.name: row.instead[name] for name, s in scalars},
         positive=frozenset(step.tensors[name] for step in steps for name in row.positive),
         at={s.name: number(row.instead[name], known.numbers) for name, s in scalars},
-        assumptions=tuple(_assumptions(row, unknown, not set(unread).isdisjoint(terms.chain.live))),
+        assumptions=tuple(_assumptions(row, unknown, not set(unread).isdisjoint(terms.graph.live))),
         differs={**row.differs, **({"gaps": _DENSE} if row.dense else {})},
         mutants=tuple(_mutants(row, terms, steps, known.numbers)),
     )
@@ -79,9 +79,9 @@ def _refused(row: Row, terms: Terms, steps: Sequence[_Step], unread: Collection[
     covered = {value for step in steps for name, value in step.tensors.items() if name in row.roots}
     if covered != set(terms.written) or len(covered) != len(row.roots) * len(steps):
         return "it writes more than the step's parameters and state"
-    if set(terms.chain.live) - set(unread) - set(terms.chain.written):
+    if set(terms.graph.live) - set(unread) - set(terms.graph.written):
         return "what it computes on the way is wanted elsewhere"
-    if len({terms.chain.inputs[v].spec.dtype for step in steps for v in step.tensors.values()}) > 1:
+    if len({terms.graph.inputs[v].spec.dtype for step in steps for v in step.tensors.values()}) > 1:
         return "parameters, gradients and state have several dtypes"
     return _DENSE if row.dense and not all(_alike(terms, step) for step in steps) else None
 
@@ -102,7 +102,7 @@ def _step(row: Row, terms: Terms, value: int) -> _Step | None:
 
 def _alike(terms: Terms, step: _Step) -> bool:
     """Whether all tensors of a parameter lie densely, in one order. The fused kernels walk memory, not axes."""
-    specs = [terms.chain.inputs[v].spec for v in step.tensors.values()]
+    specs = [terms.graph.inputs[v].spec for v in step.tensors.values()]
     shape, strides = specs[0].shape, specs[0].strides or ()
     placed = sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1)
     dense = all(stride == prod(n for _, n in placed[:k]) for k, (stride, _) in enumerate(placed))
@@ -158,20 +158,20 @@ def _numbers(row: Row, steps: Sequence[_Step]) -> _Known | str:
 
 
 def _text(row: Row, call: str, terms: Terms, steps: Sequence[_Step], known: Mapping[str, float]) -> str:
-    chain = terms.chain
+    graph = terms.graph
     listed = {
-        name: f"[{', '.join(chain.inputs[step.tensors[name]].name for step in steps)}]" for name in steps[0].tensors
+        name: f"[{', '.join(graph.inputs[step.tensors[name]].name for step in steps)}]" for name in steps[0].tensors
     }
     lines = []
     if "{steps}" in call:
-        first = chain.inputs[steps[0].tensors["p"]].name
+        first = graph.inputs[steps[0].tensors["p"]].name
         lines += [
             f"steps = _steps({first}.device, step, {len(steps)})",
             "torch._foreach_mul_(steps, 1.0)  # stands for counting the step: as much work, and always the same step",
         ]
     lines.append(call.format(**listed, steps="steps"))
     lines.append(_given(terms))
-    text = "\n".join([head(chain, known), *(f"    {line}" for line in lines)])
+    text = "\n".join([head(graph, known), *(f"    {line}" for line in lines)])
     return f"{_STEPS}\n\n\n{text}" if "{steps}" in call else text
 
 
@@ -186,8 +186,8 @@ def _steps(device, step, count):  # where the fused call keeps them: on the devi
 
 def _given(terms: Terms) -> str:
     """What it returns: the live values, which are inputs, and None for what is let go of."""
-    inputs = {_input(terms, v): e.name for v, e in enumerate(terms.chain.inputs)}
-    final = {k: terms.chain.inputs[v].name for v, k in terms.written.items()}
+    inputs = {_input(terms, v): e.name for v, e in enumerate(terms.graph.inputs)}
+    final = {k: terms.graph.inputs[v].name for v, k in terms.written.items()}
     given = ["None" if k is None else final.get(k, inputs.get(k, "None")) for k in terms.live]
     return f"return ({', '.join(given)}{',' if len(given) == 1 else ''})"
 

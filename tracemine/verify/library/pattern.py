@@ -1,4 +1,4 @@
-"""Patterns of the replacement table, and how they are found among a chain's terms.
+"""Patterns of the replacement table, and how they are found among a graph's terms.
 
 A pattern is an expression: `normal * weight`, `mean(x * x, dims)`. A name that the table defines stands for what it is
 defined as; any other binds a tensor, a number or a literal, the same wherever it stands. `either(a, b)` is the first

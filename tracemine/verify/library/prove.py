@@ -25,36 +25,36 @@ _ENOUGH = 1 << 14  # elements of the largest tensor, for the first
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain, as JSON of the record, whose library call is to be proved. unread: as in `find`."""
+    """A graph, as JSON of the record, whose library call is to be proved. unread: as in `find`."""
 
-    chain: bytes  # as MessagePack, for JSON has no infinities
+    graph: bytes  # as MessagePack, for JSON has no infinities
     unread: tuple[int, ...] = ()
     mutants: bool = True
 
 
 class Sizes:
-    """A chain made small, where its calls allow it, and other sizes for it."""
+    """A graph made small, where its calls allow it, and other sizes for it."""
 
-    def __init__(self, chain: Graph, unread: tuple[int, ...]) -> None:
-        self._recorded = chain
+    def __init__(self, graph: Graph, unread: tuple[int, ...]) -> None:
+        self._recorded = graph
         self._small: dict[int, int] = {}
-        self.chain = chain
-        free = free_sizes(chain)
+        self.graph = graph
+        free = free_sizes(graph)
         for sizes in _SMALL:
             small = {n: min(n, sizes[k % len(sizes)]) for k, n in enumerate(free)}
             with contextlib.suppress(TracemineError, ArithmeticError, ValueError, LookupError):
-                made = within(scaled(chain, small))
+                made = within(scaled(graph, small))
                 if find(made, unread).replacement is not None:
-                    self.chain, self._small = made, small
-            if elements(self.chain) <= _ENOUGH:
+                    self.graph, self._small = made, small
+            if elements(self.graph) <= _ENOUGH:
                 break
         self.free = {n: self._small[n] for n in free[:_MOST_FREE] if n in self._small}
 
     def at(self, sizes: Mapping[int, int]) -> Graph:
-        """The chain with other sizes for some. Raises TracemineError where its calls do not allow them."""
-        return within(scaled(self._recorded, {**self._small, **sizes})) if sizes else self.chain
+        """The graph with other sizes for some. Raises TracemineError where its calls do not allow them."""
+        return within(scaled(self._recorded, {**self._small, **sizes})) if sizes else self.graph
 
 
-def job(chain: Graph, unread: tuple[int, ...] = (), mutants: bool = True) -> bytes:
+def job(graph: Graph, unread: tuple[int, ...] = (), mutants: bool = True) -> bytes:
     """A line that the process reads."""
-    return msgspec.json.encode(Job(chain=msgspec.msgpack.encode(chain), unread=unread, mutants=mutants))
+    return msgspec.json.encode(Job(graph=msgspec.msgpack.encode(graph), unread=unread, mutants=mutants))

@@ -18,9 +18,9 @@ class CallMutant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """A function `library` that says what a chain says, by calls of PyTorch's library and, around them, eager ones.
+    """A function `library` that says what a graph says, by calls of PyTorch's library and, around them, eager ones.
 
-    It takes the chain's inputs and its scalars, or the numbers in `numbers` instead; it gives the chain's live
+    It takes the graph's inputs and its scalars, or the numbers in `numbers` instead; it gives the graph's live
     values, None in place of those that are let go of.
     """
 
@@ -31,9 +31,9 @@ class Replacement:
     text: str
     eager_calls: int  # that stay around the library's
     numbers: Mapping[str, float] = field(default_factory=dict)  # that the function takes in place of the scalars
-    comes_to: Mapping[str, str] = field(default_factory=dict)  # scalars of the chain, in terms of those numbers
+    comes_to: Mapping[str, str] = field(default_factory=dict)  # scalars of the graph, in terms of those numbers
     positive: frozenset[int] = frozenset()  # inputs that hold no negative numbers
-    at: Mapping[str, float] = field(default_factory=dict)  # scalars of the chain for which the two say the same
+    at: Mapping[str, float] = field(default_factory=dict)  # scalars of the graph for which the two say the same
     assumptions: tuple[str, ...] = ()
     # Kinds of values, and layouts: why the two may differ there.
     differs: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Library calls in place of a chain or of parts of it, found among its terms.
+"""Library calls in place of a graph or of parts of it, found among its terms.
 
 What a call does not say stays as eager calls before and after it. A part is replaced only where nothing between its
 operators is wanted by anybody else.
@@ -21,11 +21,11 @@ from tracemine.verify.library.terms import INPUT, RESHAPES, Opaque, Terms, terms
 _MOST_TERMS = 2_000
 
 
-def find(chain: Graph, unread: Collection[int] = (), *, heads_apart: bool = False) -> Found:
-    """The library call that a chain or a part of it can be replaced by, or why none that comes near it can.
+def find(graph: Graph, unread: Collection[int] = (), *, heads_apart: bool = False) -> Found:
+    """The library call that a graph or a part of it can be replaced by, or why none that comes near it can.
 
     unread: live values without a known consumer, whose memory lasted. heads_apart: attention's results have
-    batch and heads as axes of their own, as the call gives them, not the chain's shape.
+    batch and heads as axes of their own, as the call gives them, not the graph's shape.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("norm")
@@ -38,14 +38,14 @@ def find(chain: Graph, unread: Collection[int] = (), *, heads_apart: bool = Fals
     'F.rms_norm(x, (64,), weight, 1e-06)'
     """
     try:
-        found = terms(chain)
+        found = terms(graph)
     except Opaque as why:
         return Found(refused=(str(why),))
     if found.written or found.listed:
         return optimizers.find(found, unread)
     if len(found.terms) > _MOST_TERMS:
         return Found(refused=("it has too many calls to look through",))
-    found.live = tuple(None if v in unread else k for v, k in zip(chain.live, found.live, strict=True))
+    found.live = tuple(None if v in unread else k for v, k in zip(graph.live, found.live, strict=True))
     return _Finding(found, heads_apart).found()
 
 
@@ -111,7 +111,7 @@ class _Finding:
         )
 
     def _fixed(self) -> dict[str, float]:
-        """Numbers of the chain that the calls have no place for, and what they are taken to be."""
+        """Numbers of the graph that the calls have no place for, and what they are taken to be."""
         found: dict[str, float] = {}
         for one in self.picks:
             bound = {s.name for s in one.bound.scalars.values()}

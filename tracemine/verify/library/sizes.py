@@ -1,4 +1,4 @@
-"""A chain at other sizes, by what its views say of them, where no kernel says which are free.
+"""A graph at other sizes, by what its views say of them, where no kernel says which are free.
 
 Sizes that are equal stay equal; a size that a view puts together out of others stays their product.
 """
@@ -17,7 +17,7 @@ _SIZES = frozenset({"size", "shape", "normalized_shape"})
 _PLACES = frozenset({"start", "end"})
 
 
-def composed(chain: Graph) -> dict[int, tuple[int, ...]]:
+def composed(graph: Graph) -> dict[int, tuple[int, ...]]:
     """Sizes that views put together, and out of which; of what is cut into equal parts, the part and how many.
 
     How many parts there are stays: it is a negative number.
@@ -32,13 +32,13 @@ def composed(chain: Graph) -> dict[int, tuple[int, ...]]:
     >>> composed(b.done(b.call("aten::slice.Tensor", x, 1, 0, 4)))
     {8: (4, -2)}
     """
-    specs = chain.specs
+    specs = graph.specs
     found: dict[int, tuple[int, ...]] = {}
-    for number, call in enumerate(chain.calls):
+    for number, call in enumerate(graph.calls):
         source = call.arguments[0] if call.operator in (*_VIEWS, *_CUTS) else None
         if not isinstance(source, Ref):
             continue
-        before, after = specs[source.value].shape, specs[chain.first_output(number)].shape
+        before, after = specs[source.value].shape, specs[graph.first_output(number)].shape
         if call.operator in _CUTS:
             cut = ((n, part) for n, part in zip(before, after, strict=True) if part not in (0, n) and n % part == 0)
             found.update((n, (part, -(n // part))) for n, part in cut if n not in found)
@@ -65,10 +65,10 @@ def _merged(wide: Sequence[int], narrow: Sequence[int]) -> list[tuple[int, tuple
     return found
 
 
-def free_sizes(chain: Graph) -> tuple[int, ...]:
+def free_sizes(graph: Graph) -> tuple[int, ...]:
     """Sizes that may be others, largest first: all but 1, and those that views put together."""
-    parts = composed(chain)
-    found = {n for e in chain.inputs for n in _parts(e.spec.shape, parts)}
+    parts = composed(graph)
+    found = {n for e in graph.inputs for n in _parts(e.spec.shape, parts)}
     return tuple(sorted((n for n in found - parts.keys() if n > 1), reverse=True))
 
 
@@ -82,9 +82,9 @@ def _parts(shape: Sequence[int], parts: Mapping[int, tuple[int, ...]]) -> list[i
     return found
 
 
-def scaled(chain: Graph, sizes: Mapping[int, int]) -> Graph:
-    """The chain with other sizes. Raises GraphError where its calls do not allow them."""
-    parts = composed(chain)
+def scaled(graph: Graph, sizes: Mapping[int, int]) -> Graph:
+    """The graph with other sizes. Raises GraphError where its calls do not allow them."""
+    parts = composed(graph)
 
     def now(size: int) -> int:
         if size in sizes or size < 0:
@@ -93,11 +93,11 @@ def scaled(chain: Graph, sizes: Mapping[int, int]) -> Graph:
 
     inputs = tuple(
         Input(e.name, reshaped(e.spec, tuple(map(now, e.spec.shape))), None if e.below is None else now(e.below))
-        for e in chain.inputs
+        for e in graph.inputs
     )
     specs = [e.spec for e in inputs]
     calls: list[Call] = []
-    for call in chain.calls:
+    for call in graph.calls:
         names = [a.name for a in call.schema.arguments]
         arguments = tuple(_argument(n, v, now) for n, v in zip(names, call.arguments, strict=True))
         made = Call(call.operator, call.overload, arguments, ())
@@ -107,7 +107,7 @@ def scaled(chain: Graph, sizes: Mapping[int, int]) -> Graph:
                 raise GraphError(f"{call.label} gives something else")
         calls.append(Call(call.operator, call.overload, arguments, outputs))
         specs += outputs
-    return Graph(chain.name, inputs, tuple(calls), chain.live)
+    return Graph(graph.name, inputs, tuple(calls), graph.live)
 
 
 def _argument(name: str, value: Value, now: object) -> Value:

@@ -36,7 +36,7 @@ def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick |
     summed = {n for node in ast.walk(tree) if isinstance(node, ast.BinOp) for n in names(node)}
     kinds = {str(terms.terms[root].spec.dtype)}
     for name, number in bound.tensors.items():
-        stood = bound.seen[name][0] if name in summed else number  # a sum keeps the type that the chain has for it
+        stood = bound.seen[name][0] if name in summed else number  # a sum keeps the type that the graph has for it
         kinds.add(str(terms.terms[stood].spec.dtype))
     widest = max(itemsize(kind) or 0 for kind in kinds)
     found = [kind for kind in kinds if itemsize(kind) == widest]
@@ -136,7 +136,7 @@ class _Body:
 
     def text(self) -> str:
         """`def library(…)` with all its lines."""
-        chain, wanted = self.terms.chain, reads(self.terms, self.picks)
+        graph, wanted = self.terms.graph, reads(self.terms, self.picks)
         roots = {p.root: p for p in self.picks}
         names_: dict[int, str] = {}
         lines: list[str] = []
@@ -144,7 +144,7 @@ class _Body:
         for number in sorted(wanted):
             term = self.terms.terms[number]
             if term.operator == INPUT:
-                names_[number] = chain.inputs[term.output].name
+                names_[number] = graph.inputs[term.output].name
                 continue
             names_[number] = f"t{number}"
             if number in roots:
@@ -161,7 +161,7 @@ class _Body:
                 lines.append(f"t{number} = {made}[{term.output}]")
         live = ", ".join("None" if k is None else names_[k] for k in self.terms.live)
         lines.append(f"return ({live}{',' if len(self.terms.live) == 1 else ''})")
-        return "\n".join([head(chain), "    aten, F = torch.ops.aten, torch.nn.functional", *_indented(lines)])
+        return "\n".join([head(graph), "    aten, F = torch.ops.aten, torch.nn.functional", *_indented(lines)])
 
     def _eager(self, term: Term, names_: Mapping[int, str]) -> str:
         call = Call("aten::" + term.operator, term.overload, tuple(map(_value, term.operands)), (term.spec,))
@@ -204,11 +204,11 @@ def copied(terms: Terms, one: Pick) -> tuple[str, ...]:
     return tuple(n for n, s in specs.items() if s.shape[along[n]] > 1 and (s.strides or (1,) * 4)[along[n]] != 1)
 
 
-def head(chain: Graph, numbers: Mapping[str, float] | None = None) -> str:
-    """The line that begins the function: the chain's inputs and scalars, or other numbers instead."""
-    given = {s.name: s.value for s in chain.scalars} if numbers is None else dict(numbers)
+def head(graph: Graph, numbers: Mapping[str, float] | None = None) -> str:
+    """The line that begins the function: the graph's inputs and scalars, or other numbers instead."""
+    given = {s.name: s.value for s in graph.scalars} if numbers is None else dict(numbers)
     scalars = [f"{name}={number_text(value)}" for name, value in given.items()]
-    return f"def library({', '.join([*(i.name for i in chain.inputs), *(['*'] if scalars else []), *scalars])}):"
+    return f"def library({', '.join([*(i.name for i in graph.inputs), *(['*'] if scalars else []), *scalars])}):"
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

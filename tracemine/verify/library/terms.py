@@ -1,4 +1,4 @@
-"""A chain as terms: what each value holds, in operators and inputs alone, whatever was written in place on the way.
+"""A graph as terms: what each value holds, in operators and inputs alone, whatever was written in place on the way.
 
 A term is one tensor. Equal terms are one, lists are taken apart (`_foreach_add_` of n members is n additions), and a
 call in place gives a new term: so a pattern is matched against what is computed, not against how it was spelled.
@@ -23,7 +23,7 @@ Operand = int | tuple[int | None, ...] | Scalar | tuple[Scalar, ...] | Literal |
 
 
 class Opaque(Exception):
-    """A chain that is not said in terms; the text is the reason."""
+    """A graph that is not said in terms; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Term:
 
 @dataclass(slots=True)
 class Terms:
-    """All terms of a chain, each after what it reads; inputs first."""
+    """All terms of a graph, each after what it reads; inputs first."""
 
-    chain: Graph
+    graph: Graph
     terms: list[Term] = field(default_factory=list)
     live: tuple[int | None, ...] = ()  # the term of each live value; None: let go of
     written: dict[int, int] = field(default_factory=dict)  # input: the term that it holds in the end
@@ -85,8 +85,8 @@ class Terms:
         return self.terms[cast.tensors[0]].spec.dtype in _FLOATS
 
 
-def terms(chain: Graph) -> Terms:
-    """The terms of a chain. Raises Opaque where what a value holds does not follow.
+def terms(graph: Graph) -> Terms:
+    """The terms of a graph. Raises Opaque where what a value holds does not follow.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("in_place")
@@ -97,13 +97,13 @@ def terms(chain: Graph) -> Terms:
     >>> found.terms[found.written[0]].operator
     'mul'
     """
-    making = _Making(Terms(chain))
-    for number, entry in enumerate(chain.inputs):
+    making = _Making(Terms(graph))
+    for number, entry in enumerate(graph.inputs):
         making.give(making.all.add(Term(INPUT, "", (), number, entry.spec)))
-    for call in chain.calls:
+    for call in graph.calls:
         making.call(call)
-    making.all.live = tuple(making.now(v) for v in chain.live)
-    making.all.written = {v: making.now(v) for v in chain.written}
+    making.all.live = tuple(making.now(v) for v in graph.live)
+    making.all.written = {v: making.now(v) for v in graph.written}
     return making.all
 
 
@@ -132,7 +132,7 @@ class _Making:
         return term
 
     def call(self, call: Call) -> None:
-        """One call of the chain."""
+        """One call of the graph."""
         schema = call.schema
         name = call.operator.removeprefix("aten::")
         if schema.op_class == "random":
@@ -185,7 +185,7 @@ class _Making:
         cell = self.cells[value]
         base = self.bases[cell]
         before = self.held[base]
-        if base != cell and base < len(self.all.chain.inputs):
+        if base != cell and base < len(self.all.graph.inputs):
             raise Opaque("an input is written through a view")
         for other, its in enumerate(self.bases):
             if its == base and other != cell:

@@ -1,7 +1,7 @@
 """Proves library calls on a CPU: a process of its own that reads jobs and writes verdicts, as validate/worker.py does.
 
 Run by validate/sandbox.py as `python -m tracemine.verify.library.worker`. The call itself runs, on a CPU: its kernels
-there are others than on a GPU, so what is proved is that the call says what the chain says, with these arguments.
+there are others than on a GPU, so what is proved is that the call says what the graph says, with these arguments.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _REDUCES = re.compile(r"mean|softmax|var|norm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
     trial: Trial
-    chain: Graph
+    graph: Graph
     replacement: Replacement
     inputs: list[torch.Tensor]
-    scalars: dict[str, float]  # of the chain
+    scalars: dict[str, float]  # of the graph
     numbers: dict[str, float]  # of the function
     eager: reference.Run
     truth: reference.Run
@@ -49,18 +49,18 @@ class _Case:
 
 
 def prove(job: Job) -> Proof:
-    """All trials of a library call in place of one chain, and of wrong calls beside it."""
+    """All trials of a library call in place of one graph, and of wrong calls beside it."""
     started = time.process_time()
-    chain = msgspec.msgpack.decode(job.chain, type=Graph)
-    prover = _Prover(chain, job.unread)
-    if (large := elements(prover.sizes.chain)) > MOST_ELEMENTS:
-        return refused(chain, f"the chain has {large:,} elements that no size makes fewer")
+    graph = msgspec.msgpack.decode(job.graph, type=Graph)
+    prover = _Prover(graph, job.unread)
+    if (large := elements(prover.sizes.graph)) > MOST_ELEMENTS:
+        return refused(graph, f"the graph has {large:,} elements that no size makes fewer")
     faults: list[Fault] = []
     try:
         cases = list(prover.cases())
     except _REFUSES as refusal:
         why = (str(refusal).splitlines() or [""])[0][:200]
-        return refused(chain, f"eager itself refuses the chain: {why}")
+        return refused(graph, f"eager itself refuses the graph: {why}")
     for case in cases:
         found = prover.faults(case.replacement.text, case, first=case.trial == Trial())
         faults += [Fault(case.trial.says, text) for text in found]
@@ -68,7 +68,7 @@ def prove(job: Job) -> Proof:
             break
     mutants = tuple(prover.mutant(k, cases) for k in range(len(prover.right.mutants))) if not faults else ()
     return Proof(
-        chain=chain.name,
+        chain=graph.name,
         kernels=(prover.right.call,),
         trials=len(cases),
         skipped=tuple(prover.skipped),
@@ -85,24 +85,24 @@ def prove(job: Job) -> Proof:
 
 
 class _Prover:
-    def __init__(self, chain: Graph, unread: tuple[int, ...]) -> None:
+    def __init__(self, graph: Graph, unread: tuple[int, ...]) -> None:
         self.unread = unread
-        self.sizes = Sizes(chain, unread)
-        self.right = self._replacement(self.sizes.chain)
+        self.sizes = Sizes(graph, unread)
+        self.right = self._replacement(self.sizes.graph)
         self.skipped: list[str] = []
         self.usual: dict[str, float] = {}
         self.error = self.eager_error = 0.0
         self.equal_share = 1.0
 
-    def _replacement(self, chain: Graph) -> Replacement:
-        found = find(chain, self.unread).replacement
+    def _replacement(self, graph: Graph) -> Replacement:
+        found = find(graph, self.unread).replacement
         if found is None:
             raise TracemineError("no library call fits at this size")
         return found
 
     def cases(self) -> Iterator[_Case]:
         """Every trial that eager allows, ready."""
-        for trial in trials.trials(self.sizes.chain, self.sizes.free):
+        for trial in trials.trials(self.sizes.graph, self.sizes.free):
             if why := self.right.differs.get(trial.kind):
                 self.skipped.append(f"{trial.says}: {why}")
                 continue
@@ -114,22 +114,22 @@ class _Prover:
                 self.skipped.append(f"{trial.says}: {(str(refusal).splitlines() or [''])[0][:160]}")
 
     def _case(self, trial: Trial) -> _Case:
-        chain = self.sizes.at(trial.sizes)
-        if any(e.below == 0 and e.spec.elements for e in chain.inputs):
+        graph = self.sizes.at(trial.sizes)
+        if any(e.below == 0 and e.spec.elements for e in graph.inputs):
             raise TracemineError("no index fits a table without rows")
-        if _to_nothing(chain):
+        if _to_nothing(graph):
             raise TracemineError("rows of no elements")
-        replacement = self._replacement(chain)
-        inputs = trials.tensors(chain, trial)
+        replacement = self._replacement(graph)
+        inputs = trials.tensors(graph, trial)
         if "gaps" in replacement.differs and not all(map(torch.ops.aten.is_non_overlapping_and_dense, inputs)):
             raise TracemineError(replacement.differs["gaps"])
         for place in replacement.positive:
             inputs[place].abs_()
-        scalars, numbers = _numbers(chain, replacement, trial)
-        eager, truth, noise = reference.judged(chain, inputs, scalars, {})
+        scalars, numbers = _numbers(graph, replacement, trial)
+        eager, truth, noise = reference.judged(graph, inputs, scalars, {})
         return _Case(
             trial=trial,
-            chain=chain,
+            graph=graph,
             replacement=replacement,
             inputs=inputs,
             scalars=scalars,
@@ -147,12 +147,12 @@ class _Prover:
         except Exception as error:  # whatever a call raises is a finding about it
             return [f"it raised {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"]
         found: list[str] = []
-        chain, written = case.chain, set(case.chain.written)
-        for k, (entry, mine, was) in enumerate(zip(chain.inputs, inputs, case.inputs, strict=True)):
+        graph, written = case.graph, set(case.graph.written)
+        for k, (entry, mine, was) in enumerate(zip(graph.inputs, inputs, case.inputs, strict=True)):
             if k not in written and not torch.equal(trials.zones(mine), trials.zones(was)):
                 found.append(f"input {entry.name} was changed")
         results = [(f"output {k}", t, *_all(case, "live", k)) for k, t in enumerate(given) if t is not None]
-        results += [(f"input {chain.inputs[v].name}", inputs[v], *_all(case, "inputs", v)) for v in chain.written]
+        results += [(f"input {graph.inputs[v].name}", inputs[v], *_all(case, "inputs", v)) for v in graph.written]
         for name, ours, eager, truth, noise in results:
             if ours.dtype != eager.dtype:
                 found.append(f"{name} is {ours.dtype} where eager has {eager.dtype}")
@@ -182,9 +182,9 @@ def _all(case: _Case, part: str, place: int) -> tuple[torch.Tensor, torch.Tensor
     return eager, truth, noise
 
 
-def _numbers(chain: Graph, replacement: Replacement, trial: Trial) -> tuple[dict[str, float], dict[str, float]]:
-    """What the chain's scalars are in a trial, and the numbers of the function, so that both say the same."""
-    scalars = {**trials.scalar_values(chain, trial), **replacement.at}
+def _numbers(graph: Graph, replacement: Replacement, trial: Trial) -> tuple[dict[str, float], dict[str, float]]:
+    """What the graph's scalars are in a trial, and the numbers of the function, so that both say the same."""
+    scalars = {**trials.scalar_values(graph, trial), **replacement.at}
     if not replacement.numbers:
         return scalars, scalars
     numbers = {name: _tried(name, value, trial.scalars) for name, value in replacement.numbers.items()}
@@ -202,10 +202,10 @@ def _tried(name: str, value: float, how: str) -> float:
     return value * {"tiny": 1e-3, "one": 1.0}.get(how, 40.0)
 
 
-def _to_nothing(chain: Graph) -> bool:
+def _to_nothing(graph: Graph) -> bool:
     """Whether a reduction along the last axis finds no elements there."""
-    specs = chain.specs
-    sources = [call.arguments[0] for call in chain.calls if _REDUCES.search(call.operator)]
+    specs = graph.specs
+    sources = [call.arguments[0] for call in graph.calls if _REDUCES.search(call.operator)]
     return any(isinstance(s, Ref) and specs[s.value].shape[-1:] == (0,) for s in sources)
 
 

@@ -1,1 +1,1 @@
-"""From a finding to a chain: what each recorded call took and gave, and where in memory."""
+"""From a finding to a graph: what each recorded call took and gave, and where in memory."""

@@ -63,7 +63,7 @@ class Names:
 
 
 class Numbers:
-    """Plain values as a chain holds them."""
+    """Plain values as a graph holds them."""
 
     def value(self, argument: Argument, plain: Plain, names: Names, recorded: bool = True) -> Value:
         """A literal where the value shapes the kernel, a scalar argument where it does not."""
@@ -186,7 +186,7 @@ def _parsed(kind: str, text: str, name: str) -> Plain:
             return _each(text, _number)
     except ValueError:
         raise NotRecorded(f"the value of {name} is damaged") from None
-    raise NotRecorded(f"{name} is of a kind that chains do not have")
+    raise NotRecorded(f"{name} is of a kind that graphs do not have")
 
 
 def _flag(text: str) -> bool:

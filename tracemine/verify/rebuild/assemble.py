@@ -1,4 +1,4 @@
-"""A chain put together call by call, from what each read and wrote.
+"""A graph put together call by call, from what each read and wrote.
 
 Which value a call reads follows from whose memory its tensors lie in (memory.py). Names of arguments come from schemas,
 never from a trace.
@@ -21,7 +21,7 @@ from tracemine.verify.rebuild.recorded import Recorded
 
 
 class Assembly:
-    """A chain in the making, from the calls that a trace recorded."""
+    """A graph in the making, from the calls that a trace recorded."""
 
     def __init__(self, recorded: Recorded, name: str) -> None:
         self.recorded = recorded
@@ -182,7 +182,7 @@ class Assembly:
         return list(dict.fromkeys(value for value, _ in self._wanted(nodes)))
 
     def unread(self, nodes: Sequence[int]) -> tuple[int, ...]:
-        """Those of the chain's live values that its calls alone were seen to read, as the chain numbers them."""
+        """Those of the graph's live values that its calls alone were seen to read, as the graph numbers them."""
         let_go = self.recorded.let_go(nodes)
         wanted = self._wanted(nodes)
         kept = {value for value, row in wanted if row not in let_go}
@@ -195,8 +195,8 @@ class Assembly:
         return [*((value, row) for value, row in found if value is not None), *((value, -1) for value in self.unseen)]
 
     def done(self, nodes: Sequence[int], most: int) -> Graph:
-        """The chain, with what others read of it as live. most: calls that it may have. Raises NotRebuilt."""
-        return self.making.chain(self._live(nodes), most)
+        """The graph, with what others read of it as live. most: calls that it may have. Raises NotRebuilt."""
+        return self.making.graph(self._live(nodes), most)
 
 
 def _taken(facts: CallFacts, form: Form) -> list[Seen]:

@@ -1,4 +1,4 @@
-"""What a node's call is in a chain: itself, or the call around it where it only fills what that one allocated."""
+"""What a node's call is in a graph: itself, or the call around it where it only fills what that one allocated."""
 
 from __future__ import annotations
 

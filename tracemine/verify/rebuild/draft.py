@@ -1,4 +1,4 @@
-"""A chain in the making: its values, numbered as they come, and the calls that give them."""
+"""A graph in the making: its values, numbered as they come, and the calls that give them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tracemine.verify.rebuild.view_recovery import Step
 
 
 class NotRebuilt(TracemineError):
-    """Why a finding's chain cannot be rebuilt, in words for a user."""
+    """Why a finding's graph cannot be rebuilt, in words for a user."""
 
 
 @dataclass(slots=True)
 class Making:
-    """Values and calls. `chain` puts inputs first."""
+    """Values and calls. `graph` puts inputs first."""
 
     name: str
     specs: list[TensorSpec] = field(default_factory=list)
@@ -105,25 +105,25 @@ class Making:
         return next((call for call, values in self.calls if value in values), None)
 
     def order(self) -> dict[int, int]:
-        """The chain's number of each value of the making: inputs first."""
+        """The graph's number of each value of the making: inputs first."""
         order = {value: k for k, value in enumerate(self.inputs)}
         given_by = [value for _, values in self.calls for value in values]
         return order | {value: len(self.inputs) + k for k, value in enumerate(given_by)}
 
-    def chain(self, live: Sequence[int], most: int) -> Graph:
-        """The chain, with inputs first, and some values live. most: calls that it may have. Raises NotRebuilt."""
+    def graph(self, live: Sequence[int], most: int) -> Graph:
+        """The graph, with inputs first, and some values live. most: calls that it may have. Raises NotRebuilt."""
         order = self.order()
-        chain = Graph(
+        graph = Graph(
             name=self.name,
             inputs=tuple(Input(name, self.specs[v], below) for v, (name, below) in self.inputs.items()),
             calls=tuple(_renumbered(call, order) for call, _ in self.calls),
             live=tuple(order[v] for v in live),
         )
         try:
-            check(chain, most)
+            check(graph, most)
         except GraphError as error:
             raise NotRebuilt(error.message.removeprefix(f"{self.name}: ")) from None
-        return in_tables(chain)[0] if computed(chain) else chain
+        return in_tables(graph)[0] if computed(graph) else graph
 
 
 _FEW = 2  # integers that indices are computed from stay below this

@@ -1,8 +1,8 @@
-"""Fills before a chain that writes a part of the memory: they belong to the chain, if they have no other consumer.
+"""Fills before a graph that writes a part of the memory: they belong to the graph, if they have no other consumer.
 
 A fusion group has calls that save traffic together; a fill of a large tensor of which the next call writes a small
-slice is not among them. Rebuilt without it, the chain would write a part of memory from outside. With it the memory is
-the chain's own, and need not exist. One kernel then saves what the fills took too, which no finding claims.
+slice is not among them. Rebuilt without it, the graph would write a part of memory from outside. With it the memory is
+the graph's own, and need not exist. One kernel then saves what the fills took too, which no finding claims.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tracemine.fusion.record import Groups
 from tracemine.verify.rebuild.call_forms import FILLS, fills_new
 from tracemine.verify.rebuild.recorded import Recorded
 
-SAYS = "memory that is filled with numbers before a part of it is written is filled by the chain itself"
+SAYS = "memory that is filled with numbers before a part of it is written is filled by the graph itself"
 
 
 def fills_before(recorded: Recorded, groups: Groups, nodes: Sequence[int]) -> set[int]:
@@ -29,7 +29,7 @@ def fills_before(recorded: Recorded, groups: Groups, nodes: Sequence[int]) -> se
         inside = by_members[here]
         before = here[: int(np.argmax(inside))]
         if not len(before) or writes.bytes[here[inside]].min() >= writes.bytes[before[0]]:
-            continue  # it is the chain's own, or written as a whole
+            continue  # it is the graph's own, or written as a whole
         beside = set(writes.node[before].tolist())
         made = fills_new(recorded.facts(int(writes.node[before[0]])))
         if made and _only_fill(recorded, groups, beside) and _readers(recorded.flow, before) <= members | beside:

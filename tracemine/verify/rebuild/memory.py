@@ -1,4 +1,4 @@
-"""Whose memory the values of a chain in the making lie in, so that it shows which of them a tensor is.
+"""Whose memory the values of a graph in the making lie in, so that it shows which of them a tensor is.
 
 Views between calls launch nothing: they follow from offset, shape and strides (view_recovery.py). Complex numbers lie
 as their parts, two real numbers along a last axis: so they come in, so they leave, and in between view calls make them
@@ -21,7 +21,7 @@ Buffer = tuple[str, int]  # as in `Seen`
 
 @dataclass(frozen=True, slots=True)
 class Lies:
-    """Where a value of the chain lies."""
+    """Where a value of the graph lies."""
 
     buffer: Buffer
     look: Look
@@ -30,18 +30,18 @@ class Lies:
 
 @dataclass(slots=True)
 class _Root:
-    """A tensor of the chain that lies in memory: as an input, or given by a call."""
+    """A tensor of the graph that lies in memory: as an input, or given by a call."""
 
     look: Look
     dtype: str
     value: int  # number in the making
     looks: dict[Look, int] = field(default_factory=dict)
-    by_chain: bool = False
+    by_graph: bool = False
 
 
 @dataclass(slots=True)
 class Memory:
-    """Where the values of a chain lie."""
+    """Where the values of a graph lie."""
 
     making: Making
     roots: dict[Buffer, list[_Root]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Memory:
                     root.looks[look] = value
                     return value
             begin, end = root.look.reach
-            if root.by_chain and begin < look.reach[1] and look.reach[0] < end:
+            if root.by_graph and begin < look.reach[1] and look.reach[0] < end:
                 raise NotRebuilt("a tensor is read in a look that no slices and views of what was written give")
         return self._input(buffer, look, dtype, name)
 
@@ -127,13 +127,13 @@ class Memory:
         return value
 
     def made(self, seen: Seen, value: int, storage: int | None) -> None:
-        """A call of the chain gave a value in new memory. storage: its id, where it has one."""
+        """A call of the graph gave a value in new memory. storage: its id, where it has one."""
         buffer = self.buffer(seen)
         spec = self.making.specs[value]
         look, dtype = _lies(Look(seen.look.offset, spec.shape, spec.strides or ()), str(spec.dtype))
         if dtype != spec.dtype:
             value = self.making.view(value, (("aten::view_as_real", ()),))
-        self.roots[buffer] = [_Root(look, dtype, value, {look: value}, by_chain=True)]
+        self.roots[buffer] = [_Root(look, dtype, value, {look: value}, by_graph=True)]
         if storage is not None:
             self.storages[storage] = buffer
 
@@ -154,7 +154,7 @@ class Memory:
         return tuple(found.get(value) for value in values)
 
     def given(self, seen: Seen) -> int | None:
-        """The value of the chain's own that a tensor is, or is a part of."""
+        """The value of the graph's own that a tensor is, or is a part of."""
         roots = self.roots.get(self.buffer(seen), [])
         look = seen.look if seen.dtype is None else _lies(seen.look, seen.dtype)[0]
         root = next((r for r in roots if look in r.looks), None)

@@ -1,7 +1,7 @@
-"""From a finding to a chain: the nodes of one occurrence, and what each recorded call is in the chain.
+"""From a finding to a graph: the nodes of one occurrence, and what each recorded call is in the graph.
 
 A trace says of each call its operator, the shapes, dtypes and strides of its tensors, and (proven or inferred) whose
-memory they lie in. Nothing in a trace names code: operators are looked up in the closed table. How calls become a chain
+memory they lie in. Nothing in a trace names code: operators are looked up in the closed table. How calls become a graph
 is in assemble.py, draft.py and memory.py.
 """
 
@@ -42,9 +42,9 @@ PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """A chain, the nodes and activities that it stands for, and what it takes for granted."""
+    """A graph, the nodes and activities that it stands for, and what it takes for granted."""
 
-    chain: Graph
+    graph: Graph
     nodes: tuple[int, ...]
     activities: tuple[int, ...]  # rows of `activities`
     evidence: str
@@ -54,15 +54,15 @@ class Rebuilt:
 
 
 class Rebuilder:
-    """Rebuilds chains of one trace."""
+    """Rebuilds graphs of one trace."""
 
     def __init__(self, flow: Flow, groups: Groups, *, guesses: bool = False) -> None:
-        """guesses: rebuild where it is a guess which member's result a call reads: perhaps not the model's chain."""
+        """guesses: rebuild where it is a guess which member's result a call reads: perhaps not the model's graph."""
         self.flow, self.groups, self.guesses = flow, groups, guesses
         self.recorded = Recorded(flow)
 
     def rebuild(self, activities: Sequence[int], name: str) -> Rebuilt:
-        """The chain of one occurrence's activities. Raises NotRebuilt with the reason."""
+        """The graph of one occurrence's activities. Raises NotRebuilt with the reason."""
         return self._rebuilt(self._nodes(activities), name)
 
     def alone(
@@ -86,7 +86,7 @@ class Rebuilder:
         return self._rebuilt(sorted(nodes), name, MOST_ALONE)
 
     def with_products(self, activities: Sequence[int], name: str) -> Rebuilt | None:
-        """The chain with the matrix products that give what it reads and, where it has a softmax, those that read it.
+        """The graph with the matrix products that give what it reads and, where it has a softmax, those that read it.
 
         None where there are none. Raises NotRebuilt with the reason.
         """
@@ -109,7 +109,7 @@ class Rebuilder:
         assembly.expect(facts, forms)
         for each, form in zip(facts, forms, strict=True):
             assembly.add(each, form)
-        chain = assembly.done(nodes, most)
+        graph = assembly.done(nodes, most)
         evidence = self.recorded.evidence(nodes)
         if evidence == "adjacent" and not self.guesses:
             raise NotRebuilt(GUESSED)
@@ -119,7 +119,7 @@ class Rebuilder:
         if evidence != "proven":
             assumptions.insert(0, f"dataflow is {evidence}: the trace records no tensor identities")
         return Rebuilt(
-            chain=chain,
+            graph=graph,
             nodes=tuple(nodes),
             activities=tuple(row for part in rows for row in part),
             evidence=evidence,

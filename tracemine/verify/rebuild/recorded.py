@@ -1,4 +1,4 @@
-"""What a trace says of single operator calls, asked for one node at a time: the ground that chains are rebuilt on."""
+"""What a trace says of single operator calls, asked for one node at a time: the ground that graphs are rebuilt on."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ class Recorded:
 
     @cached_property
     def _own(self) -> frozenset[int]:
-        """Rows of `tensors` that were read by guess: as a chain's input each may be another tensor."""
+        """Rows of `tensors` that were read by guess: as a graph's input each may be another tensor."""
         return frozenset(self.flow.reads.tensor_row[self._guessed].tolist())
 
     def seen(self, row: int) -> Seen:

@@ -149,7 +149,7 @@ def _kernels(placed: Placed) -> str:
 
 def module_text(kernel: Kernel) -> str:
     """One chain and its kernel as a module of its own."""
-    return "\n\n\n".join([kernel.source.text.strip("\n"), eager_text(kernel.chain), f"{inputs_text(kernel.chain)}\n"])
+    return "\n\n\n".join([kernel.source.text.strip("\n"), eager_text(kernel.graph), f"{inputs_text(kernel.graph)}\n"])
 
 
 def _quoted(text: str) -> str:

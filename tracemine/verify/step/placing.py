@@ -28,9 +28,9 @@ _MOST_KERNELS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """Generated source in place of one chain. `draws`: it has random numbers of its own."""
+    """Generated source in place of one graph. `draws`: it has random numbers of its own."""
 
-    chain: Graph
+    graph: Graph
     source: Source
     ulp: float
     draws: bool
@@ -73,21 +73,21 @@ class _Occurrence:
 
 @dataclass(slots=True)
 class _Kernels:
-    """Kernels by their chain, whatever it is called."""
+    """Kernels by their graph, whatever it is called."""
 
     kept: list[Kernel] = field(default_factory=list)
     known: dict[bytes, int] = field(default_factory=dict)
 
-    def of(self, chain: Graph) -> int:
-        """The number of the kernel for a chain. Raises Unsupported."""
-        key = msgspec.json.encode(msgspec.structs.replace(chain, name=""))
+    def of(self, graph: Graph) -> int:
+        """The number of the kernel for a graph. Raises Unsupported."""
+        key = msgspec.json.encode(msgspec.structs.replace(graph, name=""))
         if key not in self.known:
             if len(self.kept) >= _MOST_KERNELS:
                 raise Unsupported(f"there are more than {_MOST_KERNELS} kernels")
-            lowered = lower(chain)
+            lowered = lower(graph)
             made = Kernel(
-                chain=chain,
-                source=generate(chain),
+                graph=graph,
+                source=generate(graph),
                 ulp=ulp_of(lowered.templates),
                 draws=bool(lowered.drawn),
             )
@@ -113,19 +113,19 @@ def place(findings: Sequence[Finding], rebuilder: Rebuilder) -> Placed:
                 if any(node in together for node in rebuilt.nodes):
                     refused["another finding has its kernels"] += 1
                     continue
-                kernel = kernels.of(rebuilt.chain)
+                kernel = kernels.of(rebuilt.graph)
             except (NotRebuilt, Unsupported) as reason:
                 refused[reason.message] += 1
                 continue
             except RecursionError:
-                refused["the chain is too deep"] += 1
+                refused["the graph is too deep"] += 1
                 continue
             together.update(dict.fromkeys(rebuilt.nodes, len(found)))
             found.append(_Occurrence(number, rebuilt, kernel))
     built = build(flow, recorded, together)
     fused: list[Fused] = []
     for each in found:
-        made = _fused(each, kernels.kept[each.kernel].chain, built, recorded)
+        made = _fused(each, kernels.kept[each.kernel].graph, built, recorded)
         if isinstance(made, Fused):
             fused.append(made)
         else:
@@ -156,7 +156,7 @@ def _in_step(rebuilder: Rebuilder, finding: Finding) -> Iterable[tuple[int, ...]
             yield rows
 
 
-def _fused(each: _Occurrence, chain: Graph, built: Built, recorded: Recorded) -> Fused | str:
+def _fused(each: _Occurrence, graph: Graph, built: Built, recorded: Recorded) -> Fused | str:
     """An occurrence by what it takes and gives in the program; else why it stays as it is."""
     nodes = set(each.rebuilt.nodes)
     if not nodes <= built.call_of_node.keys():
@@ -164,12 +164,12 @@ def _fused(each: _Occurrence, chain: Graph, built: Built, recorded: Recorded) ->
     calls = tuple(sorted({built.call_of_node[node] for node in nodes}))
     if any(not nodes.issuperset(built.program.calls[c].nodes) for c in calls):
         return "one of its calls does more than the finding says"
-    own, where = each.rebuilt.chain, _buffers(nodes, built, recorded)
+    own, where = each.rebuilt.graph, _buffers(nodes, built, recorded)
     places = [_place(lies, where) for lies in each.rebuilt.lies]
-    known = [p for p in places[: len(chain.inputs)] if p is not None]
-    takes, gives = tuple(known), tuple(places[len(chain.inputs) :])
+    known = [p for p in places[: len(graph.inputs)] if p is not None]
+    takes, gives = tuple(known), tuple(places[len(graph.inputs) :])
     other = any(p is not None and (p.shape, p.dtype) != spec for p, spec in zip(places, _specs(own), strict=True))
-    if other or len(takes) < len(chain.inputs):
+    if other or len(takes) < len(graph.inputs):
         return "where one of its tensors lies is not known"
     reason = _unmade(takes, gives, {b for c in calls for b in built.program.calls[c].makes}, built)
     if reason is not None:
@@ -203,13 +203,13 @@ def _number(scalar: Scalar) -> float | int:
     return INTEGER if isinstance(scalar.value, int) else NUMBER
 
 
-def _specs(chain: Graph) -> list[tuple[tuple[int, ...], str | None]]:
-    specs = chain.specs
-    return [(specs[v].shape, specs[v].dtype) for v in (*range(len(chain.inputs)), *chain.live)]
+def _specs(graph: Graph) -> list[tuple[tuple[int, ...], str | None]]:
+    specs = graph.specs
+    return [(specs[v].shape, specs[v].dtype) for v in (*range(len(graph.inputs)), *graph.live)]
 
 
 def _buffers(nodes: Iterable[int], built: Built, recorded: Recorded) -> dict[tuple[str, int], int]:
-    """Of what the chain calls a buffer, the program's."""
+    """Of what the graph calls a buffer, the program's."""
     found: dict[tuple[str, int], int] = {}
     for node in sorted(nodes):
         storages = built.storages[built.call_of_node[node]]
