@@ -22,7 +22,7 @@ from tracemine.verify.fixes.record import Around, NoFixedForm  # noqa: E402
 from tracemine.verify.fixes.reproduction import graph_reproduction  # noqa: E402
 from tracemine.verify.gpu import fixed_forms, library_call, reproduction  # noqa: E402
 from tracemine.verify.rebuild.memory import Lies  # noqa: E402
-from tracemine.verify.rebuild.view_recovery import Look  # noqa: E402
+from tracemine.verify.rebuild.view_recovery import Layout  # noqa: E402
 
 MARK = "0123456789abcdef"
 
@@ -392,7 +392,7 @@ def test_experts_are_put_in_order_by_narrow_keys_and_by_counting(twice: bool, tm
 
 def test_left_factors_that_are_slices_of_one_tensor_are_not_joined_in_the_step() -> None:
     def lies(*offsets: int) -> list[Lies | None]:
-        return [Lies(("buffer", 0), Look(offset, (5, 8), (8, 1)), "float32") for offset in offsets]
+        return [Lies(("buffer", 0), Layout(offset, (5, 8), (8, 1)), "float32") for offset in offsets]
 
     def joined(places: list[Lies | None]) -> str:
         source = fixed_graph("small_products_apart", turns("x"), Around(lies=places)).source

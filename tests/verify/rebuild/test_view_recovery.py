@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracemine.verify.rebuild.view_recovery import Look, views
+from tracemine.verify.rebuild.view_recovery import Layout, views
 
 torch = pytest.importorskip("torch")
 
 
-def look_of(tensor: Any) -> Look:
-    return Look(tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+def look_of(tensor: Any) -> Layout:
+    return Layout(tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
 
 
 def made(tensor: Any, steps: Any) -> Any:
@@ -63,19 +63,19 @@ def test_views_lead_to_the_elements_that_torch_shows(data: st.DataObject) -> Non
 
 
 def test_a_slice_is_one_call_and_the_same_look_is_none() -> None:
-    whole = Look(0, (8, 16, 64), (1024, 64, 1))
+    whole = Layout(0, (8, 16, 64), (1024, 64, 1))
     assert views(whole, whole) == ()
-    assert views(whole, Look(32, (8, 16, 32), (1024, 64, 1))) == (("aten::slice.Tensor", (2, 32, 64, 1)),)
-    assert views(whole, Look(128, (8, 64), (1024, 1))) == (("aten::select.int", (1, 2)),)
+    assert views(whole, Layout(32, (8, 16, 32), (1024, 64, 1))) == (("aten::slice.Tensor", (2, 32, 64, 1)),)
+    assert views(whole, Layout(128, (8, 64), (1024, 1))) == (("aten::select.int", (1, 2)),)
 
 
 @pytest.mark.parametrize(
     "target",
     [
-        Look(0, (5,), (1,)),  # beyond its end
-        Look(0, (3, 2), (1, 1)),  # windows that overlap
-        Look(3, (2,), (2,)),  # out of range from there on
+        Layout(0, (5,), (1,)),  # beyond its end
+        Layout(0, (3, 2), (1, 1)),  # windows that overlap
+        Layout(3, (2,), (2,)),  # out of range from there on
     ],
 )
-def test_what_no_views_make_is_none(target: Look) -> None:
-    assert views(Look(0, (4,), (1,)), target) is None
+def test_what_no_views_make_is_none(target: Layout) -> None:
+    assert views(Layout(0, (4,), (1,)), target) is None

@@ -84,7 +84,7 @@ def test_every_tensor_lies_within_its_buffer_and_no_call_reads_what_is_not_there
     for call in program.calls:
         for tensor in call.reads:
             assert tensor.buffer in there
-            assert tensor.look.reach[1] <= program.buffers[tensor.buffer].elements
+            assert tensor.layout.reach[1] <= program.buffers[tensor.buffer].elements
         there.update(call.makes)
         assert {p.buffer for _, _, p in call.outputs} <= there
 

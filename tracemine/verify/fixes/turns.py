@@ -207,10 +207,10 @@ def _lie_together(lies: Sequence[Lies | None], places: Sequence[int], spec: Tens
     known = [each for each in found if each is not None]
     if len(known) < len(places) or len({each.buffer for each in known}) != 1:
         return False
-    step = spec.shape[0] * known[0].look.strides[0] if known[0].look.strides else 0
-    begin = known[0].look.offset
+    step = spec.shape[0] * known[0].layout.strides[0] if known[0].layout.strides else 0
+    begin = known[0].layout.offset
     return step > 0 and all(
-        each.look.strides == known[0].look.strides and each.look.offset == begin + k * step
+        each.layout.strides == known[0].layout.strides and each.layout.offset == begin + k * step
         for k, each in enumerate(known)
     )
 

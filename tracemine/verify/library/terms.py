@@ -128,7 +128,7 @@ class _Making:
         """What a value holds."""
         term = self.held[self.cells[value]]
         if term is None:
-            raise Opaque("a tensor is written in place and read in another look")
+            raise Opaque("a tensor is written in place and read in another layout")
         return term
 
     def call(self, call: Call) -> None:

@@ -91,7 +91,7 @@ def is_number(seen: Seen | None, facts: CallFacts, overload: Overload, place: in
         return False
     if facts.types[at] not in _NUMBER_TYPES:
         return False
-    return at > 0 if seen is None else seen.on_host and not seen.look.shape
+    return at > 0 if seen is None else seen.on_host and not seen.layout.shape
 
 
 def told(facts: CallFacts, place: int) -> float | int | bool | None:

@@ -40,7 +40,7 @@ class Assembly:
 
     def add(self, facts: CallFacts, form: Form) -> None:
         """One node's call."""
-        if any(seen.look.guessed for seen in (*facts.inputs, *facts.outputs)):
+        if any(seen.layout.guessed for seen in (*facts.inputs, *facts.outputs)):
             self.making.assumptions.append(DENSE)
         self.making.assumptions += form.assumptions
         self._push(self._call(facts, form), facts if form.gives_new else None)
@@ -108,7 +108,7 @@ class Assembly:
             if seen is None:
                 raise NotRebuilt(f"a tensor that {facts.operator} takes is not recorded")
             self.making.assumptions.append(OUTSIDE)
-        if seen.on_host and not seen.look.shape and seen.dtype is not None:
+        if seen.on_host and not seen.layout.shape and seen.dtype is not None:
             self.making.assumptions.append("a number in a tensor in the host's memory is given as a number")
             return self._unknown_number(argument, seen.dtype)
         return Ref(self._read(seen, argument, form, expand=form.shape))
@@ -128,10 +128,10 @@ class Assembly:
         if seen.on_host:
             raise NotRebuilt(f"{form.operator} reads a tensor in the host's memory")
         dtype = self.memory.dtype(seen)
-        if dtype is None or not seen.look.is_told:
+        if dtype is None or not seen.layout.is_known:
             raise NotRebuilt("the dtype or the strides of a tensor are not recorded")
         value = self.memory.at(seen, dtype, argument.name)
-        if expand is not None and expand != seen.look.shape and argument.name in ("self", "src"):
+        if expand is not None and expand != seen.layout.shape and argument.name in ("self", "src"):
             value = self.making.view(value, (("aten::expand", (expand,)),))
         return value
 
@@ -161,17 +161,17 @@ class Assembly:
 
     def _spec(self, seen: Seen, inferred: TensorSpec | None, label: str) -> TensorSpec:
         """What a call gave, as recorded; what is not recorded, as the operator table says."""
-        dtype, strides = self.memory.dtype(seen), seen.look.strides
-        if inferred is not None and inferred.shape != seen.look.shape:
+        dtype, strides = self.memory.dtype(seen), seen.layout.strides
+        if inferred is not None and inferred.shape != seen.layout.shape:
             raise NotRebuilt(f"{label} gives other shapes than recorded")
         if inferred is not None and None is not dtype != inferred.dtype is not None:
             raise NotRebuilt(f"{label} gives another dtype than recorded")
         if inferred is not None:
             dtype = dtype or inferred.dtype
-            strides = strides if len(strides) == len(seen.look.shape) else inferred.strides or ()
-        if dtype is None or len(strides) != len(seen.look.shape):
+            strides = strides if len(strides) == len(seen.layout.shape) else inferred.strides or ()
+        if dtype is None or len(strides) != len(seen.layout.shape):
             raise NotRebuilt(f"the dtype or the strides of what {label} gave are not recorded")
-        return TensorSpec(seen.look.shape, dtype, strides)
+        return TensorSpec(seen.layout.shape, dtype, strides)
 
     def lies(self, nodes: Sequence[int]) -> tuple[Lies | None, ...]:
         """Where each input lies in memory, and after them each live value; None where nothing tells."""

@@ -11,7 +11,7 @@ import msgspec
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.verify.rebuild.axes import Reduced
-from tracemine.verify.rebuild.view_recovery import Look
+from tracemine.verify.rebuild.view_recovery import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Seen:
     position: int
     member: int  # of a list; −1: no list
     buffer: tuple[str, int]
-    look: Look
+    layout: Layout
     dtype: str | None
     on_host: bool
 
@@ -81,9 +81,9 @@ def outside(
     strides = contiguous(shape) if guessed else all_strides[place]
     if not are_sizes(strides) or len(shape) != len(strides):
         return None
-    look = Look(0, tuple(shape), tuple(strides), guessed and bool(shape))
+    layout = Layout(0, tuple(shape), tuple(strides), guessed and bool(shape))
     own = ("call", op_row * 256 + place)
-    return Seen(row=-1, position=place, member=-1, buffer=own, look=look, dtype=name, on_host=False)
+    return Seen(row=-1, position=place, member=-1, buffer=own, layout=layout, dtype=name, on_host=False)
 
 
 def with_result(facts: CallFacts) -> CallFacts:
@@ -91,10 +91,10 @@ def with_result(facts: CallFacts) -> CallFacts:
     told = facts.reduced
     if told is None or facts.outputs:
         return facts
-    guessed = bool(told.shape) and any(seen.look.guessed for seen in facts.inputs)
-    look = Look(0, told.shape, contiguous(told.shape), guessed)
+    guessed = bool(told.shape) and any(seen.layout.guessed for seen in facts.inputs)
+    layout = Layout(0, told.shape, contiguous(told.shape), guessed)
     own = ("result", facts.op_row)
-    given = Seen(row=-1, position=0, member=-1, buffer=own, look=look, dtype=told.dtype, on_host=False)
+    given = Seen(row=-1, position=0, member=-1, buffer=own, layout=layout, dtype=told.dtype, on_host=False)
     return replace(facts, outputs=(given,))
 
 

@@ -9,7 +9,7 @@ from tracemine.ops import Overload, lookup, overload_of
 from tracemine.ops.infer.tensor import channels_last, contiguous, like
 from tracemine.verify.rebuild.arguments import Plain
 from tracemine.verify.rebuild.call_facts import CallFacts, Seen
-from tracemine.verify.rebuild.view_recovery import Look
+from tracemine.verify.rebuild.view_recovery import Layout
 
 # Operators that make a new tensor and have another fill it: what is filled held no values before.
 _ALLOCATE = frozenset(
@@ -66,7 +66,7 @@ def form_of(facts: CallFacts, recorded: Overload) -> Form | str:
     if recorded.overwrites and "out" in recorded.name:
         return _without_out(facts, recorded)
     form = Form(operator=name, overload=recorded, recorded=recorded)
-    if name == "aten::fill_" and any(s.position == 1 and s.on_host and not s.look.shape for s in facts.inputs):
+    if name == "aten::fill_" and any(s.position == 1 and s.on_host and not s.layout.shape for s in facts.inputs):
         return replace(form, overload=_named(name, "Scalar"))
     told = facts.reduced
     if told is not None and {"dim", "keepdim"} <= {a.name for a in recorded.arguments}:
@@ -87,15 +87,17 @@ def fills_new(facts: CallFacts) -> bool:
 def in_memory_order(facts: CallFacts) -> CallFacts:
     """What a call makes of sizes alone, with its axes as memory has them: any other order of them is a view of that."""
     makes = fills_new(facts) or any(p in _DRAWS.get(facts.operator, ("", ()))[1] for p in facts.parents)
-    if not makes or not all(seen.look.is_told for seen in facts.outputs):
+    if not makes or not all(seen.layout.is_known for seen in facts.outputs):
         return facts
-    return replace(facts, outputs=tuple(replace(seen, look=_ordered(seen.look)) for seen in facts.outputs))
+    return replace(facts, outputs=tuple(replace(seen, layout=_ordered(seen.layout)) for seen in facts.outputs))
 
 
-def _ordered(look: Look) -> Look:
+def _ordered(layout: Layout) -> Layout:
     """Axes from the widest stride to the narrowest; where those of one element stand says nothing."""
-    axes = sorted(zip(look.shape, look.strides, strict=True), key=lambda axis: -axis[1] if axis[0] > 1 else -(1 << 62))
-    return replace(look, shape=tuple(n for n, _ in axes), strides=tuple(s for _, s in axes))
+    axes = sorted(
+        zip(layout.shape, layout.strides, strict=True), key=lambda axis: -axis[1] if axis[0] > 1 else -(1 << 62)
+    )
+    return replace(layout, shape=tuple(n for n, _ in axes), strides=tuple(s for _, s in axes))
 
 
 def _copied(facts: CallFacts, recorded: Overload) -> Form | str:
@@ -106,14 +108,14 @@ def _copied(facts: CallFacts, recorded: Overload) -> Form | str:
         return "what a copy read or wrote is not recorded"
     if source.on_host != target.on_host:
         return "it copies between host and device"
-    if not source.look.is_told or not target.look.is_told:
+    if not source.layout.is_known or not target.layout.is_known:
         return "the strides of what a copy read or wrote are not recorded"
-    shape = target.look.shape
+    shape = target.layout.shape
     strides = _repeated(source, shape)
     kinds = {_PRESERVE: like(shape, strides), _CONTIGUOUS: contiguous(shape)}
     if len(shape) == 4:
         kinds[_CHANNELS_LAST] = channels_last(shape)
-    layout = next((k for k, made in kinds.items() if _same(shape, made, target.look.strides)), -1)
+    layout = next((k for k, made in kinds.items() if _same(shape, made, target.layout.strides)), -1)
     if layout == -1:
         return "it copies into a layout that no memory format makes"
     same = source.dtype == target.dtype
@@ -133,9 +135,9 @@ def _copied(facts: CallFacts, recorded: Overload) -> Form | str:
 
 
 def _repeated(source: Seen, shape: tuple[int, ...]) -> tuple[int, ...]:
-    own = source.look.shape
+    own = source.layout.shape
     lead = len(shape) - len(own)
-    rest = zip(own, source.look.strides, shape[lead:], strict=False)
+    rest = zip(own, source.layout.strides, shape[lead:], strict=False)
     return (0,) * lead + tuple(0 if n == 1 and wide != 1 else s for n, s, wide in rest)
 
 
@@ -158,24 +160,26 @@ def _new(
 ) -> Form | str:
     """A new tensor that an operator makes of its sizes alone, for memory that the call filled."""
     target = facts.outputs[0] if facts.outputs else None
-    if target is None or target.dtype is None or not target.look.is_told:
+    if target is None or target.dtype is None or not target.layout.is_known:
         return "what was filled is not recorded"
-    if not _same(target.look.shape, contiguous(target.look.shape), target.look.strides):
+    if not _same(target.layout.shape, contiguous(target.layout.shape), target.layout.strides):
         return "it fills a layout with gaps"
     return Form(
         operator=operator,
         overload=_only(operator),
         recorded=recorded,
         renamed=renamed or {},
-        fixed={"size": target.look.shape, "dtype": target.dtype, **fixed},
+        fixed={"size": target.layout.shape, "dtype": target.dtype, **fixed},
         dropped=frozenset({0}),
     )
 
 
 def _without_out(facts: CallFacts, recorded: Overload) -> Form | str:
     """The call that makes its result itself, where the tensor given as out= was made for it."""
-    given = [s for s in facts.inputs if s.position in recorded.overwrites and 0 not in s.look.shape]
-    if not facts.parents and any(not _same(s.look.shape, contiguous(s.look.shape), s.look.strides) for s in given):
+    given = [s for s in facts.inputs if s.position in recorded.overwrites and 0 not in s.layout.shape]
+    if not facts.parents and any(
+        not _same(s.layout.shape, contiguous(s.layout.shape), s.layout.strides) for s in given
+    ):
         return f"{facts.operator} writes into a tensor with gaps that was given as out="
     operator = lookup(facts.operator)
     overload = next((o for o in operator.overloads if _is_functional(o, recorded)), None) if operator else None

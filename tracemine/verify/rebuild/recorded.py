@@ -18,7 +18,7 @@ from tracemine.timeline import Timeline
 from tracemine.verify.rebuild.axes import AUTOGRAD, REDUCTIONS, Near, Reduced, reduced
 from tracemine.verify.rebuild.call_facts import CallFacts, Seen, are_sizes, outside, texts_of, values_of
 from tracemine.verify.rebuild.index_args import INDEX, INSIDE, RESHAPE, STRIDED, first_axis
-from tracemine.verify.rebuild.view_recovery import Look
+from tracemine.verify.rebuild.view_recovery import Layout
 
 _MOST_PARENTS = 8
 _LONGEST_NAME = 16_384  # of a kernel; random numbers' have 5,000 characters, and what is cut is another name
@@ -114,19 +114,19 @@ class Recorded:
         beside = self._inside(parent) if around.startswith(AUTOGRAD) else []
         after = next((row for row in beside if row > op_row), -1)
         inside = [near for row in self._inside(op_row) if (near := self._near(row)) is not None]
-        return reduced(operator, inputs[0].look.shape, inside, self._near(after) if after >= 0 else None, around)
+        return reduced(operator, inputs[0].layout.shape, inside, self._near(after) if after >= 0 else None, around)
 
     def _indices(self, op_row: int, source: Seen) -> tuple[Seen, ...]:
         """The tensors that an `index` takes beside its source, as calls inside it read them; none where they do not."""
         inside = [(self._text("name", row), row) for row in self._inside(op_row)]
         read = [self._first(row) for name, row in inside if name == RESHAPE]
         strided = [self._strided(row) for name, row in inside if name == STRIDED]
-        last = strided[-1] if strided and source.look.is_told else None  # those before it are of indices
-        if last is None or any(name not in INSIDE for name, _ in inside) or last[0] != source.look.shape:
+        last = strided[-1] if strided and source.layout.is_known else None  # those before it are of indices
+        if last is None or any(name not in INSIDE for name, _ in inside) or last[0] != source.layout.shape:
             return ()
-        own = source.look.shape, source.look.strides
+        own = source.layout.shape, source.layout.strides
         first = first_axis(own, (last[1], last[2]), len(read)) if len(last[1]) == len(last[2]) else None
-        if first is None or any(seen is None or not seen.look.is_told for seen in read):
+        if first is None or any(seen is None or not seen.layout.is_known for seen in read):
             return ()
         found = [replace(seen, position=1, member=first + k) for k, seen in enumerate(read) if seen is not None]
         return tuple(found)
@@ -190,10 +190,10 @@ class Recorded:
 
     def _inputs(self, seen: Sequence[Seen]) -> tuple[Seen, ...]:
         """What is overwritten unread has its result's buffer: the storage may have been another's before."""
-        given = {(self.storage(s.row), s.look): s.buffer for s in seen if self._is_output[s.row]}
+        given = {(self.storage(s.row), s.layout): s.buffer for s in seen if self._is_output[s.row]}
         taken = (s for s in seen if not self._is_output[s.row])
         return tuple(
-            replace(s, buffer=given.get((self.storage(s.row), s.look), s.buffer)) if s.buffer[0] == "storage" else s
+            replace(s, buffer=given.get((self.storage(s.row), s.layout), s.buffer)) if s.buffer[0] == "storage" else s
             for s in taken
         )
 
@@ -325,7 +325,7 @@ class Recorded:
             else ("storage", storage)
             if buffer is None
             else ("buffer", buffer),
-            look=Look(
+            layout=Layout(
                 int(self._numbers["offset_elements"][row]), shape, contiguous(shape) if guessed else strides, guessed
             ),
             dtype=dtype(text),

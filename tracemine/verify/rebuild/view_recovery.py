@@ -1,4 +1,4 @@
-"""From one look at memory to another: the view calls that lead from a tensor to a part or rearrangement of it.
+"""View calls between two layouts of one storage: slices, permutes, views and expands.
 
 Views launch nothing, so a trace may not tell which calls made one. Offset, shape and strides tell what it is.
 """
@@ -12,7 +12,7 @@ Step = tuple[str, tuple[object, ...]]  # a view operator and what it takes after
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Layout:
     """Where the elements of a tensor lie in its storage, in elements."""
 
     offset: int
@@ -21,7 +21,7 @@ class Look:
     guessed: bool = False  # strides were not recorded: it is taken to lie without gaps, its last axis innermost
 
     @property
-    def is_told(self) -> bool:
+    def is_known(self) -> bool:
         """Whether its strides are known: not every profiler records them."""
         return len(self.strides) == len(self.shape)
 
@@ -29,7 +29,7 @@ class Look:
     def reach(self) -> tuple[int, int]:
         """The first element and the one after the last.
 
-        >>> Look(2, (3, 4), (8, 1)).reach
+        >>> Layout(2, (3, 4), (8, 1)).reach
         (2, 22)
         """
         if 0 in self.shape:
@@ -38,26 +38,26 @@ class Look:
         return self.offset, self.offset + last + 1
 
     @property
-    def in_parts(self) -> Look:
+    def in_parts(self) -> Layout:
         """Of complex numbers how their real and imaginary parts lie: two along a last axis.
 
-        >>> Look(3, (4, 2), (2, 1)).in_parts
-        Look(offset=6, shape=(4, 2, 2), strides=(4, 2, 1), guessed=False)
+        >>> Layout(3, (4, 2), (2, 1)).in_parts
+        Layout(offset=6, shape=(4, 2, 2), strides=(4, 2, 1), guessed=False)
         """
-        strides = (*(2 * s for s in self.strides), 1) if self.is_told else ()
-        return Look(2 * self.offset, (*self.shape, 2), strides, self.guessed)
+        strides = (*(2 * s for s in self.strides), 1) if self.is_known else ()
+        return Layout(2 * self.offset, (*self.shape, 2), strides, self.guessed)
 
-    def covers(self, other: Look) -> bool:
+    def covers(self, other: Layout) -> bool:
         """Whether all that the other reaches lies within; of what is not told it is not known, and not said."""
-        return self.is_told and other.is_told and self.reach[0] <= other.reach[0] and other.reach[1] <= self.reach[1]
+        return self.is_known and other.is_known and self.reach[0] <= other.reach[0] and other.reach[1] <= self.reach[1]
 
 
-def views(source: Look, target: Look) -> tuple[Step, ...] | None:
+def views(source: Layout, target: Layout) -> tuple[Step, ...] | None:
     """View calls that make `target` of `source`; None where slices, splits, merges, orders and repeats do not suffice.
 
-    >>> views(Look(0, (4, 6), (6, 1)), Look(3, (4, 3), (6, 1)))
+    >>> views(Layout(0, (4, 6), (6, 1)), Layout(3, (4, 3), (6, 1)))
     (('aten::slice.Tensor', (1, 3, 6, 1)),)
-    >>> views(Look(0, (2, 3, 4), (12, 4, 1)), Look(0, (4, 6), (1, 4)))
+    >>> views(Layout(0, (2, 3, 4), (12, 4, 1)), Layout(0, (4, 6), (1, 4)))
     (('aten::view', ((6, 4),)), ('aten::permute', ((1, 0),)))
     """
     if 0 in target.shape or 0 in source.shape:
@@ -82,12 +82,12 @@ def views(source: Look, target: Look) -> tuple[Step, ...] | None:
     return tuple(makers.steps)
 
 
-def _merges(source: Look, target: Look) -> tuple[Step, ...] | None:
+def _merges(source: Layout, target: Layout) -> tuple[Step, ...] | None:
     """A view that merges axes at most: any other shape may as well have come by a change of their order.
 
-    >>> _merges(Look(0, (2, 3, 4), (12, 4, 1), True), Look(0, (6, 1, 4), (4, 4, 1), True))
+    >>> _merges(Layout(0, (2, 3, 4), (12, 4, 1), True), Layout(0, (6, 1, 4), (4, 4, 1), True))
     (('aten::view', ((6, 1, 4),)),)
-    >>> _merges(Look(0, (6, 4), (4, 1), True), Look(0, (3, 2, 4), (8, 4, 1), True))
+    >>> _merges(Layout(0, (6, 4), (4, 1), True), Layout(0, (3, 2, 4), (8, 4, 1), True))
     """
     if source.shape == target.shape:
         return ()
@@ -100,7 +100,7 @@ def _merges(source: Look, target: Look) -> tuple[Step, ...] | None:
     return None if rest else (("aten::view", (target.shape,)),)
 
 
-def _one_step(source: Look, target: Look) -> tuple[Step, ...] | None:
+def _one_step(source: Layout, target: Layout) -> tuple[Step, ...] | None:
     """Nothing, a slice or a selection, where one of them does it."""
     own = list(zip(source.shape, source.strides, strict=True))
     wanted = list(zip(target.shape, target.strides, strict=True))
@@ -161,7 +161,7 @@ class _Makers:
             self.shape = list(shape)
 
 
-def _ordered(makers: _Makers, source: Look) -> list[tuple[int, int]]:
+def _ordered(makers: _Makers, source: Layout) -> list[tuple[int, int]]:
     """Size and stride of the source's axes, widest stride first, without those that repeat or hold one element."""
     for dim in range(len(source.shape) - 1, -1, -1):
         if source.strides[dim] == 0 and source.shape[dim] > 1:
@@ -257,7 +257,7 @@ def _carry_out(
             makers.select(dim, start)
 
 
-def _arranged(makers: _Makers, wanted: Sequence[tuple[int, int, int]], target: Look) -> None:
+def _arranged(makers: _Makers, wanted: Sequence[tuple[int, int, int]], target: Layout) -> None:
     """Bring the axes into the target's order, with those of one element and those that repeat."""
     places = [at for _, _, at in wanted]
     narrow = [n if s or n == 1 else 1 for n, s in zip(target.shape, target.strides, strict=True)]

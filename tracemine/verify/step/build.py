@@ -19,7 +19,7 @@ from tracemine.validate.input_domains import NOT_NEGATIVE
 from tracemine.verdicts.step import Left
 from tracemine.verify.rebuild.call_facts import CallFacts, Seen
 from tracemine.verify.rebuild.recorded import Recorded
-from tracemine.verify.rebuild.view_recovery import Look
+from tracemine.verify.rebuild.view_recovery import Layout
 from tracemine.verify.step.calls import Argument, Cover, LeftOut, Taken, Tree
 from tracemine.verify.step.program import Argument as Operand
 from tracemine.verify.step.program import Buffer, Place, Places, Program, StepCall
@@ -130,7 +130,7 @@ class _Making:
         makes: list[int] = []
         outputs: list[tuple[int, int, Place]] = []
         for seen in sorted(facts.outputs, key=lambda s: (s.position, s.member)):
-            if seen.dtype is None or len(seen.look.strides) != len(seen.look.shape):
+            if seen.dtype is None or len(seen.layout.strides) != len(seen.layout.shape):
                 del self.memory[before:]
                 raise NoStep("the dtype or the strides of what it gives are not recorded")
             key = storage(seen.row)
@@ -187,7 +187,7 @@ class _Making:
         return given
 
     def _taken(self, seen: Seen, here: dict[int, int]) -> Place:
-        if seen.dtype is None or len(seen.look.strides) != len(seen.look.shape):
+        if seen.dtype is None or len(seen.layout.strides) != len(seen.layout.shape):
             raise NoStep("the dtype or the strides of a tensor are not recorded")
         key = self.recorded.storage(seen.row)
         buffer = self.current.get(key)
@@ -201,23 +201,23 @@ class _Making:
         memory = self.memory[buffer]
         if memory.on_host != seen.on_host:
             return False
-        return memory.outside or seen.look.reach[1] * _size(seen) <= memory.elements * memory.itemsize
+        return memory.outside or seen.layout.reach[1] * _size(seen) <= memory.elements * memory.itemsize
 
     def _new(self, seen: Seen, *, outside: bool) -> int:
-        nbytes = seen.look.reach[1] * _size(seen)
-        if nbytes > _LARGEST_BUFFER_BYTES or seen.look.offset < 0 or min(seen.look.strides, default=0) < 0:
+        nbytes = seen.layout.reach[1] * _size(seen)
+        if nbytes > _LARGEST_BUFFER_BYTES or seen.layout.offset < 0 or min(seen.layout.strides, default=0) < 0:
             raise NoStep("a tensor is larger than any memory")
         self.memory.append(_Memory(outside, seen.on_host, _size(seen)))
         return len(self.memory) - 1
 
     def _place(self, seen: Seen, buffer: int) -> Place:
         memory = self.memory[buffer]
-        nbytes = seen.look.reach[1] * _size(seen)
+        nbytes = seen.layout.reach[1] * _size(seen)
         if nbytes > _LARGEST_BUFFER_BYTES:
             raise NoStep("a tensor is larger than any memory")
         memory.elements = max(memory.elements, -(-nbytes // memory.itemsize))
-        look: Look = seen.look
-        return Place(buffer, look.offset, look.shape, look.strides, str(seen.dtype))
+        layout: Layout = seen.layout
+        return Place(buffer, layout.offset, layout.shape, layout.strides, str(seen.dtype))
 
     # What is not.
 
@@ -354,7 +354,7 @@ def _pointed(facts: CallFacts) -> list[tuple[Seen, int]]:
         else:
             values.append(_whole(facts, place))
         seen += mine
-    specs = [TensorSpec(s.look.shape, s.dtype, s.look.strides) for s in seen]
+    specs = [TensorSpec(s.layout.shape, s.dtype, s.layout.strides) for s in seen]
     call = Call(facts.operator, overload.name, tuple(values), ())
     return [(seen[value], below) for value, below in pointing(call, specs)]
 

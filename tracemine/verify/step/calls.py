@@ -263,7 +263,7 @@ class Cover:
         gives: dict[int, set[int]] = {}  # of an operator, the generations among its results
         for at, row in enumerate(self.tree.rows):
             for seen in self.facts(row).inputs:
-                if 0 not in seen.look.shape and (known := current.get(storage(seen.row))) is not None:
+                if 0 not in seen.layout.shape and (known := current.get(storage(seen.row))) is not None:
                     readers[known[0]].add(row)
             for ended in self.tree.ended[at]:
                 facts = self.facts(ended)
@@ -291,6 +291,6 @@ class Cover:
 
 
 def _sound(seen: Seen) -> Seen:
-    if seen.dtype is None or len(seen.look.strides) != len(seen.look.shape):
+    if seen.dtype is None or len(seen.layout.strides) != len(seen.layout.shape):
         raise NotRecorded("the dtype or the strides of a tensor are not recorded")
     return seen

@@ -137,7 +137,7 @@ def _fan(place: Place) -> int:
 
 
 def _elements(place: Place) -> int:
-    begin, end = place.look.reach
+    begin, end = place.layout.reach
     return end - begin
 
 

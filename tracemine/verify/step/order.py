@@ -38,7 +38,7 @@ def touches(call: StepCall, buffers: Sequence[Buffer]) -> list[Touch]:
     """What a call reads and writes. A view reads nothing, but memory that it looks at must have been made."""
 
     def one(place: Place, writes: bool) -> Touch:
-        begin, end = place.look.reach
+        begin, end = place.layout.reach
         size = buffers[place.buffer].itemsize
         if call.is_view:
             return Touch(place.buffer, -1, 0, writes=False)

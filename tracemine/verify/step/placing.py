@@ -191,7 +191,7 @@ def _unmade(takes: Sequence[Place], gives: Sequence[Place | None], made: set[int
             continue
         if place.buffer not in made:
             return "it gives what it did not make"
-        if place.strides != _dense(place) or place.look.reach != (0, built.program.buffers[place.buffer].elements):
+        if place.strides != _dense(place) or place.layout.reach != (0, built.program.buffers[place.buffer].elements):
             return "one of its results has gaps, or is a part of another"
     return None
 
@@ -226,7 +226,7 @@ def _place(lies: Lies | None, where: Mapping[tuple[str, int], int]) -> Place | N
     buffer = where.get(lies.buffer) if lies is not None else None
     if lies is None or buffer is None:
         return None
-    return Place(buffer, lies.look.offset, lies.look.shape, lies.look.strides, lies.dtype)
+    return Place(buffer, lies.layout.offset, lies.layout.shape, lies.layout.strides, lies.dtype)
 
 
 def _dense(place: Place) -> tuple[int, ...]:

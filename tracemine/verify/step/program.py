@@ -12,7 +12,7 @@ import msgspec
 
 from tracemine.ops import Overload, overload_of
 from tracemine.verdicts.step import Left
-from tracemine.verify.rebuild.view_recovery import Look
+from tracemine.verify.rebuild.view_recovery import Layout
 
 LEAST_SHARE = 0.8  # of the step's GPU time: a program that replays less is refused
 
@@ -27,9 +27,9 @@ class Place(msgspec.Struct, frozen=True):
     dtype: str
 
     @property
-    def look(self) -> Look:
+    def layout(self) -> Layout:
         """Where in its buffer it lies."""
-        return Look(self.offset, self.shape, self.strides)
+        return Layout(self.offset, self.shape, self.strides)
 
 
 class Places(msgspec.Struct, frozen=True):
