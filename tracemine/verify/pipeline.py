@@ -55,7 +55,7 @@ class How:
 
 
 def needed() -> None:
-    """Raises UsageError, with the command that helps, where torch or triton are not installed."""
+    """Raise UsageError, with the command that helps, where torch or triton are not installed."""
     missing = [name for name in ("torch", "triton") if not _installed(name)]
     if missing:
         raise UsageError(
@@ -72,7 +72,7 @@ def _installed(name: str) -> bool:
 
 
 def gpu_name() -> str | None:
-    """The name of this machine's GPU; None where torch finds none. Torch is asked in a process of its own."""
+    """Return the name of this machine's GPU; None where torch finds none. Torch is asked in a process of its own."""
     if program("nvidia-smi") is None and not Path("/proc/driver/nvidia").exists():
         return None
     code = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
@@ -82,7 +82,7 @@ def gpu_name() -> str | None:
 
 
 def fusable(findings: Sequence[Finding]) -> list[Finding]:
-    """The variants that one kernel would mend; the others close gaps or change copies."""
+    """Return the variants that one kernel would mend; the others close gaps or change copies."""
     variants = [variant for finding in findings for variant in variants_of(finding)]
     return [v for v in variants if v.fused_ns is not None and v.activities and v.gpu_saving_ns.high > 0]
 
@@ -94,7 +94,7 @@ def verify(
     how: How,
     progress: Callable[[int, int], object] = lambda done, all_: None,
 ) -> Iterator[Verdict]:
-    """A verdict on each finding, in order. A crash, a hang, a lack of memory or a bug of ours is one like any other.
+    """Generate a verdict on each finding, in order. A crash, a hang, a lack of memory or an internal error is one too.
 
     For a GPU many are compiled side by side, and proved meanwhile; then each is timed alone, while proofs go on.
     Without one, some are proved side by side while the next is made ready.
@@ -161,7 +161,7 @@ def _verdict(ready: Ready, proofs: Future[dict[str, Proof | str]], ahead: Ahead 
 
 
 def judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Mapping[str, Any] | str]) -> Verdict:
-    """The verdict on a finding. proofs: by what is proved; ran: what each reproduction said, or why it said nothing."""
+    """Return the verdict on a finding. proofs: by what they are of; ran: each reproduction's output, or why none."""
     finding, rebuilt, said = ready.finding, ready.rebuilt, ran.get(ready.text or "")
     if ready.copy is not None:
         return verdict(finding, calls=1, evidence="proven", proof=NOT_PROVED, ran=said, source=ready.text, by=PINNED)
@@ -204,7 +204,7 @@ def _outcome(call: CallInstead, proof: Proof | str, ran: Mapping[str, Any] | str
 
 
 def kernel_proof(graphs: Tried, machines: Machines, *, mutants: bool) -> Proof | str:
-    """The proof of a graph's kernel on a CPU, or why there is none."""
+    """Return the proof of a graph's kernel on a CPU, or why there is none."""
     try:
         return graphs.too_large or machines.kernels.prove(graphs.small, mutants, graphs.recorded)
     except Unsupported as reason:  # of the build that rounds, or at the sizes that are tried
@@ -212,7 +212,7 @@ def kernel_proof(graphs: Tried, machines: Machines, *, mutants: bool) -> Proof |
 
 
 def _proved(rebuilt: Rebuilt, replacement: Replacement, machines: Machines, how: How) -> Proof | str:
-    """The proof of a library call on a CPU, or why there is none."""
+    """Return the proof of a library call on a CPU, or why there is none."""
     if replacement.gpu_only is not None:
         return replacement.gpu_only
     return machines.calls.answer(job(rebuilt.graph, rebuilt.unread, how.mutants))

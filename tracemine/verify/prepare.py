@@ -149,7 +149,7 @@ def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
 
 
 def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, library: bool) -> tuple[str, Tried]:
-    """The reproduction, and what the CPU proves. Raises Unsupported."""
+    """Return the reproduction, and what the CPU proves. Raises Unsupported."""
     try:
         return reproduction(finding, rebuilt, flow, library=library), tried(rebuilt.graph)
     except RecursionError:
@@ -157,7 +157,7 @@ def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, library: bool)
 
 
 def _is_of(finding: Finding, flow: Flow) -> bool:
-    """Whether a trace has what a finding names: it may come from a file, and the trace may be another since.
+    """Return whether a trace has what a finding names: it may come from a file, and the trace may be another since.
 
     Asked are the kernels of its first occurrence and the time of all, which is in whole nanoseconds.
     """
@@ -178,7 +178,7 @@ def _around(finding: Finding, rebuilder: Rebuilder, emitter: Emitter) -> CallIns
 
 
 def with_products(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Replacement] | None:
-    """A finding's graph with the products around it, and the library call that does all of it; None: there is none."""
+    """Return a finding's graph with the products around it and a library call for all of it; None: there is none."""
     try:
         rebuilt = rebuilder.with_products(finding.activities[0], finding.rule)
     except NotRebuilt:
@@ -198,7 +198,7 @@ def _call(
 
 
 def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, kernel: bool = True, library: bool = True) -> str:
-    """The file that reproduces a finding, with the library call that says the same beside the kernel.
+    """Return the file that reproduces a finding, with the library call that says the same beside the kernel.
 
     kernel, library: False leaves it out. Raises Unsupported where no kernel can be generated.
     """
@@ -232,7 +232,7 @@ def graph_text(
     kernel: bool = True,
     library: bool = True,
 ) -> str:
-    """The file that reproduces a graph: as `repro`, with all that is made of the graph. Raises Unsupported."""
+    """Return the file that reproduces a graph: as `repro`, with all that is made of the graph. Raises Unsupported."""
     replacement = find(graph, unread).replacement if library else None
     graph = graph if replacement is None else settled(graph, replacement.at)
     said = () if replacement is None else replacement.assumptions
@@ -254,7 +254,7 @@ def graph_text(
 
 
 def _on_cpu(graph: Graph, replacement: Replacement | None, unread: tuple[int, ...], *, kernel: bool) -> Graph | str:
-    """The graph at sizes at which a CPU tries a reproduction's own text; or why it does not."""
+    """Return the graph at sizes at which a CPU tries a reproduction's own text; or why it does not."""
     if not kernel and replacement is not None and replacement.gpu_only is not None:
         return replacement.gpu_only
     small = graph
@@ -269,7 +269,7 @@ def _on_cpu(graph: Graph, replacement: Replacement | None, unread: tuple[int, ..
 
 
 def _mark(finding: Finding) -> str:
-    """The fingerprint, if it is one: findings may come from a file, and this names another."""
+    """Return the fingerprint, if it is one: findings may come from a file, and this names another."""
     if not _MARK.fullmatch(finding.fingerprint):
         raise UsageError(f"{finding.fingerprint[:40]!a} is no fingerprint of a finding")
     return finding.fingerprint

@@ -30,7 +30,7 @@ class Run:
 
     @property
     def of_step(self) -> int:
-        """How many of the verdicts are on launch gaps, which the step's replay closed."""
+        """Return how many of the verdicts are on launch gaps, which the step's replay closed."""
         return sum(verdict.by == GRAPH for verdict in self.verdicts)
 
 
@@ -61,7 +61,7 @@ def verified(
 
 
 def _with_step(run: Run, findings: Sequence[Finding], analysis: Analysis, scan: Scan, how: How) -> Run:
-    """The verdicts, raised where the step confirms them, and the step's own; a warning where there is none."""
+    """Return the verdicts, raised where the step confirms them, and the step's own; a warning where there is none."""
     bugs = Bugs()
 
     def replayed() -> tuple[tuple[Verdict, ...], StepVerdict]:

@@ -59,7 +59,7 @@ _FUSED = "F.scaled_dot_product_attention("
 
 
 def attended(graph: Graph, around: Around) -> Fixed:
-    """The fused operator in place of a graph, by each of its backends. Raises NoFixedForm with the reason."""
+    """Return the fused operator in place of a graph, by each of its backends. Raises NoFixedForm with the reason."""
     drawn = next((call.label for call in graph.calls if call.schema.op_class == "random"), None)
     if drawn is not None:
         raise NoFixedForm(f"{drawn} draws random numbers: the fused operator draws others, and nothing can be compared")
@@ -120,7 +120,7 @@ def _inferred(graph: Graph, unread: Collection[int]) -> _Made:
 
 
 def _mask_apart(text: str) -> str | None:
-    """The function with a mask that is given to it, and before it one that makes the mask of the same inputs; None
+    """Return the function with a mask as input, and before it one that makes the mask of the same inputs; None
     where the mask is an input as it is, or rests on what is computed here.
 
     >>> print(_mask_apart("def fixed(q, k, v, m, *, n=1.0):\\n    return sdpa(q, k, v, attn_mask=m.add(n))"))
@@ -216,7 +216,7 @@ def _names(graph: Graph) -> list[str]:
 
 
 def _delta_form(graph: Graph) -> str | None:
-    """The calls as fused kernels order them: the gradient of the scores is P * (dP - rowsum(dO * O)), of O as rounded.
+    """Return the calls as fused kernels order them: the scores' gradient is P * (dP - rowsum(dO * O)), of O as rounded.
 
     Eager sums dP * P over the probabilities that it multiplies by, and where one of a row is nearly 1 that cancels; the
     row's result O was rounded apart from them. None where the graph is not told so.
@@ -292,19 +292,19 @@ def _first(graph: Graph, operator: str) -> int | None:
 
 
 def _forward(graph: Graph, number: int, weights: Collection[int]) -> bool:
-    """Whether a product takes the probabilities as they are, first: turned, it is the gradient of the values."""
+    """Return whether a product takes the probabilities as they are, first: turned, it is the gradient of the values."""
     first = _sides(graph, number)[0]
     return first in weights and not _leaf(graph, first).turned
 
 
 def _sides(graph: Graph, number: int) -> tuple[int, int]:
-    """What a product multiplies."""
+    """Return what a product multiplies."""
     left, right = reads(graph.calls[number])[-2:]
     return left, right
 
 
 def _from(graph: Graph, value: int, through: Collection[str] | None) -> set[int]:
-    """A value, and what views, copies and casts make of it; through None: what anything but a product makes of it."""
+    """Return a value and what operators in `through` make of it; through None: all operators but products."""
     found = {value}
     for number, call in enumerate(graph.calls):
         passes = call.operator not in _PRODUCTS if through is None else call.operator in through
@@ -336,7 +336,7 @@ def _leaf(graph: Graph, value: int) -> _Leaf:
 
 
 def _exchanges(call: Call, rank: int) -> bool:
-    """Whether a view exchanges the last two axes and nothing else."""
+    """Return whether a view exchanges the last two axes and nothing else."""
     if call.operator != "aten::permute":
         return False
     axes = getattr(call.arguments[1], "value", ())
@@ -344,7 +344,7 @@ def _exchanges(call: Call, rank: int) -> bool:
 
 
 def _cut(graph: Graph, result: int, leaves: Sequence[int]) -> tuple[Graph, list[int]]:
-    """What gives a result of the leaves as a graph of its own, and which values of the whole are its inputs."""
+    """Return what gives a result of the leaves as a graph of its own, and which values of the whole are its inputs."""
     wanted, by = set[int](), producers(graph)
     writes = {v: n for n, call in enumerate(graph.calls) for v in mutated(call)}  # in place: the last is what is read
     inputs, todo = list[int](), [result]
@@ -376,7 +376,7 @@ def _moved(value: Value, numbers: Mapping[int, int]) -> Value:
 
 
 def _before(graph: Graph, values: Sequence[int]) -> set[int]:
-    """The calls that give values, and what those read."""
+    """Return the calls that give values, and what those read."""
     by = producers(graph)
     found, todo = set[int](), list(values)
     while todo:

@@ -46,5 +46,5 @@ MAKERS: Mapping[str, Maker] = {
 
 
 def fixed_graph(rule: str, graph: Graph, around: Around = NOTHING_KNOWN) -> Fixed:
-    """The fixed form of a rule's finding. Raises NoFixedForm with the reason."""
+    """Return the fixed form of a rule's finding. Raises NoFixedForm with the reason."""
     return MAKERS[rule].made(graph, around)

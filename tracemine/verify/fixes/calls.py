@@ -74,7 +74,7 @@ def fixed_call(
     names: Mapping[str, str],
     tensors: Sequence[tuple[str, tuple[int, ...], str, tuple[int, ...]]],
 ) -> Fixed:
-    """The ways to make a call that are tried for a rule.
+    """Return the ways to make a call that are tried for a rule.
 
     given: plain arguments by the schema's names; names: what its tensors are called, by those. tensors: name, shape,
     dtype, strides. Raises NoFixedForm where no other way is known.

@@ -10,7 +10,7 @@ from tracemine.verify.fixes.written import line, names_of, signature
 
 
 def without_copies(graph: Graph, around: Around) -> Fixed:
-    """The graph without its conversions: what computes in between takes tensors as they lie. Raises NoFixedForm."""
+    """Return the graph without its conversions: other calls take tensors as they lie. Raises NoFixedForm."""
     names = names_of(graph)
     lines = list[str]()
     dropped = 0
@@ -37,7 +37,7 @@ _CONVERSIONS = frozenset({"aten::clone", "aten::contiguous", "aten::_to_copy"})
 
 
 def _only_converts(graph: Graph, number: int, source: int) -> bool:
-    """Whether a call changes no more than layout or floating-point type, of what nothing writes in place behind it."""
+    """Return whether a call changes only layout or floating-point type, of what no later call writes in place."""
     before, after, memory = graph.specs[source].dtype, graph.calls[number].outputs[0].dtype, graph.memory
     floats = "float" in str(before) and "float" in str(after)
     written = {memory[v] for later in graph.calls[number + 1 :] for v in mutated(later)}
@@ -45,7 +45,7 @@ def _only_converts(graph: Graph, number: int, source: int) -> bool:
 
 
 def contiguous(graph: Graph, around: Around) -> Fixed:
-    """The same calls on tensors that lie in the order of their axes: what makes them writes them so."""
+    """Return the same calls on tensors that lie in the order of their axes: what makes them writes them so."""
     if not any(not _in_order(i.spec.shape, i.spec.strides or ()) for i in graph.inputs):
         raise NoFixedForm("all that it reads is contiguous already")
     return Fixed(ways=("contiguous",), assumptions=("what makes its inputs can write them contiguous as fast",))

@@ -35,7 +35,7 @@ class _Pair:
 
 
 def folded(graph: Graph, around: Around) -> Fixed:
-    """The convolution with another weight and bias, and what stands behind the norm. Raises NoFixedForm."""
+    """Return the convolution with another weight and bias, and what stands behind the norm. Raises NoFixedForm."""
     pair = _pair(graph)
     within = {v for n in pair.calls for v in outputs_of(graph, n)} - {graph.first_output(pair.norm)}
     others = {v for n, call in enumerate(graph.calls) if n not in pair.calls for v in reads(call)}
@@ -65,7 +65,7 @@ _IN_ORDER = """def folded(*inputs):  # the fold rounds a weight, where eager rou
 
 
 def _pair(graph: Graph) -> _Pair:
-    """Raises NoFixedForm where there is none, or several."""
+    """Raise NoFixedForm where there is none, or several."""
     norms = [n for n, call in enumerate(graph.calls) if call.operator in _NORMS]
     if len(norms) != 1 or plain(graph.calls[norms[0]].given()["training"]) is not False:
         raise NoFixedForm("it is not one norm that takes its running statistics")
@@ -83,7 +83,7 @@ def _pair(graph: Graph) -> _Pair:
 
 
 def _place(graph: Graph, number: int, argument: str) -> int | None:
-    """The input that is given for an argument; None where none is. Raises NoFixedForm where it is computed."""
+    """Return the input that is given for an argument; None where none is. Raises NoFixedForm where it is computed."""
     value = graph.calls[number].given().get(argument)
     if isinstance(value, Ref) and value.value >= len(graph.inputs):
         raise NoFixedForm("weights or statistics are computed within it")
@@ -91,7 +91,7 @@ def _place(graph: Graph, number: int, argument: str) -> int | None:
 
 
 def _fold(graph: Graph, pair: _Pair) -> str:
-    """The function that makes weight and bias. Raises NoFixedForm."""
+    """Return the function that makes weight and bias. Raises NoFixedForm."""
     weight, variance = _place(graph, pair.convolution, "weight"), _place(graph, pair.norm, "running_var")
     mean = _place(graph, pair.norm, "running_mean")
     if weight is None or variance is None or mean is None:
@@ -121,7 +121,7 @@ def _fold(graph: Graph, pair: _Pair) -> str:
 
 
 def _bias_between(graph: Graph, number: int) -> int:
-    """The bias that a call adds to a convolution's result. Raises NoFixedForm where it is something else."""
+    """Return the bias that a call adds to a convolution's result. Raises NoFixedForm where it is something else."""
     given, place = graph.calls[number].given(), _place(graph, number, "other")
     channels = graph.specs[reads(graph.calls[number])[0]].shape[1]
     if place is None or (given["alpha"] is not None and plain(given["alpha"]) != 1):
@@ -133,7 +133,7 @@ def _bias_between(graph: Graph, number: int) -> int:
 
 
 def _convolution(graph: Graph, pair: _Pair) -> str:
-    """The call. Raises NoFixedForm where its arguments are not recorded."""
+    """Return the call. Raises NoFixedForm where its arguments are not recorded."""
     given = graph.calls[pair.convolution].given()
     x = given.get("input", given.get("self"))
     known = [given.get(name) for name in ("stride", "padding", "dilation", "groups")]

@@ -10,7 +10,7 @@ from tracemine.verify.fixes.written import plain
 
 
 def steps_of(graph: Graph) -> list[list[tuple[int, Call]]]:
-    """The loop's calls, those that are alike together: the first of each tensor, then the second."""
+    """Return the loop's calls, those that are alike together: the first of each tensor, then the second."""
     lane_of, lanes = dict[int, int](), list[list[tuple[int, Call]]]()
     for number, call in enumerate(graph.calls):
         touched = {lane_of[v] for v in reads(call) if v in lane_of}
@@ -32,10 +32,10 @@ def steps_of(graph: Graph) -> list[list[tuple[int, Call]]]:
 
 
 def _reads_others(lane: Sequence[tuple[int, Call]], lane_of: Mapping[int, int], own: int) -> bool:
-    """Whether a lane reads what another writes, before or after."""
+    """Return whether a lane reads what another writes, before or after."""
     return any(lane_of.get(v, own) != own for _, call in lane for v in reads(call))
 
 
 def _alike(call: Call) -> tuple[object, ...]:
-    """What calls that can be one have in common: operator, numbers and literals."""
+    """Return what calls that can be one have in common: operator, numbers and literals."""
     return (call.label, *(plain(value) for value in call.arguments))

@@ -41,7 +41,7 @@ _ZEROS = frozenset({"aten::fill_.Scalar"})
 
 
 def listed(graph: Graph, around: Around) -> Fixed:
-    """A loop over tensors as operators over lists. Raises NoFixedForm."""
+    """Return a loop over tensors as operators over lists. Raises NoFixedForm."""
     steps = steps_of(graph)
     lines, results = list[str](), dict[int, str]()
     for number, calls in enumerate(steps):

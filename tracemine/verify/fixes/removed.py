@@ -10,7 +10,7 @@ from tracemine.verify.fixes.written import plain
 
 
 def once(graph: Graph, around: Around) -> Fixed:
-    """What is computed of nothing but weights, before the step; where it remains, what is trained is copied at once."""
+    """Compute what depends on weights alone before the step; where it remains, copy trained weights as one list."""
     if graph.written:
         raise NoFixedForm("it writes in place")
     if not around.remains:
@@ -79,7 +79,7 @@ _ZEROING = ("zero_", "_foreach_zero_", "fill_")
 
 
 def _take(graph: Graph, call: Call, added: dict[int, int]) -> None:
-    """Notes an addition to a zeroed tensor whose gradient can be taken as it is. Raises NoFixedForm."""
+    """Note an addition to a zeroed tensor whose gradient can be taken as it is. Raises NoFixedForm."""
     given = call.given()
     place, gradient = reads(call)[0], given["other"]
     if not isinstance(gradient, Ref) or gradient.value >= len(graph.inputs) or place in added:

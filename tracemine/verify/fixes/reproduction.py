@@ -50,7 +50,7 @@ class LibraryCall:
 
 
 def library_call(finding: Finding, recorded: Recorded) -> LibraryCall | None:
-    """The call that a finding's first occurrence belongs to; None where the finding is of no such rule.
+    """Return the call that a finding's first occurrence belongs to; None where the finding is of no such rule.
 
     Raises NotRecorded where the trace does not tell what it was called with.
     """
@@ -132,7 +132,7 @@ def _tensor(facts: CallFacts, place: int) -> tuple[tuple[int, ...], str, tuple[i
 
 
 def _wrapped(text: str) -> str:
-    """A call as one line of a function's body, or its arguments on lines of their own."""
+    """Return a call as one line of a function's body, or its arguments on lines of their own."""
     if len(text) <= _WIDTH:
         return text
     begin, _, rest = text.partition("(")
@@ -141,7 +141,7 @@ def _wrapped(text: str) -> str:
 
 
 def call_reproduction(finding: Finding, call: LibraryCall, fingerprint: str, says: Sequence[str] = ()) -> str:
-    """The file that times a library's call beside other ways to make it. says: what is known of it, a line each."""
+    """Return the file that times a library's call beside other ways to make it. says: facts about it, a line each."""
     rows = "".join(f"\n        {row}," for row in recorded_rows(list(call.kernels)))
     inputs = "".join(
         f'\n        ("{name}", {shape!r}, torch.{kind}, {strides!r}, None),'
@@ -169,7 +169,7 @@ def eager({", ".join(name for name, *_ in call.tensors)}):
 
 
 def fixed_calls(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Fixed] | None:
-    """The calls of a finding's first occurrence, and a fixed form of them; None where its rule has none.
+    """Return the calls of a finding's first occurrence, and a fixed form of them; None where its rule has none.
 
     Raises NotRebuilt or NoFixedForm with the reason.
     """
@@ -187,7 +187,7 @@ def fixed_calls(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Fixed]
 
 
 def _assumed(rebuilt: Rebuilt, fixed: Fixed) -> tuple[str, ...]:
-    """What a graph takes for granted: a number that is not recorded is tried at one value here."""
+    """Return what a graph takes for granted: a number that is not recorded is tried at one value here."""
     others = [s.name for s in rebuilt.graph.scalars if not s.recorded and s.name not in fixed.numbers]
     kept = tuple(text for text in rebuilt.assumptions if text != NUMBER)
     return (*kept, ONE_VALUE) if others and NUMBER in rebuilt.assumptions else kept
@@ -201,7 +201,7 @@ def graph_reproduction(
     fingerprint: str,
     says: Sequence[str] = (),
 ) -> str:
-    """The file that times a finding's calls beside fixed forms of them. recorded: name and grid of their kernels."""
+    """Return the file that times a finding's calls beside fixed forms. recorded: name and grid of their kernels."""
     eager, tables = chain_parts(rebuilt.graph, recorded, fixed.holds)
     assumed = [f"Assumes   {text}" for text in (*rebuilt.assumptions, *fixed.assumptions)]
     return ways_text(
@@ -229,7 +229,7 @@ def ways_text(
     ulp: float | None,
     uses: Sequence[str] = (),
 ) -> str:
-    """A file that checks and times calls beside other ways to compute the same.
+    """Return a file that checks and times calls beside other ways to compute the same.
 
     eager: the function's source. inputs, trace: Python expressions. ulp: as CallCheck's. uses: what `eager` and those
     expressions need of the harness.

@@ -20,7 +20,7 @@ _LARGEST_COUNT = 1 << 28  # numbers that counting lays out
 
 
 def ordered(graph: Graph, around: Around) -> Fixed:
-    """The same order by narrow keys, and by counting. Raises NoFixedForm."""
+    """Return the same order by narrow keys, and by counting. Raises NoFixedForm."""
     sorts = [n for n, call in enumerate(graph.calls) if call.operator == "aten::sort"]
     again = {n for n in sorts if any(reads(graph.calls[n])[0] == graph.first_output(m) + 1 for m in sorts if m < n)}
     experts = 0
@@ -64,7 +64,7 @@ def counted(expert, experts):
 
 
 def _experts(graph: Graph, number: int) -> int:
-    """How many there are to choose from, where what a sort takes was chosen within the graph; else 0."""
+    """Return how many there are to choose from, where what a sort takes was chosen within the graph; else 0."""
     value = reads(graph.calls[number])[0]
     by = producers(graph)
     while (at := by.get(value)) is not None and graph.calls[at].operator in _PASSED | _VIEWS:
@@ -78,7 +78,7 @@ def _experts(graph: Graph, number: int) -> int:
 
 
 def _function(graph: Graph, unread: Collection[int], again: Collection[int], way: str, given: str) -> str:
-    """The calls, in which another way gives the order. given: that it takes beside the keys."""
+    """Return the calls, in which another way gives the order. given: that it takes beside the keys."""
     names, lines = names_of(graph), list[str]()
     read = {v for n, call in enumerate(graph.calls) if n not in again for v in reads(call)}
     wanted = read | ({*graph.live} - set(unread))

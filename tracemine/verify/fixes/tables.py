@@ -148,7 +148,7 @@ def _bag(graph: Graph, call: Call, counted: Mapping[int, Call]) -> _Bag:
 
 
 def _step(graph: Graph, index: int, call: Call) -> int | None:
-    """How many indices each bag has, where offsets that are counted say so of all indices; else None."""
+    """Return how many indices each bag has, where offsets that are counted say so of all indices; else None."""
     given, numel = call.given(), math.prod(graph.specs[index].shape)
     start, end, step = (plain(given.get(name)) for name in ("start", "end", "step"))
     regular = isinstance(step, int) and step > 0 and numel % step == 0

@@ -82,7 +82,7 @@ def batched(graph: Graph, around: Around) -> Fixed:
 
 
 def _factor(batch: _Batch, values: Sequence[Value]) -> _Factor:
-    """What the turns give for one argument. Raises NoFixedForm."""
+    """Return what the turns give for one argument. Raises NoFixedForm."""
     first = values[0]
     if not isinstance(first, Ref):
         return _Factor(_plain_text(first))
@@ -174,7 +174,7 @@ def _place(step: Sequence[tuple[int, Call]], argument: str) -> int:
 
 
 def _joined(batch: _Batch, factor: _Factor, how: str, *, early: bool) -> str:
-    """What turns give, joined as it lies: before the step where it is early, or lies so already."""
+    """Return what turns give, joined as it lies: before the step where it is early, or lies so already."""
     if not factor.given:
         return factor.text
     inputs = batch.graph.inputs
@@ -191,7 +191,7 @@ def _joined(batch: _Batch, factor: _Factor, how: str, *, early: bool) -> str:
 
 
 def _alone(batch: _Batch, factor: _Factor, count: int, *, early: bool) -> str:
-    """What turns give, on an axis of its own."""
+    """Return what turns give, on an axis of its own."""
     if factor.shared:
         return f"{factor.text}.expand({count}, -1, -1)"
     if factor.joined == _ROWS:
@@ -202,7 +202,7 @@ def _alone(batch: _Batch, factor: _Factor, count: int, *, early: bool) -> str:
 
 
 def _lie_together(lies: Sequence[Lies | None], places: Sequence[int], spec: TensorSpec) -> bool:
-    """Whether tensors are consecutive rows of one tensor in memory, in this order."""
+    """Return whether tensors are consecutive rows of one tensor in memory, in this order."""
     found = [lies[place] for place in places if place < len(lies)]
     known = [each for each in found if each is not None]
     if len(known) < len(places) or len({each.buffer for each in known}) != 1:
@@ -216,7 +216,7 @@ def _lie_together(lies: Sequence[Lies | None], places: Sequence[int], spec: Tens
 
 
 def _pointwise(batch: _Batch, step: Sequence[tuple[int, Call]]) -> tuple[str, str]:
-    """A call on each element of what one step made; how its result lies. Raises NoFixedForm."""
+    """Return a call on each element of what one step made; how its result lies. Raises NoFixedForm."""
     call, given = step[0][1], _arguments(batch, step)
     tensors = [name for name, value in call.given().items() if isinstance(value, Ref)]
     made = {given[name].joined for name in tensors}

@@ -9,14 +9,14 @@ from tracemine.verify.repro.text import arguments_text, number_text
 
 
 def signature(graph: Graph, *others: str) -> str:
-    """The first line of `fixed`: a graph's inputs and numbers as `eager` takes them, and others behind the inputs."""
+    """Return the first line of `fixed`: inputs and numbers as `eager` takes them, and others behind the inputs."""
     numbers = [f"{s.name}={number_text(s.value)}" for s in graph.scalars]
     names = [*(i.name for i in graph.inputs), *others]
     return f"def fixed({', '.join([*names, *(['*'] if numbers else []), *numbers])}):"
 
 
 def names_of(graph: Graph) -> dict[int, str]:
-    """Names of a graph's inputs; of what a call that writes in place returns: of what it wrote."""
+    """Return names of a graph's inputs; of what a call that writes in place returns: of what it wrote."""
     found = {k: i.name for k, i in enumerate(graph.inputs)}
     for number, call in enumerate(graph.calls):
         first = graph.first_output(number)
@@ -27,7 +27,7 @@ def names_of(graph: Graph) -> dict[int, str]:
 
 
 def line(graph: Graph, number: int, names: dict[int, str]) -> str:
-    """A call as a line of a function, of whatever layout what it reads has; adds the names of what it gives."""
+    """Return a call as a line of a function, of whatever layout what it reads has; adds the names of what it gives."""
     call, first = graph.calls[number], graph.first_output(number)
     targets = [f"t{first + k}" for k in range(len(call.outputs))]
     names.update(zip(range(first, first + len(targets)), targets, strict=True))
@@ -40,7 +40,7 @@ def line(graph: Graph, number: int, names: dict[int, str]) -> str:
 
 
 def outputs_of(graph: Graph, number: int) -> range:
-    """What a call gives."""
+    """Return what a call gives."""
     first = graph.first_output(number)
     return range(first, first + len(graph.calls[number].outputs))
 
@@ -51,13 +51,13 @@ def producers(graph: Graph) -> dict[int, int]:
 
 
 def plain(value: Value) -> object:
-    """A number or literal; of a number that is not recorded, and of tensors, words."""
+    """Return a number or literal; of a number that is not recorded, and of tensors, words."""
     if isinstance(value, Scalar):
         return value.value if value.recorded else "not recorded"
     return value.value if isinstance(value, Literal) else type(value).__name__
 
 
 def flag(given: Mapping[str, Value], name: str) -> bool:
-    """Whether an argument is given and true."""
+    """Return whether an argument is given and true."""
     value = given.get(name)
     return isinstance(value, Literal) and bool(value.value)

@@ -16,12 +16,12 @@ Check = Callable[[Terms, Binding, int], str | None]
 
 
 def reason(need: str, terms: Terms, bound: Binding, root: int) -> str | None:
-    """Why a need of the table is not met by a match with that root; None where it is."""
+    """Return why a need of the table is not met by a match with that root; None where it is."""
     return _CHECKS[need](terms, bound, root)
 
 
 def axes(terms: Terms, bound: Binding) -> tuple[int, ...] | None:
-    """The axes that `dims` names, counted from the end; None where they are not the last ones of x, in order."""
+    """Return the axes that `dims` names, counted from the end; None where they are not the last ones of x, in order."""
     dims = bound.literals["dims"].value
     rank = len(terms.terms[bound.tensors["x"]].spec.shape)
     if not isinstance(dims, tuple) or not dims:
@@ -71,7 +71,7 @@ def _bias(terms: Terms, bound: Binding, root: int) -> str | None:
 
 
 def heads(terms: Terms, bound: Binding) -> tuple[int, ...] | None:
-    """The leading axes of the scores: batch and heads. None where the products are not over those."""
+    """Return the leading axes of the scores: batch and heads. None where the products are not over those."""
     query, key, value = (terms.terms[bound.tensors[name]].spec.shape for name in ("query", "key", "value"))
     if any(len(s) != 3 for s in (query, key, value)):
         return None
@@ -139,7 +139,7 @@ def _hidden(terms: Terms, bound: Binding, root: int) -> str | None:
 
 
 def together(shape: tuple[int, ...], lead: tuple[int, ...]) -> bool:
-    """Whether a tensor has batch and heads as one axis."""
+    """Return whether a tensor has batch and heads as one axis."""
     return len(shape) == 3 and shape[0] == math.prod(lead)
 
 

@@ -32,7 +32,7 @@ class _Step:
 
 
 def find(terms: Terms, unread: Collection[int] = ()) -> Found:
-    """The fused call that does what a graph writes in place, or why there is none."""
+    """Return the fused call that does what a graph writes in place, or why there is none."""
     refused: list[str] = []
     for row in table().values():
         if row.roots:
@@ -87,7 +87,7 @@ def _refused(row: Row, terms: Terms, steps: Sequence[_Step], unread: Collection[
 
 
 def _step(row: Row, terms: Terms, value: int) -> _Step | None:
-    """The step whose parameter is an input; None where it is none's."""
+    """Return the step whose parameter is an input; None where it is none's."""
     pattern = {name: row.pattern(text) for name, text in row.roots.items()}
     for bound in pattern["p"].at(terms, terms.written[value]):
         if bound.tensors.get("p") != _input(terms, value) or not _of_inputs(terms, bound):
@@ -101,7 +101,7 @@ def _step(row: Row, terms: Terms, value: int) -> _Step | None:
 
 
 def _alike(terms: Terms, step: _Step) -> bool:
-    """Whether all tensors of a parameter lie densely, in one order. The fused kernels walk memory, not axes."""
+    """Return whether all tensors of a parameter lie densely, in one order. The fused kernels walk memory, not axes."""
     specs = [terms.graph.inputs[v].spec for v in step.tensors.values()]
     shape, strides = specs[0].shape, specs[0].strides or ()
     placed = sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1)
@@ -114,7 +114,7 @@ def _input(terms: Terms, value: int) -> int:
 
 
 def _of_inputs(terms: Terms, bound: Binding) -> bool:
-    """Whether every tensor is an input as it stands, no two the same, none in another type on the way."""
+    """Return whether every tensor is an input as it stands, no two the same, none in another type on the way."""
     found = list(bound.tensors.values())
     plain = all(terms.terms[k].operator == INPUT for k in found) and len(set(found)) == len(found)
     return plain and all(set(seen) == {bound.tensors[name]} for name, seen in bound.seen.items())
@@ -129,7 +129,7 @@ class _Known:
 
 
 def _numbers(row: Row, steps: Sequence[_Step]) -> _Known | str:
-    """The numbers that the call takes: from those recorded, where they tell; a text where they contradict it."""
+    """Return the numbers that the call takes: from those recorded, where they tell; a text where they contradict it."""
     recorded: dict[str, float] = {}
     for step in steps:
         for name, scalar in step.scalars.items():
@@ -185,7 +185,7 @@ def _steps(device, step, count):  # where the fused call keeps them: on the devi
 
 
 def _given(terms: Terms) -> str:
-    """What it returns: the live values, which are inputs, and None for what is let go of."""
+    """Return what it returns: the live values, which are inputs, and None for what is let go of."""
     inputs = {_input(terms, v): e.name for v, e in enumerate(terms.graph.inputs)}
     final = {k: terms.graph.inputs[v].name for v, k in terms.written.items()}
     given = ["None" if k is None else final.get(k, inputs.get(k, "None")) for k in terms.live]
@@ -193,7 +193,7 @@ def _given(terms: Terms) -> str:
 
 
 def _says(row: Row, known: _Known) -> str:
-    """How a user comes to make the call: numbers that the trace tells as they are, the others by name."""
+    """Return how a user comes to make the call: numbers that the trace tells as they are, the others by name."""
     form = row.forms[0]
     return substituted(form.shown or form.call, {name: number_text(known.numbers[name]) for name in known.told})
 

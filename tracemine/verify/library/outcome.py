@@ -20,7 +20,7 @@ def outcome(
     ran: Mapping[str, Any] | str | None,
     source: str | None = None,
 ) -> CallVerdict:
-    """What all that was tried of a call comes to.
+    """Return what all that was tried of a call comes to.
 
     traced_ns: what the graph took in the trace; None: not known, as with products around it. ran: what a reproduction
     said, in which the call stands beside a kernel or, where it has one of its own, in its place.

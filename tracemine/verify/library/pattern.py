@@ -31,7 +31,7 @@ class Binding:
     assumed: Mapping[str, float] = field(default_factory=dict)  # numbers that are not recorded, taken to be these
 
     def has(self, name: str) -> bool:
-        """Whether a name is bound."""
+        """Return whether a name is bound."""
         return name in self.tensors or name in self.scalars or name in self.literals
 
 
@@ -46,13 +46,13 @@ class Pattern:
     through: bool = False
 
     def at(self, terms: Terms, root: int, bound: Binding | None = None) -> Iterator[Binding]:
-        """Every way in which the pattern fits a term, the first alternatives first."""
+        """Generate every way in which the pattern fits a term, the first alternatives first."""
         reshapes = RESHAPES if self.through else _NO_RESHAPES
         return _Match(self, terms, reshapes).term(self.tree, root, bound or Binding())
 
 
 def parse(text: str) -> ast.expr:
-    """An expression of the table.
+    """Return an expression of the table.
 
     >>> ast.dump(parse("a + b"))
     "BinOp(left=Name(id='a', ctx=Load()), op=Add(), right=Name(id='b', ctx=Load()))"
@@ -61,7 +61,7 @@ def parse(text: str) -> ast.expr:
 
 
 def names(tree: ast.AST) -> frozenset[str]:
-    """The names in an expression that are not called.
+    """Return the names in an expression that are not called.
 
     >>> sorted(names(parse("mean(x * x, dims) + eps")))
     ['dims', 'eps', 'x']
@@ -77,7 +77,7 @@ class _Match:
     reshapes: frozenset[str]
 
     def term(self, tree: ast.expr, number: int, bound: Binding) -> Iterator[Binding]:
-        """A pattern at a term."""
+        """Generate a pattern at a term."""
         if isinstance(tree, ast.Name) and tree.id not in self.pattern.where:
             yield from self._bound(tree.id, number, bound)
             return
@@ -129,7 +129,7 @@ class _Match:
             yield Binding(bound.tensors, bound.seen, bound.scalars, literals, bound.taken, bound.assumed)
 
     def _bound(self, name: str, number: int, bound: Binding) -> Iterator[Binding]:
-        """A name for a tensor: the same one, in whatever type, wherever it stands."""
+        """Generate a name for a tensor: the same one, in whatever type, wherever it stands."""
         if name in self.pattern.scalars or name in self.pattern.literals:
             return
         inner = self.terms.peeled(number)
@@ -154,7 +154,7 @@ def _operation(tree: ast.expr) -> tuple[str, Sequence[ast.expr]]:
 
 
 def _constant(value: object, operand: Operand, bound: Binding) -> Iterator[Binding]:
-    """A number or a word of the pattern. A number that the trace does not tell is taken to be it, and said to be."""
+    """Match a number or word of the pattern. A number that is not recorded is assumed to be it."""
     if isinstance(operand, Literal) and operand.value == value:
         yield bound
     elif isinstance(operand, Scalar) and isinstance(value, int | float):

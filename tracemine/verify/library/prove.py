@@ -51,10 +51,10 @@ class Sizes:
         self.free = {n: self._small[n] for n in free[:_MOST_FREE] if n in self._small}
 
     def at(self, sizes: Mapping[int, int]) -> Graph:
-        """The graph with other sizes for some. Raises TracemineError where its calls do not allow them."""
+        """Return the graph with other sizes for some. Raises TracemineError where its calls do not allow them."""
         return within(scaled(self._recorded, {**self._small, **sizes})) if sizes else self.graph
 
 
 def job(graph: Graph, unread: tuple[int, ...] = (), mutants: bool = True) -> bytes:
-    """A line that the process reads."""
+    """Return a line that the process reads."""
     return msgspec.json.encode(Job(graph=msgspec.msgpack.encode(graph), unread=unread, mutants=mutants))

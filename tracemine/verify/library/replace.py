@@ -22,7 +22,7 @@ _MOST_TERMS = 2_000
 
 
 def find(graph: Graph, unread: Collection[int] = (), *, heads_apart: bool = False) -> Found:
-    """The library call that a graph or a part of it can be replaced by, or why none that comes near it can.
+    """Return the library call that a graph or a part of it can be replaced by, or why none that comes near it can.
 
     unread: live values without a known consumer, whose memory lasted. heads_apart: attention's results have
     batch and heads as axes of their own, as the call gives them, not the graph's shape.
@@ -57,7 +57,7 @@ class _Finding:
     refused: list[str] = field(default_factory=list)
 
     def found(self) -> Found:
-        """The calls that fit, outermost first, none within another."""
+        """Return the calls that fit, outermost first, none within another."""
         wanted = reads(self.terms, self.picks)
         roots: set[int] = set()
         for root in reversed(range(len(self.terms.terms))):
@@ -151,5 +151,5 @@ class _Finding:
 
 
 def _free(operator: str) -> bool:
-    """Whether a term launches nothing."""
+    """Return whether a term launches nothing."""
     return operator == INPUT or is_view(f"aten::{operator}")

@@ -49,7 +49,7 @@ def composed(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def _merged(wide: Sequence[int], narrow: Sequence[int]) -> list[tuple[int, tuple[int, ...]]]:
-    """Axes of the first shape that are several neighbouring axes of the second, in order."""
+    """Return axes of the first shape that are several neighbouring axes of the second, in order."""
     found: list[tuple[int, tuple[int, ...]]] = []
     rest = [n for n in narrow if n != 1]
     at = 0
@@ -83,7 +83,7 @@ def _parts(shape: Sequence[int], parts: Mapping[int, tuple[int, ...]]) -> list[i
 
 
 def scaled(graph: Graph, sizes: Mapping[int, int]) -> Graph:
-    """The graph with other sizes. Raises GraphError where its calls do not allow them."""
+    """Return the graph with other sizes. Raises GraphError where its calls do not allow them."""
     parts = composed(graph)
 
     def now(size: int) -> int:

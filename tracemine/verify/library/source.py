@@ -31,7 +31,7 @@ class Pick:
 
 
 def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick | None:
-    """A match made ready to be written; None where its tensors' dtypes have no widest."""
+    """Return a match made ready to be written; None where its tensors' dtypes have no widest."""
     tree = parse(call)
     summed = {n for node in ast.walk(tree) if isinstance(node, ast.BinOp) for n in names(node)}
     kinds = {str(terms.terms[root].spec.dtype)}
@@ -56,7 +56,7 @@ def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick |
 
 
 def laid_out(terms: Terms, number: int, lead: tuple[int, ...], *, turned: bool) -> tuple[int, bool]:
-    """What a product of attention reads, before views and copies, and whether its last two axes are exchanged.
+    """Return what a product of attention reads, before views and copies, and whether its last two axes are exchanged.
 
     With batch and heads apart, and a head's elements side by side: that is what the fused call takes as it lies.
     """
@@ -73,7 +73,7 @@ def laid_out(terms: Terms, number: int, lead: tuple[int, ...], *, turned: bool) 
 
 
 def _exchanges(term: Term) -> bool:
-    """Whether a view exchanges the last two axes and nothing else."""
+    """Return whether a view exchanges the last two axes and nothing else."""
     axes = term.operands[1] if term.operator == "permute" else None
     rank = len(term.spec.shape)
     wanted = [*range(rank - 2), rank - 1, rank - 2]
@@ -81,7 +81,7 @@ def _exchanges(term: Term) -> bool:
 
 
 def reads(terms: Terms, picks: Sequence[Pick]) -> set[int]:
-    """The terms that the live ones are made of, where picks stand for theirs."""
+    """Return the terms that the live ones are made of, where picks stand for theirs."""
     instead = {p.root: tuple(p.reads.values()) for p in picks}
     found: set[int] = set()
     todo = [k for k in terms.live if k is not None]
@@ -94,12 +94,12 @@ def reads(terms: Terms, picks: Sequence[Pick]) -> set[int]:
 
 
 def function(terms: Terms, picks: Sequence[Pick], *, heads_apart: bool = False) -> str:
-    """The function's text. heads_apart: what it gives of attention has batch and heads as axes of their own."""
+    """Return the function's text. heads_apart: what it gives of attention has batch and heads as axes of their own."""
     return _Body(terms, picks, heads_apart).text()
 
 
 def shown(terms: Terms, one: Pick) -> str:
-    """The call as one would write it: tensors by what they are to it, sizes and numbers as they are known."""
+    """Return the call as one would write it: tensors by what they are to it, sizes and numbers as they are known."""
     found: dict[str, str] = {}
     for name in names(parse(one.call)):
         if name in one.bound.scalars:
@@ -115,7 +115,7 @@ def shown(terms: Terms, one: Pick) -> str:
 
 
 def substituted(call: str, found: Mapping[str, str]) -> str:
-    """A call with its names replaced by expressions.
+    """Return a call with its names replaced by expressions.
 
     >>> substituted("F.rms_norm(x, shape, None, eps)", {"x": "t4", "shape": "(8,)"})
     'F.rms_norm(t4, (8,), None, eps)'
@@ -196,7 +196,7 @@ class _Body:
 
 
 def copied(terms: Terms, one: Pick) -> tuple[str, ...]:
-    """What attention copies first: a head's elements must lie side by side, else no fast kernel takes it."""
+    """Return what attention copies first: a head's elements must lie side by side, else no fast kernel takes it."""
     if "query" not in one.reads:
         return ()
     specs = {name: terms.terms[one.reads[name]].spec for name in ("query", "key", "value")}
@@ -205,7 +205,7 @@ def copied(terms: Terms, one: Pick) -> tuple[str, ...]:
 
 
 def head(graph: Graph, numbers: Mapping[str, float] | None = None) -> str:
-    """The line that begins the function: the graph's inputs and scalars, or other numbers instead."""
+    """Return the line that begins the function: the graph's inputs and scalars, or other numbers instead."""
     given = {s.name: s.value for s in graph.scalars} if numbers is None else dict(numbers)
     scalars = [f"{name}={number_text(value)}" for name, value in given.items()]
     return f"def library({', '.join([*(i.name for i in graph.inputs), *(['*'] if scalars else []), *scalars])}):"

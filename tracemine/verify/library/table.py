@@ -64,7 +64,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def table() -> dict[str, Row]:
-    """Every row, by name.
+    """Return every row, by name.
 
     >>> "F.rms_norm" in table()["rms_norm"].forms[0].call
     True

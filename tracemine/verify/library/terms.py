@@ -38,7 +38,7 @@ class Term:
 
     @property
     def tensors(self) -> tuple[int, ...]:
-        """The terms that it reads."""
+        """Return the terms that it reads."""
         found: list[int] = []
         for operand in self.operands:
             members = operand if isinstance(operand, tuple) else (operand,)
@@ -47,7 +47,7 @@ class Term:
 
     @property
     def is_cast(self) -> bool:
-        """Whether it is another term in another floating-point type."""
+        """Return whether it is another term in another floating-point type."""
         return self.operator in ("_to_copy", "to") and self.spec.dtype in _FLOATS
 
 
@@ -63,14 +63,14 @@ class Terms:
     _known: dict[Term, int] = field(default_factory=dict)
 
     def add(self, term: Term) -> int:
-        """The number of a term."""
+        """Return the number of a term."""
         found = self._known.setdefault(term, len(self.terms))
         if found == len(self.terms):
             self.terms.append(term)
         return found
 
     def peeled(self, number: int, through: frozenset[str] = frozenset()) -> int:
-        """The term below casts between floating-point types, and below operators in `through`."""
+        """Return the term below casts between floating-point types, and below operators in `through`."""
         term = self.terms[number]
         while (term.is_cast and self._from_float(term)) or term.operator in through:
             number = term.tensors[0]
@@ -78,7 +78,7 @@ class Terms:
         return number
 
     def casts(self, number: int) -> list[int]:
-        """All terms that are this one, peeled of casts, in some type; itself first."""
+        """Return all terms that are this one, peeled of casts, in some type; itself first."""
         return [number, *(k for k, t in enumerate(self.terms) if t.is_cast and self.peeled(k) == number)]
 
     def _from_float(self, cast: Term) -> bool:
@@ -86,7 +86,7 @@ class Terms:
 
 
 def terms(graph: Graph) -> Terms:
-    """The terms of a graph. Raises Opaque where what a value holds does not follow.
+    """Return the terms of a graph. Raises Opaque where what a value holds does not follow.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("in_place")
@@ -125,7 +125,7 @@ class _Making:
         self.held.append(term)
 
     def now(self, value: int) -> int:
-        """What a value holds."""
+        """Return what a value holds."""
         term = self.held[self.cells[value]]
         if term is None:
             raise Opaque("a tensor is written in place and read in another layout")
@@ -155,7 +155,7 @@ class _Making:
             self.give(term, base, source is None or (name in _ORDERED and self.whole[source]))
 
     def _operand(self, value: object, member: int | None = None) -> Operand:
-        """An argument; of lists, one member where it is asked for."""
+        """Return an argument; of lists, one member where it is asked for."""
         if isinstance(value, Ref):
             return self.now(value.value)
         if isinstance(value, Refs):
@@ -168,7 +168,7 @@ class _Making:
         return None
 
     def _functional(self, call: Call, name: str) -> str:
-        """The operator that gives what another writes in place."""
+        """Return the operator that gives what another writes in place."""
         found = lookup("aten::" + name.rstrip("_"))
         same = [o for o in found.overloads if o.name == call.overload and not o.mutates] if found is not None else []
         if not same or [a.name for a in same[0].arguments] != [a.name for a in call.schema.arguments]:
@@ -197,7 +197,7 @@ class _Making:
         self.held[cell] = term
 
     def _viewed(self, call: Call, output: int) -> int | None:
-        """The cell in whose memory a result may lie."""
+        """Return the cell in whose memory a result may lie."""
         place = call.schema.aliases[output] if output < len(call.schema.aliases) else None
         given = call.arguments[place] if place is not None else None
         return self.cells[given.value] if isinstance(given, Ref) else None

@@ -49,7 +49,7 @@ class _Case:
 
 
 def prove(job: Job) -> Proof:
-    """All trials of a library call in place of one graph, and of wrong calls beside it."""
+    """Return all trials of a library call in place of one graph, and of wrong calls beside it."""
     started = time.process_time()
     graph = msgspec.msgpack.decode(job.graph, type=Graph)
     prover = _Prover(graph, job.unread)
@@ -101,7 +101,7 @@ class _Prover:
         return found
 
     def cases(self) -> Iterator[_Case]:
-        """Every trial that eager allows, ready."""
+        """Generate every trial that eager allows, ready."""
         for trial in trials.trials(self.sizes.graph, self.sizes.free):
             if why := self.right.differs.get(trial.kind):
                 self.skipped.append(f"{trial.says}: {why}")
@@ -140,7 +140,7 @@ class _Prover:
         )
 
     def faults(self, text: str, case: _Case, first: bool = False) -> list[str]:
-        """What is wrong with a function in one trial."""
+        """Return what is wrong with a function in one trial."""
         inputs = [copied(t) for t in case.inputs]
         try:
             given = _loaded(text)(*inputs, **case.numbers)
@@ -183,7 +183,7 @@ def _all(case: _Case, part: str, place: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 def _numbers(graph: Graph, replacement: Replacement, trial: Trial) -> tuple[dict[str, float], dict[str, float]]:
-    """What the graph's scalars are in a trial, and the numbers of the function, so that both say the same."""
+    """Return what the graph's scalars are in a trial, and the numbers of the function, so that both say the same."""
     scalars = {**trials.scalar_values(graph, trial), **replacement.at}
     if not replacement.numbers:
         return scalars, scalars
@@ -203,14 +203,14 @@ def _tried(name: str, value: float, how: str) -> float:
 
 
 def _to_nothing(graph: Graph) -> bool:
-    """Whether a reduction along the last axis finds no elements there."""
+    """Return whether a reduction along the last axis finds no elements there."""
     specs = graph.specs
     sources = [call.arguments[0] for call in graph.calls if _REDUCES.search(call.operator)]
     return any(isinstance(s, Ref) and specs[s.value].shape[-1:] == (0,) for s in sources)
 
 
 def _loaded(text: str) -> Any:
-    """The function, on a CPU. Its text is made of the operator table's names and this package's own."""
+    """Return the function, on a CPU. Its text is made of the operator table's names and this package's own."""
     space: dict[str, Any] = {"torch": torch}
     exec(compile(text.replace('device="cuda"', 'device="cpu"'), "library", "exec"), space)  # noqa: S102
     return space["library"]

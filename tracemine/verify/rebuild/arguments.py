@@ -40,7 +40,7 @@ class Names:
     taken: set[str] = field(default_factory=set)
 
     def tensor(self, argument: str) -> str:
-        """A name for an input that is given for an argument.
+        """Return a name for an input that is given for an argument.
 
         >>> names = Names()
         >>> names.tensor("weight"), names.tensor("self"), names.tensor("self"), names.tensor("index")
@@ -49,7 +49,7 @@ class Names:
         return self._free(_TENSOR_NAMES.get(argument, argument), "x")
 
     def number(self, argument: str) -> str:
-        """A name for a number."""
+        """Return a name for a number."""
         return self._free("number" if argument in ("self", "other", "input") else argument, "number")
 
     def _free(self, wish: str, other: str) -> str:
@@ -66,7 +66,7 @@ class Numbers:
     """Plain values as a graph holds them."""
 
     def value(self, argument: Argument, plain: Plain, names: Names, recorded: bool = True) -> Value:
-        """A literal where the value shapes the kernel, a scalar argument where it does not."""
+        """Return a literal where the value shapes the kernel, a scalar argument where it does not."""
         if plain is None:
             return None
         kind = argument.type.removesuffix("?")
@@ -79,13 +79,13 @@ class Numbers:
         return Literal(plain)
 
     def unknown(self, argument: Argument, recorded_type: str, names: Names) -> Scalar:
-        """A number of which only the type was recorded."""
+        """Return a number of which only the type was recorded."""
         whole = recorded_type in ("long int", "int64", "long")
         return Scalar(names.number(argument.name), 2 if whole else 0.5, recorded=False)
 
 
 def is_number(seen: Seen | None, facts: CallFacts, overload: Overload, place: int | None = None) -> bool:
-    """Whether a Python number was given where the schema has a tensor: it is recorded as a 0-dim tensor of the host."""
+    """Return whether a Python number was given for a tensor: it is recorded as a 0-dim tensor of the host."""
     at = place if place is not None else seen.position if seen is not None else -1
     if not 0 <= at < len(facts.types) or at >= len(overload.arguments) or overload.arguments[at].is_list:
         return False
@@ -95,7 +95,7 @@ def is_number(seen: Seen | None, facts: CallFacts, overload: Overload, place: in
 
 
 def told(facts: CallFacts, place: int) -> float | int | bool | None:
-    """The number that was given for a tensor, where the call around recorded it; else None."""
+    """Return the number that was given for a tensor, where the call around recorded it; else None."""
     text = facts.texts[place] if facts.texts is not None and place < len(facts.texts) else ""
     try:
         return _number(text) if text else None
@@ -104,7 +104,7 @@ def told(facts: CallFacts, place: int) -> float | int | bool | None:
 
 
 def given(argument: Argument, place: int, facts: CallFacts) -> Given:
-    """What was given for an argument that is no tensor. Raises NotRecorded."""
+    """Return what was given for an argument that is no tensor. Raises NotRecorded."""
     if argument.name in _PLACEMENT or (argument.has_default and place >= len(facts.types)):
         return Given(None)
     if place >= len(facts.types):  # recorded by a version whose schema has no such argument, or not at all
@@ -131,7 +131,7 @@ def _all_whole(facts: CallFacts) -> bool:
 
 
 def _word(argument: Argument, facts: CallFacts) -> Given:
-    """A string: profilers do not record it, but kernels may tell."""
+    """Return a string: profilers do not record it, but kernels may tell."""
     try:
         read = _by_kernels(argument, facts, _WORDS)
     except NotRecorded:
@@ -142,7 +142,7 @@ def _word(argument: Argument, facts: CallFacts) -> Given:
 
 
 def _by_kernels(argument: Argument, facts: CallFacts, told_by: _ByKernels) -> Given:
-    """What the names of a call's kernels tell. Raises NotRecorded where none does, or several disagree."""
+    """Return what the names of a call's kernels tell. Raises NotRecorded where none does, or several disagree."""
     operator = facts.operator.removesuffix("_")
     marks = told_by.get((operator, argument.name), ())
     found = {value for mark, value in marks for kernel in facts.kernels if mark in kernel}

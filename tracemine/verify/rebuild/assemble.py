@@ -30,7 +30,7 @@ class Assembly:
         self.unseen: list[int] = []  # results of which nothing tells who reads them
 
     def expect(self, facts: Sequence[CallFacts], forms: Sequence[Form]) -> None:
-        """Notes what all calls take and give, before the first is added."""
+        """Note what all calls take and give, before the first is added."""
         self.memory.saw(s for each in facts for s in (*each.inputs, *each.outputs))
         gives = (
             (_taken(each, form), each.outputs if form.gives_new else ())
@@ -160,7 +160,7 @@ class Assembly:
                 self.unseen.append(value)
 
     def _spec(self, seen: Seen, inferred: TensorSpec | None, label: str) -> TensorSpec:
-        """What a call gave, as recorded; what is not recorded, as the operator table says."""
+        """Return what a call gave, as recorded; what is not recorded, as the operator table says."""
         dtype, strides = self.memory.dtype(seen), seen.layout.strides
         if inferred is not None and inferred.shape != seen.layout.shape:
             raise NotRebuilt(f"{label} gives other shapes than recorded")
@@ -174,15 +174,15 @@ class Assembly:
         return TensorSpec(seen.layout.shape, dtype, strides)
 
     def lies(self, nodes: Sequence[int]) -> tuple[Lies | None, ...]:
-        """Where each input lies in memory, and after them each live value; None where nothing tells."""
+        """Return where each input lies in memory, and after them each live value; None where nothing tells."""
         return self.memory.lies((*self.making.inputs, *self._live(nodes)))
 
     def _live(self, nodes: Sequence[int]) -> list[int]:
-        """Values that others read, or that last."""
+        """Return values that others read, or that last."""
         return list(dict.fromkeys(value for value, _ in self._wanted(nodes)))
 
     def unread(self, nodes: Sequence[int]) -> tuple[int, ...]:
-        """Those of the graph's live values that its calls alone were seen to read, as the graph numbers them."""
+        """Return those of the graph's live values that its calls alone were seen to read, as the graph numbers them."""
         let_go = self.recorded.let_go(nodes)
         wanted = self._wanted(nodes)
         kept = {value for value, row in wanted if row not in let_go}
@@ -190,12 +190,12 @@ class Assembly:
         return tuple(order[value] for value in dict.fromkeys(v for v, _ in wanted) if value not in kept)
 
     def _wanted(self, nodes: Sequence[int]) -> list[tuple[int, int]]:
-        """Values that others read, or that last, each with the row of `tensors` that says so; −1: nothing does."""
+        """Return live-outs, each with the row of `tensors` that says so; −1: nothing does."""
         found = ((self.memory.given(self.recorded.seen(row)), row) for _, row in self.recorded.wanted(nodes))
         return [*((value, row) for value, row in found if value is not None), *((value, -1) for value in self.unseen)]
 
     def done(self, nodes: Sequence[int], most: int) -> Graph:
-        """The graph, with what others read of it as live. most: calls that it may have. Raises NotRebuilt."""
+        """Return the graph, with what others read of it as live. most: calls that it may have. Raises NotRebuilt."""
         return self.making.graph(self._live(nodes), most)
 
 

@@ -54,7 +54,7 @@ class Reduced:
 def reduced(
     operator: str, shape: Sequence[int], inside: Sequence[Near], after: Near | None, around: str = ""
 ) -> Reduced | None:
-    """What is told of a reduction of a tensor of a shape; None where nothing tells it, or several sets of axes fit.
+    """Return what is known of a reduction of a shape; None where nothing tells it, or several sets of axes fit.
 
     after: the call that follows within the same node of autograd, where the reduction is that node's own. around: the
     operator that calls the reduction.
@@ -87,7 +87,7 @@ def reduced(
 
 
 def axes_between(source: Sequence[int], result: Sequence[int], *, keeps: bool) -> tuple[int, ...] | None:
-    """The axes whose reduction leads from one shape to another; None where none do, or several that differ.
+    """Return the axes whose reduction leads from one shape to another; None where none do, or several that differ.
 
     It is the same whether an axis of one element is among them: of those the fewest are taken.
 

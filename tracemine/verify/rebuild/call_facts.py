@@ -47,7 +47,7 @@ class CallFacts:
 
 
 def texts_of(text: str | None) -> tuple[str, ...] | None:
-    """A JSON list of texts; None where it is none."""
+    """Return a JSON list of texts; None where it is none."""
     if text is None:
         return None
     try:
@@ -57,7 +57,7 @@ def texts_of(text: str | None) -> tuple[str, ...] | None:
 
 
 def values_of(text: str | None) -> tuple[Any, ...]:
-    """A JSON list; empty where it is none."""
+    """Return a JSON list; empty where it is none."""
     try:
         return tuple(msgspec.json.decode(text or "[]", type=list[Any]))
     except (msgspec.DecodeError, RecursionError):
@@ -65,7 +65,7 @@ def values_of(text: str | None) -> tuple[Any, ...]:
 
 
 def from_outside(facts: CallFacts, place: int) -> Seen | None:
-    """A tensor argument of which nothing tells where it comes from, by what the call recorded of it."""
+    """Return a tensor argument of which nothing tells where it comes from, by what the call recorded of it."""
     return outside(facts.op_row, place, facts.shapes, facts.strides, facts.types)
 
 

@@ -43,11 +43,11 @@ class Form:
 
     @property
     def gives_new(self) -> bool:
-        """Whether its results are new tensors, and not those that it writes in place."""
+        """Return whether its results are new tensors, and not those that it writes in place."""
         return not self.overload.mutates or None in self.overload.aliases
 
     def place(self, argument: str) -> int | None:
-        """The recorded position of an argument; None where nothing was given for it."""
+        """Return the recorded position of an argument; None where nothing was given for it."""
         name = self.renamed.get(argument, argument)
         places = {a.name: at for at, a in enumerate(self.recorded.arguments)}
         at = places.get(name)
@@ -80,12 +80,12 @@ def _around(facts: CallFacts) -> str:
 
 
 def fills_new(facts: CallFacts) -> bool:
-    """Whether a call fills memory that the call around it allocated, and gives it with that."""
+    """Return whether a call fills memory that the call around it allocated, and gives it with that."""
     return facts.operator in FILLS and _around(facts) in _ALLOCATE
 
 
 def in_memory_order(facts: CallFacts) -> CallFacts:
-    """What a call makes of sizes alone, with its axes as memory has them: any other order of them is a view of that."""
+    """Return a call that fills new memory with its axes in memory order: any other order of them is a view of that."""
     makes = fills_new(facts) or any(p in _DRAWS.get(facts.operator, ("", ()))[1] for p in facts.parents)
     if not makes or not all(seen.layout.is_known for seen in facts.outputs):
         return facts
@@ -93,7 +93,7 @@ def in_memory_order(facts: CallFacts) -> CallFacts:
 
 
 def _ordered(layout: Layout) -> Layout:
-    """Axes from the widest stride to the narrowest; where those of one element stand says nothing."""
+    """Return axes from the widest stride to the narrowest; where those of one element stand says nothing."""
     axes = sorted(
         zip(layout.shape, layout.strides, strict=True), key=lambda axis: -axis[1] if axis[0] > 1 else -(1 << 62)
     )
@@ -101,7 +101,7 @@ def _ordered(layout: Layout) -> Layout:
 
 
 def _copied(facts: CallFacts, recorded: Overload) -> Form | str:
-    """A copy into new memory: `clone`, or `_to_copy` where the dtype changes."""
+    """Return a copy into new memory: `clone`, or `_to_copy` where the dtype changes."""
     source = next((s for s in facts.inputs if s.position == 1), None)
     target = facts.outputs[0] if facts.outputs else None
     if source is None or target is None:
@@ -158,7 +158,7 @@ def _new(
     fixed: Mapping[str, Plain],
     renamed: Mapping[str, str] | None = None,
 ) -> Form | str:
-    """A new tensor that an operator makes of its sizes alone, for memory that the call filled."""
+    """Return a new tensor that an operator makes of its sizes alone, for memory that the call filled."""
     target = facts.outputs[0] if facts.outputs else None
     if target is None or target.dtype is None or not target.layout.is_known:
         return "what was filled is not recorded"
@@ -175,7 +175,7 @@ def _new(
 
 
 def _without_out(facts: CallFacts, recorded: Overload) -> Form | str:
-    """The call that makes its result itself, where the tensor given as out= was made for it."""
+    """Return the call that makes its result itself, where the tensor given as out= was made for it."""
     given = [s for s in facts.inputs if s.position in recorded.overwrites and 0 not in s.layout.shape]
     if not facts.parents and any(
         not _same(s.layout.shape, contiguous(s.layout.shape), s.layout.strides) for s in given

@@ -32,7 +32,7 @@ class Making:
     assumptions: list[str] = field(default_factory=list)
 
     def input(self, argument: str, spec: TensorSpec) -> int:
-        """A tensor from outside, given for an argument first."""
+        """Return a tensor from outside, given for an argument first."""
         value = self._number(spec)
         self.inputs[value] = (self.names.tensor(argument), None)
         return value
@@ -45,7 +45,7 @@ class Making:
         return values
 
     def view(self, value: int, steps: Sequence[Step]) -> int:
-        """What view calls lead to from a value."""
+        """Return what view calls lead to from a value."""
         for label, arguments in steps:
             operator, _, overload_name = label.partition(".")
             call = Call(operator, overload_name, (), ())
@@ -58,7 +58,7 @@ class Making:
         return value
 
     def inferred(self, call: Call) -> tuple[TensorSpec, ...]:
-        """What a call gives, as the operator table says. Raises NotRebuilt."""
+        """Return what a call gives, as the operator table says. Raises NotRebuilt."""
         try:
             return infer_outputs(call, self.specs)
         except GraphError as error:
@@ -105,13 +105,13 @@ class Making:
         return next((call for call, values in self.calls if value in values), None)
 
     def order(self) -> dict[int, int]:
-        """The graph's number of each value of the making: inputs first."""
+        """Return the graph's number of each value of the making: inputs first."""
         order = {value: k for k, value in enumerate(self.inputs)}
         given_by = [value for _, values in self.calls for value in values]
         return order | {value: len(self.inputs) + k for k, value in enumerate(given_by)}
 
     def graph(self, live: Sequence[int], most: int) -> Graph:
-        """The graph, with inputs first, and some values live. most: calls that it may have. Raises NotRebuilt."""
+        """Return the graph with some values live, inputs first. most: calls that it may have. Raises NotRebuilt."""
         order = self.order()
         graph = Graph(
             name=self.name,

@@ -20,7 +20,7 @@ SAYS = "memory that is filled with numbers before a part of it is written is fil
 
 
 def fills_before(recorded: Recorded, groups: Groups, nodes: Sequence[int]) -> set[int]:
-    """Nodes beside some that fill what these write in part, where all that read the fills are among them."""
+    """Return nodes beside some that fill what these write in part, where all that read the fills are among them."""
     writes, members = recorded.flow.writes, set(nodes)
     by_members = np.isin(writes.node, np.array(nodes, np.int64))
     found: set[int] = set()
@@ -38,7 +38,7 @@ def fills_before(recorded: Recorded, groups: Groups, nodes: Sequence[int]) -> se
 
 
 def _only_fill(recorded: Recorded, groups: Groups, nodes: Iterable[int]) -> bool:
-    """Whether all that nodes do is to fill memory, as part of no other group."""
+    """Return whether all that nodes do is to fill memory, as part of no other group."""
     owned = recorded.flow.nodes
     spans = ((n, owned.activity[owned.activity_begin[n] : owned.activity_begin[n + 1]]) for n in nodes)
     return all(recorded.facts(n).operator in FILLS and (groups.activity_group[rows] < 0).all() for n, rows in spans)

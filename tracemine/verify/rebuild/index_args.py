@@ -17,7 +17,7 @@ INSIDE = frozenset({STRIDED, RESHAPE, "aten::expand", "aten::contiguous", "aten:
 def first_axis(
     source: tuple[Sequence[int], Sequence[int]], strided: tuple[Sequence[int], Sequence[int]], indices: int
 ) -> int | None:
-    """The first indexed axis; None where none leads from the source's shape and strides to those, or several do.
+    """Return the first indexed axis; None where none leads from the source's shape and strides to those, or several do.
 
     >>> first_axis(((169, 12), (12, 1)), ((2401, 12), (0, 1)), 1)
     0

@@ -50,7 +50,7 @@ class Memory:
     outside: dict[Buffer, list[tuple[Layout, str]]] = field(default_factory=dict)
 
     def saw(self, seen: Iterable[Seen]) -> None:
-        """Notes dtypes: not every profiler records those of a list's members."""
+        """Note dtypes: not every profiler records those of a list's members."""
         for one in seen:
             if one.dtype is not None:
                 self.dtypes.setdefault(one.buffer, set()).add(one.dtype)
@@ -71,7 +71,7 @@ class Memory:
             found.sort(key=lambda one: one[0].reach[0] - one[0].reach[1])
 
     def buffer(self, seen: Seen) -> Buffer:
-        """A storage that a call did not read may be one that another did."""
+        """Return a storage that a call did not read may be one that another did."""
         return self.storages.get(seen.buffer[1], seen.buffer) if seen.buffer[0] == "storage" else seen.buffer
 
     def dtype(self, seen: Seen) -> str | None:
@@ -80,13 +80,13 @@ class Memory:
         return seen.dtype or (next(iter(known)) if len(known) == 1 else None)
 
     def at(self, seen: Seen, dtype: str, argument: str) -> int:
-        """The value that a tensor is: one that lies there so, a view of one, or an input, named after an argument."""
+        """Return a tensor's value: one with its layout, a view of one, or an input named after an argument."""
         layout, parts = _lies(seen.layout, dtype)
         value = self._at(self.buffer(seen), layout, parts, argument)
         return value if parts == dtype else self.making.view(value, (("aten::view_as_complex", ()),))
 
     def _at(self, buffer: Buffer, layout: Layout, dtype: str, name: str) -> int:
-        """The value that lies in memory so."""
+        """Return the value that lies in memory so."""
         roots = self.roots.setdefault(buffer, [])
         for root in reversed(roots):
             if root.dtype == dtype and layout in root.layouts:
@@ -111,7 +111,7 @@ class Memory:
         return self._new_input(buffer, layout, dtype, name)
 
     def _new_input(self, buffer: Buffer, layout: Layout, dtype: str, name: str) -> int:
-        """An input; of what repeats elements, those that it repeats."""
+        """Return an input; of what repeats elements, those that it repeats."""
         if any(n > 1 and not s for n, s in zip(layout.shape, layout.strides, strict=True)):
             once = tuple(n if s else 1 for n, s in zip(layout.shape, layout.strides, strict=True))
             source = Layout(layout.offset, once, layout.strides)
@@ -147,14 +147,14 @@ class Memory:
                         root.layouts = {root.layout: root.value}
 
     def lies(self, values: Iterable[int]) -> tuple[Lies | None, ...]:
-        """Where some values lie; None where nothing tells."""
+        """Return where some values lie; None where nothing tells."""
         found = {
             root.value: Lies(buffer, root.layout, root.dtype) for buffer, roots in self.roots.items() for root in roots
         }
         return tuple(found.get(value) for value in values)
 
     def given(self, seen: Seen) -> int | None:
-        """The value of the graph's own that a tensor is, or is a part of."""
+        """Return the value of the graph's own that a tensor is, or is a part of."""
         roots = self.roots.get(self.buffer(seen), [])
         layout = seen.layout if seen.dtype is None else _lies(seen.layout, seen.dtype)[0]
         root = next((r for r in roots if layout in r.layouts), None)
@@ -165,7 +165,7 @@ class Memory:
 
 
 def _lies(layout: Layout, dtype: str) -> tuple[Layout, str]:
-    """How a tensor lies in memory, and of which numbers: complex ones as their parts."""
+    """Return how a tensor lies in memory, and of which numbers: complex ones as their parts."""
     parts = real(dtype)
     return (layout, dtype) if parts == dtype else (layout.in_parts, parts)
 

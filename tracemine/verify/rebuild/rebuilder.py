@@ -62,7 +62,7 @@ class Rebuilder:
         self.recorded = Recorded(flow)
 
     def rebuild(self, activities: Sequence[int], name: str) -> Rebuilt:
-        """The graph of one occurrence's activities. Raises NotRebuilt with the reason."""
+        """Return the graph of one occurrence's activities. Raises NotRebuilt with the reason."""
         return self._rebuilt(self._nodes(activities), name)
 
     def alone(
@@ -86,7 +86,7 @@ class Rebuilder:
         return self._rebuilt(sorted(nodes), name, MOST_ALONE)
 
     def with_products(self, activities: Sequence[int], name: str) -> Rebuilt | None:
-        """The graph with the matrix products that give what it reads and, where it has a softmax, those that read it.
+        """Return the graph with the products that it reads and, where it has a softmax, those that read it.
 
         None where there are none. Raises NotRebuilt with the reason.
         """
@@ -129,7 +129,7 @@ class Rebuilder:
         )
 
     def _nodes(self, activities: Sequence[int]) -> list[int]:
-        """The nodes that own activities, with the rest of their fusion group."""
+        """Return the nodes that own activities, with the rest of their fusion group."""
         owners: set[int] = set()
         for row in activities:
             group = int(self.groups.activity_group[row])
@@ -143,7 +143,7 @@ class Rebuilder:
         return sorted(owners)
 
     def _unowned(self, row: int) -> str:
-        """Why nothing is known of a kernel's inputs, where that is known."""
+        """Return why nothing is known of a kernel's inputs, where that is known."""
         timeline = self.flow.timeline
         reason, op_row = (timeline.activities.column(name)[row].as_py() for name in ("unowned_reason", "op_row"))
         if op_row is not None:
@@ -165,5 +165,5 @@ def _form(facts: CallFacts) -> Form:
 
 
 def _shown(operator: str) -> str:
-    """An operator's name for people, if it is one that the table knows."""
+    """Return an operator's name for people, if it is one that the table knows."""
     return operator if lookup(operator) is not None else "an operator that the table does not have"

@@ -53,7 +53,7 @@ class Recorded:
         self._write_node = writes.node[self._write_order]
 
     def _strides_told(self) -> bool:
-        """Whether strides were recorded: profilers before PyTorch 2.4 leave all of them out; then they are guessed."""
+        """Return whether strides were recorded: profilers before PyTorch 2.4 leave all out, and they are guessed."""
         if self.timeline.meta.execution_trace is not None:
             return bool(self._strides[2].any())
         return bool((self._texts["input_strides"][0] >= 0).any())
@@ -72,13 +72,13 @@ class Recorded:
         return found
 
     def facts(self, node: int) -> CallFacts:
-        """What is known of a node's call."""
+        """Return what is known of a node's call."""
         owned = self.flow.nodes
         rows = owned.activity[owned.activity_begin[node] : owned.activity_begin[node + 1]]
         return self.call(int(owned.op_row[node]), rows.tolist(), node)
 
     def call(self, op_row: int, activities: Sequence[int], node: int = -1) -> CallFacts:
-        """What is known of the call of one operator, which launched some activities. −1: it is no node."""
+        """Return what is known of the call of one operator, which launched some activities. −1: it is no node."""
         begin, end = np.searchsorted(self._sorted, [op_row, op_row + 1]).tolist()
         seen = [self._seen(int(row)) for row in self._order[begin:end]]
         schema = self._text("op_schema", op_row)
@@ -106,7 +106,7 @@ class Recorded:
         )
 
     def _reduced(self, operator: str, op_row: int, inputs: Sequence[Seen]) -> Reduced | None:
-        """What calls inside and after a reduction tell of it."""
+        """Return what calls inside and after a reduction tell of it."""
         if operator not in REDUCTIONS or len(inputs) != 1:
             return None
         parent = int(self._parent[op_row])
@@ -117,7 +117,7 @@ class Recorded:
         return reduced(operator, inputs[0].layout.shape, inside, self._near(after) if after >= 0 else None, around)
 
     def _indices(self, op_row: int, source: Seen) -> tuple[Seen, ...]:
-        """The tensors that an `index` takes beside its source, as calls inside it read them; none where they do not."""
+        """Return the index tensors of an `index`, as calls inside it read them; none where they do not."""
         inside = [(self._text("name", row), row) for row in self._inside(op_row)]
         read = [self._first(row) for name, row in inside if name == RESHAPE]
         strided = [self._strided(row) for name, row in inside if name == STRIDED]
@@ -132,7 +132,7 @@ class Recorded:
         return tuple(found)
 
     def _first(self, op_row: int) -> Seen | None:
-        """The tensor that a call inside another takes first: whose memory it lies in nothing tells."""
+        """Return the tensor that a call inside another takes first: whose memory it lies in nothing tells."""
         shapes, strides = (values_of(self._text(column, op_row)) for column in ("input_shapes", "input_strides"))
         return outside(op_row, 0, shapes, strides, texts_of(self._text("input_dtypes", op_row)) or ())
 
@@ -154,14 +154,14 @@ class Recorded:
         return order, self._parent[order]
 
     def _inside(self, op_row: int) -> list[int]:
-        """Calls directly inside another, in their order."""
+        """Return calls directly inside another, in their order."""
         order, parents = self._by_parent
         begin, end = np.searchsorted(parents, [op_row, op_row + 1]).tolist()
         rows: list[int] = order[begin:end].tolist()
         return rows
 
     def within(self, op_row: int) -> list[int]:
-        """A call and all calls inside it."""
+        """Return a call and all calls inside it."""
         found = [op_row]
         for row in found:  # grows as it goes
             found += self._inside(row)
@@ -177,7 +177,7 @@ class Recorded:
         return Near(self._text("name", op_row) or "", tuple(shapes[0]), types[0])
 
     def _told(self, op_row: int, types: Sequence[str]) -> tuple[str, ...] | None:
-        """Arguments as texts. A number that became a tensor has none, but in the same operator's call around it."""
+        """Return arguments as texts. A number that became a tensor has its text in the operator's call around it."""
         texts = texts_of(self._text("concrete_inputs", op_row))
         parent = int(self._parent[op_row])
         if texts is None or parent < 0 or self._text("name", parent) != self._text("name", op_row):
@@ -189,7 +189,7 @@ class Recorded:
         return tuple(around[k] if k in numbers_ and not text else text for k, text in enumerate(texts))
 
     def _inputs(self, seen: Sequence[Seen]) -> tuple[Seen, ...]:
-        """What is overwritten unread has its result's buffer: the storage may have been another's before."""
+        """Return what is overwritten unread has its result's buffer: the storage may have been another's before."""
         given = {(self.storage(s.row), s.layout): s.buffer for s in seen if self._is_output[s.row]}
         taken = (s for s in seen if not self._is_output[s.row])
         return tuple(
@@ -246,7 +246,7 @@ class Recorded:
 
     @cached_property
     def _guesses(self) -> bool:
-        """Whether tensors were inferred: then nothing tells when memory is let go of."""
+        """Return whether tensors were inferred: then nothing tells when memory is let go of."""
         return self.timeline.meta.execution_trace is None
 
     @cached_property
@@ -258,7 +258,7 @@ class Recorded:
         return found
 
     def _may_read(self, write: int) -> list[int]:
-        """Nodes that may read a write, and run after it."""
+        """Return nodes that may read a write, and run after it."""
         writes = self.flow.writes
         node = int(writes.node[write])
         return [one for one in self._guessers.get(self.storage(int(writes.tensor_row[write])), []) if one > node]
@@ -278,7 +278,7 @@ class Recorded:
         return Evidence(weakest).name.lower()
 
     def _guess_inside(self, members: IntArray) -> bool:
-        """Whether a member that guesses may read what one of them wrote."""
+        """Return whether a member that guesses may read what one of them wrote."""
         flow = self.flow
         guessing = np.unique(flow.reads.node[np.isin(flow.reads.node, members) & self._guessed])
         alike = flow.guessed_storage[np.isin(flow.guessed_reader, guessing)]
@@ -293,7 +293,7 @@ class Recorded:
 
     @cached_property
     def _own(self) -> frozenset[int]:
-        """Rows of `tensors` that were read by guess: as a graph's input each may be another tensor."""
+        """Return rows of `tensors` that were read by guess: as a graph's input each may be another tensor."""
         return frozenset(self.flow.reads.tensor_row[self._guessed].tolist())
 
     def seen(self, row: int) -> Seen:
@@ -301,11 +301,11 @@ class Recorded:
         return self._seen(row)
 
     def storage(self, row: int) -> int:
-        """The storage id of one row of `tensors`."""
+        """Return the storage id of one row of `tensors`."""
         return int(self._numbers["storage_id"][row])
 
     def schema(self, op_row: int) -> str | None:
-        """The schema of an operator, as recorded."""
+        """Return the schema of an operator, as recorded."""
         return self._text("op_schema", op_row)
 
     def _seen(self, row: int) -> Seen:

@@ -22,12 +22,12 @@ class Layout:
 
     @property
     def is_known(self) -> bool:
-        """Whether its strides are known: not every profiler records them."""
+        """Return whether its strides are known: not every profiler records them."""
         return len(self.strides) == len(self.shape)
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The first element and the one after the last.
+        """Return the first element and the one after the last.
 
         >>> Layout(2, (3, 4), (8, 1)).reach
         (2, 22)
@@ -48,7 +48,7 @@ class Layout:
         return Layout(2 * self.offset, (*self.shape, 2), strides, self.guessed)
 
     def covers(self, other: Layout) -> bool:
-        """Whether all that the other reaches lies within; of what is not told it is not known, and not said."""
+        """Return whether all that the other reaches lies within; of what is not told it is not known, and not said."""
         return self.is_known and other.is_known and self.reach[0] <= other.reach[0] and other.reach[1] <= self.reach[1]
 
 
@@ -83,7 +83,7 @@ def views(source: Layout, target: Layout) -> tuple[Step, ...] | None:
 
 
 def _merges(source: Layout, target: Layout) -> tuple[Step, ...] | None:
-    """A view that merges axes at most: any other shape may as well have come by a change of their order.
+    """Return a view that merges axes at most: any other shape may as well have come by a change of their order.
 
     >>> _merges(Layout(0, (2, 3, 4), (12, 4, 1), True), Layout(0, (6, 1, 4), (4, 4, 1), True))
     (('aten::view', ((6, 1, 4),)),)
@@ -209,7 +209,7 @@ def _cut(makers: _Makers, axes: list[tuple[int, int]], wanted: Sequence[tuple[in
 def _split(
     span: int, unit: int, mine: Sequence[tuple[int, int, int]], start: int
 ) -> list[tuple[int, int, int, int, bool]] | None:
-    """How an axis of `span` elements is cut into those wanted of it, from `start` on."""
+    """Return how an axis of `span` elements is cut into those wanted of it, from `start` on."""
     parts: list[tuple[int, int, int, int, bool]] = []
     for number, (stride, size, _) in enumerate(mine):
         if stride % unit:

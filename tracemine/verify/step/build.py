@@ -59,7 +59,7 @@ class Built:
 
 
 def step_of(flow: Flow) -> tuple[str, int, int]:
-    """The step that is replayed: the last one with device time. Its name, begin and end; of no steps, all there is."""
+    """Return name, begin and end of the step that is replayed: the last with device time; without steps, all."""
     steps = flow.timeline.steps
     start, dur = (numbers(steps.column(name)) for name in ("start_ns", "dur_ns"))
     used = np.unique(flow.nodes.step_row)
@@ -71,7 +71,7 @@ def step_of(flow: Flow) -> tuple[str, int, int]:
 
 
 def proven(flow: Flow) -> None:
-    """Raises NoStep where an execution trace does not say which tensor lay where."""
+    """Raise NoStep where an execution trace does not say which tensor lay where."""
     timeline = flow.timeline
     if timeline.meta.execution_trace is None or not timeline.tensors.num_rows:
         raise NoStep(
@@ -82,7 +82,7 @@ def proven(flow: Flow) -> None:
 
 
 def build(flow: Flow, recorded: Recorded, together: Mapping[int, int]) -> Built:
-    """The program of one step. together: of a node, the occurrence that one kernel would replace.
+    """Return the program of one step. together: of a node, the occurrence that one kernel would replace.
 
     Raises NoStep, with the reason, where dataflow is not proven or nothing was recorded.
     """
@@ -197,7 +197,7 @@ class _Making:
         return self._place(seen, buffer)
 
     def _fits(self, buffer: int, seen: Seen) -> bool:
-        """Whether a tensor can lie there: what is larger than what was allocated lies in other memory."""
+        """Return whether a tensor can lie there: what is larger than what was allocated lies in other memory."""
         memory = self.memory[buffer]
         if memory.on_host != seen.on_host:
             return False
@@ -268,7 +268,7 @@ class _Making:
                 todo += [(p.buffer, below if keeps else min(below, _FEW)) for p in places]
 
     def done(self, name: str, flow: Flow, begin: int, end: int) -> Built:
-        """The program, with what was left out counted."""
+        """Return the program, with what was left out counted."""
         if not self.calls:
             raise NoStep("no call of a step can be replayed", where=Location(str(flow.timeline.meta.source)))
         self._bound()

@@ -75,7 +75,7 @@ class Tree:
 
     @staticmethod
     def of(recorded: Recorded, begin_ns: int, end_ns: int) -> Tree:
-        """The operators that began in a stretch of time, in order."""
+        """Return the operators that began in a stretch of time, in order."""
         ops, activities = recorded.timeline.ops, recorded.timeline.activities
         start = numbers(ops.column("start_ns"))
         rows = np.flatnonzero((start >= begin_ns) & (start < end_ns))
@@ -102,7 +102,7 @@ class Tree:
         return tree
 
     def subtree(self, row: int) -> list[int]:
-        """An operator and all inside it, in order."""
+        """Return an operator and all inside it, in order."""
         found, todo = [], [row]
         while todo:
             at = todo.pop()
@@ -115,7 +115,7 @@ class Tree:
         return sorted(activity for row in rows for activity in self.launched.get(row, ()))
 
     def around(self, row: int) -> Iterator[int]:
-        """An operator and all around it, from the inside."""
+        """Generate an operator and all around it, from the inside."""
         while row >= 0:
             yield row
             row = self.parent[row]
@@ -134,13 +134,13 @@ class Cover:
         self._escapes = self._escaping()
 
     def facts(self, row: int) -> CallFacts:
-        """What is recorded of an operator's call."""
+        """Return what is recorded of an operator's call."""
         if row not in self._facts:
             self._facts[row] = self.recorded.call(row, self.tree.launched.get(row, ()))
         return self._facts[row]
 
     def parts(self) -> Iterator[Taken | LeftOut]:
-        """What is replayed and what is not, in order."""
+        """Generate what is replayed and what is not, in order."""
         done: set[int] = set()
         for at, row in enumerate(self.tree.rows):
             if row not in done:
@@ -168,7 +168,7 @@ class Cover:
         return [s for s in self.facts(row).outputs if self.maker.get((row, self.recorded.storage(s.row))) == row]
 
     def _taken(self, row: int) -> Taken | str:
-        """The call, or why it is not one; "" where that is no loss."""
+        """Return the call, or why it is not one; "" where that is no loss."""
         facts = self.facts(row)
         if facts.overload is None:
             return "what it reads and writes is not recorded" if self.tree.launched.get(row) else ""
@@ -254,7 +254,7 @@ class Cover:
         yield from (self.recorded.storage(s.row) for s in self.facts(row).inputs if s.position in mutates)
 
     def _escaping(self) -> set[int]:
-        """Operators inside which something is made that is read outside and is not among their results."""
+        """Return operators inside which something is made that is read outside and is not among their results."""
         storage = self.recorded.storage
         current: dict[int, tuple[int, int]] = {}  # of a storage: its generation, and the operator that made it
         self.maker: dict[tuple[int, int], int] = {}  # of an operator's result: the operator that made it

@@ -83,7 +83,7 @@ def summary(placed: Placed) -> Summary:
 
 
 def expected(scan: Scan, analysis: Analysis, findings: Sequence[Finding]) -> Expected:
-    """What is predicted of one step."""
+    """Return what is predicted of one step."""
     timeline = analysis.timeline
     steps = max(timeline.steps.num_rows, 1)
     gaps = [rule for rule in load_rules() if rule.saving == "close_gap"]
@@ -100,7 +100,7 @@ def expected(scan: Scan, analysis: Analysis, findings: Sequence[Finding]) -> Exp
 
 
 def launched(saving: Range, more_ns: int) -> Range:
-    """What is left of a step's saving where the launcher takes the host so much more than the call that it stands for.
+    """Return what is left of a step's saving where a launcher takes the host longer than the call that it replaces.
 
     The high end stays: calls of a model, with its modules and autograd, may take as much.
 
@@ -122,7 +122,7 @@ def summed(ranges: Mapping[str, Range], counts: Mapping[str, int]) -> Range:
 def step_verdict(
     about: Summary, expects: Expected, ran: Mapping[str, Any] | str | None, source: str | None = None
 ) -> StepVerdict:
-    """What a step came to. ran: what its file printed; a text, or None: why there is nothing."""
+    """Return what a step came to. ran: what its file printed; a text, or None: why there is nothing."""
     answer = ran if isinstance(ran, Mapping) else {}
     kernels = answer.get("kernels", ())
     kept = _kept(about, kernels)
@@ -168,7 +168,7 @@ def step_verdict(
 
 
 def _wrong(right: Mapping[str, Any] | None) -> str:
-    """Why the step's results with kernels in place are not trusted; "" where they are."""
+    """Return why the step's results with kernels in place are not trusted; "" where they are."""
     if right is None:
         return ""
     if right["finite"] < _FINITE:
@@ -181,7 +181,7 @@ def _wrong(right: Mapping[str, Any] | None) -> str:
 
 
 def _kept(about: Summary, kernels: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How often a kernel of each finding stood in the step. kernels: whether each was put in place; none: unknown."""
+    """Return how often each finding's kernel stood in the step. kernels: whether each was put in place."""
     found = {mark: 0 for mark, _ in about.findings}
     for kernel, counts in zip(kernels, about.counts, strict=False):
         for mark, count in counts.items() if kernel["kept"] else ():

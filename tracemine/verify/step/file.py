@@ -23,7 +23,7 @@ _LARGEST_FILTER = 11
 
 
 def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequence[str], expected: bytes) -> str:
-    """The file's text.
+    """Return the file's text.
 
     counts: of each kernel, how often it stands for which finding. recorded: the name of each kernel, copy and set of
     the replayed calls. expected: JSON, as is.
@@ -129,7 +129,7 @@ def _inputs(program: Program, writer: Writer) -> str:
 
 
 def _fan(place: Place) -> int:
-    """How many values are summed where it is a weight: a product's last axis, a convolution's but the first."""
+    """Return how many values are summed where it is a weight: a product's last axis, a convolution's but the first."""
     if len(place.shape) < 2:
         return 1
     is_filter = len(place.shape) > 2 and max(place.shape[2:]) <= _LARGEST_FILTER

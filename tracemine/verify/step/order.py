@@ -35,7 +35,7 @@ class Schedule:
 
 
 def touches(call: StepCall, buffers: Sequence[Buffer]) -> list[Touch]:
-    """What a call reads and writes. A view reads nothing, but memory that it looks at must have been made."""
+    """Return what a call reads and writes. A view reads nothing, but memory that it looks at must have been made."""
 
     def one(place: Place, writes: bool) -> Touch:
         begin, end = place.layout.reach
@@ -83,7 +83,7 @@ def follows(touched: Sequence[Sequence[Touch]]) -> list[set[int]]:
 
 
 def schedule(before: Sequence[set[int]], groups: Mapping[int, Sequence[int]]) -> Schedule:
-    """An order that keeps all that `before` asks for, with as many groups in one piece as it allows.
+    """Return an order that keeps all that `before` asks for, with as many groups in one piece as it allows.
 
     before: of each call the earlier ones that it must come after. groups: of each, its calls; no call is in two.
     """
@@ -96,7 +96,7 @@ def schedule(before: Sequence[set[int]], groups: Mapping[int, Sequence[int]]) ->
 
 
 def _sorted(before: Sequence[set[int]], groups: Mapping[int, tuple[int, ...]]) -> tuple[int, ...] | int:
-    """The order, or a group that is in its way."""
+    """Return the order, or a group that is in its way."""
     name = {member: -1 - number for number, members in groups.items() for member in members}
     place = {-1 - number: members[0] for number, members in groups.items()}
     needs: dict[int, set[int]] = {name.get(call, call): set() for call in range(len(before))}
@@ -124,7 +124,7 @@ def _sorted(before: Sequence[set[int]], groups: Mapping[int, tuple[int, ...]]) -
 
 
 def _in_the_way(stuck: set[int], needs: Mapping[int, set[int]]) -> int:
-    """A group on a circle. Without groups there is none, for calls follow earlier ones only."""
+    """Return a group on a circle. Without groups there is none, for calls follow earlier ones only."""
     for item in sorted(stuck):  # groups have negative numbers: the last one first
         if item >= 0:
             break

@@ -34,7 +34,7 @@ _REACHED = ("L4", "L5")  # a finding's kernel is put in place where it is faster
 
 
 def prepared(findings: Sequence[Finding], rebuilder: Rebuilder, scan: Scan) -> tuple[Summary, Expected, str]:
-    """A step with findings in place, what is predicted of it, and its file. Raises NoStep."""
+    """Return a step with findings in place, what is predicted of it, and its file. Raises NoStep."""
     placed = place(findings, rebuilder)
     if placed.program.share < LEAST_SHARE:
         why = max(placed.program.left, key=lambda each: each.gpu_ns)
@@ -51,7 +51,7 @@ def prepared(findings: Sequence[Finding], rebuilder: Rebuilder, scan: Scan) -> t
 
 
 def recorded_names(placed: Placed, flow: Flow) -> list[str]:
-    """The name of each kernel, copy and set that the replayed calls launched."""
+    """Return the name of each kernel, copy and set that the replayed calls launched."""
     codes, names = string_ids(flow.timeline.activities.column("name"))
     return [names[codes[a]] for call in placed.program.calls for a in call.activities]
 
@@ -65,7 +65,7 @@ def stepped(
     gpu: str | None,
     emit: Path | None = None,
 ) -> StepVerdict:
-    """The verdict on a step with the findings in place that reached L4; without a GPU, whether its calls fit."""
+    """Return the verdict on a step with the findings in place that reached L4; without a GPU, whether its calls fit."""
     about, expects, text = prepared(findings, rebuilder, scan)
     write(emit, "repro_step.py", text)
     if gpu is None:
@@ -76,7 +76,7 @@ def stepped(
 
 
 def _on_meta(text: str) -> str:
-    """Whether a step's calls fit each other, tried without data but for what lies on the host."""
+    """Return whether a step's calls fit each other, tried without data but for what lies on the host."""
     found = standalone.run(text, ["--meta"], META_LIMIT_S, what="the step", most_bytes=MEMORY_LIMIT_BYTES)
     if isinstance(found, str):
         return f"this machine has no GPU; {found}"
@@ -87,7 +87,7 @@ def _on_meta(text: str) -> str:
 
 
 def raised(verdicts: Sequence[Verdict], step: StepVerdict) -> tuple[Verdict, ...]:
-    """The verdicts, at L6 where the fused kernel stood in a step that got shorter."""
+    """Return the verdicts, at L6 where the fused kernel stood in a step that got shorter."""
     inside = {f.fingerprint: f for f in step.findings}
     return tuple(
         _raised(v, step, inside[v.fingerprint].occurrences if v.fingerprint in inside else 0) for v in verdicts

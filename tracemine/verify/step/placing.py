@@ -60,7 +60,7 @@ class Placed:
     refused: Mapping[str, int]
 
     def occurrences(self, finding: int) -> int:
-        """How often a finding's kernel stands in the step."""
+        """Return how often a finding's kernel stands in the step."""
         return sum(self.fused[group].finding == finding for group in self.plan.placed)
 
 
@@ -79,7 +79,7 @@ class _Kernels:
     known: dict[bytes, int] = field(default_factory=dict)
 
     def of(self, graph: Graph) -> int:
-        """The number of the kernel for a graph. Raises Unsupported."""
+        """Return the number of the kernel for a graph. Raises Unsupported."""
         key = msgspec.json.encode(msgspec.structs.replace(graph, name=""))
         if key not in self.known:
             if len(self.kept) >= _MOST_KERNELS:
@@ -145,7 +145,7 @@ def place(findings: Sequence[Finding], rebuilder: Rebuilder) -> Placed:
 
 
 def _in_step(rebuilder: Rebuilder, finding: Finding) -> Iterable[tuple[int, ...]]:
-    """The occurrences whose operators began in the step."""
+    """Return the occurrences whose operators began in the step."""
     flow = rebuilder.flow
     _, begin, end = step_of(flow)
     start = numbers(flow.timeline.ops.column("start_ns"))[flow.nodes.op_row]
@@ -157,7 +157,7 @@ def _in_step(rebuilder: Rebuilder, finding: Finding) -> Iterable[tuple[int, ...]
 
 
 def _fused(each: _Occurrence, graph: Graph, built: Built, recorded: Recorded) -> Fused | str:
-    """An occurrence by what it takes and gives in the program; else why it stays as it is."""
+    """Return an occurrence by what it takes and gives in the program; else why it stays as it is."""
     nodes = set(each.rebuilt.nodes)
     if not nodes <= built.call_of_node.keys():
         return "one of its calls is not replayed"
@@ -230,7 +230,7 @@ def _place(lies: Lies | None, where: Mapping[tuple[str, int], int]) -> Place | N
 
 
 def _dense(place: Place) -> tuple[int, ...]:
-    """Strides without gaps in the order that the tensor's axes have."""
+    """Return strides without gaps in the order that the tensor's axes have."""
     order = sorted(range(len(place.shape)), key=lambda d: (place.strides[d], -d))
     found = [0] * len(place.shape)
     step = 1

@@ -28,7 +28,7 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def layout(self) -> Layout:
-        """Where in its buffer it lies."""
+        """Return where in its buffer it lies."""
         return Layout(self.offset, self.shape, self.strides)
 
 
@@ -80,7 +80,7 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reads(self) -> Iterator[Place]:
-        """Tensors that it takes, those that it overwrites included."""
+        """Generate tensors that it takes, those that it overwrites included."""
         for value in self.arguments:
             if isinstance(value, Place):
                 yield value
@@ -89,7 +89,7 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_view(self) -> bool:
-        """Whether it only looks at memory: it launches, writes and makes nothing."""
+        """Return whether it only looks at memory: it launches, writes and makes nothing."""
         return not (self.activities or self.writes or self.makes)
 
 

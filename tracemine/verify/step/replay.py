@@ -33,7 +33,7 @@ Step = Callable[[Sequence[torch.Tensor], Sequence[Any]], list[torch.Tensor]]
 def look(
     tensor: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], offset: int
 ) -> torch.Tensor:
-    """The same memory, looked at as another dtype, shape and strides."""
+    """Return the same memory, looked at as another dtype, shape and strides."""
     found = torch.empty(0, dtype=dtype, device=tensor.device)
     return found.set_(tensor.untyped_storage(), offset, shape, strides)
 
@@ -99,7 +99,7 @@ def _filled(
 
 
 def same_kernels(work: Callable[[], object], recorded: Sequence[str]) -> dict[str, Any]:
-    """Whether a step launches the trace's own kernels. recorded: the name of each launch."""
+    """Return whether a step launches the trace's own kernels. recorded: the name of each launch."""
     events = traced(work)
     found = Counter(e["name"] for e in events)
     wanted = Counter(recorded)
@@ -115,7 +115,7 @@ def same_kernels(work: Callable[[], object], recorded: Sequence[str]) -> dict[st
 
 
 def faults(module: Any, ulp: float, draws: bool) -> str:
-    """What is wrong with a kernel alone; "" where nothing is, or where it draws random numbers of its own."""
+    """Return what is wrong with a kernel alone; "" where nothing is, or where it draws random numbers of its own."""
     try:
         module.fused(*module.inputs())
         found = [] if draws else right(module.eager, {"fused": module.fused}, module.INPUTS, ulp)["fused"]["faults"]
@@ -152,14 +152,14 @@ def _of(function: Any, inputs: Sequence[torch.Tensor]) -> Callable[[], object]:
 
 
 def run(step: Step, inputs: Inputs, kernels: Sequence[Any]) -> list[torch.Tensor]:
-    """The step's final tensors, from the state before the first."""
+    """Return the step's final tensors, from the state before the first."""
     inputs.restore()
     torch.manual_seed(0)
     return [t.detach().clone() for t in step(inputs.tensors, kernels)]
 
 
 def checked(eager: Step, fused: Step, inputs: Inputs, chains: Sequence[Any], kernels: Sequence[Any]) -> dict[str, Any]:
-    """The step's final tensors: with the chains in place, run eagerly, bit for bit; with kernels, within roundings.
+    """Compare the step's final tensors: with eager graphs in place bit for bit, with kernels within roundings.
 
     What a tensor may differ by is what it differs by when the step's inputs are nudged by a rounding, eight times.
     """
@@ -209,7 +209,7 @@ def _apart(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def graphed(work: Callable[[], object]) -> Callable[[], object] | str:
-    """A CUDA graph of a step; or why there is none."""
+    """Return a CUDA graph of a step; or why there is none."""
     try:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -233,7 +233,7 @@ def graphed(work: Callable[[], object]) -> Callable[[], object] | str:
 def step_times(
     variants: Mapping[str, Callable[[], object]], restore: Callable[[], None], rounds: int, seconds: float
 ) -> dict[str, dict[str, list[int]]]:
-    """Nanoseconds a step, steps one after another, variants interleaved: there and back again in random order a round.
+    """Time steps one after another, variants interleaved: in random order and back again, each round.
 
     step_ns: by the device's clock, from the first to the last; host_ns: until the host was free again.
     """
@@ -303,7 +303,7 @@ def step_results(
     rounds: int = 20,
     seconds: float = 20.0,
 ) -> dict[str, Any]:
-    """Everything about one step. about: ulps, draws and findings of the kernels, and the recorded launches' names.
+    """Measure one step. about: ulps, draws and findings of the kernels, and the recorded launches' names.
 
     kept: fingerprints of findings whose kernels are put in place; None: those of the kernels that prove to be faster.
     known: the kernels' faults, where they were looked for before. before: what `checked` gave with all kernels in
@@ -361,7 +361,7 @@ def _timed(
 
 
 def savings(times: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]:
-    """What each change saves a step: `fused` of the eager step, `graph` of it, `fused_graph` of the graph, `all`."""
+    """Return what each change saves: `fused` and `graph` of the eager step, `fused_graph` of the graph, `all`."""
     pairs = {
         "fused": ("eager", "fused"),
         "graph": ("eager", "eager_graph"),

@@ -41,7 +41,7 @@ class Writer:
         return "\n".join([f"def {name}(t, k):", *_Function(self, items).lines()])
 
     def header(self) -> str:
-        """The operators, by the names that the functions have for them."""
+        """Return the operators, by the names that the functions have for them."""
         lines = [
             f"{name} = torch.ops.aten.{operator.removeprefix('aten::')}.{overload or 'default'}"
             for (operator, overload), name in self.operators.items()
@@ -49,7 +49,7 @@ class Writer:
         return "\n".join(lines)
 
     def operator(self, call: StepCall) -> str:
-        """The name of a call's operator."""
+        """Return the name of a call's operator."""
         key = call.operator, call.overload
         if key not in self.operators:
             if not _OPERATOR.fullmatch(call.operator) or not re.fullmatch(r"\w*", call.overload):
@@ -71,7 +71,7 @@ class _Function:
         self.text: list[str] = []
 
     def lines(self) -> list[str]:
-        """The function's body."""
+        """Return the function's body."""
         kept = {place.buffer for place in self.program.live}
         last: dict[int, int] = {}
         for at, item in enumerate(self.items):
@@ -94,7 +94,7 @@ class _Function:
         return f"v{self.count}"
 
     def _name(self, place: Place) -> str:
-        """The variable that is this tensor; where there is none, one is made that looks at the same memory."""
+        """Return the variable that is this tensor; where there is none, one is made that looks at the same memory."""
         known = self.names.get(place.buffer, {})
         if place in known:
             return known[place]
@@ -123,7 +123,7 @@ class _Function:
 
     @staticmethod
     def _targets(call: StepCall, targets: dict[tuple[int, int], str]) -> str:
-        """What stands left of the equals sign: as many names as the call gives, `_` for those that are not wanted."""
+        """Return the names that a call is assigned to, `_` for results without a consumer."""
         if not targets:
             return ""
         kinds = call.schema.outputs
@@ -189,7 +189,7 @@ class _Function:
 
 
 def items_of(placed: Placed) -> list[Item]:
-    """What runs, in order: calls, and occurrences in place."""
+    """Return what runs, in order: calls, and occurrences in place."""
     return [placed.program.calls[number] if number >= 0 else placed.fused[-1 - number] for number in placed.plan.order]
 
 
