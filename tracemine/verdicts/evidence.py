@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -23,6 +24,7 @@ from tracemine.verdicts.stored import (
     Entry,
     Ran,
     Said,
+    Timed,
     in_table,
     in_text,
     is_table,
@@ -189,38 +191,49 @@ def _read_file(path: Path, evidence: Evidence) -> None:
 
 
 def _verified(said: Said, finding: Finding, file: str) -> Verified:
-    """A verdict as a finding shows it. Texts keep within bounds: they come from a file."""
+    """Return a verdict as a finding shows it. Texts keep within bounds: they come from a file."""
+    of = _quickest(said)
+    beside, alike = said.library, finding.alike
+    timed = said.measured or of.measured
+    return Verified(
+        basis="predicted" if alike is None else _basis(of),
+        level=of.level,
+        says=_text(of.says),
+        **_times_of(of.measured),
+        fused_ns=None if said.measured is None else said.measured.fused_ns,
+        compiled_ns=None if timed is None else timed.compiled_ns,
+        saved_share=None if of.measured is None else _saved_share(said.by, of.measured, finding),
+        predicted_ns=finding.gpu_saving_ns,
+        occurrences=0 if alike is None else alike.occurrences,
+        assumptions=tuple(map(_text, said.assumptions[:_MOST_TEXTS])),
+        not_tested=tuple(map(_text, said.not_tested[:_MOST_TEXTS])),
+        file=file,
+        library=None if beside is None else _text(beside.text),
+        library_ns=None if beside is None or beside.measured is None else beside.measured.fused_ns,
+        by=_text(of.text if isinstance(of, Beside) else of.by) or "a call",
+    )
+
+
+def _quickest(said: Said) -> Said | Beside:
+    """Return what is faster than eager and takes the least time: the kernel, or a call beside it."""
     of: Said | Beside = said
     for each in (said.library, said.compiled):
         if each is not None and _basis(each) == "measured" and each.says != CANNOT_TELL and _faster(each, of):
             of = each
-    beside = said.library
-    measured, timed = of.measured, said.measured or of.measured
-    share = None
-    if measured is not None:
-        ratio = measured.eager_to_fused
-        part = _part_of_call(finding, measured.eager_ns) if said.by == CALL else 1.0
-        share = Share(*(min(round((1 - 1 / each) * part, 6), 1.0) for each in (ratio.low, ratio.ratio, ratio.high)))
-    library = None if beside is None else _text(beside.text)
-    return Verified(
-        basis="predicted" if finding.alike is None else _basis(of),
-        level=of.level,
-        says=_text(of.says),
-        device=None if measured is None else _text(measured.device),
-        state=None if measured is None else _text(measured.state),
-        eager_ns=None if measured is None else measured.eager_ns,
-        fused_ns=None if said.measured is None else said.measured.fused_ns,
-        compiled_ns=None if timed is None else timed.compiled_ns,
-        saved_share=share,
-        predicted_ns=finding.gpu_saving_ns,
-        occurrences=0 if finding.alike is None else finding.alike.occurrences,
-        assumptions=tuple(map(_text, said.assumptions[:_MOST_TEXTS])),
-        not_tested=tuple(map(_text, said.not_tested[:_MOST_TEXTS])),
-        file=file,
-        library=library,
-        library_ns=None if beside is None or beside.measured is None else beside.measured.fused_ns,
-        by=_text(of.text if isinstance(of, Beside) else of.by) or "a call",
-    )
+    return of
+
+
+def _times_of(measured: Timed | None) -> dict[str, Any]:
+    if measured is None:
+        return {"device": None, "state": None, "eager_ns": None}
+    return {"device": _text(measured.device), "state": _text(measured.state), "eager_ns": measured.eager_ns}
+
+
+def _saved_share(by: str, measured: Timed, finding: Finding) -> Share:
+    """Return what is taken off of the time that the finding counts. by: what the verdict is of."""
+    ratio = measured.eager_to_fused
+    part = _part_of_call(finding, measured.eager_ns) if by == CALL else 1.0
+    return Share(*(min(round((1 - 1 / each) * part, 6), 1.0) for each in (ratio.low, ratio.ratio, ratio.high)))
 
 
 def _part_of_call(finding: Finding, eager_ns: int) -> float:

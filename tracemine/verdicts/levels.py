@@ -55,74 +55,91 @@ class Reached(msgspec.Struct, frozen=True):
 def reached(
     refused: str | None, proof: Proof | str | None, ran: Mapping[str, Any] | str | None, measured: Measured | None
 ) -> Reached:
-    """The level, by what failed first; what was not tried does not hold up what comes after it."""
+    """Return the level, by what failed first; what was not tried does not hold up what comes after it."""
     if refused is not None:
-        return Reached("L0", refused, tuple(f"{k}: {LEVELS[k]}" for k in ("L1", "L2", "L3", "L4", "L5", "L6")))
-    untried = {"L6": "no step was run with the fused kernel in it"}
-    if not isinstance(ran, Mapping):
-        untried |= dict.fromkeys(("L1", "L3", "L4", "L5"), ran or "this machine has no GPU")
-    if not isinstance(proof, Proof):
-        untried["L2"] = proof or "not asked for"
-    elif proof.refused is not None:
-        untried["L2"] = proof.refused
-    passed = _passed(proof, ran, measured, untried)
-    level, failed = "L0", ""
-    for name in ("L1", "L2", "L3", "L4", "L5"):
-        if name in untried:
-            continue
-        if passed[name]:
-            failed = passed[name]
-            break
-        level = name
-    says = failed or LEVELS[level]
+        return Reached("L0", refused, tuple(f"{k}: {LEVELS[k]}" for k in LEVELS if k != "L0"))
+    tests = _Tests()
+    tests.on_cpu(proof)
+    tests.on_gpu(ran, measured)
+    level, failed = tests.highest()
     if isinstance(ran, str) and not failed:
         says = ran
     elif isinstance(proof, str) and level == "L0":
         says = proof
+    else:
+        says = failed or LEVELS[level]
     left_out = (ran.get("times") or {}).get("left_out", {}) if isinstance(ran, Mapping) else {}
     clock = [f"{SECOND_CLOCK}: {left_out[SECOND_CLOCK]}"] if SECOND_CLOCK in left_out else []
-    return Reached(level, says, (*(f"{k}: {untried[k]}" for k in sorted(untried)), *clock))
+    return Reached(level, says, (*(f"{k}: {tests.untried[k]}" for k in sorted(tests.untried)), *clock))
 
 
-def _passed(
-    proof: Proof | str | None,
-    ran: Mapping[str, Any] | str | None,
-    measured: Measured | None,
-    untried: dict[str, str],
-) -> dict[str, str]:
-    """For each level that was tried why it failed, "" where it did not."""
-    found: dict[str, str] = {}
-    if isinstance(proof, Proof) and "L2" not in untried:
-        wrong = [m.name for m in proof.mutants if not m.killed_by and not m.equivalent]
-        found["L2"] = f"{WRONG}a CPU: {proof.faults[0].trial}: {proof.faults[0].says}" if proof.faults else ""
-        if wrong and not found["L2"]:
-            found["L2"] = f"a wrong kernel was not told from the right one: {wrong[0]}"
-    if not isinstance(ran, Mapping):
-        return found
-    replay, right, times = ran["replay"], ran.get("right"), ran.get("times")
-    same = replay["same_names"] and replay["same_grids"]
-    found["L1"] = "" if same else "the replay launches other kernels than the trace has: the rebuild is not trusted"
-    if right is None:
-        untried["L3"] = "what is dropped differs from run to run"
-    else:
-        found["L3"] = f"{WRONG}the GPU: {right['faults'][0]}" if right["faults"] else ""
-    if measured is None or times is None:
-        untried |= dict.fromkeys(("L4", "L5"), "not timed")
-        return found
-    judged = times["judged"][measured.state]
+class _Tests:
+    """Levels that were tried, with why each failed ("": it did not), and those that were not, with the reason."""
+
+    def __init__(self) -> None:
+        self.tried: dict[str, str] = {}
+        self.untried = {"L6": "no step was run with the fused kernel in it"}
+
+    def highest(self) -> tuple[str, str]:
+        """Return the last level before the first that failed, and why that failed."""
+        level = "L0"
+        for name in sorted(self.tried):
+            if self.tried[name]:
+                return level, self.tried[name]
+            level = name
+        return level, ""
+
+    def on_cpu(self, proof: Proof | str | None) -> None:
+        """Take in what validating on a CPU came to."""
+        if not isinstance(proof, Proof):
+            self.untried["L2"] = proof or "not asked for"
+        elif proof.refused is not None:
+            self.untried["L2"] = proof.refused
+        else:
+            self.tried["L2"] = _why_wrong(proof)
+
+    def on_gpu(self, ran: Mapping[str, Any] | str | None, measured: Measured | None) -> None:
+        """Take in what a reproduction said on a GPU."""
+        if not isinstance(ran, Mapping):
+            self.untried |= dict.fromkeys(("L1", "L3", "L4", "L5"), ran or "this machine has no GPU")
+            return
+        replay, right, times = ran["replay"], ran.get("right"), ran.get("times")
+        same = replay["same_names"] and replay["same_grids"]
+        self.tried["L1"] = (
+            "" if same else "the replay launches other kernels than the trace has: the rebuild is not trusted"
+        )
+        if right is None:
+            self.untried["L3"] = "what is dropped differs from run to run"
+        else:
+            self.tried["L3"] = f"{WRONG}the GPU: {right['faults'][0]}" if right["faults"] else ""
+        if measured is None or times is None:
+            self.untried |= dict.fromkeys(("L4", "L5"), "not timed")
+            return
+        judged = times["judged"][measured.state]
+        self.tried["L4"] = _why_not_faster(times, judged, measured.eager_to_fused["low"])
+        if measured.compiled_ns is None:
+            self.untried["L5"] = times.get("compile_failed") or "torch.compile was left out"
+        else:
+            self.tried["L5"] = "" if judged["not_slower_than_compile"] else "slower than torch.compile"
+
+
+def _why_wrong(proof: Proof) -> str:
+    """Return the first fault, or the first mutant that was not caught; "" where there is none."""
+    if proof.faults:
+        return f"{WRONG}a CPU: {proof.faults[0].trial}: {proof.faults[0].says}"
+    survivors = [m.name for m in proof.mutants if not m.killed_by and not m.equivalent]
+    return f"a wrong kernel was not told from the right one: {survivors[0]}" if survivors else ""
+
+
+def _why_not_faster(times: Mapping[str, Any], judged: Mapping[str, Any], low: float) -> str:
+    """Return why a kernel is not known to be faster than eager; "" where it is. low: of the ratio of the two."""
     if "fused" in times["too_fast"]:
-        found["L4"] = f"not believed: faster than memory allows, {times['least_ns']:,} ns"
-    elif _apart(times) and measured.eager_to_fused["low"] <= 1 + judged.get("least_gain", 0.0):
-        found["L4"] = f"{UNSTABLE}two clocks differ on {' and '.join(_apart(times))}"
-    elif judged["faster_than_eager"]:
-        found["L4"] = ""
-    else:
-        found["L4"] = LOSES if judged["slower_than_eager"] else CANNOT_TELL
-    if measured.compiled_ns is None:
-        untried["L5"] = times.get("compile_failed") or "torch.compile was left out"
-    else:
-        found["L5"] = "" if judged["not_slower_than_compile"] else "slower than torch.compile"
-    return found
+        return f"not believed: faster than memory allows, {times['least_ns']:,} ns"
+    if _apart(times) and low <= 1 + judged.get("least_gain", 0.0):
+        return f"{UNSTABLE}two clocks differ on {' and '.join(_apart(times))}"
+    if judged["faster_than_eager"]:
+        return ""
+    return LOSES if judged["slower_than_eager"] else CANNOT_TELL
 
 
 def _apart(times: Mapping[str, Any]) -> list[str]:

@@ -74,15 +74,12 @@ def compiled(ran: Mapping[str, Any] | str | None, *, calls: int, traced_ns: floa
 
 
 def in_place_of_kernel(ran: Mapping[str, Any], variant: str = LIBRARY) -> Mapping[str, Any] | str:
-    """What a reproduction said of a call, `library` or `compiled`, as if the call stood in the kernel's place."""
-    times = ran.get("times")
-    why = (times or {}).get("left_out", {}).get(variant)
-    if why is not None:
+    """Return what a reproduction said of a call, `library` or `compiled`, as if it stood in the kernel's place."""
+    times = ran.get("times") or {}
+    if (why := times.get("left_out", {}).get(variant)) is not None:
         return f"the call could not be made: {why}"
     found = {**ran, "right": (ran.get("right_others") or {}).get(variant), "times": None}
-    if times is None or any(variant not in samples for samples in times["samples"].values()):
-        return found
-    if any(f"to_{variant}" not in each for each in times["judged"].values()):  # as reproductions of before print it
+    if not _is_timed(times, variant):
         return found
     others = {LIBRARY} if variant == LIBRARY else {COMPILED, _TUNED}
     judged = {state: _judged(each, variant) for state, each in times["judged"].items()}
@@ -90,15 +87,26 @@ def in_place_of_kernel(ran: Mapping[str, Any], variant: str = LIBRARY) -> Mappin
         state: {**{n: s for n, s in each.items() if n not in others}, KERNEL_VARIANT: each[variant]}
         for state, each in times["samples"].items()
     }
-    marks: dict[str, Any] = {
-        name: [KERNEL_VARIANT] if variant in times[name] else [] for name in ("too_fast", "unstable")
-    }
-    marks["unstable"] += [name for name in times["unstable"] if name == "eager"]
+    return {**found, "times": {**times, **_marks(times, variant), "judged": judged, "samples": samples}}
+
+
+def _is_timed(times: Mapping[str, Any], variant: str) -> bool:
+    """Return whether a call has samples in every state, and ratios, which earlier reproductions do not print."""
+    sampled = bool(times) and all(variant in samples for samples in times["samples"].values())
+    return sampled and all(f"to_{variant}" in each for each in times["judged"].values())
+
+
+def _marks(times: Mapping[str, Any], variant: str) -> dict[str, Any]:
+    """Return what was marked of a call, and of eager, under the kernel's name."""
+    too_fast, unstable = ([KERNEL_VARIANT] if variant in times[name] else [] for name in ("too_fast", "unstable"))
     clocks = times.get("other_clock_ns", {})
-    marks["other_clock_ns"] = {**clocks, **({KERNEL_VARIANT: clocks[variant]} if variant in clocks else {})}
-    if variant == COMPILED:
-        marks["compile_failed"] = "it is torch.compile's own"
-    return {**found, "times": {**times, **marks, "judged": judged, "samples": samples}}
+    own = {"compile_failed": "it is torch.compile's own"} if variant == COMPILED else {}
+    return {
+        "too_fast": too_fast,
+        "unstable": unstable + [name for name in times["unstable"] if name == "eager"],
+        "other_clock_ns": {**clocks, **({KERNEL_VARIANT: clocks[variant]} if variant in clocks else {})},
+        **own,
+    }
 
 
 def _judged(found: Mapping[str, Any], variant: str) -> dict[str, Any]:
