@@ -5,7 +5,7 @@ Part of every reproduction that `verify --emit` writes: needs torch alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,39 +32,39 @@ def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str
     generator = torch.Generator(device).manual_seed(seed)
     found = []
     for _, shape, dtype, strides, below in described:
-        values: torch.Tensor
-        if below == "positive":
-            values = torch.randn(shape, generator=generator, device=device).abs()
-        elif below == "share":
-            values = torch.rand(shape, generator=generator, device=device)
-        elif below == "deviation":
-            values = torch.randn(shape, generator=generator, device=device).abs() + 0.25
-        elif isinstance(below, tuple):
-            values = torch.arange(shape[0], device=device) * below[1] // max(shape[0], 1)
-        elif below is not None and below != "moderate":
-            values = torch.randint(0, max(below, 1), shape, generator=generator, device=device)
-        elif dtype == torch.bool:
-            values = torch.rand(shape, generator=generator, device=device) < 0.5
-        elif dtype.is_floating_point:
-            values = torch.randn(shape, generator=generator, device=device)
-        else:
-            values = torch.randint(0, 100, shape, generator=generator, device=device)
+        values = _values_of(shape, dtype, below, generator)
         if seed % 2 and dtype.is_floating_point and below in (None, "positive") and len(shape) > 1:
-            values = values * _magnitudes(shape, generator, device)
+            values = values * _magnitudes(shape, generator)
         reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1 if values.numel() else 0
         tensor = torch.empty(reach, dtype=dtype, device=device).as_strided(shape, strides)
-        if 0 in strides:  # what is repeated is written once
-            first = tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)
-            tensor[first].copy_(values[first])
-        else:
-            tensor.copy_(values)
+        once = tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)  # what is repeated is written once
+        tensor[once].copy_(values[once])
         found.append(tensor)
     return found
 
 
-def _magnitudes(shape: Sequence[int], generator: torch.Generator, device: str) -> torch.Tensor:
+def _values_of(shape: Sequence[int], dtype: torch.dtype, below: Any, generator: torch.Generator) -> torch.Tensor:
+    """Draw an input's values, as `make_inputs` describes them."""
+    drawn = {"generator": generator, "device": generator.device}
+    if below == "positive":
+        return torch.randn(shape, **drawn).abs()
+    if below == "share":
+        return torch.rand(shape, **drawn)
+    if below == "deviation":
+        return torch.randn(shape, **drawn).abs() + 0.25
+    if isinstance(below, tuple):
+        return torch.arange(shape[0], device=generator.device) * below[1] // max(shape[0], 1)
+    if below is not None and below != "moderate":
+        return torch.randint(0, max(below, 1), shape, **drawn)
+    if dtype == torch.bool:
+        return torch.rand(shape, **drawn) < 0.5
+    return torch.randn(shape, **drawn) if dtype.is_floating_point else torch.randint(0, 100, shape, **drawn)
+
+
+def _magnitudes(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
     """A power of two for each row, from 2⁻¹² to 2¹⁰; of every fifth nothing."""
-    rows = torch.exp2(torch.randint(-12, 11, tuple(shape[:-1]), generator=generator, device=device).float())
+    rows = torch.randint(-12, 11, tuple(shape[:-1]), generator=generator, device=generator.device)
+    rows = torch.exp2(rows.float())
     rows.view(-1)[4::5] = 0
     return rows.unsqueeze(-1)
 
@@ -95,44 +95,73 @@ def right(
     seeds: Sequence[int] = range(SEEDS),
     rounds: Callable[..., Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Each variant by one rule: its faults, its worst output's errors with the first seed (where it gives
-    nothing, those of what it writes in place), and `judged`: the share of
-    its numbers that something is asked of (`numerics.py`), of all seeds.
+    """Return for each variant its faults, its worst output's errors with the first seed (where it gives nothing, those
+    of what it writes in place), and `judged`: the share of its numbers that something is asked of (`numerics.py`), of
+    all seeds.
 
-    A variant may give None for what nobody reads. rounds: eager's computation in another order, whose roundings are
+    A variant may give None for what is not read. rounds: eager's computation in another order, whose roundings are
     allowed too; where it is another function than eager, every variant has that as its fault.
     """
     found: dict[str, dict[str, Any]] = {name: {"faults": []} for name in variants}
     numbers: dict[str, list[tuple[float, int]]] = {name: [] for name in variants}
     for seed in seeds:
-        inputs = make_inputs(described, seed, device)
-        wanted, truth = defined(partial(_both, eager, inputs))
-        noise = spread(eager, partial(copies, inputs), partial(widened, inputs), truth)
-        if rounds is not None and noise is not None:
-            noise, fault = _with_roundings_of(rounds, inputs, truth, noise)
-            for each in found.values():
-                each["faults"] += [f"seed {seed}, {fault}"] if fault else []
-        names = [f"output {k}" for k in range(len(wanted) - len(inputs))] + [str(d[0]) for d in described]
-        compared: list[list[tuple[torch.Tensor, Comparison]]] = [[] for _ in names]
+        expected = _Expected(eager, described, seed, device, ulp, rounds)
         for variant, work in variants.items():
-            ours = copies(inputs)
-            given = [*(work(*ours) or ()), *ours]
-            for k, (name, a, b, c) in enumerate(zip(names, given, wanted, truth, strict=True)):
-                is_output = name.startswith("output")
-                if a is None or (not is_output and same_bits(a, b)):
-                    continue
-                result = next((r for t, r in compared[k] if same_bits(t, a)), None)
-                if result is None:
-                    result = compare(a, b, c, ulp, noise=None if noise is None else noise[k], even=not seed % 2)
-                    compared[k].append((a, result))
-                numbers[variant].append((result.judged, b.numel()))
+            found[variant]["faults"] += expected.faults
+            for name, count, result in expected.compared(work):
+                numbers[variant].append((result.judged, count))
                 found[variant]["faults"] += [f"seed {seed}, {name}: {text}" for text in result.faults]
-                if seed == seeds[0] and (is_output or len(wanted) == len(inputs)):
+                if seed == seeds[0] and (name.startswith("output") or not expected.outputs):
                     for key in ("error", "eager_error"):
                         found[variant][key] = max(found[variant].get(key, 0.0), getattr(result, key))
     for variant, shares in numbers.items():
         found[variant]["judged"] = sum(share * n for share, n in shares) / max(sum(n for _, n in shares), 1)
     return found
+
+
+class _Expected:
+    """What eager gives with one seed, what is right, and what eager may be off by: variants are held against it.
+
+    Two variants that give the same bits are compared once.
+    """
+
+    def __init__(
+        self,
+        eager: Callable[..., Any],
+        described: Sequence[tuple[Any, ...]],
+        seed: int,
+        device: str,
+        ulp: float,
+        rounds: Callable[..., Any] | None,
+    ) -> None:
+        self.faults: list[str] = []  # of the order in which `rounds` computes
+        self._inputs = inputs = make_inputs(described, seed, device)
+        self._eager, self._truth = defined(partial(_both, eager, inputs))
+        self._noise = spread(eager, partial(copies, inputs), partial(widened, inputs), self._truth)
+        if rounds is not None and self._noise is not None:
+            self._noise, fault = _with_roundings_of(rounds, inputs, self._truth, self._noise)
+            self.faults += [f"seed {seed}, {fault}"] if fault else []
+        self.outputs = len(self._eager) - len(inputs)
+        self._names = [f"output {k}" for k in range(self.outputs)] + [str(d[0]) for d in described]
+        self._ulp, self._even = ulp, not seed % 2
+        self._compared: list[list[tuple[torch.Tensor, Comparison]]] = [[] for _ in self._names]
+
+    def compared(self, work: Callable[..., Any]) -> Iterator[tuple[str, int, Comparison]]:
+        """Compare what a variant gives, and the inputs that it leaves otherwise than eager: name, elements, result."""
+        ours = copies(self._inputs)
+        given = [*(work(*ours) or ()), *ours]
+        for k, (name, mine, eager) in enumerate(zip(self._names, given, self._eager, strict=True)):
+            if mine is not None and (name.startswith("output") or not same_bits(mine, eager)):
+                yield name, eager.numel(), self._comparison(k, mine)
+
+    def _comparison(self, k: int, mine: torch.Tensor) -> Comparison:
+        for other, result in self._compared[k]:
+            if same_bits(other, mine):
+                return result
+        noise = None if self._noise is None else self._noise[k]
+        result = compare(mine, self._eager[k], self._truth[k], self._ulp, noise=noise, even=self._even)
+        self._compared[k].append((mine, result))
+        return result
 
 
 def _both(eager: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

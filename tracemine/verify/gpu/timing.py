@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -91,15 +91,7 @@ def times(
         blocks.append(block(variants, states, order))
         fair = steady([b["clocks"] for b in blocks])
         kept = [b for b, ok in zip(blocks, fair, strict=True) if ok]
-        samples = {
-            state: {
-                name: {
-                    kind: [v for b in kept for v in b["samples"][state][name][kind]] for kind in ("sum_ns", "span_ns")
-                }
-                for name in variants
-            }
-            for state in states
-        }
+        samples = _joined(kept, states, variants)
         late = len(blocks) >= _MOST_BLOCKS or time.monotonic() > until
         if len(kept) >= _LEAST_BLOCKS and (late or _known_well(samples)):
             break
@@ -115,6 +107,16 @@ def times(
         "blocks_dropped": len(blocks) - len(kept),
         "clocks": [b["clocks"] for b in blocks],
     }
+
+
+def _joined(blocks: Sequence[Mapping[str, Any]], states: Iterable[str], variants: Iterable[str]) -> dict[str, Any]:
+    """Return the samples of several blocks as those of one."""
+
+    def joined(state: str, name: str, kind: str) -> list[int]:
+        return [value for each in blocks for value in each["samples"][state][name][kind]]
+
+    names = [*variants]
+    return {s: {n: {kind: joined(s, n, kind) for kind in ("sum_ns", "span_ns")} for n in names} for s in states}
 
 
 def _known_well(samples: Mapping[str, Any]) -> bool:
@@ -292,7 +294,7 @@ def examined(
     seconds: float,
     within: float = float("inf"),
 ) -> dict[str, Any]:
-    """Everything about a chain: replay, what is right, what it takes.
+    """Return everything about a chain: replay, what is right, what it takes.
 
     others: what stands in for eager, `fused` among them; another that raises is left out, and said to be. draws:
     whether what it gives differs from run to run, so that nothing is compared. compiles: modes of torch.compile that
@@ -310,12 +312,7 @@ def examined(
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "right": None, "seconds": took}
     found["replay"] = replayed(eager, described, recorded)
     done("replay")
-    failed: dict[str, str] = {}
-    for name in others.keys() - {"fused"}:
-        try:
-            others[name](*copies(make_inputs(described)))
-        except Exception as error:  # a library call may not be there in this torch, or not for these tensors
-            failed[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+    failed = _failing({name: work for name, work in others.items() if name != "fused"}, described)
     done("compile")
     variants = {name: work for name, work in others.items() if name not in failed}
     if not draws:
@@ -327,21 +324,42 @@ def examined(
     done("right")
     if found["right"] is not None and found["right"]["faults"]:
         return found
-    for name in compiles:
-        left = (end - time.monotonic() - took["right"]) * _COMPILE_SHARE
-        if left < _LEAST_COMPILE_S:
-            failed[name] = NO_TIME
-            continue
-        made, why = compiled_variants(eager, copies(make_inputs(described)), [name], min(compile_s, left))
-        variants |= made
-        failed |= why
-        done("compile")
-    compiled = {name: work for name, work in variants.items() if name not in others}
+    compiled, why = _compiled(eager, described, compiles, compile_s, end - took["right"])
+    failed |= why
+    done("compile")
     if compiled and not draws:
         found["right_others"] |= right(eager, compiled, described, ulp)
         done("right")
-    found["times"] = measure({"eager": eager, **variants}, described, nbytes, read_bytes, seconds, end)
+    found["times"] = measure({"eager": eager, **variants, **compiled}, described, nbytes, read_bytes, seconds, end)
     found["times"]["compile_failed"] = failed.get("compiled")
     found["times"]["left_out"] |= failed
     done("times")
     return found
+
+
+def _failing(variants: Mapping[str, Callable[..., Any]], described: Sequence[tuple[Any, ...]]) -> dict[str, str]:
+    """Return why variants cannot be called: a library call may not be there in this torch, or not for these tensors."""
+    failed: dict[str, str] = {}
+    for name, work in variants.items():
+        try:
+            work(*copies(make_inputs(described)))
+        except Exception as error:
+            failed[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+    return failed
+
+
+def _compiled(
+    eager: Callable[..., Any], described: Sequence[tuple[Any, ...]], modes: Sequence[str], compile_s: float, end: float
+) -> tuple[dict[str, Callable[..., Any]], dict[str, str]]:
+    """Compile a chain in each mode, within a share of the time that is left; return what was made, and why not."""
+    made: dict[str, Callable[..., Any]] = {}
+    failed: dict[str, str] = {}
+    for name in modes:
+        left = (end - time.monotonic()) * _COMPILE_SHARE
+        if left < _LEAST_COMPILE_S:
+            failed[name] = NO_TIME
+            continue
+        work, why = compiled_variants(eager, copies(make_inputs(described)), [name], min(compile_s, left))
+        made |= work
+        failed |= why
+    return made, failed
