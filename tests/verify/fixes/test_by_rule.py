@@ -20,7 +20,7 @@ from tracemine.ops.infer.tensor import contiguous  # noqa: E402
 from tracemine.verify.fixes.by_rule import MAKERS, fixed_graph  # noqa: E402
 from tracemine.verify.fixes.record import Around, NoFixedForm  # noqa: E402
 from tracemine.verify.fixes.reproduction import graph_reproduction  # noqa: E402
-from tracemine.verify.gpu import fixed_forms, library_call, reproduction  # noqa: E402
+from tracemine.verify.gpu import call_checks, check, fixed_forms, library_call  # noqa: E402
 from tracemine.verify.rebuild.memory import Lies  # noqa: E402
 from tracemine.verify.rebuild.view_recovery import Layout  # noqa: E402
 
@@ -39,13 +39,13 @@ def tried(
     path = folder / "chain.py"
     path.write_text(head + mark + tail.replace(*spoil, 1) if spoil[0] else text, "utf-8")
     harness = ModuleType("tracemine_repro")
-    for module in (library_call, fixed_forms, reproduction):
+    for module in (library_call, fixed_forms, check, call_checks):
         vars(harness).update({name: each for name, each in vars(module).items() if not name.startswith("__")})
     sys.modules["tracemine_repro"], space = harness, {"__file__": str(path), "__name__": "chain"}
     try:
         exec(compile(path.read_text("utf-8"), str(path), "exec"), space)  # noqa: S102
-        check: Any = space["CHECK"]
-        return {name: each["faults"] for name, each in check.without_gpu()["ways"].items()}
+        reproduction: Any = space["CHECK"]
+        return {name: each["faults"] for name, each in reproduction.without_gpu()["ways"].items()}
     finally:
         del sys.modules["tracemine_repro"]
 

@@ -35,7 +35,7 @@ EMBEDDED = {
         "verify/gpu/fixed_forms.py",
         "verify/gpu/library_call.py",
     ),
-    "A reproduction": ("verify/gpu/reproduction.py",),
+    "A reproduction": ("verify/gpu/check.py", "verify/gpu/reproduction.py", "verify/gpu/call_checks.py"),
 }
 # Modules that are functions of their own.
 _ON_CPU = (
