@@ -35,7 +35,7 @@ from tracemine.codegen.operators import ulp_of
 from tracemine.validate.input_domains import domains
 from tracemine.verify.gpu.compiling import compiled_variants
 from tracemine.verify.gpu.correctness import copies, make_inputs, right
-from tracemine.verify.repro.text import eager_text
+from tracemine.verify.repro.eager import eager_text
 
 aten = torch.ops.aten
 NARROW = (torch.bfloat16, torch.float16)

@@ -46,7 +46,7 @@ from tracemine.processes import Ended, Process, TooLate, serve
 from tracemine.validate.input_domains import domains
 from tracemine.validate.mutants import spoiled
 from tracemine.verify.gpu.correctness import repeats, right
-from tracemine.verify.repro.text import eager_text
+from tracemine.verify.repro.eager import eager_text
 
 # Rows, columns, dtype, and whether the gradients are in the graph too.
 SIZES = (

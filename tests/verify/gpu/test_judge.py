@@ -16,7 +16,7 @@ from tests.codegen.user_written import recorded  # noqa: E402
 from tracemine.codegen import Graph  # noqa: E402
 from tracemine.validate.input_domains import domains  # noqa: E402
 from tracemine.verify.gpu.correctness import right  # noqa: E402
-from tracemine.verify.repro.text import eager_text  # noqa: E402
+from tracemine.verify.repro.eager import eager_text  # noqa: E402
 
 LOG2_E = 1.4426950408889634
 ROWS, COLUMNS = 48, 64

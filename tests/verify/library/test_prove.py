@@ -31,7 +31,8 @@ from tracemine.verify.library.prove import WORKER, Job, job
 from tracemine.verify.library.source import function
 from tracemine.verify.library.terms import Opaque, terms
 from tracemine.verify.library.worker import prove
-from tracemine.verify.repro.text import eager_text, repro
+from tracemine.verify.repro.eager import eager_text
+from tracemine.verify.repro.text import repro
 
 
 @pytest.fixture(autouse=True)

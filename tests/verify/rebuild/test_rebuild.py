@@ -102,7 +102,7 @@ def test_every_group_of_a_capture_is_rebuilt_soundly(name: str) -> None:
 def test_replaying_the_rebuilt_calls_gives_what_was_recorded() -> None:
     """Run on torch's meta device: shapes, dtypes and strides of every call are those of the trace."""
     torch = pytest.importorskip("torch")
-    from tracemine.verify.repro.text import eager_text
+    from tracemine.verify.repro.eager import eager_text
 
     for name in ("chain", "decoder_prefill", "decoder_decode"):
         for group in range(len(read(name)[1])):

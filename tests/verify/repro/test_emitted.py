@@ -19,9 +19,10 @@ from tracemine.codegen.triton.source import generate
 from tracemine.errors import UsageError
 from tracemine.validate.downsize import smaller
 from tracemine.verify.gpu.marks import INTERFACE
+from tracemine.verify.repro.eager import eager_text
 from tracemine.verify.repro.emitter import write_harness
 from tracemine.verify.repro.harness import NAME, harness_text
-from tracemine.verify.repro.text import eager_text, repro
+from tracemine.verify.repro.text import repro
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")

@@ -29,7 +29,7 @@ from tracemine.codegen.graph import (
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import outputs_of, producers, signature
 from tracemine.verify.library import find
-from tracemine.verify.repro.text import arguments_text, eager_text
+from tracemine.verify.repro.eager import arguments_text, eager_text
 
 BACKENDS = {
     "flash": "FLASH_ATTENTION",

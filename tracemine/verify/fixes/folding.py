@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tracemine.codegen.graph import Graph, Literal, Ref, Scalar, mutated, reads
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, plain, signature
-from tracemine.verify.repro.text import number_text
+from tracemine.verify.repro.eager import number_text
 
 _CONVOLUTIONS = frozenset({"aten::convolution", "aten::cudnn_convolution", "aten::miopen_convolution"})
 _NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm")

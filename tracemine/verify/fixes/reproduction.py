@@ -22,8 +22,9 @@ from tracemine.verify.rebuild.arguments import NUMBER, Names, NotRecorded, given
 from tracemine.verify.rebuild.call_facts import CallFacts
 from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import Recorded, kernels_of
+from tracemine.verify.repro.eager import literal_text
 from tracemine.verify.repro.standalone import comment
-from tracemine.verify.repro.text import NEEDS, chain_parts, folded, literal_text, one_line, recorded_rows, title_text
+from tracemine.verify.repro.text import NEEDS, chain_parts, folded, one_line, recorded_rows, title_text
 
 ONE_VALUE = "a Python number among the arguments is not recorded: it is tried at one value"
 CALL_NOT_PROVED = "a library's call has no kernel that could be proved on a CPU"

@@ -16,7 +16,7 @@ from tracemine.verify.fixes.lanes import steps_of
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import signature
 from tracemine.verify.rebuild.memory import Lies
-from tracemine.verify.repro.text import number_text
+from tracemine.verify.repro.eager import number_text
 
 _ROWS, _COLUMNS, _APART = "rows", "columns", "apart"  # joined on the first axis, on the last, on one before both
 _JOINS = {_ROWS: "torch.cat([{}])", _COLUMNS: "torch.cat([{}], -1)", _APART: "torch.stack([{}])"}

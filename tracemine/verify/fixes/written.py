@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tracemine.codegen.graph import Graph, Literal, Scalar, Value, mutated
-from tracemine.verify.repro.text import arguments_text, number_text
+from tracemine.verify.repro.eager import arguments_text, number_text
 
 
 def signature(graph: Graph, *others: str) -> str:

@@ -16,7 +16,7 @@ from tracemine.verify.library.record import CallMutant, Found, Replacement
 from tracemine.verify.library.source import head, substituted
 from tracemine.verify.library.table import Row, number, table
 from tracemine.verify.library.terms import INPUT, Terms
-from tracemine.verify.repro.text import number_text
+from tracemine.verify.repro.eager import number_text
 
 _DENSE = "the call takes tensors that lie densely, all of a parameter alike"
 LET_GO = "what it computes on the way is let go of: it has no known consumer"

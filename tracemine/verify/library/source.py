@@ -12,7 +12,7 @@ from tracemine.verify.library.checks import axes, heads, together
 from tracemine.verify.library.pattern import Binding, names, parse
 from tracemine.verify.library.table import Row
 from tracemine.verify.library.terms import INPUT, RESHAPES, Operand, Term, Terms
-from tracemine.verify.repro.text import arguments_text, number_text
+from tracemine.verify.repro.eager import arguments_text, number_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,9 @@ from math import prod
 import msgspec
 
 from tracemine.ops import itemsize
+from tracemine.verify.repro.eager import eager_text
 from tracemine.verify.repro.standalone import banner, file_text
-from tracemine.verify.repro.text import eager_text, inputs_text
+from tracemine.verify.repro.text import inputs_text
 from tracemine.verify.step.placing import Kernel, Placed
 from tracemine.verify.step.program import Place, Program
 from tracemine.verify.step.text import Writer, items_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tracemine.verify.repro.text import literal_text, number_text
+from tracemine.verify.repro.eager import literal_text, number_text
 from tracemine.verify.step.placing import Fused, Placed
 from tracemine.verify.step.program import Argument, Place, Places, Plain, Program, StepCall
 
