@@ -59,53 +59,73 @@ def compare(
     """
     if fused.shape != eager.shape:
         return Comparison(faults=(f"shape {tuple(fused.shape)} where eager has {tuple(eager.shape)}",))
-    same = equal(fused, eager)
-    share = float(same.double().mean()) if same.numel() else 1.0
     if not fused.numel():
         return Comparison(faults=())
+    share = float(equal(fused, eager).double().mean())
     if not fused.dtype.is_floating_point or fused.dtype in _CODES:
         return Comparison(faults=_discrete(fused, eager, truth, noise), equal_share=share)
     f, e, r = fused.double(), eager.double(), truth.double()
     chance = torch.zeros_like(r) if noise is None else noise.double()
     faults, asked = _classes(f, e, r, fused.dtype, terms, chance)
-    finite = torch.isfinite(f) & torch.isfinite(e) & torch.isfinite(r) & torch.isfinite(chance)
-    unit = _UNIT[fused.dtype]
-    f, e, r = (torch.where(finite, t, 0.0) for t in (f, e, r))
-    ours, its = (f - r).abs(), (e - r).abs()
-    chance = torch.where(finite, chance, 0.0)
-    size = _rms(r)
-    slack = _UNIT[torch.float32] * (1 + ulp)
-    error, eager_error = _rms(ours), _rms(its)
-    few = next(factor for most, factor in _FEW if _as_many(chance) <= most)
-    measure = max(eager_error, _rms(chance), usual * size if few > _FACTOR else 0.0)
-    if even and error > few * measure + (unit / 8 + slack) * size:
-        faults.append(f"error {error:.3g} where eager's is {eager_error:.3g}")
-    rows = [t.reshape(-1, t.shape[-1]) if t.dim() else t.reshape(1, 1) for t in (ours, its, r, chance)]
-    row_ours, row_its, row_size, row_chance = (t.square().mean(1).sqrt() for t in rows)
-    row_its = torch.maximum(row_its, row_chance)
-    chance_of = math.sqrt(2 * math.log(2 * len(row_ours) / _CHANCE))
-    allowed = (chance_of * row_its).clamp_min(max(0.25 * chance_of, _ONE_CAUSE) * few * measure)
-    allowed = allowed + (unit + slack) * row_size + slack * size
-    if bool((row_ours > allowed).any()):
-        row = int(torch.argmax(row_ours / allowed.clamp_min(1e-300)))
-        faults.append(f"row {row}: error {float(row_ours[row]):.3g} where {float(allowed[row]):.3g} is allowed")
-    least = _ONE_CAUSE * few / _WORST_FLOOR if few == _FACTOR else 1.0
-    around = row_its.clamp_min(least * measure * even)
-    scale = unit * rows[2].abs() + torch.maximum(around[:, None], rows[3]) + (slack * (row_size + size))[:, None]
-    worst = rows[0] / scale.clamp_min(1e-300)
-    limit = max(2 * float((rows[1] / scale.clamp_min(1e-300)).max()), _WORST_FLOOR)
-    if float(worst.max()) > limit:
-        place = int(worst.argmax())
-        faults.append(
-            f"element {place}: {float(fused.reshape(-1)[place]):.6g}, eager {float(eager.reshape(-1)[place]):.6g}, "
-            f"float64 {float(truth.reshape(-1)[place]):.6g}"
-        )
+    errors = _Errors(f, e, r, chance, _UNIT[torch.float32] * (1 + ulp), usual)
+    unit, size = _UNIT[fused.dtype], errors.size
+    if even and errors.error > errors.few * errors.measure + (unit / 8 + errors.slack) * size:
+        faults.append(f"error {errors.error:.3g} where eager's is {errors.eager_error:.3g}")
+    faults += errors.of_rows(unit)
+    worst, allowed = errors.of_elements(unit, even)
+    if worst is not None:
+        shown = [float(t.reshape(-1)[worst]) for t in (fused, eager, truth)]
+        faults.append(f"element {worst}: {shown[0]:.6g}, eager {shown[1]:.6g}, float64 {shown[2]:.6g}")
     # Where more is allowed than the number itself is, nothing in its place would pass, too.
-    known = asked & (~finite | (r == 0) | ((limit * scale).reshape(r.shape) < r.abs()))
-    judged = float(known.double().mean())
+    known = asked & (~errors.finite | (errors.right == 0) | (allowed < errors.right.abs()))
     return Comparison(
-        faults=tuple(faults), error=error, eager_error=eager_error, size=size, equal_share=share, judged=judged
+        faults=tuple(faults),
+        error=errors.error,
+        eager_error=errors.eager_error,
+        size=size,
+        equal_share=share,
+        judged=float(known.double().mean()),
     )
+
+
+class _Errors:
+    """How far a result and eager's are from the truth, where all are finite; and what eager may be off by: `chance`."""
+
+    def __init__(
+        self, f: torch.Tensor, e: torch.Tensor, r: torch.Tensor, chance: torch.Tensor, slack: float, usual: float
+    ) -> None:
+        self.finite = torch.isfinite(f) & torch.isfinite(e) & torch.isfinite(r) & torch.isfinite(chance)
+        f, e, self.right, chance = (torch.where(self.finite, t, 0.0) for t in (f, e, r, chance))
+        ours, its = (f - self.right).abs(), (e - self.right).abs()
+        self.slack, self.size, self.error, self.eager_error = slack, _rms(self.right), _rms(ours), _rms(its)
+        self.few = next(factor for most, factor in _FEW if _as_many(chance) <= most)
+        self.measure = max(self.eager_error, _rms(chance), usual * self.size if self.few > _FACTOR else 0.0)
+        rows = [t.reshape(-1, t.shape[-1]) if t.dim() else t.reshape(1, 1) for t in (ours, its, self.right, chance)]
+        self._ours, self._its, self._right, self._chance = rows
+        self._row_ours, row_its, self._row_size, row_chance = (t.square().mean(1).sqrt() for t in rows)
+        self._row_its = torch.maximum(row_its, row_chance)
+
+    def of_rows(self, unit: float) -> list[str]:
+        """Judge each row by eager's error in it, or what eager may be off by there; return the worst one that fails."""
+        chance_of = math.sqrt(2 * math.log(2 * len(self._row_ours) / _CHANCE))
+        least = max(0.25 * chance_of, _ONE_CAUSE) * self.few * self.measure
+        allowed = (chance_of * self._row_its).clamp_min(least)
+        allowed = allowed + (unit + self.slack) * self._row_size + self.slack * self.size
+        if not bool((self._row_ours > allowed).any()):
+            return []
+        row = int(torch.argmax(self._row_ours / allowed.clamp_min(1e-300)))
+        return [f"row {row}: error {float(self._row_ours[row]):.3g} where {float(allowed[row]):.3g} is allowed"]
+
+    def of_elements(self, unit: float, even: bool) -> tuple[int | None, torch.Tensor]:
+        """Judge each element; return the place of the worst one that fails, and what each may be off by."""
+        least = _ONE_CAUSE * self.few / _WORST_FLOOR if self.few == _FACTOR else 1.0
+        around = self._row_its.clamp_min(least * self.measure * even)
+        scale = unit * self._right.abs() + torch.maximum(around[:, None], self._chance)
+        scale = scale + (self.slack * (self._row_size + self.size))[:, None]
+        worst = self._ours / scale.clamp_min(1e-300)
+        limit = max(2 * float((self._its / scale.clamp_min(1e-300)).max()), _WORST_FLOOR)
+        allowed = (limit * scale).reshape(self.right.shape)
+        return int(worst.argmax()) if float(worst.max()) > limit else None, allowed
 
 
 def _as_many(sizes: torch.Tensor) -> float:

@@ -233,38 +233,45 @@ def _dense(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> list[torch.Tensor]:
-    """The outputs of one call, lists laid out flat."""
+    """Return the outputs of one call, lists laid out flat."""
     name = call.operator.removeprefix("aten::")
     function = getattr(getattr(torch.ops.aten, name), call.overload or "default")
-    given = call.given()
-    kinds = {a.name: a.type for a in call.schema.arguments}
-    arguments = {n: _argument(kinds[n], v, values, scalars, double) for n, v in given.items()}
-    for argument in call.schema.arguments:
-        if call.wraps_numbers and argument.is_tensor and isinstance(given[argument.name], Scalar):
-            wanted = torch.float64 if double and isinstance(arguments[argument.name], float) else None
-            arguments[argument.name] = torch.tensor(arguments[argument.name], dtype=wanted)
-    if double and any(spec.dtype in _FLOAT_NAMES for spec in call.outputs):
-        arguments = _widened(arguments)
-    code = arguments.get("dtype") if arguments.get("dtype") in _CODES else None
-    widens = arguments.get("half_to_float") is True  # a CPU does not: the input is widened before
-    if widens:
-        arguments["half_to_float"] = False
-        if not double:
-            arguments["self"] = arguments["self"].float()
-    required = {a.name for a in function._schema.arguments if not a.has_default_value()}
+    arguments = _arguments(call, values, scalars, double)
     if not double and name.removeprefix("_foreach_").removesuffix("_") == "sqrt":
         return _roots(call, arguments["self"])
     if not double and (name.startswith("_foreach_") or name.removesuffix("_") in ROUNDED_ONCE):
         return _rounded_once(call, function, arguments)
     if name in STAND_INS:
         return _stood_in(call, STAND_INS[name], arguments)
+    required = {a.name for a in function._schema.arguments if not a.has_default_value()}
     found = function(**{n: v for n, v in arguments.items() if v is not None or n in required})
-    if double and code is not None:
+    if double and arguments.get("dtype") in _CODES:
         found = found.to(torch.float64)
-    if isinstance(found, torch.Tensor):
-        return [found] if call.outputs else []
-    flat = [t for each in found or () for t in (each if isinstance(each, list | tuple) else (each,))]
-    return [t for t in flat if t is not None][: len(call.outputs)]
+    return _flat(found)[: len(call.outputs)]
+
+
+def _flat(found: Any) -> list[torch.Tensor]:
+    """Return the tensors that a call gave, those of lists too."""
+    if isinstance(found, list | tuple):
+        return [tensor for each in found for tensor in _flat(each)]
+    return [] if found is None else [found]
+
+
+def _arguments(call: Call, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> dict[str, Any]:
+    """Return a call's arguments by name, as eager takes them, or in float64."""
+    given, found = call.given(), dict[str, Any]()
+    for argument in call.schema.arguments:
+        name, value = argument.name, given[argument.name]
+        found[name] = _argument(argument.type, value, values, scalars, double)
+        if call.wraps_numbers and argument.is_tensor and isinstance(value, Scalar):
+            wanted = torch.float64 if double and isinstance(found[name], float) else None
+            found[name] = torch.tensor(found[name], dtype=wanted)
+    if double and any(spec.dtype in _FLOAT_NAMES for spec in call.outputs):
+        found = _widened(found)
+    if found.get("half_to_float") is True:  # a CPU does not: the input is widened before
+        found["half_to_float"] = False
+        found["self"] = found["self"] if double else found["self"].float()
+    return found
 
 
 def _widened(arguments: dict[str, Any]) -> dict[str, Any]:
