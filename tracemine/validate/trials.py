@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import torch
 
-from tracemine.codegen.graph import Graph, Literal, Ref
+from tracemine.codegen.graph import Graph, Input, Literal, Ref
 from tracemine.codegen.index_inputs import KEEPS
 from tracemine.ops.infer import TensorSpec
 from tracemine.validate.input_domains import bounds
@@ -25,6 +25,8 @@ _MOST_ALONE = 80  # inputs that lie otherwise than all others: as many as five l
 
 NORMAL, INTEGERS = "normal", "whole numbers"
 APART = {f"blocks of {n} far apart": n for n in (32, 64)}  # parts of a row take turns at blocks of as many
+# Scalars that are not recorded ones: all have one value.
+_FIXED: Mapping[str, float] = {"zero": 0, "one": 1, "minus one": -1, "tiny": 1e-7, "large": 1e4}
 DRAWN = "drawn"  # scalars: each by lot
 FAR = "far-reaching"  # a layout: as recorded, and places are counted as those of huge tensors are
 # Kinds of values, most telling first.
@@ -84,48 +86,53 @@ class Trial:
         return ", ".join(parts + [f"{self.scalars} scalars"] * (self.scalars != "recorded"))
 
 
+_OF_SCALARS = (
+    Trial(scalars="changed", seed=1),
+    Trial(kind="denormals", scalars="changed"),
+    Trial(scalars="every other one small", seed=6),
+    Trial(scalars="every other one small", seed=7),
+    Trial(kind="far below zero", scalars="changed"),  # of a row of masked numbers nothing is left
+    Trial(kind="negative, and a row of -inf", scalars="changed"),
+    Trial(scalars="all zero", seed=8),
+)
+
+
 def trials(chain: Graph, free: Mapping[int, int], in_parts: Collection[int] = ()) -> Iterator[Trial]:
-    """All trials of a chain.
+    """Yield all trials of a chain.
 
     free: axes whose size the kernel takes as an argument, and their recorded sizes. in_parts: those that are reduced
     in parts, of which each shows in the whole only where it is far from the others.
     """
     yield Trial()
     yield Trial(kind=INTEGERS)
-    if chain.scalars:
-        yield Trial(scalars="changed", seed=1)
-        yield Trial(kind="denormals", scalars="changed")
-        yield Trial(scalars="every other one small", seed=6)
-        yield Trial(scalars="every other one small", seed=7)
-        yield Trial(kind="far below zero", scalars="changed")  # of a row of masked numbers nothing is left
-        yield Trial(kind="negative, and a row of -inf", scalars="changed")
-        yield Trial(scalars="all zero", seed=8)
+    yield from _OF_SCALARS if chain.scalars else ()
     together = _together(free)
+    yield from (Trial(sizes={axis: size + 1 for axis, size in axes.items()}) for axes in together)
+    yield from (Trial(kind=kind) for kind in KINDS[2:])
+    yield from _laid_out(chain, together)
     for axes in together:
-        yield Trial(sizes={axis: size + 1 for axis, size in axes.items()})
-    for kind in KINDS[2:]:
-        yield Trial(kind=kind)
-    for layout in ("gaps", "reversed order", "offset"):
+        fewer = {axis: max(size - 1, 0) for axis, size in axes.items()}
+        for sizes in (fewer, *(dict.fromkeys(axes, size) for size in (1, 0, 7))):
+            if sizes != axes:
+                yield Trial(sizes=sizes, seed=3)
+    if any(not s.recorded for s in chain.scalars):
+        yield from (Trial(scalars=scalars, seed=4) for scalars in _FIXED)
+    for axis in in_parts:  # parts are longer than 16 bits count, and odd
+        yield from (Trial(kind=kind, sizes={axis: 4 * free[axis] + 3}) for kind in APART)
+    yield Trial(seed=5)
+    yield from islice(drawn(free), FIRST_DRAWN)
+
+
+def _laid_out(chain: Graph, together: Sequence[Mapping[int, int]]) -> Iterator[Trial]:
+    """Yield trials whose inputs lie otherwise than recorded."""
+    for layout in ("gaps", "reversed order", "offset", FAR):
         yield Trial(layout=layout, seed=2)
-    yield Trial(layout=FAR, seed=2)
     alone = chain.inputs[:: max(1, -(-len(chain.inputs) // _MOST_ALONE))]
     for entry in (*alone, chain.inputs[-1]) if len(chain.inputs) > 1 else ():
         yield Trial(layout=f"padding in {entry.name}", seed=2)  # what is known of one tensor says nothing of another
     yield Trial(layout="roomy", seed=9)
     for axes in together[:_MOST_SLICED]:  # of the same strides: a plan that was kept for others does not fit
         yield Trial(layout="roomy", sizes={axis: max(size - 1, 0) for axis, size in axes.items()}, seed=9)
-    for axes in together:
-        for other in (None, 1, 0, 7):  # None: one less
-            sizes = {axis: max(size - 1, 0) if other is None else other for axis, size in axes.items()}
-            if sizes != axes:
-                yield Trial(sizes=sizes, seed=3)
-    if any(not s.recorded for s in chain.scalars):
-        for scalars in ("zero", "one", "minus one", "tiny", "large"):
-            yield Trial(scalars=scalars, seed=4)
-    for axis in in_parts:  # parts are longer than 16 bits count, and odd
-        yield from (Trial(kind=kind, sizes={axis: 4 * free[axis] + 3}) for kind in APART)
-    yield Trial(seed=5)
-    yield from islice(drawn(free), FIRST_DRAWN)
 
 
 def drawn(free: Mapping[int, int]) -> Iterator[Trial]:
@@ -156,7 +163,6 @@ def scalar_values(chain: Graph, trial: Trial) -> dict[str, Any]:
     """A value for each scalar argument. Recorded ones change only in the trials that change scalars."""
     if trial.scalars == DRAWN:
         return _by_lot(chain, trial.seed)
-    fixed: dict[str, float] = {"zero": 0, "one": 1, "minus one": -1, "tiny": 1e-7, "large": 1e4}
     found: dict[str, Any] = {}
     for place, scalar in enumerate(chain.scalars):
         value: float = scalar.value
@@ -168,8 +174,8 @@ def scalar_values(chain: Graph, trial: Trial) -> dict[str, Any]:
             value = _short(value * (0.1 if place % 2 == trial.seed % 2 else 0.9))  # bounds that are out of reach else
         elif trial.scalars == "all zero":
             value = type(scalar.value)(0)
-        elif trial.scalars in fixed and not scalar.recorded:
-            value = type(scalar.value)(_short(fixed[trial.scalars]))
+        elif trial.scalars in _FIXED and not scalar.recorded:
+            value = type(scalar.value)(_short(_FIXED[trial.scalars]))
         found[scalar.name] = value
     return found
 
@@ -202,14 +208,12 @@ def _short(value: float) -> float:
 
 
 def tensors(chain: Graph, trial: Trial) -> list[torch.Tensor]:
-    """The chain's inputs, each in memory of its own between zones of poison."""
+    """Return the chain's inputs, each in memory of its own between zones of poison."""
     generator = torch.Generator().manual_seed(trial.seed + 7919 * KINDS.index(trial.kind))
     found: list[torch.Tensor] = []
     ignored, most = _ignored(chain), max((len(e.spec.shape) for e in chain.inputs), default=0)
     for entry in chain.inputs:
-        alone = trial.layout.startswith("padding in ")
-        own = trial.layout == f"padding in {entry.name}"
-        tensor = placed(entry.spec, ("padding" if own else "recorded") if alone else trial.layout)
+        tensor = placed(entry.spec, _layout(trial, entry))
         tensor.copy_(_values(entry.spec, entry.below, trial.kind, generator))
         if trial.kind == "small beside 1" and len(entry.spec.shape) == most and tensor.is_floating_point():
             tensor.mul_(2.0**-20)
@@ -218,11 +222,23 @@ def tensors(chain: Graph, trial: Trial) -> list[torch.Tensor]:
         if trial.kind == "rows of zeros" and entry.below is None and tensor.dim() and 0 not in tensor.stride():
             tensor[::2] = 0
         if trial.kind == "inputs alike" and entry.below is None and tensor.is_floating_point():
-            same = next((t for t in found if t.shape == tensor.shape and t.dtype == tensor.dtype), None)
-            if same is not None and 0 not in tensor.stride():
-                tensor.copy_(torch.where(torch.rand(tensor.shape, generator=generator) < 0.5, same, tensor))
+            _make_alike(tensor, found, generator)
         found.append(tensor)
     return found
+
+
+def _layout(trial: Trial, entry: Input) -> str:
+    """Return how an input lies: in a trial of one input's layout all others lie as recorded."""
+    if not trial.layout.startswith("padding in "):
+        return trial.layout
+    return "padding" if trial.layout == f"padding in {entry.name}" else "recorded"
+
+
+def _make_alike(tensor: torch.Tensor, before: Sequence[torch.Tensor], generator: torch.Generator) -> None:
+    """Give a tensor half of the numbers of an earlier one that is like it."""
+    same = next((t for t in before if t.shape == tensor.shape and t.dtype == tensor.dtype), None)
+    if same is not None and 0 not in tensor.stride():
+        tensor.copy_(torch.where(torch.rand(tensor.shape, generator=generator) < 0.5, same, tensor))
 
 
 def _ignored(chain: Graph) -> dict[int, int]:
@@ -295,38 +311,46 @@ def _values(spec: TensorSpec, below: int | None, kind: str, generator: torch.Gen
     return values.clamp(-limit, limit).to(dtype)
 
 
+# Kinds of floats, of normal numbers that are drawn already.
+_FLOATS: Mapping[str, Callable[[torch.Tensor, torch.dtype, torch.Generator], torch.Tensor]] = {
+    INTEGERS: lambda normal, _, lot: torch.randint(-4, 5, normal.shape, generator=lot).double(),
+    "wide magnitudes": lambda normal, _, lot: (
+        normal.sign() * torch.exp2(torch.rand(normal.shape, generator=lot, dtype=torch.float64) * 40 - 20)
+    ),
+    "in the tens": lambda normal, *_: normal * 16,
+    "far below zero": lambda normal, *_: normal - 3000,  # further than exp can tell from nothing
+    "signed zeros and ties": lambda normal, *_: (normal * 2).round() / 2 * torch.where(normal < 0.5, 0.0, 1.0),
+    "denormals": lambda normal, dtype, _: normal * torch.finfo(dtype).tiny,
+    "near overflow": lambda normal, dtype, lot: (
+        normal.sign() * torch.finfo(dtype).max * (0.5 + 0.5 * torch.rand(normal.shape, generator=lot))
+    ),
+}
+
+
 def _floats(shape: tuple[int, ...], dtype: torch.dtype, kind: str, generator: torch.Generator) -> torch.Tensor:
     normal = torch.randn(shape, generator=generator, dtype=torch.float64)
-    if kind == INTEGERS:
-        return torch.randint(-4, 5, shape, generator=generator).double()
-    if kind == "wide magnitudes":
-        return normal.sign() * torch.exp2(torch.rand(shape, generator=generator, dtype=torch.float64) * 40 - 20)
+    if kind in _FLOATS:
+        return _FLOATS[kind](normal, dtype, generator)
     if kind == "constant rows" and shape:
         return normal[..., :1].expand(shape).clone()
-    if kind == "negative, and a row of -inf":
-        negative = -normal.abs() - 1
-        if len(shape) > 1 and 0 not in shape:
-            negative.view(-1, shape[-1])[-1] = -math.inf
-        return negative
-    if kind == "in the tens":
-        return normal * 16
-    if kind == "far below zero":  # further than exp can tell from nothing
-        return normal - 3000
-    if kind == "signed zeros and ties":
-        return (normal * 2).round() / 2 * torch.where(normal < 0.5, 0.0, 1.0)
-    if kind == "denormals":
-        return normal * torch.finfo(dtype).tiny
-    if kind == "near overflow":
-        return normal.sign() * torch.finfo(dtype).max * (0.5 + 0.5 * torch.rand(shape, generator=generator))
     if kind in APART:
         along = (torch.arange(n).view(n, *[1] * (len(shape) - d - 1)) // APART[kind] for d, n in enumerate(shape))
         return normal + 16 - 32 * (sum(along, start=torch.zeros(())) % 2)
-    if kind == "outliers" and 0 not in shape:
-        flat = normal.view(-1)
+    if kind == "negative, and a row of -inf":
+        normal = -normal.abs() - 1
+    if 0 not in shape:
+        _plant(normal, kind)
+    return normal
+
+
+def _plant(normal: torch.Tensor, kind: str) -> None:
+    """Put in what some kinds of values have in a few places."""
+    flat = normal.view(-1)
+    if kind == "negative, and a row of -inf" and normal.dim() > 1:
+        normal.view(-1, normal.shape[-1])[-1] = -math.inf
+    elif kind == "outliers":
         flat[:: max(1, flat.numel() // 5)] *= 1e3
-    if kind.startswith("planted") and 0 not in shape:
-        flat = normal.view(-1)
+    elif kind.startswith("planted"):
         places = (0, flat.numel() // 3, flat.numel() // 2, flat.numel() - 1)
         for place, value in zip(places, (math.inf, math.nan, -math.inf, math.nan), strict=True):
             flat[place] = value
-    return normal
