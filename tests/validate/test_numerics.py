@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 from tracemine.codegen import GraphBuilder  # noqa: E402
 from tracemine.validate import reference  # noqa: E402
 from tracemine.validate.numerics import compare, wiring  # noqa: E402
-from tracemine.validate.roundings import Drawn, rounded_off, spread, widely  # noqa: E402
+from tracemine.validate.rounding_noise import Drawn, spread  # noqa: E402
+from tracemine.validate.roundings import rounded_off, widely  # noqa: E402
 
 
 @pytest.fixture

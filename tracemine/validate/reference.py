@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, Value, mutated, reads
-from tracemine.validate import rng_checks, roundings, undefined_casts
+from tracemine.validate import rng_checks, rounding_noise, undefined_casts
 from tracemine.validate.gpu_semantics import ROUNDED_ONCE, STAND_INS, wide
-from tracemine.validate.roundings import DRAWS, Drawn, Signs, careful, rounded_off
+from tracemine.validate.rounding_noise import DRAWS, Drawn, Signs
+from tracemine.validate.roundings import careful, rounded_off, sums_within
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _FLOAT_NAMES = tuple(str(kind).removeprefix("torch.") for kind in _FLOATS)
@@ -87,7 +88,7 @@ def spread(
         if isinstance(source, Ref):
             of = partial(_of_others, number, call, source.value, wide, scalars, masks)
             may = careful(name, values[source.value], of)
-        plain = roundings.sums_within(name) and name not in STAND_INS  # those are simpler calls already
+        plain = sums_within(name) and name not in STAND_INS  # those are simpler calls already
         least = _apart(number, call, values, scalars, masks, exact) if plain else None
         found_off = [rounded_off(a, b, name=name, least=may) for a, b in results]
         offs.append(found_off if least is None else [_at_least(*each) for each in zip(found_off, least, strict=True)])
@@ -138,7 +139,7 @@ def _apart(
     def alone(*taken: torch.Tensor) -> list[torch.Tensor]:
         return _given(number, call, dict(zip(order, taken, strict=True)), scalars, masks, False)
 
-    found = roundings.spread(
+    found = rounding_noise.spread(
         alone, lambda: [values[v].clone() for v in order], lambda: [t.clone() for t in wide], [*exact, *wide]
     )
     return None if found is None else found[: len(exact)]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tracemine.validate.numerics import Comparison, compare
-from tracemine.validate.roundings import InDouble, spread
+from tracemine.validate.rounding_noise import InDouble, spread
 from tracemine.validate.undefined_casts import defined
 
 SEEDS = 3

@@ -20,6 +20,7 @@ EMBEDDED = {
     "Whether it is right": (
         "validate/numerics.py",
         "validate/roundings.py",
+        "validate/rounding_noise.py",
         "validate/undefined_casts.py",
         "verify/gpu/correctness.py",
     ),

@@ -61,7 +61,7 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
 
 EMBEDDED = {
     "Whether it is right, and what it takes": (
-        *("validate/numerics.py", "validate/roundings.py", "validate/undefined_casts.py"),
+        *("validate/numerics.py", "validate/roundings.py", "validate/rounding_noise.py", "validate/undefined_casts.py"),
         *("verify/gpu/correctness.py", "verify/gpu/profiling.py", "verify/gpu/graphs.py", "verify/step/replay.py"),
     )
 }
