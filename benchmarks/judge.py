@@ -44,7 +44,7 @@ from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.operators import ulp_of
 from tracemine.processes import Ended, Process, TooLate, serve
 from tracemine.validate.input_domains import domains
-from tracemine.validate.mutants import spoiled
+from tracemine.validate.mutants import mutants_of
 from tracemine.verify.gpu.correctness import repeats, right
 from tracemine.verify.repro.eager import eager_text
 
@@ -135,7 +135,7 @@ class Judge:
         use.
         """
         told = TOLD_WIDE if asked["dtype"] == "float32" else TOLD
-        able = [w for w in spoiled(chain, text) if w.needs is None and w.name in told]
+        able = [w for w in mutants_of(chain, text) if w.needs is None and w.name in told]
         chosen = able[:: max(1, len(able) // asked["wrong"])][: asked["wrong"]] if able else []
         eager, table, ulp = eager_of(chain, self.device), described(chain), ulp_of(lower(chain).templates)
         verdicts: list[dict[str, Any]] = []

@@ -94,7 +94,7 @@ def kernels(job: tuple[Path, str]) -> str:
     """Writes the sources of one catalogue graph, and how many mutants of each kind the first has."""
     from tests.codegen.catalogue import CATALOGUE
     from tracemine.codegen.triton.source import generate
-    from tracemine.validate.mutants import spoiled
+    from tracemine.validate.mutants import mutants_of
 
     folder, name = job
     make = CATALOGUE[name]
@@ -108,7 +108,7 @@ def kernels(job: tuple[Path, str]) -> str:
                 text = f"{type(error).__name__}: {error}\n"
             (folder / f"{name}_{number}{label}.py").write_text(text, encoding="utf-8")
     text, rounded = generate(small).text, generate(small, rounds=True).text
-    kinds = Counter(mutant.name for mutant in spoiled(small, text, rounded))
+    kinds = Counter(mutant.name for mutant in mutants_of(small, text, rounded))
     (folder / f"{name}_mutants.json").write_text(json.dumps(kinds, indent=1, sort_keys=True), encoding="utf-8")
     return name
 

@@ -6,26 +6,24 @@ import re
 
 from tests.codegen.catalogue import CATALOGUE
 from tracemine.codegen import GraphBuilder, generate
+from tracemine.validate.equivalent_maxima import nan_comes_anyway, nan_comes_otherwise
 from tracemine.validate.equivalent_mutants import (
     factor_of_one,
     never_met,
     nothing_beyond,
-    of_extremes,
     picked_elsewhere,
-    rounded_by_eager,
     scaled_away,
-    sign_is_nobodys,
+    sign_cancels,
 )
 from tracemine.validate.jobs import make_job
-from tracemine.validate.launcher_mutants import NARROWER
-from tracemine.validate.mutants import SAME, spoiled
-from tracemine.validate.passed_over import nan_comes_anyway, nan_comes_otherwise
+from tracemine.validate.launcher_mutants import NARROWER, of_extremes, rounded_by_eager
+from tracemine.validate.mutants import SAME, mutants_of
 
 
 def reasons(name: str, kind: str, longest_row: int = 16_384) -> list[str | None]:
     """Of each wrong kernel of a kind, what it needs to differ, or why it does not."""
     chain = CATALOGUE[name]()
-    return [w.needs for w in spoiled(chain, generate(chain, longest_row=longest_row).text) if w.name == kind]
+    return [w.needs for w in mutants_of(chain, generate(chain, longest_row=longest_row).text) if w.name == kind]
 
 
 def test_operands_swapped_below_a_square_change_nothing() -> None:
@@ -38,7 +36,7 @@ def test_operands_swapped_elsewhere_are_a_mistake() -> None:
     b = GraphBuilder("gap")
     x, y = b.input("x", (4, 9), "float32"), b.input("y", (4, 9), "float32")
     chain = b.done(b.call("aten::sub.Tensor", x, y))
-    found = [w.needs for w in spoiled(chain, generate(chain).text) if w.name == "operands swapped"]
+    found = [w.needs for w in mutants_of(chain, generate(chain).text) if w.name == "operands swapped"]
     assert found
     assert not any((needs or "").startswith(SAME) for needs in found)
 
@@ -90,12 +88,12 @@ def test_a_sign_that_every_product_holds_twice_is_nobodys() -> None:
         "c_1 = tl.sum(tl.where(column_mask, b_1, 0), 1)[:, None]",
     )
     store = "tl.store(out_ptr + row * out_s0, d_1.to(tl.bfloat16), mask=mask)"
-    assert sign_is_nobodys(*kernel(*twice, "d_1 = c_1 * a_1", store))
-    assert not sign_is_nobodys(*kernel(*twice, "d_1 = c_1 * y_1", store))
-    assert not sign_is_nobodys(*kernel(*twice, "d_1 = c_1 * a_1 + y_1 * a_1", store))
-    assert not sign_is_nobodys(*kernel(*twice, "d_1 = tl.exp(a_1)", store))
-    assert not sign_is_nobodys(*kernel(*twice, "d_1 = tl.where(a_1 > 0, x_1, y_1)", store))
-    assert not sign_is_nobodys(*kernel("a_1 = x_1 / y_1", "d_1 = a_1 * a_1", store))
+    assert sign_cancels(*kernel(*twice, "d_1 = c_1 * a_1", store))
+    assert not sign_cancels(*kernel(*twice, "d_1 = c_1 * y_1", store))
+    assert not sign_cancels(*kernel(*twice, "d_1 = c_1 * a_1 + y_1 * a_1", store))
+    assert not sign_cancels(*kernel(*twice, "d_1 = tl.exp(a_1)", store))
+    assert not sign_cancels(*kernel(*twice, "d_1 = tl.where(a_1 > 0, x_1, y_1)", store))
+    assert not sign_cancels(*kernel("a_1 = x_1 / y_1", "d_1 = a_1 * a_1", store))
 
 
 def test_what_is_no_number_beyond_the_columns_is_not_taken_for_nothing() -> None:
@@ -180,7 +178,7 @@ def test_partial_results_are_as_narrow_as_eager_s_only_where_eager_rounds_them()
 
 def test_launchers_are_spoiled_too() -> None:
     chain = CATALOGUE["long_layer_norm"]()
-    found = {w.name for w in spoiled(chain, generate(chain, longest_row=64).text)}
+    found = {w.name for w in mutants_of(chain, generate(chain, longest_row=64).text)}
     assert found >= {
         "launches exchanged",
         "launch left out",
@@ -192,7 +190,7 @@ def test_launchers_are_spoiled_too() -> None:
         "last block of a loop left out",
         "places in 32 bits",
     }
-    names = {w.name for w in spoiled(CATALOGUE["relu_squared"](), generate(CATALOGUE["relu_squared"]()).text)}
+    names = {w.name for w in mutants_of(CATALOGUE["relu_squared"](), generate(CATALOGUE["relu_squared"]()).text)}
     assert names >= {"result in an input's memory", "store reaches beyond the columns", "rows counted in 32 bits"}
 
 

@@ -1,4 +1,4 @@
-"""Why a spoiled line changes no result: rules on the kernel's own text, each sound for every finite number it may take.
+"""Why a mutated line changes no result: rules on the kernel's own text, each sound for every finite number it may take.
 
 They look at what is done with a value, never at what a trial found: a wrong kernel that no trial catches and no rule
 explains is one that was not caught.
@@ -10,40 +10,10 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 
-KERNEL = re.compile(r"def (\w+)\(")
-_LOADED = re.compile(r"tl\.load\((\w+)_ptr\b.*")
+from tracemine.validate.kernel_text import LOADED, after, end_of, kernel_of, made_of, parsed, said_of
 
 
-def after(lines: list[str], at: int) -> list[str]:
-    """The lines of a kernel behind one of them, without what they say of their call."""
-    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
-    return [line.partition("  #")[0] for line in lines[at + 1 : end]]
-
-
-def made_of(lines: list[str], at: int) -> dict[str, str]:
-    """What each name of a line's kernel is, up to that line."""
-    begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
-    pairs = (line.partition("  #")[0].strip().partition(" = ") for line in lines[begin:at])
-    return {name: said for name, _, said in pairs if said}
-
-
-def plain(line: str) -> str:
-    return line.partition("  #")[0]
-
-
-def said_of(line: str) -> tuple[str, str]:
-    """The name that a line gives, and what it says that it is."""
-    name, _, said = plain(line).strip().partition(" = ")
-    return name, said
-
-
-def kernel_of(lines: Sequence[str], at: int) -> tuple[int, int]:
-    """Where the kernel of a line begins and ends."""
-    begin = next(k for k in range(at, -1, -1) if KERNEL.match(lines[k]))
-    return begin, next((k for k in range(at, len(lines)) if not lines[k].startswith(("    ", ")"))), len(lines))
-
-
-def sign_is_nobodys(lines: list[str], at: int) -> bool:
+def sign_cancels(lines: list[str], at: int) -> bool:
     """A difference taken the other way round has the other sign, and whatever is stored has an even number of it.
 
     Negation is exact, and rounding does the same on either side of 0: where every product holds the sign twice, and
@@ -57,7 +27,7 @@ def sign_is_nobodys(lines: list[str], at: int) -> bool:
         if not odd & set(re.findall(r"\w+", line)):
             continue
         target, _, said = line.strip().partition(" = ")
-        tree = _tree(said)
+        tree = parsed(said)
         turned = None if tree is None or target in before or not re.fullmatch(r"\w+", target) else _turned(tree, odd)
         if turned is None:
             return False
@@ -135,7 +105,7 @@ class _Beyond:
     def nothing(self, name: str) -> bool:
         """Whether a value is 0 there."""
         said = self.made.get(name, "")
-        tree = _tree(said)
+        tree = parsed(said)
         return tree is not None and self._nothing(tree)
 
     def _nothing(self, tree: ast.expr) -> bool:
@@ -162,7 +132,7 @@ class _Beyond:
             said = self.made[name]
             if re.match(r"tl\.sum\(.*, 1\)\[:, None\]$|_row_max\(.*\)$", said):
                 continue
-            made = None if name in inside or "column" in name + said else _tree(said)
+            made = None if name in inside or "column" in name + said else parsed(said)
             if made is None or not self._of_row(made, (*inside, name)):
                 return False
         return True
@@ -189,7 +159,7 @@ class _Beyond:
     def _never(self, tree: ast.expr) -> bool:
         """Whether a condition holds nowhere there."""
         if isinstance(tree, ast.Name) and tree.id in self.made:
-            made = _tree(self.made[tree.id])
+            made = parsed(self.made[tree.id])
             return made is not None and self._never(made)
         if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.BitAnd):
             return self._never(tree.left) or self._never(tree.right)
@@ -204,7 +174,7 @@ class _Beyond:
         left, right = tree.left, tree.comparators[0]
         if isinstance(tree.ops[0], ast.NotEq) and ast.unparse(right) in ("0", "0.0"):
             return self._never(left) or self._nothing(left)
-        loaded = _LOADED.match(self.made.get(ast.unparse(right), ""))
+        loaded = LOADED.match(self.made.get(ast.unparse(right), ""))
         is_place = loaded is not None and loaded[1] in self.places
         return isinstance(tree.ops[0], ast.Eq) and ast.unparse(left) == "column" and is_place
 
@@ -213,13 +183,6 @@ class _Beyond:
         if not isinstance(tree, ast.Compare) or not isinstance(tree.ops[0], ast.Eq):
             return False
         return ast.unparse(tree.comparators[0]) in ("0", "0.0") and self._nothing(tree.left)
-
-
-def _tree(said: str) -> ast.expr | None:
-    try:
-        return ast.parse(said, mode="eval").body
-    except SyntaxError:
-        return None
 
 
 def scaled_away(lines: list[str], at: int) -> bool:
@@ -245,98 +208,10 @@ def counted_by_rows(lines: list[str], at: int) -> bool:
     return bool(ways) and not any(re.search(r"\bcolumn(?!_mask)", line) for line in rest)
 
 
-def of_extremes(lines: Sequence[str], scratch: str, narrow: frozenset[str]) -> bool:
-    """All that is stored as a partial result are largest or smallest of numbers that were loaded, and no wider.
-
-    narrow: tensors whose numbers are no wider than the partial result is to be.
-    """
-    stores = [k for k, line in enumerate(lines) if f"tl.store({scratch}_ptr" in line]
-    for at in stores:
-        stored = re.search(r", (\w+), mask=\w+\)$", lines[at].partition("  #")[0])
-        begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
-        made: dict[str, list[str]] = {}
-        for line in lines[begin:at]:
-            name, _, said = line.partition("  #")[0].strip().partition(" = ")
-            made.setdefault(name, []).append(said)
-        if stored is None or not _picked(made, stored[1], lines, narrow):
-            return False
-    return bool(stores)
-
-
-_PICKS = frozenset(
-    (
-        *("_larger", "_smaller", "_row_max", "_row_min", "tl.max", "tl.min", "tl.maximum", "tl.minimum", "tl.reduce"),
-        *("tl.where", "tl.reshape", "tl.full", "float"),
-    )
-)
-
-
-def _picked(made: Mapping[str, list[str]], name: str, lines: Sequence[str], narrow: frozenset[str]) -> bool:
-    seen, todo = set[str](), [name]
-    while todo:
-        each = todo.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        for said in made.get(each, ["?"]):
-            loaded = _LOADED.match(said)
-            if loaded is not None:
-                if loaded[1] in narrow or (loaded[1].startswith("scratch") and of_extremes(lines, loaded[1], narrow)):
-                    continue
-                return False
-            tree = _tree(said)
-            calls = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)} if tree else {"?"}
-            if calls - _PICKS or tree is None:
-                return False
-            todo += _numbers_of(tree)
-    return True
-
-
-def _numbers_of(tree: ast.expr) -> list[str]:
-    """Names that a call picks from: no condition, no shape."""
-    if isinstance(tree, ast.Name):
-        return [tree.id]
-    if isinstance(tree, ast.Subscript):
-        return _numbers_of(tree.value)
-    if isinstance(tree, ast.Constant) or ast.unparse(tree) in ("-float('inf')", "float('inf')"):
-        return []
-    if not isinstance(tree, ast.Call):
-        return ["?"]
-    name = ast.unparse(tree.func)
-    places = {"tl.where": (1, 2), "tl.full": (1,), "_larger": (0, 1), "_smaller": (0, 1)}.get(name, (0,))
-    places = (0, 1) if name in ("tl.maximum", "tl.minimum") else places
-    return [each for k in places for each in _numbers_of(tree.args[k])]
-
-
-def rounded_by_eager(lines: Sequence[str], rounded: Sequence[str], scratch: str) -> bool:
-    """The build that rounds as eager does has bfloat16 where this one stores a call's result between two kernels."""
-    stored, theirs = _stored(lines, scratch), _stored(rounded, scratch)
-    if len(stored) != 1 or len(theirs) != 1:
-        return False
-    (where, made), (there, narrow) = stored[0], theirs[0]
-    calls = [made.partition("  # aten::")[2], narrow.partition("  # aten::")[2]]
-    if calls[1] == "_to_copy":  # nothing but a cast, of what is stored here
-        source = re.match(r"\s*\w+ = (\w+)\.to\(tl\.bfloat16\)\.to\(tl\.float32\)", narrow)
-        before = [line for line in rounded if source and line.strip() == made.strip() and f" {source[1]} = " in line]
-        return where == there and bool(before)
-    return where == there and bool(calls[0]) and calls[0] == calls[1] and ".to(tl.bfloat16).to(tl.float32)" in narrow
-
-
-def _stored(lines: Sequence[str], scratch: str) -> list[tuple[str, str]]:
-    """Where partial results are stored, kernel and place, and the line that makes them."""
-    found = []
-    for at in (k for k, line in enumerate(lines) if f"tl.store({scratch}_ptr" in line):
-        place, _, name = lines[at].partition("  #")[0].rpartition(", mask=")[0].rpartition(", ")
-        begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
-        made = [line for line in lines[begin:at] if line.strip().startswith(f"{name} = ")]
-        found.append((lines[begin] + place, made[0] if len(made) == 1 else ""))
-    return found
-
-
 def estimated_again(lines: list[str], at: int) -> bool:
     """What a mean is first taken for, or how it is mended: the second estimate mends the first, and is a rounding."""
     name = lines[at].strip().partition(" = ")[0]
-    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+    end = end_of(lines, at)
     made = made_of(lines, end)
     for mended, said in made.items():
         found = re.match(r"(\w+) \+ (\w+)$", said)

@@ -14,7 +14,7 @@ from tracemine.codegen.schedule import LONGEST_ROW
 from tracemine.codegen.triton.source import Source, generate
 from tracemine.programs import python
 from tracemine.validate.downsize import MOST_ELEMENTS, elements
-from tracemine.validate.mutants import spoiled
+from tracemine.validate.mutants import mutants_of
 from tracemine.validate.record import Job, Proof
 
 _BLOCKS = 4  # of a larger chain's largest tensor: as many show a kernel that depends on a program's number
@@ -82,9 +82,9 @@ def _in_large_blocks(text: str, block: int) -> str:
 
 def _wrong(chain: Graph, source: Source, rounded: Source) -> tuple[tuple[str, str, str, str | None, str | None], ...]:
     """Wrong kernels, each with the same mistake in the build that rounds: what a generator does it does in both."""
-    of_rounded = spoiled(chain, rounded.text)
+    of_rounded = mutants_of(chain, rounded.text)
     twins = {(w.name, w.line): w.source for w in of_rounded}
-    found = [w for w in spoiled(chain, source.text, rounded.text) if w.needs != "rounding"]
+    found = [w for w in mutants_of(chain, source.text, rounded.text) if w.needs != "rounding"]
     both = [(w.name, w.line, w.source, w.needs, twins.get((w.name, w.line))) for w in found]
     return (*both, *((w.name, w.line, w.source, w.needs, None) for w in of_rounded if w.needs == "rounding"))
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from tracemine.codegen.graph import Graph
-from tracemine.validate.equivalent_mutants import of_extremes, rounded_by_eager
+from tracemine.validate.kernel_text import LOADED, begin_of, end_of, parsed, plain
 
 MOST_OF_A_KIND = 3
 NARROWER = "partial results stored narrower"
 WHATEVER_STRIDES = "plan kept whatever the strides"
 _TENSORS = re.compile(r" = _planned\(.*, \((\w+(?:, \w+)*),?\)\)$")
-# Of lines of the launcher: name, what is spoiled, what it becomes.
+# Of lines of the launcher: name, what is mutated, what it becomes.
 _LINES = (
     ("one block too few", r"^(    (?:launch\w* = _Launch\(|part_\d+ = rows, )\w+(?:, wide)?, blocks)\b", r"\1 - 1"),
     ("launch left out", r"^    launch\w*\(.*\)$", "    pass"),
@@ -26,7 +27,7 @@ _LINES = (
 )  # fmt: skip
 
 
-def why_as_good(chain: Graph, name: str, line: str, lines: Sequence[str], rounded: Sequence[str] = ()) -> str | None:
+def why_equivalent(chain: Graph, name: str, line: str, lines: Sequence[str], rounded: Sequence[str] = ()) -> str | None:
     """Why a wrong launcher changes no result, or none that eager does not change; None where it does."""
     narrow = frozenset(i.name for i in chain.inputs if i.spec.dtype == "bfloat16")
     if name == NARROWER and of_extremes(lines, line.partition(" = ")[0], narrow):
@@ -39,7 +40,7 @@ def why_as_good(chain: Graph, name: str, line: str, lines: Sequence[str], rounde
     return None
 
 
-def misled(chain: Graph, lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def launcher_mutants(chain: Graph, lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """Sources whose kernels are right and whose launcher is not: what is wrong, the line, the source."""
     inside = _launcher(lines)
     for name, pattern, becomes in _LINES:
@@ -119,8 +120,8 @@ def loads_of_another(lines: Sequence[str], inside: Iterable[int]) -> Iterator[tu
         places = [k for k in inside if f"{word}" in lines[k] and re.search(re.escape(word) + r"\w+_ptr", lines[k])]
         for at in _spread(places):
             own = re.search(re.escape(word) + r"(\w+)_ptr", lines[at])
-            begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
-            end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+            begin = begin_of(lines, at)
+            end = end_of(lines, at)
             here = [re.search(re.escape(word) + r"(\w+)_ptr", lines[k]) for k in range(begin, end)]
             others = [m[1] for m in here if m is not None and own is not None and m[1] != own[1]]
             if own is not None and others:
@@ -129,3 +130,91 @@ def loads_of_another(lines: Sequence[str], inside: Iterable[int]) -> Iterator[tu
                     lines[at].strip(),
                     _with(lines, {at: lines[at].replace(f"{own[1]}_ptr", f"{others[0]}_ptr", 1)}),
                 )
+
+
+def of_extremes(lines: Sequence[str], scratch: str, narrow: frozenset[str]) -> bool:
+    """All that is stored as a partial result are largest or smallest of numbers that were loaded, and no wider.
+
+    narrow: tensors whose numbers are no wider than the partial result is to be.
+    """
+    stores = [k for k, line in enumerate(lines) if f"tl.store({scratch}_ptr" in line]
+    for at in stores:
+        stored = re.search(r", (\w+), mask=\w+\)$", plain(lines[at]))
+        begin = begin_of(lines, at)
+        made: dict[str, list[str]] = {}
+        for line in lines[begin:at]:
+            name, _, said = line.partition("  #")[0].strip().partition(" = ")
+            made.setdefault(name, []).append(said)
+        if stored is None or not _picked(made, stored[1], lines, narrow):
+            return False
+    return bool(stores)
+
+
+_PICKS = frozenset(
+    (
+        *("_larger", "_smaller", "_row_max", "_row_min", "tl.max", "tl.min", "tl.maximum", "tl.minimum", "tl.reduce"),
+        *("tl.where", "tl.reshape", "tl.full", "float"),
+    )
+)
+
+
+def _picked(made: Mapping[str, list[str]], name: str, lines: Sequence[str], narrow: frozenset[str]) -> bool:
+    seen, todo = set[str](), [name]
+    while todo:
+        each = todo.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        for said in made.get(each, ["?"]):
+            loaded = LOADED.match(said)
+            if loaded is not None:
+                if loaded[1] in narrow or (loaded[1].startswith("scratch") and of_extremes(lines, loaded[1], narrow)):
+                    continue
+                return False
+            tree = parsed(said)
+            calls = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)} if tree else {"?"}
+            if calls - _PICKS or tree is None:
+                return False
+            todo += _numbers_of(tree)
+    return True
+
+
+def _numbers_of(tree: ast.expr) -> list[str]:
+    """Names that a call picks from: no condition, no shape."""
+    if isinstance(tree, ast.Name):
+        return [tree.id]
+    if isinstance(tree, ast.Subscript):
+        return _numbers_of(tree.value)
+    if isinstance(tree, ast.Constant) or ast.unparse(tree) in ("-float('inf')", "float('inf')"):
+        return []
+    if not isinstance(tree, ast.Call):
+        return ["?"]
+    name = ast.unparse(tree.func)
+    places = {"tl.where": (1, 2), "tl.full": (1,), "_larger": (0, 1), "_smaller": (0, 1)}.get(name, (0,))
+    places = (0, 1) if name in ("tl.maximum", "tl.minimum") else places
+    return [each for k in places for each in _numbers_of(tree.args[k])]
+
+
+def rounded_by_eager(lines: Sequence[str], rounded: Sequence[str], scratch: str) -> bool:
+    """The build that rounds as eager does has bfloat16 where this one stores a call's result between two kernels."""
+    stored, theirs = _stored(lines, scratch), _stored(rounded, scratch)
+    if len(stored) != 1 or len(theirs) != 1:
+        return False
+    (where, made), (there, narrow) = stored[0], theirs[0]
+    calls = [made.partition("  # aten::")[2], narrow.partition("  # aten::")[2]]
+    if calls[1] == "_to_copy":  # nothing but a cast, of what is stored here
+        source = re.match(r"\s*\w+ = (\w+)\.to\(tl\.bfloat16\)\.to\(tl\.float32\)", narrow)
+        before = [line for line in rounded if source and line.strip() == made.strip() and f" {source[1]} = " in line]
+        return where == there and bool(before)
+    return where == there and bool(calls[0]) and calls[0] == calls[1] and ".to(tl.bfloat16).to(tl.float32)" in narrow
+
+
+def _stored(lines: Sequence[str], scratch: str) -> list[tuple[str, str]]:
+    """Where partial results are stored, kernel and place, and the line that makes them."""
+    found = []
+    for at in (k for k, line in enumerate(lines) if f"tl.store({scratch}_ptr" in line):
+        place, _, name = plain(lines[at]).rpartition(", mask=")[0].rpartition(", ")
+        begin = begin_of(lines, at)
+        made = [line for line in lines[begin:at] if line.strip().startswith(f"{name} = ")]
+        found.append((lines[begin] + place, made[0] if len(made) == 1 else ""))
+    return found

@@ -1,7 +1,7 @@
-"""Wrong kernels: each is the right one's source with one line spoiled, as a bug in the generator would spoil it.
+"""Mutants: each is a kernel's source with one line changed, as a bug in the generator would change it.
 
-A verifier that lets one of them pass proves nothing. Where a spoiled line cannot change any result (a bound that is
-one too high where no lane lies beyond it), the mutant is equivalent, and is reported as that, with the reason.
+A judge that lets one of them pass validates nothing. Where a mutated line cannot change any result (a bound that is one
+too high where no lane lies beyond it), the mutant is equivalent, and is reported as that, with the reason.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tracemine.codegen.graph import Graph
+from tracemine.validate.equivalent_maxima import nan_comes_anyway, nan_comes_otherwise
 from tracemine.validate.equivalent_mutants import (
     counted_by_rows,
     estimated_again,
@@ -19,16 +20,16 @@ from tracemine.validate.equivalent_mutants import (
     nothing_beyond,
     picked_elsewhere,
     scaled_away,
-    sign_is_nobodys,
+    sign_cancels,
 )
-from tracemine.validate.launcher_mutants import loads_of_another, misled, why_as_good
-from tracemine.validate.passed_over import nan_comes_anyway, nan_comes_otherwise
+from tracemine.validate.kernel_text import begin_of, end_of
+from tracemine.validate.launcher_mutants import launcher_mutants, loads_of_another, why_equivalent
 
 MOST_OF_A_KIND = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Spoil:
+class Mutation:
     """One kind of mistake: which text, and what it becomes. `needs`: what a launch must have for it to matter."""
 
     name: str
@@ -38,8 +39,8 @@ class Spoil:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
-    """A wrong source. needs: as of the spoil; or, behind SAME, why it is no wrong one."""
+class MutantSource:
+    """A wrong source. needs: as of the mutation; or, behind SAME, why it is no wrong one."""
 
     name: str
     line: str
@@ -51,61 +52,63 @@ _V = r"[A-Za-z_]\w*|\(?[\d.e+-]+\)?"
 _DIVIDED = rf"= (tl\.div_rn|_quotient|_ratio|_share_of_top)\(({_V}), ({_V})(, {_V})?\)"
 _COLUMNS, _ROWS = r"\(?column < columns\)?( \| \(tail == 0\))?$", r"\(row < rows\) \| \(XBLOCK == 1\)$"
 _LOOP = r"for start in range\((.*), (.*), (\w+)\):$"
-SPOILS = (
-    Spoil("columns end one early", f"column_mask = {_COLUMNS}", "column_mask = column < columns - 1"),
-    Spoil("columns end one late", f"column_mask = {_COLUMNS}", "column_mask = column < columns + 1", "column"),
-    Spoil("rows end one early", f"row_mask = {_ROWS}", "row_mask = row < rows - 1"),
-    Spoil("rows end one late", f"row_mask = {_ROWS}", "row_mask = row < rows + 1", "row"),
-    Spoil(
+MUTATIONS = (
+    Mutation("columns end one early", f"column_mask = {_COLUMNS}", "column_mask = column < columns - 1"),
+    Mutation("columns end one late", f"column_mask = {_COLUMNS}", "column_mask = column < columns + 1", "column"),
+    Mutation("rows end one early", f"row_mask = {_ROWS}", "row_mask = row < rows - 1"),
+    Mutation("rows end one late", f"row_mask = {_ROWS}", "row_mask = row < rows + 1", "row"),
+    Mutation(
         "mask of a reduction dropped", r"tl\.where\(column_mask, (?=.*, 1\)|\w+ -)", "tl.where(column >= 0, ", "column"
     ),
-    Spoil("mask of a loop dropped", r"tl\.where\(mask, ", "tl.where(column >= 0, ", "column"),
-    Spoil("strides swapped", r"(\w+)_s0\b(.*?)\1_s1\b", r"\1_s1\2\1_s0", "strides"),
-    Spoil("place off by one", r"\bcolumn \* (\w+_s\d)(?=.*tl|.*mask)", r"(column + 1) * \1"),
-    Spoil("operands swapped", rf"= ({_V}) ([-/]) ({_V})(?=$|  #)", r"= \3 \2 \1", "operands"),
-    Spoil("divisor and dividend swapped", _DIVIDED, r"= \1(\3, \2\4)"),
-    Spoil("second operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \1 + 0 * \2", "second"),
-    Spoil("first operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \2 + 0 * \1", "first"),
-    Spoil("plus for times", rf"= ({_V}) \* ({_V})(?=$|  #)", r"= \1 + \2"),
-    Spoil("minus for plus", rf"= ({_V}) \+ ({_V})(?=$|  #)", r"= \1 - \2", "second"),
-    Spoil("one element fewer counted", r"\(([\w* ]+) \* 1\.0\)", r"(\1 * 1.0 - 1.0)"),
-    Spoil("root for its inverse", r"tl\.rsqrt\(", "tl.sqrt_rn("),
-    Spoil("another exponential", r"tl\.exp\(", "tl.exp2("),
-    Spoil("another maximum", r"tl\.max\(", "tl.min("),
-    Spoil("NaN passed over", r"= _row_max\((.*)\)(?=  # aten::amax$)", r"= tl.max(\1, 1)[:, None]"),
-    Spoil("another comparison", r" < (?=\w+(_\d+)?(  #|$))(?<!column < )(?<!row < )", " <= ", "comparison"),
-    Spoil("a number rounded less", r"\.to\(tl\.(?:bfloat16|float16)\)\.to\(tl\.float32\)", "", "rounding"),
-    Spoil("widened too late", r"(= tl\.load\(.*\))\.to\(tl\.float32\)", r"\1", "narrow"),
-    Spoil("guard of a join dropped", r"(?<!column \* 0, )mask=(\w+) & \w+, other", r"mask=\1, other", "guard"),
-    Spoil("index not looked up", r"\b(?<=\()?(indices|index|target)_\d+ \* (\w+_s\d)", r"row * \2"),
-    Spoil("last block of a loop left out", _LOOP, r"for start in range(\1, (\2) - RBLOCK, \3):"),
-    Spoil("first block of a loop left out", _LOOP, r"for start in range((\1) + \3, \2, \3):"),
-    Spoil("last numbers of a row left out", r"columns if tail else full", "full", "tail"),
-    Spoil("store reaches beyond the rows", r"(tl\.store\(.*mask=)mask\b", r"\1column_mask", "row"),
-    Spoil("store reaches beyond the columns", r"(tl\.store\(.*mask=)mask\b", r"\1row_mask", "column"),
-    Spoil("store of a row's number reaches beyond", r"(tl\.store\(.*mask=)row_mask\b", r"\1row >= 0", "row"),
-    Spoil("row for column", r"(tl\.load\(\w+_ptr \+) column \* (\w+_s\d), ", r"\1 row * \2, "),
-    Spoil("column for row", r"(tl\.load\(\w+_ptr \+) row \* (\w+_s\d), ", r"\1 column * \2, "),
-    Spoil("reduced along the other axis", r"tl\.sum\((.*), 1\)\[:, None\]", r"tl.sum(\1, 0)[None, :]"),
+    Mutation("mask of a loop dropped", r"tl\.where\(mask, ", "tl.where(column >= 0, ", "column"),
+    Mutation("strides swapped", r"(\w+)_s0\b(.*?)\1_s1\b", r"\1_s1\2\1_s0", "strides"),
+    Mutation("place off by one", r"\bcolumn \* (\w+_s\d)(?=.*tl|.*mask)", r"(column + 1) * \1"),
+    Mutation("operands swapped", rf"= ({_V}) ([-/]) ({_V})(?=$|  #)", r"= \3 \2 \1", "operands"),
+    Mutation("divisor and dividend swapped", _DIVIDED, r"= \1(\3, \2\4)"),
+    Mutation("second operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \1 + 0 * \2", "second"),
+    Mutation("first operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \2 + 0 * \1", "first"),
+    Mutation("plus for times", rf"= ({_V}) \* ({_V})(?=$|  #)", r"= \1 + \2"),
+    Mutation("minus for plus", rf"= ({_V}) \+ ({_V})(?=$|  #)", r"= \1 - \2", "second"),
+    Mutation("one element fewer counted", r"\(([\w* ]+) \* 1\.0\)", r"(\1 * 1.0 - 1.0)"),
+    Mutation("root for its inverse", r"tl\.rsqrt\(", "tl.sqrt_rn("),
+    Mutation("another exponential", r"tl\.exp\(", "tl.exp2("),
+    Mutation("another maximum", r"tl\.max\(", "tl.min("),
+    Mutation("NaN passed over", r"= _row_max\((.*)\)(?=  # aten::amax$)", r"= tl.max(\1, 1)[:, None]"),
+    Mutation("another comparison", r" < (?=\w+(_\d+)?(  #|$))(?<!column < )(?<!row < )", " <= ", "comparison"),
+    Mutation("a number rounded less", r"\.to\(tl\.(?:bfloat16|float16)\)\.to\(tl\.float32\)", "", "rounding"),
+    Mutation("widened too late", r"(= tl\.load\(.*\))\.to\(tl\.float32\)", r"\1", "narrow"),
+    Mutation("guard of a join dropped", r"(?<!column \* 0, )mask=(\w+) & \w+, other", r"mask=\1, other", "guard"),
+    Mutation("index not looked up", r"\b(?<=\()?(indices|index|target)_\d+ \* (\w+_s\d)", r"row * \2"),
+    Mutation("last block of a loop left out", _LOOP, r"for start in range(\1, (\2) - RBLOCK, \3):"),
+    Mutation("first block of a loop left out", _LOOP, r"for start in range((\1) + \3, \2, \3):"),
+    Mutation("last numbers of a row left out", r"columns if tail else full", "full", "tail"),
+    Mutation("store reaches beyond the rows", r"(tl\.store\(.*mask=)mask\b", r"\1column_mask", "row"),
+    Mutation("store reaches beyond the columns", r"(tl\.store\(.*mask=)mask\b", r"\1row_mask", "column"),
+    Mutation("store of a row's number reaches beyond", r"(tl\.store\(.*mask=)row_mask\b", r"\1row >= 0", "row"),
+    Mutation("row for column", r"(tl\.load\(\w+_ptr \+) column \* (\w+_s\d), ", r"\1 row * \2, "),
+    Mutation("column for row", r"(tl\.load\(\w+_ptr \+) row \* (\w+_s\d), ", r"\1 column * \2, "),
+    Mutation("reduced along the other axis", r"tl\.sum\((.*), 1\)\[:, None\]", r"tl.sum(\1, 0)[None, :]"),
     # So far off that rounding shows it where the number is taken back out, as Welford's mean is.
-    Spoil("running number begins elsewhere", r"= tl\.full\((\(.*\)), (?:0|0\.0), ", r"= tl.full(\1, 4096.0, "),
-    Spoil("running maximum begins at 0", r"= tl\.full\((\(.*\)), -float\('inf'\), ", r"= tl.full(\1, 0.0, "),
-    Spoil("running sum begins anew", r"= tl\.where\(mask, (\w+) \+ (\w+), \1\)", r"= tl.where(mask, \2, \1)", "steps"),
-    Spoil("running sum not scaled", r"(\w+) = \1 \* _exp\(.*?\) \+ ", r"\1 = \1 + ", "steps"),
-    Spoil("row one too far", r"\* XBLOCK \+ tl\.arange", "* XBLOCK + 1 + tl.arange", "walked"),
-    Spoil("remainder for quotient", r"= (\w+) // (\w+|\([\w* ]+\))$", r"= \1 % \2"),
-    Spoil("quotient for remainder", r"= (\w+) % (\w+|\([\w* ]+\))$", r"= \1 // \2"),
-    Spoil("rows counted in 32 bits", r"(\brow = .*)\.to\(INDEX\)", r"\1", "walked"),
-    Spoil("columns counted in 32 bits", r"(\bcolumn = .*)\.to\(INDEX\)", r"\1"),
-    Spoil("whole numbers in 32 bits", r"\.to\(tl\.int64\)", ".to(tl.int32)"),
-    Spoil("the other format of 8 bits", r"\.to\(tl\.float8e4nv\)", ".to(tl.float8e5)"),
-    Spoil("dropouts share their numbers", r"(_draws\(\w+), [1-9]\d*, ", r"\1, 0, "),
-    Spoil("rows share their numbers", r"(_draws\(\w+, \d+, )row \* ", r"\1row * 0 * "),
-    Spoil("seed left out", r"_draws\(seed, ", "_draws(0, "),
+    Mutation("running number begins elsewhere", r"= tl\.full\((\(.*\)), (?:0|0\.0), ", r"= tl.full(\1, 4096.0, "),
+    Mutation("running maximum begins at 0", r"= tl\.full\((\(.*\)), -float\('inf'\), ", r"= tl.full(\1, 0.0, "),
+    Mutation(
+        "running sum begins anew", r"= tl\.where\(mask, (\w+) \+ (\w+), \1\)", r"= tl.where(mask, \2, \1)", "steps"
+    ),
+    Mutation("running sum not scaled", r"(\w+) = \1 \* _exp\(.*?\) \+ ", r"\1 = \1 + ", "steps"),
+    Mutation("row one too far", r"\* XBLOCK \+ tl\.arange", "* XBLOCK + 1 + tl.arange", "walked"),
+    Mutation("remainder for quotient", r"= (\w+) // (\w+|\([\w* ]+\))$", r"= \1 % \2"),
+    Mutation("quotient for remainder", r"= (\w+) % (\w+|\([\w* ]+\))$", r"= \1 // \2"),
+    Mutation("rows counted in 32 bits", r"(\brow = .*)\.to\(INDEX\)", r"\1", "walked"),
+    Mutation("columns counted in 32 bits", r"(\bcolumn = .*)\.to\(INDEX\)", r"\1"),
+    Mutation("integers in 32 bits", r"\.to\(tl\.int64\)", ".to(tl.int32)"),
+    Mutation("the other format of 8 bits", r"\.to\(tl\.float8e4nv\)", ".to(tl.float8e5)"),
+    Mutation("dropouts share their numbers", r"(_draws\(\w+), [1-9]\d*, ", r"\1, 0, "),
+    Mutation("rows share their numbers", r"(_draws\(\w+, \d+, )row \* ", r"\1row * 0 * "),
+    Mutation("seed left out", r"_draws\(seed, ", "_draws(0, "),
 )  # fmt: skip
 
 
-def spoiled(chain: Graph, text: str, rounded: str = "") -> list[Wrong]:
+def mutants_of(chain: Graph, text: str, rounded: str = "") -> list[MutantSource]:
     """Wrong sources beside a right one, a few of each kind, in the order of the table.
 
     rounded: the build that rounds as eager does, which tells what is no mistake.
@@ -113,41 +116,43 @@ def spoiled(chain: Graph, text: str, rounded: str = "") -> list[Wrong]:
     lines = text.split("\n")
     inside = _kernel_lines(lines)
     places = frozenset(i.name for i in chain.inputs if i.below is not None)
-    found: list[Wrong] = []
-    for spoil in SPOILS:
-        for at in [a for a in inside if re.search(spoil.pattern, lines[a])][:MOST_OF_A_KIND]:
-            if spoil.needs in _MATTERS and not _MATTERS[spoil.needs](lines, at):
+    found: list[MutantSource] = []
+    for mutation in MUTATIONS:
+        for at in [a for a in inside if re.search(mutation.pattern, lines[a])][:MOST_OF_A_KIND]:
+            if mutation.needs in _MATTERS and not _MATTERS[mutation.needs](lines, at):
                 continue
-            needs = "rows" if spoil.needs in ("row", "walked") and not _has_rows(lines, at) else spoil.needs
+            needs = "rows" if mutation.needs in ("row", "walked") and not _has_rows(lines, at) else mutation.needs
             needs = f"{needs} of {_kernel(lines, at)}" if needs in SPARE else needs
-            same = (why for why, holds in _SAME.get(spoil.name, ()) if holds(lines, at, places))
+            same = (why for why, holds in _SAME.get(mutation.name, ()) if holds(lines, at, places))
             needs = next((f"{SAME}{why}" for why in same), needs)
-            found += _made(lines, at, spoil.name, re.sub(spoil.pattern, spoil.becomes, lines[at], count=1), needs)
+            found += _made(
+                lines, at, mutation.name, re.sub(mutation.pattern, mutation.becomes, lines[at], count=1), needs
+            )
     found += _scalars(chain, lines, inside)
     found += _stores(lines, inside)
-    found += [Wrong(*each, None) for each in loads_of_another(lines, inside)]
-    for name, line, source in misled(chain, lines):
-        why = why_as_good(chain, name, line, lines, rounded.split("\n"))
-        found.append(Wrong(name, line, source, None if why is None else f"{SAME}{why}"))
+    found += [MutantSource(*each, None) for each in loads_of_another(lines, inside)]
+    for name, line, source in launcher_mutants(chain, lines):
+        why = why_equivalent(chain, name, line, lines, rounded.split("\n"))
+        found.append(MutantSource(name, line, source, None if why is None else f"{SAME}{why}"))
     return found
 
 
 def _kernel(lines: list[str], at: int) -> str:
     """The name of the kernel that a line belongs to; of all parts of a launch it is the launch's."""
-    begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
+    begin = begin_of(lines, at)
     return re.sub(r"_part_\d+$", "", lines[begin][4:].partition("(")[0])
 
 
 def _has_rows(lines: list[str], at: int) -> bool:
     """Whether the kernel of a line uses its row for more than the shape of an address."""
-    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+    end = end_of(lines, at)
     return any(re.search(r"\brow(_n\d+)?\b(?! \* 0)(?! <)(?! =)", line) for line in lines[at + 1 : end])
 
 
 def _places(lines: list[str], at: int) -> list[int]:
     """Where what a line names is used."""
     name = lines[at].strip().partition(" = ")[0]
-    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+    end = end_of(lines, at)
     return [k for k in range(at + 1, end) if re.search(rf"\b{name}\b", lines[k])]
 
 
@@ -203,10 +208,10 @@ SPARE = {  # what some launch must have for a wrong line to matter, and what is 
     "tail": "no launch has a row that ends within a block",
     "steps": "no launch has a row of more than a block",
 }
-SAME = "same: "  # begins why a spoiled line changes no result
+SAME = "same: "  # begins why a mutated line changes no result
 _MEND = ("a second estimate of the mean mends it", lambda lines, at, _: estimated_again(lines, at))
 _BEYOND = ("it is 0 beyond the columns for every finite number", nothing_beyond)  # quotients: of a row that has some
-_SIGN = ("all that is stored has its sign an even number of times", lambda lines, at, _: sign_is_nobodys(lines, at))
+_SIGN = ("all that is stored has its sign an even number of times", lambda lines, at, _: sign_cancels(lines, at))
 _SCALED = (
     "it is scaled by the exponential of −∞ before anything is added",
     lambda lines, at, _: scaled_away(lines, at),
@@ -240,10 +245,10 @@ _SAME: Mapping[str, tuple[tuple[str, Callable[[list[str], int, frozenset[str]], 
 }
 
 
-def _made(lines: list[str], at: int, name: str, line: str, needs: str | None) -> list[Wrong]:
+def _made(lines: list[str], at: int, name: str, line: str, needs: str | None) -> list[MutantSource]:
     if line == lines[at]:
         return []
-    return [Wrong(name, lines[at].strip(), "\n".join([*lines[:at], line, *lines[at + 1 :]]), needs)]
+    return [MutantSource(name, lines[at].strip(), "\n".join([*lines[:at], line, *lines[at + 1 :]]), needs)]
 
 
 def _kernel_lines(lines: list[str]) -> list[int]:
@@ -261,9 +266,9 @@ def _kernel_lines(lines: list[str]) -> list[int]:
     return found
 
 
-def _scalars(chain: Graph, lines: list[str], inside: list[int]) -> list[Wrong]:
+def _scalars(chain: Graph, lines: list[str], inside: list[int]) -> list[MutantSource]:
     """A scalar that is not the argument's: the recorded value baked in, another, none."""
-    found: list[Wrong] = []
+    found: list[MutantSource] = []
     for scalar in chain.scalars:
         for at in [a for a in inside if re.search(rf"\b{scalar.name}\b(?![_=])", lines[a])][:1]:
             for name, instead in (
@@ -277,9 +282,9 @@ def _scalars(chain: Graph, lines: list[str], inside: list[int]) -> list[Wrong]:
     return found
 
 
-def _stores(lines: list[str], inside: list[int]) -> list[Wrong]:
+def _stores(lines: list[str], inside: list[int]) -> list[MutantSource]:
     """A result that is not written; the last step of one left out."""
-    found: list[Wrong] = []
+    found: list[MutantSource] = []
     stores = [a for a in inside if "tl.store(" in lines[a]]
     for at in stores:
         indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]

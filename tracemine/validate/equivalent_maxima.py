@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Sequence
 
-from tracemine.validate.equivalent_mutants import KERNEL, kernel_of, plain, said_of
+from tracemine.validate.kernel_text import begin_of, end_of, kernel_of, plain, said_of
 
 
 class _Otherwise(Exception):
@@ -19,7 +19,7 @@ def nan_comes_otherwise(lines: Sequence[str], at: int) -> bool:
 
 
 def _beside(lines: Sequence[str], at: int, name: str) -> bool:
-    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+    end = end_of(lines, at)
     uses = [k for k in range(at + 1, end) if re.search(rf"\b{name}\b", plain(lines[k]))]
     return bool(uses) and all(_used_beside(lines, k, name) for k in uses)
 
@@ -43,7 +43,7 @@ def _used_beside(lines: Sequence[str], at: int, name: str) -> bool:
 
 def _made_of(lines: Sequence[str], at: int, name: str, inside: tuple[str, ...] = ()) -> str:
     """What a value is the largest or smallest of, written alike for both."""
-    begin = next(k for k in range(at, -1, -1) if KERNEL.match(lines[k]))
+    begin = begin_of(lines, at)
     said = [said for given, said in map(said_of, lines[begin:at]) if given == name]
     if name in inside:
         return "itself"
@@ -84,7 +84,7 @@ def _loaded(lines: Sequence[str], at: int, text: str) -> str:
     """An input's numbers are themselves, in this kernel; partial results are what was stored."""
     scratch = re.match(r"tl\.load\((scratch\d+)_ptr ", text)
     if scratch is None:
-        begin = next(k for k in range(at, -1, -1) if KERNEL.match(lines[k]))
+        begin = begin_of(lines, at)
         return f"{lines[begin]} {text}"
     stores = [k for k, line in enumerate(lines) if f"tl.store({scratch[1]}_ptr " in line]
     stored = re.search(r", (\w+), mask=\w+\)$", plain(lines[stores[0]])) if len(stores) == 1 else None
