@@ -183,12 +183,7 @@ def _results(call: Call, values: Any, found: Sequence[torch.Tensor]) -> list[tor
 
 
 def _given(
-    number: int,
-    call: Call,
-    values: Any,
-    scalars: Mapping[str, float],
-    masks: Mapping[int, torch.Tensor],
-    double: bool,
+    number: int, call: Call, values: Any, scalars: Mapping[str, float], masks: Mapping[int, torch.Tensor], double: bool
 ) -> list[torch.Tensor]:
     if call.operator == "aten::native_dropout":
         return _dropped(call, values, scalars, masks[number])

@@ -31,11 +31,7 @@ class CopyCheck(Check):
     trace: Sequence[tuple[str, str, Any]]
 
     def results(
-        self,
-        compiles: Sequence[str] = (),
-        compile_s: float = 0.0,
-        seconds: float = 10.0,
-        within: float = float("inf"),
+        self, compiles: Sequence[str] = (), compile_s: float = 0.0, seconds: float = 10.0, within: float = float("inf")
     ) -> dict[str, Any]:
         """As Check's."""
         found = {"fingerprint": self.fingerprint, "kernel": True, "by": "pinned memory", **self.own()}
@@ -88,11 +84,7 @@ class CallCheck(Check):
         return {}
 
     def results(
-        self,
-        compiles: Sequence[str] = (),
-        compile_s: float = 15.0,
-        seconds: float = 10.0,
-        within: float = float("inf"),
+        self, compiles: Sequence[str] = (), compile_s: float = 15.0, seconds: float = 10.0, within: float = float("inf")
     ) -> dict[str, Any]:
         """As Check's."""
         found = {"fingerprint": self.fingerprint, "kernel": True, "by": "another call", **self.own()}

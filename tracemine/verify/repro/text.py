@@ -234,11 +234,7 @@ def _smaller(chain: Graph, small: Graph, positive: Collection[int]) -> tuple[lis
     return rows, sizes
 
 
-def _on_cpu(
-    small: Graph | str | None,
-    rows: Sequence[tuple[str, str]],
-    sizes: Sizes,
-) -> str:
+def _on_cpu(small: Graph | str | None, rows: Sequence[tuple[str, str]], sizes: Sizes) -> str:
     if isinstance(small, str):
         return f"ON_CPU = {small!a}  # why a CPU does not try it"
     if not rows:
