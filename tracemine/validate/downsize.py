@@ -20,7 +20,7 @@ from tracemine.validate.resize import at_sizes, free_axes
 
 # What an interpreter gets through in the time, block by block; larger chains are tried smaller where they can be.
 MOST_ELEMENTS = 4_096
-_SIZES = (5, 3, 7, 2, 4, 6)  # told apart, and no multiple of a block
+_SIZES = (5, 3, 7, 2, 4, 6)  # distinct, and no multiple of a block
 _SHORTEST = 2  # where other axes are long, and part of the kernel; of 1 exchanged strides would not show
 MOST_MEMBERS = 16  # of a list: as many tensors are tried as they are
 _OF_A_KIND = 3
@@ -190,7 +190,7 @@ def narrower(chain: Graph) -> Graph:
     """The chain with sizes that are part of its kernels halved until an interpreter gets through what is left.
 
     Itself where it gets through the chain, or where with smaller numbers other code would be generated: what is
-    tried differs from the source in whole numbers alone. Raises Unsupported where no kernel can be generated.
+    tried differs from the source in integers alone. Raises Unsupported where no kernel can be generated.
     """
     current, code = chain, ""
     while not gets_through(smaller(current)):
@@ -222,7 +222,7 @@ def _halved(chain: Graph) -> Iterator[Graph]:
 
 
 def _code(chain: Graph) -> str:
-    """A chain's source without its whole numbers; nothing where it has none."""
+    """Return a graph's source without its integers; "" where no kernel can be generated."""
     try:
         return _NUMBER.sub("#", generate(chain).text)
     except (Unsupported, ArithmeticError, ValueError, LookupError):

@@ -198,12 +198,12 @@ def _std_mean(**named: Any) -> Tensors:
 
 
 def _shrunk(self: Any, lambd: float, grad_out: Any = None, grad_output: Any = None) -> Tensors:
-    """A number that is none lets the gradient through, as a GPU's does; a CPU's in some elements."""
+    """NaN lets the gradient through, as on a GPU; on a CPU only where its vectors leave elements over."""
     return (torch.where(self.abs() <= lambd, 0.0, grad_output if grad_out is None else grad_out),)
 
 
 def _clipped(grad_output: Any, self: Any, min_val: float, max_val: float) -> Tensors:
-    """As `_shrunk`: a number that is none lets the gradient through."""
+    """NaN lets the gradient through, as in `_shrunk`."""
     return (torch.where((self <= min_val) | (self >= max_val), 0.0, grad_output),)
 
 

@@ -265,7 +265,7 @@ def _cumsum(self, arg):
 
 
 def _from_whole(stock):
-    """A whole number made a float of 16 bits; stock keeps its bits."""
+    """Convert an integer to a float of 16 bits; stock keeps its bits."""
 
     def found(self, src, dst_type):
         kind = _NARROW.get(dst_type.scalar)

@@ -105,6 +105,6 @@ def install():
     semantic.TritonSemantic.broadcast_impl_value = _broadcast
     semantic.TritonSemantic.binary_op_type_checking_impl = _checked
     semantic.TritonSemantic.where = _where
-    # Sums of whole numbers are made again in 64 bits, for a check that a mode of debugging alone carries out.
+    # Sums of integers are made again in 64 bits, for a check that a mode of debugging alone carries out.
     semantic.TritonSemantic.binary_op_sanitize_overflow_impl = lambda *_: None
     interpreter.InterpretedFunction.__call__ = _helper

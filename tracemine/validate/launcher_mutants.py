@@ -97,7 +97,7 @@ def _of_another(chain: Graph, lines: Sequence[str], inside: Sequence[int]) -> It
 
 
 def _in_an_input(chain: Graph, lines: Sequence[str], inside: Sequence[int]) -> Iterator[tuple[str, str, str]]:
-    """A result in the memory of an input that nobody said may be written."""
+    """Put a result in the memory of an input that must not be written."""
     returned = next((re.findall(r"\w+", lines[k])[1:] for k in inside if lines[k].startswith("    return out")), [])
     for name, value in zip(returned, chain.live, strict=False):
         spec = chain.specs[value]

@@ -211,7 +211,7 @@ def _discrete(
         return (f"{int(sure.sum())} of {f.numel()} elements differ from eager's",)
     step = _CODES.get(fused.dtype)
     far = (f - e).abs() > (1.0 if step is None else 2.01 * step * torch.maximum(f.abs(), e.abs()) + 2.0**-9)
-    # Whole numbers made of large ones are as far off as 16 bits round. What errs no more than eager is not far.
+    # Integers made of large floats are as far off as 16 bits round. What errs no more than eager is not far.
     far &= differ & ((f - r).abs() > (e - r).abs())
     if fused.dtype != torch.bool and bool(far.any()):
         return (f"{int(far.sum())} elements are more than one code from eager's",)

@@ -63,7 +63,7 @@ def resized(chain: Graph, lowered: Lowered, sizes: Mapping[int, int]) -> Graph:
             for a, v in zip(call.schema.arguments, call.arguments, strict=True)
         )
         made = Call(call.operator, call.overload, arguments, call.outputs)
-        # A trace need not record the last of what a call gives, which nobody reads then: cuDNN's reserve.
+        # A trace need not record the last of what a call gives, where nothing reads it: cuDNN's reserve.
         outputs = infer_outputs(made, specs)[: len(call.outputs)] if call.outputs else ()
         calls.append(Call(call.operator, call.overload, arguments, outputs))
         specs += outputs

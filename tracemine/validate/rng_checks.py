@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 
 _DEVIATIONS = 5
-_DRAWS = 1 << 24  # whole numbers below this are drawn
+_DRAWS = 1 << 24  # integers below this are drawn
 
 
 def _uniform(draws: torch.Tensor, start: float = 0.0, end: float = 1.0) -> torch.Tensor:

@@ -23,7 +23,7 @@ _MOST_APART = 24  # axes whose sizes are changed one by one
 _MOST_SLICED = 6
 _MOST_ALONE = 80  # inputs that lie otherwise than all others: as many as five lists of 16 have
 
-NORMAL, INTEGERS = "normal", "whole numbers"
+NORMAL, INTEGERS = "normal", "integers"
 APART = {f"blocks of {n} far apart": n for n in (32, 64)}  # parts of a row take turns at blocks of as many
 # Scalars that are not recorded ones: all have one value.
 _FIXED: Mapping[str, float] = {"zero": 0, "one": 1, "minus one": -1, "tiny": 1e-7, "large": 1e4}

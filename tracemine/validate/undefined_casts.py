@@ -1,4 +1,4 @@
-"""Casts that nobody promises anything of: of NaN to an integer, and of numbers beyond what the integers or codes hold.
+"""Casts whose result is undefined: of NaN to an integer, and of numbers beyond what the integers or fp8 hold.
 
 C leaves them undefined; CPUs and GPUs differ, and PyTorch's own versions: an fp8 code of 500 is NaN in one, 448 in the
 next. A chain that makes such casts is run once more with other numbers in their places. What is another number then,
@@ -28,17 +28,17 @@ class Casts(Mode):
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         """One call."""
         name = operator_of(function)
-        nobodys = None
+        undefined_here = None
         if name in _CASTS:
             named = named or {}
             target = given[0].dtype if name == "copy_" else named.get("dtype")
-            nobodys = undefined(given[name == "copy_"], target)
+            undefined_here = undefined(given[name == "copy_"], target)
         found = function(*given, **(named or {}))
-        if nobodys is not None and bool(nobodys.any()):
+        if undefined_here is not None and bool(undefined_here.any()):
             self.met = True
             if self.other:
                 bits = found.view(torch.uint8) if found.dtype in _FP8 else found
-                bits.copy_(torch.where(nobodys, 0x38 if found.dtype in _FP8 else ~bits, bits))
+                bits.copy_(torch.where(undefined_here, 0x38 if found.dtype in _FP8 else ~bits, bits))
         return found
 
 
@@ -65,8 +65,8 @@ def defined(run: Callable[[], tuple[Sequence[Any], Sequence[Any]]]) -> tuple[lis
         others = run()
     marked = []
     for ours, right, other, wide in zip(eager, truth, *others, strict=True):
-        nobodys = _differ(ours, other) | _differ(right, wide)
-        marked.append(torch.where(nobodys, torch.nan, right.double()) if bool(nobodys.any()) else right)
+        undefined_here = _differ(ours, other) | _differ(right, wide)
+        marked.append(torch.where(undefined_here, torch.nan, right.double()) if bool(undefined_here.any()) else right)
     return list(eager), marked
 
 

@@ -54,7 +54,7 @@ class StepVerdict(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, int]  # occurrences that stay as they are, by reason
     same_names: float | None  # of the replayed launches, those of the trace's own kernels
     medians_ns: dict[str, dict[str, int]]  # of each variant: the step, and until the host was free again
-    recorded_ns: int | None  # the model's own step with nobody recording
+    recorded_ns: int | None  # the model's own step without a recorder
     gpu_ns: dict[str, int]  # of the recorded, the replayed and the fused step's kernels
     changes: tuple[Change, ...]
     right: dict[str, Any] | None

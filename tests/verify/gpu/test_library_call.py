@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from tracemine.verify.fixes.calls import WAYS_OF  # noqa: E402
 from tracemine.verify.gpu.correctness import make_inputs  # noqa: E402
 from tracemine.verify.gpu.fixed_forms import patches_multiplied, unfolded_product  # noqa: E402
-from tracemine.verify.gpu.library_call import WAYS, Way, faults_of, ways_tried, whole_numbers  # noqa: E402
+from tracemine.verify.gpu.library_call import WAYS, Way, faults_of, integer_results, ways_tried  # noqa: E402
 
 aten = torch.ops.aten
 Made = Callable[[Sequence[Any]], Any]
@@ -95,7 +95,7 @@ def test_an_element_lost_among_thousands_shows_in_whole_numbers_though_rounding_
 
     faults, error = faults_of(aten.mm, short, inputs, "cpu")
     assert faults
-    assert all("whole numbers are not the right ones" in fault for fault in faults)
+    assert all("integers are not the right ones" in fault for fault in faults)
     assert error < 1
 
 
@@ -107,14 +107,14 @@ def test_nothing_is_right_that_is_not_a_number() -> None:
 
 def test_results_stay_whole_numbers_that_their_dtype_holds() -> None:
     inputs = [torch.empty(64, 9000, dtype=torch.bfloat16), torch.empty(9000, 64, dtype=torch.bfloat16)]
-    drawn, exact = whole_numbers(aten.mm, inputs, 0)
+    drawn, exact = integer_results(aten.mm, inputs, 0)
     assert all(set(t.unique().tolist()) <= {-1.0, 0.0, 1.0} for t in drawn)
     assert 0 < int(exact[0].abs().max()) <= 128
 
 
 def test_elements_that_share_memory_are_drawn_as_one() -> None:
     windows = torch.empty(100, dtype=torch.float64).unfold(0, 16, 4)
-    drawn, _ = whole_numbers(aten.mm, [windows, torch.empty(16, 1).double().expand(16, 8)], 0)
+    drawn, _ = integer_results(aten.mm, [windows, torch.empty(16, 1).double().expand(16, 8)], 0)
     assert [t.stride() for t in drawn] == [(4, 1), (1, 0)]
     assert torch.equal(drawn[0][1:, :12], drawn[0][:-1, 4:])
     assert drawn[0].abs().sum() > 0

@@ -25,7 +25,7 @@ def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str
 
     described: for each input its name, shape, dtype, strides, and below what its indices stay (None: no indices;
     "positive": numbers, none of them negative, as averages of squares are; "moderate": none of them large; "deviation":
-    inverse ones, positive and neither large nor small; "share": from 0 to 1; ("rising", n): whole numbers from 0 on,
+    inverse ones, positive and neither large nor small; "share": from 0 to 1; ("rising", n): integers from 0 on,
     each below n and none smaller than the one before). Of every second seed rows of others have
     magnitudes of their own, and some are zeros: an epsilon, a bound or a largest number taken off shows there alone.
     """

@@ -23,7 +23,7 @@ from tracemine.verify.gpu.profiling import replayed
 from tracemine.verify.gpu.timing import block, by_profiler
 
 ALIGNED = 8  # elements of 16 bits: what one load of a tensor core's operand takes
-# What a dtype's products are rounded to on their way in, and up to which whole numbers it holds all. cuDNN computes
+# What a dtype's products are rounded to on their way in, and up to which it holds all integers. cuDNN computes
 # float32 in TF32 unless told otherwise.
 _ROUNDED = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-11, torch.float64: 2.0**-48}
 _WHOLE = {torch.float16: 2**10, torch.bfloat16: 2**7, torch.float32: 2**20, torch.float64: 2**40}
@@ -147,7 +147,7 @@ def without_padding(made: Any, shapes: Sequence[Sequence[int]]) -> list[torch.Te
 
 
 def _signs(inputs: Tensors, share: float, seed: int) -> list[torch.Tensor]:
-    """−1, 0 or 1, so many of them not 0: products and sums are whole numbers then, in whatever order."""
+    """−1, 0 or 1, so many of them not 0: products and sums are integers then, in whatever order."""
     generator = torch.Generator(inputs[0].device).manual_seed(seed)
     found = []
     for tensor in inputs:
@@ -157,12 +157,10 @@ def _signs(inputs: Tensors, share: float, seed: int) -> list[torch.Tensor]:
     return found
 
 
-def whole_numbers(
+def integer_results(
     eager: Callable[..., Any], inputs: Tensors, seed: int, dtype: torch.dtype | None = None
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Inputs for which each result is a whole number that the dtype holds (the inputs' own), and the results in
-    float64.
-    """
+    """Return inputs whose results are integers that the dtype holds (the inputs' own), and the results in float64."""
     share = 0.5
     while True:
         drawn = _signs(inputs, share, seed)
@@ -181,7 +179,7 @@ def faults_of(
 ) -> tuple[list[str], float]:
     """What is wrong with a way to make a bilinear call, and its largest error as a share of what rounding allows.
 
-    Of −1, 0 and 1 every result is a whole number, and must be that one: one element left out shows. Of random numbers
+    Of −1, 0 and 1 every result is an integer, and must be that one: one element left out shows. Of random numbers
     results may be off by roundings of products and sums: _SLACK × rounding × the same call on magnitudes, in float64.
     dtype: as Way's.
     """
@@ -189,12 +187,12 @@ def faults_of(
     for seed in _SEEDS:
         inputs = make_inputs(described, seed, device)
         rounded = _ROUNDED[dtype or inputs[0].dtype]
-        drawn, exact = whole_numbers(eager, inputs, seed, dtype)
+        drawn, exact = integer_results(eager, inputs, seed, dtype)
         shapes = [t.shape for t in exact]
         for number, (got, wanted) in enumerate(zip(without_padding(way(copies(drawn)), shapes), exact, strict=True)):
             off = int((got.double().round() != wanted).sum())
             if off:
-                faults.append(f"result {number}: {off:,} of {wanted.numel():,} whole numbers are not the right ones")
+                faults.append(f"result {number}: {off:,} of {wanted.numel():,} integers are not the right ones")
         wide = given_by(eager(*widened(inputs)))
         allowed = given_by(eager(*(t.abs() for t in widened(inputs))))
         for number, (got, true, most) in enumerate(

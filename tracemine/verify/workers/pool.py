@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class Pool(Closing, Generic[_M]):
-    """Some machines. Use it in a `with`: at its end nobody waits for what they still do."""
+    """Some machines. Use it in a `with`: at its end what they still do is not waited for."""
 
     def __init__(self, machines: Sequence[_M]) -> None:
         self._all = tuple(machines)
