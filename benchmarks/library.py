@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tracemine.pipeline import analyse, mined
-from tracemine.validate.record import Proof
+from tracemine.validate.record import Validation
 from tracemine.validate.sandbox import Sandbox
 from tracemine.verify.library import find
 from tracemine.verify.library.prove import WORKER, job
@@ -32,7 +32,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     near: Counter[str] = Counter()
     findings = 0
-    known: dict[bytes, Proof | str] = {}
+    known: dict[bytes, Validation | str] = {}
     with Sandbox(time_limit_s=asked.time_limit, command=WORKER) as sandbox:
         for trace in asked.traces:
             analysis = analyse(trace)
@@ -65,7 +65,7 @@ def main() -> None:
         asked.output.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
 
 
-def _row(trace: str, fingerprint: str, kind: str, call: str, text: str, proof: Proof | str) -> dict[str, Any]:
+def _row(trace: str, fingerprint: str, kind: str, call: str, text: str, proof: Validation | str) -> dict[str, Any]:
     row: dict[str, Any] = {"trace": trace, "fingerprint": fingerprint, "kind": kind, "call": call, "text": text}
     if isinstance(proof, str) or proof.refused is not None:
         says = proof if isinstance(proof, str) else proof.refused

@@ -44,7 +44,7 @@ def reached(
         return 1, f"rebuilt, no kernel: {text}"
     if sandbox is None or chains is None:
         return 2, ""
-    proof = chains.too_large or sandbox.prove(chains.small, mutants=False, recorded=chains.recorded)
+    proof = chains.too_large or sandbox.validate(chains.small, mutants=False, recorded=chains.recorded)
     if isinstance(proof, str):
         return 2, f"a kernel, not proved: {proof}"
     if proof.faults:

@@ -43,7 +43,7 @@ from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro.harness import NAME as HARNESS
 from tracemine.verify.repro.harness import harness_text
 from tracemine.verify.repro.host_copy import copy_reproduction, host_copy
-from tracemine.verify.workers.provers import Machines, Provers
+from tracemine.verify.workers.validators import Machines, Validators
 
 
 def prepare(arguments: argparse.Namespace) -> None:
@@ -193,20 +193,20 @@ def prove(arguments: argparse.Namespace) -> None:
         if item.chain is not None and item.stem not in done and not beyond:
             asked.append((item.stem, item.chain))
     seconds = []
-    with Provers(arguments.time_limit, arguments.jobs) as provers, path.open("ab") as file:
+    with Validators(arguments.time_limit, arguments.jobs) as provers, path.open("ab") as file:
         answers = {provers.start(partial(_proved, chain)): stem for stem, chain in asked}
         for answer in as_completed(answers):
             stem, proof = answers[answer], answer.result()
             file.write(msgspec.json.encode((stem, proof)) + b"\n")
             file.flush()
-            seconds += [proof.seconds] if isinstance(proof, Proof) else []
+            seconds += [proof.seconds] if isinstance(proof, Validation) else []
             says = proof if isinstance(proof, str) else proof.faults[0].says if proof.faults else "right"
-            print(f"{stem:60} {proof.seconds if isinstance(proof, Proof) else 0:6.1f} s  {says}", flush=True)
+            print(f"{stem:60} {proof.seconds if isinstance(proof, Validation) else 0:6.1f} s  {says}", flush=True)
     if seconds:
         print(f"{len(seconds)} proved, in the median {statistics.median(seconds):.1f} s of processor time")
 
 
-def _proved(chain: Graph, machines: Machines) -> Proof | str:
+def _proved(chain: Graph, machines: Machines) -> Validation | str:
     try:
         return kernel_proof(tried(chain), machines, mutants=False)
     except Unsupported as reason:

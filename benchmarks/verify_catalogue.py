@@ -33,16 +33,16 @@ from tests.codegen.user_written import USER_WRITTEN, recorded
 from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.codegen.schedule import LONGEST_ROW as USUAL
 from tracemine.errors import TracemineError
-from tracemine.validate import Proof
+from tracemine.validate import Validation
 from tracemine.validate.jobs import make_job, refused
 from tracemine.validate.record import Job
-from tracemine.verify.workers.provers import Machines, Provers
+from tracemine.verify.workers.validators import Machines, Validators
 
 LIMIT_S = 3600.0  # of a processor, for a chain with its wrong kernels
 TOGETHER = 8  # wrong kernels that one process judges, beside the right one, where several share them
 
 
-def verdict(proof: Proof) -> str:
+def verdict(proof: Validation) -> str:
     if proof.refused is not None:
         return f"refused: {proof.refused}"
     return "right" if not proof.faults else f"WRONG: {proof.faults[0].trial}: {proof.faults[0].says}"
@@ -54,7 +54,7 @@ def parts(job: Job, jobs: int) -> list[Job]:
     return [msgspec.structs.replace(job, mutants=job.mutants[first::number]) for first in range(number)]
 
 
-def judged(job: Job, machines: Machines) -> Proof:
+def judged(job: Job, machines: Machines) -> Validation:
     """The verdict on a part. Raises TracemineError where its process gives none."""
     found = machines.kernels.answer(msgspec.json.encode(job))
     if isinstance(found, str):
@@ -62,7 +62,7 @@ def judged(job: Job, machines: Machines) -> Proof:
     return found
 
 
-def whole(proofs: list[Proof]) -> Proof:
+def whole(proofs: list[Validation]) -> Validation:
     """One proof of those of its parts: the first's, with all wrong kernels, and any fault that one of them saw."""
     mutants = tuple(joined.from_iterable(p.mutants for p in proofs))
     faults = next((p.faults for p in proofs if p.faults), ())
@@ -70,7 +70,7 @@ def whole(proofs: list[Proof]) -> Proof:
     return msgspec.structs.replace(proofs[0], mutants=mutants, faults=faults, seconds=seconds)
 
 
-def show(proof: Proof) -> None:
+def show(proof: Validation) -> None:
     caught, able = proof.killed
     same = sum(m.equivalent is not None for m in proof.mutants)
     print(
@@ -83,7 +83,7 @@ def show(proof: Proof) -> None:
             print(f"    not caught: {m.name}: {m.line}", flush=True)
 
 
-def keep(name: str, proof: Proof, path: Path | None) -> None:
+def keep(name: str, proof: Validation, path: Path | None) -> None:
     """Adds a verdict to a file."""
     if path is not None:
         with path.open("ab") as file:
@@ -99,14 +99,14 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, help="a file to which each chain's verdict is added")
     given = parser.parse_args()
     table = {name: partial(recorded, name, 5, 36) for name in USER_WRITTEN} if given.user_written else CATALOGUE
-    proofs: list[Proof] = []
+    proofs: list[Validation] = []
     head = f"{'chain':28} {'kernels':>7} {'trials':>6} {'caught':>7} {'same':>5} {'bits':>6} {'error':>9} {'eager':>9}"
     print(f"{head} {'seconds':>7}  verdict")
     done = set() if given.output is None or not given.output.exists() else set(kept([given.output]))
     names = [name for name in given.chains or table if name not in done]
     if given.jobs > 1:
         names = sorted(names, key=lambda name: name not in LONGEST_ROW)
-    with Provers(LIMIT_S, given.jobs) as provers:
+    with Validators(LIMIT_S, given.jobs) as provers:
         expected: dict[str, int] = {}
         asked = {}
         for name in names:
@@ -121,7 +121,7 @@ def main() -> int:
             shared = parts(job, given.jobs)
             expected[name] = len(shared)
             asked |= {provers.start(partial(judged, part)): name for part in shared}
-        ended: defaultdict[str, list[Proof]] = defaultdict(list)
+        ended: defaultdict[str, list[Validation]] = defaultdict(list)
         for answer in as_completed(asked):
             name = asked[answer]
             ended[name].append(answer.result())

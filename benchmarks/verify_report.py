@@ -21,12 +21,12 @@ from tracemine.codegen.min_traffic import read_again
 from tracemine.findings.record import KERNEL, PINNED, Finding
 from tracemine.perfmodel import NOTHING, Range
 from tracemine.pipeline import analyse, mined
-from tracemine.validate.record import Proof
+from tracemine.validate.record import Validation
 from tracemine.verdicts.levels import measured as measured_of
 from tracemine.verdicts.levels import reached
 from tracemine.verdicts.verdict import Verdict, verdict
 from tracemine.verify.pipeline import fusable
-from tracemine.verify.repro.host_copy import NOT_PROVED, HostCopy
+from tracemine.verify.repro.host_copy import NOT_VALIDATED, HostCopy
 
 LARGE_BYTES = 64e6
 GOOD_SHARE = 0.85
@@ -209,18 +209,18 @@ def _once(machines: Sequence[Any]) -> list[Any]:
     return [m for k, m in enumerate(machines) if m not in machines[:k]]
 
 
-def _proofs(path: Path) -> dict[str, Proof | str]:
+def _proofs(path: Path) -> dict[str, Validation | str]:
     if not path.exists():
         return {}
     lines = path.read_bytes().splitlines()
-    return dict(msgspec.json.decode(line, type=tuple[str, Proof | str]) for line in lines)
+    return dict(msgspec.json.decode(line, type=tuple[str, Validation | str]) for line in lines)
 
 
-def _row(item: Item, ran: Any, proof: Proof | str | None, trace: Path | None) -> Row:
+def _row(item: Item, ran: Any, proof: Validation | str | None, trace: Path | None) -> Row:
     times = ran.get("times") if isinstance(ran, Mapping) else None
     if item.finding is not None and item.kind == "finding":
         by = KERNEL if item.copy is None else PINNED
-        proof = proof if item.copy is None else NOT_PROVED
+        proof = proof if item.copy is None else NOT_VALIDATED
         calls = 1 if item.chain is None else len(item.chain.calls)
         v: Verdict = verdict(item.finding, calls=calls, evidence=item.evidence, proof=proof, ran=ran, by=by)
         level, says, predicted, measured = v.level, v.says, v.predicted_ns, v.measured
@@ -244,7 +244,7 @@ def _row(item: Item, ran: Any, proof: Proof | str | None, trace: Path | None) ->
         says=says,
         predicted_ns=predicted,
     )
-    if isinstance(proof, Proof):
+    if isinstance(proof, Validation):
         row.proof = "refused" if proof.refused else proof.faults[0].says if proof.faults else "right"
         row.proof_s = round(proof.seconds, 2)
     elif proof is not None:

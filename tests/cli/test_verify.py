@@ -86,7 +86,7 @@ def test_findings_of_a_file_are_verified_in_the_trace_that_they_name(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     path = tmp_path / "findings.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     code, out, err = run("verify", path)
@@ -103,7 +103,7 @@ def test_a_bug_that_a_finding_came_upon_is_said_at_the_end_and_told_by_the_exit_
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: 1 // 0)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: 1 // 0)
     code, out, err = run("verify", CHAIN, "--format", "json")
     assert code == 3
     assert json.loads(out)["verdicts"][0]["bug"].endswith("ZeroDivisionError: integer division or modulo by zero")
@@ -113,7 +113,7 @@ def test_a_bug_that_a_finding_came_upon_is_said_at_the_end_and_told_by_the_exit_
 
 def test_a_bug_that_the_step_came_upon_costs_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     monkeypatch.setattr("tracemine.verify.step.pipeline.prepared", lambda *_: 1 // 0)
     code, out, err = run("verify", CHAIN, "--format", "json", "--step")
     found = json.loads(out)
@@ -141,7 +141,7 @@ def test_a_file_of_verdicts_beside_the_findings_is_added_to_and_never_lost(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     path, beside = tmp_path / "findings.json", tmp_path / "findings.verdicts.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     before = Verdicts(trace="t", gpu="G", verdicts=(_verdict("a" * 16, ran=ran()),), skipped={})
@@ -229,7 +229,7 @@ def test_a_fingerprint_that_is_another_findings_has_no_verdict(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
     path = tmp_path / "findings.json"
     assert run("scan", CHAIN.parent / "decoder_prefill", "--format", "json", "-o", path)[0] == 0
@@ -253,7 +253,7 @@ def test_findings_of_version_1_are_verified_under_the_fingerprints_that_they_had
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
     path = tmp_path / "findings.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
@@ -307,7 +307,7 @@ def test_a_folder_that_cannot_be_written_to_is_said_before_anything_is_proved(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: pytest.fail("it was proved"))
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: pytest.fail("it was proved"))
     (tmp_path / "file").write_text("")
     code, out, err = run("verify", CHAIN, option, tmp_path / "file")
     assert (code, out) == (2, "")
@@ -324,7 +324,7 @@ def test_a_folder_beside_findings_that_cannot_be_written_to_is_said_before_anyth
 
     path = tmp_path / "findings.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: pytest.fail("it was proved"))
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: pytest.fail("it was proved"))
     monkeypatch.setattr(sys.modules["tracemine.cli.verify"], "TemporaryFile", full)
     code, out, err = run("verify", path)
     assert (code, out) == (2, "")
@@ -351,7 +351,7 @@ def test_what_was_proved_before_an_interruption_is_kept(
             return answer
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", prove)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", prove)
     code, out, _ = run("verify", CHAIN.parent / "decoder_prefill", "--top", "3", "-o", tmp_path)
     assert code == 130
     assert "2 findings left when it ended" in " ".join(out.split())
@@ -369,7 +369,7 @@ def test_what_was_proved_before_the_disk_was_full_is_kept(
             raise UsageError("cannot be written: No space left on device", where=Location(name))
         stock(self, name, text)
 
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
     monkeypatch.setattr("tracemine.codegen.triton.resources.Compiler.resources", lambda *_: [])
     monkeypatch.setattr(pipeline, "at_once", lambda **_: 1)
@@ -389,7 +389,7 @@ def test_verdicts_are_written_where_they_cannot_be_printed(
     def full(_: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     monkeypatch.setattr(sys.modules["tracemine.cli.verify"], "write", full)
     code, out, err = run("verify", CHAIN, "-o", tmp_path)
     assert (code, out) == (2, "")
@@ -409,7 +409,7 @@ def test_a_run_that_is_told_to_end_keeps_what_it_proved(
             told.wait(30)
         return "not asked for"
 
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", prove)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", prove)
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.kill", lambda _: told.set())
     monkeypatch.setattr(pipeline, "at_once", lambda **_: 1)
@@ -428,7 +428,7 @@ def test_two_runs_at_once_lose_no_verdict(run: Run, tmp_path: Path, monkeypatch:
         (tmp_path / "verdicts.json").write_bytes(msgspec.json.encode(other))  # another run ends
         return "not asked for"
 
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", prove)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", prove)
     assert run("verify", CHAIN, "-o", tmp_path)[0] == 0
     written = json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]
     assert [v["fingerprint"] == "0" * 16 for v in written] == [True, False]
@@ -441,7 +441,7 @@ def test_verdicts_are_not_written_through_links(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, asked: bool
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: pytest.fail("it was proved"))
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: pytest.fail("it was proved"))
     findings, precious = tmp_path / "findings.json", tmp_path / "precious"
     assert run("scan", CHAIN, "--format", "json", "-o", findings)[0] == 0
     place = tmp_path / (f"verdicts.{end}" if asked else f"findings.verdicts.{end}")
@@ -466,7 +466,7 @@ def test_a_link_that_comes_while_it_is_proved_is_not_written_through(
         (tmp_path / "out" / "verdicts.parquet").symlink_to(tmp_path / "precious")
         return "not asked for"
 
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", prove)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", prove)
     assert run("verify", CHAIN, "-o", tmp_path / "out")[0] == 2
     assert (tmp_path / "precious").read_text() == "mine"
 
@@ -483,7 +483,7 @@ def test_a_file_that_is_no_table_of_verdicts_is_left_alone(
         mark = {"tracemine.verdicts": "0"} if content == "of another version" else None
         pq.write_table(pa.table({"a": [1]}).replace_schema_metadata(mark), place)
     before = place.read_bytes()
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: pytest.fail("it was proved"))
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: pytest.fail("it was proved"))
     code, out, err = run("verify", CHAIN, "-o", tmp_path)
     assert (code, out) == (2, "")
     assert err == (
@@ -497,7 +497,7 @@ def test_an_output_folder_may_be_a_link_and_its_verdicts_are_replaced(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     for _ in range(2):
@@ -511,7 +511,7 @@ def test_a_reproduction_is_not_written_through_a_link(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     monkeypatch.setattr("tracemine.codegen.triton.resources.Compiler.resources", lambda *_: [])
     assert run("verify", CHAIN, "--emit", tmp_path / "emitted")[0] == 0
     path, _ = sorted((tmp_path / "emitted").iterdir())
@@ -566,7 +566,7 @@ def test_where_there_is_nothing_to_verify_it_says_so_and_its_verdicts_are_eviden
 
 def test_warnings_are_printed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     code, out, _ = run("verify", CHAIN)
     assert code == 0
     warnings = json.loads(run("verify", CHAIN, "--format", "json")[1])["warnings"]
@@ -588,7 +588,7 @@ def test_wrong_kernels_that_were_not_found_out_are_named(run: Run, monkeypatch: 
     b = GraphBuilder("none")
     none = refused(b.done(b.call("aten::relu", b.input("x", (1,), "float32"))), "")
     proof = msgspec.structs.replace(none, refused=None, mutants=(*tried, Mutant("a", "b", equivalent="c")))
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: proof)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: proof)
     code, out, _ = run("verify", CHAIN, "--mutants")
     assert code == 0
     assert "1 of 2 wrong kernels found out\n" in out
@@ -599,7 +599,7 @@ def test_findings_and_verdicts_that_are_mistaken_for_each_other_are_told_apart(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     path, verdicts = tmp_path / "findings.json", tmp_path / "findings.verdicts.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     assert run("verify", path)[0] == 0
@@ -641,7 +641,7 @@ def test_times_are_whole_at_any_width(width: int) -> None:
 def test_verdicts_read_like_this(golden: Callable[[str, str], None]) -> None:
     """A finding that torch.compile wins, one in a shorter step, one cut short, one with a bug, and launch gaps."""
     pytest.importorskip("triton")
-    smaller = ("the proof on the CPU is of the same source at smaller sizes",)
+    smaller = ("the CPU validated the same source at smaller sizes",)
     slower = judged(proof=PROOF, ran=ran(fused=5_000, compiled=4_000), assumptions=smaller)
     short = ran()
     short["times"]["left_out"] = {"second clock": "no time was left for it"}
@@ -719,7 +719,7 @@ def test_provers_that_cannot_start_are_an_error(name: str, tmp_path: Path) -> No
     done = _started(tmp_path, "verify", CHAIN, "-q", path=f"{tmp_path}{os.pathsep}{ROOT}")
     assert (done.returncode, done.stdout) == (2, "")
     said, hint = done.stderr.splitlines()[-2:]
-    assert said == "the process that proves kernels does not start: ImportError: broken library"
+    assert said == "the process that validates kernels does not start: ImportError: broken library"
     assert 'pip install "tracemine[verify]"' in hint
 
 
@@ -736,7 +736,7 @@ def test_a_step_that_cannot_start_is_an_error_where_nothing_had_to_be_proved(tmp
 def test_provers_that_cannot_be_started_are_an_error(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr(
-        "tracemine.verify.workers.provers.Sandbox", lambda **how: Sandbox(command=(str(tmp_path / "gone"),))
+        "tracemine.verify.workers.validators.Sandbox", lambda **how: Sandbox(command=(str(tmp_path / "gone"),))
     )
     code, out, err = run("verify", CHAIN, "-q")
     assert (code, out) == (2, "")

@@ -98,7 +98,7 @@ def eager_allows(b: GraphBuilder) -> bool:
 def verdict(process: Sandbox, chain: Graph) -> tuple[str, str]:
     """What came of a chain, in a word or two, and what there is to say about it."""
     try:
-        proof = process.prove(chain, mutants=False)
+        proof = process.validate(chain, mutants=False)
     except Unsupported as refusal:
         return "refused", refusal.message.rpartition("): ")[2]
     except Exception as error:  # whatever generating ends with is a finding

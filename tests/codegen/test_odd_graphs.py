@@ -186,7 +186,7 @@ def process() -> Iterator[Interpreter]:
 
 @pytest.mark.parametrize("make", ODD, ids=lambda make: make.__name__)
 def test_it_is_right(process: Interpreter, make: Make) -> None:
-    proof = process.prove(make(GraphBuilder(make.__name__)), mutants=False)
+    proof = process.validate(make(GraphBuilder(make.__name__)), mutants=False)
     assert proof.refused is None
     assert proof.faults == ()
 

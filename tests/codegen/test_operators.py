@@ -79,7 +79,7 @@ def interpreter() -> Iterator[Interpreter]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_right(interpreter: Interpreter, name: str) -> None:
-    proof = interpreter.prove(case(name), mutants=False)
+    proof = interpreter.validate(case(name), mutants=False)
     assert not proof.faults
     assert proof.trials >= 15
 
@@ -377,6 +377,6 @@ CHAINS = (
 
 @pytest.mark.parametrize("make", CHAINS, ids=lambda make: make.__name__)
 def test_chains_of_them_are_right(interpreter: Interpreter, make: Any) -> None:
-    proof = interpreter.prove(make(), mutants=False)
+    proof = interpreter.validate(make(), mutants=False)
     assert not proof.faults
     assert proof.trials >= 6

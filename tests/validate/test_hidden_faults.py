@@ -20,7 +20,7 @@ from tracemine.codegen.schedule import LONGEST_ROW  # noqa: E402
 from tracemine.validate import trials  # noqa: E402
 from tracemine.validate.jobs import make_job  # noqa: E402
 from tracemine.validate.launcher_mutants import NARROWER  # noqa: E402
-from tracemine.validate.record import Proof  # noqa: E402
+from tracemine.validate.record import Validation  # noqa: E402
 from tracemine.validate.sandbox import Sandbox  # noqa: E402
 from tracemine.verify.gpu.correctness import repeats, right  # noqa: E402
 
@@ -38,7 +38,7 @@ def caught(sandbox: Sandbox, chain: Graph, pattern: str, becomes: str, longest_r
     assert wrong != job.source, "the source has another text by now"
     job = msgspec.structs.replace(job, mutants=(("by hand", "", wrong, None, None),))
     proof = sandbox.answer(msgspec.json.encode(job))
-    assert isinstance(proof, Proof), proof
+    assert isinstance(proof, Validation), proof
     assert proof.faults == ()
     (mutant,) = proof.mutants
     return mutant.killed_by
@@ -141,7 +141,7 @@ def test_partial_results_of_16_bits_are_found_out_below_results_of_16_bits(sandb
     job = make_job(column_spread(), longest_row=64)
     narrower = [m for m in job.mutants if m[0] == NARROWER and m[1].startswith(scratch)]
     proof = sandbox.answer(msgspec.json.encode(msgspec.structs.replace(job, mutants=tuple(narrower))))
-    assert isinstance(proof, Proof), proof
+    assert isinstance(proof, Validation), proof
     assert proof.faults == ()
     (mutant,) = proof.mutants
     assert mutant.equivalent is None
@@ -212,7 +212,7 @@ def test_it_is_found_out_by_numbers_that_meet_or_reach_a_bound(
     job = make_job(recorded(name, 5, 36))
     wrong = tuple(m for m in job.mutants if m[0] == kind and m[1].startswith(line))
     proof = sandbox.answer(msgspec.json.encode(msgspec.structs.replace(job, mutants=wrong)))
-    assert isinstance(proof, Proof), proof
+    assert isinstance(proof, Validation), proof
     assert proof.faults == ()
     assert proof.mutants
     assert all(m.killed_by and m.equivalent is None for m in proof.mutants)
@@ -222,7 +222,7 @@ def test_it_is_found_out_by_numbers_that_meet_or_reach_a_bound(
 def test_what_is_taken_off_itself_leaves_nothing(sandbox: Sandbox, name: str) -> None:
     """The first share of a row less its own running sum, the largest number less itself: 0 in eager, for any bound."""
     proof = sandbox.answer(msgspec.json.encode(make_job(recorded(name, 5, 36), mutants=False)))
-    assert isinstance(proof, Proof), proof
+    assert isinstance(proof, Validation), proof
     assert proof.faults == ()
 
 

@@ -26,7 +26,7 @@ def interpreter() -> Iterator[Interpreter]:
 
 @pytest.mark.parametrize("name", ["relu_squared", "rms_norm"])
 def test_kernels_pass_and_all_wrong_ones_are_caught(interpreter: Interpreter, name: str) -> None:
-    proof = interpreter.prove(CATALOGUE[name]())
+    proof = interpreter.validate(CATALOGUE[name]())
     assert not proof.faults
     assert [m for m in proof.mutants if m.killed_by is None and m.equivalent is None] == []
     assert proof.killed[1] >= 8
@@ -43,14 +43,14 @@ def test_kernels_pass_and_all_wrong_ones_are_caught(interpreter: Interpreter, na
     ],
 )
 def test_kernels_pass(interpreter: Interpreter, name: str) -> None:
-    proof = interpreter.prove(CATALOGUE[name](), mutants=False, longest_row=LONGEST_ROW.get(name, 16_384))
+    proof = interpreter.validate(CATALOGUE[name](), mutants=False, longest_row=LONGEST_ROW.get(name, 16_384))
     assert not proof.faults
     assert proof.trials >= 15
 
 
 def test_bytes_are_those_of_the_tensors(interpreter: Interpreter) -> None:
     """Three loads and a store of 2 × 7 × 64 bfloat16 elements: what is broadcast is asked for by each row."""
-    proof = interpreter.prove(CATALOGUE["gated_residual"](), mutants=False)
+    proof = interpreter.validate(CATALOGUE["gated_residual"](), mutants=False)
     assert proof.bytes_written == 2 * 7 * 64 * 2
     assert proof.bytes_read == 3 * proof.bytes_written
 
@@ -59,7 +59,7 @@ def test_a_size_that_eager_refuses_is_no_trial_of_a_chain_that_draws_either(inte
     b = GraphBuilder("positions")
     table = b.input("table", (8, 4), "float32")
     rows = b.call("aten::index_select", table, 0, b.call("aten::arange.start_step", 0, 6, 1, dtype="int64"))
-    proof = interpreter.prove(b.done(b.call("aten::native_dropout", rows, 0.25, True)[0]), mutants=False)
+    proof = interpreter.validate(b.done(b.call("aten::native_dropout", rows, 0.25, True)[0]), mutants=False)
     assert not proof.faults
     assert any("index out of range" in text for text in proof.skipped)
 
@@ -72,7 +72,7 @@ def test_a_norm_s_gradient_takes_infinities_across_its_rows_as_a_gpu_s_does(inte
     weight, bias = b.input("weight", (5,), "float32"), b.input("bias", (5,), "float32")
     channels_last = b.call("aten::permute", grad, (0, 2, 3, 1))
     given = (channels_last, x, (5,), mean, rstd, weight, bias, (True, False, False))
-    proof = interpreter.prove(b.done(b.call("aten::native_layer_norm_backward", *given)), mutants=False)
+    proof = interpreter.validate(b.done(b.call("aten::native_layer_norm_backward", *given)), mutants=False)
     assert not proof.faults
 
 
@@ -85,7 +85,7 @@ def test_a_group_norm_s_weight_may_be_infinite(interpreter: Interpreter) -> None
         b.input("bias", (6,), "float16"),
     )
     normed, _, _ = b.call("aten::native_group_norm", x, weight, bias, 3, 6, 9, 6, 1e-5)
-    proof = interpreter.prove(b.done(b.call("aten::gelu", normed, approximate="none")), mutants=False)
+    proof = interpreter.validate(b.done(b.call("aten::gelu", normed, approximate="none")), mutants=False)
     assert not proof.faults
 
 
@@ -95,7 +95,7 @@ def test_windows_that_become_a_grid_are_read_where_their_elements_are(interprete
     windows = b.call("aten::relu", b.input("x", (2, 2, 3, 5), "float32"))
     grid = b.call("aten::permute", b.call("aten::view", windows, (2, 3, 2, 1, 5)), (0, 2, 1, 3, 4))
     mean = b.call("aten::mean.dim", grid, (-1,), True)
-    proof = interpreter.prove(b.done(b.call("aten::clone", grid), b.call("aten::sub.Tensor", grid, mean)))
+    proof = interpreter.validate(b.done(b.call("aten::clone", grid), b.call("aten::sub.Tensor", grid, mean)))
     assert not proof.faults
     assert [m for m in proof.mutants if m.killed_by is None and m.equivalent is None] == []
     assert proof.killed[1] >= 20
@@ -104,13 +104,13 @@ def test_windows_that_become_a_grid_are_read_where_their_elements_are(interprete
 def test_a_sum_of_many_numbers_to_one_is_no_worse_than_eager_s_luck(interpreter: Interpreter) -> None:
     b = GraphBuilder("total")
     total = b.call("aten::sum", b.input("x", (1024,), "float32"))
-    assert interpreter.prove(b.done(b.call("aten::mul.Tensor", total, 0.5)), mutants=False).faults == ()
+    assert interpreter.validate(b.done(b.call("aten::mul.Tensor", total, 0.5)), mutants=False).faults == ()
 
 
 def test_a_whole_number_that_fills_16_bits_is_stored_by_its_value(interpreter: Interpreter) -> None:
     b = GraphBuilder("filled")
     x = b.input("x", (5, 7), "bfloat16")
-    proof = interpreter.prove(b.done(b.call("aten::full_like", x, 3), b.call("aten::neg", x)), mutants=False)
+    proof = interpreter.validate(b.done(b.call("aten::full_like", x, 3), b.call("aten::neg", x)), mutants=False)
     assert not proof.faults
 
 
@@ -119,7 +119,7 @@ def test_the_larger_of_two_tensors_has_the_name_of_a_row_s_largest(interpreter: 
     b = GraphBuilder("clipped")
     x, y = b.input("x", (4, 40), dtype), b.input("y", (40,), dtype)
     chain = b.done(b.call("aten::max.other", x, y), b.call("aten::min.other", x, y))
-    proof = interpreter.prove(chain, mutants=False)
+    proof = interpreter.validate(chain, mutants=False)
     assert not proof.faults
     assert proof.trials >= 20
 
@@ -130,7 +130,7 @@ def test_places_are_computed_with_as_whole_numbers_of_64_bits(interpreter: Inter
     place = b.call("aten::arange.start_step", 0, 70_000, 1, dtype="int64")
     whole = b.call("aten::mul.Tensor", place, 100_003)
     largest = b.call("aten::max", b.call("aten::arange.start_step", 0, 128, 1, dtype="int64"))
-    proof = interpreter.prove(b.done(whole, largest), mutants=False)
+    proof = interpreter.validate(b.done(whole, largest), mutants=False)
     assert not proof.faults
 
 
@@ -139,5 +139,5 @@ def test_a_row_that_is_its_own_mean_is_nothing_but_the_bias_however_small_epsilo
     b = GraphBuilder("bert_head")
     x, weight, bias = b.input("x", (8, 64), "float32"), b.input("w", (64,), "float32"), b.input("c", (64,), "float32")
     normed = b.call("aten::native_layer_norm", b.call("aten::gelu", x), [64], weight, bias, 1e-12)
-    proof = interpreter.prove(b.done(normed[0]), mutants=False)
+    proof = interpreter.validate(b.done(normed[0]), mutants=False)
     assert not proof.faults

@@ -39,7 +39,7 @@ def stand_in(tmp_path: Path, text: str) -> tuple[str, str]:
 def test_a_hang_ends_after_its_time(tmp_path: Path) -> None:
     command = stand_in(tmp_path, "while True: pass")
     with Sandbox(time_limit_s=0.2, command=command) as sandbox:
-        assert sandbox.prove(chain()) == "the proof took longer than 0.2 s"
+        assert sandbox.validate(chain()) == "validating took longer than 0.2 s"
 
 
 LEAVES_A_FILE = (
@@ -55,8 +55,8 @@ def test_a_process_that_is_ended_leaves_no_file_behind(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     with Sandbox(time_limit_s=0.5, command=stand_in(tmp_path, LEAVES_A_FILE + end)) as sandbox:
-        sandbox.prove(chain())
-        sandbox.prove(chain())
+        sandbox.validate(chain())
+        sandbox.validate(chain())
         assert len(list((tmp_path / "tmp").rglob("kernel.py"))) <= 1  # the second's
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -79,21 +79,21 @@ def test_a_crash_is_said_and_the_next_chain_gets_a_process_of_its_own(tmp_path: 
         "if mark.exists(): raise SystemExit('second')\nmark.touch()\nos.kill(os.getpid(), 11)",
     )
     with Sandbox(command=command) as sandbox:
-        assert sandbox.prove(chain()) == "the process that proves kernels was ended by SIGSEGV"
-        assert sandbox.prove(chain()) == "the process that proves kernels ended with 1: second"
+        assert sandbox.validate(chain()) == "the process that validates kernels was ended by SIGSEGV"
+        assert sandbox.validate(chain()) == "the process that validates kernels ended with 1: second"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are Linux's")
 def test_a_lack_of_memory_is_said(tmp_path: Path) -> None:
     command = stand_in(tmp_path, "import sys\nsys.stdin.readline()\nx = bytearray(8 << 30)")
     with Sandbox(memory_limit_bytes=1 << 30, command=command) as sandbox:
-        assert sandbox.prove(chain()) == "the proof needs more than 1 GiB of memory"
+        assert sandbox.validate(chain()) == "validating needs more than 1 GiB of memory"
 
 
 def test_a_proof_does_not_wait_for_compilers_that_it_has_no_use_for(tmp_path: Path) -> None:
     text = (
         "import sys, msgspec\nfrom tracemine.validate import interpreter, worker\ninterpreter.install()\n"
-        "job = msgspec.json.decode(sys.stdin.buffer.readline(), type=worker.Job)\nproof = worker.prove(job)\n"
+        "job = msgspec.json.decode(sys.stdin.buffer.readline(), type=worker.Job)\nproof = worker.validate(job)\n"
         "print(proof.trials > 10, [m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])\n"
     )
     ran = subprocess.run(
@@ -177,9 +177,9 @@ def test_what_a_process_left_behind_holds_no_one_up(tmp_path: Path) -> None:
 
 def test_a_process_that_does_not_begin_to_answer_is_the_environments_fault(tmp_path: Path) -> None:
     with Sandbox(command=stand_in(tmp_path, "import no_such_module")) as sandbox, pytest.raises(UsageError) as raised:
-        sandbox.prove(chain())
+        sandbox.validate(chain())
     assert raised.value.message == (
-        "the process that proves kernels does not start: ModuleNotFoundError: No module named 'no_such_module'"
+        "the process that validates kernels does not start: ModuleNotFoundError: No module named 'no_such_module'"
     )
     assert "tracemine[verify]" in str(raised.value.hint)
 
@@ -187,21 +187,24 @@ def test_a_process_that_does_not_begin_to_answer_is_the_environments_fault(tmp_p
 def test_an_import_that_fails_once_it_answers_costs_that_proof_alone(tmp_path: Path) -> None:
     text = "from tracemine.processes import serve\nimport msgspec\nserve(lambda line: __import__('no_such'))"
     with Sandbox(command=stand_in(tmp_path, text)) as sandbox:
-        says = "the process that proves kernels ended with 1: ModuleNotFoundError: No module named 'no_such'"
-        assert sandbox.prove(chain()) == says
+        says = "the process that validates kernels ended with 1: ModuleNotFoundError: No module named 'no_such'"
+        assert sandbox.validate(chain()) == says
 
 
 def test_an_answer_that_is_no_proof_is_none(tmp_path: Path) -> None:
     command = stand_in(tmp_path, "print('hello', flush=True)\nimport time\ntime.sleep(60)")
     with Sandbox(command=command) as sandbox:
-        assert sandbox.prove(chain()) == "the process that proves kernels answered with something else than a proof"
+        assert (
+            sandbox.validate(chain())
+            == "the process that validates kernels answered with something else than a validation"
+        )
 
 
 def test_who_does_not_read_the_question_is_not_waited_for_either(tmp_path: Path) -> None:
     command = stand_in(tmp_path, "import time\ntime.sleep(60)")
     with Sandbox(time_limit_s=0.2, command=command) as sandbox:
         begun = time.monotonic()
-        assert sandbox.answer(b"x" * (1 << 20)) == "the proof took longer than 0.2 s"  # more than a pipe holds
+        assert sandbox.answer(b"x" * (1 << 20)) == "validating took longer than 0.2 s"  # more than a pipe holds
         assert time.monotonic() - begun < 30
 
 
@@ -219,7 +222,7 @@ def test_without_limits_a_crash_is_an_error_that_says_how_it_ended(
 ) -> None:
     monkeypatch.setattr(pipeline, "WORKER", stand_in(tmp_path, "print(flush=True)\nraise SystemExit('no')"))
     with Interpreter() as process, pytest.raises(TracemineError) as raised:
-        process.prove(chain())
+        process.validate(chain())
     assert str(raised.value) == "scaled: the process that interprets kernels ended with 1: no"
 
 
@@ -257,7 +260,7 @@ def test_sizes_that_are_part_of_the_kernel_are_halved_where_an_interpreter_would
     assert "2048" in generate(large).text
     assert generate(small).text.replace("256", "2048") == generate(large).text
     with Sandbox() as sandbox:
-        proof = sandbox.prove(small, False)
+        proof = sandbox.validate(small, False)
     assert not isinstance(proof, str)
     assert proof.passed
 
@@ -340,6 +343,6 @@ def test_where_long_axes_are_part_of_the_kernel_the_others_are_short_and_blocks_
     assert '_kernel": [(32768, ' not in launcher
     assert '_kernel": [(32768, ' in job.source
     with Sandbox() as sandbox:
-        proof = sandbox.prove(small, False, large)
+        proof = sandbox.validate(small, False, large)
     assert not isinstance(proof, str)
     assert proof.passed

@@ -8,7 +8,7 @@ import msgspec
 
 from tracemine.findings.record import NOTHING, Finding, Identity
 from tracemine.perfmodel import Range
-from tracemine.validate.record import Fault, Proof
+from tracemine.validate.record import Fault, Validation
 from tracemine.verdicts.verdict import Verdict, Verdicts, table, verdict
 from tracemine.verify.repro.standalone import answered
 
@@ -21,7 +21,7 @@ FINDING = Finding(
     traffic_bytes=None, flops=None, arithmetic_intensity=None, intermediate_bytes=None,
     gpu_saving_ns=Range(26_000, 28_000, 30_000), step_saving_ns=NOTHING, why="", fix="", assumptions=(),
 )  # fmt: skip
-PROOF = Proof(
+PROOF = Validation(
     chain="c", kernels=("k",), trials=9, skipped=(), faults=(), error=0.0, eager_error=0.0, equal_share=1.0,
     exact=True, bytes_read=1, bytes_written=1, mutants=(), seconds=0.1,
 )  # fmt: skip
@@ -121,9 +121,9 @@ def test_wrong_results_end_it() -> None:
 
 
 def test_a_proof_that_hung_is_not_tested_and_the_gpu_may_go_on() -> None:
-    found = judged(proof="the proof took longer than 60 s")
-    assert (found.level, found.says) == ("L0", "the proof took longer than 60 s")
-    assert judged(proof="the proof took longer than 60 s", ran=ran()).level == "L5"
+    found = judged(proof="validating took longer than 60 s")
+    assert (found.level, found.says) == ("L0", "validating took longer than 60 s")
+    assert judged(proof="validating took longer than 60 s", ran=ran()).level == "L5"
 
 
 def test_a_crash_on_the_gpu_is_a_verdict() -> None:

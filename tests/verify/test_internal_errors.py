@@ -34,7 +34,7 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU on which all is well, and no CPU that proves."""
     pytest.importorskip("triton")
     monkeypatch.setattr(Runner, "run", lambda *_, **__: ran())
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
 
 
@@ -86,7 +86,7 @@ def test_a_kernel_that_is_generated_but_not_as_it_would_be_proved_is_timed_all_t
 
     analysis = analyse(DECODE)
     flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
-    failing_once("tracemine.validate.sandbox.Sandbox.prove", Unsupported("it rounds"), monkeypatch)
+    failing_once("tracemine.validate.sandbox.Sandbox.validate", Unsupported("it rounds"), monkeypatch)
     first, second = pipeline.verify(pipeline.fusable(scan.findings)[:2], flow, groups, How(gpu="GPU"))
     assert [(v.level, v.bug) for v in (first, second)] == [("L5", None)] * 2
-    assert "L2: no kernel is generated that could be proved: it rounds" in first.not_tested
+    assert "L2: no kernel is generated that could be validated: it rounds" in first.not_tested

@@ -17,11 +17,11 @@ import sys
 from types import ModuleType
 
 from tracemine.codegen import Graph
-from tracemine.validate.pipeline import Interpreter, Report, prove, validate
-from tracemine.validate.record import Proof
+from tracemine.validate.pipeline import Interpreter, Report, validate, validate_graphs
+from tracemine.validate.record import Validation
 from tracemine.validate.sandbox import TIME_LIMIT_S
 
-__all__ = ["Interpreter", "Proof", "Report", "prove", "validate"]
+__all__ = ["Interpreter", "Report", "Validation", "validate", "validate_graphs"]
 
 
 class _Callable(ModuleType):

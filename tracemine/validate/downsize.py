@@ -28,9 +28,9 @@ MOST_INTERPRETED = 32 * MOST_ELEMENTS
 _POWERS = 5  # of a size, that others are taken to be: fewer than so many
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 _MOST = 64 * MOST_ELEMENTS
-_SHORTER = "the proof on the CPU is of a few members of each kind of its lists, whose code the others share"
-_NARROWER = "the proof on the CPU is of the same source but for sizes that are written into it, which are smaller there"
-_SMALLER = "the proof on the CPU is of the same source at smaller sizes"
+_SHORTER = "the CPU validated a few members of each kind of its lists, whose code the others share"
+_NARROWER = "the CPU validated the same source but for sizes that are written into it, which are smaller there"
+_SMALLER = "the CPU validated the same source at smaller sizes"
 
 
 class Tried(NamedTuple):

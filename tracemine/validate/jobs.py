@@ -15,7 +15,7 @@ from tracemine.codegen.triton.source import Source, generate
 from tracemine.programs import python
 from tracemine.validate.downsize import MOST_ELEMENTS, elements
 from tracemine.validate.mutants import mutants_of
-from tracemine.validate.record import Job, Proof
+from tracemine.validate.record import Job, Validation
 
 _BLOCKS = 4  # of a larger chain's largest tensor: as many show a kernel that depends on a program's number
 
@@ -89,9 +89,9 @@ def _wrong(chain: Graph, source: Source, rounded: Source) -> tuple[tuple[str, st
     return (*both, *((w.name, w.line, w.source, w.needs, None) for w in of_rounded if w.needs == "rounding"))
 
 
-def refused(chain: Graph, reason: str) -> Proof:
+def refused(chain: Graph, reason: str) -> Validation:
     """The verdict on a chain that no kernel can be generated for."""
-    return Proof(
+    return Validation(
         chain=chain.name,
         kernels=(),
         trials=0,

@@ -13,7 +13,7 @@ from tracemine.errors import TracemineError
 from tracemine.processes import Closing, Ended, Process, does_not_start
 from tracemine.validate.downsize import tried
 from tracemine.validate.jobs import WORKER, environment, make_job, refused
-from tracemine.validate.record import Proof
+from tracemine.validate.record import Validation
 from tracemine.validate.sandbox import TIME_LIMIT_S, Sandbox
 
 _FOREVER_S = 1e6
@@ -21,21 +21,21 @@ _FOREVER_S = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What validating a graph's kernels came to: `passed` says it in a word, `proof` in full."""
+    """What validating a graph's kernels came to: `passed` says it in a word, `validation` in full."""
 
     source: Source  # what was validated, as `generate` gives it
-    proof: Proof  # trials, faults, errors beside eager's, mutants
+    validation: Validation  # trials, faults, errors beside eager's, mutants
     differs: tuple[str, ...]  # how the graph that was run differs from the one given: smaller sizes, shorter lists
 
     @property
     def passed(self) -> bool:
         """Whether the kernels are right in every trial, and every mutant that differs from them was caught."""
-        return self.proof.passed
+        return self.validation.passed
 
     @property
     def mutants(self) -> tuple[int, int]:
         """Mutants that were caught, and mutants that could be."""
-        return self.proof.killed
+        return self.validation.killed
 
 
 def validate(graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_LIMIT_S) -> Report:
@@ -52,7 +52,7 @@ def validate(graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_L
     >>> b = GraphBuilder("scaled_relu")
     >>> x = b.input("x", (64, 128), "bfloat16")
     >>> report = validate(b.done(b.call("aten::relu", b.call("aten::mul.Tensor", x, 2.0))))
-    >>> report.passed, report.mutants[0] == report.mutants[1] > 0, report.proof.faults
+    >>> report.passed, report.mutants[0] == report.mutants[1] > 0, report.validation.faults
     (True, True, ())
     """
     source = generate(graph)
@@ -60,10 +60,10 @@ def validate(graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_L
     if small.too_large is not None:
         raise TracemineError(f"{graph.name}: {small.too_large}")
     with Sandbox(time_limit_s) as sandbox:
-        found = sandbox.prove(small.small, mutants, small.recorded)
+        found = sandbox.validate(small.small, mutants, small.recorded)
     if isinstance(found, str):
         raise TracemineError(f"{graph.name}: {found}")
-    return Report(source=source, proof=found, differs=small.says)
+    return Report(source=source, validation=found, differs=small.says)
 
 
 class Interpreter(Closing):
@@ -79,7 +79,7 @@ class Interpreter(Closing):
         """The process ends."""
         self._process.close()
 
-    def prove(self, chain: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW) -> Proof:
+    def validate(self, chain: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW) -> Validation:
         """The verdict on a chain. Raises TracemineError where the process ends without one.
 
         mutants: whether wrong kernels are tried too. longest_row: as in `generate`.
@@ -89,15 +89,15 @@ class Interpreter(Closing):
         except Unsupported as refusal:
             return refused(chain, refusal.message)
         try:
-            return msgspec.json.decode(self._process.ask(msgspec.json.encode(job), _FOREVER_S), type=Proof)
+            return msgspec.json.decode(self._process.ask(msgspec.json.encode(job), _FOREVER_S), type=Validation)
         except Ended as end:
             if end.unstarted:
                 raise does_not_start("the process that interprets kernels", end.said) from None
             raise TracemineError(f"{chain.name}: the process that interprets kernels {end.how}") from None
 
 
-def prove(chains: Iterable[Graph], mutants: bool = True) -> Iterator[Proof]:
+def validate_graphs(chains: Iterable[Graph], mutants: bool = True) -> Iterator[Validation]:
     """A verdict on each chain, in order."""
     with Interpreter() as process:
         for chain in chains:
-            yield process.prove(chain, mutants)
+            yield process.validate(chain, mutants)

@@ -21,7 +21,7 @@ class Mutant(msgspec.Struct, frozen=True):
     equivalent: str | None = None
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True):
+class Validation(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on one chain's kernels. `faults` is empty where they passed every trial."""
 
     chain: str

@@ -13,11 +13,11 @@ import msgspec
 from tracemine.codegen.graph import Graph
 from tracemine.processes import Closing, Ended, Process, TooLate, does_not_start, limit_memory
 from tracemine.validate.jobs import WORKER, environment, make_job
-from tracemine.validate.record import Proof
+from tracemine.validate.record import Validation
 
 TIME_LIMIT_S = 60.0  # of a processor
 _PATIENCE = 5  # times as long by the clock: other programs may be running, and a hang need not use a processor
-WORKS = "the process that proves kernels"
+WORKS = "the process that validates kernels"
 MEMORY_LIMIT_BYTES = 12 << 30  # of addresses: torch alone takes some
 
 
@@ -41,7 +41,7 @@ class Sandbox(Closing):
         """The process ends."""
         self._process.close()
 
-    def prove(self, chain: Graph, mutants: bool = True, recorded: Graph | None = None) -> Proof | str:
+    def validate(self, chain: Graph, mutants: bool = True, recorded: Graph | None = None) -> Validation | str:
         """The proof of a chain, or why there is none. Raises Unsupported where no kernel can be generated.
 
         recorded: the chain at its recorded sizes, where the other is the same at smaller ones: what is tried is its
@@ -51,7 +51,7 @@ class Sandbox(Closing):
             recorded = None
         return self.answer(msgspec.json.encode(make_job(chain, mutants, recorded=recorded)))
 
-    def answer(self, job: bytes) -> Proof | str:
+    def answer(self, job: bytes) -> Validation | str:
         """What the process answers to a job, a line without its end; or why it answers nothing.
 
         Raises UsageError where no such process can start.
@@ -59,21 +59,21 @@ class Sandbox(Closing):
         try:
             self._limit_time(self._process.start())
             line = self._process.ask(job, _PATIENCE * self._time_limit_s)
-            return msgspec.json.decode(line, type=Proof)
+            return msgspec.json.decode(line, type=Validation)
         except TooLate:
             return self._too_long()
         except Ended as end:
             if any("MemoryError" in text or "not enough memory" in text or "bad_alloc" in text for text in end.said):
-                return f"the proof needs more than {self._memory_limit_bytes >> 30} GiB of memory"
+                return f"validating needs more than {self._memory_limit_bytes >> 30} GiB of memory"
             if end.unstarted:
                 raise does_not_start(WORKS, end.said) from None
             return self._too_long() if end.code == -signal.SIGXCPU else f"{WORKS} {end.how}"
         except msgspec.DecodeError:
             self._process.end()
-            return f"{WORKS} answered with something else than a proof"
+            return f"{WORKS} answered with something else than a validation"
 
     def _too_long(self) -> str:
-        return f"the proof took longer than {self._time_limit_s:g} s"
+        return f"validating took longer than {self._time_limit_s:g} s"
 
     def _limit_time(self, pid: int) -> None:
         with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):

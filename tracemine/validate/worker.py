@@ -25,7 +25,7 @@ from tracemine.codegen.operators import ulp_of
 from tracemine.processes import serve
 from tracemine.validate import interpreter, numerics, rng_checks, trials
 from tracemine.validate.mutants import SAME, SPARE
-from tracemine.validate.record import Fault, Job, Mutant, Proof
+from tracemine.validate.record import Fault, Job, Mutant, Validation
 from tracemine.validate.resize import free_axes
 from tracemine.validate.runs import REFUSALS, Case, Ran, Runs, counts_far
 from tracemine.validate.trials import Trial
@@ -38,7 +38,7 @@ _NARROW = ("bfloat16", "float16")
 _OTHER = {torch.float32: torch.bfloat16, torch.int32: torch.int64}  # a dtype that is not a tensor's; of others int32
 
 
-def prove(job: Job) -> Proof:
+def validate(job: Job) -> Validation:
     """All trials of one chain's kernels, and of the wrong ones beside them."""
     started = time.process_time()
     chain = msgspec.msgpack.decode(job.chain, type=Graph)
@@ -60,7 +60,7 @@ def prove(job: Job) -> Proof:
                 break
         mutants = tuple(prover.mutant(fused, *m) for m in job.mutants) if not faults else ()
         faults += prover.late
-    return Proof(
+    return Validation(
         chain=chain.name,
         kernels=job.kernels,
         trials=runs.count,
@@ -335,7 +335,7 @@ def main() -> None:
     torch.set_num_threads(1)
     interpreter.install()  # type: ignore[no-untyped-call]
     decoder = msgspec.json.Decoder(Job)
-    serve(lambda line: msgspec.json.encode(prove(decoder.decode(line))))
+    serve(lambda line: msgspec.json.encode(validate(decoder.decode(line))))
 
 
 if __name__ == "__main__":

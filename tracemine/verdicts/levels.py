@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tracemine.validate.record import Proof
+from tracemine.validate.record import Validation
 
 # What a level says. Each asks for all before it, but for what this machine could not test.
 LEVELS = {
@@ -53,7 +53,7 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 def reached(
-    refused: str | None, proof: Proof | str | None, ran: Mapping[str, Any] | str | None, measured: Measured | None
+    refused: str | None, proof: Validation | str | None, ran: Mapping[str, Any] | str | None, measured: Measured | None
 ) -> Reached:
     """Return the level, by what failed first; what was not tried does not hold up what comes after it."""
     if refused is not None:
@@ -89,9 +89,9 @@ class _Tests:
             level = name
         return level, ""
 
-    def on_cpu(self, proof: Proof | str | None) -> None:
+    def on_cpu(self, proof: Validation | str | None) -> None:
         """Take in what validating on a CPU came to."""
-        if not isinstance(proof, Proof):
+        if not isinstance(proof, Validation):
             self.untried["L2"] = proof or "not asked for"
         elif proof.refused is not None:
             self.untried["L2"] = proof.refused
@@ -123,7 +123,7 @@ class _Tests:
             self.tried["L5"] = "" if judged["not_slower_than_compile"] else "slower than torch.compile"
 
 
-def _why_wrong(proof: Proof) -> str:
+def _why_wrong(proof: Validation) -> str:
     """Return the first fault, or the first mutant that was not caught; "" where there is none."""
     if proof.faults:
         return f"{WRONG}a CPU: {proof.faults[0].trial}: {proof.faults[0].says}"

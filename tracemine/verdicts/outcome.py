@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tracemine.findings.record import KERNEL
-from tracemine.validate.record import Proof
+from tracemine.validate.record import Validation
 from tracemine.verdicts.levels import LEVELS, LOSES, Measured, measured, reached
 
 LIBRARY, COMPILED = "library", "compiled"
@@ -30,7 +30,7 @@ class CallVerdict(msgspec.Struct, frozen=True, kw_only=True):
     calls: int  # of the chain
     eager_calls: int  # that stay around it
     measured: Measured | None  # `fused_ns` is what the call takes, with what stays around it
-    proof: Proof | None
+    proof: Validation | None
     right: dict[str, Any] | None  # faults and errors on the GPU
     source: str | None  # a reproduction of its own; null: it stands in the finding's
     assumptions: tuple[str, ...]

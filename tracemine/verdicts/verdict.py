@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tracemine.findings.record import KERNEL, Finding
 from tracemine.perfmodel import Range
-from tracemine.validate.record import Proof
+from tracemine.validate.record import Validation
 from tracemine.verdicts.levels import Measured, reached
 from tracemine.verdicts.levels import measured as measured_of
 from tracemine.verdicts.outcome import CallVerdict, best
@@ -36,7 +36,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     error_ns: int | None  # measured less predicted
     within_interval: bool | None
     measured: Measured | None
-    proof: Proof | None
+    proof: Validation | None
     replay: dict[str, Any] | None  # what eager launched here beside the trace's kernels
     right: dict[str, Any] | None  # faults and errors on the GPU
     times: dict[str, Any] | None  # every sample
@@ -71,7 +71,7 @@ def verdict(
     calls: int = 0,
     evidence: str | None = None,
     refused: str | None = None,
-    proof: Proof | str | None = None,
+    proof: Validation | str | None = None,
     ran: Mapping[str, Any] | str | None = None,
     source: str | None = None,
     assumptions: Sequence[str] = (),
@@ -106,7 +106,7 @@ def verdict(
         error_ns=error,
         within_interval=None if measured is None else predicted.low <= measured.saving_ns <= predicted.high,
         measured=measured,
-        proof=proof if isinstance(proof, Proof) else None,
+        proof=proof if isinstance(proof, Validation) else None,
         replay=ran.get("replay") if isinstance(ran, Mapping) else None,
         right=ran.get("right") if isinstance(ran, Mapping) else None,
         times=times,

@@ -37,7 +37,7 @@ from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
 from tracemine.verify.repro.emitter import Emitter
 from tracemine.verify.repro.host_copy import NOT_PROVED
 from tracemine.verify.workers.ahead import Ahead
-from tracemine.verify.workers.provers import Machines, Provers, at_once
+from tracemine.verify.workers.validators import Machines, Validators, at_once
 
 GPU_LIMIT_S = 60.0  # a graph
 BATCH = 24  # findings that are compiled before the first of them is timed
@@ -100,10 +100,10 @@ def verify(
     Without one, some are proved side by side while the next is made ready.
     """
     rebuilder = Rebuilder(flow, groups)
-    with Provers(how.time_limit_s, at_once(alone=how.gpu is None)) as provers, ExitStack() as stack:
+    with Validators(how.time_limit_s, at_once(alone=how.gpu is None)) as provers, ExitStack() as stack:
         ahead = None if how.gpu is None else stack.enter_context(Ahead(GPU_LIMIT_S))
         emitter = stack.enter_context(Emitter(how.emit))
-        begun: deque[tuple[Ready, Future[dict[str, Proof | str]]]] = deque()
+        begun: deque[tuple[Ready, Future[dict[str, Validation | str]]]] = deque()
         done = 0
         try:
             for number, finding in enumerate(findings, 1):
@@ -136,8 +136,8 @@ def _ready(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: I
 def _proofs(ready: Ready, provers: Provers, how: How) -> Future[dict[str, Proof | str]]:
     """On the CPU: of the kernel, of a call in its place, and of one around it; a text says why there is none."""
 
-    def prove(machines: Machines) -> dict[str, Proof | str]:
-        found: dict[str, Proof | str] = {}
+    def prove(machines: Machines) -> dict[str, Validation | str]:
+        found: dict[str, Validation | str] = {}
         bugs = ready.bugs
         if (graphs := ready.tried) is not None:
             found["kernel"] = bugs.tried(lambda: kernel_proof(graphs, machines, mutants=how.mutants))
@@ -151,7 +151,7 @@ def _proofs(ready: Ready, provers: Provers, how: How) -> Future[dict[str, Proof 
     return provers.start(prove)
 
 
-def _verdict(ready: Ready, proofs: Future[dict[str, Proof | str]], ahead: Ahead | None) -> Verdict:
+def _verdict(ready: Ready, proofs: Future[dict[str, Validation | str]], ahead: Ahead | None) -> Verdict:
     bugs = ready.bugs
     ran = {} if ahead is None else {text: bugs.tried(partial(ahead.timed, text)) for text in ready.texts}
     proved = proofs.result()  # proofs go on while others are timed
@@ -164,7 +164,7 @@ def judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Ma
     """Return the verdict on a finding. proofs: by what they are of; ran: each reproduction's output, or why none."""
     finding, rebuilt, said = ready.finding, ready.rebuilt, ran.get(ready.text or "")
     if ready.copy is not None:
-        return verdict(finding, calls=1, evidence="proven", proof=NOT_PROVED, ran=said, source=ready.text, by=PINNED)
+        return verdict(finding, calls=1, evidence="proven", proof=NOT_VALIDATED, ran=said, source=ready.text, by=PINNED)
     if ready.made is not None:
         return verdict(
             finding, calls=ready.made.calls, evidence=ready.made.evidence, proof=CALL_NOT_PROVED, ran=said,
@@ -208,7 +208,7 @@ def kernel_proof(graphs: Tried, machines: Machines, *, mutants: bool) -> Proof |
     try:
         return graphs.too_large or machines.kernels.prove(graphs.small, mutants, graphs.recorded)
     except Unsupported as reason:  # of the build that rounds, or at the sizes that are tried
-        return f"no kernel is generated that could be proved: {reason.message}"
+        return f"no kernel is generated that could be validated: {reason.message}"
 
 
 def _proved(rebuilt: Rebuilt, replacement: Replacement, machines: Machines, how: How) -> Proof | str:

@@ -56,7 +56,7 @@ def test_random_layouts_have_eager_s_bits() -> None:
             except Unsupported as refusal:  # views that mix axes: refused, never wrong
                 assert "regroups axes" in refusal.message or "two axes of one tensor" in refusal.message
                 continue
-            proof = process.prove(chain, mutants=False)
+            proof = process.validate(chain, mutants=False)
             assert not proof.faults, (seed, proof.faults[0])
             assert proof.exact
             assert proof.equal_share == 1.0

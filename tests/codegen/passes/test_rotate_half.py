@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.codegen.catalogue import CATALOGUE
 from tracemine.codegen import GraphBuilder, generate
 from tracemine.codegen.graph import Graph
-from tracemine.validate import prove
+from tracemine.validate import validate_graphs
 
 ROWS, WIDTH = 6, 16
 
@@ -57,5 +57,5 @@ def test_what_is_turned_is_right() -> None:
         _halves((0, 8), (8, 16)),
         CATALOGUE["qk_norm_rope"](),
     ]
-    for proof in prove(chains, mutants=False):
+    for proof in validate_graphs(chains, mutants=False):
         assert proof.passed, proof.faults

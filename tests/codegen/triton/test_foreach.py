@@ -46,9 +46,9 @@ def test_one_member_of_odd_size_does_not_narrow_the_others_reads() -> None:
 def test_they_are_right_with_gaps_turned_round_and_at_other_sizes(shapes: tuple[tuple[int, ...], ...]) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from tracemine.validate import prove
+    from tracemine.validate import validate_graphs
 
-    (proof,) = prove([listed(shapes)], mutants=False)
+    (proof,) = validate_graphs([listed(shapes)], mutants=False)
     assert proof.refused is None
     assert proof.faults == ()
     assert proof.trials > 20

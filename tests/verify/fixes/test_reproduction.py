@@ -99,7 +99,7 @@ def test_without_a_gpu_a_call_is_written_and_not_timed(tmp_path: Path, capsys: p
     verdicts = json.loads(capsys.readouterr().out)["verdicts"]
     assert {(each["level"], each["by"]) for each in verdicts} == {("L0", CALL)}
     assert {each["not_tested"][1] for each in verdicts} == {
-        "L2: a library's call has no kernel that could be proved on a CPU"
+        "L2: a library's call has no kernel that could be validated on a CPU"
     }
     written = sorted(tmp_path.glob("*channels_last*.py"))
     assert sorted(each["source"] for each in verdicts) == sorted(path.read_text() for path in written)

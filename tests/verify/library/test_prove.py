@@ -21,7 +21,7 @@ import torch
 from tests.verify.library.test_replace import MOVES, adamw, attention, layer, norm, product
 from tests.verify.repro.emitted import loaded, put
 from tracemine.codegen.graph import Graph, GraphBuilder, settled
-from tracemine.validate.record import Proof
+from tracemine.validate.record import Validation
 from tracemine.validate.sandbox import Sandbox
 from tracemine.verdicts.levels import Measured
 from tracemine.verdicts.outcome import CallVerdict, best
@@ -49,7 +49,7 @@ def proved(graph: Graph) -> Proof:
 
 
 @cache
-def proved_of(name: str) -> Proof:
+def proved_of(name: str) -> Validation:
     return proved(CHAINS[name]())
 
 
@@ -143,9 +143,9 @@ def test_lists_with_gaps_are_not_given_to_fused_optimizers() -> None:
 def test_a_process_of_its_own_proves(tmp_path: Path) -> None:
     with Sandbox(command=WORKER) as sandbox:
         answer = sandbox.answer(job(norm()))
-        assert isinstance(answer, Proof)
+        assert isinstance(answer, Validation)
         assert answer.passed
-        assert isinstance(sandbox.answer(job(layer())), Proof)
+        assert isinstance(sandbox.answer(job(layer())), Validation)
 
 
 # Property: wherever casts stand, in whatever order operands are, the function says what the graph says.
@@ -301,7 +301,7 @@ def ran(**changed: Any) -> dict[str, Any]:
     return {**base, **changed}
 
 
-def came_to(said: Any, proof: Proof | str | None = None) -> CallVerdict:
+def came_to(said: Any, proof: Validation | str | None = None) -> CallVerdict:
     return outcome(replaced(norm()), calls=8, traced_ns=1000.0, proof=proof, ran=said)
 
 

@@ -52,7 +52,7 @@ def interpreter() -> Iterator[object]:
 
 @pytest.mark.parametrize("make", [rotary, sums])
 def test_what_is_complex_in_between_is_generated_and_right(interpreter: object, make: object) -> None:
-    proof = interpreter.prove(make(), mutants=False)  # type: ignore[attr-defined, operator]
+    proof = interpreter.validate(make(), mutants=False)  # type: ignore[attr-defined, operator]
     assert not proof.faults
     assert proof.trials >= 20
 

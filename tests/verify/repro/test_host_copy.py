@@ -41,7 +41,7 @@ def test_without_a_gpu_a_copy_is_written_and_not_timed(tmp_path: Path, capsys: p
     assert main(["verify", str(TRAINING), *options]) == 0
     (verdict,) = json.loads(capsys.readouterr().out)["verdicts"]
     assert (verdict["level"], verdict["by"]) == ("L0", PINNED)
-    assert verdict["not_tested"][1] == "L2: a copy has no kernel that could be proved on a CPU"
+    assert verdict["not_tested"][1] == "L2: a copy has no kernel that could be validated on a CPU"
     path, harness = sorted(tmp_path.iterdir())
     assert (path.name, harness.name) == (f"{verdict['fingerprint']}_pageable_copy.py", "tracemine_repro.py")
     assert path.read_text() == verdict["source"]

@@ -134,7 +134,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     monkeypatch.setattr(Runner, "run", lambda *given, **named: found(*given, **named))
     monkeypatch.setattr(ahead, "at_once", lambda: 2)
     monkeypatch.setattr(pipeline, "BATCH", 2)
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
     return found
 

@@ -27,7 +27,7 @@ from tracemine.verify.repro.standalone import comment
 from tracemine.verify.repro.text import NEEDS, chain_parts, folded, one_line, recorded_rows, title_text
 
 ONE_VALUE = "a Python number among the arguments is not recorded: it is tried at one value"
-CALL_NOT_PROVED = "a library's call has no kernel that could be proved on a CPU"
+CALL_NOT_PROVED = "a library's call has no kernel that could be validated on a CPU"
 # What calls a library's function inside itself: the outermost of these is what a program calls.
 _AROUND = frozenset({"aten::_convolution", "aten::convolution"})
 _WIDTH = 100

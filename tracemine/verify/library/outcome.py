@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tracemine.validate.record import Proof
+from tracemine.validate.record import Validation
 from tracemine.verdicts.levels import measured, reached
 from tracemine.verdicts.outcome import SAYS, CallVerdict, in_place_of_kernel
 from tracemine.verify.library.record import Replacement
@@ -16,7 +16,7 @@ def outcome(
     *,
     calls: int,
     traced_ns: float | None,
-    proof: Proof | str | None,
+    proof: Validation | str | None,
     ran: Mapping[str, Any] | str | None,
     source: str | None = None,
 ) -> CallVerdict:
@@ -39,7 +39,7 @@ def outcome(
         calls=calls,
         eager_calls=replacement.eager_calls,
         measured=took,
-        proof=proof if isinstance(proof, Proof) else None,
+        proof=proof if isinstance(proof, Validation) else None,
         right=ran.get("right") if isinstance(ran, Mapping) else None,
         source=source,
         assumptions=replacement.assumptions,

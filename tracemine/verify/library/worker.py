@@ -23,7 +23,7 @@ from tracemine.validate import numerics, reference, trials
 from tracemine.validate.downsize import elements
 from tracemine.validate.guarded_memory import copied
 from tracemine.validate.jobs import refused
-from tracemine.validate.record import Fault, Mutant, Proof
+from tracemine.validate.record import Fault, Mutant, Validation
 from tracemine.validate.trials import Trial
 from tracemine.verify.library.prove import LIBRARY_ULP, MOST_ELEMENTS, Job, Sizes
 from tracemine.verify.library.record import Replacement

@@ -12,7 +12,7 @@ from tracemine.verify.gpu.marks import INTERFACE
 from tracemine.verify.repro.standalone import comment
 from tracemine.verify.repro.text import NEEDS, folded, one_line, recorded_rows, title_text
 
-NOT_PROVED = "a copy has no kernel that could be proved on a CPU"
+NOT_VALIDATED = "a copy has no kernel that could be validated on a CPU"
 LARGEST_BYTES = 2 << 30  # three times on the host, once on the device; larger ones move at the same rate
 _LONGEST_NAME = 200
 

@@ -14,7 +14,7 @@ from tracemine.errors import UsageError
 from tracemine.verify import pipeline
 from tracemine.verify.pipeline import How
 from tracemine.verify.repro import emitter
-from tracemine.verify.workers.provers import at_once
+from tracemine.verify.workers.validators import at_once
 
 DECODE = Path(__file__).parents[3] / "fixtures" / "captures" / "decoder_decode"
 
@@ -38,7 +38,7 @@ def test_without_a_gpu_a_long_proof_holds_up_no_other(monkeypatch: pytest.Monkey
         return f"{begun[-1]}" if begun[-1] else str(third.wait(30))
 
     monkeypatch.setattr(pipeline, "at_once", lambda **_: 2)
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", prove)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", prove)
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
     analysis = analyse(DECODE)
     flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
@@ -69,7 +69,7 @@ def test_what_is_proved_while_another_is_made_ready_is_kept_where_that_is_interr
 
     monkeypatch.setattr(pipeline, "at_once", lambda **_: 2)
     monkeypatch.setattr(pipeline, "prepared", prepared)
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", prove)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", prove)
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
     analysis = analyse(DECODE)
     flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)

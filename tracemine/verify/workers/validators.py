@@ -39,7 +39,7 @@ def at_once(alone: bool) -> int:
     return max(1, min(MOST_AT_ONCE, (os.cpu_count() or 1) // (1 if alone else _CORES_EACH)))
 
 
-class Provers(Pool[Machines]):
+class Validators(Pool[Machines]):
     """Some machines that prove."""
 
     def __init__(self, time_limit_s: float, count: int) -> None:
