@@ -48,7 +48,7 @@ class Tried(NamedTuple):
 
 
 def tried(chain: Graph) -> Tried:
-    """How a chain is proved. Raises Unsupported where no kernel is generated."""
+    """Make a chain small enough to be validated. Raises Unsupported where no kernel is generated."""
     short = shorter(chain)
     recorded, small = short, smaller(short)
     if not gets_through(small):
@@ -59,7 +59,7 @@ def tried(chain: Graph) -> Tried:
 
 
 def shorter(chain: Graph) -> Graph:
-    """The chain with a few members of each kind of its lists; itself where it has other calls, or its lists are short.
+    """Return the chain with a few members of each kind of its lists; itself where those are short or its calls others.
 
     Kinds are told by rank, dtype, axes of one element and layout, and by which results are wanted. Raises Unsupported
     where no kernel can be generated.
@@ -77,7 +77,7 @@ def _lists(call: Call) -> list[Refs | Scalars]:
 
 
 def _length(chain: Graph) -> int | None:
-    """How many members all lists have; None where a call takes none, or others do not have as many."""
+    """Return how many members all lists have; None where a call takes none, or others do not have as many."""
     lengths = {len(each.values) for call in chain.calls for each in _lists(call)}
     lengths |= {len(call.outputs) for call in chain.calls if call.outputs}
     alone = any(not call.operator.startswith("aten::_foreach_") for call in chain.calls)
@@ -126,14 +126,14 @@ def _taken(call: Call, kept: Sequence[int]) -> list[Value]:
 
 
 def _codes(text: str) -> set[str]:
-    """What the kernels of a source do, one text for each walk: how its parts are chosen is no part of that."""
+    """Return the bodies of a source's kernels, one text each: how sub-kernels are chosen is no part of them."""
     functions = text.split("\n\n\n")
     bodies = [f.partition("):\n")[2] for f in functions if f.startswith("@triton.jit") and "block < end_" not in f]
     return set(map(_unnamed, bodies))
 
 
 def _unnamed(body: str) -> str:
-    """With names of tensors, sizes and values by the order in which they come.
+    """Rename tensors, sizes and values by the order in which they come.
 
     >>> _unnamed("x_7_1 = tl.load(x_7_ptr + column * x_7_s0).to(tl.float32)")
     't0 = tl.load(t1 + column * t2).to(tl.float32)'
@@ -148,7 +148,7 @@ def _unnamed(body: str) -> str:
 
 
 def smaller(chain: Graph) -> Graph:
-    """The chain at sizes that an interpreter gets through, and that its source takes.
+    """Return the chain at sizes that an interpreter gets through, and that its source takes.
 
     Axes whose size the kernels take as an argument are made small, all at once or, where calls do not allow that, one
     by one, the largest first. Raises Unsupported where no kernel can be generated.
@@ -177,17 +177,17 @@ def _largest_first(chain: Graph) -> list[tuple[int, int]]:
 
 
 def elements(chain: Graph) -> int:
-    """Elements of the chain's largest tensor."""
+    """Return elements of the chain's largest tensor."""
     return max((spec.elements for spec in chain.specs), default=0)
 
 
 def gets_through(small: Graph) -> bool:
-    """Whether an interpreter gets through a chain that is as small as its kernels allow."""
+    """Return whether an interpreter gets through a chain that is as small as its kernels allow."""
     return elements(small) <= MOST_INTERPRETED
 
 
 def narrower(chain: Graph) -> Graph:
-    """The chain with sizes that are part of its kernels halved until an interpreter gets through what is left.
+    """Return the chain with sizes that are part of its kernels halved until an interpreter gets through what is left.
 
     Itself where it gets through the chain, or where with smaller numbers other code would be generated: what is
     tried differs from the source in integers alone. Raises Unsupported where no kernel can be generated.
@@ -203,8 +203,8 @@ def narrower(chain: Graph) -> Graph:
 
 
 def _halved(chain: Graph) -> Iterator[Graph]:
-    """With sizes halved: all even ones, for one may be a multiple of another; those of one number, the largest first;
-    or, with one number, what are its powers: windows of 8 × 8 are 64 tokens.
+    """Yield the graph with sizes halved: all even ones, as one may be a multiple of another; those of one number, the
+    largest first; or one number with what are its powers: windows of 8 × 8 are 64 tokens.
     """
     lowered = lower(chain)
     leaves = {a for tensor in lowered.values for a in lowered.axes.flat(tensor.dims) if lowered.axes.axis(a).pinned}

@@ -14,7 +14,7 @@ class _Otherwise(Exception):
 
 
 def nan_comes_otherwise(lines: Sequence[str], at: int) -> bool:
-    """Whether all that is made of a line's number takes another that is NaN where this one should be."""
+    """Return whether all that is made of a line's number takes another that is NaN where this one should be."""
     return _beside(lines, at, said_of(lines[at])[0])
 
 
@@ -42,7 +42,7 @@ def _used_beside(lines: Sequence[str], at: int, name: str) -> bool:
 
 
 def _made_of(lines: Sequence[str], at: int, name: str, inside: tuple[str, ...] = ()) -> str:
-    """What a value is the largest or smallest of, written alike for both."""
+    """Return what a value is the largest or smallest of, written alike for both."""
     begin = begin_of(lines, at)
     said = [said for given, said in map(said_of, lines[begin:at]) if given == name]
     if name in inside:
@@ -81,7 +81,7 @@ def _form(lines: Sequence[str], at: int, tree: ast.expr, inside: tuple[str, ...]
 
 
 def _loaded(lines: Sequence[str], at: int, text: str) -> str:
-    """An input's numbers are themselves, in this kernel; partial results are what was stored."""
+    """Follow a load: an input's numbers are themselves, in this kernel; partial results are what was stored."""
     scratch = re.match(r"tl\.load\((scratch\d+)_ptr ", text)
     if scratch is None:
         begin = begin_of(lines, at)
@@ -95,7 +95,7 @@ def _loaded(lines: Sequence[str], at: int, text: str) -> str:
 
 
 def nan_comes_anyway(lines: Sequence[str], at: int) -> bool:
-    """Whether all that is stored of a row is NaN, or the same, where its largest number passes over NaN.
+    """Return whether all that is stored of a row is NaN, or the same, where its largest number passes over NaN.
 
     Of a row that holds NaN, what has it everywhere and what has it somewhere is followed beside what differs: that is
     NaN in the right kernel. It may go into sums with what is NaN without it, and be compared with NaN, and no further.
@@ -125,7 +125,7 @@ class _Follow:
         self.stored: dict[str, tuple[str, str]] = {}  # partial results: what is stored, and where
 
     def same(self) -> bool:
-        """Whether no store of a result shows what differs."""
+        """Return whether no store of a result shows what differs."""
         known = self.everywhere | self.somewhere
         for line in self.body:
             name, said = said_of(line)
@@ -141,7 +141,7 @@ class _Follow:
         return all(self._elsewhere(scratch) for scratch in kept)
 
     def _elsewhere(self, scratch: str) -> bool:
-        """Whether no store shows it in the kernels that load what differs."""
+        """Return whether no store shows it in the kernels that load what differs."""
         place = self.stored[scratch][1]
         alike = [s for s, (name, where) in self.stored.items() if name in self.everywhere and where == place]
         for at in (k for k, line in enumerate(self.lines) if f"tl.load({scratch}_ptr " in line):
@@ -155,7 +155,7 @@ class _Follow:
         return True
 
     def _made(self, name: str, said: str) -> bool:
-        """Takes in a line; False where what differs goes where it cannot be followed."""
+        """Take in a line; False where what differs goes where it cannot be followed."""
         used = set(re.findall(r"\w+", said))
         differs, compared = self.differs & used, re.fullmatch(r"(\w+) (<|<=|>|>=|==) (\w+)", said)
         if compared is not None:

@@ -14,7 +14,7 @@ from tracemine.validate.kernel_text import LOADED, after, end_of, kernel_of, mad
 
 
 def sign_cancels(lines: list[str], at: int) -> bool:
-    """A difference taken the other way round has the other sign, and whatever is stored has an even number of it.
+    """Return whether a difference can be turned: whatever is stored holds its sign an even number of times.
 
     Negation is exact, and rounding does the same on either side of 0: where every product holds the sign twice, and
     every sum holds it in all its terms or in none, the results have the same bits.
@@ -39,7 +39,7 @@ _EITHER = 2  # 0 has both signs
 
 
 def _turned(tree: ast.expr, odd: set[str]) -> int | None:
-    """How often, by twos, an expression holds the sign; None where that cannot be said."""
+    """Return how often, by twos, an expression holds the sign; None where that cannot be said."""
     if isinstance(tree, ast.Constant):
         return _EITHER if tree.value == 0 else 0
     if isinstance(tree, ast.Name):
@@ -83,7 +83,7 @@ def _of_call(tree: ast.Call, odd: set[str]) -> int | None:
 
 
 def nothing_beyond(lines: list[str], at: int, places: frozenset[str]) -> bool:
-    """What a mask of a sum keeps out is 0 there already.
+    """Return whether what a sum's mask keeps out is 0 there already.
 
     Loads give 0 beyond the columns; so does a product with such, a sum of such, and what stands where a column is the
     one that an index names. places: inputs that hold indices, none of which points beyond the columns.
@@ -103,7 +103,7 @@ class _Beyond:
         self.made, self.places = made, places
 
     def nothing(self, name: str) -> bool:
-        """Whether a value is 0 there."""
+        """Return whether a value is 0 there."""
         said = self.made.get(name, "")
         tree = parsed(said)
         return tree is not None and self._nothing(tree)
@@ -123,7 +123,7 @@ class _Beyond:
         return isinstance(tree, ast.Call) and self._called(tree)
 
     def _of_row(self, tree: ast.expr, inside: tuple[str, ...] = ()) -> bool:
-        """Whether a value is one number for a whole row.
+        """Return whether a value is one number for a whole row.
 
         Where that is 0 or no number, a quotient by it is none at the row's own columns either, nor is their sum.
         """
@@ -157,7 +157,7 @@ class _Beyond:
         return (self._always(where) or self._nothing(other)) and self._nothing(one)
 
     def _never(self, tree: ast.expr) -> bool:
-        """Whether a condition holds nowhere there."""
+        """Return whether a condition holds nowhere there."""
         if isinstance(tree, ast.Name) and tree.id in self.made:
             made = parsed(self.made[tree.id])
             return made is not None and self._never(made)
@@ -179,14 +179,14 @@ class _Beyond:
         return isinstance(tree.ops[0], ast.Eq) and ast.unparse(left) == "column" and is_place
 
     def _always(self, tree: ast.expr) -> bool:
-        """Whether a condition holds everywhere there: that something is 0 which is."""
+        """Return whether a condition holds everywhere there: that something is 0 which is."""
         if not isinstance(tree, ast.Compare) or not isinstance(tree.ops[0], ast.Eq):
             return False
         return ast.unparse(tree.comparators[0]) in ("0", "0.0") and self._nothing(tree.left)
 
 
 def scaled_away(lines: list[str], at: int) -> bool:
-    """What a running sum begins with is scaled by the exponential of −∞ before anything is added to it."""
+    """Return whether what a running sum begins with is scaled by the exponential of −∞ before anything is added."""
     name = lines[at].strip().partition(" = ")[0]
     beginnings = {
         k
@@ -202,14 +202,14 @@ def scaled_away(lines: list[str], at: int) -> bool:
 
 
 def counted_by_rows(lines: list[str], at: int) -> bool:
-    """Columns are added to rows before they are multiplied: a sum with a place of 64 bits has 64 bits."""
+    """Return whether columns are added to rows before both are multiplied: with one of 64 bits the sum has 64 bits."""
     ways = [line for line in after(lines, at) if "_ptr + " in line]
     rest = [re.sub(r"\(\(?row\w*( \* \w+\))? \+ column\w*\)", "", line) for line in ways]
     return bool(ways) and not any(re.search(r"\bcolumn(?!_mask)", line) for line in rest)
 
 
 def estimated_again(lines: list[str], at: int) -> bool:
-    """What a mean is first taken for, or how it is mended: the second estimate mends the first, and is a rounding."""
+    """Return whether a line is of a mean's first estimate or its mending: the second estimate mends the first."""
     name = lines[at].strip().partition(" = ")[0]
     end = end_of(lines, at)
     made = made_of(lines, end)
@@ -226,7 +226,7 @@ def estimated_again(lines: list[str], at: int) -> bool:
 
 
 def _gap(made: Mapping[str, str], name: str) -> str:
-    """The difference that a sum of differences is made of; "" where it is none."""
+    """Return the difference that a sum of differences is made of; "" where it is none."""
     for each in _before(made, name):
         if re.match(r"\w+ - \w+$", made.get(each, "")):
             return made[each]
@@ -234,7 +234,7 @@ def _gap(made: Mapping[str, str], name: str) -> str:
 
 
 def _before(made: Mapping[str, str], name: str) -> set[str]:
-    """A name, and all names that it is made of up to loads."""
+    """Return a name, and all names that it is made of up to loads."""
     found, todo = set[str](), [name]
     while todo:
         each = todo.pop()
@@ -245,12 +245,12 @@ def _before(made: Mapping[str, str], name: str) -> set[str]:
 
 
 def factor_of_one(lines: Sequence[str], at: int) -> bool:
-    """A product of which 1 is left out."""
+    """Return whether a line is a product with 1."""
     return re.fullmatch(r"1\.0 \* \w+|\w+ \* 1\.0", said_of(lines[at])[1]) is not None
 
 
 def picked_elsewhere(lines: list[str], at: int) -> bool:
-    """What a guard kept from being read is computed with, but another number is chosen wherever the guard is off."""
+    """Return whether another number is chosen wherever a load's guard is off, whatever was computed of it."""
     name, said = said_of(lines[at])
     guard = re.search(r"mask=(\w+) & (\w+), other", said)
     if guard is None or not _only_where(after(lines, at), name, guard[2]):
@@ -264,7 +264,7 @@ def picked_elsewhere(lines: list[str], at: int) -> bool:
 
 
 def _only_where(rest: Sequence[str], name: str, guard: str) -> bool:
-    """Whether all that is made of a value element by element ends where a condition chooses it."""
+    """Return whether all that is made of a value element by element ends where a condition chooses it."""
     pairs = [line.strip().partition(" = ") for line in rest]
     uses = [(pair[0], pair[2] or pair[0]) for pair in pairs if re.search(rf"\b{name}\b", pair[2] or pair[0])]
     for target, said in uses:
@@ -278,7 +278,7 @@ def _only_where(rest: Sequence[str], name: str, guard: str) -> bool:
 
 
 def never_met(lines: list[str], at: int) -> bool:
-    """Places compared with one that none of them is: another condition, which every use asks too, ends before it."""
+    """Return whether indices are compared with one that none of them is: another condition of every use ends before."""
     name, said = said_of(lines[at])
     found = re.fullmatch(r"\((\w+) \+ (\d+)\) < (\d+)", said)
     if found is None:

@@ -16,7 +16,7 @@ _NARROW = (torch.bfloat16, torch.float16)
 
 
 def wide(value: Any) -> Any:
-    """A tensor of 16 bits in float32; anything else as it is."""
+    """Return a half-precision tensor in float32; anything else as it is."""
     return value.float() if isinstance(value, torch.Tensor) and value.dtype in _NARROW else value
 
 
@@ -29,7 +29,7 @@ def _others(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def _welford(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and squares about it, with the roundings of a GPU's: a CPU's own sums in float64. After an infinity NaN."""
+    """Return a mean and the squares about it, rounded as on a GPU: a CPU sums in float64. After an infinity NaN."""
     mean = torch.zeros_like(rows[:, 0])
     squares = torch.zeros_like(mean)
     for k in range(rows.shape[1]):
@@ -58,7 +58,7 @@ def _batch_norm(
 
 
 def _cudnn_batch_norm(*, exponential_average_factor: float, epsilon: float, **named: Any) -> Tensors:
-    """The same statistics (its variance is kept as an inverse root too), and a reserve of no bytes."""
+    """Return the same statistics (its variance is kept as an inverse root too), and a reserve of no bytes."""
     found = _batch_norm(**named, momentum=exponential_average_factor, eps=epsilon)
     return (*found, torch.empty(0, dtype=torch.uint8))
 
@@ -91,13 +91,13 @@ def _batch_norm_backward(
 def _cudnn_batch_norm_backward(
     *, grad_output: Any, save_var: Any, epsilon: float, reserveSpace: Any, **named: Any
 ) -> Tensors:
-    """Of a run that trained: there is none other."""
+    """Compute the gradient of a run that trained: there is none other."""
     rest = {"save_invstd": save_var, "train": True, "eps": epsilon, "output_mask": (True, True, True)}
     return _batch_norm_backward(grad_output, **named, **rest)
 
 
 def _along(weighted: torch.Tensor, normed: torch.Tensor, over: tuple[int, ...], centred: bool = True) -> torch.Tensor:
-    """A norm's gradient before it is scaled: without its mean, and without what lies along the normed numbers.
+    """Return a norm's gradient before it is scaled: without its mean, and without what lies along the normed numbers.
 
     A CPU's layer norm and group norm sum otherwise: where something is infinite, infinities of theirs cancel that a
     GPU's never meet.
@@ -127,7 +127,7 @@ def _layer_norm_backward(
 
 
 def _inside(input: Any, normalized_shape: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Dimensions that a norm walks, and the others."""
+    """Return the dimensions that a norm reduces, and the others."""
     rank, inner = input.dim(), len(normalized_shape)
     return tuple(range(rank - inner, rank)), tuple(range(rank - inner))
 
@@ -137,7 +137,7 @@ def _summed(tensor: torch.Tensor, rows: tuple[int, ...]) -> torch.Tensor:
 
 
 def _group_norm(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float) -> Tensors:
-    """As torch's, which folds a weight into the statistics, also on a GPU; but not where two infinities meet there."""
+    """Compute as torch, which folds a weight into the statistics, also on a GPU; but not where two infinities meet."""
     input = input.contiguous()
     folded, mean, scale = torch.ops.aten.native_group_norm(input, weight, bias, N, C, HxW, group, eps)
     rows, rank = input.reshape(N, group, C // group * HxW), input.dim()
@@ -159,7 +159,7 @@ def _group_norm_backward(
 
 
 def _compact(function: Callable[..., Tensors]) -> Callable[..., Tensors]:
-    """Kernels of a CPU that take what they are given to be contiguous."""
+    """Return a CPU's kernel that is given contiguous tensors alone."""
 
     def call(**given: Any) -> Tensors:
         return function(**{n: v.contiguous() if isinstance(v, torch.Tensor) else v for n, v in given.items()})
@@ -169,12 +169,12 @@ def _compact(function: Callable[..., Tensors]) -> Callable[..., Tensors]:
 
 # By name, what is called with tensors of at least 32 bits; its results are rounded to what the call gives.
 def _alone(operator: Any) -> Callable[..., Tensors]:
-    """An operator with one result, which a CPU would round on the way."""
+    """Return an operator with one result, which a CPU would round on the way."""
     return lambda **named: (operator(**named),)
 
 
 def _unscaled(self: Any, found_inf: Any, inv_scale: Any) -> Tensors:
-    """As the operator does; a CPU's takes no scale in float64."""
+    """Compute as the operator does; a CPU's takes no scale in float64."""
     for member in self:
         if not torch.isfinite(member).all():
             found_inf.fill_(1.0)
@@ -183,12 +183,12 @@ def _unscaled(self: Any, found_inf: Any, inv_scale: Any) -> Tensors:
 
 
 def _log_sigmoid_backward(grad_output: Any, self: Any, buffer: Any) -> Tensors:
-    """A GPU keeps nothing for it."""
+    """Compute the buffer: a GPU keeps none."""
     return (torch.ops.aten.log_sigmoid_backward(grad_output, self, torch.exp(-self.abs())),)
 
 
 def _std(**named: Any) -> Tensors:
-    """The root of a variance in float32, as a GPU's: a CPU's, in float64 to the end, keeps squares beyond float32."""
+    """Return the root of a variance in float32, as a GPU does: a CPU's float64 keeps squares beyond float32."""
     return (torch.ops.aten.var(**named).sqrt(),)
 
 
@@ -198,17 +198,17 @@ def _std_mean(**named: Any) -> Tensors:
 
 
 def _shrunk(self: Any, lambd: float, grad_out: Any = None, grad_output: Any = None) -> Tensors:
-    """NaN lets the gradient through, as on a GPU; on a CPU only where its vectors leave elements over."""
+    """Let the gradient through at NaN, as on a GPU; a CPU does where its vectors leave elements over."""
     return (torch.where(self.abs() <= lambd, 0.0, grad_output if grad_out is None else grad_out),)
 
 
 def _clipped(grad_output: Any, self: Any, min_val: float, max_val: float) -> Tensors:
-    """NaN lets the gradient through, as in `_shrunk`."""
+    """Let the gradient through at NaN, as `_shrunk`."""
     return (torch.where((self <= min_val) | (self >= max_val), 0.0, grad_output),)
 
 
 def _binary_cross_entropy(self: Any, target: Any, weight: Any, reduction: int) -> Tensors:
-    """Of any number: eager refuses those that are no probabilities, of which a trial may well be."""
+    """Compute for any number: eager refuses those that are no probabilities."""
     low = torch.tensor(-100.0, dtype=self.dtype)
     each = (target - 1) * torch.maximum(torch.log1p(-self), low) - target * torch.maximum(torch.log(self), low)
     each = each if weight is None else each * weight
@@ -216,7 +216,7 @@ def _binary_cross_entropy(self: Any, target: Any, weight: Any, reduction: int) -
 
 
 def _cumsum(self: Any, dim: int, dtype: Any = None) -> Tensors:
-    """A running sum as deep as a GPU's: a CPU's has partial sums in float64, which neither round nor overflow."""
+    """Return a running sum as deep as a GPU's: a CPU's partial sums in float64 neither round nor overflow."""
     found = self if dtype is None else self.to(dtype)
     if not found.is_floating_point() or not found.dim():
         return (torch.cumsum(self, dim, dtype=dtype),)

@@ -22,13 +22,13 @@ class Torch:
         return getattr(torch, name)
 
     def empty(self, size: Any, *, device: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """What a launcher without inputs asks for its device: here there is none. Meta tensors are as torch's."""
+        """Make what a launcher without inputs asks for its device: here there is none. Meta tensors are as torch's."""
         return torch.empty(size, dtype=dtype, device="meta" if device == "meta" else "cpu")
 
     def empty_strided(
         self, shape: Sequence[int], strides: Sequence[int], *, dtype: torch.dtype, device: Any
     ) -> torch.Tensor:
-        """As torch.empty_strided."""
+        """Make a tensor as torch.empty_strided does."""
         tensor = trials.placed(TensorSpec(tuple(shape), str(dtype).removeprefix("torch."), tuple(strides)))
         self.made.append(tensor)
         self.watch.allow(tensor)
@@ -36,13 +36,13 @@ class Torch:
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor and the memory around it."""
+    """Return the tensor and the memory around it."""
     memory = trials.zones(tensor).clone()
     return memory.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def fenced(tensor: torch.Tensor) -> bool:
-    """Whether the zones on either side are as they were made."""
+    """Return whether the zones on either side are as they were made."""
     bytes_ = trials.zones(tensor)
     poison = 1 if tensor.dtype == torch.bool else 255
     reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1 if tensor.numel() else 0

@@ -57,7 +57,7 @@ _KEEPS = frozenset(
 
 
 def domains(chain: Graph) -> dict[int, str]:
-    """For each input of a chain whose use says what it holds: POSITIVE, MODERATE, DEVIATION, or SHARE.
+    """Return what inputs hold, where their use says it: POSITIVE, MODERATE, DEVIATION, or SHARE.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("scaled")
@@ -83,13 +83,13 @@ def domains(chain: Graph) -> dict[int, str]:
 
 
 def _is_attention(chain: Graph) -> bool:
-    """Whether it has products and a softmax."""
+    """Return whether it has products and a softmax."""
     called = {call.operator for call in chain.calls}
     return "aten::_softmax" in called and not called.isdisjoint(_PRODUCTS)
 
 
 def not_negative(chain: Graph) -> frozenset[int]:
-    """Inputs of a chain that hold no negative numbers.
+    """Return inputs of a chain that hold no negative numbers.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("root")
@@ -100,7 +100,7 @@ def not_negative(chain: Graph) -> frozenset[int]:
 
 
 def bounds(chain: Graph) -> frozenset[str]:
-    """Scalars of a chain that are not negative.
+    """Return scalars of a chain that are not negative.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("loss")
@@ -117,7 +117,7 @@ def bounds(chain: Graph) -> frozenset[str]:
 
 
 def _asked(call: Call, made: Mapping[int, Call]) -> list[tuple[int, str]]:
-    """Values that a call takes where numbers of a kind should be, and of which."""
+    """Return values that a call takes where numbers of a kind should be, and of which."""
     name, given = call.operator.removeprefix("aten::"), call.given()
     if name.endswith("addcmul_") and not _alike(given.get("tensor1"), given.get("tensor2"), made):
         return []
@@ -130,12 +130,12 @@ def _asked(call: Call, made: Mapping[int, Call]) -> list[tuple[int, str]]:
 
 
 def _alike(one: Value | None, other: Value | None, made: Mapping[int, Call]) -> bool:
-    """Whether two arguments are the same numbers: one tensor, be it cast for each."""
+    """Return whether two arguments are the same numbers: one tensor, be it cast for each."""
     return one == other or (isinstance(one, Ref) and isinstance(other, Ref) and _cast(one, made) == _cast(other, made))
 
 
 def _cast(ref: Ref, made: Mapping[int, Call]) -> int:
-    """The value that casts are of, as far back as they reach."""
+    """Return the value that casts are of, as far back as they reach."""
     value = ref.value
     while value in made and made[value].operator == "aten::_to_copy":
         source = made[value].arguments[0]
@@ -146,7 +146,7 @@ def _cast(ref: Ref, made: Mapping[int, Call]) -> int:
 
 
 def _kept(call: Call) -> int | None:
-    """The value that a call's result has its sign from; None where others have a say."""
+    """Return the value that a call's result has its sign from; None where others have a say."""
     if call.operator.removeprefix("aten::").removesuffix("_") not in _KEEPS:
         return None
     source, *others = (v for v in call.arguments if isinstance(v, Ref | Refs | Scalar))

@@ -28,7 +28,7 @@ stock_patch_tensor = interpreter._patch_lang_tensor
 
 
 def _convert(values, from_type, to_type, rounding):
-    """A cast between float types, to nearest even, by torch."""
+    """Cast between float types, to nearest even, by torch."""
     source, target = getattr(from_type, "scalar", from_type), getattr(to_type, "scalar", to_type)
     values = np.ascontiguousarray(values)
     if source in _WIDE and target in _NARROW and rounding != interpreter._ir.ROUNDING_MODE.RTZ:
@@ -70,14 +70,14 @@ class Watch:
         self.far = False  # every place must be counted in 64 bits
 
     def allow(self, tensor):
-        """A tensor's elements, from the first to the last, may be touched; gaps between them count as its own."""
+        """Allow access to a tensor, from its first element to its last; gaps between them count as its own."""
         reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
         if tensor.numel():
             begin = tensor.data_ptr()
             self.ranges.append(Watched(begin, begin + reach * tensor.element_size(), tensor.element_size()))
 
     def written(self, tensor):
-        """Whether every element of a tensor was written."""
+        """Return whether every element of a tensor was written."""
         if not tensor.numel():
             return True
         home = self._home(tensor)
@@ -88,14 +88,14 @@ class Watch:
         return bool(home.covered[places.ravel()].all())
 
     def touched(self, tensor):
-        """Whether any element of a tensor was written, be it with what it held."""
+        """Return whether any element of a tensor was written, be it with what it held."""
         return bool(tensor.numel()) and bool(self._home(tensor).covered.any())
 
     def _home(self, tensor):
         return next(r for r in self.ranges if r.begin == tensor.data_ptr())
 
     def launch(self, arguments):
-        """A new launch: what earlier ones did is done."""
+        """Begin a launch: what earlier ones did is done."""
         self.launches.append(arguments)
         for r in self.ranges:
             r.writer.fill(-1)
@@ -124,7 +124,7 @@ class Watch:
         self._who(home, (places[inside] - home.begin) // item, stores, program)
 
     def places(self, offset):
-        """Rows and columns that are added to an address: of 32 bits they end at 2³¹ elements."""
+        """Note what is added to an address: 32 bits end at 2³¹ elements."""
         is_block = offset.data.ndim > 1 or offset.data.size > 1  # a program's number alone is few
         counts = is_block and _ONE not in offset.attr
         if self.far and counts and offset.data.dtype.itemsize < 8:
@@ -197,7 +197,7 @@ def _places(self, pointers, offset):
 
 
 def _safe(access, self, pointers, *rest, **named):
-    """An access that lies outside is not carried out: it is known by now, and would take the process with it."""
+    """Carry out an access, but none outside: it is known by now, and would take the process with it."""
     if _watch and any("out of bounds" in fault for fault in _watch[-1].faults):
         raise OutOfBounds
     return access(self, pointers, *rest, **named)
@@ -212,7 +212,7 @@ def _launch(self, *args, **named):
 
 
 def _number(arg):
-    """A Python float is a float32 in a kernel, as on a GPU."""
+    """Make a Python float a float32, as on a GPU."""
     if type(arg) is float:
         with np.errstate(over="ignore"):
             return tl.tensor(interpreter.TensorHandle(np.array([arg], dtype=np.float32), tl.float32), tl.float32)
@@ -220,13 +220,13 @@ def _number(arg):
 
 
 def _fma(self, x, y, z):
-    """Rounded once: in float64 the product is exact."""
+    """Round once: in float64 the product is exact."""
     wide = x.data.astype(np.float64) * y.data + z.data
     return interpreter.TensorHandle(wide.astype(z.data.dtype), z.dtype.scalar)
 
 
 def _multiply(self, lhs, rhs):
-    """A product that knows its factors, for a sum that is contracted with it."""
+    """Keep a product's factors, for a sum that is contracted with it."""
     found = _stock_multiply(self, lhs, rhs)
     if _watch and _watch[-1].contracts and found.data.dtype == np.float32:
         found.attr[_FACTORS] = (lhs.data, rhs.data)
@@ -234,7 +234,7 @@ def _multiply(self, lhs, rhs):
 
 
 def _contracted(stock, operation):
-    """A sum or difference with a product, rounded once, as a GPU's compiler makes them where it may."""
+    """Contract a product with its sum or difference, rounded once, as a GPU's compiler does where it may."""
 
     def found(self, lhs, rhs):
         product = next((h for h in (lhs, rhs) if _FACTORS in h.attr), None)
@@ -249,13 +249,13 @@ def _contracted(stock, operation):
 
 
 def _difference(x, y):
-    """One that no product is made part of."""
+    """Subtract without contraction."""
     one, other = (tl.tensor(interpreter.TensorHandle(t.handle.data, t.handle.dtype), t.type) for t in (x, y))
     return one - other
 
 
 def _cumsum(self, arg):
-    """A running sum as a GPU's: as many partial sums deep as the logarithm of its length, where numpy adds in a row."""
+    """Sum along an axis as a GPU does, as many stages deep as the logarithm of its length; numpy adds in a row."""
     found, step = arg.handle.data.copy(), 1
     along = np.moveaxis(found, self.axis, -1)
     while step < along.shape[-1]:
@@ -293,7 +293,7 @@ class watching:
 
 
 def _reduce(self, arg):
-    """A maximum that NaN goes through, by numpy: of other functions it asks each element."""
+    """Reduce a maximum that propagates NaN by numpy; other functions are asked element by element."""
     if getattr(self.combine_fn, "__name__", "") == "_larger":
         return self.to_tensor(np.max(arg[0].handle.data, axis=self.axis, keepdims=self.keep_dims), arg[0].dtype)
     return _stock_reduce(self, arg)
@@ -307,7 +307,7 @@ _LIBRARY = (
 
 
 def _of_library(name):
-    """A function of float32, rounded once: none of the GPU's own functions is here."""
+    """Return a stand-in for a GPU's library function of float32, rounded once."""
 
     def call(*arguments):
         numbers = [a.handle.data if isinstance(a, tl.tensor) else a for a in arguments]
@@ -321,7 +321,7 @@ def _of_library(name):
 
 
 def _patch_tensor(tensor, *rest):
-    """A tensor of one element as a loop's bound: Triton before 3.7 asks numpy for it in a way that 2.5 refuses."""
+    """Let a tensor of one element bound a loop: Triton before 3.7 asks numpy for it in a way that 2.5 refuses."""
     stock_patch_tensor(tensor, *rest)
     tensor.__index__ = lambda self: int(self.handle.data.item())
 

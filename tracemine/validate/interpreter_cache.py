@@ -58,7 +58,7 @@ def _broadcast(self, lhs, rhs):
 
 
 def _alike(lhs, rhs):
-    """Whether two tensors have one type of elements, and one shape."""
+    """Return whether two tensors have one type of elements, and one shape."""
     if not (isinstance(lhs, core.tensor) and isinstance(rhs, core.tensor)) or lhs.dtype.name != rhs.dtype.name:
         return False
     a, b = lhs.type, rhs.type
@@ -72,7 +72,7 @@ def _checked(self, lhs, rhs, *rest, **named):
 
 
 def _where(self, condition, x, y):
-    """Of two numbers, or pointers, one: a program of a list's kernel chooses its tensors so, one by one."""
+    """Choose between two scalars or pointers: a program of a list's kernel chooses its tensors so, one by one."""
     alone = isinstance(condition, core.tensor) and not condition.type.is_block() and condition.dtype.name == "int1"
     if alone and _alike(x, y) and not x.type.is_block():
         return x if condition.handle.data.item() else y
@@ -80,7 +80,7 @@ def _where(self, condition, x, y):
 
 
 def _helper(self, *given, **named):
-    """A function that a kernel calls. A launch patches `tl`; what such a call patches beside it stays patched."""
+    """Call a helper of a kernel. A launch patches `tl`; what such a call patches beside it stays patched."""
     of = {id(each) for each in (tl, core) if each in _modules(self.fn)}
     if not of <= _patched:
         interpreter._patch_lang(self.fn)

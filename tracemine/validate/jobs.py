@@ -24,12 +24,12 @@ WORKER = python("-m", "tracemine.validate.worker")
 
 
 def environment() -> dict[str, str]:
-    """What a process that interprets kernels is started with."""
+    """Return what a process that interprets kernels is started with."""
     return {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
 
 
 def make_job(chain: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW, recorded: Graph | None = None) -> Job:
-    """All sources that a verdict is about. Raises Unsupported where no kernel can be generated.
+    """Generate the sources that are validated together. Raises Unsupported where no kernel can be generated.
 
     recorded: the chain at other sizes, for which the sources are generated that are tried at the chain's own.
     """
@@ -59,7 +59,7 @@ STEP = "max(32, triton.next_power_of_2(columns // 16))"
 
 
 def _in_steps(text: str) -> str:
-    """A source whose loops walk short rows in more than one step: the launcher's blocks are cut, no kernel changes.
+    """Return a source that loops over short rows in several steps: the launcher's blocks shrink, no kernel changes.
 
     Rows that are cut into parts, for as many programs as fill a GPU, are cut into two, so that a part has steps too.
     """
@@ -71,7 +71,7 @@ def _in_steps(text: str) -> str:
 
 
 def _in_large_blocks(text: str, block: int) -> str:
-    """A source whose launcher takes larger blocks: to an interpreter a program costs the same whatever its block."""
+    """Return a source whose launcher takes larger blocks: an interpreted program costs the same whatever its block."""
     return re.sub(
         r'^((?:    |BLOCKS = \{)"\w+": \[\()(\d+)(?=, \d+\))',
         lambda found: f"{found[1]}{max(int(found[2]), block)}",
@@ -81,7 +81,7 @@ def _in_large_blocks(text: str, block: int) -> str:
 
 
 def _wrong(chain: Graph, source: Source, rounded: Source) -> tuple[tuple[str, str, str, str | None, str | None], ...]:
-    """Wrong kernels, each with the same mistake in the build that rounds: what a generator does it does in both."""
+    """Return mutants, each with the same mistake in the build that rounds: a generator would make it in both."""
     of_rounded = mutants_of(chain, rounded.text)
     twins = {(w.name, w.line): w.source for w in of_rounded}
     found = [w for w in mutants_of(chain, source.text, rounded.text) if w.needs != "rounding"]
@@ -90,7 +90,7 @@ def _wrong(chain: Graph, source: Source, rounded: Source) -> tuple[tuple[str, st
 
 
 def refused(chain: Graph, reason: str) -> Validation:
-    """The verdict on a chain that no kernel can be generated for."""
+    """Return the verdict on a chain that no kernel can be generated for."""
     return Validation(
         chain=chain.name,
         kernels=(),

@@ -28,7 +28,7 @@ _LINES = (
 
 
 def why_equivalent(chain: Graph, name: str, line: str, lines: Sequence[str], rounded: Sequence[str] = ()) -> str | None:
-    """Why a wrong launcher changes no result, or none that eager does not change; None where it does."""
+    """Return why a launcher's mutant changes no result, or none that eager does not change; None where it does."""
     narrow = frozenset(i.name for i in chain.inputs if i.spec.dtype == "bfloat16")
     if name == NARROWER and of_extremes(lines, line.partition(" = ")[0], narrow):
         return "the largest of numbers of 16 bits is one of them"
@@ -41,7 +41,7 @@ def why_equivalent(chain: Graph, name: str, line: str, lines: Sequence[str], rou
 
 
 def launcher_mutants(chain: Graph, lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Sources whose kernels are right and whose launcher is not: what is wrong, the line, the source."""
+    """Yield sources whose kernels are right and whose launcher is not: what is wrong, the line, the source."""
     inside = _launcher(lines)
     for name, pattern, becomes in _LINES:
         places = [k for k in inside if re.search(pattern, lines[k])]
@@ -60,7 +60,7 @@ def launcher_mutants(chain: Graph, lines: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def _launcher(lines: Sequence[str]) -> list[int]:
-    """Lines of `_plan`, `fused`, and of what chooses plans and the index type."""
+    """Return lines of `_plan`, `fused`, and of what chooses plans and the index type."""
     found: list[int] = []
     inside = False
     for at, line in enumerate(lines):
@@ -72,14 +72,14 @@ def _launcher(lines: Sequence[str]) -> list[int]:
 
 
 def _spread(places: Sequence[int]) -> list[int]:
-    """A few of many: the first, the last, and between."""
+    """Return a few of many: the first, the last, and between."""
     if len(places) <= MOST_OF_A_KIND:
         return list(places)
     return [places[k * (len(places) - 1) // (MOST_OF_A_KIND - 1)] for k in range(MOST_OF_A_KIND)]
 
 
 def _of_another(chain: Graph, lines: Sequence[str], inside: Sequence[int]) -> Iterator[tuple[str, str, str]]:
-    """A tensor's strides taken from another of the same shape."""
+    """Take a tensor's strides from another of the same shape."""
     specs = {i.name: i.spec for i in chain.inputs}
     alike = {
         name: other
@@ -115,7 +115,7 @@ def _with(lines: Sequence[str], changed: dict[int, str]) -> str:
 
 
 def loads_of_another(lines: Sequence[str], inside: Iterable[int]) -> Iterator[tuple[str, str, str]]:
-    """A kernel that loads one tensor in another's place, or stores a result where another belongs."""
+    """Load one tensor in another's place, or store a result where another belongs."""
     for word, name in (("tl.load(", "another tensor loaded"), ("tl.store(", "stored where another result belongs")):
         places = [k for k in inside if f"{word}" in lines[k] and re.search(re.escape(word) + r"\w+_ptr", lines[k])]
         for at in _spread(places):
@@ -133,7 +133,7 @@ def loads_of_another(lines: Sequence[str], inside: Iterable[int]) -> Iterator[tu
 
 
 def of_extremes(lines: Sequence[str], scratch: str, narrow: frozenset[str]) -> bool:
-    """All that is stored as a partial result are largest or smallest of numbers that were loaded, and no wider.
+    """Return whether a partial result is the largest or smallest of loaded numbers, and no wider.
 
     narrow: tensors whose numbers are no wider than the partial result is to be.
     """
@@ -180,7 +180,7 @@ def _picked(made: Mapping[str, list[str]], name: str, lines: Sequence[str], narr
 
 
 def _numbers_of(tree: ast.expr) -> list[str]:
-    """Names that a call picks from: no condition, no shape."""
+    """Return the names that a call picks from: no condition, no shape."""
     if isinstance(tree, ast.Name):
         return [tree.id]
     if isinstance(tree, ast.Subscript):
@@ -196,7 +196,7 @@ def _numbers_of(tree: ast.expr) -> list[str]:
 
 
 def rounded_by_eager(lines: Sequence[str], rounded: Sequence[str], scratch: str) -> bool:
-    """The build that rounds as eager does has bfloat16 where this one stores a call's result between two kernels."""
+    """Return whether the build that rounds as eager does has bfloat16 where this one stores a partial result."""
     stored, theirs = _stored(lines, scratch), _stored(rounded, scratch)
     if len(stored) != 1 or len(theirs) != 1:
         return False
@@ -210,7 +210,7 @@ def rounded_by_eager(lines: Sequence[str], rounded: Sequence[str], scratch: str)
 
 
 def _stored(lines: Sequence[str], scratch: str) -> list[tuple[str, str]]:
-    """Where partial results are stored, kernel and place, and the line that makes them."""
+    """Return where partial results are stored, kernel and place, and the line that makes them."""
     found = []
     for at in (k for k, line in enumerate(lines) if f"tl.store({scratch}_ptr" in line):
         place, _, name = plain(lines[at]).rpartition(", mask=")[0].rpartition(", ")

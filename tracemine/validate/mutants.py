@@ -109,7 +109,7 @@ MUTATIONS = (
 
 
 def mutants_of(chain: Graph, text: str, rounded: str = "") -> list[MutantSource]:
-    """Wrong sources beside a right one, a few of each kind, in the order of the table.
+    """Return mutants of a source, a few of each kind, in the order of the table.
 
     rounded: the build that rounds as eager does, which tells what is no mistake.
     """
@@ -138,31 +138,31 @@ def mutants_of(chain: Graph, text: str, rounded: str = "") -> list[MutantSource]
 
 
 def _kernel(lines: list[str], at: int) -> str:
-    """The name of the kernel that a line belongs to; of all parts of a launch it is the launch's."""
+    """Return the name of the kernel that a line belongs to; of all parts of a launch it is the launch's."""
     begin = begin_of(lines, at)
     return re.sub(r"_part_\d+$", "", lines[begin][4:].partition("(")[0])
 
 
 def _has_rows(lines: list[str], at: int) -> bool:
-    """Whether the kernel of a line uses its row for more than the shape of an address."""
+    """Return whether the kernel of a line uses its row for more than the shape of an address."""
     end = end_of(lines, at)
     return any(re.search(r"\brow(_n\d+)?\b(?! \* 0)(?! <)(?! =)", line) for line in lines[at + 1 : end])
 
 
 def _places(lines: list[str], at: int) -> list[int]:
-    """Where what a line names is used."""
+    """Return where what a line names is used."""
     name = lines[at].strip().partition(" = ")[0]
     end = end_of(lines, at)
     return [k for k in range(at + 1, end) if re.search(rf"\b{name}\b", lines[k])]
 
 
 def _uses(lines: list[str], at: int) -> list[str]:
-    """The lines that use what a line names."""
+    """Return the lines that use what a line names."""
     return [lines[k] for k in _places(lines, at)]
 
 
 def _computed_alone(lines: list[str], at: int) -> bool:
-    """Something is computed of this value and no other: no other operand would widen it, as reductions do too."""
+    """Return whether something is computed of this value alone: no other operand, and no reduction, would widen it."""
     # With a number alone it is computed as narrow as in eager, and errs no more than eager does.
     plain = r"tl\.(max|sum)\(|_row_max\(|= tl\.where\(mask, \w+, -float|= (\w+ [-+*/] |_ratio\(\w+, )[a-z]+(_\d+)?\)?$"
     uses = {k: lines[k].partition("  #")[0] for k in _places(lines, at)}
@@ -173,12 +173,12 @@ def _computed_alone(lines: list[str], at: int) -> bool:
 
 
 def _computed_on(lines: list[str], at: int) -> bool:
-    """A number that may need rounding, and of which something is computed: a store alone would round it anyhow."""
+    """Return whether a number may need rounding and something is computed of it: a store alone would round it."""
     return not _selects(lines[at]) and any("tl.store(" not in use and not _selects(use) for use in _uses(lines, at))
 
 
 def _selects(line: str) -> bool:
-    """Whether a line's call gives what it takes: of rounded numbers rounded ones, which are rounded after it anyhow."""
+    """Return whether a line's call picks among what it takes: of rounded numbers it gives rounded ones."""
     call = re.search(r"# aten::(\w+?)_?(\.\w+)?$", line)
     return call is not None and call[1].removeprefix("_foreach_") in _SELECTING
 
@@ -252,7 +252,7 @@ def _made(lines: list[str], at: int, name: str, line: str, needs: str | None) ->
 
 
 def _kernel_lines(lines: list[str]) -> list[int]:
-    """Lines inside kernels; helpers and the launcher are left alone.
+    """Return lines inside kernels; helpers and the launcher are left alone.
 
     So is what corrects a mean by what rounding left of it: a narrow result does not show that it is missing.
     """
@@ -267,7 +267,7 @@ def _kernel_lines(lines: list[str]) -> list[int]:
 
 
 def _scalars(chain: Graph, lines: list[str], inside: list[int]) -> list[MutantSource]:
-    """A scalar that is not the argument's: the recorded value baked in, another, none."""
+    """Mutate a scalar: the recorded value baked in, another value, none."""
     found: list[MutantSource] = []
     for scalar in chain.scalars:
         for at in [a for a in inside if re.search(rf"\b{scalar.name}\b(?![_=])", lines[a])][:1]:
@@ -283,7 +283,7 @@ def _scalars(chain: Graph, lines: list[str], inside: list[int]) -> list[MutantSo
 
 
 def _stores(lines: list[str], inside: list[int]) -> list[MutantSource]:
-    """A result that is not written; the last step of one left out."""
+    """Mutate stores: a result is not written, or its last step is left out."""
     found: list[MutantSource] = []
     stores = [a for a in inside if "tl.store(" in lines[a]]
     for at in stores:

@@ -129,7 +129,7 @@ class _Errors:
 
 
 def _as_many(sizes: torch.Tensor) -> float:
-    """How many numbers of one size a tensor's are as good as: of a long recurrence a few err more than all others.
+    """Return how many numbers of one size a tensor's count as: of a long recurrence a few err more than all others.
 
     >>> _as_many(torch.ones(50)), _as_many(torch.tensor([1.0, 0, 0, 0]))
     (50.0, 1.0)
@@ -143,14 +143,14 @@ def _rms(t: torch.Tensor) -> float:
 
 
 def _around(off: torch.Tensor) -> torch.Tensor:
-    """What errs at each element: root mean square of all, or of its row where that is more."""
+    """Return what errs at each element: root mean square of all, or of its row where that is more."""
     off = off.nan_to_num(0.0, 0.0, 0.0)
     rows = off.square().mean(-1, keepdim=True).sqrt() if off.dim() else off.abs()
     return rows.clamp_min(_rms(off))
 
 
 def equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Where two are the same number, of either sign if it is 0, or both NaN."""
+    """Return where two are the same number, of either sign if it is 0, or both NaN."""
     if not a.dtype.is_floating_point:
         return a == b.to(a.dtype)
     x, y = a.double(), b.to(a.dtype).double()
@@ -158,7 +158,7 @@ def equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def promised(fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
-    """A result, with eager's number where no number is right (`undefined_casts.py`): nothing is said of it."""
+    """Return a result, with eager's number where no number is right (`undefined_casts.py`): nothing is said of it."""
     if fused.shape != eager.shape or not truth.is_floating_point():
         return fused
     return torch.where(truth.isnan() & ~eager.double().isnan(), eager, fused)
@@ -167,7 +167,7 @@ def promised(fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor) -> t
 def _classes(
     f: torch.Tensor, e: torch.Tensor, r: torch.Tensor, dtype: torch.dtype, terms: int, chance: torch.Tensor
 ) -> tuple[list[str], torch.Tensor]:
-    """NaN and infinities where eager has them, and where anything is asked. Where eager itself left the
+    """Judge NaN and infinities, and return where anything is asked. Where eager itself left the
     truth (an overflow on the way), either; where another rounding would leave the numbers, too.
     """
 
@@ -198,7 +198,7 @@ def _classes(
 def _discrete(
     fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor, noise: torch.Tensor | None = None
 ) -> tuple[str, ...]:
-    """Integers, booleans, fp8: equal to eager, but for as many neighbours as eager itself misses.
+    """Judge integers, booleans, fp8: equal to eager, but for as many neighbours as eager itself misses.
 
     noise: where other signs of eager's roundings give the neighbour, either is right.
     """
@@ -227,7 +227,7 @@ def wiring(
     noise: torch.Tensor | None = None,
     cancels: bool = False,
 ) -> str | None:
-    """What is wrong with the build that rounds as eager does; None where it equals eager.
+    """Return what is wrong with the build that rounds as eager does; None where it equals eager.
 
     exact: nothing may differ by a bit. Else few may: where a function's last place differs, a rounding after it may
     fall to the other side. truth: in float64, of a chain that rounds to nothing narrower than float32; where terms

@@ -76,11 +76,11 @@ class Interpreter(Closing):
         self._process = Process(WORKER, environment())
 
     def close(self) -> None:
-        """The process ends."""
+        """End the process."""
         self._process.close()
 
     def validate(self, chain: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW) -> Validation:
-        """The verdict on a chain. Raises TracemineError where the process ends without one.
+        """Validate a chain's kernels. Raises TracemineError where the process ends without an answer.
 
         mutants: whether wrong kernels are tried too. longest_row: as in `generate`.
         """
@@ -97,7 +97,7 @@ class Interpreter(Closing):
 
 
 def validate_graphs(chains: Iterable[Graph], mutants: bool = True) -> Iterator[Validation]:
-    """A verdict on each chain, in order."""
+    """Validate the kernels of several chains, in order."""
     with Interpreter() as process:
         for chain in chains:
             yield process.validate(chain, mutants)

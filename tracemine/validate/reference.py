@@ -53,7 +53,7 @@ def run(
 def judged(
     chain: Graph, inputs: Sequence[torch.Tensor], scalars: Mapping[str, float], masks: Mapping[int, torch.Tensor]
 ) -> tuple[Run, Run, Run]:
-    """What eager gives, what is right (NaN where eager's casts are undefined), and what eager may be off by."""
+    """Return what eager gives, what is right (NaN where eager's casts are undefined), and what eager may be off by."""
 
     def both() -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
         eager, truth = (run(chain, inputs, scalars, masks, double) for double in (False, True))
@@ -73,8 +73,9 @@ def spread(
     masks: Mapping[int, torch.Tensor],
     truth: Run,
 ) -> Run:
-    """What each element that a chain gives may be off by: root mean square over the signs of eager's roundings; where a
-    sum may overflow on the way to it, infinite.
+    """Return what each element that a chain gives may be off by: root mean square over the signs of eager's roundings.
+
+    It is infinite where a sum may overflow on the way.
     """
     offs: list[list[torch.Tensor | None]] = []
     values: list[Any] = [_copied(t, False) for t in inputs]
@@ -119,7 +120,7 @@ def _of_others(
     masks: Mapping[int, torch.Tensor],
     numbers: torch.Tensor,
 ) -> torch.Tensor:
-    """What a call gives in float64 where one of the values that it takes has other numbers."""
+    """Return what a call gives in float64 where one of the values that it takes has other numbers."""
     taken = {v: values[v] for v in reads(call)} | {source: numbers}
     return _given(number, call, taken, scalars, masks, True)[0]
 
@@ -132,7 +133,7 @@ def _apart(
     masks: Mapping[int, torch.Tensor],
     exact: Sequence[torch.Tensor],
 ) -> list[torch.Tensor] | None:
-    """What a call that sums within may round off where it is run as the simpler calls that PyTorch has it in."""
+    """Return what a call that sums within may round off where it is run as the simpler calls that PyTorch has it in."""
     order = tuple(dict.fromkeys(reads(call)))
     wide = [values[v].double() if values[v].dtype in _FLOATS else values[v] for v in order]
 
@@ -146,14 +147,14 @@ def _apart(
 
 
 def _at_least(off: torch.Tensor | None, least: torch.Tensor) -> torch.Tensor | None:
-    """What was rounded off, or what may be where that is more."""
+    """Return what was rounded off, or what may be where that is more."""
     if off is None:
         return least.float() if bool(least.any()) else None
     return torch.where(off.double().abs() < least, least, off.double()).float()
 
 
 def _moved(call: Call, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:
-    """What a norm reads, each number moved by a rounding: its mean is rounded as they are, however far from 0."""
+    """Move each number that a norm reads by a rounding: its mean is rounded as they are, however far from 0."""
     source = call.given().get("input")
     if "_norm" not in call.operator or "backward" in call.operator or not isinstance(source, Ref):
         return values
@@ -178,7 +179,7 @@ class _Wide:
 
 
 def _results(call: Call, values: Any, found: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What a call gives, or where that is nothing what it writes."""
+    """Return what a call gives, or where that is nothing what it writes."""
     return list(found) or [values[v] for v in mutated(call)]
 
 
@@ -198,7 +199,7 @@ def _given(
 def _drawn(
     call: Call, values: Any, scalars: Mapping[str, float], draws: torch.Tensor, double: bool
 ) -> list[torch.Tensor]:
-    """Random numbers made of given draws, rounded once."""
+    """Make random numbers of given bits, rounded once."""
     numbers = {n: scalars[v.name] for n, v in call.given().items() if isinstance(v, Scalar)}
     found = rng_checks.made(call.operator, draws, numbers)
     if call.schema.mutates:
@@ -219,7 +220,7 @@ def _copied(tensor: torch.Tensor, double: bool) -> torch.Tensor:
 
 
 def _dense(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Strides without gaps, in the tensor's own order of dimensions."""
+    """Return strides without gaps, in the tensor's own order of dimensions."""
     order = sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), d))
     strides, step = [0] * tensor.dim(), 1
     for d in reversed(order):
@@ -279,7 +280,7 @@ def _widened(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _roots(call: Call, given: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:
-    """Roots rounded as a GPU's are: a CPU's may be off by a bit. What float64 gives is, rounded to float32."""
+    """Return roots rounded as on a GPU, by float64: a CPU's may be off by a bit."""
     sources = given if isinstance(given, list) else [given]
     found = [torch.sqrt(t.double()).float() for t in sources]
     if call.schema.mutates:
@@ -290,7 +291,7 @@ def _roots(call: Call, given: torch.Tensor | list[torch.Tensor]) -> list[torch.T
 
 
 def _rounded_once(call: Call, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:
-    """A call at 32 bits, its results and what it writes rounded to what they are, once."""
+    """Run a call at 32 bits; round its results and what it writes to what they are, once."""
     given = {n: [wide(t) for t in v] if isinstance(v, list) else wide(v) for n, v in arguments.items()}
     found = function(**{n: v for n, v in given.items() if v is not None})
     for at in call.schema.mutates:
@@ -308,7 +309,7 @@ def _rounded_once(call: Call, function: Callable[..., Any], arguments: Mapping[s
 
 
 def _stood_in(call: Call, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:
-    """By what runs in the operator's place: at 32 bits or more, and rounded where the result is narrower."""
+    """Run what stands in for an operator, at 32 bits or more; round where the result is narrower."""
     given = {n: wide(v) for n, v in arguments.items()}
     found = [t for t in function(**given) if t is not None][: len(call.outputs)]
     for name, value in arguments.items():  # what it wrote in place
@@ -336,7 +337,7 @@ def _argument(kind: str, value: Value, values: Sequence[Any], scalars: Mapping[s
 
 
 def _dropped(call: Call, values: Sequence[Any], scalars: Mapping[str, float], mask: torch.Tensor) -> list[torch.Tensor]:
-    """Dropout with a given mask, by torch's formula."""
+    """Compute dropout with a given mask, by torch's formula."""
     given = call.given()
     tensor, p = given["input"], given["p"]
     assert isinstance(tensor, Ref)  # noqa: S101  (its schema says so)

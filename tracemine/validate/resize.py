@@ -20,7 +20,7 @@ _COUNTS = ("N", "C", "HxW")  # of a group norm: what its input's shape says agai
 
 
 def free_axes(lowered: Lowered) -> dict[int, int]:
-    """Axes whose size the kernels take as an argument, and their sizes."""
+    """Return axes whose size the kernels take as an argument, and their sizes."""
     found: dict[int, int] = {}
     for source in lowered.inputs:
         for leaf in lowered.axes.flat(source.dims):
@@ -30,7 +30,7 @@ def free_axes(lowered: Lowered) -> dict[int, int]:
 
 
 def reduced_axes(lowered: Lowered) -> frozenset[int]:
-    """Axes that some reduction or running sum walks."""
+    """Return axes that some reduction or running sum walks."""
     found: set[int] = set()
     seen: set[Tensor] = set()
     todo = [*lowered.live, *lowered.written.values()]
@@ -44,7 +44,7 @@ def reduced_axes(lowered: Lowered) -> frozenset[int]:
 
 
 def resized(chain: Graph, lowered: Lowered, sizes: Mapping[int, int]) -> Graph:
-    """The chain with other sizes for some axes. Raises GraphError where its calls do not allow them."""
+    """Return the chain with other sizes for some axes. Raises GraphError where its calls do not allow them."""
     if not sizes:
         return chain
     shape = _shapes(lowered, sizes)
@@ -71,7 +71,7 @@ def resized(chain: Graph, lowered: Lowered, sizes: Mapping[int, int]) -> Graph:
 
 
 def at_sizes(chain: Graph, sizes: Mapping[int, int]) -> Graph | None:
-    """The chain with other sizes of axes; None where its calls do not allow them."""
+    """Return the chain with other sizes of axes; None where its calls do not allow them."""
     try:
         found = within(resized(chain, lower(chain), sizes))
         lower(found)  # its views may split axes that other sizes do not nest in
@@ -109,7 +109,7 @@ def _argument(
 
 
 def _ended(name: str, value: Value, call: Call, lowered: Lowered, shape: _shapes, before: _shapes) -> Value:
-    """A slice that ends where its axis does ends there at any size; anything else stays as it is."""
+    """End a slice where its axis ends, if it did; anything else stays as it is."""
     given = call.given()
     source, dim = given.get("self"), getattr(given.get("dim"), "value", 0)
     if _ENDS.get(call.operator) != name or not isinstance(source, Ref) or not isinstance(value, Literal):
@@ -119,14 +119,14 @@ def _ended(name: str, value: Value, call: Call, lowered: Lowered, shape: _shapes
 
 
 def counted_to(call: Call, size: int) -> int | float:
-    """Where `arange` has to end to give as many elements."""
+    """Return where `arange` has to end to give as many elements."""
     start, step = (getattr(call.given().get(name), "value", other) for name, other in (("start", 0), ("step", 1)))
     end: int | float = start + step * size
     return end
 
 
 def reshaped(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
-    """Another shape in the same order of dimensions; what was repeated stays so."""
+    """Return another shape in the same order of dimensions; what was repeated stays so."""
     if shape == spec.shape:
         return spec
     old = spec.strides or ()

@@ -36,18 +36,18 @@ MADE: Mapping[str, tuple[Callable[..., torch.Tensor], Mapping[str, str]]] = {
 
 
 def made(operator: str, draws: torch.Tensor, given: Mapping[str, float]) -> torch.Tensor:
-    """The numbers that an operator makes of draws. given: its arguments, those that are numbers."""
+    """Return the numbers that an operator makes of draws. given: its arguments, those that are numbers."""
     make, names = MADE[operator.removeprefix("aten::")]
     return make(draws, **{names[name]: number for name, number in given.items()})
 
 
 def coins(draws: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each draw whether it is in the upper half, and whether it is odd."""
+    """Return for each draw whether it is in the upper half, and whether it is odd."""
     return draws >= _DRAWS // 2, draws % 2 == 1
 
 
 def faults(masks: Sequence[torch.Tensor], shares: Sequence[float], again: Sequence[torch.Tensor] = ()) -> list[str]:
-    """What gives away that numbers are not drawn as they should be, within 5 standard deviations.
+    """Return what shows that numbers are not random as they should be, beyond 5 standard deviations.
 
     shares: of elements that each keeps. again: what they keep with another seed.
     """
@@ -66,7 +66,7 @@ def faults(masks: Sequence[torch.Tensor], shares: Sequence[float], again: Sequen
 def _pairs(
     masks: Sequence[torch.Tensor], shares: Sequence[float], again: Sequence[torch.Tensor]
 ) -> Iterator[tuple[str, torch.Tensor, float, torch.Tensor, float]]:
-    """Masks that should have nothing to do with each other, with the shares that they keep."""
+    """Yield masks that should have nothing to do with each other, with the shares that they keep."""
     for k, (mask, share) in enumerate(zip(masks, shares, strict=True)):
         for j in range(k):
             yield f"draws {j} and {k}", masks[j], shares[j], mask, share

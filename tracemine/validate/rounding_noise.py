@@ -35,7 +35,7 @@ class Signs:
         self._states: list[torch.Tensor] = []  # in which each draw found the generator
 
     def begin(self, draw: int) -> None:
-        """A draw: signs of its own, or those of an earlier one, turned."""
+        """Begin a draw: with signs of its own, or those of an earlier one, turned."""
         self.draw, self._turned = _TURNED.get(draw, draw), draw in _TURNED
         if self._turned:
             self.generator.set_state(self._states[self.draw])
@@ -43,7 +43,7 @@ class Signs:
             self._states.append(self.generator.get_state())
 
     def add(self, tensor: torch.Tensor, off: torch.Tensor | None, call: int) -> None:
-        """Adds what was rounded off in one call, by its number.
+        """Add what was rounded off in one call, by its number.
 
         In every third draw a row has one sign, for its errors may have one cause; in every third half of the calls err,
         so that of two calls near each other either errs alone once. Where what one errs hides what the other did, as a
@@ -94,7 +94,7 @@ class InDouble(Mode):
 
 
 def _overflow(tensor: torch.Tensor, most: float) -> None:
-    """Makes infinities of what a narrower type has no numbers for; of complex numbers nothing."""
+    """Make infinities of what a narrower type has no numbers for; of complex numbers nothing."""
     if tensor.dtype == torch.float64 and bool((beyond := (tensor.abs() > most) & tensor.isfinite()).any()):
         tensor.copy_(torch.where(beyond, torch.copysign(tensor.new_tensor(math.inf), tensor), tensor))
 
@@ -105,11 +105,11 @@ def spread(
     wide: Callable[[], Sequence[torch.Tensor]],
     truth: Sequence[torch.Tensor],
 ) -> list[torch.Tensor] | None:
-    """What each element of a chain's results may be off by: root mean square over a few draws of signs; infinite where
-    a draw leaves the numbers, and the truth does not.
+    """Return what each element of a chain's results may be off by: root mean square over a few draws of signs.
 
+    It is infinite where a draw leaves the numbers, and the truth does not. None where float64 makes other calls.
     chain: takes tensors, gives a sequence of them. inputs, wide: fresh ones, and such with floats in float64. truth:
-    what the chain gives in float64, and its inputs after that. None where the chain makes other calls in float64.
+    what the chain gives in float64, and its inputs after that.
     """
     taken = inputs()
     with Recorded() as recorded:
@@ -134,7 +134,7 @@ def _spread(
     wide: Callable[[], Sequence[torch.Tensor]],
     truth: Sequence[torch.Tensor],
 ) -> list[torch.Tensor] | None:
-    """As `spread`, of what was recorded."""
+    """Return as `spread`, of what was recorded."""
     drawn = Drawn(truth)
     signs = Signs(truth[0].device if truth else "cpu")
     for draw in range(DRAWS):
@@ -162,7 +162,7 @@ class Drawn:
         self._largest = [0.0] * len(truth)  # mean square of a draw
 
     def add(self, found: Sequence[torch.Tensor]) -> None:
-        """One draw. It is infinitely far where it or the truth is no number and the other is another, or one."""
+        """Add a draw. It is infinitely far where it or the truth is no number and the other is another, or one."""
         self._count += 1
         for k, (a, b) in enumerate(zip(found, self._truth, strict=True)):
             a, b = a.double(), b.double()
@@ -174,9 +174,10 @@ class Drawn:
             self._largest[k] = max(self._largest[k], _mean(square))
 
     def noise(self) -> list[torch.Tensor]:
-        """Root mean square of each element, or half of its farthest draw where a few tell more than all others. Of many
-        it is at least what the farthest draw comes to overall: were their errors each by chance, all draws would come
-        to the same; they have one cause. −∞ where it is one of no numbers and which one is chance.
+        """Return the root mean square of each element, or half of its farthest draw where a few exceed all others.
+
+        Of many elements it is at least what the farthest draw comes to overall: were their errors each by chance, all
+        draws would come to the same; they have one cause. −∞ where it is one of no numbers and which one is chance.
         """
         found = []
         for square, farthest, largest, numbers in zip(
@@ -190,6 +191,6 @@ class Drawn:
 
 
 def _mean(squares: torch.Tensor) -> float:
-    """The mean of finite ones."""
+    """Return the mean of the finite ones."""
     finite = squares[squares.isfinite()]
     return float(finite.mean()) if finite.numel() else 0.0

@@ -103,27 +103,27 @@ class Recorded(Mode):
 
 
 def sums_within(name: str) -> bool:
-    """Whether an operator, named without its namespace, sums and takes the sum off again."""
+    """Return whether an operator, named without its namespace, sums and takes the sum off again."""
     return name in _SUMS_WITHIN
 
 
 def simpler(function: Any) -> Callable[..., Any] | None:
-    """What PyTorch has a call in that sums within; None for other calls, and where it has none."""
+    """Return PyTorch's decomposition of a call that sums within; None for other calls, and where it has none."""
     return decomposition_table.get(function) if operator_of(function) in _SUMS_WITHIN else None
 
 
 def operator_of(function: Any) -> str:
-    """The operator that a call is of, without its namespace and overload."""
+    """Return the operator that a call is of, without its namespace and overload."""
     return str(function.overloadpacket._qualified_op_name).removeprefix("aten::")
 
 
 def in_float64(value: Any) -> Any:
-    """An argument of a call in float64: a dtype that is asked for is that, too."""
+    """Return an argument for a call in float64: a requested dtype becomes that, too."""
     return torch.float64 if isinstance(value, torch.dtype) and value in FLOATS else value
 
 
 def widely(function: Any, given: Sequence[Any], named: Any) -> Any:
-    """A call in float64."""
+    """Run a call in float64."""
     wide = {n: in_float64(v) for n, v in named.items()}
     taken = [in_float64(v) for v in given]
     if (instead := _IN_PLACE_OF.get(operator_of(function))) is not None:
@@ -153,7 +153,7 @@ _IN_PLACE_OF: dict[str, Callable[..., Any]] = {
 
 
 def tensors_of(function: Any, given: Sequence[Any], found: Any) -> list[torch.Tensor]:
-    """The tensors that a call gives, or those that it writes where it gives none."""
+    """Return the tensors that a call gives, or those that it writes where it gives none."""
     if found is None:
         written = [a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments]
         found = [v for v, is_written in zip(given, written, strict=False) if is_written]
@@ -165,7 +165,7 @@ def _flat(found: Any) -> list[Any]:
 
 
 def _wide(value: Any) -> Any:
-    """Copies, floats in float64."""
+    """Return copies, floats in float64."""
     if isinstance(value, list | tuple):
         return [_wide(each) for each in value]
     if not isinstance(value, torch.Tensor):
@@ -186,7 +186,7 @@ def rounded_off(
     name: str = "",
     least: torch.Tensor | None = None,
 ) -> torch.Tensor | None:
-    """What a result lacks of the exact one; None where that is nothing, or nothing that rounding does.
+    """Return what a result lacks of the exact one; None where that is nothing, or nothing that rounding does.
 
     reached: the largest tensor that the call reads. Of many numbers one is made in float32 on the way, and where they
     cancel, as in a mean, it is rounded as numbers of their size are: eager may have been luckier, or summed in wider
@@ -212,7 +212,7 @@ def rounded_off(
 
 
 def _reached(read: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
-    """How large numbers are that a result was made of: its row's, where one is made of each row; else all of them."""
+    """Return how large the numbers are that a result was made of: its row's where each row makes one, else all."""
     rows = found.dim() > 0 and found.shape[0] == read.shape[0] and read.numel() % found.numel() == 0
     kept = [size for size in found.shape if size != 1]
     if rows and kept == [size for size in read.shape[: len(kept)] if size != 1] and len(kept) < read.dim():
@@ -221,7 +221,7 @@ def _reached(read: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
 
 
 def careful(name: str, source: Any, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor | None:
-    """What a careful sum or exponential may be off by, in each place of its result; None where a call makes none.
+    """Return what a careful sum or exponential may be off by, in each place of its result; None for other calls.
 
     of: the call in float64, of other numbers than `source`.
     """
@@ -243,10 +243,11 @@ def _first(found: Any) -> torch.Tensor:
 
 
 def _of_sums(name: str, finite: torch.Tensor, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """As `careful`. Added in pairs, then in pairs of pairs, n numbers make n partial sums of ever fewer and ever larger
-    numbers; each of the log₂ n stages rounds off the same, a root mean square of 2⁻²⁴ √(Σx² ÷ 3). Eager may have been
-    luckier in the few results that it gives. Where the numbers' sizes come to more than float32 holds, a partial sum
-    may be infinite.
+    """Return what sums may be off by, added in pairs, then in pairs of pairs.
+
+    n numbers make n partial sums of ever fewer and ever larger numbers; each of the log₂ n stages rounds off the same,
+    a root mean square of 2⁻²⁴ √(Σx² ÷ 3). Eager may have been luckier in the few results that it gives. Where the
+    numbers' sizes come to more than float32 holds, a partial sum may be infinite.
     """
     squares = of(finite.square())
     terms = finite.numel() / max(squares.numel(), 1)
@@ -257,16 +258,17 @@ def _of_sums(name: str, finite: torch.Tensor, of: Callable[[torch.Tensor], torch
 
 
 def _of_running_sums(finite: torch.Tensor, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """As `careful`. Each place's sum is one of pairs of pairs, as many stages deep as the logarithm of its place. Of
-    numbers of one sign the squares of what a stage rounds off double from each to the next, and the last rounds as the
-    sum itself is rounded. A CPU sums in float64 and rounds each sum once.
+    """Return what running sums may be off by: each is of pairs of pairs, as deep as its index's logarithm.
+
+    Of numbers of one sign the squares of what a stage rounds off double from each to the next, and the last rounds as
+    the sum itself is rounded. A CPU sums in float64 and rounds each sum once.
     """
     of_parts = of(finite.square()) * of(torch.ones_like(finite)).log2()
     return _ROUNDING * ((of_parts + 2 * of(finite).square()) / 3).sqrt()
 
 
 def _last_bits(name: str, exact: torch.Tensor) -> torch.Tensor | None:
-    """What a careful function's result may be off by."""
+    """Return what a careful function's result may be off by."""
     base = name.removeprefix("_foreach_").removesuffix("_")
     if base == "_log_softmax" and exact.dim():  # of the row's logarithm, which its largest number has been taken off
         return (_LAST_BITS * exact.amax(-1, keepdim=True).abs()).expand_as(exact).maximum(_ROUNDING * exact.abs())

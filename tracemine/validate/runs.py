@@ -65,7 +65,7 @@ class Runs:
         self._loaded = 0
 
     def load(self, source: str) -> ModuleType:
-        """A generated source as a module: Triton reads kernels from files."""
+        """Import a generated source: Triton reads kernels from files."""
         self._loaded += 1
         path = self._folder / f"fused_{self._loaded}.py"
         path.write_text(source, "utf-8")
@@ -77,7 +77,7 @@ class Runs:
         return module
 
     def cases(self) -> list[Case]:
-        """Every trial that eager allows, ready; made once."""
+        """Return every trial that eager allows, ready; made once."""
         if self._cases is None:
             self._cases = list(self._ready())
         return self._cases
@@ -107,7 +107,7 @@ class Runs:
             yield case
 
     def case(self, trial: Trial) -> Case | None:
-        """A trial's inputs, without references; None where there is nothing to be tried."""
+        """Return a trial's inputs, without references; None where there is nothing to be tried."""
         chain = within(resized(self.chain, self.lowered, trial.sizes))
         if any(trial.sizes.get(leaf) == 0 for leaf in self.reduced):
             self.skipped.append(f"{trial.says}: rows of no elements")
@@ -118,7 +118,7 @@ class Runs:
         return Case(trial=trial, chain=chain, inputs=inputs, scalars=scalars)
 
     def _all_kept(self, chain: Graph) -> dict[int, torch.Tensor]:
-        """Masks that drop nothing, and draws that are all the same."""
+        """Return masks that drop nothing, and draws that are all the same."""
         kinds = {number: torch.bool if of.dtype == BOOL else torch.int32 for number, of in self.lowered.drawn}
         return {n: torch.ones(chain.specs[chain.first_output(n)].shape, dtype=kind) for n, kind in kinds.items()}
 
@@ -184,6 +184,6 @@ def _counting(module: ModuleType, far: bool) -> Iterator[None]:
 
 
 def counts_far(module: ModuleType) -> bool:
-    """Whether places are counted in 64 bits where a tensor reaches so far that 32 do not do."""
+    """Return whether places are counted in 64 bits where a tensor reaches so far that 32 do not do."""
     huge = torch.empty_strided((2,), (2**31,), device="meta")
     return not hasattr(module, "_index_type") or bool(module._index_type(huge) == tl.int64)

@@ -34,15 +34,15 @@ class Sandbox(Closing):
         self._process = Process(command, environment(), lambda pid: limit_memory(pid, memory_limit_bytes))
 
     def kill(self) -> None:
-        """What it proves ends at once, for whoever waits for it too."""
+        """End what it does at once, for whatever waits for it too."""
         self._process.kill()
 
     def close(self) -> None:
-        """The process ends."""
+        """End the process."""
         self._process.close()
 
     def validate(self, chain: Graph, mutants: bool = True, recorded: Graph | None = None) -> Validation | str:
-        """The proof of a chain, or why there is none. Raises Unsupported where no kernel can be generated.
+        """Validate a chain's kernels, or say why not. Raises Unsupported where no kernel can be generated.
 
         recorded: the chain at its recorded sizes, where the other is the same at smaller ones: what is tried is its
         source.
@@ -52,7 +52,7 @@ class Sandbox(Closing):
         return self.answer(msgspec.json.encode(make_job(chain, mutants, recorded=recorded)))
 
     def answer(self, job: bytes) -> Validation | str:
-        """What the process answers to a job, a line without its end; or why it answers nothing.
+        """Ask the process to do a job, a line without its end; return its answer, or why there is none.
 
         Raises UsageError where no such process can start.
         """

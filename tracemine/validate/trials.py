@@ -136,7 +136,7 @@ def _laid_out(chain: Graph, together: Sequence[Mapping[int, int]]) -> Iterator[T
 
 
 def drawn(free: Mapping[int, int]) -> Iterator[Trial]:
-    """Trials by lot, without end, the same for every chain: values, scalars and one size, all changed together.
+    """Yield trials by lot, without end, the same for every chain: values, scalars and one size change together.
 
     A bound shows where numbers reach it, a tie where two inputs hold the same, a threshold of one branch where another
     scalar leads into it: none of them where one thing at a time is changed.
@@ -152,7 +152,7 @@ def drawn(free: Mapping[int, int]) -> Iterator[Trial]:
 
 
 def _together(free: Mapping[int, int]) -> list[dict[int, int]]:
-    """Axes whose sizes are changed together: each by itself; of very many, as an optimizer has, every second one."""
+    """Return axes whose sizes change together: each by itself; of very many, as an optimizer has, every second one."""
     items = list(free.items())
     if len(items) > _MOST_APART:
         return [dict(items[::2]), dict(items[1::2])]
@@ -160,7 +160,7 @@ def _together(free: Mapping[int, int]) -> list[dict[int, int]]:
 
 
 def scalar_values(chain: Graph, trial: Trial) -> dict[str, Any]:
-    """A value for each scalar argument. Recorded ones change only in the trials that change scalars."""
+    """Return a value for each scalar argument. Recorded ones change only in the trials that change scalars."""
     if trial.scalars == DRAWN:
         return _by_lot(chain, trial.seed)
     found: dict[str, Any] = {}
@@ -181,9 +181,7 @@ def scalar_values(chain: Graph, trial: Trial) -> dict[str, Any]:
 
 
 def _by_lot(chain: Graph, seed: int) -> dict[str, Any]:
-    """A value for each scalar, drawn; of every second seed those that are recorded alike stay alike, as a gradient's
-    bound is its function's.
-    """
+    """Draw a value for each scalar. With odd seeds those recorded alike stay alike, as gradients' bounds do."""
     found: dict[str, Any] = {}
     alike: dict[Any, Any] = {}
     lot = random.Random(seed)  # noqa: S311 - no secret
@@ -202,7 +200,7 @@ def _by_lot(chain: Graph, seed: int) -> dict[str, Any]:
 
 
 def _short(value: float) -> float:
-    """To 8 significant bits: eager on a CPU rounds some scalars to the tensor's dtype, on a GPU it does not."""
+    """Round to 8 significant bits: eager on a CPU rounds some scalars to the tensor's dtype, on a GPU it does not."""
     fraction, exponent = math.frexp(value)
     return math.ldexp(round(fraction * 256) / 256, exponent) if math.isfinite(value) else value
 
@@ -242,7 +240,7 @@ def _make_alike(tensor: torch.Tensor, before: Sequence[torch.Tensor], generator:
 
 
 def _ignored(chain: Graph) -> dict[int, int]:
-    """Inputs that hold classes, and the number that stands for none."""
+    """Return inputs that hold classes, and the number that stands for none."""
     behind = dict(enumerate(range(len(chain.inputs))))  # of each value the input whose numbers it holds
     found: dict[int, int] = {}
     for number, call in enumerate(chain.calls):
@@ -258,7 +256,7 @@ def _ignored(chain: Graph) -> dict[int, int]:
 
 
 def placed(spec: TensorSpec, layout: str = "recorded") -> torch.Tensor:
-    """A tensor whose surroundings, and gaps between its elements, are all ones: NaN, −1, True."""
+    """Return a tensor whose surroundings, and gaps between its elements, are all ones: NaN, −1, True."""
     shape, strides = spec.shape, spec.strides or ()
     if layout in ("gaps", "reversed order", "padding", "roomy") and 0 not in strides:
         order = sorted(range(len(shape)), key=lambda d: -strides[d])
@@ -280,7 +278,7 @@ def placed(spec: TensorSpec, layout: str = "recorded") -> torch.Tensor:
 
 
 def zones(tensor: torch.Tensor) -> torch.Tensor:
-    """All memory of a tensor made by `placed`, as bytes."""
+    """Return all memory of a tensor made by `placed`, as bytes."""
     return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
 
 

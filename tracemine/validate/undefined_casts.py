@@ -43,7 +43,7 @@ class Casts(Mode):
 
 
 def undefined(source: Any, target: torch.dtype | None) -> torch.Tensor | None:
-    """Where a float has no number of another dtype; None where the cast is none to integers or codes."""
+    """Return where a float has no number of another dtype; None where the cast is none to integers or codes."""
     if not isinstance(source, torch.Tensor) or not source.dtype.is_floating_point or target in (None, torch.bool):
         return None
     if target in _FP8:
@@ -56,7 +56,7 @@ def undefined(source: Any, target: torch.dtype | None) -> torch.Tensor | None:
 
 
 def defined(run: Callable[[], tuple[Sequence[Any], Sequence[Any]]]) -> tuple[list[Any], list[Any]]:
-    """What eager gives and what is right, where `run` tells both; right is NaN where the chain promises nothing."""
+    """Return what eager gives and what is right, both from `run`; right is NaN where the result is undefined."""
     with Casts() as casts:
         eager, truth = run()
     if not casts.met:

@@ -39,7 +39,7 @@ _OTHER = {torch.float32: torch.bfloat16, torch.int32: torch.int64}  # a dtype th
 
 
 def validate(job: Job) -> Validation:
-    """All trials of one chain's kernels, and of the wrong ones beside them."""
+    """Run all trials of one chain's kernels, and of mutants beside them."""
     started = time.process_time()
     chain = msgspec.msgpack.decode(job.chain, type=Graph)
     lowered = lower(chain)
@@ -97,7 +97,7 @@ class _Prover:
         self._lots = islice(lots, trials.FIRST_DRAWN, trials.FIRST_DRAWN + MOST_SOUGHT)
 
     def _sought(self, right: ModuleType) -> Iterator[tuple[Case, Ran]]:
-        """Cases by lot beyond those that every chain is tried on, and what the right kernel gives there; kept.
+        """Yield cases by lot beyond those that every chain is tried on, and what the right kernel gives there; kept.
 
         Those that gave another wrong kernel away come first.
         """
@@ -116,7 +116,7 @@ class _Prover:
             yield self._found[at]
 
     def _given_away(self, right: ModuleType, wrong: ModuleType) -> str | None:
-        """What a wrong kernel that passed every trial shows where inputs are sought on which it gives other numbers.
+        """Search for inputs on which a mutant that passed every trial gives other numbers; return its fault there.
 
         The right kernel is judged on them, too: a judge that refuses both has told nothing.
         """
@@ -145,7 +145,7 @@ class _Prover:
         return None
 
     def faults(self, module: ModuleType, case: Case, first: bool = False) -> list[str]:
-        """What is wrong with a fused source in one trial."""
+        """Return what is wrong with a fused source in one trial."""
         try:
             ran = self.runs.run(module, case)
         except Exception as error:  # whatever a wrong kernel raises is a finding about it
@@ -196,7 +196,7 @@ class _Prover:
         return found
 
     def wiring(self, module: ModuleType, case: Case) -> list[str]:
-        """Whether the build that rounds as eager does gives what eager gives."""
+        """Return whether the build that rounds as eager does gives what eager gives."""
         try:
             ran = self.runs.run(module, case, contracts=False)  # eager's calls are apart
         except Exception as error:  # as in faults
@@ -214,7 +214,7 @@ class _Prover:
         return found
 
     def _pairs(self, case: Case, ran: Ran) -> Iterator[tuple[str, *tuple[torch.Tensor, ...]]]:
-        """Name, ours, eager's, the truth, and what eager may be off by."""
+        """Yield for each result its name, ours, eager's, the truth, and what eager may be off by."""
         against = (case.eager, case.truth, case.noise)  # made by Runs.references
         for k, ours in enumerate(ran.live):
             yield f"output {k}", ours, *(run.live[k] for run in against if run is not None)
@@ -223,7 +223,7 @@ class _Prover:
             yield f"input {name}", ran.inputs[v], *(run.inputs[v] for run in against if run is not None)
 
     def _takes(self, module: ModuleType, case: Case) -> list[str]:
-        """Tensors of other dtypes or ranks than kernels are for must be refused, also where a plan is kept already."""
+        """Return which tensors of other dtypes or ranks are not refused; they must be, also where a plan is kept."""
         found: list[str] = []
         for k, entry in enumerate(case.chain.inputs):
             whole = case.inputs[k]
@@ -241,7 +241,7 @@ class _Prover:
         return found
 
     def _drops(self, module: ModuleType, case: Case, ran: Ran) -> list[str]:
-        """Whether as many elements were kept as should be, and each by a draw of its own."""
+        """Return whether as many elements were kept as should be, and each by a draw of its own."""
         shares: list[float] = []
         for number, of in self.lowered.drawn:
             if of.dtype != BOOL:
@@ -256,7 +256,7 @@ class _Prover:
     def mutant(
         self, right: ModuleType, name: str, line: str, source: str, needs: str | None, twin: str | None
     ) -> Mutant | None:
-        """What gives a wrong source away; None where it does not even run.
+        """Return what kills a mutant, or why nothing can; None where it does not even run.
 
         twin: the same mistake in the build that rounds as eager does, which a generator that made it would make, too.
         """
@@ -293,7 +293,7 @@ class _Prover:
 
 
 def _differ(ran: Ran, other: Ran) -> bool:
-    """Whether a kernel gives other numbers than another, or is seen to do what that one does not."""
+    """Return whether a kernel gives other numbers than another, or is seen to do what that one does not."""
     if len(ran.live) != len(other.live) or ran.faults != other.faults:
         return True
     for a, b in zip((*ran.live, *ran.inputs), (*other.live, *other.inputs), strict=True):
@@ -304,7 +304,7 @@ def _differ(ran: Ran, other: Ran) -> bool:
 
 
 def _narrowed(chain: Graph) -> list[bool]:
-    """Of each value whether a number of 16 bits was made on the way to it."""
+    """Return for each value whether half precision was met on the way to it."""
     behind = chain.memory
     found = [False] * len(behind)  # by the value whose memory it is in
     for number, call in enumerate(chain.calls):
@@ -316,12 +316,12 @@ def _narrowed(chain: Graph) -> list[bool]:
 
 
 def _coins(masks: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What drops elements as it is; of draws coins."""
+    """Return what drops elements as it is; of draws coins."""
     return [coin for m in masks for coin in ((m,) if m.dtype == torch.bool else rng_checks.coins(m))]
 
 
 def _does_not_run(fault: str) -> bool:
-    """No kernel at all, rather than a wrong one."""
+    """Return whether a fault says that there is no kernel at all, rather than a mutant."""
     return any(f"raised InterpreterError: {kind}" in fault or f"raised {kind}" in fault for kind in _BROKEN)
 
 
@@ -330,7 +330,7 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def main() -> None:
-    """Jobs from standard input, one a line; a proof of each to standard output."""
+    """Read jobs from standard input, one a line; write a validation of each to standard output."""
     warnings.simplefilter("ignore")  # numpy's, from inside the interpreter: overflow is what some trials are about
     torch.set_num_threads(1)
     interpreter.install()  # type: ignore[no-untyped-call]

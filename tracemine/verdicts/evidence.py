@@ -50,7 +50,7 @@ class _Item:
         return self.entry.on_cpu or same_gpu(self.entry.gpu, gpu)
 
     def suits(self, finding: Finding) -> bool:
-        """Whether it is of what such a finding is about: idle time is what a CUDA graph closes."""
+        """Return whether it is of what such a finding is about: idle time is what a CUDA graph closes."""
         return finding.on_gpu != (self.entry.said.by == GRAPH)
 
 
@@ -62,7 +62,7 @@ class Evidence:
     notes: list[str] = field(default_factory=list)
 
     def on(self, finding: Finding, gpu: str | None) -> Verified | None:
-        """The verdict that counts for a finding on this GPU; None where there is none.
+        """Return the verdict that counts for a finding on this GPU; None where there is none.
 
         Of several one that settles the matter goes before one that does not, then one by its own name before one by an
         alias, then the newest file, then the last in it.
@@ -80,7 +80,7 @@ class Evidence:
         return _with_proof(verified, item, items)
 
     def account(self, scan: Scan, gpu: str | None) -> dict[str, int]:
-        """What became of the verdicts in a scan that was made with them: keys of ACCOUNTS, which add up to all."""
+        """Return what became of the verdicts in a scan made with them: keys of ACCOUNTS, which add up to all."""
         counts = Counter[str]()
         left = dict(self.items)
         for finding in scan_of_variants(scan).findings:
@@ -100,12 +100,12 @@ class Evidence:
 
 
 def _marks(finding: Finding) -> tuple[str, ...]:
-    """What verdicts on a variant may name: its identity, and those of earlier versions."""
+    """Return what verdicts on a variant may name: its identity, and those of earlier versions."""
     return (finding.fingerprint, *finding.identity.aliases)
 
 
 def same_gpu(name: str | None, other: str | None) -> bool:
-    """Whether two names are of one model.
+    """Return whether two names are of one model.
 
     >>> same_gpu("NVIDIA H200", "nvidia h200"), same_gpu("NVIDIA H200", "NVIDIA H200 NVL"), same_gpu(None, None)
     (True, False, False)
@@ -125,7 +125,7 @@ def _plain(name: str) -> str:
 
 
 def read_evidence(paths: Sequence[Path]) -> Evidence:
-    """The verdicts in files and folders, folders below them too.
+    """Return the verdicts in files and folders, folders below them too.
 
     Raises InputError for a path that is not there, and for a file that is named and holds no verdicts that can be read.
     In a folder such a file is left out with a note.
@@ -158,7 +158,7 @@ def _read_folder(folder: Path, evidence: Evidence) -> None:
 
 
 def _may_hold_verdicts(path: Path) -> bool:
-    """Whether a file of a folder is worth reading. Findings and traces lie beside verdicts, and can be large."""
+    """Return whether a file of a folder is worth reading. Findings and traces lie beside verdicts, and can be large."""
     if path.suffix == _TABLE:
         return is_table(path)
     head = read_head(path, _HEAD_BYTES).partition(b'"findings"')[
@@ -237,20 +237,20 @@ def _saved_share(by: str, measured: Timed, finding: Finding) -> Share:
 
 
 def _part_of_call(finding: Finding, eager_ns: int) -> float:
-    """How many times as long a whole call takes as what the finding counts of it, which is all that it can claim."""
+    """Return how many times as long a whole call takes as what the finding counts of it, and can claim."""
     alike = finding.alike
     return 1.0 if alike is None else eager_ns * alike.occurrences / max(alike.measured_ns, 1)
 
 
 def _faster(beside: Beside, said: Said | Beside) -> bool:
-    """Whether a call, itself faster than eager, is what to use: the kernel or another call is not, or takes longer."""
+    """Return whether a call that is faster than eager is what to use: what it is beside is not, or takes longer."""
     if _basis(said) != "measured" or said.says == CANNOT_TELL or said.measured is None or beside.measured is None:
         return True
     return beside.measured.fused_ns < said.measured.fused_ns
 
 
 def _with_proof(verified: Verified, item: _Item, items: Sequence[_Item]) -> Verified:
-    """What a reproduction came to on a GPU, with the proof of that same file on a CPU where there is one."""
+    """Join what a reproduction gave on a GPU with the validation of that same file on a CPU, where there is one."""
     if not isinstance(item.entry.said, Ran) or verified.by != "kernel":
         return verified
     proofs = [each for each in items if each.entry.on_cpu and each.entry.source == item.entry.source is not None]
@@ -267,12 +267,12 @@ def _with_proof(verified: Verified, item: _Item, items: Sequence[_Item]) -> Veri
 
 
 def _text(text: str) -> str:
-    """A text that can be written anywhere: of bounded length, without halves of characters."""
+    """Return a text that can be written anywhere: of bounded length, without halves of characters."""
     return text[:_LONGEST].encode("utf-8", "replace").decode()
 
 
 def _basis(said: Said | Beside) -> str:
-    """What a verdict does to a claim.
+    """Return what a verdict does to a claim.
 
     >>> _basis(Said("0" * 16, "L3", LOSES)), _basis(Said("0" * 16, "L2", "right in the interpreter, on a CPU"))
     ('refuted', 'predicted')

@@ -19,7 +19,7 @@ _LARGEST_BYTES = 1 << 30  # of verdicts that lie there already
 
 
 def verdicts_before(stem: Path, gpu: str | None) -> Verdicts | None:
-    """The verdicts that lie there already, which those of now join; None where none do.
+    """Return the verdicts that lie there already, which those of now join; None where none do.
 
     stem: the path of both files without their endings. gpu: this machine's. Raises InputError and UsageError where
     something else lies there, or verdicts of another GPU.
@@ -58,7 +58,7 @@ def write_verdicts(found: Verdicts, stem: Path, gpu: str | None) -> None:
 
 
 def _check_table(path: Path) -> None:
-    """Raises InputError, UsageError where verdicts are to be a table, and something else than such a table lies."""
+    """Raise InputError, UsageError where verdicts are to be a table, and something else than such a table lies."""
     check_plain(path)
     if not path.exists():
         return

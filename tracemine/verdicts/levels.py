@@ -143,12 +143,12 @@ def _why_not_faster(times: Mapping[str, Any], judged: Mapping[str, Any], low: fl
 
 
 def _apart(times: Mapping[str, Any]) -> list[str]:
-    """Which of eager and the kernel two clocks do not agree on."""
+    """Return which of eager and the kernel two clocks do not agree on."""
     return sorted({"eager", "fused"} & set(times["unstable"]))
 
 
 def _other_clocks(times: Mapping[str, Any]) -> float:
-    """As what share of the ratio of eager to the kernel the other clock, at worst, sees it; 1 where both agree.
+    """Return the share of eager's ratio to the kernel that the other clock sees, at worst; 1 where both agree.
 
     It does not know the gaps before kernels exactly: where it saw less of eager, or more of the kernel, counts.
     """
@@ -163,7 +163,7 @@ def _other_clocks(times: Mapping[str, Any]) -> float:
 
 
 def measured(times: Mapping[str, Any], traced_ns: float | None) -> Measured:
-    """The state of the cache in which eager takes what it took in the trace, or comes nearest to it.
+    """Return the state of the cache in which eager takes what it took in the trace, or comes nearest to it.
 
     traced_ns: None where the trace does not tell: then the cache is cold.
     """

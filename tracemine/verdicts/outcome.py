@@ -43,7 +43,7 @@ class CallVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compiled(ran: Mapping[str, Any] | str | None, *, calls: int, traced_ns: float | None) -> CallVerdict | None:
-    """What torch.compile makes of a chain, where it is faster than the kernel beside it; None where it is not.
+    """Return what torch.compile makes of a chain, where it is faster than the kernel beside it; None where it is not.
 
     A finding is worth what takes the least time. ran: what the kernel's reproduction said.
     """
@@ -117,7 +117,7 @@ def _judged(found: Mapping[str, Any], variant: str) -> dict[str, Any]:
 
 
 def best(kernel_level: str, kernel: Measured | None, **calls: CallVerdict | None) -> str | None:
-    """Which is faster than eager, and the fastest: `kernel` or a call's name; None where none is known to be.
+    """Return which is faster than eager, and the fastest: `kernel` or a call's name; None where none is known to be.
 
     calls: by name, `library` and `compiled`.
     """

@@ -143,7 +143,7 @@ class Entry:
         return self.gpu is None and isinstance(self.said, Said)
 
     def on(self, finding: Finding) -> Said:
-        """The verdict on a finding; from a reproduction's results it is made here, beside what the finding measured."""
+        """Return the verdict on a finding; a reproduction's results are judged here, beside the finding's times."""
         if isinstance(self.said, Said):
             return self.said
         launched, there = len(self.said.replay.kernels), len(finding.activities[0]) if finding.activities else 0
@@ -159,7 +159,7 @@ class Entry:
 
 
 def _judged(finding: Finding, said: Ran, whole: dict[str, Any]) -> Said:
-    """What a reproduction printed as a verdict, of the kernel and of the library's call that may stand beside it."""
+    """Return what a reproduction printed as a verdict, on the kernel and on the library's call beside it."""
 
     def of(ran: Mapping[str, Any] | str) -> Said:
         return msgspec.convert(verdict(finding, ran=ran, proof=_PROOF, by=said.by), Said, from_attributes=True)
@@ -180,7 +180,7 @@ _CANNOT_BE_JUDGED = (msgspec.ValidationError, LookupError, TypeError, ValueError
 
 
 def in_text(content: bytes, path: Path) -> tuple[list[Entry], list[str]]:
-    """What a JSON file holds, and why something in it is left out, a line each.
+    """Return what a JSON file holds, and why something in it is left out, a line each.
 
     It is one object, or one a line with others in between, as a program's output has them; or a list or an object that
     gathers such. Raises InputError for what is no JSON, and for verdicts of another version.
@@ -192,7 +192,7 @@ def in_text(content: bytes, path: Path) -> tuple[list[Entry], list[str]]:
 
 
 def in_table(path: Path) -> tuple[list[Entry], list[str]]:
-    """The rows of a table that `verify` wrote, as `in_text`. Raises InputError for any other file."""
+    """Return the rows of a table that `verify` wrote, as `in_text`. Raises InputError for any other file."""
     where = Location(str(path))
     if not is_table(path):
         raise InputError("is no table of verdicts, or one of another version", where=where)
@@ -208,7 +208,7 @@ def in_table(path: Path) -> tuple[list[Entry], list[str]]:
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
-    """How many bytes a column's texts come to, each counted as often as it stands there."""
+    """Return how many bytes a column's texts come to, each counted as often as it stands there."""
     found = 0
     for chunk in column.chunks:
         flat = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
@@ -219,7 +219,7 @@ def _text_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _entries(pairs: Iterable[tuple[Any, Any]]) -> tuple[list[Entry], Counter[str]]:
-    """What may be verdicts, each with the GPU that is named beside it: those that are, and why the others are none."""
+    """Return the values that are verdicts, each with the GPU named beside it, and why the others are none."""
     found, wrong = [], Counter[str]()
     for value, gpu in pairs:
         try:
@@ -232,7 +232,7 @@ def _entries(pairs: Iterable[tuple[Any, Any]]) -> tuple[list[Entry], Counter[str
 
 
 def _nested(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the table as the JSON has it."""
+    """Return a row of the table as the JSON has it."""
 
     def ratio(name: str) -> dict[str, Any]:
         return {end: row.get(name + suffix) for end, suffix in (("low", "_low"), ("ratio", ""), ("high", "_high"))}
@@ -252,7 +252,7 @@ def _nested(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a Parquet file is a table of verdicts of this version. Raises InputError for what is no Parquet file."""
+    """Return whether a file is a table of verdicts of this version. Raises InputError for what is no Parquet file."""
     try:
         with opened(path) as file:
             metadata = pq.read_schema(file).metadata or {}
@@ -262,7 +262,7 @@ def is_table(path: Path) -> bool:
 
 
 def nothing_verified(content: bytes) -> bool:
-    """Whether a JSON file is what `verify` writes where there was nothing to verify."""
+    """Return whether a JSON file is what `verify` writes where there was nothing to verify."""
     try:
         value = _json(content)
     except ValueError:
@@ -288,7 +288,7 @@ def _values(content: bytes, path: Path) -> tuple[list[Any], list[str]]:
 
 
 def _json(content: bytes) -> Any:
-    """JSON as Python writes it: NaN, which an error can be, is read as not known. Raises ValueError."""
+    """Read JSON as Python writes it: NaN, which an error can be, is not known. Raises ValueError."""
     try:
         return json.loads(content, parse_constant=lambda _: None)
     except RecursionError:
@@ -296,7 +296,7 @@ def _json(content: bytes) -> Any:
 
 
 def _within(value: Any, path: Path, depth: int = 2) -> Iterator[tuple[Any, Any]]:
-    """What may be verdicts, also as entries of lists and objects that gather them, and the GPU named there."""
+    """Yield what may be verdicts, also as entries of lists and objects that gather them, and the GPU named there."""
     if isinstance(value, dict) and isinstance(value.get("verdicts"), list):
         if (version := value.get("schema_version")) != VERDICTS_SCHEMA_VERSION:
             says = f"its verdicts are of version {version!r:.20}; this tracemine reads {VERDICTS_SCHEMA_VERSION}"
@@ -310,7 +310,7 @@ def _within(value: Any, path: Path, depth: int = 2) -> Iterator[tuple[Any, Any]]
 
 
 def _entry(value: Any, gpu: str | None) -> Entry:
-    """Raises ValidationError for what is no verdict, or contradicts itself."""
+    """Raise ValidationError for what is no verdict, or contradicts itself."""
     if isinstance(value, dict) and "level" not in value:
         ran = msgspec.convert(value, Ran)
         if ran.times is None:
@@ -332,7 +332,7 @@ def _entry(value: Any, gpu: str | None) -> Entry:
 
 
 def _check(times: _Times) -> None:
-    """Raises ValidationError where samples and what was made of them are not of the same states and variants."""
+    """Raise ValidationError where samples and what was made of them are not of the same states and variants."""
     judged = {state: each.compiled is not None for state, each in times.judged.items()}
     known = {state: each.not_slower_than_compile is not None for state, each in times.judged.items()}
     sampled = {state: each.compiled is not None for state, each in times.samples.items()}

@@ -80,7 +80,7 @@ def verdict(
     by: str = KERNEL,
     traced_ns: float | None = None,
 ) -> Verdict:
-    """What all that was tried comes to. refused, or a text in place of a proof or of what ran: why there is none.
+    """Return the verdict by all that was tried. refused, or a text for a validation or a run: why there is none.
 
     traced_ns: what eager took in the trace, where that is not what the finding counts.
     """
@@ -123,7 +123,7 @@ def verdict(
 
 
 def merged(before: Verdicts, now: Verdicts) -> Verdicts:
-    """Verdicts of before and of now, in that order: one of now takes the place of one of before on the same finding.
+    """Return verdicts of before and of now, in that order: of two on one finding that of now.
 
     What was timed stays where now there is no GPU to time it on.
     """
@@ -138,7 +138,7 @@ def merged(before: Verdicts, now: Verdicts) -> Verdicts:
 
 
 def table(verdicts: Verdicts) -> pa.Table:
-    """Verdicts as an Arrow table, one row a finding: what fits into columns; samples and source are in the JSON."""
+    """Return verdicts as an Arrow table, a row a finding: what fits columns; samples and source are in the JSON."""
     rows = [
         {
             **{name: getattr(v, name) for name in ("fingerprint", "rule", "level", "says", "evidence", "calls")},

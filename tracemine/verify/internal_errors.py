@@ -26,7 +26,7 @@ class Bugs:
         return self.said[0] if self.said else None
 
     def tried(self, work: Callable[[], _T]) -> _T | str:
-        """What it gives; of a bug, what is to be said. What is the caller's or the machine's fault is raised.
+        """Do some work and return its result; of a bug, what to say. The caller's or the machine's faults are raised.
 
         A chain that cannot be is a bug: all chains here are made by us.
 

@@ -30,7 +30,7 @@ class Check:
     interface: int
 
     def main(self) -> None:
-        """Runs the file as a program. It ends with 1 where something is wrong, or nothing could be checked."""
+        """Run the file as a program. It ends with 1 where something is wrong, or nothing could be checked."""
         parser = argparse.ArgumentParser(description=f"Reproduction {Path(self.file).name}.")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
         parser.add_argument("--source", action="store_true", help="print kernel and launcher as one stand-alone piece")
@@ -64,7 +64,7 @@ class Check:
     def compile_only(
         self, compiles: Sequence[str] = (), compile_s: float = 60.0, within: float = float("inf")
     ) -> dict[str, Any]:
-        """What compilers make lies in their caches then, and timing has nothing to wait for."""
+        """Fill the compilers' caches, so that timing has nothing to wait for."""
         return {}
 
     def results(
@@ -74,39 +74,39 @@ class Check:
         seconds: float = 10.0,
         within: float = float("inf"),
     ) -> dict[str, Any]:
-        """Everything, on this machine's GPU."""
+        """Check and time everything, on this machine's GPU."""
         raise NotImplementedError
 
     def without_gpu(self) -> dict[str, Any]:
-        """What can be checked on a CPU."""
+        """Return what can be checked on a CPU."""
         raise SystemExit(NO_GPU)
 
     def source(self) -> str:
-        """The kernel and its launcher as a piece that stands alone."""
+        """Return the kernel and its launcher as a piece that stands alone."""
         raise SystemExit("there is no kernel here")
 
     def table(self, found: Mapping[str, Any]) -> Iterator[str]:
-        """Lines for a person."""
+        """Yield lines for a person."""
         raise NotImplementedError
 
     def wrong(self, found: Mapping[str, Any]) -> bool:
-        """Whether something is not right."""
+        """Return whether something is not right."""
         return any(each and each.get("faults") for each in (found.get("right"), *_others(found)))
 
     def own(self) -> dict[str, Any]:
-        """What names this file in results."""
+        """Return what names this file in results."""
         return {"source_sha256": hashlib.sha256(Path(self.file).read_bytes()).hexdigest()}
 
 
 def inputs_of(eager: Callable[..., Any], rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """A row for each input in eager's order, of rows for several that are alike, whose names are one text."""
+    """Return a row for each input in eager's order, of rows for several that are alike, whose names are one text."""
     found = {name: (name, *rest) for names, *rest in rows for name in names.split()}
     given = inspect.signature(eager).parameters.values()
     return [found[name] for name in ([p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD] or found)]
 
 
 def _others(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Of what stands beside the kernel: a library's call, where the file proposes one."""
+    """Return what is said of a library's call beside the kernel, where the file proposes one."""
     others = found.get("right_others") or {}
     return [others["library"]] if "library" in others else []
 
@@ -116,7 +116,7 @@ def median_us(samples: Mapping[str, Any], name: str) -> float | None:
 
 
 def table_rows(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Print a table: the first column to the left, numbers to the right."""
+    """Yield a table's lines: the first column to the left, numbers to the right."""
     found = list(rows)
     widths = [max(map(len, column)) for column in zip(*found, strict=True)]
     for first, *rest in found:

@@ -20,7 +20,7 @@ _OFF = 0.02  # a block whose clock is further than this from the median's is no 
 
 
 def gpu_state() -> tuple[float, ...] | None:
-    """MHz of the multiprocessors, MHz of the memory, degrees Celsius, watts; None where the driver does not say."""
+    """Return MHz of multiprocessors, MHz of memory, degrees Celsius, watts; None where the driver does not say."""
     with contextlib.suppress(Exception):  # no such library, or a driver that refuses: the next way is tried
         return _by_library()
     with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
@@ -49,7 +49,7 @@ def _by_program() -> tuple[float, ...]:
 
 
 def steady(blocks: Sequence[Sequence[Sequence[float] | None]]) -> list[bool]:
-    """Which blocks ran at the usual clocks: each is what `gpu_state` said at its begin and end.
+    """Return which blocks ran at the usual clocks: each is what `gpu_state` said at its begin and end.
 
     >>> steady([[(1980, 3201, 40, 300)] * 2] * 3 + [[(1980, 3201, 40, 300), (1700, 3201, 41, 690)]])
     [True, True, True, False]

@@ -24,7 +24,7 @@ class TooLong(Exception):
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raises TooLong in its body after so many seconds; no limit outside the main thread, or without alarms."""
+    """Raise TooLong in its body after so many seconds; no limit outside the main thread, or without alarms."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
@@ -44,7 +44,7 @@ def limited(seconds: float) -> Iterator[None]:
 def compiled_variants(
     eager: Callable[..., Any], inputs: Sequence[torch.Tensor], names: Sequence[str], seconds: float
 ) -> tuple[dict[str, Callable[..., Any]], dict[str, str]]:
-    """What torch.compile makes of a chain in each mode, called once; and why a mode is left out.
+    """Return what torch.compile makes of a chain in each mode, called once; and why a mode is left out.
 
     names: keys of MODES. seconds: of each.
     """

@@ -21,7 +21,7 @@ _OF_SIZE, _OF_NOISE = 1e-9, 1e-6  # by which orders of one computation may diffe
 
 
 def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str = "cuda") -> list[torch.Tensor]:
-    """Tensors of the recorded shapes, dtypes and strides, with random values; of indices, valid ones.
+    """Make tensors of the recorded shapes, dtypes and strides, with random values; of indices, valid ones.
 
     described: for each input its name, shape, dtype, strides, and below what its indices stay (None: no indices;
     "positive": numbers, none of them negative, as averages of squares are; "moderate": none of them large; "deviation":
@@ -62,7 +62,7 @@ def _values_of(shape: Sequence[int], dtype: torch.dtype, below: Any, generator: 
 
 
 def _magnitudes(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-    """A power of two for each row, from 2⁻¹² to 2¹⁰; of every fifth nothing."""
+    """Draw a power of two for each row, from 2⁻¹² to 2¹⁰; 0 for every fifth."""
     rows = torch.randint(-12, 11, tuple(shape[:-1]), generator=generator, device=generator.device)
     rows = torch.exp2(rows.float())
     rows.view(-1)[4::5] = 0
@@ -70,7 +70,7 @@ def _magnitudes(shape: Sequence[int], generator: torch.Generator) -> torch.Tenso
 
 
 def copies(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The same tensors in memory of their own, with the same strides."""
+    """Return the same tensors in memory of their own, with the same strides."""
     return [memory_of(t).clone().as_strided(t.shape, t.stride()) for t in inputs]
 
 
@@ -81,7 +81,7 @@ def memory_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def widened(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Copies, floats in float64."""
+    """Return copies, floats in float64."""
     wide = (torch.float32, torch.bfloat16, torch.float16)
     return [t.double() if t.dtype in wide else t.clone() for t in inputs]
 
@@ -165,7 +165,7 @@ class _Expected:
 
 
 def _both(eager: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """What eager gives, and its inputs after that; the same in float64."""
+    """Return what eager gives, and its inputs after that; the same in float64."""
     theirs, wide = copies(inputs), widened(inputs)
     wanted = [*(eager(*theirs) or ()), *theirs]
     with InDouble():
@@ -176,8 +176,9 @@ def _both(eager: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[li
 def _with_roundings_of(
     other: Callable[..., Any], inputs: Sequence[torch.Tensor], truth: Sequence[torch.Tensor], noise: list[torch.Tensor]
 ) -> tuple[list[torch.Tensor], str | None]:
-    """Of each element the larger of two noises: that given, and that of another order of the same computation. As
-    given, with what is wrong, where the other gives something else than the truth in float64.
+    """Return for each element the larger of two noises: that given, and that of another order of the computation.
+
+    Where the other order gives something else than the truth in float64: as given, with what is wrong.
     """
     wide = widened(inputs)
     with InDouble():
@@ -192,7 +193,7 @@ def _with_roundings_of(
 
 
 def _same_function(found: torch.Tensor, truth: torch.Tensor, noise: torch.Tensor) -> bool:
-    """Whether two results in float64 differ by no more than float64 rounds: a share of their size, and of what
+    """Return whether two results in float64 differ by no more than float64 rounds: a share of their size, and of what
     roundings of narrow types come to there.
     """
     if not truth.is_floating_point():
@@ -205,7 +206,7 @@ def _same_function(found: torch.Tensor, truth: torch.Tensor, noise: torch.Tensor
 
 
 def repeats(work: Callable[..., Any], described: Sequence[tuple[Any, ...]], device: str = "cuda") -> bool:
-    """Whether ten runs on the same inputs have the same bits."""
+    """Return whether ten runs on the same inputs have the same bits."""
     inputs = make_inputs(described, device=device)
     first: list[torch.Tensor] = []
     for _ in range(_RUNS):
@@ -218,12 +219,12 @@ def repeats(work: Callable[..., Any], described: Sequence[tuple[Any, ...]], devi
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors hold the same, NaN included."""
+    """Return whether two tensors hold the same, NaN included."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return bool(torch.equal(*(_row(t).view(torch.uint8) for t in (a, b))))
 
 
 def _row(tensor: torch.Tensor) -> torch.Tensor:
-    """Its elements in a row, one after another in memory: a tensor of one element may have any stride."""
+    """Return a tensor's elements one after another in memory: a tensor of one element may have any stride."""
     return tensor.clone(memory_format=torch.contiguous_format).reshape(-1)

@@ -21,7 +21,7 @@ def unfolded_product(
     dilation: Sequence[int],
     groups: int,
 ) -> torch.Tensor:
-    """A grouped convolution as one batched product of its unfolded windows.
+    """Compute a grouped convolution as one batched product of its unfolded windows.
 
     >>> x, weight = torch.ones(1, 4, 5), torch.ones(2, 2, 3)
     >>> unfolded_product(x, weight, None, [1], [1], [1], 2)[0, 0].tolist()
@@ -41,7 +41,7 @@ def unfolded_product(
 
 
 def patches_multiplied(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """A convolution whose stride is its window, as a product of its patches: [batch, out, places…], a view.
+    """Compute a convolution whose stride is its window as a product of its patches: [batch, out, indices…], a view.
 
     >>> x, weight = torch.ones(1, 1, 4, 5), torch.ones(3, 1, 2, 2)
     >>> patches_multiplied(x, weight, None).shape

@@ -20,7 +20,7 @@ _GAP_UNKNOWN = 0.3
 
 
 def captured(work: Callable[[], object], calls: int) -> Any:
-    """A CUDA graph of many calls, one after another; None where the work cannot be captured."""
+    """Return a CUDA graph of many calls, one after another; None where the work cannot be captured."""
     try:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -34,7 +34,7 @@ def captured(work: Callable[[], object], calls: int) -> Any:
 
 
 def replay_ns(graphs: Mapping[str, Any], calls: int, rounds: int) -> dict[str, list[int]]:
-    """Nanoseconds a call of each graph, by events around a replay, interleaved."""
+    """Return nanoseconds a call of each graph, by events around a replay, interleaved."""
     found: dict[str, list[int]] = {name: [] for name, graph in graphs.items() if graph is not None}
     for _ in range(rounds):
         for name in found:
@@ -48,7 +48,7 @@ def replay_ns(graphs: Mapping[str, Any], calls: int, rounds: int) -> dict[str, l
 
 
 def other_clock(variants: Mapping[str, Callable[[], object]], kernels: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Nanoseconds of each variant's kernels by another clock than CUPTI's, the cache flushed before each call.
+    """Return nanoseconds of each variant's kernels by another clock than CUPTI's, the cache flushed before each call.
 
     Events stand before and behind a call that is queued while the GPU is kept busy, so that no launch is waited for.
     `gaps_ns`: what was taken off for the events and between kernels, which is told by one small kernel and by many.
@@ -79,7 +79,7 @@ def other_clock(variants: Mapping[str, Callable[[], object]], kernels: Mapping[s
 
 
 def _between_events(flush: Callable[[], object], work: Callable[[], object]) -> float:
-    """Nanoseconds between the events around a call, the median of a few."""
+    """Return nanoseconds between the events around a call, the median of a few."""
     work()
     begun = time.perf_counter_ns()
     work()
@@ -98,7 +98,7 @@ def _between_events(flush: Callable[[], object], work: Callable[[], object]) -> 
 
 
 def unstable(own: Mapping[str, float], other: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Variants of which two clocks say different things. No gap is like the other: what is taken off may be off itself.
+    """Return variants on which two clocks differ. No gap is like the other: what is taken off may be off itself.
 
     >>> unstable({"eager": 100_000, "fused": 30_000}, {"eager": {"ns": 92_000, "gaps_ns": 20_000},
     ...     "fused": {"ns": 32_000, "gaps_ns": 1_000}})
@@ -113,7 +113,7 @@ def unstable(own: Mapping[str, float], other: Mapping[str, Mapping[str, int]]) -
 
 
 def wall_times(variants: Mapping[str, Callable[[], object]], rounds: int = 10) -> dict[str, list[int]]:
-    """Nanoseconds a call as a program feels it: calls one after another from Python, host and device together."""
+    """Return nanoseconds a call as a program feels it: calls one by one from Python, host and device together."""
     found: dict[str, list[int]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, work in variants.items():

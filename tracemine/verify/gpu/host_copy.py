@@ -17,7 +17,7 @@ from tracemine.verify.gpu.timing import by_profiler
 
 
 def examined_copy(nbytes: int, to_device: bool, recorded: Sequence[Sequence[Any]], seconds: float) -> dict[str, Any]:
-    """Everything about a copy of so many bytes: replay, whether what arrives is what was sent, what it takes.
+    """Return everything about a copy of so many bytes: replay, whether what arrives is what was sent, what it takes.
 
     recorded: its name in the trace, the name's digest, and no grid. seconds: after them no new block of samples is
     begun. Nothing but the profiler's clock is asked: a pageable copy is the host's work too, and events around it

@@ -56,7 +56,7 @@ def _tf32() -> Iterator[None]:
 
 
 def backend(name: str) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """One kind of kernels for attention, a name of `SDPBackend`: what it does not take raises."""
+    """Return a context of one kind of kernels for attention, a name of `SDPBackend`: what it does not take raises."""
 
     @contextlib.contextmanager
     def alone() -> Iterator[None]:
@@ -94,7 +94,7 @@ def _channels_last(inputs: Tensors) -> list[torch.Tensor]:
 
 
 def _aligned(inputs: Tensors) -> list[torch.Tensor]:
-    """Each of the last two dimensions filled up with zeros to a multiple of ALIGNED; a vector in its only one."""
+    """Fill the last two dimensions up with zeros to multiples of ALIGNED; a vector's only one."""
 
     def filled(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dim() > 1 and tensor.stride(-2) == 1 != tensor.stride(-1):  # a weight as it is multiplied: transposed
@@ -137,17 +137,17 @@ WAYS: Mapping[str, Way] = {
 
 
 def given_by(made: Any) -> list[torch.Tensor]:
-    """The tensors that a call gave."""
+    """Return the tensors that a call gave."""
     return [made] if isinstance(made, torch.Tensor) else [each for each in made if isinstance(each, torch.Tensor)]
 
 
 def without_padding(made: Any, shapes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-    """The results without what padding added."""
+    """Return the results without what padding added."""
     return [each[tuple(slice(0, size) for size in shape)] for each, shape in zip(given_by(made), shapes, strict=True)]
 
 
 def _signs(inputs: Tensors, share: float, seed: int) -> list[torch.Tensor]:
-    """−1, 0 or 1, so many of them not 0: products and sums are integers then, in whatever order."""
+    """Draw −1, 0 or 1, so many of them not 0: products and sums are integers then, in whatever order."""
     generator = torch.Generator(inputs[0].device).manual_seed(seed)
     found = []
     for tensor in inputs:
@@ -177,7 +177,7 @@ def faults_of(
     device: str = "cuda",
     dtype: torch.dtype | None = None,
 ) -> tuple[list[str], float]:
-    """What is wrong with a way to make a bilinear call, and its largest error as a share of what rounding allows.
+    """Return what is wrong with a way to make a bilinear call, and its largest error as a share of what is allowed.
 
     Of −1, 0 and 1 every result is an integer, and must be that one: one element left out shows. Of random numbers
     results may be off by roundings of products and sums: _SLACK × rounding × the same call on magnitudes, in float64.
@@ -216,7 +216,7 @@ def _repeatedly(eager: Callable[..., Any], way: Way, inputs: Tensors) -> Callabl
 
 
 def whole_way(eager: Callable[..., Any], way: Way) -> Callable[[Tensors], Any]:
-    """A way from inputs as recorded to its results: prepared, then called."""
+    """Return a way from inputs as recorded to its results: prepared, then called."""
 
     def made(inputs: Tensors) -> Any:
         with way.within():
@@ -226,7 +226,7 @@ def whole_way(eager: Callable[..., Any], way: Way) -> Callable[[Tensors], Any]:
 
 
 def like_eager(eager: Callable[..., Any], way: Way) -> Callable[..., Any]:
-    """A way whose results have the shapes of eager's: another form may give the same elements in another shape."""
+    """Return a way whose results have eager's shapes: another form may give the same elements in other shapes."""
     made = whole_way(eager, way)
 
     def call(*inputs: torch.Tensor) -> Any:
@@ -250,7 +250,7 @@ def ways_tried(
     device: str = "cuda",
     rounds: Callable[..., Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Faults and error of each way: of a bilinear call as `faults_of` says, of others by float64 (`right`).
+    """Return faults and error of each way: of a bilinear call as `faults_of` says, of others by float64 (`right`).
 
     What a way raised is a fault of it. ulp: that functions may be off by; None: the call is bilinear. rounds: as
     `right` has it.
@@ -279,7 +279,7 @@ def ways_tried(
 
 
 def _held(held: Callable[..., Any], runs: Mapping[str, Callable[..., Any]]) -> dict[str, dict[str, Any]]:
-    """What `right` says of ways; of each alone where one raises on inputs that come later."""
+    """Return what `right` says of ways; of each alone where one raises on inputs that come later."""
     try:
         return dict(held(variants=runs))
     except torch.cuda.OutOfMemoryError:
@@ -306,7 +306,7 @@ def examined_call(
     ulp: float | None = None,
     rounds: Callable[..., Any] | None = None,
 ) -> dict[str, Any]:
-    """Everything about calls: replay, which ways are right, and what eager and the fastest right one take."""
+    """Return everything about calls: replay, which ways are right, and what eager and the fastest right one take."""
     began = time.monotonic()
     inputs = make_inputs(described)
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "replay": replayed(eager, described, recorded)}

@@ -80,7 +80,7 @@ def _stood_in(name: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def _rounded_once(function: Any, arguments: Mapping[str, Any]) -> Any:
-    """A call in float32; its results, and what it writes, rounded to what they are."""
+    """Run a call in float32; round its results, and what it writes, to what they are."""
     schema = function._schema
     written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     given = {n: _each(v, gpu_semantics.wide) for n, v in arguments.items()}
@@ -109,7 +109,7 @@ def checked(
     draws: bool = False,
     seeds: Sequence[int] = range(SEEDS),
 ) -> dict[str, dict[str, Any]]:
-    """What `right` says of each kernel and call. Of kernels it also says what they touch that they must not.
+    """Return what `right` says of each kernel and call. Of kernels it also says what they touch that they must not.
 
     kernels: launchers, which are interpreted; calls: of PyTorch's library. blocks: the launcher's; larger ones are
     taken for large inputs. draws: what it gives differs from run to run: it is run and watched, and not compared.
@@ -146,7 +146,7 @@ class _Raised(Exception):
 
 
 def _watched(work: Callable[..., Any], seen: dict[str, None]) -> Callable[..., Any]:
-    """A launcher in the interpreter, which sees bounds, races and what is left unwritten."""
+    """Return a launcher in the interpreter, which sees bounds, races and what is left unwritten."""
 
     def run(*given: torch.Tensor) -> Any:
         with _disable_current_modes(), interpreter.watching() as watch:

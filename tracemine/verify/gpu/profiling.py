@@ -21,7 +21,7 @@ _MARK = "spin_kernel"  # of torch.cuda._sleep: stands between samples
 
 
 def traced(work: Callable[[], object]) -> list[dict[str, Any]]:
-    """What the GPU did during `work`, as torch.profiler saw it: name, start_ns, dur_ns, grid; by start."""
+    """Return what the GPU did during `work`, as torch.profiler saw it: name, start_ns, dur_ns, grid; by start."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         work()
         torch.cuda.synchronize()
@@ -43,7 +43,7 @@ def traced(work: Callable[[], object]) -> list[dict[str, Any]]:
 
 
 def replayed(eager: Any, described: Sequence[tuple[Any, ...]], recorded: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Whether eager launches the trace's own kernels. recorded: a name to show, the name's digest and grid of each."""
+    """Return whether eager launches the trace's own kernels. recorded: of each a short name, a digest, a grid."""
     inputs = make_inputs(described)
     eager(*copies(inputs))  # libraries load, memory is taken
     torch.cuda.synchronize()
@@ -63,7 +63,7 @@ def replayed(eager: Any, described: Sequence[tuple[Any, ...]], recorded: Sequenc
 
 
 def between_marks(events: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    """The events between every first and second mark."""
+    """Yield the events between every first and second mark."""
     inside: list[Mapping[str, Any]] | None = None
     for event in events:
         if _MARK in event["name"]:
@@ -75,7 +75,7 @@ def between_marks(events: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[
 
 
 def flusher() -> Callable[[], None]:
-    """Empties the L2 cache without leaving lines that must be written back: twice its size is written, then read."""
+    """Empty the L2 cache without leaving lines that must be written back: twice its size is written, then read."""
     nbytes = 2 * torch.cuda.get_device_properties(0).L2_cache_size
     memory = torch.empty(nbytes // 4, dtype=torch.float32, device="cuda")
 
@@ -88,7 +88,7 @@ def flusher() -> Callable[[], None]:
 
 @cache  # it is the GPU's, and not a file's
 def peak_bytes_per_second() -> float:
-    """What this GPU's memory moves at most: of a large copy and a large read, the faster."""
+    """Return what this GPU's memory moves at most: of a large copy and a large read, the faster."""
     memory = torch.empty(1 << 29, dtype=torch.uint8, device="cuda").view(torch.float32).fill_(1.0)
     other = torch.empty_like(memory)
 

@@ -50,7 +50,7 @@ class Reproduction(Check):
     draws: bool = False
 
     def _smaller(self) -> dict[str, tuple[Any, ...]]:
-        """What is smaller on a CPU, by name."""
+        """Return what is smaller on a CPU, by name."""
         assert not isinstance(self.on_cpu, str)  # noqa: S101
         return {name: small for names, small in self.on_cpu.items() for name in names.split()}
 
@@ -211,7 +211,7 @@ def _medians(states: Sequence[Mapping[str, Any]], name: str) -> Iterator[str]:
 
 
 def stand_alone(piece: str, harness: str) -> str:
-    """Kernels and their launcher with imports, and with the functions that the harness has for several such."""
+    """Return kernels and their launcher with imports, and with the functions that the harness has for several such."""
     nodes = {node.name: node for node in ast.parse(harness).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     lines = harness.splitlines()
 

@@ -38,7 +38,7 @@ def block(
     order: random.Random,
     rounds: int = _ROUNDS,
 ) -> dict[str, Any]:
-    """Samples of each variant in each state of the cache, nanoseconds: rounds of A B C C B A, each in a new order.
+    """Time each variant in each state of the cache, nanoseconds: rounds of A B C C B A, each in a new order.
 
     A sample is the sum of its kernels' durations, and the span from the first one's start to the last one's end.
     """
@@ -78,7 +78,7 @@ def times(
     until: float = float("inf"),
     end: float = float("inf"),
 ) -> dict[str, Any]:
-    """Blocks of samples until the ratios are known well enough, or the time is up; those at other clocks are dropped.
+    """Time blocks until ratios are known well enough, or the time is up; those at other clocks are dropped.
 
     cold: the cache is flushed before the first kernel. warm: what the chain reads was written just before.
     until, end: no block is begun after this, by time.monotonic; after the end not even the few that there should be.
@@ -131,7 +131,7 @@ def _known_well(samples: Mapping[str, Any]) -> bool:
 
 
 def ratio(first: Sequence[int], second: Sequence[int]) -> dict[str, float]:
-    """How many times as long the first takes as the second: medians, and a paired bootstrap's 95 % interval.
+    """Return how many times as long the first takes as the second: medians, and a paired bootstrap's 95 % interval.
 
     Where the second is nothing, it is taken to be a nanosecond.
 
@@ -155,7 +155,7 @@ def ratio(first: Sequence[int], second: Sequence[int]) -> dict[str, float]:
 
 
 def judged(samples: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]:
-    """Ratios of the others to the fused kernels, of eager to each call in their place, and of eager to itself."""
+    """Return ratios: of others to the fused kernels, of eager to each call in their place, of eager to itself."""
     sums = {name: found["sum_ns"] for name, found in samples.items()}
     halves = sums["eager"][0::2], sums["eager"][1::2]
     noise = ratio(*halves)
@@ -182,7 +182,7 @@ def judged(samples: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]
 
 
 def same_against_same(work: Callable[..., object], described: Sequence[tuple[Any, ...]], trials: int) -> dict[str, Any]:
-    """How often a chain is called faster than itself: comparisons of one block each, by the rule of `judged`."""
+    """Return how often a chain is called faster than itself: comparisons of one block each, by the rule of `judged`."""
     mine = copies(make_inputs(described))
     variants = {"eager": lambda: work(*mine), "fused": lambda: work(*mine)}
     states = {"cold": flusher()}
@@ -206,7 +206,7 @@ def measure(
     seconds: float = float("inf"),
     end: float = float("inf"),
 ) -> dict[str, Any]:
-    """All timings of a chain.
+    """Return all timings of a chain.
 
     nbytes: what one kernel has to read and write; beside it a plain kernel is timed that reads half of them and writes
     half (the driver's own copy is slower where little is copied). read_bytes: of nbytes what is read. seconds: after
@@ -261,7 +261,7 @@ def measure(
 def by_profiler(
     variants: Mapping[str, Callable[[], object]], until: float, left_out: Mapping[str, str], compile_failed: str | None
 ) -> dict[str, Any]:
-    """Timings as `measure` gives them, of what the profiler's clock alone is asked of: calls of a library, copies."""
+    """Return timings as `measure` gives them, by the profiler's clock alone: of library calls, and of copies."""
     found = times(variants, lambda: None, until)
     return {
         **found,

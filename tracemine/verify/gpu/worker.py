@@ -18,7 +18,7 @@ from tracemine.processes import serve
 
 
 def main() -> None:
-    """Until there are no more lines."""
+    """Answer until there are no more lines."""
 
     def answer(line: bytes) -> bytes:
         path, function, options = json.loads(line)

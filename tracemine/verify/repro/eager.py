@@ -66,7 +66,7 @@ def _call_text(call: Call, names: Sequence[str], sizes: Mapping[int, str]) -> st
 
 
 def _loops(chain: Graph, sizes: Sizes) -> list[str]:
-    """The lines of `eager` of a chain whose calls repeat, as loops over its values `v`; none where none spares lines.
+    """Return `eager` as loops over its values `v`, where calls repeat; no lines where loops would spare none.
 
     A call repeats another where it is the same of values that lie as far on, each time.
     """
@@ -103,7 +103,7 @@ def _in_loop(call: str, first: Sequence[int], second: Sequence[int]) -> str:
 
 
 def _repeated(kinds: Sequence[str], places: Sequence[Sequence[int]], at: int) -> tuple[int, int]:
-    """How many calls from one on repeat, and how often they come: at least three times, or once."""
+    """Return how many calls from one on repeat, and how often they come: at least three times, or once."""
     best = 1, 1
     for length in range(1, MOST_REPEATED + 1):
         count = 1
@@ -126,7 +126,7 @@ def _goes_on(kinds: Sequence[str], places: Sequence[Sequence[int]], at: int, len
 
 
 def _term(first: int, step: int) -> str:
-    """A place that goes on by a step each time.
+    """Return a place that goes on by a step each time.
 
     >>> _term(0, 2), _term(7, 1), _term(3, 0)
     ('2 * k', '7 + k', '3')
@@ -136,7 +136,7 @@ def _term(first: int, step: int) -> str:
 
 
 def _picked(places: Sequence[int]) -> str:
-    """Values as a tuple, those at equal distances as one slice.
+    """Return values as a tuple, those at equal distances as one slice.
 
     >>> _picked([5, 7, 9, 10]), _picked([4])
     ('(*v[5:10:2], v[10])', '(v[4],)')
@@ -162,7 +162,7 @@ def _named(sizes: Sizes, number: int) -> dict[int, str]:
 
 
 def _broken(line: str) -> list[str]:
-    """A line of calls that is too long, in several: after commas, within its brackets."""
+    """Return a line of calls that is too long, in several: after commas, within its brackets."""
     if len(line) <= WIDTH:
         return [line]
     lead: list[str] = []
@@ -178,9 +178,7 @@ def _broken(line: str) -> list[str]:
 
 
 def arguments_text(call: Call, names: Sequence[str], sizes: Mapping[int, str] | None = None) -> str:
-    """A call's arguments as Python source. names: of the values that it refers to. sizes: of its literals that have
-    names, by place.
-    """
+    """Return a call's arguments as Python source. names: of the values that it refers to. sizes: names of literals."""
     schema = call.schema
     found: list[str] = []
     skipped = False
@@ -212,7 +210,7 @@ def _value(kind: str, value: Value, names: Sequence[str]) -> str:
 
 
 def literal_text(kind: str, value: Plain) -> str:
-    """A value that is no tensor as Python source. kind: its type in the schema.
+    """Return a value that is no tensor as Python source. kind: its type in the schema.
 
     >>> literal_text("ScalarType", "bfloat16"), literal_text("int[]", (1, 2)), literal_text("MemoryFormat", 0)
     ('torch.bfloat16', '[1, 2]', 'torch.contiguous_format')
@@ -227,7 +225,7 @@ def literal_text(kind: str, value: Plain) -> str:
 
 
 def number_text(value: float | int | bool) -> str:
-    """A number as Python source.
+    """Return a number as Python source.
 
     >>> number_text(-float("inf")), number_text(1e-06), number_text(True)
     ("float('-inf')", '1e-06', 'True')
@@ -238,7 +236,7 @@ def number_text(value: float | int | bool) -> str:
 
 
 def packed(begin: str, items: Sequence[str], end: str) -> list[str]:
-    """Items between brackets, in one line or in several.
+    """Return items between brackets, in one line or in several.
 
     >>> len(packed("def eager(", ["one_of_many_names"] * 12, "):"))
     3

@@ -19,15 +19,15 @@ class Emitter(Closing):
         self._harness = False  # whether it was written
 
     def close(self) -> None:
-        """The compiler's process ends."""
+        """End the compiler's process."""
         self._compiler.close()
 
     def fitted(self, text: str) -> str:
-        """The reproduction without cuts that spill, where it is written: who reads it has no GPU to try them all."""
+        """Return the reproduction without tile configs that spill, where it is written: its reader may have no GPU."""
         return text if self._folder is None else fitting(text, self._compiler.resources(text))
 
     def write(self, name: str, text: str) -> None:
-        """A reproduction, and before the first the harness that they share.
+        """Write a reproduction, and before the first the harness that they share.
 
         Raises UsageError where it cannot be written, or where another file has the harness's name.
         """
@@ -38,7 +38,7 @@ class Emitter(Closing):
 
 
 def write_harness(folder: Path) -> None:
-    """The harness, in place of another version's: of what is no harness nothing is replaced.
+    """Write the harness, in place of another version's: of what is no harness nothing is replaced.
 
     Raises UsageError where it cannot be written, and where a link or another file has its name.
     """
@@ -57,7 +57,7 @@ def write_harness(folder: Path) -> None:
 
 
 def write(folder: Path | None, name: str, text: str) -> None:
-    """A file in a folder, which is made; of no folder nothing.
+    """Write a file into a folder, which is made; of no folder nothing.
 
     Raises UsageError where it cannot be written, and where a link has its name.
     """

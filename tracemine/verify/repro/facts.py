@@ -12,7 +12,7 @@ _LINES = 2  # of source
 
 
 def facts(finding: Finding, fingerprint: str) -> list[str]:
-    """Lines of the head: a word, and from the eleventh character on what it is."""
+    """Return lines of the head: a word, and from the eleventh character on what it is."""
     lines = [f"Finding   {fingerprint}, rule {finding.rule}, {finding.severity}"]
     where = [f"module {finding.module}"] if finding.module else []
     where += [
@@ -33,7 +33,7 @@ def _us(ns: float) -> str:
 
 
 def file_name(finding: Finding, fingerprint: str, *, suffix: str = "") -> str:
-    """What a finding's reproduction is called: nothing but letters, digits and underscores of what a trace may have."""
+    """Return a reproduction's file name: of a trace's texts letters, digits and underscores alone."""
     module = (finding.module or "").rpartition(".")[2]
     words = re.sub(r"[^A-Za-z0-9]+", "_", f"{finding.rule}_{module}", flags=re.ASCII).strip("_")[:_LONGEST].strip("_")
     return "_".join(filter(None, (fingerprint, words, suffix))) + ".py"

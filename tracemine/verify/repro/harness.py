@@ -67,7 +67,7 @@ _TOOLS = (
 
 @cache
 def harness_text() -> str:
-    """The text of the harness."""
+    """Return the text of the harness."""
     wrapped = [_as_function(name) for name in _ON_CPU]
     kernels, launching = shared()
     names = "\n".join(f"{name} = {tuple(of)!r}" for name, of in (("DEVICE", kernels), ("LAUNCHING", launching)))
@@ -84,7 +84,7 @@ def harness_text() -> str:
 
 
 def _as_function(name: str) -> str:
-    """A module as a function that gives its names."""
+    """Return a module as a function that gives its names."""
     body, imports = module_text(name)
     own = [_called(found) for found in _OWN_IMPORT.finditer("\n".join(_own_imports(name)))]
     stem = name.rpartition("/")[2].removesuffix(".py")
@@ -95,13 +95,13 @@ def _as_function(name: str) -> str:
 
 
 def _own_imports(name: str) -> list[str]:
-    """What a module imports of this package, a line each."""
+    """Return what a module imports of this package, a line each."""
     _, every = module_text(name, own=True)
     return [line for line in every if "tracemine" in line]
 
 
 def _called(found: re.Match[str]) -> str:
-    """An import of modules that are functions here: they are called. Of others: their names are there already."""
+    """Replace an import of modules that are functions here by calls of them; names of others are there already."""
     functions = {name.rpartition("/")[2].removesuffix(".py") for name in _ON_CPU}
     names = [name.strip() for name in found[2].split(",")]
     calls = [f"{found[1]}{name} = _{name}()" for name in names if name in functions]

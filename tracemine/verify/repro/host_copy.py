@@ -26,7 +26,7 @@ class HostCopy(NamedTuple):
 
 
 def host_copy(finding: Finding, flow: Flow) -> HostCopy | None:
-    """The copy that a finding is of, in its first occurrence, from or to pageable memory; None where there is none."""
+    """Return the copy of a finding's first occurrence, from or to pageable memory; None where there is none."""
     if len(finding.activities[0]) != 1:
         return None
     activities = flow.timeline.activities
@@ -39,7 +39,7 @@ def host_copy(finding: Finding, flow: Flow) -> HostCopy | None:
 
 
 def copy_reproduction(finding: Finding, copy: HostCopy, fingerprint: str, says: Sequence[str] = ()) -> str:
-    """The file that times a copy from or to pageable memory beside the same from or to pinned memory.
+    """Return the file that times a copy from or to pageable memory beside the same from or to pinned memory.
 
     says: what is known of the finding, a line each.
     """

@@ -29,7 +29,7 @@ def file_text(
     imports: Sequence[str],
     tools: Sequence[str] = ("import torch",),
 ) -> str:
-    """The text of a file: what it says of itself, its imports, its own parts, modules of this package, `main`.
+    """Return the text of a file: what it says of itself, its imports, its own parts, modules of this package, `main`.
 
     embeds: modules by what they are about. imports: what parts and `main` need of Python's own library; tools: of what
     has to be installed.
@@ -49,7 +49,7 @@ def file_text(
 
 
 def banner(text: str) -> str:
-    """The line above a part of a file.
+    """Return the line above a part of a file.
 
     >>> banner("The chain")[:16]
     '# The chain ----'
@@ -58,7 +58,7 @@ def banner(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    r"""Text that cannot end a docstring or begin anything else.
+    r"""Return a text that cannot end a docstring or begin anything else.
 
     >>> comment('a " b \\ c')
     "a ' b / c"
@@ -68,7 +68,7 @@ def comment(text: str) -> str:
 
 
 def module_text(name: str, *, own: bool = False) -> tuple[str, list[str]]:
-    """A module of this package without its docstring and imports, and what it imports.
+    """Return a module of this package without its docstring and imports, and what it imports.
 
     own: with what it imports of this package.
     """
@@ -87,7 +87,7 @@ def module_text(name: str, *, own: bool = False) -> tuple[str, list[str]]:
 
 
 def _merged(imports: Sequence[str]) -> list[str]:
-    """Import statements, one a module.
+    """Return import statements, one a module.
 
     >>> _merged(["import json", "from math import prod", "from math import pi"])
     ['import json', 'from math import pi, prod']
@@ -103,7 +103,7 @@ def _merged(imports: Sequence[str]) -> list[str]:
 def run(
     text: str, options: Sequence[str], limit_s: float, *, what: str, most_bytes: int | None = None
 ) -> Mapping[str, Any] | str:
-    """What a file prints, in a process of its own; or why it prints nothing. The rest as in `answered`.
+    """Return what a file prints, in a process of its own; or why it prints nothing. The rest as in `answered`.
 
     most_bytes: of addresses that it may have; None: no limit, for a GPU's driver takes terabytes.
     Raises UsageError where what it imports is not there.
@@ -134,7 +134,7 @@ def run(
 
 
 def answered(code: int, out: str, said: Sequence[str], *, what: str) -> Mapping[str, Any] | str:
-    """What a file printed; a text that says how it ended where it printed nothing of use.
+    """Return what a file printed; a text that says how it ended where it printed nothing of use.
 
     said: the last lines of its errors; what: the file, in such texts.
 

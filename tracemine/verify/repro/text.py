@@ -46,7 +46,7 @@ def repro(
     positive: Collection[int] = (),
     small: Graph | str | None = None,
 ) -> str:
-    """The file's text.
+    """Return the file's text.
 
     says: what is known of the finding, a line each. recorded: name and grid of each kernel that the chain had in the
     trace. library: a function of that name that says the same by calls of PyTorch's library, timed beside the kernel;
@@ -88,19 +88,19 @@ def repro(
 def chain_parts(
     chain: Graph, recorded: Sequence[tuple[str, Sequence[int] | None]], holds: Mapping[int, object]
 ) -> tuple[str, str]:
-    """The source of `eager`, and tables `INPUTS` and `TRACE`. holds: what some inputs hold (`make_inputs`)."""
+    """Return the source of `eager`, and tables `INPUTS` and `TRACE`. holds: what some inputs hold (`make_inputs`)."""
     return eager_text(chain), f"{_inputs(chain, (), holds)}\n{_recorded(recorded)}"
 
 
 def _masks_for_nothing(kernel: str) -> bool:
-    """Whether a function names the mask of its whole tile and uses it nowhere."""
+    """Return whether a function names the mask of its whole tile and uses it nowhere."""
     named = "mask = row_mask & column_mask"
     functions = (each.replace(named, "") for each in kernel.split("@triton.jit") if named in each)
     return any(re.search(r"[=(&|] ?mask\b", each) is None for each in functions)
 
 
 def section(text: str) -> str:
-    """The line above a part of a file.
+    """Return the line above a part of a file.
 
     >>> section("Inputs")[:16]
     '# --- Inputs ---'
@@ -140,12 +140,12 @@ def _check(
 
 
 def title_text(title: str) -> str:
-    """A title as a Python string: none of its characters does anything to a terminal."""
+    """Return a title as a Python string: none of its characters does anything to a terminal."""
     return ascii(one_line(title)[:100])
 
 
 def _apart(text: str) -> tuple[str, list[str]]:
-    """A source without its imports and without what files share, and the names of that which it calls itself."""
+    """Return a source without its imports and without what files share, and the names of that which it calls itself."""
     text = text[text.index("\n\n\n") :]
     names: list[str] = []
     for name, helper in (item for of in shared() for item in of.items()):
@@ -161,7 +161,7 @@ def _calls(chain: Graph) -> str:
 
 
 def _runs(labels: Iterable[str]) -> list[str]:
-    """Labels, what repeats once.
+    """Return labels, what repeats once.
 
     >>> _runs(["add", "mul", "mul"]), _runs(["full", *["mul", "add"] * 3])
     (['add', 'mul x2'], ['full', '(mul, add) x3'])
@@ -174,7 +174,7 @@ def _runs(labels: Iterable[str]) -> list[str]:
 
 
 def repeats(items: Sequence[str]) -> list[tuple[Sequence[str], int]]:
-    """Items in their order: what comes so often one after another, and how often. Of several at least three times.
+    """Return items in order: what repeats, and how often it comes. Several items repeat from three times on.
 
     >>> repeats(["a", "b", "b", "a", "b", "a", "b", "a", "b"])
     [(['a'], 1), (['b'], 2), (['a', 'b'], 3)]
@@ -201,12 +201,12 @@ def _becomes(source: Source | None) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text of which no character begins a line, or does anything to a terminal."""
+    """Return a text of which no character begins a line, or does anything to a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def folded(text: str) -> list[str]:
-    """A line of the head, with the lines that it goes on in."""
+    """Return a line of the head, with the lines that it goes on in."""
     word, rest = text[:10], one_line(text[10:])
     lines = textwrap.wrap(rest, WIDTH - 12, break_on_hyphens=False) or [""]
     lines = lines if len(lines) <= _LINES else [*lines[: _LINES - 1], "..."]
@@ -214,7 +214,7 @@ def folded(text: str) -> list[str]:
 
 
 def _smaller(chain: Graph, small: Graph, positive: Collection[int]) -> tuple[list[tuple[str, str]], Sizes]:
-    """Inputs that are smaller on a CPU, each by its name, and arguments of calls that say sizes: by call and place the
+    """Return inputs that are smaller on a CPU, by name, and arguments of calls that say sizes: by call and place the
     name that `eager` has for them, what was recorded, and what it is there.
     """
     holds = _values(chain, positive), _values(small, positive)
@@ -249,13 +249,13 @@ def _on_cpu(small: Graph | str | None, rows: Sequence[tuple[str, str]], sizes: S
 
 
 def _values(chain: Graph, positive: Collection[int]) -> list[object]:
-    """What each input holds, as `gpu/correctness.py` makes it."""
+    """Return what each input holds, as `gpu/correctness.py` makes it."""
     holds = {**domains(chain), **dict.fromkeys(positive, POSITIVE)}
     return [holds.get(k, i.below) for k, i in enumerate(chain.inputs)]
 
 
 def inputs_text(chain: Graph, positive: Collection[int] = ()) -> str:
-    """A chain's inputs as a Python table `INPUTS`, as `gpu/correctness.py` makes them. positive: as in `repro`."""
+    """Return a chain's inputs as a Python table `INPUTS` for `make_inputs`. positive: as in `repro`."""
     rows = [
         f'("{i.name}", {i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {holds!r}),'
         for i, holds in zip(chain.inputs, _values(chain, positive), strict=True)
@@ -266,7 +266,7 @@ def inputs_text(chain: Graph, positive: Collection[int] = ()) -> str:
 
 
 def _inputs(chain: Graph, positive: Collection[int], instead: Mapping[int, object] | None = None) -> str:
-    """The same with a row for inputs that are alike. Where `eager` names none, those that follow each other."""
+    """Return the same with a row for inputs that are alike; of unnamed ones for those that follow each other."""
     ordered = "def eager(*inputs" in eager_text(chain)
     alike: list[tuple[str, list[str]]] = []
     values = [(instead or {}).get(k, holds) for k, holds in enumerate(_values(chain, positive))]
@@ -282,13 +282,13 @@ def _inputs(chain: Graph, positive: Collection[int], instead: Mapping[int, objec
 
 
 def _rows(rows: Sequence[str]) -> list[str]:
-    """Rows of a table, as many in a line as fit."""
+    """Return rows of a table, as many in a line as fit."""
     lines = packed("", [row.rstrip(",") for row in rows], ",")
     return [f"    {line.strip()}" for line in lines if rows]
 
 
 def _recorded(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> str:
-    """The trace's kernels as a Python table `TRACE`: a short name, the whole name's digest, the grid."""
+    """Return the trace's kernels as a Python table `TRACE`: a short name, the whole name's digest, the grid."""
     rows = [
         ", ".join(several) if count == 1 else f"*[{', '.join(several)}] * {count}"
         for several, count in repeats(recorded_rows(recorded))
@@ -298,7 +298,7 @@ def _recorded(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> str:
 
 
 def recorded_rows(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> list[str]:
-    """Name and grid of kernels as rows of `TRACE`, Python source."""
+    """Return name and grid of kernels as rows of `TRACE`, Python source."""
     return [
         f'({shown_kernel(name)!a}, "{name_digest(name)}", {list(grid) if grid is not None else None!r})'
         for name, grid in recorded
@@ -306,7 +306,7 @@ def recorded_rows(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> list[
 
 
 def shown_kernel(name: str) -> str:
-    """A kernel's function name, and what an elementwise one computes.
+    """Return a kernel's function name, and what an elementwise one computes.
 
     >>> shown_kernel("void at::native::elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)")
     'elementwise (add)'

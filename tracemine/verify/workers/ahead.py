@@ -33,7 +33,7 @@ _BLOCKS_S = 3.0  # after which no block of samples is begun, where ratios are no
 
 
 def at_once() -> int:
-    """How many reproductions this machine compiles at a time.
+    """Return how many reproductions this machine compiles at a time.
 
     >>> 1 <= at_once() <= MOST_AT_ONCE
     True
@@ -51,7 +51,7 @@ class Runner:
         self._process = Process(python(worker.__file__), environment)
 
     def run(self, text: str, function: str, limit_s: float, **options: object) -> Mapping[str, Any] | str:
-        """What a method of a reproduction's CHECK gives; or why it gives nothing.
+        """Return what a method of a reproduction's CHECK gives; or why it gives nothing.
 
         Raises UsageError where none can be run.
         """
@@ -69,11 +69,11 @@ class Runner:
         return found if isinstance(found, Mapping) else str(found)
 
     def kill(self) -> None:
-        """What runs ends at once, for whoever waits for it too."""
+        """End what runs at once, for whatever waits for it too."""
         self._process.kill()
 
     def close(self) -> None:
-        """The process ends."""
+        """End the process."""
         self._process.close()
 
 
@@ -98,7 +98,7 @@ class Ahead(Closing):
         self._tuned: set[str] = set()  # files of which max-autotune is compiled
 
     def close(self) -> None:
-        """All processes end, and what compilers made is gone."""
+        """End all processes; what compilers made is gone."""
         self._compilers.close()
         self._timer.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -109,7 +109,7 @@ class Ahead(Closing):
             self._running.append((text, self._compiled(text, _NEEDED, float("inf"))))
 
     def wait(self) -> None:
-        """Until all is compiled that verdicts need, and what else fits into a while.
+        """Wait until all is compiled that verdicts need, and what else fits into a while.
 
         What torch.compile chose beside other processes it chooses again, alone.
         """
@@ -122,13 +122,13 @@ class Ahead(Closing):
             path.unlink(missing_ok=True)
 
     def timed(self, text: str) -> Mapping[str, Any] | str:
-        """What a reproduction says, alone on the GPU; or why it says nothing."""
+        """Return what a reproduction says, alone on the GPU; or why it says nothing."""
         compiles = (*_NEEDED, *(_MORE if text in self._tuned else ()))
         within = _SHARE * self._limit_s
         return self._timer.run(text, "results", self._limit_s, seconds=_BLOCKS_S, compiles=compiles, within=within)
 
     def _compiled(self, text: str, modes: Sequence[str], until: float) -> Future[bool]:
-        """Whether a file's modes were compiled; not those for which no time is left."""
+        """Return whether a file's modes were compiled; not those for which no time is left."""
 
         def compile_(runner: Runner) -> bool:
             left = until - time.monotonic()

@@ -14,10 +14,10 @@ class Machine(Protocol):
     """Something that works for one at a time."""
 
     def kill(self) -> None:
-        """What it does ends at once, and nothing is begun after it, for whoever waits for it too."""
+        """End what it does at once, for whatever waits for it too; nothing is begun after it."""
 
     def close(self) -> None:
-        """It ends."""
+        """End."""
 
 
 _M = TypeVar("_M", bound=Machine)
@@ -52,7 +52,7 @@ class Pool(Closing, Generic[_M]):
         return self._threads.submit(done)
 
     def close(self) -> None:
-        """All end at once."""
+        """End all at once."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for each in self._all:
             each.kill()

@@ -20,18 +20,18 @@ class Machines(NamedTuple):
     calls: Sandbox
 
     def kill(self) -> None:
-        """What they prove ends at once, for whoever waits for it too."""
+        """End what they do at once, for whatever waits for it too."""
         for each in self:
             each.kill()
 
     def close(self) -> None:
-        """The processes end."""
+        """End the processes."""
         for each in self:
             each.close()
 
 
 def at_once(alone: bool) -> int:
-    """How many proofs this machine makes at a time. alone: whether it does nothing else meanwhile.
+    """Return how many graphs this machine validates at a time. alone: whether it does nothing else meanwhile.
 
     >>> 1 <= at_once(alone=False) <= at_once(alone=True) <= MOST_AT_ONCE
     True
