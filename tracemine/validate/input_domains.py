@@ -24,12 +24,8 @@ NOT_NEGATIVE = frozenset(
         *((name, "state_steps") for name in ("_fused_adam_", "_fused_adamw_")),
     )
 )
-POSITIVE, MODERATE, DEVIATION, SHARE = (
-    "positive",
-    "moderate",
-    "deviation",
-    "share",
-)  # as `gpu/correctness.py` draws them
+# As `gpu/correctness.py` draws them.
+POSITIVE, MODERATE, DEVIATION, SHARE = "positive", "moderate", "deviation", "share"
 _EXPONENTIALS = ("exp", "exp_", "exp2", "expm1", "_foreach_exp")
 _BATCH_NORMS = ("native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward")
 _GROUP_NORMS = ("native_layer_norm_backward", "native_group_norm_backward")

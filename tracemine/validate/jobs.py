@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -91,19 +92,9 @@ def _wrong(chain: Graph, source: Source, rounded: Source) -> tuple[tuple[str, st
 
 def refused(chain: Graph, reason: str) -> Validation:
     """Return the verdict on a chain that no kernel can be generated for."""
-    return Validation(
-        chain=chain.name,
-        kernels=(),
-        trials=0,
-        skipped=(),
-        faults=(),
-        error=0.0,
-        eager_error=0.0,
-        equal_share=0.0,
-        exact=False,
-        bytes_read=0,
-        bytes_written=0,
-        mutants=(),
-        seconds=0.0,
-        refused=reason,
-    )
+    nothing: dict[str, Any] = {
+        **dict.fromkeys(("kernels", "skipped", "faults", "mutants"), ()),
+        **dict.fromkeys(("trials", "bytes_read", "bytes_written"), 0),
+        **dict.fromkeys(("error", "eager_error", "equal_share", "seconds"), 0.0),
+    }
+    return Validation(chain=chain.name, exact=False, refused=reason, **nothing)

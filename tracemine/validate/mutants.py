@@ -209,26 +209,26 @@ SPARE = {  # what some launch must have for a wrong line to matter, and what is 
     "steps": "no launch has a row of more than a block",
 }
 SAME = "same: "  # begins why a mutated line changes no result
-_MEND = ("a second estimate of the mean mends it", lambda lines, at, _: estimated_again(lines, at))
+_Holds = Callable[[list[str], int, frozenset[str]], bool]
+
+
+def _rule(why: str, holds: Callable[[list[str], int], bool]) -> tuple[str, _Holds]:
+    return why, lambda lines, at, _: holds(lines, at)
+
+
+_MEND = _rule("a second estimate of the mean mends it", estimated_again)
 _BEYOND = ("it is 0 beyond the columns for every finite number", nothing_beyond)  # quotients: of a row that has some
-_SIGN = ("all that is stored has its sign an even number of times", lambda lines, at, _: sign_cancels(lines, at))
-_SCALED = (
-    "it is scaled by the exponential of −∞ before anything is added",
-    lambda lines, at, _: scaled_away(lines, at),
+_SIGN = _rule("all that is stored has its sign an even number of times", sign_cancels)
+_SCALED = _rule("it is scaled by the exponential of −∞ before anything is added", scaled_away)
+_ADDED = _rule("it is added to a row of 64 bits", counted_by_rows)
+_NAN = _rule("all that is made of it is NaN there by another number, too", nan_comes_otherwise)
+_ANYWAY = _rule(
+    "all that is stored of a row that holds NaN is NaN, or does not ask for its largest number", nan_comes_anyway
 )
-_ADDED = ("it is added to a row of 64 bits", lambda lines, at, _: counted_by_rows(lines, at))
-_NAN = (
-    "all that is made of it is NaN there by another number, too",
-    lambda lines, at, _: nan_comes_otherwise(lines, at),
-)
-_ANYWAY = (
-    "all that is stored of a row that holds NaN is NaN, or does not ask for its largest number",
-    lambda lines, at, _: nan_comes_anyway(lines, at),
-)
-_ONE = ("what is left out is a factor of 1", lambda lines, at, _: factor_of_one(lines, at))
-_PICKED = ("where the guard is off another number is chosen", lambda lines, at, _: picked_elsewhere(lines, at))
-_NEVER = ("no place is where they differ", lambda lines, at, _: never_met(lines, at))
-_SAME: Mapping[str, tuple[tuple[str, Callable[[list[str], int, frozenset[str]], bool]], ...]] = {
+_ONE = _rule("what is left out is a factor of 1", factor_of_one)
+_PICKED = _rule("where the guard is off another number is chosen", picked_elsewhere)
+_NEVER = _rule("no place is where they differ", never_met)
+_SAME: Mapping[str, tuple[tuple[str, _Holds], ...]] = {
     "operands swapped": (_SIGN, _MEND),
     "second operand dropped": (_MEND,),
     "first operand dropped": (_MEND, _ONE),

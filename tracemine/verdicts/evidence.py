@@ -161,9 +161,7 @@ def _may_hold_verdicts(path: Path) -> bool:
     """Return whether a file of a folder is worth reading. Findings and traces lie beside verdicts, and can be large."""
     if path.suffix == _TABLE:
         return is_table(path)
-    head = read_head(path, _HEAD_BYTES).partition(b'"findings"')[
-        0
-    ]  # a step's verdict names findings too, behind others
+    head, *_ = read_head(path, _HEAD_BYTES).partition(b'"findings"')  # a step's verdict names them too, behind others
     return b'"fingerprint"' in head or b'"verdicts"' in head
 
 

@@ -1,1 +1,1 @@
-"""What runs on a GPU and is pasted into reproductions: is it right there, how long does it take."""
+"""What runs on a GPU and is pasted into reproductions, which have torch alone: is it right, how long does it take."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +13,10 @@ import torch
 from tracemine.verify.gpu.check import NO_GPU, Check, median_us, table_rows
 from tracemine.verify.gpu.compiling import MODES, compiled_variants
 from tracemine.verify.gpu.correctness import copies, make_inputs
-from tracemine.verify.gpu.host_copy import examined_copy
 from tracemine.verify.gpu.library_call import WAYS, Way, examined_call, ways_tried
+from tracemine.verify.gpu.marks import name_digest
+from tracemine.verify.gpu.profiling import traced
+from tracemine.verify.gpu.timing import by_profiler
 
 MOST_ON_CPU = 1 << 23  # elements of all inputs, of calls that a CPU tries as they were recorded
 
@@ -33,12 +36,10 @@ class CopyCheck(Check):
     def results(
         self, compiles: Sequence[str] = (), compile_s: float = 0.0, seconds: float = 10.0, within: float = float("inf")
     ) -> dict[str, Any]:
-        """As Check's."""
         found = {"fingerprint": self.fingerprint, "kernel": True, "by": "pinned memory", **self.own()}
-        return found | examined_copy(self.nbytes, self.to_device, self.trace, seconds)
+        return found | _examined_copy(self.nbytes, self.to_device, self.trace, seconds)
 
     def table(self, found: Mapping[str, Any]) -> Iterator[str]:
-        """As Check's."""
         yield f"{self.title} ({self.fingerprint})"
         yield f"{found['device']}, {self.nbytes:,} bytes {'to' if self.to_device else 'from'} the device"
         samples = found.get("times", {}).get("samples", {})
@@ -78,7 +79,6 @@ class CallCheck(Check):
     def compile_only(
         self, compiles: Sequence[str] = tuple(MODES), compile_s: float = 60.0, within: float = float("inf")
     ) -> dict[str, Any]:
-        """As Check's."""
         compiled_variants(self.eager, copies(make_inputs(self.inputs)), compiles[:1], min(compile_s, within))
         torch.cuda.synchronize()
         return {}
@@ -86,7 +86,6 @@ class CallCheck(Check):
     def results(
         self, compiles: Sequence[str] = (), compile_s: float = 15.0, seconds: float = 10.0, within: float = float("inf")
     ) -> dict[str, Any]:
-        """As Check's."""
         found = {"fingerprint": self.fingerprint, "kernel": True, "by": "another call", **self.own()}
         return found | examined_call(
             self.eager,
@@ -101,7 +100,7 @@ class CallCheck(Check):
         )
 
     def without_gpu(self) -> dict[str, Any]:
-        """As Check's: which ways are right on a CPU, at the recorded sizes."""
+        """Return which ways are right on a CPU, at the recorded sizes."""
         count = sum(math.prod(shape) for _, shape, *_ in self.inputs)
         if count > MOST_ON_CPU:
             raise SystemExit(NO_GPU)
@@ -112,7 +111,6 @@ class CallCheck(Check):
         return found | {"right": {"faults": [] if right else faults}}
 
     def table(self, found: Mapping[str, Any]) -> Iterator[str]:
-        """As Check's."""
         yield f"{self.title} ({self.fingerprint})"
         yield f"{found.get('device', 'No GPU here: on the CPU')}, torch {torch.__version__}"
         samples = found.get("times", {}).get("samples", {})
@@ -131,3 +129,45 @@ class CallCheck(Check):
             yield f"{name}: {says}" + ("" if name not in self._all else f" - {self._all[name].says}")
         if "replay" in found:
             yield f"eager launched {'the' if found['replay']['same_names'] else 'NOT the'} trace's own kernels"
+
+
+def _examined_copy(nbytes: int, to_device: bool, recorded: Sequence[Sequence[Any]], seconds: float) -> dict[str, Any]:
+    """Return everything about a copy of so many bytes: replay, whether what arrives is what was sent, what it takes.
+
+    recorded: its name in the trace, the name's digest, and no grid. seconds: after them no new block of samples is
+    begun. Nothing but the profiler's clock is asked: a pageable copy is the host's work too, and events around it
+    would hold its waits.
+    """
+    began = time.monotonic()
+    sent = torch.randint(0, 256, (nbytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    device = sent.cuda()
+    pageable, pinned, other = torch.empty_like(sent), sent.pin_memory(), sent.pin_memory()
+
+    def copy(host: torch.Tensor, waits: bool) -> Callable[[], object]:
+        if to_device:
+            return lambda: device.copy_(host, non_blocking=not waits)
+        return lambda: host.copy_(device, non_blocking=not waits)
+
+    pageable.copy_(sent)
+    calls = {"eager": copy(pageable, True), "fused": copy(pinned, False), "copy": copy(other, False)}
+    kernels = [[e["name"], None] for e in traced(calls["eager"])]
+    names = [name_digest(str(name)) for name, _ in kernels] == [str(digest) for _, digest, _ in recorded]
+    found: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(0),
+        "replay": {"same_count": len(kernels) == len(recorded), "same_names": names, "same_grids": names},
+        "right": {"faults": []},
+    }
+    found["replay"]["kernels"] = kernels
+    for name, host in (("eager", pageable), ("fused", pinned)):
+        arrived = device if to_device else host
+        arrived.zero_()
+        calls[name]()
+        torch.cuda.synchronize()
+        if not torch.equal(arrived.cpu(), sent):
+            found["right"]["faults"].append(f"{name}: not the bytes that were sent")
+        device.copy_(sent)
+        host.copy_(sent)
+    if found["right"]["faults"]:
+        return found
+    found["times"] = by_profiler(calls, began + seconds, {}, "a copy is not compiled") | {"bytes": nbytes}
+    return found

@@ -1,7 +1,4 @@
-"""A GPU's clocks, temperature and power, as its driver says them: read beside every block of samples, never set.
-
-Part of every reproduction that `verify --emit` writes: needs torch alone.
-"""
+"""A GPU's clocks, temperature and power, as its driver says them: read beside every block of samples, never set."""
 
 from __future__ import annotations
 

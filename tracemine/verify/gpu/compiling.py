@@ -1,7 +1,4 @@
-"""torch.compile's own kernels for a chain, compiled within a time limit.
-
-Part of every reproduction that `verify --emit` writes: needs torch alone.
-"""
+"""torch.compile's own kernels for a chain, compiled within a time limit."""
 
 from __future__ import annotations
 

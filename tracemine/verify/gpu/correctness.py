@@ -1,7 +1,4 @@
-"""Whether kernels are right on a GPU: against eager and float64, on inputs as recorded, for three seeds.
-
-Part of every reproduction that `verify --emit` writes: needs torch alone.
-"""
+"""Whether kernels are right on a GPU: against eager and float64, on inputs as recorded, for three seeds."""
 
 from __future__ import annotations
 

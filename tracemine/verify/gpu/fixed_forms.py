@@ -1,7 +1,4 @@
-"""Other calls that compute what a library's slow one does: windows laid out and multiplied.
-
-Part of every reproduction that `verify --emit` writes: needs torch alone.
-"""
+"""Other calls that compute what a library's slow one does: windows laid out and multiplied."""
 
 from __future__ import annotations
 

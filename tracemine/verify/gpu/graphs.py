@@ -1,7 +1,4 @@
-"""A chain's time by other clocks than the profiler's: within CUDA graphs, and as a program feels it.
-
-Part of every reproduction that `verify --emit` writes: needs torch alone.
-"""
+"""A chain's time by other clocks than the profiler's: within CUDA graphs, and as a program feels it."""
 
 from __future__ import annotations
 
@@ -38,13 +35,19 @@ def replay_ns(graphs: Mapping[str, Any], calls: int, rounds: int) -> dict[str, l
     found: dict[str, list[int]] = {name: [] for name, graph in graphs.items() if graph is not None}
     for _ in range(rounds):
         for name in found:
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            graphs[name].replay()
-            end.record()
-            end.synchronize()
-            found[name].append(round(begin.elapsed_time(end) * 1e6 / calls))
+            found[name].append(round(_elapsed_ns(graphs[name].replay) / calls))
     return found
+
+
+def _elapsed_ns(work: Callable[[], object], times: int = 1) -> float:
+    """Return nanoseconds between events around calls."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(times):
+        work()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e6
 
 
 def other_clock(variants: Mapping[str, Callable[[], object]], kernels: Mapping[str, int]) -> dict[str, dict[str, int]]:
@@ -86,14 +89,9 @@ def _between_events(flush: Callable[[], object], work: Callable[[], object]) -> 
     wait = 2 * (time.perf_counter_ns() - begun) + 50_000
     found = []
     for _ in range(_REPEATS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         flush()
         torch.cuda._sleep(2 * wait)  # of cycles: two make a nanosecond
-        begin.record()
-        work()
-        end.record()
-        end.synchronize()
-        found.append(float(begin.elapsed_time(end)) * 1e6)
+        found.append(_elapsed_ns(work))
     return statistics.median(found)
 
 
@@ -117,12 +115,6 @@ def wall_times(variants: Mapping[str, Callable[[], object]], rounds: int = 10) -
     found: dict[str, list[int]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, work in variants.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             torch.cuda.synchronize()
-            begin.record()
-            for _ in range(5):
-                work()
-            end.record()
-            end.synchronize()
-            found[name].append(round(begin.elapsed_time(end) * 1e6 / 5))
+            found[name].append(round(_elapsed_ns(work, 5) / 5))
     return found

@@ -1,8 +1,5 @@
 """Calls as a trace recorded them, and other ways to compute the same: layouts, alignment, precision, another search,
-or other calls.
-
-Part of every reproduction of such a finding that `verify --emit` writes: needs torch alone.
-"""
+or other calls."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a GPU did, as torch.profiler saw it; and what is put before and between samples.
-
-Part of every reproduction that `verify --emit` writes: needs torch alone.
-"""
+"""What a GPU did, as torch.profiler saw it; and what is put before and between samples."""
 
 from __future__ import annotations
 

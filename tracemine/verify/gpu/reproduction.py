@@ -66,7 +66,6 @@ class Reproduction(Check):
     def compile_only(
         self, compiles: Sequence[str] = tuple(MODES), compile_s: float = 60.0, within: float = float("inf")
     ) -> dict[str, Any]:
-        """As Check's."""
         end = time.monotonic() + within
         cuts = self._tuned(within / 2)
         for work in self._variants().values():
@@ -84,7 +83,6 @@ class Reproduction(Check):
         seconds: float = 10.0,
         within: float = float("inf"),
     ) -> dict[str, Any]:
-        """As Check's."""
         end = time.monotonic() + within
         cuts = self._tuned(within / 4)
         found = examined(
@@ -105,7 +103,6 @@ class Reproduction(Check):
         return {"fingerprint": self.fingerprint, "kernel": kernel, **self.own(), "cuts": cuts, **found}
 
     def without_gpu(self) -> dict[str, Any]:
-        """As Check's."""
         from tracemine.verify.gpu import on_cpu  # triton's interpreter is touched by nothing else
 
         if isinstance(self.on_cpu, str):
@@ -132,7 +129,6 @@ class Reproduction(Check):
         }
 
     def source(self) -> str:
-        """As Check's."""
         if self.fused is None:
             raise SystemExit("there is no kernel here, but a library's call: `library` in this file")
         text = Path(self.file).read_text("utf-8")
@@ -140,7 +136,6 @@ class Reproduction(Check):
         return stand_alone(piece, Path(__file__).read_text("utf-8"))
 
     def table(self, found: Mapping[str, Any]) -> Iterator[str]:
-        """As Check's."""
         yield f"{self.title} ({self.fingerprint})"
         on_cpu = found.get("on_cpu", False)
         if on_cpu:

@@ -32,7 +32,6 @@ EMBEDDED = {
         "verify/gpu/compiling.py",
         "verify/gpu/graphs.py",
         "verify/gpu/timing.py",
-        "verify/gpu/host_copy.py",
         "verify/gpu/fixed_forms.py",
         "verify/gpu/library_call.py",
     ),
