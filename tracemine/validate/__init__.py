@@ -1,4 +1,4 @@
-"""Whether generated kernels are right, on a CPU: in Triton's interpreter, with wrong ones beside them.
+"""Validate generated kernels on a CPU: in Triton's interpreter, with mutants beside them.
 
 >>> import tracemine
 >>> from tracemine.codegen import GraphBuilder
@@ -25,7 +25,7 @@ __all__ = ["Interpreter", "Report", "Validation", "validate", "validate_graphs"]
 
 
 class _Callable(ModuleType):
-    """Lets `tracemine.validate(graph)` be called: this package and its main function have one name.
+    """Let `tracemine.validate(graph)` be called: this package and its main function have one name.
 
     An import of the package sets that attribute of `tracemine` to the package, whatever stood there.
     """

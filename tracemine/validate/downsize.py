@@ -34,7 +34,7 @@ _SMALLER = "the CPU validated the same source at smaller sizes"
 
 
 class Tried(NamedTuple):
-    """A chain as it is proved."""
+    """A graph as it is validated."""
 
     small: Graph
     recorded: Graph  # the same source at the sizes that were recorded
@@ -42,7 +42,7 @@ class Tried(NamedTuple):
 
     @property
     def too_large(self) -> str | None:
-        """Why the CPU cannot prove it; None where it can."""
+        """Why the CPU cannot validate it; None where it can."""
         count = elements(self.small)
         return f"the chain has {count:,} elements that no size of an argument makes fewer" if count > _MOST else None
 

@@ -1,4 +1,4 @@
-"""Whether a row's largest number may pass over NaN: all that is stored of such a row is NaN or the same without it."""
+"""Why a row's maximum may pass over NaN: all that is stored of such a row is NaN, or the same without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What numbers a chain's inputs hold, as far as their use tells.
+"""Find what numbers a graph's inputs hold, as far as their use tells.
 
 Roots and logarithms are taken of numbers that are not negative: drawn with either sign, half of a root's results are no
 numbers and prove nothing, and those around 0 are chance. What an exponential is taken of is not large: of it infinities

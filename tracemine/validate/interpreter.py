@@ -282,7 +282,7 @@ class OutOfBounds(Exception):
 
 
 class watching:
-    """All launches inside are watched."""
+    """Watch all launches inside."""
 
     def __enter__(self):
         _watch.append(Watch())

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""What Triton's interpreter works out anew for each operation of each program, worked out once.
+"""Cache what Triton's interpreter works out anew for each operation of each program.
 
 Blocks of a few thousand elements take numpy some microseconds; types, shapes and patches around them took a third of a
 millisecond. Nothing here changes what an operation gives.

@@ -1,4 +1,4 @@
-"""Wrong ways to call right kernels: launches exchanged or left out, strides that are another's, plans kept too long."""
+"""Mutants of launchers: launches exchanged or left out, strides that are another's, plans kept too long."""
 
 from __future__ import annotations
 
@@ -125,11 +125,8 @@ def loads_of_another(lines: Sequence[str], inside: Iterable[int]) -> Iterator[tu
             here = [re.search(re.escape(word) + r"(\w+)_ptr", lines[k]) for k in range(begin, end)]
             others = [m[1] for m in here if m is not None and own is not None and m[1] != own[1]]
             if own is not None and others:
-                yield (
-                    name,
-                    lines[at].strip(),
-                    _with(lines, {at: lines[at].replace(f"{own[1]}_ptr", f"{others[0]}_ptr", 1)}),
-                )
+                line = lines[at].replace(f"{own[1]}_ptr", f"{others[0]}_ptr", 1)
+                yield name, lines[at].strip(), _with(lines, {at: line})
 
 
 def of_extremes(lines: Sequence[str], scratch: str, narrow: frozenset[str]) -> bool:

@@ -40,7 +40,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class MutantSource:
-    """A wrong source. needs: as of the mutation; or, behind SAME, why it is no wrong one."""
+    """A mutated source. needs: as of the mutation; or, behind SAME, why it is equivalent."""
 
     name: str
     line: str

@@ -1,4 +1,4 @@
-"""Whether a fused result is right: its error against float64, measured by eager's own.
+"""Judge a fused result: its error against float64, measured by eager's own.
 
 "Equal to eager" would be the wrong target: kernels that keep float32 on the way differ from eager and are nearer to
 the truth. So a result may err as eager errs, not more: overall, at its worst element, and in every row. What eager errs

@@ -1,4 +1,4 @@
-"""What the proof of a chain on a CPU says."""
+"""Records of validating a graph's kernels on a CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Mutant(msgspec.Struct, frozen=True):
-    """A wrong kernel beside the right one. killed_by: what gave it away; equivalent: why nothing could."""
+    """A kernel with a planted mistake. killed_by: what gave it away; equivalent: why nothing could."""
 
     name: str
     line: str
@@ -22,7 +22,7 @@ class Mutant(msgspec.Struct, frozen=True):
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on one chain's kernels. `faults` is empty where they passed every trial."""
+    """The verdict on one graph's kernels. `faults` is empty where they passed every trial."""
 
     chain: str
     kernels: tuple[str, ...]
@@ -41,18 +41,18 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Right in every trial, and every wrong kernel was told from it."""
+        """Whether it is right in every trial, and every mutant that differs was killed."""
         return self.refused is None and not self.faults and all(m.killed_by or m.equivalent for m in self.mutants)
 
     @property
     def killed(self) -> tuple[int, int]:
-        """Wrong kernels that were found out, and those that could be."""
+        """Mutants that were killed, and mutants that could be."""
         able = [m for m in self.mutants if m.equivalent is None]
         return sum(m.killed_by is not None for m in able), len(able)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain to prove: the record as MessagePack, for JSON has no infinities; with its sources and wrong kernels."""
+    """A graph to validate: the record as MessagePack, for JSON has no infinities; with its sources and mutants."""
 
     chain: bytes
     source: str

@@ -1,4 +1,4 @@
-"""A chain run call by call through torch.ops on a CPU: as eager does it, and in float64.
+"""Run a graph call by call through torch.ops on a CPU: as eager does it, and in float64.
 
 Operators are looked up by names that the operator table has confirmed; nothing else of a chain can name code.
 """
@@ -23,6 +23,10 @@ _FLOAT_NAMES = tuple(str(kind).removeprefix("torch.") for kind in _FLOATS)
 _ASKED = ("condition", "mask", "index", "indices", "target")  # arguments that are not computed with
 _CODES = (torch.float8_e4m3fn, torch.float8_e5m2)
 
+Tensors = Sequence[torch.Tensor]
+Numbers = Mapping[str, float]  # a value for each scalar argument
+Masks = Mapping[int, torch.Tensor]  # for each call that draws, by its number, what it drew or keeps
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -32,16 +36,9 @@ class Run:
     inputs: tuple[torch.Tensor, ...]
 
 
-def run(
-    chain: Graph,
-    inputs: Sequence[torch.Tensor],
-    scalars: Mapping[str, float],
-    masks: Mapping[int, torch.Tensor],
-    double: bool = False,
-) -> Run:
+def run(chain: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, double: bool = False) -> Run:
     """Run a chain on copies of tensors.
 
-    scalars: a value for each scalar argument. masks: for each call that draws, by its number, what it drew or keeps.
     double: floats are computed in float64, from the same inputs; casts to fp8 and integers still round.
     """
     values: list[Any] = [_copied(t, double) for t in inputs]
@@ -50,12 +47,10 @@ def run(
     return _ran(chain, values)
 
 
-def judged(
-    chain: Graph, inputs: Sequence[torch.Tensor], scalars: Mapping[str, float], masks: Mapping[int, torch.Tensor]
-) -> tuple[Run, Run, Run]:
+def judged(chain: Graph, inputs: Tensors, scalars: Numbers, masks: Masks) -> tuple[Run, Run, Run]:
     """Return what eager gives, what is right (NaN where eager's casts are undefined), and what eager may be off by."""
 
-    def both() -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
+    def both() -> tuple[Tensors, Tensors]:
         eager, truth = (run(chain, inputs, scalars, masks, double) for double in (False, True))
         return (*eager.live, *eager.inputs), (*truth.live, *truth.inputs)
 
@@ -66,13 +61,7 @@ def judged(
     return eager, truth, spread(chain, inputs, scalars, masks, truth)
 
 
-def spread(
-    chain: Graph,
-    inputs: Sequence[torch.Tensor],
-    scalars: Mapping[str, float],
-    masks: Mapping[int, torch.Tensor],
-    truth: Run,
-) -> Run:
+def spread(chain: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth: Run) -> Run:
     """Return what each element that a chain gives may be off by: root mean square over the signs of eager's roundings.
 
     It is infinite where a sum may overflow on the way.
@@ -112,13 +101,7 @@ def spread(
 
 
 def _of_others(
-    number: int,
-    call: Call,
-    source: int,
-    values: Any,
-    scalars: Mapping[str, float],
-    masks: Mapping[int, torch.Tensor],
-    numbers: torch.Tensor,
+    number: int, call: Call, source: int, values: Any, scalars: Numbers, masks: Masks, numbers: torch.Tensor
 ) -> torch.Tensor:
     """Return what a call gives in float64 where one of the values that it takes has other numbers."""
     taken = {v: values[v] for v in reads(call)} | {source: numbers}
@@ -126,12 +109,7 @@ def _of_others(
 
 
 def _apart(
-    number: int,
-    call: Call,
-    values: Sequence[Any],
-    scalars: Mapping[str, float],
-    masks: Mapping[int, torch.Tensor],
-    exact: Sequence[torch.Tensor],
+    number: int, call: Call, values: Sequence[Any], scalars: Numbers, masks: Masks, exact: Tensors
 ) -> list[torch.Tensor] | None:
     """Return what a call that sums within may round off where it is run as the simpler calls that PyTorch has it in."""
     order = tuple(dict.fromkeys(reads(call)))
@@ -178,14 +156,12 @@ class _Wide:
         return self._made[number]
 
 
-def _results(call: Call, values: Any, found: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _results(call: Call, values: Any, found: Tensors) -> list[torch.Tensor]:
     """Return what a call gives, or where that is nothing what it writes."""
     return list(found) or [values[v] for v in mutated(call)]
 
 
-def _given(
-    number: int, call: Call, values: Any, scalars: Mapping[str, float], masks: Mapping[int, torch.Tensor], double: bool
-) -> list[torch.Tensor]:
+def _given(number: int, call: Call, values: Any, scalars: Numbers, masks: Masks, double: bool) -> list[torch.Tensor]:
     if call.operator == "aten::native_dropout":
         return _dropped(call, values, scalars, masks[number])
     if call.operator == "aten::bernoulli_":
@@ -196,9 +172,7 @@ def _given(
     return _called(call, values, scalars, double)
 
 
-def _drawn(
-    call: Call, values: Any, scalars: Mapping[str, float], draws: torch.Tensor, double: bool
-) -> list[torch.Tensor]:
+def _drawn(call: Call, values: Any, scalars: Numbers, draws: torch.Tensor, double: bool) -> list[torch.Tensor]:
     """Make random numbers of given bits, rounded once."""
     numbers = {n: scalars[v.name] for n, v in call.given().items() if isinstance(v, Scalar)}
     found = rng_checks.made(call.operator, draws, numbers)
@@ -229,7 +203,7 @@ def _dense(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> list[torch.Tensor]:
+def _called(call: Call, values: Sequence[Any], scalars: Numbers, double: bool) -> list[torch.Tensor]:
     """Return the outputs of one call, lists laid out flat."""
     name = call.operator.removeprefix("aten::")
     function = getattr(getattr(torch.ops.aten, name), call.overload or "default")
@@ -254,7 +228,7 @@ def _flat(found: Any) -> list[torch.Tensor]:
     return [] if found is None else [found]
 
 
-def _arguments(call: Call, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> dict[str, Any]:
+def _arguments(call: Call, values: Sequence[Any], scalars: Numbers, double: bool) -> dict[str, Any]:
     """Return a call's arguments by name, as eager takes them, or in float64."""
     given, found = call.given(), dict[str, Any]()
     for argument in call.schema.arguments:
@@ -319,7 +293,7 @@ def _stood_in(call: Call, function: Callable[..., Any], arguments: Mapping[str, 
     return [t.to(kind) if t.dtype == torch.float32 else t for t, kind in zip(found, kinds, strict=True)]
 
 
-def _argument(kind: str, value: Value, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> Any:
+def _argument(kind: str, value: Value, values: Sequence[Any], scalars: Numbers, double: bool) -> Any:
     if isinstance(value, Ref):
         return values[value.value]
     if isinstance(value, Refs):
@@ -336,7 +310,7 @@ def _argument(kind: str, value: Value, values: Sequence[Any], scalars: Mapping[s
     return list(value.value) if isinstance(value.value, tuple) else value.value
 
 
-def _dropped(call: Call, values: Sequence[Any], scalars: Mapping[str, float], mask: torch.Tensor) -> list[torch.Tensor]:
+def _dropped(call: Call, values: Sequence[Any], scalars: Numbers, mask: torch.Tensor) -> list[torch.Tensor]:
     """Compute dropout with a given mask, by torch's formula."""
     given = call.given()
     tensor, p = given["input"], given["p"]

@@ -1,4 +1,4 @@
-"""The same chain at other sizes: what a kernel that takes sizes as arguments must get right too."""
+"""Resize a graph: a kernel that takes sizes as arguments must be right at others, too."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def at_sizes(chain: Graph, sizes: Mapping[int, int]) -> Graph | None:
 
 
 class _shapes:
-    """Shapes of recipes under given sizes."""
+    """Shapes of tensors under given sizes."""
 
     def __init__(self, lowered: Lowered, sizes: Mapping[int, int]) -> None:
         self._axes, self._sizes = lowered.axes, sizes

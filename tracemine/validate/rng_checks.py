@@ -1,4 +1,4 @@
-"""What random numbers are made of what was drawn, and whether that looks drawn: each element by a draw of its own."""
+"""Make random numbers of random bits, and check that they look random: each element has bits of its own."""
 
 from __future__ import annotations
 

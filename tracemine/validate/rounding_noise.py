@@ -16,6 +16,7 @@ import torch
 
 from tracemine.validate.roundings import FLOATS, Mode, Recorded, in_float64, simpler, tensors_of, widely
 
+Fresh = Callable[[], Sequence[torch.Tensor]]  # makes tensors anew
 _LOTS = 12  # of signs: one element's size is told by as many
 # Of which of four draws a call errs in, by its number: of any two of six either does alone in one.
 _ERRS = ((1, 1, 0, 0), (0, 0, 1, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 0, 1), (0, 1, 1, 0))
@@ -61,7 +62,7 @@ class Signs:
 
 
 class InDouble(Mode):
-    """Runs a chain in float64: what it casts to a float stays wide.
+    """Run a graph in float64: what it casts to a float stays wide.
 
     offs: what to add to the results of each call, by `signs`; none: the truth. largest: what each of those results may
     be at most, beyond which it is infinite. apart: what sums within is run as the simpler calls that PyTorch has it in.
@@ -100,10 +101,7 @@ def _overflow(tensor: torch.Tensor, most: float) -> None:
 
 
 def spread(
-    chain: Callable[..., Any],
-    inputs: Callable[[], Sequence[torch.Tensor]],
-    wide: Callable[[], Sequence[torch.Tensor]],
-    truth: Sequence[torch.Tensor],
+    chain: Callable[..., Any], inputs: Fresh, wide: Fresh, truth: Sequence[torch.Tensor]
 ) -> list[torch.Tensor] | None:
     """Return what each element of a chain's results may be off by: root mean square over a few draws of signs.
 
@@ -129,10 +127,7 @@ def spread(
 
 
 def _spread(
-    chain: Callable[..., Any],
-    recorded: Recorded,
-    wide: Callable[[], Sequence[torch.Tensor]],
-    truth: Sequence[torch.Tensor],
+    chain: Callable[..., Any], recorded: Recorded, wide: Fresh, truth: Sequence[torch.Tensor]
 ) -> list[torch.Tensor] | None:
     """Return as `spread`, of what was recorded."""
     drawn = Drawn(truth)

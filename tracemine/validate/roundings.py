@@ -62,8 +62,10 @@ _SUMS, _RUNNING_SUMS = ("sum", "mean"), ("cumsum", "cumsum_")
 
 
 class Mode(TorchDispatchMode):  # type: ignore[misc]
-    """What sees each call of a chain. No compiler is to keep out of it: torch would load all of its own to be told so,
-    which takes longer than most proofs do."""
+    """A mode that sees each call of a graph.
+
+    No compiler is to keep out of it: torch would load all of its own to be told so, longer than most validations take.
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:  # asked when a class is made; versions that do not ask load nothing
@@ -71,7 +73,7 @@ class Mode(TorchDispatchMode):  # type: ignore[misc]
 
 
 class Recorded(Mode):
-    """Runs a chain as it is, and keeps what each call rounds off: `offs`, None where a result is exact. `largest`: the
+    """Run a graph as it is, and keep what each call rounds off: `offs`, None where a result is exact. `largest`: the
     largest number that each result can hold.
 
     apart: as in InDouble. within: whether the chain has such calls.

@@ -1,4 +1,4 @@
-"""Proofs that may hang, crash or eat memory: a process of its own, watched, and started again where it ended."""
+"""Validate what may hang, crash or eat memory: in a process of its own, watched, and started again where it ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMORY_LIMIT_BYTES = 12 << 30  # of addresses: torch alone takes some
 
 
 class Sandbox(Closing):
-    """Proves chains one by one; use it in a `with`. What goes wrong with one chain is said, and the next goes on."""
+    """Validate graphs one by one; use it in a `with`. What goes wrong with one chain is said, and the next goes on."""
 
     def __init__(
         self,

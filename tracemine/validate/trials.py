@@ -1,4 +1,4 @@
-"""What a kernel is tried on: values that break things, layouts, sizes and scalars other than the recorded ones."""
+"""Trials of kernels: values that break things, layouts, sizes and scalars other than the recorded ones."""
 
 from __future__ import annotations
 

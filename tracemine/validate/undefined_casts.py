@@ -19,7 +19,7 @@ _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 class Casts(Mode):
-    """Runs a chain. `met`: whether it made such a cast. other: whether to give another number where it does."""
+    """Run a graph. `met`: whether it made such a cast. other: whether to give another number where it does."""
 
     def __init__(self, other: bool = False) -> None:
         super().__init__()

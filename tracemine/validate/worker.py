@@ -1,4 +1,4 @@
-"""Proves generated kernels in Triton's interpreter: a process of its own that reads jobs and writes verdicts.
+"""Validate generated kernels in Triton's interpreter: a process of its own that reads jobs and writes verdicts.
 
 Run by pipeline.py as `python -m tracemine.validate.worker`, with TRITON_INTERPRET=1 in its environment.
 """
@@ -78,7 +78,7 @@ def validate(job: Job) -> Validation:
 
 
 class _Prover:
-    """Judges what sources give in the trials of one chain."""
+    """Judge what sources give in the trials of one graph."""
 
     def __init__(self, runs: Runs, ulp: float, exact: bool) -> None:
         self.runs, self.chain, self.lowered, self.ulp, self.exact = runs, runs.chain, runs.lowered, ulp, exact

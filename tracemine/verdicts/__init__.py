@@ -1,1 +1,1 @@
-"""What verifying came to: its record, its levels, and verdicts read again as evidence."""
+"""Verdicts of verifying: their record, their levels, and stored ones read again as evidence."""

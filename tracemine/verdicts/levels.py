@@ -1,4 +1,4 @@
-"""How far something was verified: levels, what fails one first, and what was measured on a GPU."""
+"""Levels of verification, what fails one first, and what was measured on a GPU."""
 
 from __future__ import annotations
 

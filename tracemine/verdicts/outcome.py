@@ -1,4 +1,4 @@
-"""What a call in place of a chain came to, a library's or torch.compile's: its level, and whether it is the fastest."""
+"""The verdict on a call in place of a graph, a library's or torch.compile's: its level, and which is fastest."""
 
 from __future__ import annotations
 

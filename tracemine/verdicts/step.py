@@ -1,4 +1,4 @@
-"""What replaying a recorded step came to, as a record."""
+"""The record of replaying a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verifying a finding came to: the level it reached, predicted beside measured, and what was not looked at."""
+"""The verdict on a finding: the level it reached, predicted beside measured, and what was not looked at."""
 
 from __future__ import annotations
 
@@ -186,19 +186,13 @@ def _of_call(name: str, call: CallVerdict) -> dict[str, object]:
     return found if name == "compiled" else {**found, name: call.text, f"{name}_ns": took and took.fused_ns}
 
 
-def _schema() -> pa.Schema:
-    kinds = {
-        pa.string(): ("fingerprint", "rule", "level", "says", "evidence", "gpu", "device", "state", *_TEXTS),
-        pa.int64(): (
-            *("calls", "predicted_low_ns", "predicted_ns", "predicted_high_ns", "measured_ns", "error_ns"),
-            *("eager_ns", "fused_ns", "compiled_ns", "copy_ns", "library_ns"),
-        ),
-        pa.float64(): tuple(f"eager_to_{what}{end}" for what in _RATIOS for end in ("_low", "", "_high")),
-        pa.list_(pa.string()): ("assumptions", "not_tested"),
-    }
-    of = {name: kind for kind, names in kinds.items() for name in names}
-    fields = [pa.field(name, of[name]) for name in _COLUMNS]
-    return pa.schema(fields, metadata={TABLE_MARK: str(VERDICTS_SCHEMA_VERSION).encode()})
+def _kind(column: str) -> pa.DataType:
+    """Return a column's type, by its name."""
+    if column.startswith("eager_to_"):
+        return pa.float64()
+    if column in ("assumptions", "not_tested"):
+        return pa.list_(pa.string())
+    return pa.int64() if column == "calls" or column.endswith("_ns") else pa.string()
 
 
 _COLUMNS = (
@@ -210,7 +204,6 @@ _COLUMNS = (
     *("eager_to_library_low", "eager_to_library", "eager_to_library_high"),
     *("compiled_level", "compiled_says", "eager_to_compiled_low", "eager_to_compiled", "eager_to_compiled_high"),
 )
-_TEXTS = ("by", "best", "library", "library_level", "library_says", "compiled_level", "compiled_says")
-_RATIOS = ("fused", "library", "compiled")
 TABLE_MARK = b"tracemine.verdicts"  # metadata by which the table is known; its value is the schema's version
-TABLE = _schema()
+_MARKED = {TABLE_MARK: str(VERDICTS_SCHEMA_VERSION).encode()}
+TABLE = pa.schema([pa.field(name, _kind(name)) for name in _COLUMNS], metadata=_MARKED)

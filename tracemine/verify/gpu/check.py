@@ -1,4 +1,4 @@
-"""What a reproduction does when it is run: check, time, and print a small table.
+"""Run a reproduction: check, time, and print a small table.
 
 With a GPU: eager beside what stands in its place, at the recorded sizes. Without one: numerics alone, on the CPU.
 """

@@ -1,4 +1,4 @@
-"""Whether kernels are right on a GPU: against eager and float64, on inputs as recorded, for three seeds."""
+"""Check kernels on a GPU: against eager and float64, on inputs as recorded, for three seeds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from tracemine.validate.numerics import Comparison, compare
 from tracemine.validate.rounding_noise import InDouble, spread
 from tracemine.validate.undefined_casts import defined
 
+Work = Callable[..., Any]  # takes tensors, gives tensors
+Described = Sequence[tuple[Any, ...]]  # inputs, as `make_inputs` takes them
+
 SEEDS = 3
 _RUNS = 10  # that must have the same bits
 _OF_SIZE, _OF_NOISE = 1e-9, 1e-6  # by which orders of one computation may differ in float64
 
 
-def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str = "cuda") -> list[torch.Tensor]:
+def make_inputs(described: Described, seed: int = 0, device: str = "cuda") -> list[torch.Tensor]:
     """Make tensors of the recorded shapes, dtypes and strides, with random values; of indices, valid ones.
 
     described: for each input its name, shape, dtype, strides, and below what its indices stay (None: no indices;
@@ -84,13 +87,13 @@ def widened(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def right(
-    eager: Callable[..., Any],
-    variants: Mapping[str, Callable[..., Any]],
-    described: Sequence[tuple[Any, ...]],
+    eager: Work,
+    variants: Mapping[str, Work],
+    described: Described,
     ulp: float,
     device: str = "cuda",
     seeds: Sequence[int] = range(SEEDS),
-    rounds: Callable[..., Any] | None = None,
+    rounds: Work | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return for each variant its faults, its worst output's errors with the first seed (where it gives nothing, those
     of what it writes in place), and `judged`: the share of its numbers that something is asked of (`numerics.py`), of
@@ -123,13 +126,7 @@ class _Expected:
     """
 
     def __init__(
-        self,
-        eager: Callable[..., Any],
-        described: Sequence[tuple[Any, ...]],
-        seed: int,
-        device: str,
-        ulp: float,
-        rounds: Callable[..., Any] | None,
+        self, eager: Work, described: Described, seed: int, device: str, ulp: float, rounds: Work | None
     ) -> None:
         self.faults: list[str] = []  # of the order in which `rounds` computes
         self._inputs = inputs = make_inputs(described, seed, device)
@@ -143,7 +140,7 @@ class _Expected:
         self._ulp, self._even = ulp, not seed % 2
         self._compared: list[list[tuple[torch.Tensor, Comparison]]] = [[] for _ in self._names]
 
-    def compared(self, work: Callable[..., Any]) -> Iterator[tuple[str, int, Comparison]]:
+    def compared(self, work: Work) -> Iterator[tuple[str, int, Comparison]]:
         """Compare what a variant gives, and the inputs that it leaves otherwise than eager: name, elements, result."""
         ours = copies(self._inputs)
         given = [*(work(*ours) or ()), *ours]
@@ -161,7 +158,7 @@ class _Expected:
         return result
 
 
-def _both(eager: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+def _both(eager: Work, inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Return what eager gives, and its inputs after that; the same in float64."""
     theirs, wide = copies(inputs), widened(inputs)
     wanted = [*(eager(*theirs) or ()), *theirs]
@@ -171,7 +168,7 @@ def _both(eager: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[li
 
 
 def _with_roundings_of(
-    other: Callable[..., Any], inputs: Sequence[torch.Tensor], truth: Sequence[torch.Tensor], noise: list[torch.Tensor]
+    other: Work, inputs: Sequence[torch.Tensor], truth: Sequence[torch.Tensor], noise: list[torch.Tensor]
 ) -> tuple[list[torch.Tensor], str | None]:
     """Return for each element the larger of two noises: that given, and that of another order of the computation.
 
@@ -202,7 +199,7 @@ def _same_function(found: torch.Tensor, truth: torch.Tensor, noise: torch.Tensor
     return bool(same.all())
 
 
-def repeats(work: Callable[..., Any], described: Sequence[tuple[Any, ...]], device: str = "cuda") -> bool:
+def repeats(work: Work, described: Described, device: str = "cuda") -> bool:
     """Return whether ten runs on the same inputs have the same bits."""
     inputs = make_inputs(described, device=device)
     first: list[torch.Tensor] = []

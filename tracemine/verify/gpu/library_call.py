@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tracemine.verify.gpu.compiling import compiled_variants
-from tracemine.verify.gpu.correctness import copies, make_inputs, memory_of, right, widened
+from tracemine.verify.gpu.correctness import Described, Work, copies, make_inputs, memory_of, right, widened
 from tracemine.verify.gpu.profiling import replayed
 from tracemine.verify.gpu.timing import block, by_profiler
 
@@ -115,9 +115,9 @@ class Way:
     says: str
     prepare: Callable[[Tensors], Sequence[torch.Tensor]] = _unchanged
     within: Callable[[], contextlib.AbstractContextManager[None]] = _as_it_is
-    call: Callable[..., Any] | None = None
+    call: Work | None = None
     dtype: torch.dtype | None = None
-    behind: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+    behind: tuple[Work, Work] | None = None
 
 
 WAYS: Mapping[str, Way] = {
@@ -155,7 +155,7 @@ def _signs(inputs: Tensors, share: float, seed: int) -> list[torch.Tensor]:
 
 
 def integer_results(
-    eager: Callable[..., Any], inputs: Tensors, seed: int, dtype: torch.dtype | None = None
+    eager: Work, inputs: Tensors, seed: int, dtype: torch.dtype | None = None
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Return inputs whose results are integers that the dtype holds (the inputs' own), and the results in float64."""
     share = 0.5
@@ -168,9 +168,9 @@ def integer_results(
 
 
 def faults_of(
-    eager: Callable[..., Any],
+    eager: Work,
     way: Callable[[Tensors], Any],
-    described: Sequence[tuple[Any, ...]],
+    described: Described,
     device: str = "cuda",
     dtype: torch.dtype | None = None,
 ) -> tuple[list[str], float]:
@@ -202,7 +202,7 @@ def faults_of(
     return faults, worst
 
 
-def _repeatedly(eager: Callable[..., Any], way: Way, inputs: Tensors) -> Callable[[], object]:
+def _repeatedly(eager: Work, way: Way, inputs: Tensors) -> Callable[[], object]:
     prepared, work = way.prepare(inputs), way.call or eager
 
     def call() -> object:
@@ -212,7 +212,7 @@ def _repeatedly(eager: Callable[..., Any], way: Way, inputs: Tensors) -> Callabl
     return call
 
 
-def whole_way(eager: Callable[..., Any], way: Way) -> Callable[[Tensors], Any]:
+def whole_way(eager: Work, way: Way) -> Callable[[Tensors], Any]:
     """Return a way from inputs as recorded to its results: prepared, then called."""
 
     def made(inputs: Tensors) -> Any:
@@ -222,7 +222,7 @@ def whole_way(eager: Callable[..., Any], way: Way) -> Callable[[Tensors], Any]:
     return made
 
 
-def like_eager(eager: Callable[..., Any], way: Way) -> Callable[..., Any]:
+def like_eager(eager: Work, way: Way) -> Work:
     """Return a way whose results have eager's shapes: another form may give the same elements in other shapes."""
     made = whole_way(eager, way)
 
@@ -240,12 +240,12 @@ def like_eager(eager: Callable[..., Any], way: Way) -> Callable[..., Any]:
 
 
 def ways_tried(
-    eager: Callable[..., Any],
+    eager: Work,
     ways: Mapping[str, Way],
-    described: Sequence[tuple[Any, ...]],
+    described: Described,
     ulp: float | None,
     device: str = "cuda",
-    rounds: Callable[..., Any] | None = None,
+    rounds: Work | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return faults and error of each way: of a bilinear call as `faults_of` says, of others by float64 (`right`).
 
@@ -253,7 +253,7 @@ def ways_tried(
     `right` has it.
     """
     found: dict[str, dict[str, Any]] = {}
-    runs: dict[str, Callable[..., Any]] = {}
+    runs: dict[str, Work] = {}
     for name, way in ways.items():
         try:
             if ulp is None:
@@ -275,7 +275,7 @@ def ways_tried(
     return {name: {"faults": found[name]["faults"], "error": found[name].get("error", 0.0)} for name in ways}
 
 
-def _held(held: Callable[..., Any], runs: Mapping[str, Callable[..., Any]]) -> dict[str, dict[str, Any]]:
+def _held(held: Work, runs: Mapping[str, Work]) -> dict[str, dict[str, Any]]:
     """Return what `right` says of ways; of each alone where one raises on inputs that come later."""
     try:
         return dict(held(variants=runs))
@@ -293,15 +293,15 @@ def _raised(error: Exception) -> dict[str, Any]:
 
 
 def examined_call(
-    eager: Callable[..., Any],
+    eager: Work,
     ways: Mapping[str, Way],
-    described: Sequence[tuple[Any, ...]],
+    described: Described,
     recorded: Sequence[Sequence[Any]],
     compiles: Sequence[str],
     compile_s: float,
     seconds: float,
     ulp: float | None = None,
-    rounds: Callable[..., Any] | None = None,
+    rounds: Work | None = None,
 ) -> dict[str, Any]:
     """Return everything about calls: replay, which ways are right, and what eager and the fastest right one take."""
     began = time.monotonic()

@@ -1,6 +1,6 @@
-"""A reproduction without a GPU: its kernel in Triton's interpreter, eager's calls as a GPU computes them.
+"""Run a reproduction without a GPU: its kernel in Triton's interpreter, eager's calls as a GPU computes them.
 
-The interpreter is made exact and watches every access, as where tracemine proves kernels; TRITON_INTERPRET=1 must be
+The interpreter is made exact and watches every access, as where tracemine validates kernels; TRITON_INTERPRET=1 must be
 set before triton is imported.
 """
 
@@ -25,7 +25,7 @@ _WIDE_STATISTICS = ("native_layer_norm", "native_batch_norm", "cudnn_batch_norm"
 
 
 class LikeGpu(Mode):
-    """Runs calls on a CPU as a GPU computes them: in float32 on the way, and rounded to 16 bits once."""
+    """Run calls on a CPU as a GPU computes them: in float32 on the way, and rounded to half precision once."""
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         """One call."""

@@ -1,4 +1,4 @@
-"""What a GPU did, as torch.profiler saw it; and what is put before and between samples."""
+"""Profile a GPU by torch.profiler, and separate samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tracemine.verify.gpu.correctness import copies, make_inputs
+from tracemine.verify.gpu.correctness import Described, copies, make_inputs
 from tracemine.verify.gpu.marks import name_digest
 
 _MARK = "spin_kernel"  # of torch.cuda._sleep: stands between samples
@@ -39,7 +39,7 @@ def traced(work: Callable[[], object]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda e: e["start_ns"])
 
 
-def replayed(eager: Any, described: Sequence[tuple[Any, ...]], recorded: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def replayed(eager: Any, described: Described, recorded: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """Return whether eager launches the trace's own kernels. recorded: of each a short name, a digest, a grid."""
     inputs = make_inputs(described)
     eager(*copies(inputs))  # libraries load, memory is taken

@@ -1,4 +1,4 @@
-"""Measured on a GPU: what a chain takes, eagerly and in other ways.
+"""Measure on a GPU what a graph takes, eagerly and in other ways.
 
 Every reproduction that `verify --emit` writes holds this text: it needs torch alone. What is timed is the chain, not
 its operators one by one: the cache is flushed before the first kernel and never in between, so that what one kernel
@@ -17,7 +17,7 @@ import torch
 
 from tracemine.verify.gpu.clocks import gpu_state, steady
 from tracemine.verify.gpu.compiling import compiled_variants
-from tracemine.verify.gpu.correctness import copies, make_inputs, repeats, right
+from tracemine.verify.gpu.correctness import Described, Work, copies, make_inputs, repeats, right
 from tracemine.verify.gpu.graphs import captured, other_clock, replay_ns, unstable, wall_times
 from tracemine.verify.gpu.profiling import between_marks, flusher, peak_bytes_per_second, replayed, traced
 
@@ -181,7 +181,7 @@ def judged(samples: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]
     return found
 
 
-def same_against_same(work: Callable[..., object], described: Sequence[tuple[Any, ...]], trials: int) -> dict[str, Any]:
+def same_against_same(work: Callable[..., object], described: Described, trials: int) -> dict[str, Any]:
     """Return how often a chain is called faster than itself: comparisons of one block each, by the rule of `judged`."""
     mine = copies(make_inputs(described))
     variants = {"eager": lambda: work(*mine), "fused": lambda: work(*mine)}
@@ -200,7 +200,7 @@ def same_against_same(work: Callable[..., object], described: Sequence[tuple[Any
 
 def measure(
     variants: Mapping[str, Callable[..., object]],
-    described: Sequence[tuple[Any, ...]],
+    described: Described,
     nbytes: int,
     read_bytes: int,
     seconds: float = float("inf"),
@@ -280,9 +280,9 @@ def by_profiler(
 
 
 def examined(
-    eager: Callable[..., Any],
-    others: Mapping[str, Callable[..., Any]],
-    described: Sequence[tuple[Any, ...]],
+    eager: Work,
+    others: Mapping[str, Work],
+    described: Described,
     recorded: Sequence[Sequence[Any]],
     *,
     ulp: float,
@@ -337,7 +337,7 @@ def examined(
     return found
 
 
-def _failing(variants: Mapping[str, Callable[..., Any]], described: Sequence[tuple[Any, ...]]) -> dict[str, str]:
+def _failing(variants: Mapping[str, Work], described: Described) -> dict[str, str]:
     """Return why variants cannot be called: a library call may not be there in this torch, or not for these tensors."""
     failed: dict[str, str] = {}
     for name, work in variants.items():
@@ -349,10 +349,10 @@ def _failing(variants: Mapping[str, Callable[..., Any]], described: Sequence[tup
 
 
 def _compiled(
-    eager: Callable[..., Any], described: Sequence[tuple[Any, ...]], modes: Sequence[str], compile_s: float, end: float
-) -> tuple[dict[str, Callable[..., Any]], dict[str, str]]:
+    eager: Work, described: Described, modes: Sequence[str], compile_s: float, end: float
+) -> tuple[dict[str, Work], dict[str, str]]:
     """Compile a chain in each mode, within a share of the time that is left; return what was made, and why not."""
-    made: dict[str, Callable[..., Any]] = {}
+    made: dict[str, Work] = {}
     failed: dict[str, str] = {}
     for name in modes:
         left = (end - time.monotonic()) * _COMPILE_SHARE

@@ -1,4 +1,4 @@
-"""Which cut of each kernel into blocks is the fastest on this GPU: tried on the chain's own tensors, for a moment."""
+"""Find each kernel's fastest tile config on this GPU: tried on the graph's own tensors, for a moment."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
-from tracemine.verify.gpu.correctness import copies, make_inputs
+from tracemine.verify.gpu.correctness import Described, copies, make_inputs
 from tracemine.verify.gpu.profiling import between_marks, flusher, traced
 
 _TUNE_ROUNDS = 6
@@ -20,10 +19,10 @@ _TUNE_GAIN = 0.02  # a cut that is faster by less is taken for as fast as the de
 def tuned(
     fused: Callable[..., object],
     blocks: dict[str, list[tuple[int, int]]],
-    described: Sequence[tuple[Any, ...]],
+    described: Described,
     seconds: float = float("inf"),
 ) -> dict[str, list[tuple[tuple[int, int], int]]]:
-    """Put the fastest cut of each kernel first; return the cuts in that order and what each took, nanoseconds.
+    """Put each kernel's fastest tile config first; return the configs in that order and what each took, nanoseconds.
 
     blocks: for each kernel its cuts, of which `fused` takes the first; changed in place. The cache is flushed before
     each call; what none can be launched with takes 0, and so does what is not tried: the first cut always is, another

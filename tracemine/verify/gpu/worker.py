@@ -1,4 +1,4 @@
-"""Runs reproductions one after another in a process that has loaded torch: a line with a file and a method a job.
+"""Run reproductions one after another in a process that has loaded torch: a line with a file and a method a job.
 
     python worker.py      # reads [path, method of its CHECK, arguments by name], a line each, and answers
 

@@ -1,4 +1,4 @@
-"""Reproductions as files, and what compiling them without a GPU tells of their kernels."""
+"""Write reproductions as files, without tile configs that compiling shows to spill."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracemine.verify.repro.harness import MARK, NAME, harness_text
 
 
 class Emitter(Closing):
-    """Writes reproductions into a folder, or nowhere. Use it in a `with`."""
+    """Write reproductions into a folder, or nowhere. Use it in a `with`."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder, self._compiler = folder, Compiler({NAME: harness_text()})

@@ -1,4 +1,4 @@
-"""What a reproduction says of its finding, and the name of its file."""
+"""The head of a reproduction, and the name of its file."""
 
 from __future__ import annotations
 

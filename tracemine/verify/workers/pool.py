@@ -1,4 +1,4 @@
-"""Machines that do one thing at a time each, and threads that wait for them."""
+"""A pool of machines that do one thing at a time each, and threads that wait for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proofs on the CPU side by side, each in a process of its own, while something else goes on."""
+"""Validate on the CPU side by side, each in a process of its own, while something else goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CORES_EACH = 4  # where a GPU is: compilers and what is timed want cores too
 
 
 class Machines(NamedTuple):
-    """Processes that prove."""
+    """Processes that validate."""
 
     kernels: Sandbox
     calls: Sandbox
@@ -40,10 +40,10 @@ def at_once(alone: bool) -> int:
 
 
 class Validators(Pool[Machines]):
-    """Some machines that prove."""
+    """Some machines that validate."""
 
     def __init__(self, time_limit_s: float, count: int) -> None:
-        """count: how many prove at a time."""
+        """count: how many validate at a time."""
         super().__init__(
             [
                 Machines(Sandbox(time_limit_s=time_limit_s), Sandbox(time_limit_s=time_limit_s, command=LIBRARY_WORKER))
