@@ -30,7 +30,7 @@ def test_a_large_chain_is_proved_at_smaller_sizes_and_that_is_said() -> None:
     assert found.says == ("the CPU validated the same source at smaller sizes",)
     assert found.too_large is None
     assert found._replace(small=chain).too_large == (
-        "the chain has 67,108,864 elements that no size of an argument makes fewer"
+        "the graph has 67,108,864 elements that no size of an argument makes fewer"
     )
 
 

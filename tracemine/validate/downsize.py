@@ -18,7 +18,7 @@ from tracemine.codegen.triton.source import generate
 from tracemine.ops.infer.tensor import is_contiguous
 from tracemine.validate.resize import at_sizes, free_axes
 
-# What an interpreter gets through in the time, block by block; larger chains are tried smaller where they can be.
+# What an interpreter gets through in the time, block by block; larger graphs are tried smaller where they can be.
 MOST_ELEMENTS = 4_096
 _SIZES = (5, 3, 7, 2, 4, 6)  # distinct, and no multiple of a block
 _SHORTEST = 2  # where other axes are long, and part of the kernel; of 1 exchanged strides would not show
@@ -38,59 +38,59 @@ class Tried(NamedTuple):
 
     small: Graph
     recorded: Graph  # the same source at the sizes that were recorded
-    says: tuple[str, ...]  # how it differs from the chain
+    says: tuple[str, ...]  # how it differs from the graph
 
     @property
     def too_large(self) -> str | None:
         """Why the CPU cannot validate it; None where it can."""
         count = elements(self.small)
-        return f"the chain has {count:,} elements that no size of an argument makes fewer" if count > _MOST else None
+        return f"the graph has {count:,} elements that no size of an argument makes fewer" if count > _MOST else None
 
 
-def tried(chain: Graph) -> Tried:
-    """Make a chain small enough to be validated. Raises Unsupported where no kernel is generated."""
-    short = shorter(chain)
+def tried(graph: Graph) -> Tried:
+    """Make a graph small enough to be validated. Raises Unsupported where no kernel is generated."""
+    short = shorter(graph)
     recorded, small = short, smaller(short)
     if not gets_through(small):
         recorded = narrower(short)
         small = smaller(recorded)
-    changes = ((_SHORTER, short != chain), (_NARROWER, recorded != short), (_SMALLER, small != recorded))
+    changes = ((_SHORTER, short != graph), (_NARROWER, recorded != short), (_SMALLER, small != recorded))
     return Tried(small, recorded, tuple(says for says, changed in changes if changed))
 
 
-def shorter(chain: Graph) -> Graph:
-    """Return the chain with a few members of each kind of its lists; itself where those are short or its calls others.
+def shorter(graph: Graph) -> Graph:
+    """Return the graph with a few members of each kind of its lists; itself where those are short or its calls others.
 
     Kinds are told by rank, dtype, axes of one element and layout, and by which results are wanted. Raises Unsupported
     where no kernel can be generated.
     """
-    count = _length(chain)
+    count = _length(graph)
     if count is None or count <= MOST_MEMBERS:
-        return chain
-    kept = _kept(chain, count)
-    short = _of_members(chain, kept)
-    return short if _codes(generate(chain).text) <= _codes(generate(short).text) else chain
+        return graph
+    kept = _kept(graph, count)
+    short = _of_members(graph, kept)
+    return short if _codes(generate(graph).text) <= _codes(generate(short).text) else graph
 
 
 def _lists(call: Call) -> list[Refs | Scalars]:
     return [v for v in call.arguments if isinstance(v, Refs | Scalars)]
 
 
-def _length(chain: Graph) -> int | None:
+def _length(graph: Graph) -> int | None:
     """Return how many members all lists have; None where a call takes none, or others do not have as many."""
-    lengths = {len(each.values) for call in chain.calls for each in _lists(call)}
-    lengths |= {len(call.outputs) for call in chain.calls if call.outputs}
-    alone = any(not call.operator.startswith("aten::_foreach_") for call in chain.calls)
+    lengths = {len(each.values) for call in graph.calls for each in _lists(call)}
+    lengths |= {len(call.outputs) for call in graph.calls if call.outputs}
+    alone = any(not call.operator.startswith("aten::_foreach_") for call in graph.calls)
     return lengths.pop() if len(lengths) == 1 and not alone else None
 
 
-def _kept(chain: Graph, count: int) -> list[int]:
-    specs, live = chain.specs, {*chain.live}
-    gives = [chain.first_output(number) for number, call in enumerate(chain.calls) if call.outputs]
+def _kept(graph: Graph, count: int) -> list[int]:
+    specs, live = graph.specs, {*graph.live}
+    gives = [graph.first_output(number) for number, call in enumerate(graph.calls) if call.outputs]
     seen: Counter[tuple[object, ...]] = Counter()
     found: list[int] = []
     for at in range(count):
-        members = [each.values[at] for call in chain.calls for each in _lists(call) if isinstance(each, Refs)]
+        members = [each.values[at] for call in graph.calls for each in _lists(call) if isinstance(each, Refs)]
         kinds: list[object] = [first + at in live for first in gives]
         for spec in (specs[v] for v in members if v is not None):
             plain = is_contiguous(spec.shape, spec.strides or ())
@@ -101,21 +101,21 @@ def _kept(chain: Graph, count: int) -> list[int]:
     return found
 
 
-def _of_members(chain: Graph, kept: Sequence[int]) -> Graph:
-    taken = [_taken(call, kept) for call in chain.calls]
-    first = len(chain.inputs)
+def _of_members(graph: Graph, kept: Sequence[int]) -> Graph:
+    taken = [_taken(call, kept) for call in graph.calls]
+    first = len(graph.inputs)
     used = {v for arguments in taken for value in arguments for v in tensors(value) if v < first}
     order = {v: k for k, v in enumerate(sorted(used))}
     calls: list[Call] = []
-    for number, (call, arguments) in enumerate(zip(chain.calls, taken, strict=True)):
+    for number, (call, arguments) in enumerate(zip(graph.calls, taken, strict=True)):
         values = tuple(renumbered(v, order.__getitem__) for v in arguments)
-        outputs = [chain.first_output(number) + at for at in kept] if call.outputs else []
+        outputs = [graph.first_output(number) + at for at in kept] if call.outputs else []
         order |= {v: len(order) + k for k, v in enumerate(outputs)}
         specs = tuple(call.outputs[at] for at in kept) if call.outputs else ()
         calls.append(Call(call.operator, call.overload, values, specs))
-    inputs = tuple(chain.inputs[v] for v in sorted(used))
-    live = tuple(order[v] for v in chain.live if v in order)
-    return check(Graph(chain.name, inputs, tuple(calls), live))
+    inputs = tuple(graph.inputs[v] for v in sorted(used))
+    live = tuple(order[v] for v in graph.live if v in order)
+    return check(Graph(graph.name, inputs, tuple(calls), live))
 
 
 def _taken(call: Call, kept: Sequence[int]) -> list[Value]:
@@ -147,20 +147,20 @@ def _unnamed(body: str) -> str:
     return re.sub(r"(?<![.\w])[a-z]\w*(?:_ptr|\d)\b", numbered, body)
 
 
-def smaller(chain: Graph) -> Graph:
-    """Return the chain at sizes that an interpreter gets through, and that its source takes.
+def smaller(graph: Graph) -> Graph:
+    """Return the graph at sizes that an interpreter gets through, and that its source takes.
 
     Axes whose size the kernels take as an argument are made small, all at once or, where calls do not allow that, one
     by one, the largest first. Raises Unsupported where no kernel can be generated.
     """
-    generate(chain)
-    if elements(chain) <= MOST_ELEMENTS:
-        return chain
-    axes = _largest_first(chain)
-    whole = at_sizes(chain, {axis: min(size, _SIZES[k % len(_SIZES)]) for k, (axis, size) in enumerate(axes)})
+    generate(graph)
+    if elements(graph) <= MOST_ELEMENTS:
+        return graph
+    axes = _largest_first(graph)
+    whole = at_sizes(graph, {axis: min(size, _SIZES[k % len(_SIZES)]) for k, (axis, size) in enumerate(axes)})
     if whole is not None and elements(whole) <= MOST_ELEMENTS:
         return whole
-    current = whole or chain
+    current = whole or graph
     for size in _SIZES * 4 if whole is None else [_SHORTEST] * len(axes):
         if elements(current) <= MOST_ELEMENTS:
             break
@@ -172,29 +172,29 @@ def smaller(chain: Graph) -> Graph:
     return current
 
 
-def _largest_first(chain: Graph) -> list[tuple[int, int]]:
-    return sorted(free_axes(lower(chain)).items(), key=lambda item: -item[1])
+def _largest_first(graph: Graph) -> list[tuple[int, int]]:
+    return sorted(free_axes(lower(graph)).items(), key=lambda item: -item[1])
 
 
-def elements(chain: Graph) -> int:
-    """Return elements of the chain's largest tensor."""
-    return max((spec.elements for spec in chain.specs), default=0)
+def elements(graph: Graph) -> int:
+    """Return elements of the graph's largest tensor."""
+    return max((spec.elements for spec in graph.specs), default=0)
 
 
 def gets_through(small: Graph) -> bool:
-    """Return whether an interpreter gets through a chain that is as small as its kernels allow."""
+    """Return whether an interpreter gets through a graph that is as small as its kernels allow."""
     return elements(small) <= MOST_INTERPRETED
 
 
-def narrower(chain: Graph) -> Graph:
-    """Return the chain with sizes that are part of its kernels halved until an interpreter gets through what is left.
+def narrower(graph: Graph) -> Graph:
+    """Return the graph with sizes that are part of its kernels halved until an interpreter gets through what is left.
 
-    Itself where it gets through the chain, or where with smaller numbers other code would be generated: what is
+    Itself where it gets through the graph, or where with smaller numbers other code would be generated: what is
     tried differs from the source in integers alone. Raises Unsupported where no kernel can be generated.
     """
-    current, code = chain, ""
+    current, code = graph, ""
     while not gets_through(smaller(current)):
-        code = code or _code(chain)
+        code = code or _code(graph)
         found = next((one for one in _halved(current) if _code(one) == code), None)
         if found is None:
             break
@@ -202,11 +202,11 @@ def narrower(chain: Graph) -> Graph:
     return current
 
 
-def _halved(chain: Graph) -> Iterator[Graph]:
+def _halved(graph: Graph) -> Iterator[Graph]:
     """Yield the graph with sizes halved: all even ones, as one may be a multiple of another; those of one number, the
     largest first; or one number with what are its powers: windows of 8 × 8 are 64 tokens.
     """
-    lowered = lower(chain)
+    lowered = lower(graph)
     leaves = {a for tensor in lowered.values for a in lowered.axes.flat(tensor.dims) if lowered.axes.axis(a).pinned}
     whole = {a: lowered.axes.size((a,)) for a in leaves}
     even = {a: n // 2 for a, n in whole.items() if n in range(4, 1 << 62, 2)}
@@ -216,14 +216,14 @@ def _halved(chain: Graph) -> Iterator[Graph]:
         {a: half**k for a, n in whole.items() for k in range(1, _POWERS) if n == (2 * half) ** k} for half in numbers
     ]
     for sizes in (even, *alike, *powers):
-        found = at_sizes(chain, sizes) if sizes else None
-        if found is not None and found != chain:  # what an axis was before it was split is no call's size
+        found = at_sizes(graph, sizes) if sizes else None
+        if found is not None and found != graph:  # what an axis was before it was split is no call's size
             yield found
 
 
-def _code(chain: Graph) -> str:
+def _code(graph: Graph) -> str:
     """Return a graph's source without its integers; "" where no kernel can be generated."""
     try:
-        return _NUMBER.sub("#", generate(chain).text)
+        return _NUMBER.sub("#", generate(graph).text)
     except (Unsupported, ArithmeticError, ValueError, LookupError):
         return ""

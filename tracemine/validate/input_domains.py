@@ -52,7 +52,7 @@ _KEEPS = frozenset(
 )
 
 
-def domains(chain: Graph) -> dict[int, str]:
+def domains(graph: Graph) -> dict[int, str]:
     """Return what inputs hold, where their use says it: POSITIVE, MODERATE, DEVIATION, or SHARE.
 
     >>> from tracemine.codegen import GraphBuilder
@@ -64,39 +64,39 @@ def domains(chain: Graph) -> dict[int, str]:
     """
     found: dict[int, str] = {}
     made: dict[int, Call] = {}
-    for number, call in enumerate(chain.calls):
-        first = chain.first_output(number)
+    for number, call in enumerate(graph.calls):
+        first = graph.first_output(number)
         made |= {first + k: call for k in range(len(call.outputs))}
         for value, domain in _asked(call, made):
             source = value
             while source in made and (before := _kept(made[source])) is not None:
                 source = before
-            if source < len(chain.inputs) and chain.inputs[source].below is None:
+            if source < len(graph.inputs) and graph.inputs[source].below is None:
                 found[source] = POSITIVE if POSITIVE in (domain, found.get(source)) else domain
-    if _is_attention(chain):
-        found = {value: MODERATE for value, e in enumerate(chain.inputs) if e.below is None} | found
+    if _is_attention(graph):
+        found = {value: MODERATE for value, e in enumerate(graph.inputs) if e.below is None} | found
     return dict(sorted(found.items()))
 
 
-def _is_attention(chain: Graph) -> bool:
+def _is_attention(graph: Graph) -> bool:
     """Return whether it has products and a softmax."""
-    called = {call.operator for call in chain.calls}
+    called = {call.operator for call in graph.calls}
     return "aten::_softmax" in called and not called.isdisjoint(_PRODUCTS)
 
 
-def not_negative(chain: Graph) -> frozenset[int]:
-    """Return inputs of a chain that hold no negative numbers.
+def not_negative(graph: Graph) -> frozenset[int]:
+    """Return inputs of a graph that hold no negative numbers.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("root")
     >>> not_negative(b.done(b.call("aten::sqrt", b.input("x", (4, 8), "float32"))))
     frozenset({0})
     """
-    return frozenset(value for value, domain in domains(chain).items() if domain != MODERATE)
+    return frozenset(value for value, domain in domains(graph).items() if domain != MODERATE)
 
 
-def bounds(chain: Graph) -> frozenset[str]:
-    """Return scalars of a chain that are not negative.
+def bounds(graph: Graph) -> frozenset[str]:
+    """Return scalars of a graph that are not negative.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("loss")
@@ -106,7 +106,7 @@ def bounds(chain: Graph) -> frozenset[str]:
     """
     return frozenset(
         value.name
-        for call in chain.calls
+        for call in graph.calls
         for argument, value in call.given().items()
         if isinstance(value, Scalar) and (call.operator.removeprefix("aten::"), argument) in _BOUNDS
     )

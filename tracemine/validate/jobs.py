@@ -18,7 +18,7 @@ from tracemine.validate.downsize import MOST_ELEMENTS, elements
 from tracemine.validate.mutants import mutants_of
 from tracemine.validate.record import Job, Validation
 
-_BLOCKS = 4  # of a larger chain's largest tensor: as many show a kernel that depends on a program's number
+_BLOCKS = 4  # of a larger graph's largest tensor: as many show a kernel that depends on a program's number
 
 
 WORKER = python("-m", "tracemine.validate.worker")
@@ -29,29 +29,29 @@ def environment() -> dict[str, str]:
     return {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
 
 
-def make_job(chain: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW, recorded: Graph | None = None) -> Job:
+def make_job(graph: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW, recorded: Graph | None = None) -> Job:
     """Generate the sources that are validated together. Raises Unsupported where no kernel can be generated.
 
-    recorded: the chain at other sizes, for which the sources are generated that are tried at the chain's own.
+    recorded: the graph at other sizes, for which the sources are generated that are tried at the graph's own.
     """
-    drops = bool(lower(chain).drawn)
+    drops = bool(lower(graph).drawn)
     source, rounded = (
-        generate(recorded or chain, rounds=rounds, export_masks=drops, longest_row=longest_row)
+        generate(recorded or graph, rounds=rounds, export_masks=drops, longest_row=longest_row)
         for rounds in (False, True)
     )
     if recorded is not None or longest_row < LONGEST_ROW:
         source, rounded = (replace(s, text=_in_steps(s.text)) for s in (source, rounded))
-    largest = elements(chain)
+    largest = elements(graph)
     if largest > MOST_ELEMENTS:
         block = max(MOST_ELEMENTS, 1 << (largest // _BLOCKS).bit_length())
         source, rounded = (replace(s, text=_in_large_blocks(s.text, block)) for s in (source, rounded))
     return Job(
-        chain=msgspec.msgpack.encode(chain),
+        chain=msgspec.msgpack.encode(graph),
         source=source.text,
         rounded=rounded.text,
         masks=source.masks,
         kernels=source.kernels,
-        mutants=_wrong(chain, source, rounded) if mutants else (),
+        mutants=_wrong(graph, source, rounded) if mutants else (),
     )
 
 
@@ -81,20 +81,20 @@ def _in_large_blocks(text: str, block: int) -> str:
     )
 
 
-def _wrong(chain: Graph, source: Source, rounded: Source) -> tuple[tuple[str, str, str, str | None, str | None], ...]:
+def _wrong(graph: Graph, source: Source, rounded: Source) -> tuple[tuple[str, str, str, str | None, str | None], ...]:
     """Return mutants, each with the same mistake in the build that rounds: a generator would make it in both."""
-    of_rounded = mutants_of(chain, rounded.text)
+    of_rounded = mutants_of(graph, rounded.text)
     twins = {(w.name, w.line): w.source for w in of_rounded}
-    found = [w for w in mutants_of(chain, source.text, rounded.text) if w.needs != "rounding"]
+    found = [w for w in mutants_of(graph, source.text, rounded.text) if w.needs != "rounding"]
     both = [(w.name, w.line, w.source, w.needs, twins.get((w.name, w.line))) for w in found]
     return (*both, *((w.name, w.line, w.source, w.needs, None) for w in of_rounded if w.needs == "rounding"))
 
 
-def refused(chain: Graph, reason: str) -> Validation:
-    """Return the verdict on a chain that no kernel can be generated for."""
+def refused(graph: Graph, reason: str) -> Validation:
+    """Return the verdict on a graph that no kernel can be generated for."""
     nothing: dict[str, Any] = {
         **dict.fromkeys(("kernels", "skipped", "faults", "mutants"), ()),
         **dict.fromkeys(("trials", "bytes_read", "bytes_written"), 0),
         **dict.fromkeys(("error", "eager_error", "equal_share", "seconds"), 0.0),
     }
-    return Validation(chain=chain.name, exact=False, refused=reason, **nothing)
+    return Validation(chain=graph.name, exact=False, refused=reason, **nothing)

@@ -27,20 +27,20 @@ _LINES = (
 )  # fmt: skip
 
 
-def why_equivalent(chain: Graph, name: str, line: str, lines: Sequence[str], rounded: Sequence[str] = ()) -> str | None:
+def why_equivalent(graph: Graph, name: str, line: str, lines: Sequence[str], rounded: Sequence[str] = ()) -> str | None:
     """Return why a launcher's mutant changes no result, or none that eager does not change; None where it does."""
-    narrow = frozenset(i.name for i in chain.inputs if i.spec.dtype == "bfloat16")
+    narrow = frozenset(i.name for i in graph.inputs if i.spec.dtype == "bfloat16")
     if name == NARROWER and of_extremes(lines, line.partition(" = ")[0], narrow):
         return "the largest of numbers of 16 bits is one of them"
     if name == NARROWER and rounded_by_eager(lines, rounded, line.partition(" = ")[0]):
         return "eager rounds it to 16 bits there, too"
-    own = next((i.spec for i in chain.inputs if i.name == line.partition(".")[0]), None)
+    own = next((i.spec for i in graph.inputs if i.name == line.partition(".")[0]), None)
     if name == WHATEVER_STRIDES and own is not None and max((n for n in own.shape), default=0) <= 1:
         return "a tensor of one element has its one place"
     return None
 
 
-def launcher_mutants(chain: Graph, lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def launcher_mutants(graph: Graph, lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """Yield sources whose kernels are right and whose launcher is not: what is wrong, the line, the source."""
     inside = _launcher(lines)
     for name, pattern, becomes in _LINES:
@@ -55,8 +55,8 @@ def launcher_mutants(chain: Graph, lines: Sequence[str]) -> Iterator[tuple[str, 
     launches = [k for k in inside if re.match(r"    launch\w*\(.*\)$", lines[k])]
     for first, second in pairwise(launches):
         yield "launches exchanged", lines[first].strip(), _with(lines, {first: lines[second], second: lines[first]})
-    yield from _of_another(chain, lines, inside)
-    yield from _in_an_input(chain, lines, inside)
+    yield from _of_another(graph, lines, inside)
+    yield from _in_an_input(graph, lines, inside)
 
 
 def _launcher(lines: Sequence[str]) -> list[int]:
@@ -78,9 +78,9 @@ def _spread(places: Sequence[int]) -> list[int]:
     return [places[k * (len(places) - 1) // (MOST_OF_A_KIND - 1)] for k in range(MOST_OF_A_KIND)]
 
 
-def _of_another(chain: Graph, lines: Sequence[str], inside: Sequence[int]) -> Iterator[tuple[str, str, str]]:
+def _of_another(graph: Graph, lines: Sequence[str], inside: Sequence[int]) -> Iterator[tuple[str, str, str]]:
     """Take a tensor's strides from another of the same shape."""
-    specs = {i.name: i.spec for i in chain.inputs}
+    specs = {i.name: i.spec for i in graph.inputs}
     alike = {
         name: other
         for name, spec in specs.items()
@@ -96,12 +96,12 @@ def _of_another(chain: Graph, lines: Sequence[str], inside: Sequence[int]) -> It
             yield "strides of another tensor", lines[min(changed)].strip(), _with(lines, changed)
 
 
-def _in_an_input(chain: Graph, lines: Sequence[str], inside: Sequence[int]) -> Iterator[tuple[str, str, str]]:
+def _in_an_input(graph: Graph, lines: Sequence[str], inside: Sequence[int]) -> Iterator[tuple[str, str, str]]:
     """Put a result in the memory of an input that must not be written."""
     returned = next((re.findall(r"\w+", lines[k])[1:] for k in inside if lines[k].startswith("    return out")), [])
-    for name, value in zip(returned, chain.live, strict=False):
-        spec = chain.specs[value]
-        free = (i.name for k, i in enumerate(chain.inputs) if k not in chain.written and i.spec == spec)
+    for name, value in zip(returned, graph.live, strict=False):
+        spec = graph.specs[value]
+        free = (i.name for k, i in enumerate(graph.inputs) if k not in graph.written and i.spec == spec)
         taken = next(free, None)
         at = next((k for k in inside if re.match(rf"    .*\b{name}\b.* = _made\(", lines[k])), None)
         if taken is not None and at is not None:

@@ -108,14 +108,14 @@ MUTATIONS = (
 )  # fmt: skip
 
 
-def mutants_of(chain: Graph, text: str, rounded: str = "") -> list[MutantSource]:
+def mutants_of(graph: Graph, text: str, rounded: str = "") -> list[MutantSource]:
     """Return mutants of a source, a few of each kind, in the order of the table.
 
     rounded: the build that rounds as eager does, which tells what is no mistake.
     """
     lines = text.split("\n")
     inside = _kernel_lines(lines)
-    places = frozenset(i.name for i in chain.inputs if i.below is not None)
+    places = frozenset(i.name for i in graph.inputs if i.below is not None)
     found: list[MutantSource] = []
     for mutation in MUTATIONS:
         for at in [a for a in inside if re.search(mutation.pattern, lines[a])][:MOST_OF_A_KIND]:
@@ -128,11 +128,11 @@ def mutants_of(chain: Graph, text: str, rounded: str = "") -> list[MutantSource]
             found += _made(
                 lines, at, mutation.name, re.sub(mutation.pattern, mutation.becomes, lines[at], count=1), needs
             )
-    found += _scalars(chain, lines, inside)
+    found += _scalars(graph, lines, inside)
     found += _stores(lines, inside)
     found += [MutantSource(*each, None) for each in loads_of_another(lines, inside)]
-    for name, line, source in launcher_mutants(chain, lines):
-        why = why_equivalent(chain, name, line, lines, rounded.split("\n"))
+    for name, line, source in launcher_mutants(graph, lines):
+        why = why_equivalent(graph, name, line, lines, rounded.split("\n"))
         found.append(MutantSource(name, line, source, None if why is None else f"{SAME}{why}"))
     return found
 
@@ -266,10 +266,10 @@ def _kernel_lines(lines: list[str]) -> list[int]:
     return found
 
 
-def _scalars(chain: Graph, lines: list[str], inside: list[int]) -> list[MutantSource]:
+def _scalars(graph: Graph, lines: list[str], inside: list[int]) -> list[MutantSource]:
     """Mutate a scalar: the recorded value baked in, another value, none."""
     found: list[MutantSource] = []
-    for scalar in chain.scalars:
+    for scalar in graph.scalars:
         for at in [a for a in inside if re.search(rf"\b{scalar.name}\b(?![_=])", lines[a])][:1]:
             for name, instead in (
                 ("recorded scalar baked in", repr(scalar.value)),

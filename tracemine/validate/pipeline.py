@@ -67,7 +67,7 @@ def validate(graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_L
 
 
 class Interpreter(Closing):
-    """A process that runs kernels in Triton's interpreter, as long as it takes; use it in a `with`, for several chains.
+    """A process that runs kernels in Triton's interpreter, as long as it takes; use it in a `with`, for several graphs.
 
     `Sandbox` is one with limits.
     """
@@ -79,25 +79,25 @@ class Interpreter(Closing):
         """End the process."""
         self._process.close()
 
-    def validate(self, chain: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW) -> Validation:
-        """Validate a chain's kernels. Raises TracemineError where the process ends without an answer.
+    def validate(self, graph: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW) -> Validation:
+        """Validate a graph's kernels. Raises TracemineError where the process ends without an answer.
 
         mutants: whether wrong kernels are tried too. longest_row: as in `generate`.
         """
         try:
-            job = make_job(chain, mutants, longest_row)
+            job = make_job(graph, mutants, longest_row)
         except Unsupported as refusal:
-            return refused(chain, refusal.message)
+            return refused(graph, refusal.message)
         try:
             return msgspec.json.decode(self._process.ask(msgspec.json.encode(job), _FOREVER_S), type=Validation)
         except Ended as end:
             if end.unstarted:
                 raise does_not_start("the process that interprets kernels", end.said) from None
-            raise TracemineError(f"{chain.name}: the process that interprets kernels {end.how}") from None
+            raise TracemineError(f"{graph.name}: the process that interprets kernels {end.how}") from None
 
 
-def validate_graphs(chains: Iterable[Graph], mutants: bool = True) -> Iterator[Validation]:
-    """Validate the kernels of several chains, in order."""
+def validate_graphs(graphs: Iterable[Graph], mutants: bool = True) -> Iterator[Validation]:
+    """Validate the kernels of several graphs, in order."""
     with Interpreter() as process:
-        for chain in chains:
-            yield process.validate(chain, mutants)
+        for graph in graphs:
+            yield process.validate(graph, mutants)

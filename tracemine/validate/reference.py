@@ -1,6 +1,6 @@
 """Run a graph call by call through torch.ops on a CPU: as eager does it, and in float64.
 
-Operators are looked up by names that the operator table has confirmed; nothing else of a chain can name code.
+Operators are looked up by names that the operator table has confirmed; nothing else of a graph can name code.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ Masks = Mapping[int, torch.Tensor]  # for each call that draws, by its number, w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a chain gave: its live values, and its inputs afterwards."""
+    """What a graph gave: its live values, and its inputs afterwards."""
 
     live: tuple[torch.Tensor, ...]
     inputs: tuple[torch.Tensor, ...]
 
 
-def run(chain: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, double: bool = False) -> Run:
-    """Run a chain on copies of tensors.
+def run(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, double: bool = False) -> Run:
+    """Run a graph on copies of tensors.
 
     double: floats are computed in float64, from the same inputs; casts to fp8 and integers still round.
     """
     values: list[Any] = [_copied(t, double) for t in inputs]
-    for number, call in enumerate(chain.calls):
+    for number, call in enumerate(graph.calls):
         values += _given(number, call, values, scalars, masks, double)
-    return _ran(chain, values)
+    return _ran(graph, values)
 
 
-def judged(chain: Graph, inputs: Tensors, scalars: Numbers, masks: Masks) -> tuple[Run, Run, Run]:
+def judged(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks) -> tuple[Run, Run, Run]:
     """Return what eager gives, what is right (NaN where eager's casts are undefined), and what eager may be off by."""
 
     def both() -> tuple[Tensors, Tensors]:
-        eager, truth = (run(chain, inputs, scalars, masks, double) for double in (False, True))
+        eager, truth = (run(graph, inputs, scalars, masks, double) for double in (False, True))
         return (*eager.live, *eager.inputs), (*truth.live, *truth.inputs)
 
     eager, truth = (
-        Run(live=tuple(found[: len(chain.live)]), inputs=tuple(found[len(chain.live) :]))
+        Run(live=tuple(found[: len(graph.live)]), inputs=tuple(found[len(graph.live) :]))
         for found in undefined_casts.defined(both)
     )
-    return eager, truth, spread(chain, inputs, scalars, masks, truth)
+    return eager, truth, spread(graph, inputs, scalars, masks, truth)
 
 
-def spread(chain: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth: Run) -> Run:
-    """Return what each element that a chain gives may be off by: root mean square over the signs of eager's roundings.
+def spread(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth: Run) -> Run:
+    """Return what each element that a graph gives may be off by: root mean square over the signs of eager's roundings.
 
     It is infinite where a sum may overflow on the way.
     """
     offs: list[list[torch.Tensor | None]] = []
     values: list[Any] = [_copied(t, False) for t in inputs]
-    for number, call in enumerate(chain.calls):
+    for number, call in enumerate(graph.calls):
         wide = _Wide(values)
         exact = _results(call, wide, _given(number, call, wide, scalars, masks, True))
         found = _given(number, call, values, scalars, masks, False)
@@ -89,12 +89,12 @@ def spread(chain: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth:
     for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
         signs.begin(draw)
         values = [_copied(t, True) for t in inputs]
-        for number, call in enumerate(chain.calls):
+        for number, call in enumerate(graph.calls):
             found = _given(number, call, _moved(call, values, signs.generator), scalars, masks, True)
             for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
                 signs.add(tensor, off, number)
             values += found
-        other = _ran(chain, values)
+        other = _ran(graph, values)
         drawn.add((*other.live, *other.inputs))
     roots = drawn.noise()
     return Run(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
@@ -182,8 +182,8 @@ def _drawn(call: Call, values: Any, scalars: Numbers, draws: torch.Tensor, doubl
     return [found if double else found.to(getattr(torch, str(call.outputs[0].dtype)))]
 
 
-def _ran(chain: Graph, values: Sequence[Any]) -> Run:
-    return Run(live=tuple(values[v] for v in chain.live), inputs=tuple(values[: len(chain.inputs)]))
+def _ran(graph: Graph, values: Sequence[Any]) -> Run:
+    return Run(live=tuple(values[v] for v in graph.live), inputs=tuple(values[: len(graph.inputs)]))
 
 
 def _copied(tensor: torch.Tensor, double: bool) -> torch.Tensor:

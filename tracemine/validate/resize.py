@@ -43,21 +43,21 @@ def reduced_axes(lowered: Lowered) -> frozenset[int]:
     return frozenset(found)
 
 
-def resized(chain: Graph, lowered: Lowered, sizes: Mapping[int, int]) -> Graph:
-    """Return the chain with other sizes for some axes. Raises GraphError where its calls do not allow them."""
+def resized(graph: Graph, lowered: Lowered, sizes: Mapping[int, int]) -> Graph:
+    """Return the graph with other sizes for some axes. Raises GraphError where its calls do not allow them."""
     if not sizes:
-        return chain
+        return graph
     shape = _shapes(lowered, sizes)
     before = _shapes(lowered, {})
     changed = {lowered.axes.size((a,)): n for a, n in sizes.items()}
     inputs = tuple(
         Input(e.name, reshaped(e.spec, shape(v)), changed.get(e.below, e.below) if e.below is not None else None)
-        for e, v in zip(chain.inputs, lowered.values, strict=False)
+        for e, v in zip(graph.inputs, lowered.values, strict=False)
     )
     specs = [e.spec for e in inputs]
     calls: list[Call] = []
-    for number, call in enumerate(chain.calls):
-        first = chain.first_output(number)
+    for number, call in enumerate(graph.calls):
+        first = graph.first_output(number)
         arguments = tuple(
             _argument(a.name, v, call, first, lowered, shape, before)
             for a, v in zip(call.schema.arguments, call.arguments, strict=True)
@@ -67,15 +67,15 @@ def resized(chain: Graph, lowered: Lowered, sizes: Mapping[int, int]) -> Graph:
         outputs = infer_outputs(made, specs)[: len(call.outputs)] if call.outputs else ()
         calls.append(Call(call.operator, call.overload, arguments, outputs))
         specs += outputs
-    return Graph(chain.name, inputs, tuple(calls), chain.live)
+    return Graph(graph.name, inputs, tuple(calls), graph.live)
 
 
-def at_sizes(chain: Graph, sizes: Mapping[int, int]) -> Graph | None:
-    """Return the chain with other sizes of axes; None where its calls do not allow them."""
+def at_sizes(graph: Graph, sizes: Mapping[int, int]) -> Graph | None:
+    """Return the graph with other sizes of axes; None where its calls do not allow them."""
     try:
-        found = within(resized(chain, lower(chain), sizes))
+        found = within(resized(graph, lower(graph), sizes))
         lower(found)  # its views may split axes that other sizes do not nest in
-        return found if computed(found) == computed(chain) else None
+        return found if computed(found) == computed(graph) else None
     except (TracemineError, ArithmeticError, ValueError, LookupError):
         return None
 

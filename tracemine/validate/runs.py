@@ -1,4 +1,4 @@
-"""Trials of a chain made ready, and generated sources run on them in Triton's interpreter."""
+"""Trials of a graph made ready, and generated sources run on them in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Ran:
 
 @dataclass(slots=True, kw_only=True)
 class Case:
-    """A trial made ready: the chain at its sizes, inputs, and what eager and float64 give."""
+    """A trial made ready: the graph at its sizes, inputs, and what eager and float64 give."""
 
     trial: Trial
-    chain: Graph
+    graph: Graph
     inputs: list[torch.Tensor]
     scalars: dict[str, float]
     eager: reference.Run | None = None
@@ -52,11 +52,11 @@ class Case:
 
 
 class Runs:
-    """One chain's trials, and the sources that are run on them."""
+    """One graph's trials, and the sources that are run on them."""
 
-    def __init__(self, chain: Graph, lowered: Lowered, folder: Path, masks: int, in_parts: bool) -> None:
+    def __init__(self, graph: Graph, lowered: Lowered, folder: Path, masks: int, in_parts: bool) -> None:
         """folder: where sources are written. masks: how many of a source's outputs are what it drew."""
-        self.chain, self.lowered = chain, lowered
+        self.graph, self.lowered = graph, lowered
         self.reduced = reduced_axes(lowered)
         self.count = 0
         self.skipped: list[str] = []
@@ -85,14 +85,14 @@ class Runs:
     def _ready(self) -> Iterator[Case]:
         free = free_axes(self.lowered)
         last: Case | None = None
-        apart = not any(overlaps(e.spec) for e in self.chain.inputs)  # else numbers are others where they lie otherwise
-        for trial in trials.trials(self.chain, free, sorted(self.reduced & free.keys()) if self._in_parts else ()):
+        apart = not any(overlaps(e.spec) for e in self.graph.inputs)  # else numbers are others where they lie otherwise
+        for trial in trials.trials(self.graph, free, sorted(self.reduced & free.keys()) if self._in_parts else ()):
             try:
                 case = self.case(trial)
                 if case is None:
                     continue
                 if self.lowered.drawn:  # eager waits for the kernel's masks; with others it still says what it refuses
-                    reference.run(case.chain, case.inputs, case.scalars, self._all_kept(case.chain))
+                    reference.run(case.graph, case.inputs, case.scalars, self._all_kept(case.graph))
                 elif last is not None and apart and last.trial.numbers == trial.numbers:  # it lies otherwise, no more
                     case.eager, case.truth, case.noise = last.eager, last.truth, last.noise
                 else:
@@ -108,27 +108,27 @@ class Runs:
 
     def case(self, trial: Trial) -> Case | None:
         """Return a trial's inputs, without references; None where there is nothing to be tried."""
-        chain = within(resized(self.chain, self.lowered, trial.sizes))
+        graph = within(resized(self.graph, self.lowered, trial.sizes))
         if any(trial.sizes.get(leaf) == 0 for leaf in self.reduced):
             self.skipped.append(f"{trial.says}: rows of no elements")
             return None
-        if any(e.below == 0 and e.spec.elements for e in chain.inputs):
+        if any(e.below == 0 and e.spec.elements for e in graph.inputs):
             return None  # no index fits a table without rows
-        inputs, scalars = trials.tensors(chain, trial), trials.scalar_values(chain, trial)
-        return Case(trial=trial, chain=chain, inputs=inputs, scalars=scalars)
+        inputs, scalars = trials.tensors(graph, trial), trials.scalar_values(graph, trial)
+        return Case(trial=trial, graph=graph, inputs=inputs, scalars=scalars)
 
-    def _all_kept(self, chain: Graph) -> dict[int, torch.Tensor]:
+    def _all_kept(self, graph: Graph) -> dict[int, torch.Tensor]:
         """Return masks that drop nothing, and draws that are all the same."""
         kinds = {number: torch.bool if of.dtype == BOOL else torch.int32 for number, of in self.lowered.drawn}
-        return {n: torch.ones(chain.specs[chain.first_output(n)].shape, dtype=kind) for n, kind in kinds.items()}
+        return {n: torch.ones(graph.specs[graph.first_output(n)].shape, dtype=kind) for n, kind in kinds.items()}
 
     def references(self, case: Case, masks: Mapping[int, torch.Tensor]) -> None:
-        case.eager, case.truth, case.noise = reference.judged(case.chain, case.inputs, case.scalars, masks)
+        case.eager, case.truth, case.noise = reference.judged(case.graph, case.inputs, case.scalars, masks)
 
     def drawn(self, case: Case, ran: Ran) -> list[str]:
         """Make a case's references with what a source drew; return a fault where that has other shapes."""
         numbers = [number for number, _ in self.lowered.drawn]
-        shapes = [case.chain.specs[case.chain.first_output(number)].shape for number in numbers]
+        shapes = [case.graph.specs[case.graph.first_output(number)].shape for number in numbers]
         if [tuple(mask.shape) for mask in ran.masks] != shapes:
             return [f"masks of {[tuple(mask.shape) for mask in ran.masks]} where {shapes} are dropped from"]
         self.references(case, dict(zip(numbers, ran.masks, strict=True)))
@@ -150,17 +150,17 @@ class Runs:
             given = module.fused(*inputs, **case.scalars, **numbers) or ()
         faults = [f"{count} {fault}" for fault, count in watch.faults.items()]
         faults += [f"output {k} is not written everywhere" for k, t in enumerate(given) if not watch.written(t)]
-        watched = [(f"input {e.name}", t) for e, t in zip(case.chain.inputs, inputs, strict=True)]
+        watched = [(f"input {e.name}", t) for e, t in zip(case.graph.inputs, inputs, strict=True)]
         watched += [("a new tensor", t) for t in stand_in.made]
         faults += [f"memory around {name} was written" for name, t in watched if not fenced(t)]
-        written = self.chain.written
+        written = self.graph.written
         for k, (tensor, original) in enumerate(zip(inputs, case.inputs, strict=True)):
             if k in written:
                 continue
             if watch.touched(tensor):
-                faults.append(f"input {case.chain.inputs[k].name} was written")
+                faults.append(f"input {case.graph.inputs[k].name} was written")
             if not torch.equal(trials.zones(tensor), trials.zones(original)):
-                faults.append(f"input {case.chain.inputs[k].name} was changed")
+                faults.append(f"input {case.graph.inputs[k].name} was changed")
         count = len(given) - self._masks
         return Ran(live=tuple(given[:count]), masks=tuple(given[count:]), inputs=inputs, faults=faults, watch=watch)
 

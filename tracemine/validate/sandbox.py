@@ -22,7 +22,7 @@ MEMORY_LIMIT_BYTES = 12 << 30  # of addresses: torch alone takes some
 
 
 class Sandbox(Closing):
-    """Validate graphs one by one; use it in a `with`. What goes wrong with one chain is said, and the next goes on."""
+    """Validate graphs one by one; use it in a `with`. What goes wrong with one graph is said, and the next goes on."""
 
     def __init__(
         self,
@@ -41,15 +41,15 @@ class Sandbox(Closing):
         """End the process."""
         self._process.close()
 
-    def validate(self, chain: Graph, mutants: bool = True, recorded: Graph | None = None) -> Validation | str:
-        """Validate a chain's kernels, or say why not. Raises Unsupported where no kernel can be generated.
+    def validate(self, graph: Graph, mutants: bool = True, recorded: Graph | None = None) -> Validation | str:
+        """Validate a graph's kernels, or say why not. Raises Unsupported where no kernel can be generated.
 
-        recorded: the chain at its recorded sizes, where the other is the same at smaller ones: what is tried is its
+        recorded: the graph at its recorded sizes, where the other is the same at smaller ones: what is tried is its
         source.
         """
-        if recorded == chain:
+        if recorded == graph:
             recorded = None
-        return self.answer(msgspec.json.encode(make_job(chain, mutants, recorded=recorded)))
+        return self.answer(msgspec.json.encode(make_job(graph, mutants, recorded=recorded)))
 
     def answer(self, job: bytes) -> Validation | str:
         """Ask the process to do a job, a line without its end; return its answer, or why there is none.

@@ -18,7 +18,7 @@ from tracemine.validate.input_domains import bounds
 
 ZONE = 256  # elements on either side of a tensor that nothing may touch
 
-FIRST_DRAWN = 12  # trials by lot, of every chain
+FIRST_DRAWN = 12  # trials by lot, of every graph
 _MOST_APART = 24  # axes whose sizes are changed one by one
 _MOST_SLICED = 6
 _MOST_ALONE = 80  # inputs that lie otherwise than all others: as many as five lists of 16 have
@@ -97,25 +97,25 @@ _OF_SCALARS = (
 )
 
 
-def trials(chain: Graph, free: Mapping[int, int], in_parts: Collection[int] = ()) -> Iterator[Trial]:
-    """Yield all trials of a chain.
+def trials(graph: Graph, free: Mapping[int, int], in_parts: Collection[int] = ()) -> Iterator[Trial]:
+    """Yield all trials of a graph.
 
     free: axes whose size the kernel takes as an argument, and their recorded sizes. in_parts: those that are reduced
     in parts, of which each shows in the whole only where it is far from the others.
     """
     yield Trial()
     yield Trial(kind=INTEGERS)
-    yield from _OF_SCALARS if chain.scalars else ()
+    yield from _OF_SCALARS if graph.scalars else ()
     together = _together(free)
     yield from (Trial(sizes={axis: size + 1 for axis, size in axes.items()}) for axes in together)
     yield from (Trial(kind=kind) for kind in KINDS[2:])
-    yield from _laid_out(chain, together)
+    yield from _laid_out(graph, together)
     for axes in together:
         fewer = {axis: max(size - 1, 0) for axis, size in axes.items()}
         for sizes in (fewer, *(dict.fromkeys(axes, size) for size in (1, 0, 7))):
             if sizes != axes:
                 yield Trial(sizes=sizes, seed=3)
-    if any(not s.recorded for s in chain.scalars):
+    if any(not s.recorded for s in graph.scalars):
         yield from (Trial(scalars=scalars, seed=4) for scalars in _FIXED)
     for axis in in_parts:  # parts are longer than 16 bits count, and odd
         yield from (Trial(kind=kind, sizes={axis: 4 * free[axis] + 3}) for kind in APART)
@@ -123,12 +123,12 @@ def trials(chain: Graph, free: Mapping[int, int], in_parts: Collection[int] = ()
     yield from islice(drawn(free), FIRST_DRAWN)
 
 
-def _laid_out(chain: Graph, together: Sequence[Mapping[int, int]]) -> Iterator[Trial]:
+def _laid_out(graph: Graph, together: Sequence[Mapping[int, int]]) -> Iterator[Trial]:
     """Yield trials whose inputs lie otherwise than recorded."""
     for layout in ("gaps", "reversed order", "offset", FAR):
         yield Trial(layout=layout, seed=2)
-    alone = chain.inputs[:: max(1, -(-len(chain.inputs) // _MOST_ALONE))]
-    for entry in (*alone, chain.inputs[-1]) if len(chain.inputs) > 1 else ():
+    alone = graph.inputs[:: max(1, -(-len(graph.inputs) // _MOST_ALONE))]
+    for entry in (*alone, graph.inputs[-1]) if len(graph.inputs) > 1 else ():
         yield Trial(layout=f"padding in {entry.name}", seed=2)  # what is known of one tensor says nothing of another
     yield Trial(layout="roomy", seed=9)
     for axes in together[:_MOST_SLICED]:  # of the same strides: a plan that was kept for others does not fit
@@ -136,7 +136,7 @@ def _laid_out(chain: Graph, together: Sequence[Mapping[int, int]]) -> Iterator[T
 
 
 def drawn(free: Mapping[int, int]) -> Iterator[Trial]:
-    """Yield trials by lot, without end, the same for every chain: values, scalars and one size change together.
+    """Yield trials by lot, without end, the same for every graph: values, scalars and one size change together.
 
     A bound shows where numbers reach it, a tie where two inputs hold the same, a threshold of one branch where another
     scalar leads into it: none of them where one thing at a time is changed.
@@ -159,12 +159,12 @@ def _together(free: Mapping[int, int]) -> list[dict[int, int]]:
     return [dict([item]) for item in items]
 
 
-def scalar_values(chain: Graph, trial: Trial) -> dict[str, Any]:
+def scalar_values(graph: Graph, trial: Trial) -> dict[str, Any]:
     """Return a value for each scalar argument. Recorded ones change only in the trials that change scalars."""
     if trial.scalars == DRAWN:
-        return _by_lot(chain, trial.seed)
+        return _by_lot(graph, trial.seed)
     found: dict[str, Any] = {}
-    for place, scalar in enumerate(chain.scalars):
+    for place, scalar in enumerate(graph.scalars):
         value: float = scalar.value
         if trial.scalars == "changed":  # each by another factor: bounds and what they bound must not move together
             share = 0.6 - 0.1 * (place % 5)
@@ -180,13 +180,13 @@ def scalar_values(chain: Graph, trial: Trial) -> dict[str, Any]:
     return found
 
 
-def _by_lot(chain: Graph, seed: int) -> dict[str, Any]:
+def _by_lot(graph: Graph, seed: int) -> dict[str, Any]:
     """Draw a value for each scalar. With odd seeds those recorded alike stay alike, as gradients' bounds do."""
     found: dict[str, Any] = {}
     alike: dict[Any, Any] = {}
     lot = random.Random(seed)  # noqa: S311 - no secret
-    bounding = bounds(chain)
-    for scalar in chain.scalars:
+    bounding = bounds(graph)
+    for scalar in graph.scalars:
         value = scalar.value
         if isinstance(value, float):
             finite = value if math.isfinite(value) else math.copysign(4.0, value)
@@ -205,12 +205,12 @@ def _short(value: float) -> float:
     return math.ldexp(round(fraction * 256) / 256, exponent) if math.isfinite(value) else value
 
 
-def tensors(chain: Graph, trial: Trial) -> list[torch.Tensor]:
-    """Return the chain's inputs, each in memory of its own between zones of poison."""
+def tensors(graph: Graph, trial: Trial) -> list[torch.Tensor]:
+    """Return the graph's inputs, each in memory of its own between zones of poison."""
     generator = torch.Generator().manual_seed(trial.seed + 7919 * KINDS.index(trial.kind))
     found: list[torch.Tensor] = []
-    ignored, most = _ignored(chain), max((len(e.spec.shape) for e in chain.inputs), default=0)
-    for entry in chain.inputs:
+    ignored, most = _ignored(graph), max((len(e.spec.shape) for e in graph.inputs), default=0)
+    for entry in graph.inputs:
         tensor = placed(entry.spec, _layout(trial, entry))
         tensor.copy_(_values(entry.spec, entry.below, trial.kind, generator))
         if trial.kind == "small beside 1" and len(entry.spec.shape) == most and tensor.is_floating_point():
@@ -239,15 +239,15 @@ def _make_alike(tensor: torch.Tensor, before: Sequence[torch.Tensor], generator:
         tensor.copy_(torch.where(torch.rand(tensor.shape, generator=generator) < 0.5, same, tensor))
 
 
-def _ignored(chain: Graph) -> dict[int, int]:
+def _ignored(graph: Graph) -> dict[int, int]:
     """Return inputs that hold classes, and the number that stands for none."""
-    behind = dict(enumerate(range(len(chain.inputs))))  # of each value the input whose numbers it holds
+    behind = dict(enumerate(range(len(graph.inputs))))  # of each value the input whose numbers it holds
     found: dict[int, int] = {}
-    for number, call in enumerate(chain.calls):
+    for number, call in enumerate(graph.calls):
         given, base = call.given(), call.operator.removeprefix("aten::")
         first = call.arguments[0] if call.arguments else None
         if base in KEEPS and isinstance(first, Ref) and call.outputs and first.value in behind:
-            behind[chain.first_output(number)] = behind[first.value]
+            behind[graph.first_output(number)] = behind[first.value]
         target, none = given.get("target"), given.get("ignore_index")
         source = behind.get(target.value) if base.startswith("nll_loss") and isinstance(target, Ref) else None
         if source is not None and isinstance(none, Literal) and isinstance(none.value, int):

@@ -39,14 +39,14 @@ _OTHER = {torch.float32: torch.bfloat16, torch.int32: torch.int64}  # a dtype th
 
 
 def validate(job: Job) -> Validation:
-    """Run all trials of one chain's kernels, and of mutants beside them."""
+    """Run all trials of one graph's kernels, and of mutants beside them."""
     started = time.process_time()
-    chain = msgspec.msgpack.decode(job.chain, type=Graph)
-    lowered = lower(chain)
+    graph = msgspec.msgpack.decode(job.chain, type=Graph)
+    lowered = lower(graph)
     ulp = ulp_of(lowered.templates)
     exact = not lowered.reduces and not ulp and not lowered.drawn
     with tempfile.TemporaryDirectory() as folder:
-        runs = Runs(chain, lowered, Path(folder), job.masks, IN_PARTS in job.source)
+        runs = Runs(graph, lowered, Path(folder), job.masks, IN_PARTS in job.source)
         prover = _Prover(runs, ulp, exact)
         fused, rounded = runs.load(job.source), runs.load(job.rounded)
         faults: list[Fault] = []
@@ -61,7 +61,7 @@ def validate(job: Job) -> Validation:
         mutants = tuple(prover.mutant(fused, *m) for m in job.mutants) if not faults else ()
         faults += prover.late
     return Validation(
-        chain=chain.name,
+        chain=graph.name,
         kernels=job.kernels,
         trials=runs.count,
         skipped=tuple(runs.skipped),
@@ -81,10 +81,10 @@ class _Prover:
     """Judge what sources give in the trials of one graph."""
 
     def __init__(self, runs: Runs, ulp: float, exact: bool) -> None:
-        self.runs, self.chain, self.lowered, self.ulp, self.exact = runs, runs.chain, runs.lowered, ulp, exact
-        narrow = _narrowed(self.chain)
-        self.narrow = {f"output {k}" for k, v in enumerate(self.chain.live) if narrow[v]}
-        self.narrow |= {f"input {self.chain.inputs[v].name}" for v in self.chain.written if narrow[v]}
+        self.runs, self.graph, self.lowered, self.ulp, self.exact = runs, runs.graph, runs.lowered, ulp, exact
+        narrow = _narrowed(self.graph)
+        self.narrow = {f"output {k}" for k, v in enumerate(self.graph.live) if narrow[v]}
+        self.narrow |= {f"input {self.graph.inputs[v].name}" for v in self.graph.written if narrow[v]}
         self.usual: dict[str, float] = {}  # of each output: eager's error in the first trial, of the output's size
         self.error = self.eager_error = 0.0
         self.equal_share = self._share = 1.0
@@ -97,7 +97,7 @@ class _Prover:
         self._lots = islice(lots, trials.FIRST_DRAWN, trials.FIRST_DRAWN + MOST_SOUGHT)
 
     def _sought(self, right: ModuleType) -> Iterator[tuple[Case, Ran]]:
-        """Yield cases by lot beyond those that every chain is tried on, and what the right kernel gives there; kept.
+        """Yield cases by lot beyond those that every graph is tried on, and what the right kernel gives there; kept.
 
         Those that gave another wrong kernel away come first.
         """
@@ -218,14 +218,14 @@ class _Prover:
         against = (case.eager, case.truth, case.noise)  # made by Runs.references
         for k, ours in enumerate(ran.live):
             yield f"output {k}", ours, *(run.live[k] for run in against if run is not None)
-        for v in self.chain.written:
-            name = self.chain.inputs[v].name
+        for v in self.graph.written:
+            name = self.graph.inputs[v].name
             yield f"input {name}", ran.inputs[v], *(run.inputs[v] for run in against if run is not None)
 
     def _takes(self, module: ModuleType, case: Case) -> list[str]:
         """Return which tensors of other dtypes or ranks are not refused; they must be, also where a plan is kept."""
         found: list[str] = []
-        for k, entry in enumerate(case.chain.inputs):
+        for k, entry in enumerate(case.graph.inputs):
             whole = case.inputs[k]
             for other in (whole.to(_OTHER.get(whole.dtype, torch.int32)), whole.unsqueeze(0)):
                 inputs = [*case.inputs[:k], other, *case.inputs[k + 1 :]]
@@ -247,7 +247,7 @@ class _Prover:
             if of.dtype != BOOL:
                 shares += [0.5, 0.5]
                 continue
-            p, keeps = case.chain.calls[number].given()["p"], case.chain.calls[number].operator == "aten::bernoulli_"
+            p, keeps = case.graph.calls[number].given()["p"], case.graph.calls[number].operator == "aten::bernoulli_"
             value = min(max(float(case.scalars[p.name]), 0.0), 1.0) if isinstance(p, Scalar) else float(keeps)
             shares.append(value if keeps else 1 - value)
         again = self.runs.run(module, case, seed=1).masks if case.trial == Trial() else ()
@@ -303,15 +303,15 @@ def _differ(ran: Ran, other: Ran) -> bool:
     return False
 
 
-def _narrowed(chain: Graph) -> list[bool]:
+def _narrowed(graph: Graph) -> list[bool]:
     """Return for each value whether half precision was met on the way to it."""
-    behind = chain.memory
+    behind = graph.memory
     found = [False] * len(behind)  # by the value whose memory it is in
-    for number, call in enumerate(chain.calls):
-        outputs = range(chain.first_output(number), chain.first_output(number) + len(call.outputs))
+    for number, call in enumerate(graph.calls):
+        outputs = range(graph.first_output(number), graph.first_output(number) + len(call.outputs))
         narrow = any(o.dtype in _NARROW for o in call.outputs) or any(found[behind[v]] for v in reads(call))
         for value in (*outputs, *mutated(call)):
-            found[behind[value]] |= narrow or chain.specs[value].dtype in _NARROW
+            found[behind[value]] |= narrow or graph.specs[value].dtype in _NARROW
     return [found[root] for root in behind]
 
 
