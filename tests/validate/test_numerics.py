@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from tracemine.codegen import GraphBuilder  # noqa: E402
 from tracemine.validate import reference  # noqa: E402
 from tracemine.validate.numerics import compare, wiring  # noqa: E402
-from tracemine.validate.rounding_noise import Drawn, spread  # noqa: E402
+from tracemine.validate.rounding_noise import Spread, spread  # noqa: E402
 from tracemine.validate.roundings import rounded_off, widely  # noqa: E402
 
 
@@ -288,7 +288,7 @@ def test_what_another_rounding_would_put_beyond_the_largest_number_may_be_beyond
 
 def test_which_infinity_a_quotient_by_nothing_is_is_asked_only_where_no_rounding_decides_it() -> None:
     truth = torch.tensor([torch.inf, 2.0, torch.nan], dtype=torch.float64)
-    drawn = Drawn([truth])
+    drawn = Spread([truth])
     drawn.add([torch.tensor([-torch.inf, 2.0, torch.nan], dtype=torch.float64)])
     (noise,) = drawn.noise()
     assert noise.tolist() == [-torch.inf, 0.0, 0.0]

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tracemine.validate.rng_checks import coins, faults, made  # noqa: E402
+from tracemine.validate.rng_checks import coins, faults, random_numbers  # noqa: E402
 
 
 def drawn(share: float, seed: int, shape: tuple[int, ...] = (40, 50)) -> torch.Tensor:
@@ -50,7 +50,7 @@ def test_a_seed_that_changes_nothing_is_found() -> None:
 def test_numbers_made_of_all_draws_have_the_mean_and_variance_of_their_distribution(
     operator: str, given: dict[str, float], mean: float, variance: float
 ) -> None:
-    numbers = made(operator, torch.arange(1 << 24, dtype=torch.int32), given)
+    numbers = random_numbers(operator, torch.arange(1 << 24, dtype=torch.int32), given)
     assert bool(numbers.isfinite().all())
     assert float(numbers.mean()) == pytest.approx(mean, rel=1e-4)
     assert float(numbers.var()) == pytest.approx(variance, rel=1e-4)

@@ -15,7 +15,7 @@ import torch
 from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, Value, mutated, reads
 from tracemine.validate import rng_checks, rounding_noise, undefined_casts
 from tracemine.validate.gpu_semantics import ROUNDED_ONCE, STAND_INS, wide
-from tracemine.validate.rounding_noise import DRAWS, Drawn, Signs
+from tracemine.validate.rounding_noise import DRAWS, Signs, Spread
 from tracemine.validate.roundings import careful, rounded_off, sums_within
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -84,7 +84,7 @@ def spread(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth:
         offs.append(found_off if least is None else [_at_least(*each) for each in zip(found_off, least, strict=True)])
         values += found
     wanted = (*truth.live, *truth.inputs)
-    drawn = Drawn(wanted)
+    drawn = Spread(wanted)
     signs = Signs()
     for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
         signs.begin(draw)
@@ -167,7 +167,7 @@ def _given(number: int, call: Call, values: Any, scalars: Numbers, masks: Masks,
     if call.operator == "aten::bernoulli_":
         (written,) = mutated(call)
         return [values[written].copy_(masks[number])][: len(call.outputs)]
-    if call.operator.removeprefix("aten::") in rng_checks.MADE:
+    if call.operator.removeprefix("aten::") in rng_checks.RANDOM:
         return _drawn(call, values, scalars, masks[number], double)
     return _called(call, values, scalars, double)
 
@@ -175,7 +175,7 @@ def _given(number: int, call: Call, values: Any, scalars: Numbers, masks: Masks,
 def _drawn(call: Call, values: Any, scalars: Numbers, draws: torch.Tensor, double: bool) -> list[torch.Tensor]:
     """Make random numbers of given bits, rounded once."""
     numbers = {n: scalars[v.name] for n, v in call.given().items() if isinstance(v, Scalar)}
-    found = rng_checks.made(call.operator, draws, numbers)
+    found = rng_checks.random_numbers(call.operator, draws, numbers)
     if call.schema.mutates:
         (written,) = mutated(call)
         return [values[written].copy_(found)][: len(call.outputs)]

@@ -47,8 +47,8 @@ def resized(graph: Graph, lowered: Lowered, sizes: Mapping[int, int]) -> Graph:
     """Return the graph with other sizes for some axes. Raises GraphError where its calls do not allow them."""
     if not sizes:
         return graph
-    shape = _shapes(lowered, sizes)
-    before = _shapes(lowered, {})
+    shape = _Shapes(lowered, sizes)
+    before = _Shapes(lowered, {})
     changed = {lowered.axes.size((a,)): n for a, n in sizes.items()}
     inputs = tuple(
         Input(e.name, reshaped(e.spec, shape(v)), changed.get(e.below, e.below) if e.below is not None else None)
@@ -80,7 +80,7 @@ def at_sizes(graph: Graph, sizes: Mapping[int, int]) -> Graph | None:
         return None
 
 
-class _shapes:
+class _Shapes:
     """Shapes of tensors under given sizes."""
 
     def __init__(self, lowered: Lowered, sizes: Mapping[int, int]) -> None:
@@ -92,7 +92,7 @@ class _shapes:
 
 
 def _argument(
-    name: str, value: Value, call: Call, first: int, lowered: Lowered, shape: _shapes, before: _shapes
+    name: str, value: Value, call: Call, first: int, lowered: Lowered, shape: _Shapes, before: _Shapes
 ) -> Value:
     if call.operator == "aten::arange" and name == "end":
         return Literal(counted_to(call, shape(lowered.values[first])[0]))
@@ -108,7 +108,7 @@ def _argument(
     return value
 
 
-def _ended(name: str, value: Value, call: Call, lowered: Lowered, shape: _shapes, before: _shapes) -> Value:
+def _ended(name: str, value: Value, call: Call, lowered: Lowered, shape: _Shapes, before: _Shapes) -> Value:
     """End a slice where its axis ends, if it did; anything else stays as it is."""
     given = call.given()
     source, dim = given.get("self"), getattr(given.get("dim"), "value", 0)

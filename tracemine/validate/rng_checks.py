@@ -24,7 +24,7 @@ def _exponential(draws: torch.Tensor, rate: float = 1.0) -> torch.Tensor:
 
 
 # By the operator the numbers that draws become, in float64, and what its numbers are to that.
-MADE: Mapping[str, tuple[Callable[..., torch.Tensor], Mapping[str, str]]] = {
+RANDOM: Mapping[str, tuple[Callable[..., torch.Tensor], Mapping[str, str]]] = {
     "uniform_": (_uniform, {"from": "start", "to": "end"}),
     "rand": (_uniform, {}),
     "rand_like": (_uniform, {}),
@@ -35,9 +35,9 @@ MADE: Mapping[str, tuple[Callable[..., torch.Tensor], Mapping[str, str]]] = {
 }
 
 
-def made(operator: str, draws: torch.Tensor, given: Mapping[str, float]) -> torch.Tensor:
+def random_numbers(operator: str, draws: torch.Tensor, given: Mapping[str, float]) -> torch.Tensor:
     """Return the numbers that an operator makes of draws. given: its arguments, those that are numbers."""
-    make, names = MADE[operator.removeprefix("aten::")]
+    make, names = RANDOM[operator.removeprefix("aten::")]
     return make(draws, **{names[name]: number for name, number in given.items()})
 
 

@@ -130,7 +130,7 @@ def _spread(
     chain: Callable[..., Any], recorded: Recorded, wide: Fresh, truth: Sequence[torch.Tensor]
 ) -> list[torch.Tensor] | None:
     """Return as `spread`, of what was recorded."""
-    drawn = Drawn(truth)
+    drawn = Spread(truth)
     signs = Signs(truth[0].device if truth else "cpu")
     for draw in range(DRAWS):
         signs.begin(draw)
@@ -146,7 +146,7 @@ def _spread(
     return drawn.noise()
 
 
-class Drawn:
+class Spread:
     """How far draws are from the truth."""
 
     def __init__(self, truth: Sequence[torch.Tensor]) -> None:

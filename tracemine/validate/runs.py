@@ -28,7 +28,7 @@ REFUSALS = (TracemineError, RuntimeError, IndexError, ValueError)  # of eager
 
 
 @dataclass(slots=True, kw_only=True)
-class Ran:
+class Outcome:
     """What a fused source gave, and what was seen while it ran."""
 
     live: tuple[torch.Tensor, ...]
@@ -125,7 +125,7 @@ class Runs:
     def references(self, case: Case, masks: Mapping[int, torch.Tensor]) -> None:
         case.eager, case.truth, case.noise = reference.judged(case.graph, case.inputs, case.scalars, masks)
 
-    def drawn(self, case: Case, ran: Ran) -> list[str]:
+    def drawn(self, case: Case, ran: Outcome) -> list[str]:
         """Make a case's references with what a source drew; return a fault where that has other shapes."""
         numbers = [number for number, _ in self.lowered.drawn]
         shapes = [case.graph.specs[case.graph.first_output(number)].shape for number in numbers]
@@ -134,7 +134,7 @@ class Runs:
         self.references(case, dict(zip(numbers, ran.masks, strict=True)))
         return []
 
-    def run(self, module: ModuleType, case: Case, contracts: bool = True, **numbers: int) -> Ran:
+    def run(self, module: ModuleType, case: Case, contracts: bool = True, **numbers: int) -> Outcome:
         """Run a fused source on copies of a trial's inputs. numbers: scalars beside the trial's.
 
         contracts: whether products are made one with the sums that take them, as on a GPU.
@@ -162,7 +162,7 @@ class Runs:
             if not torch.equal(trials.zones(tensor), trials.zones(original)):
                 faults.append(f"input {case.graph.inputs[k].name} was changed")
         count = len(given) - self._masks
-        return Ran(live=tuple(given[:count]), masks=tuple(given[count:]), inputs=inputs, faults=faults, watch=watch)
+        return Outcome(live=tuple(given[:count]), masks=tuple(given[count:]), inputs=inputs, faults=faults, watch=watch)
 
 
 @contextlib.contextmanager

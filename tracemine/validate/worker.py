@@ -27,7 +27,7 @@ from tracemine.validate import interpreter, numerics, rng_checks, trials
 from tracemine.validate.mutants import SAME, SPARE
 from tracemine.validate.record import Fault, Job, Mutant, Validation
 from tracemine.validate.resize import free_axes
-from tracemine.validate.runs import REFUSALS, Case, Ran, Runs, counts_far
+from tracemine.validate.runs import REFUSALS, Case, Outcome, Runs, counts_far
 from tracemine.validate.trials import Trial
 
 _BROKEN = ("NameError", "SyntaxError", "AttributeError", "IndentationError", "UnboundLocalError", "TypeError")
@@ -47,37 +47,37 @@ def validate(job: Job) -> Validation:
     exact = not lowered.reduces and not ulp and not lowered.drawn
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(graph, lowered, Path(folder), job.masks, IN_PARTS in job.source)
-        prover = _Prover(runs, ulp, exact)
+        judge = _Judge(runs, ulp, exact)
         fused, rounded = runs.load(job.source), runs.load(job.rounded)
         faults: list[Fault] = []
         for case in runs.cases():
-            found = prover.faults(fused, case, first=case.trial == Trial())
+            found = judge.faults(fused, case, first=case.trial == Trial())
             if case.trial.wired:
-                found += prover.wiring(rounded, case)
-                prover.equal_share = prover._share
+                found += judge.wiring(rounded, case)
+                judge.equal_share = judge._share
             faults += [Fault(case.trial.says, text) for text in found]
             if len(faults) > 20:
                 break
-        mutants = tuple(prover.mutant(fused, *m) for m in job.mutants) if not faults else ()
-        faults += prover.late
+        mutants = tuple(judge.mutant(fused, *m) for m in job.mutants) if not faults else ()
+        faults += judge.late
     return Validation(
         chain=graph.name,
         kernels=job.kernels,
         trials=runs.count,
         skipped=tuple(runs.skipped),
         faults=tuple(faults),
-        error=prover.error,
-        eager_error=prover.eager_error,
-        equal_share=prover.equal_share,
+        error=judge.error,
+        eager_error=judge.eager_error,
+        equal_share=judge.equal_share,
         exact=exact,
-        bytes_read=prover.bytes[0],
-        bytes_written=prover.bytes[1],
+        bytes_read=judge.bytes[0],
+        bytes_written=judge.bytes[1],
         mutants=tuple(m for m in mutants if m is not None),
         seconds=time.process_time() - started,
     )
 
 
-class _Prover:
+class _Judge:
     """Judge what sources give in the trials of one graph."""
 
     def __init__(self, runs: Runs, ulp: float, exact: bool) -> None:
@@ -91,12 +91,12 @@ class _Prover:
         self.bytes = (0, 0)
         self.spare: dict[str, set[str]] = {kind: set() for kind in SPARE}  # kernels of which any launch had such
         self.late: list[Fault] = []  # of the right kernel, where inputs were sought that give a wrong one away
-        self._found: list[tuple[Case, Ran]] = []
-        self._telling: list[tuple[Case, Ran]] = []
+        self._found: list[tuple[Case, Outcome]] = []
+        self._telling: list[tuple[Case, Outcome]] = []
         lots = trials.drawn(free_axes(self.lowered)) if not self.lowered.drawn else ()
         self._lots = islice(lots, trials.FIRST_DRAWN, trials.FIRST_DRAWN + MOST_SOUGHT)
 
-    def _sought(self, right: ModuleType) -> Iterator[tuple[Case, Ran]]:
+    def _sought(self, right: ModuleType) -> Iterator[tuple[Case, Outcome]]:
         """Yield cases by lot beyond those that every graph is tried on, and what the right kernel gives there; kept.
 
         Those that gave another wrong kernel away come first.
@@ -181,7 +181,7 @@ class _Prover:
                     if has:
                         self.spare[kind].add(launch["kernel"])
 
-    def _compared(self, case: Case, ran: Ran, first: bool) -> list[str]:
+    def _compared(self, case: Case, ran: Outcome, first: bool) -> list[str]:
         """Hold each result against eager's and float64's. first: errors are kept, to be said and as a measure."""
         found: list[str] = []
         terms = max((t.numel() for t in case.inputs), default=1) if self.runs.reduced else 1
@@ -213,7 +213,7 @@ class _Prover:
                 self._share = min(self._share, float(numerics.equal(ours, eager).double().mean()))
         return found
 
-    def _pairs(self, case: Case, ran: Ran) -> Iterator[tuple[str, *tuple[torch.Tensor, ...]]]:
+    def _pairs(self, case: Case, ran: Outcome) -> Iterator[tuple[str, *tuple[torch.Tensor, ...]]]:
         """Yield for each result its name, ours, eager's, the truth, and what eager may be off by."""
         against = (case.eager, case.truth, case.noise)  # made by Runs.references
         for k, ours in enumerate(ran.live):
@@ -240,7 +240,7 @@ class _Prover:
                     found.append(says)
         return found
 
-    def _drops(self, module: ModuleType, case: Case, ran: Ran) -> list[str]:
+    def _drops(self, module: ModuleType, case: Case, ran: Outcome) -> list[str]:
         """Return whether as many elements were kept as should be, and each by a draw of its own."""
         shares: list[float] = []
         for number, of in self.lowered.drawn:
@@ -292,7 +292,7 @@ class _Prover:
         return None
 
 
-def _differ(ran: Ran, other: Ran) -> bool:
+def _differ(ran: Outcome, other: Outcome) -> bool:
     """Return whether a kernel gives other numbers than another, or is seen to do what that one does not."""
     if len(ran.live) != len(other.live) or ran.faults != other.faults:
         return True

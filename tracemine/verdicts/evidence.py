@@ -20,11 +20,11 @@ from tracemine.units import count_text
 from tracemine.verdicts.levels import CANNOT_TELL, LOSES, WRONG
 from tracemine.verdicts.stored import (
     LARGEST_BYTES,
-    Beside,
     Entry,
-    Ran,
-    Said,
-    Timed,
+    StoredCall,
+    StoredRun,
+    StoredTimes,
+    StoredVerdict,
     in_table,
     in_text,
     is_table,
@@ -188,7 +188,7 @@ def _read_file(path: Path, evidence: Evidence) -> None:
         evidence.items[entry.said.fingerprint].append(_Item(entry, _text(str(path)), (written_ns, number)))
 
 
-def _verified(said: Said, finding: Finding, file: str) -> Verified:
+def _verified(said: StoredVerdict, finding: Finding, file: str) -> Verified:
     """Return a verdict as a finding shows it. Texts keep within bounds: they come from a file."""
     of = _quickest(said)
     beside, alike = said.library, finding.alike
@@ -208,26 +208,26 @@ def _verified(said: Said, finding: Finding, file: str) -> Verified:
         file=file,
         library=None if beside is None else _text(beside.text),
         library_ns=None if beside is None or beside.measured is None else beside.measured.fused_ns,
-        by=_text(of.text if isinstance(of, Beside) else of.by) or "a call",
+        by=_text(of.text if isinstance(of, StoredCall) else of.by) or "a call",
     )
 
 
-def _quickest(said: Said) -> Said | Beside:
+def _quickest(said: StoredVerdict) -> StoredVerdict | StoredCall:
     """Return what is faster than eager and takes the least time: the kernel, or a call beside it."""
-    of: Said | Beside = said
+    of: StoredVerdict | StoredCall = said
     for each in (said.library, said.compiled):
         if each is not None and _basis(each) == "measured" and each.says != CANNOT_TELL and _faster(each, of):
             of = each
     return of
 
 
-def _times_of(measured: Timed | None) -> dict[str, Any]:
+def _times_of(measured: StoredTimes | None) -> dict[str, Any]:
     if measured is None:
         return {"device": None, "state": None, "eager_ns": None}
     return {"device": _text(measured.device), "state": _text(measured.state), "eager_ns": measured.eager_ns}
 
 
-def _saved_share(by: str, measured: Timed, finding: Finding) -> Share:
+def _saved_share(by: str, measured: StoredTimes, finding: Finding) -> Share:
     """Return what is taken off of the time that the finding counts. by: what the verdict is of."""
     ratio = measured.eager_to_fused
     part = _part_of_call(finding, measured.eager_ns) if by == CALL else 1.0
@@ -240,7 +240,7 @@ def _part_of_call(finding: Finding, eager_ns: int) -> float:
     return 1.0 if alike is None else eager_ns * alike.occurrences / max(alike.measured_ns, 1)
 
 
-def _faster(beside: Beside, said: Said | Beside) -> bool:
+def _faster(beside: StoredCall, said: StoredVerdict | StoredCall) -> bool:
     """Return whether a call that is faster than eager is what to use: what it is beside is not, or takes longer."""
     if _basis(said) != "measured" or said.says == CANNOT_TELL or said.measured is None or beside.measured is None:
         return True
@@ -249,13 +249,13 @@ def _faster(beside: Beside, said: Said | Beside) -> bool:
 
 def _with_proof(verified: Verified, item: _Item, items: Sequence[_Item]) -> Verified:
     """Join what a reproduction gave on a GPU with the validation of that same file on a CPU, where there is one."""
-    if not isinstance(item.entry.said, Ran) or verified.by != "kernel":
+    if not isinstance(item.entry.said, StoredRun) or verified.by != "kernel":
         return verified
     proofs = [each for each in items if each.entry.on_cpu and each.entry.source == item.entry.source is not None]
     if not proofs:
         return verified
     proof = max(proofs, key=lambda each: each.rank).entry.said
-    if not isinstance(proof, Said):
+    if not isinstance(proof, StoredVerdict):
         return verified
     if proof.says.startswith(WRONG):
         return replace(verified, basis="refuted", level=proof.level, says=_text(proof.says))
@@ -269,10 +269,10 @@ def _text(text: str) -> str:
     return text[:_LONGEST].encode("utf-8", "replace").decode()
 
 
-def _basis(said: Said | Beside) -> str:
+def _basis(said: StoredVerdict | StoredCall) -> str:
     """Return what a verdict does to a claim.
 
-    >>> _basis(Said("0" * 16, "L3", LOSES)), _basis(Said("0" * 16, "L2", "right in the interpreter, on a CPU"))
+    >>> _basis(StoredVerdict("0" * 16, "L3", LOSES)), _basis(StoredVerdict("0" * 16, "L2", "right on a CPU"))
     ('refuted', 'predicted')
     """
     if said.says == LOSES or said.says.startswith(WRONG):

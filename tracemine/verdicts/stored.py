@@ -44,7 +44,7 @@ class Interval(msgspec.Struct, frozen=True):
     high: Ratio
 
 
-class Timed(msgspec.Struct, frozen=True):
+class StoredTimes(msgspec.Struct, frozen=True):
     """Of `Measured` what a scan needs."""
 
     device: str
@@ -55,24 +55,24 @@ class Timed(msgspec.Struct, frozen=True):
     compiled_ns: Ns | None = None
 
 
-class Beside(msgspec.Struct, frozen=True):
+class StoredCall(msgspec.Struct, frozen=True):
     """Of `CallVerdict` what a scan needs; `measured.fused_ns` is what the call takes."""
 
     text: str
     level: Level
     says: str
-    measured: Timed | None = None
+    measured: StoredTimes | None = None
 
 
-class Said(msgspec.Struct, frozen=True):
+class StoredVerdict(msgspec.Struct, frozen=True):
     """Of `Verdict` what a scan needs."""
 
     fingerprint: Mark
     level: Level
     says: str
-    measured: Timed | None = None
-    library: Beside | None = None
-    compiled: Beside | None = None
+    measured: StoredTimes | None = None
+    library: StoredCall | None = None
+    compiled: StoredCall | None = None
     by: str = KERNEL
     assumptions: list[str] = []
     not_tested: list[str] = []
@@ -115,7 +115,7 @@ class _Right(msgspec.Struct, frozen=True):
     faults: list[str]
 
 
-class Ran(msgspec.Struct, frozen=True):
+class StoredRun(msgspec.Struct, frozen=True):
     """Of what a reproduction prints what a verdict needs."""
 
     fingerprint: Mark
@@ -132,7 +132,7 @@ class Ran(msgspec.Struct, frozen=True):
 class Entry:
     """One verdict of a file, or what one reproduction printed there: what is needed of it, and all of it."""
 
-    said: Said | Ran
+    said: StoredVerdict | StoredRun
     gpu: str | None  # null: not named
     whole: dict[str, Any] | None = None  # of a reproduction
     source: str | None = None  # SHA-256 of the reproduction that was proved, or run
@@ -140,40 +140,40 @@ class Entry:
     @property
     def on_cpu(self) -> bool:
         """Whether no GPU had a part in it: then it holds for any."""
-        return self.gpu is None and isinstance(self.said, Said)
+        return self.gpu is None and isinstance(self.said, StoredVerdict)
 
-    def on(self, finding: Finding) -> Said:
+    def on(self, finding: Finding) -> StoredVerdict:
         """Return the verdict on a finding; a reproduction's results are judged here, beside the finding's times."""
-        if isinstance(self.said, Said):
+        if isinstance(self.said, StoredVerdict):
             return self.said
         launched, there = len(self.said.replay.kernels), len(finding.activities[0]) if finding.activities else 0
         # Of a call a finding counts part of the kernels alone.
         if self.said.replay.same_names and launched not in (0, there) and self.said.by != CALL:
-            return Said(
+            return StoredVerdict(
                 finding.fingerprint, "L0", f"of another chain: {launched} kernels where the finding has {there}"
             )
         try:
             return _judged(finding, self.said, self.whole or {})
         except _CANNOT_BE_JUDGED as error:  # what is not checked above is not as a reproduction prints it
-            return Said(finding.fingerprint, "L0", f"its results cannot be judged: {type(error).__name__}")
+            return StoredVerdict(finding.fingerprint, "L0", f"its results cannot be judged: {type(error).__name__}")
 
 
-def _judged(finding: Finding, said: Ran, whole: dict[str, Any]) -> Said:
+def _judged(finding: Finding, said: StoredRun, whole: dict[str, Any]) -> StoredVerdict:
     """Return what a reproduction printed as a verdict, on the kernel and on the library's call beside it."""
 
-    def of(ran: Mapping[str, Any] | str) -> Said:
-        return msgspec.convert(verdict(finding, ran=ran, proof=_PROOF, by=said.by), Said, from_attributes=True)
+    def of(ran: Mapping[str, Any] | str) -> StoredVerdict:
+        return msgspec.convert(verdict(finding, ran=ran, proof=_PROOF, by=said.by), StoredVerdict, from_attributes=True)
 
     if not said.kernel:
         call = of(whole)
-        return Said(finding.fingerprint, "L0", "no kernel is generated", library=_beside(call))
+        return StoredVerdict(finding.fingerprint, "L0", "no kernel is generated", library=_beside(call))
     kernel = of(whole)
     timed = said.times is not None and all(LIBRARY in samples for samples in whole["times"]["samples"].values())
     return structs.replace(kernel, library=_beside(of(in_place_of_kernel(whole)))) if timed else kernel
 
 
-def _beside(call: Said) -> Beside:
-    return Beside("a library's call", call.level, call.says, call.measured)
+def _beside(call: StoredVerdict) -> StoredCall:
+    return StoredCall("a library's call", call.level, call.says, call.measured)
 
 
 _CANNOT_BE_JUDGED = (msgspec.ValidationError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
@@ -312,12 +312,12 @@ def _within(value: Any, path: Path, depth: int = 2) -> Iterator[tuple[Any, Any]]
 def _entry(value: Any, gpu: str | None) -> Entry:
     """Raise ValidationError for what is no verdict, or contradicts itself."""
     if isinstance(value, dict) and "level" not in value:
-        ran = msgspec.convert(value, Ran)
+        ran = msgspec.convert(value, StoredRun)
         if ran.times is None:
             return Entry(ran, ran.device, value, ran.source_sha256)
         _check(ran.times)
         return Entry(ran, ran.times.device, value, ran.source_sha256)
-    said = msgspec.convert(value, Said)
+    said = msgspec.convert(value, StoredVerdict)
     besides = [each.measured for each in (said.library, said.compiled) if each is not None]
     taken = [each for each in (said.measured, *besides) if each is not None]
     for each in taken:
