@@ -31,50 +31,29 @@ _SEEDS = (0, 2)
 Tensors = Sequence[torch.Tensor]
 
 
-@contextlib.contextmanager
-def _as_it_is() -> Iterator[None]:
-    yield
+Around = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 @contextlib.contextmanager
-def _searched() -> Iterator[None]:
-    with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=True):
-        yield
-
-
-@contextlib.contextmanager
-def _tf32() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
+def _setting(read: Callable[[], Any], write: Callable[[Any], object], value: str) -> Iterator[None]:
+    """Give a setting another value inside."""
+    before = read()
+    write(value)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        write(before)
 
 
-def backend(name: str) -> Callable[[], contextlib.AbstractContextManager[None]]:
+_searched = partial(torch.backends.cudnn.flags, enabled=True, benchmark=True, deterministic=False, allow_tf32=True)
+_tf32 = partial(_setting, torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "high")
+_blas = torch.backends.cuda.preferred_blas_library  # without an argument it says which
+_cublaslt = partial(_setting, _blas, _blas, "cublaslt")
+
+
+def backend(name: str) -> Around:
     """Return a context of one kind of kernels for attention, a name of `SDPBackend`: what it does not take raises."""
-
-    @contextlib.contextmanager
-    def alone() -> Iterator[None]:
-        with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, name)):
-            yield
-
-    return alone
-
-
-@contextlib.contextmanager
-def _cublaslt() -> Iterator[None]:
-    before = torch.backends.cuda.preferred_blas_library()
-    torch.backends.cuda.preferred_blas_library("cublaslt")
-    try:
-        yield
-    finally:
-        torch.backends.cuda.preferred_blas_library(before)
-
-
-def _unchanged(inputs: Tensors) -> list[torch.Tensor]:
-    return list(inputs)
+    return lambda: torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, name))
 
 
 def _contiguous(inputs: Tensors) -> list[torch.Tensor]:
@@ -113,8 +92,8 @@ class Way:
     """
 
     says: str
-    prepare: Callable[[Tensors], Sequence[torch.Tensor]] = _unchanged
-    within: Callable[[], contextlib.AbstractContextManager[None]] = _as_it_is
+    prepare: Callable[[Tensors], Sequence[torch.Tensor]] = list
+    within: Around = contextlib.nullcontext
     call: Work | None = None
     dtype: torch.dtype | None = None
     behind: tuple[Work, Work] | None = None
@@ -122,14 +101,14 @@ class Way:
 
 WAYS: Mapping[str, Way] = {
     "channels_last": Way("tensors in channels_last memory", _channels_last),
-    "cudnn.benchmark": Way("torch.backends.cudnn.benchmark = True", _unchanged, _searched),
+    "cudnn.benchmark": Way("torch.backends.cudnn.benchmark = True", list, _searched),
     "channels_last, cudnn.benchmark": Way("both", _channels_last, _searched),
     "padded": Way(f"dimensions padded to multiples of {ALIGNED}", _aligned),
     "contiguous": Way("tensors that are contiguous, their last axis fastest", _contiguous),
-    "cublasLt": Way('torch.backends.cuda.preferred_blas_library("cublaslt")', _unchanged, _cublaslt),
+    "cublasLt": Way('torch.backends.cuda.preferred_blas_library("cublaslt")', list, _cublaslt),
     "float32": Way("the same in float32", _in_float32, dtype=torch.float32),
     "float32, TF32": Way("the same in float32, products by TF32", _in_float32, _tf32, dtype=torch.float32),
-    "TF32": Way('torch.set_float32_matmul_precision("high")', _unchanged, _tf32),
+    "TF32": Way('torch.set_float32_matmul_precision("high")', list, _tf32),
 }
 
 
