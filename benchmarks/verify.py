@@ -36,7 +36,7 @@ from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.pipeline import analyse, mined
 from tracemine.validate.downsize import tried
-from tracemine.validate.record import Proof
+from tracemine.validate.record import Validation
 from tracemine.verify.pipeline import fusable, kernel_proof
 from tracemine.verify.prepare import graph_text, recorded_kernels, with_products
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt

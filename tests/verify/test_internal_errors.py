@@ -23,7 +23,7 @@ STAGES = {  # what fails, and how far the finding gets: it is not judged beyond
     "tracemine.verify.prepare._around": "L5",
     "tracemine.verify.prepare.generate": "L0",
     "tracemine.verify.prepare.tried": "L0",
-    "tracemine.validate.sandbox.Sandbox.prove": "L5",
+    "tracemine.validate.sandbox.Sandbox.validate": "L5",
     "tracemine.verify.workers.ahead.Ahead.timed": "L0",
     "tracemine.verify.pipeline.verdict": "L0",
 }

@@ -24,7 +24,7 @@ from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.programs import program, python, run
 from tracemine.validate.downsize import Tried
-from tracemine.validate.record import Proof
+from tracemine.validate.record import Validation
 from tracemine.verdicts.outcome import CallVerdict
 from tracemine.verdicts.verdict import Verdict, verdict
 from tracemine.verify.fixes.reproduction import CALL_NOT_PROVED
@@ -35,7 +35,7 @@ from tracemine.verify.library.prove import job
 from tracemine.verify.prepare import CallInstead, Identity, Ready, prepared
 from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
 from tracemine.verify.repro.emitter import Emitter
-from tracemine.verify.repro.host_copy import NOT_PROVED
+from tracemine.verify.repro.host_copy import NOT_VALIDATED
 from tracemine.verify.workers.ahead import Ahead
 from tracemine.verify.workers.validators import Machines, Validators, at_once
 
@@ -133,7 +133,7 @@ def _ready(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: I
     return Ready(finding=finding, refused=found, bugs=bugs) if isinstance(found, str) else found
 
 
-def _proofs(ready: Ready, provers: Provers, how: How) -> Future[dict[str, Proof | str]]:
+def _proofs(ready: Ready, provers: Validators, how: How) -> Future[dict[str, Validation | str]]:
     """On the CPU: of the kernel, of a call in its place, and of one around it; a text says why there is none."""
 
     def prove(machines: Machines) -> dict[str, Validation | str]:
@@ -160,7 +160,7 @@ def _verdict(ready: Ready, proofs: Future[dict[str, Validation | str]], ahead: A
     return msgspec.structs.replace(found, bug=bugs.first)
 
 
-def judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Mapping[str, Any] | str]) -> Verdict:
+def judged(ready: Ready, proofs: Mapping[str, Validation | str], ran: Mapping[str, Mapping[str, Any] | str]) -> Verdict:
     """Return the verdict on a finding. proofs: by what they are of; ran: each reproduction's output, or why none."""
     finding, rebuilt, said = ready.finding, ready.rebuilt, ran.get(ready.text or "")
     if ready.copy is not None:
@@ -198,20 +198,20 @@ def judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Ma
     )
 
 
-def _outcome(call: CallInstead, proof: Proof | str, ran: Mapping[str, Any] | str | None) -> CallVerdict:
+def _outcome(call: CallInstead, proof: Validation | str, ran: Mapping[str, Any] | str | None) -> CallVerdict:
     calls = len(call.rebuilt.graph.calls)
     return outcome(call.replacement, calls=calls, traced_ns=None, proof=proof, ran=ran, source=call.text)
 
 
-def kernel_proof(graphs: Tried, machines: Machines, *, mutants: bool) -> Proof | str:
+def kernel_proof(graphs: Tried, machines: Machines, *, mutants: bool) -> Validation | str:
     """Return the proof of a graph's kernel on a CPU, or why there is none."""
     try:
-        return graphs.too_large or machines.kernels.prove(graphs.small, mutants, graphs.recorded)
+        return graphs.too_large or machines.kernels.validate(graphs.small, mutants, graphs.recorded)
     except Unsupported as reason:  # of the build that rounds, or at the sizes that are tried
         return f"no kernel is generated that could be validated: {reason.message}"
 
 
-def _proved(rebuilt: Rebuilt, replacement: Replacement, machines: Machines, how: How) -> Proof | str:
+def _proved(rebuilt: Rebuilt, replacement: Replacement, machines: Machines, how: How) -> Validation | str:
     """Return the proof of a library call on a CPU, or why there is none."""
     if replacement.gpu_only is not None:
         return replacement.gpu_only

@@ -44,7 +44,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(count)
 
 
-def proved(graph: Graph) -> Proof:
+def proved(graph: Graph) -> Validation:
     return prove(msgspec.json.decode(job(graph), type=Job))
 
 

@@ -10,7 +10,7 @@ from tracemine.codegen.graph import Call, Graph, Literal, Ref, Scalar, Value, re
 from tracemine.verify.fixes.lanes import steps_of
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import names_of, plain, signature
-from tracemine.verify.repro.text import number_text
+from tracemine.verify.repro.eager import number_text
 
 TO_ONE = "what is kept of a mean and the weight of what is added, which are not recorded, are 1 together"
 ONE_NUMBER = "numbers that are not recorded are the same for all tensors of the loop"

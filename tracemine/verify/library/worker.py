@@ -48,7 +48,7 @@ class _Case:
     noise: reference.Run
 
 
-def prove(job: Job) -> Proof:
+def prove(job: Job) -> Validation:
     """Return all trials of a library call in place of one graph, and of wrong calls beside it."""
     started = time.process_time()
     graph = msgspec.msgpack.decode(job.graph, type=Graph)
@@ -67,7 +67,7 @@ def prove(job: Job) -> Proof:
         if len(faults) > _MOST_FAULTS:
             break
     mutants = tuple(prover.mutant(k, cases) for k in range(len(prover.right.mutants))) if not faults else ()
-    return Proof(
+    return Validation(
         chain=graph.name,
         kernels=(prover.right.call,),
         trials=len(cases),
