@@ -284,14 +284,7 @@ def check(chain: Graph, most: int = MOST_CALLS) -> Graph:
         raise GraphError(f"{chain.name}: two arguments have one name")
     known = len(chain.inputs)
     for number, call in enumerate(chain.calls):
-        place = f"{chain.name}: call {number} ({call.label})"
-        if len(call.schema.arguments) != len(call.arguments):
-            raise GraphError(f"{place}: {len(call.arguments)} arguments, the schema has {len(call.schema.arguments)}")
-        for argument, value in zip(call.schema.arguments, call.arguments, strict=True):
-            if isinstance(value, Ref | Refs) and not argument.is_tensor:
-                raise GraphError(f"{place}: a tensor is given for {argument.name}")
-        if any(not 0 <= v < known for v in reads(call)):
-            raise GraphError(f"{place}: it reads a value that no earlier call gives")
+        _check_call(call, f"{chain.name}: call {number} ({call.label})", known)
         known += len(call.outputs)
     if any(not 0 <= v < known for v in chain.live):
         raise GraphError(f"{chain.name}: a live value is not in the chain")
@@ -389,14 +382,24 @@ class GraphBuilder:
         return name not in self._names and usable(name) and name not in ("self", "input", "seed")
 
 
+def _check_call(call: Call, place: str, known: int) -> None:
+    """Raise GraphError where arguments do not fit the schema, or a value is none of the `known` ones before."""
+    if len(call.schema.arguments) != len(call.arguments):
+        raise GraphError(f"{place}: {len(call.arguments)} arguments, the schema has {len(call.schema.arguments)}")
+    for argument, value in zip(call.schema.arguments, call.arguments, strict=True):
+        if isinstance(value, Ref | Refs) and not argument.is_tensor:
+            raise GraphError(f"{place}: a tensor is given for {argument.name}")
+    if any(not 0 <= v < known for v in reads(call)):
+        raise GraphError(f"{place}: it reads a value that no earlier call gives")
+
+
 def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
     """What a call gives; what no rule tells, as its own outputs say. Raises GraphError where nothing can tell."""
-    recorded = [_recorded(v, a, specs) for v, a in zip(call.arguments, call.schema.arguments, strict=True)]
-    lists = (v.values if isinstance(v, Refs) else () for v in call.arguments)
-    members = [[str(specs[v].dtype) for v in values if v is not None] for values in lists]
     if not call.schema.outputs:
         return ()
-    shapes, dtypes, strides, texts = (list(column) for column in zip(*recorded, strict=True))
+    recorded = [_recorded(v, a, specs) for v, a in zip(call.arguments, call.schema.arguments, strict=True)]
+    members = [_dtypes(value, specs) for value in call.arguments]
+    shapes, dtypes, strides, texts = map(list, zip(*recorded, strict=True))
     found = infer(f"{call.operator}.{call.overload or 'default'}", shapes, dtypes, strides, texts, members)
     told = found.outputs or ()
     if len(told) == len(call.outputs):
@@ -404,9 +407,19 @@ def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, 
     elif told and call.operator == "aten::cudnn_batch_norm":
         told = (*told[:-1], told[-1] or _NO_RESERVE)
     outputs = tuple(s for s in told if s is not None) or _looked_up(call, specs)
-    if not outputs or any(s.strides is None or s.dtype is None or itemsize(s.dtype) is None for s in outputs):
+    if not outputs or not all(map(_is_whole, outputs)):
         raise GraphError(f"what {call.label} gives is not known: {found.reason or 'strides or dtype'}")
     return outputs
+
+
+def _dtypes(value: Value, specs: Sequence[TensorSpec]) -> list[str]:
+    """Return the dtypes of a list's members; none of what is no list."""
+    values = value.values if isinstance(value, Refs) else ()
+    return [str(specs[v].dtype) for v in values if v is not None]
+
+
+def _is_whole(spec: TensorSpec) -> bool:
+    return spec.strides is not None and spec.dtype is not None and itemsize(spec.dtype) is not None
 
 
 def _merged(told: TensorSpec | None, known: TensorSpec) -> TensorSpec:

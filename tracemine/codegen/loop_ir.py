@@ -7,12 +7,22 @@ Nodes are made by `Nodes.make`, which gives the same object for the same fields:
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 FLOAT, INT, LONG, BOOL = "float32", "int32", "int64", "bool"  # what is computed in, whatever is stored
+_FOLDED: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+_UNCHANGED = {("+", 0), ("-", 0), ("*", 1), ("//", 1)}
+_SIGN = {"+": 1, "-": -1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,20 +250,17 @@ class Nodes:
         >>> nodes.arithmetic("+", nodes.make(Int, 2), nodes.make(Int, 3)).value
         5
         """
-        if isinstance(left, Int) and isinstance(right, Int) and (symbol not in ("//", "%") or right.value):
-            a, b = left.value, right.value
-            value = {"+": a + b, "-": a - b, "*": a * b, "//": a // (b or 1), "%": a % (b or 1)}[symbol]
-            return self.make(Int, value)
-        if isinstance(right, Int) and right.value == 0 and symbol in "+-":
+        by = right.value if isinstance(right, Int) else None
+        if isinstance(left, Int) and by is not None and (by or symbol not in ("//", "%")):
+            return self.make(Int, _FOLDED[symbol](left.value, by))
+        if (symbol, by) in _UNCHANGED:
             return left
         if isinstance(left, Int) and left.value == 0:
             return right if symbol == "+" else left
-        if isinstance(right, Int) and right.value == 1 and symbol in ("*", "//"):
-            return left
-        if isinstance(right, Int) and symbol in "+-" and isinstance(left, Arithmetic) and left.symbol in "+-":
+        if by is not None and symbol in _SIGN and isinstance(left, Arithmetic) and left.symbol in _SIGN:
             more = left.right
             if isinstance(more, Int):  # (x + 8) - 8
-                total = (more.value if left.symbol == "+" else -more.value) + right.value * (1 if symbol == "+" else -1)
+                total = _SIGN[left.symbol] * more.value + _SIGN[symbol] * by
                 return self.arithmetic("+" if total >= 0 else "-", left.left, self.make(Int, abs(total)))
         return self.make(Arithmetic, symbol, left, right)
 

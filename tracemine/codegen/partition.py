@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from math import gcd, prod
 
 from tracemine.codegen import loop_ir as ir
@@ -242,12 +243,7 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduced]]:
         emitter.store(target.tensor, target.buffer, piece) for target in members for piece in target.pieces or (None,)
     ]
     main = max(members, key=lambda t: p.axes.size(t.rows))
-    buffer = p.buffers[main.buffer]
-    by_leaf = {
-        leaf: stride
-        for dim, stride in zip(main.tensor.dims, buffer.strides, strict=False)
-        for leaf in p.axes.leaves(dim)
-    }
+    by_leaf = _strides_of(p, main)
     rows = sorted(main.rows, key=lambda leaf: -by_leaf.get(leaf, 0))
     kernel = Kernel(
         rows=tuple(p.axes.axis(leaf) for leaf in rows),
@@ -303,12 +299,18 @@ def _fields(node: Node) -> tuple[str, ...]:
     return tuple(type(node).__dataclass_fields__)
 
 
+def _strides_of(p: _Planner, target: _Target) -> dict[int, int]:
+    """Return the stride of each axis that a target's buffer has."""
+    dims = zip(target.tensor.dims, p.buffers[target.buffer].strides, strict=False)
+    return {leaf: stride for dim, stride in dims for leaf in p.axes.leaves(dim)}
+
+
 def _ordered(p: _Planner, kernels: Sequence[Kernel]) -> list[Kernel]:
     """Each after those that it loads from, and what is written in place after all that read what was there before."""
     written = {p.chain.inputs[v].name for v in p.lowered.written}
     reads = [{load.buffer for load in ir.loads(kernel)} for kernel in kernels]
     gives = [{store.buffer for store in kernel.stores} for kernel in kernels]
-    pairs = [(k, other) for k in range(len(kernels)) for other in range(len(kernels)) if k != other]
+    pairs = [*permutations(range(len(kernels)), 2)]
     before = [(read & written) - kernel.after for read, kernel in zip(reads, kernels, strict=True)]
     waits = [(k, o) for k, o in pairs if gives[o] & (reads[k] - before[k]) or before[o] & gives[k]]
     levels = [kernel.level for kernel in kernels]

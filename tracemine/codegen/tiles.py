@@ -71,12 +71,9 @@ def cuts(
         return _PARTS_MIXED
     if again:
         return _AGAIN
-    if odd and (mode, grain) == (WHOLE, ALONG):
-        return _ODD_ROWS
-    if draws and (mode, grain) == (WHOLE, ALONG):
-        return _DRAWN
-    if ragged and (mode, grain) == (WHOLE, ALONG):
-        return _RAGGED
+    rows = ((odd, _ODD_ROWS), (draws, _DRAWN), (ragged, _RAGGED))
+    if (mode, grain) == (WHOLE, ALONG) and (special := next((cuts for there, cuts in rows if there), None)):
+        return special
     if windows and (mode, grain) == (POINTWISE, ALONG):
         return _WINDOWS
     if mode == POINTWISE and loads > _MANY_LOADS:

@@ -81,13 +81,18 @@ def ranges(chain: Graph) -> list[Range | None]:
             alike = [v for v in range(len(known)) if memory[v] == memory[target]]
             for v in alike:
                 known[v] = found if len(alike) == 1 else None  # what views of what is written hold is not followed
-        outputs: list[Range | None] = [(0, 1) if spec.dtype == "bool" else None for spec in call.outputs]
-        if outputs and outputs[0] is None:
-            outputs[0] = found
-        if call.operator.removeprefix("aten::") in _ALL_ALIKE:
-            outputs = [found] * len(outputs)
-        known += outputs
+        known += _of_outputs(call, found)
     return known
+
+
+def _of_outputs(call: Call, found: Range | None) -> list[Range | None]:
+    """Return the range of each output of a call, whose first has `found`."""
+    if call.operator.removeprefix("aten::") in _ALL_ALIKE:
+        return [found] * len(call.outputs)
+    outputs: list[Range | None] = [(0, 1) if spec.dtype == "bool" else None for spec in call.outputs]
+    if outputs and outputs[0] is None:
+        outputs[0] = found
+    return outputs
 
 
 _ALL_ALIKE = ("split", "split_with_sizes", "chunk", "unbind")

@@ -112,13 +112,11 @@ class Lowering:
         self._fresh_reads(call)
         given = Given(call, call.given(), self._tensors, number)
         results = self._lower_call(self, given)
-        if any(self.shape(t) != spec.shape for t, spec in zip(results, call.outputs, strict=False)):
-            raise Unsupported("it gives other shapes than recorded")
-        if any(
-            isinstance(t, Complex) != (spec.dtype == COMPLEX_DTYPE)
-            for t, spec in zip(results, call.outputs, strict=False)
-        ):
-            raise Unsupported(f"tensors of {COMPLEX_DTYPE} are not supported")
+        for t, spec in zip(results, call.outputs, strict=False):
+            if self.shape(t) != spec.shape:
+                raise Unsupported("it gives other shapes than recorded")
+            if isinstance(t, Complex) != (spec.dtype == COMPLEX_DTYPE):
+                raise Unsupported(f"tensors of {COMPLEX_DTYPE} are not supported")
         targets = mutated(call)
         fresh = not targets or None in call.schema.aliases  # new tensors, and after them what is written in place
         written = results[len(call.outputs) if fresh else 0 :]

@@ -88,7 +88,7 @@ def _behind(buffers: Mapping[str, Buffer], kernel: Kernel, walk: Sequence[Axis])
 def _may(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) -> bool:
     """Whether axes lie behind each other in all tensors that have any of them, and their places say nothing else."""
     mine = {*axes}
-    if any(axis.pinned for axis in axes):
+    if any(axis.pinned for axis in axes) or not _laid_out_alike(buffers, kernel, axes):
         return False
     for node in ir.nodes_of(kernel):
         sized = node.axes if isinstance(node, ir.Size | ir.Count) else ()
@@ -96,15 +96,19 @@ def _may(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) 
             return False
         if not isinstance(node, ir.Load) and mine & _places(ir.children(node)):
             return False
+    return True
+
+
+def _laid_out_alike(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) -> bool:
+    """Whether every access has all of the axes, each as far as the next ones reach, or none of them."""
+    mine = {*axes}
     for buffer, index in _accesses(kernel):
         dims = [_dim(index, axis) for axis in axes]
         if mine & _places(index) != (mine if None not in dims else set()):
             return False
-        if None in dims:
-            continue
         strides = buffers[buffer].strides
         for (_, outer), (axis, inner) in pairwise(zip(axes, dims, strict=True)):
-            if outer is None or inner is None or strides[outer] != axis.size * strides[inner]:
+            if outer is not None and inner is not None and strides[outer] != axis.size * strides[inner]:
                 return False
     return True
 

@@ -47,14 +47,13 @@ class Turned:
             arg = self.value(first.arg, second.arg)
             same = (first.type, first.dtype) == (second.type, second.dtype)
             return self.nodes.make(ir.Cast, first.type, arg, first.dtype) if same and arg is not None else None
-        one, other = (n if isinstance(n, ir.Compute) else None for n in (first, second))
-        if one is not None and other is not None and one.template == other.template:
-            args = _known(self.value(a, b) for a, b in zip(one.args, other.args, strict=True))
-            return None if args is None else self.nodes.make(ir.Compute, one.type, one.template, args)
-        if one is not None and one.template == _NEGATIVE:
-            return self._signed(one, self.value(one.args[0], second), before=True)
-        if other is not None and other.template == _NEGATIVE:
-            return self._signed(other, self.value(first, other.args[0]), before=False)
+        if isinstance(first, ir.Compute) and isinstance(second, ir.Compute) and first.template == second.template:
+            args = _known(self.value(a, b) for a, b in zip(first.args, second.args, strict=True))
+            return None if args is None else self.nodes.make(ir.Compute, first.type, first.template, args)
+        if isinstance(first, ir.Compute) and first.template == _NEGATIVE:
+            return self._signed(first, self.value(first.args[0], second), before=True)
+        if isinstance(second, ir.Compute) and second.template == _NEGATIVE:
+            return self._signed(second, self.value(first, second.args[0]), before=False)
         return None
 
     def _signed(self, signed: ir.Compute, arg: Node | None, *, before: bool) -> Node | None:

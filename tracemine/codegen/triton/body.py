@@ -62,20 +62,26 @@ class Body(Printer):
 
     def print(self) -> list[str]:
         """The lines, indented."""
+        split = self.kernel.split
         for line in self._head():
-            self.say(line.replace("parts", self.kernel.split.name) if self.kernel.split else line)
-        if self.kernel.split:
-            self._note_sizes((self.kernel.split,))
-            self._names |= {n: "part" for n in self._all() if isinstance(n, ir.At) and n.axis == self.kernel.split}
+            self.say(line.replace("parts", split.name) if split else line)
+        if split:
+            self._note_sizes((split,))
+            self._names |= {n: "part" for n in self._all() if isinstance(n, ir.At) and n.axis == split}
         self._places(self.kernel.rows, _ROW)
-        values = [s.value for s in self.kernel.stores]
-        if self.mode != LOOPED:
+        if self.mode == LOOPED:
+            self._print_loops()
+        else:
             self._column_places()
             if self.mode == WHOLE or len(self.kernel.stores) > 1:
                 self._load_first()
             for store in self.kernel.stores:
                 self.store(store)
-            return self.lines
+        return self.lines
+
+    def _print_loops(self) -> None:
+        """Print a loop for each reduction that needs the one before, what is stored by row, and a loop that stores."""
+        values = [s.value for s in self.kernel.stores]
         self._load_rows()
         deepest = max(map(self._depth, values), default=0)
         early = [s for s in self.kernel.stores if self._in_loop(s) and self._early(s, deepest)]
@@ -91,7 +97,6 @@ class Body(Printer):
             with self._loop():
                 for store in inside:
                     self.store(store)
-        return self.lines
 
     def _head(self) -> tuple[str, ...]:
         if self.flat:
@@ -211,6 +216,18 @@ class Body(Printer):
         for node in nodes:
             visit(node)
 
+    def _take_in(self, kind: str, arg: Node, names: dict[str, str], node: ir.Reduce) -> None:
+        """Print how a reduction takes in a block of its argument."""
+        text = self.value(arg)
+        if kind in RUNNING:
+            lower = least("held", "top[:, :, None]", arg)
+            for line in RUNNING[kind].step:
+                self.say(line.format(x=text, least=lower, **self._stride, **names))
+        else:
+            acc = names["acc"]
+            more = table().reductions[kind].lanes.format(acc, text)
+            self.say(f"{acc} = {more}" if self._nothing_beyond(node) else f"{acc} = tl.where(mask, {more}, {acc})")
+
     def _reduce_pass(self, found: list[ir.Reduce], stores: list[ir.Store]) -> None:
         jobs: dict[tuple[str, Node], list[ir.Reduce]] = {}
         for node in found:
@@ -225,16 +242,7 @@ class Body(Printer):
         lanes = {key: self._lanes(key[0], members[0]) for key, members in jobs.items()}
         with self._loop():
             for (kind, arg), names in lanes.items():
-                text = self.value(arg)
-                if kind in RUNNING:
-                    lower = least("held", "top[:, :, None]", arg)
-                    for line in RUNNING[kind].step:
-                        self.say(line.format(x=text, least=lower, **self._stride, **names))
-                else:
-                    acc = names["acc"]
-                    more = table().reductions[kind].lanes.format(acc, text)
-                    plain = self._nothing_beyond(jobs[kind, arg][0])
-                    self.say(f"{acc} = {more}" if plain else f"{acc} = tl.where(mask, {more}, {acc})")
+                self._take_in(kind, arg, names, jobs[kind, arg][0])
             for store in stores:
                 self.store(store)
         for key, members in jobs.items():

@@ -81,6 +81,15 @@ class Launch:
                 texts.append(_function(f"{self.name}_part_{k}", takes, constants, lines))
         return "\n\n\n".join([*texts, self._dispatch()])
 
+    def _numbered(self, each: Members) -> list[str]:
+        """Return what a dispatching kernel takes of sub-kernels that share their code, by their numbers."""
+        found: list[str] = []
+        for at in each.places:
+            own = self.parts[at].columns[: 1 if at > each.first else None]  # members are cut alike
+            rows = self.parts[self.shared[at]].rows
+            found += [re.sub(r"^\w+", rf"\g<0>_{at}", name) for name in (rows, *own, "end")]
+        return found
+
     def _dispatch(self) -> str:
         takes = list(dict.fromkeys(t for part in self.parts for t in part.given))
         takes += self._known()
@@ -89,10 +98,7 @@ class Launch:
         calls: list[str] = []
         for each in self.members:
             k, last = each.first, each.places[-1]
-            for at in each.places:
-                own = self.parts[at].columns[: 1 if at > k else None]  # members are cut alike
-                rows = self.parts[self.shared[at]].rows
-                numbered += [re.sub(r"^\w+", rf"\g<0>_{at}", name) for name in (rows, *own, "end")]
+            numbered += self._numbered(each)
             begin = f"end_{k - 1}" if k else "0"
             mine = [*self.parts[k].takes, f"rows_{k}", f"columns_{k}"]
             if each.chosen:
@@ -103,9 +109,8 @@ class Launch:
                 more, mine = choice(each, given)
                 lines += more
             mine += [f"blocks_{k}"] * (len(self.parts[k].columns) - 1)
-            block = "block" if begin == "0" else f"block - {begin}"
             word = "else" if last == len(self.parts) - 1 else f"{'elif' if k else 'if'} block < end_{last}"
-            arguments = [block, *mine, "INDEX", f"XBLOCK_{k}", f"RBLOCK_{k}"]
+            arguments = ["block" if begin == "0" else f"block - {begin}", *mine, "INDEX", f"XBLOCK_{k}", f"RBLOCK_{k}"]
             calls += [f"{word}:", f"    {self.name}_part_{self.shared[k]}(", *_wrapped(arguments, "        "), "    )"]
         lines += calls if len(self.members) > 1 else [line[4:] for line in calls[1:]]
         blocks = [f"{n}_{each.first}: tl.constexpr" for each in self.members for n in ("XBLOCK", "RBLOCK")]
@@ -164,7 +169,7 @@ class Launch:
             known.append(f"*part_{k}[:-3]")
             lines += cut_lines(part, "elements, each")
             end = f"blocks + part_{k - 1}[-4]" if k else "blocks"
-            wide = "wide, " if part.flat else ""
+            wide = "wide, " * bool(part.flat)
             lines.append(f"part_{k} = rows, columns, {wide}{end}, xblock, rblock, warps")
         known += ["index", *(f"*part_{each.first}[-3:-1]" for each in self.members)]
         most = "max(" + ", ".join(f"part_{k}[-1]" for k in range(len(self.parts))) + ")"

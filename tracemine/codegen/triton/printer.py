@@ -111,16 +111,7 @@ class Printer:
         if isinstance(node, ir.Load):
             return self._load(node)
         if isinstance(node, ir.Compute):
-            args = [self.value(a) for a in node.args]
-            numbers = [a for a in node.args if _is_number(a)]
-            if len(numbers) == len(args):  # which no function of Triton's takes alone
-                args = [tensor(arg, number.type) for arg, number in zip(args, numbers, strict=True)]
-            if self._by_row(node):
-                top = largest(*node.args) if self.exact else None
-                if top is not None:
-                    return self._named(node, f"_share_of_top({', '.join([*args, self.value(top)])})")
-                return self._named(node, f"{'_quotient' if self.exact else '_ratio'}({', '.join(args)})")
-            return self._named(node, template(DIFFERENCE if is_rest(node) else node.template, args, self.exact))
+            return self._named(node, self._computed(node))
         if isinstance(node, ir.Cast):
             assert isinstance(node.arg, ir.Value)  # noqa: S101
             arg = self.value(node.arg)
@@ -136,6 +127,19 @@ class Printer:
             return self._named(node, f"tl.cumsum({arg}, 1)")  # what lies beyond the row comes last
         assert isinstance(node, ir.Reduce)  # noqa: S101
         return self._reduce(node)
+
+    def _computed(self, node: ir.Compute) -> str:
+        """Return the expression of an operation on its printed arguments."""
+        args = [self.value(a) for a in node.args]
+        numbers = [a for a in node.args if _is_number(a)]
+        if len(numbers) == len(args):  # which no function of Triton's takes alone
+            args = [tensor(arg, number.type) for arg, number in zip(args, numbers, strict=True)]
+        if not self._by_row(node):
+            return template(DIFFERENCE if is_rest(node) else node.template, args, self.exact)
+        top = largest(*node.args) if self.exact else None
+        if top is not None:
+            return f"_share_of_top({', '.join([*args, self.value(top)])})"
+        return f"{'_quotient' if self.exact else '_ratio'}({', '.join(args)})"
 
     def _random(self, node: ir.Random) -> str:
         """A number drawn for a place: where the program walks whole rows of them, four at once."""

@@ -170,6 +170,15 @@ def _empty_lines(made: Sequence[Buffer]) -> list[str]:
     return [f"{' = '.join(names)} = {looks.partition(':')[2]}" for looks, names in alike.items()]
 
 
+def _tuple(names: Sequence[str]) -> str:
+    """Return the text of a tuple without its brackets.
+
+    >>> _tuple(["x"]), _tuple(["x", "y"])
+    ('x,', 'x, y')
+    """
+    return f"{', '.join(names)}{',' if len(names) == 1 else ''}"
+
+
 def _fused(
     program: Program, found: Sequence[Launch], names: Sequence[str], parameters: Sequence[str], made: Sequence[Buffer]
 ) -> list[str]:
@@ -181,14 +190,14 @@ def _fused(
     lines += [] if inputs else ['device = torch.empty(0, device="cuda").device']
     kinds = {text: None for launch in found for text in launch.scalars}
     first = [f'BLOCKS["{launch.name}"][0]' for launch in found] + [device] + [f"_kind({name})" for name in kinds]
-    tensors = f"({', '.join(inputs)}{',' if len(inputs) == 1 else ''})"
+    tensors = f"({_tuple(inputs)})"
     lines.append(f"{', '.join(['new', *names])} = _planned(PLANS, _plan, ({', '.join(first)}), {tensors})")
     target = ", ".join(b.name for b in made)
     lines += [f"{f'({target},)' if len(made) == 1 else target} = _made(new, {device})"] * bool(made)
     for name, launch in zip(names, found, strict=True):
         lines.append(f"{name}({', '.join(launch.given)})")
     if program.outputs:
-        lines.append(f"return {', '.join(program.outputs)}" + ("," if len(program.outputs) == 1 else ""))
+        lines.append(f"return {_tuple(program.outputs)}")
     signature = ", ".join([*parameters, *(["*"] if scalars else []), *scalars])
     return [f"def fused({signature}):", *(f"    {line}" for line in lines)]
 
