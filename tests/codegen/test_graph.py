@@ -7,7 +7,8 @@ import pytest
 
 from tests.codegen.catalogue import CATALOGUE
 from tracemine.codegen import Graph, GraphBuilder, GraphError, Unsupported, generate
-from tracemine.codegen.graph import Call, Input, Ref, check
+from tracemine.codegen.graph import Call, Input, Ref
+from tracemine.codegen.graph_builder import check
 from tracemine.ops.infer import TensorSpec
 
 

@@ -11,7 +11,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from tracemine.codegen.graph import Graph, GraphBuilder, Ref, Scalar
+from tracemine.codegen.graph import Graph, Ref, Scalar
+from tracemine.codegen.graph_builder import GraphBuilder
 from tracemine.codegen.value_ranges import in_tables, ranges
 from tracemine.validate import reference
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from tests.codegen.catalogue import adamw_foreach
-from tracemine.codegen.graph import Graph, GraphBuilder
+from tracemine.codegen.graph import Graph
+from tracemine.codegen.graph_builder import GraphBuilder
 from tracemine.validate.downsize import tried
 
 

@@ -10,7 +10,8 @@ graph.py → lowering/ (tensor_ir.py) → partition.py, inline.py (loop_ir.py) �
 ('scaled_relu_kernel',)
 """
 
-from tracemine.codegen.graph import Graph, GraphBuilder, GraphError, Unsupported
+from tracemine.codegen.graph import Graph, GraphError, Unsupported
+from tracemine.codegen.graph_builder import GraphBuilder
 from tracemine.codegen.triton.source import Source, generate
 
 __all__ = ["Graph", "GraphBuilder", "GraphError", "Source", "Unsupported", "generate"]

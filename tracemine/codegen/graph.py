@@ -6,36 +6,19 @@ values by number, so what reads what is said once and nowhere guessed.
 
 from __future__ import annotations
 
-import keyword
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import chain as flatten
-from typing import Any
 
 import msgspec
 
 from tracemine.errors import TracemineError
-from tracemine.ops import Argument, Overload, itemsize, lookup, scalar_type
-from tracemine.ops.infer import TensorSpec, infer
-from tracemine.ops.infer.tensor import broadcast, contiguous, like
+from tracemine.ops import Overload, lookup
+from tracemine.ops.infer import TensorSpec
 
-MOST_CALLS = 512
-# Profilers write a dtype argument as torch's number of it.
-_SCALAR_TYPE_NUMBERS = {name: str(k) for k in range(64) if (name := scalar_type(str(k))) is not None}
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-# Names that the generated source has for itself, and builtins that it calls.
-_TAKEN = re.compile(
-    r"n\d+|out\d*|scratch\d*|tl|torch|triton|fused|rows?|columns?|(row|column)_mask|mask|blocks|start|seed"
-    r"|delta|top|kept|more|index|[rx]block|elements|each|warps|wide|part_\d+|takes|launch(_\d+)?|looks|plan|new|device"
-    r"|min|max|abs|sum|float|int|len|tuple|range|zip|print"
-)
-# Numbers that decide what is computed, or how much of it.
-_SHAPING = frozenset({"exponent", "ord", "correction", "start", "end", "step", "scales", "scales_h", "scales_w"})
 # Operators that write what they keep of a run only where they train.
 _TRAINED = frozenset(f"aten::{name}batch_norm" for name in ("native_", "cudnn_", "miopen_")) | {
     "aten::_native_batch_norm_legit"
 }
-_NUMBERS = ("Scalar", "float", "Tensor")  # a number given for one of these is an argument of the kernel
 
 
 # Operators that torch takes a number for in a tensor's place (python_arg_parser.cpp: should_allow_numbers_as_tensors).
@@ -186,23 +169,6 @@ class Graph(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys(behind[v] for call in self.calls for v in mutated(call) if behind[v] < count))
 
 
-def is_shaping(argument: Argument) -> bool:
-    """Whether a number decides what is computed, or how much of it: such are no arguments of a kernel.
-
-    Of what is called p that is a norm's order; a dropout's share is a float.
-    """
-    return argument.name in _SHAPING or (argument.name == "p" and argument.type.startswith("Scalar"))
-
-
-def usable(name: str) -> bool:
-    """Whether a kernel's argument may be called so.
-
-    >>> usable("weight"), usable("n3"), usable("import"), usable("x; y")
-    (True, False, False, False)
-    """
-    return bool(_NAME.fullmatch(name)) and not keyword.iskeyword(name) and not _TAKEN.fullmatch(name)
-
-
 def tensors(value: Value) -> tuple[int, ...]:
     """Values that an argument refers to.
 
@@ -271,202 +237,3 @@ def numbers_once(chain: Graph) -> Graph:
         given = zip(call.schema.arguments, call.arguments, strict=True)
         calls.append(msgspec.structs.replace(call, arguments=tuple(argument(a.name, v) for a, v in given)))
     return msgspec.structs.replace(chain, calls=tuple(calls))
-
-
-def check(chain: Graph, most: int = MOST_CALLS) -> Graph:
-    """The chain itself. Raises GraphError, naming the call, where it is not sound. most: calls that it may have."""
-    if not chain.calls or len(chain.calls) > most:
-        raise GraphError(f"{chain.name}: a chain has 1 to {most} calls, not {len(chain.calls)}")
-    names = [i.name for i in chain.inputs] + [s.name for s in chain.scalars]
-    if bad := [n for n in names if not usable(n)]:
-        raise GraphError(f"{chain.name}: {bad[0]!r} is no name for an argument")
-    if len(set(names)) < len(names):
-        raise GraphError(f"{chain.name}: two arguments have one name")
-    known = len(chain.inputs)
-    for number, call in enumerate(chain.calls):
-        _check_call(call, f"{chain.name}: call {number} ({call.label})", known)
-        known += len(call.outputs)
-    if any(not 0 <= v < known for v in chain.live):
-        raise GraphError(f"{chain.name}: a live value is not in the chain")
-    for number, spec in enumerate(chain.specs):
-        if spec.dtype is None or spec.strides is None or len(spec.strides) != len(spec.shape):
-            raise GraphError(f"{chain.name}: shape, dtype or strides of value {number} are not known")
-    if not chain.live and not chain.written:
-        raise GraphError(f"{chain.name}: nothing that it computes is wanted")
-    return chain
-
-
-class GraphBuilder:
-    """Builds a chain call by call; what a call gives is inferred from the operator table.
-
-    >>> b = GraphBuilder("scaled")
-    >>> x = b.input("x", (4, 8), "bfloat16")
-    >>> y = b.call("aten::mul.Tensor", x, 0.5)
-    >>> chain = b.done(b.call("aten::relu", y))
-    >>> chain.calls[1].outputs[0].dtype, chain.live, chain.scalars[0].value
-    ('bfloat16', (2,), 0.5)
-
-    `inputs` and `calls` hold what was named so far, `specs` the shape, dtype and strides of each value by its number.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.inputs: list[Input] = []
-        self.calls: list[Call] = []
-        self.specs: list[TensorSpec] = []
-        self._names: set[str] = set()
-
-    def input(
-        self,
-        name: str,
-        shape: Sequence[int],
-        dtype: str,
-        strides: Sequence[int] | None = None,
-        below: int | None = None,
-    ) -> Ref:
-        """A tensor from outside. strides: in elements; None is contiguous. Inputs come before the first call."""
-        if self.calls:
-            raise GraphError(f"{self.name}: inputs are named before the first call")
-        spec = TensorSpec(tuple(shape), dtype, contiguous(shape) if strides is None else tuple(strides))
-        self.inputs.append(Input(name, spec, below))
-        self._names.add(name)
-        self.specs.append(spec)
-        return Ref(len(self.specs) - 1)
-
-    def call(self, operator: str, *given: Any, **named: Any) -> Any:
-        """One call; gives the Ref of its output, or a tuple of them. Raises GraphError where nothing can be inferred.
-
-        operator: with the overload where it has a name. given: Refs, lists of Refs, and Python values in the
-        schema's order. A number where the schema has a Scalar, a float or a Tensor becomes an argument of the kernel.
-        """
-        name, _, overload_name = operator.partition(".")
-        call = Call(name, overload_name, (), ())
-        schema = call.schema
-        places = {a.name: a for a in schema.arguments}
-        values = dict(zip(places, given, strict=False)) | named
-        if unknown := values.keys() - places.keys():
-            raise GraphError(f"{self.name}: {operator} has no argument {min(unknown)}")
-        arguments = tuple(self._value(a, values.get(a.name)) for a in schema.arguments)
-        outputs = infer_outputs(Call(name, overload_name, arguments, ()), self.specs)
-        self.calls.append(Call(name, overload_name, arguments, outputs))
-        self.specs += outputs
-        refs = tuple(Ref(len(self.specs) - len(outputs) + at) for at in range(len(outputs)))
-        return refs[0] if len(refs) == 1 and not schema.outputs[0].endswith("[]") else refs
-
-    def done(self, *live: Ref) -> Graph:
-        """The graph, checked. live: what is read outside of it; of a call with several outputs, unpack them."""
-        if not all(isinstance(ref, Ref) for ref in live):
-            raise GraphError(f"{self.name}: live values are what `call` gives, one by one")
-        return check(Graph(self.name, tuple(self.inputs), tuple(self.calls), tuple(r.value for r in live)))
-
-    def _value(self, argument: Argument, given: Any) -> Value:
-        if given is None or isinstance(given, Ref):
-            return given
-        if isinstance(given, list | tuple) and argument.is_tensor:
-            return Refs(tuple(None if r is None else r.value for r in given))
-        if isinstance(given, list | tuple) and argument.type == "Scalar[]":
-            return Scalars(tuple(self._scalar(argument.name, v) for v in given))
-        kind = argument.type.removesuffix("?")
-        if is_shaping(argument):
-            return Literal(given)
-        if kind in _NUMBERS and type(given) in (int, float):
-            return self._scalar(argument.name, given)
-        return Literal(tuple(given) if isinstance(given, list | tuple) else given)
-
-    def _scalar(self, name: str, value: float) -> Scalar:
-        taken = next(n for n in (name, *(f"{name}_{k}" for k in range(1, 10_000))) if self._free(n))
-        self._names.add(taken)
-        return Scalar(taken, value)
-
-    def _free(self, name: str) -> bool:
-        return name not in self._names and usable(name) and name not in ("self", "input", "seed")
-
-
-def _check_call(call: Call, place: str, known: int) -> None:
-    """Raise GraphError where arguments do not fit the schema, or a value is none of the `known` ones before."""
-    if len(call.schema.arguments) != len(call.arguments):
-        raise GraphError(f"{place}: {len(call.arguments)} arguments, the schema has {len(call.schema.arguments)}")
-    for argument, value in zip(call.schema.arguments, call.arguments, strict=True):
-        if isinstance(value, Ref | Refs) and not argument.is_tensor:
-            raise GraphError(f"{place}: a tensor is given for {argument.name}")
-    if any(not 0 <= v < known for v in reads(call)):
-        raise GraphError(f"{place}: it reads a value that no earlier call gives")
-
-
-def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """What a call gives; what no rule tells, as its own outputs say. Raises GraphError where nothing can tell."""
-    if not call.schema.outputs:
-        return ()
-    recorded = [_recorded(v, a, specs) for v, a in zip(call.arguments, call.schema.arguments, strict=True)]
-    members = [_dtypes(value, specs) for value in call.arguments]
-    shapes, dtypes, strides, texts = map(list, zip(*recorded, strict=True))
-    found = infer(f"{call.operator}.{call.overload or 'default'}", shapes, dtypes, strides, texts, members)
-    told = found.outputs or ()
-    if len(told) == len(call.outputs):
-        told = tuple(_merged(one, other) for one, other in zip(told, call.outputs, strict=True))
-    elif told and call.operator == "aten::cudnn_batch_norm":
-        told = (*told[:-1], told[-1] or _NO_RESERVE)
-    outputs = tuple(s for s in told if s is not None) or _looked_up(call, specs)
-    if not outputs or not all(map(_is_whole, outputs)):
-        raise GraphError(f"what {call.label} gives is not known: {found.reason or 'strides or dtype'}")
-    return outputs
-
-
-def _dtypes(value: Value, specs: Sequence[TensorSpec]) -> list[str]:
-    """Return the dtypes of a list's members; none of what is no list."""
-    values = value.values if isinstance(value, Refs) else ()
-    return [str(specs[v].dtype) for v in values if v is not None]
-
-
-def _is_whole(spec: TensorSpec) -> bool:
-    return spec.strides is not None and spec.dtype is not None and itemsize(spec.dtype) is not None
-
-
-def _merged(told: TensorSpec | None, known: TensorSpec) -> TensorSpec:
-    """What a rule tells; the rest as it is known of a call at other sizes."""
-    if told is None:
-        return known
-    strides = like(told.shape, known.strides or ()) if told.strides is None else told.strides
-    return TensorSpec(told.shape, told.dtype or known.dtype, strides)
-
-
-# What cuDNN keeps of a batch norm for its gradient: nothing, unless channels come last.
-_NO_RESERVE = TensorSpec((0,), "uint8", (1,))
-
-
-def _looked_up(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """What `index` gives with neighbouring index tensors: the operator table does not say."""
-    given = call.given() if call.operator in ("aten::index", "aten::_unsafe_index") else {}
-    source, indices = given.get("self"), given.get("indices")
-    if not isinstance(source, Ref) or not isinstance(indices, Refs):
-        return ()
-    used = [at for at, v in enumerate(indices.values) if v is not None]
-    shape = specs[source.value].shape
-    if not used or used != list(range(used[0], used[-1] + 1)) or used[-1] >= len(shape):
-        return ()
-    together = broadcast([specs[v].shape for v in indices.values if v is not None])
-    found = (*shape[: used[0]], *together, *shape[used[-1] + 1 :])
-    return (TensorSpec(found, specs[source.value].dtype, contiguous(found)),)
-
-
-def _recorded(value: Value, argument: Argument, specs: Sequence[TensorSpec]) -> tuple[Any, str, Any, str]:
-    """An argument as a profiler records it: shape, type, strides, text."""
-    if isinstance(value, Ref):
-        spec = specs[value.value]
-        return list(spec.shape), str(spec.dtype), list(spec.strides or ()), ""
-    if isinstance(value, Refs):
-        members = [specs[v] for v in value.values if v is not None]
-        return [list(m.shape) for m in members], "TensorList", [list(m.strides or ()) for m in members], ""
-    if isinstance(value, Scalar):
-        if argument.is_tensor:
-            return [], "double" if isinstance(value.value, float) else "long int", [], ""
-        return [], "Scalar", [], repr(value.value)
-    if isinstance(value, Scalars):
-        return [], "ScalarList", [], ""
-    if value is None:
-        return [], "", [], ""
-    if isinstance(value.value, tuple):
-        return [], "ScalarList", [], "[" + ", ".join(map(str, value.value)) + "]"
-    if argument.type in ("str", "str?"):
-        return [], "", [], ""
-    return [], "Scalar", [], _SCALAR_TYPE_NUMBERS.get(str(value.value), str(value.value))

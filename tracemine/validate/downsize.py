@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tracemine.codegen.graph import Call, Graph, Refs, Scalars, Unsupported, Value, check, renumbered, tensors
+from tracemine.codegen.graph import Call, Graph, Refs, Scalars, Unsupported, Value, renumbered, tensors
+from tracemine.codegen.graph_builder import check
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.triton.source import generate
 from tracemine.ops.infer.tensor import is_contiguous

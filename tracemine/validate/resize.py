@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from tracemine.codegen.graph import Call, Graph, Input, Literal, Ref, Value, infer_outputs
+from tracemine.codegen.graph import Call, Graph, Input, Literal, Ref, Value
+from tracemine.codegen.graph_builder import infer_outputs
 from tracemine.codegen.index_inputs import computed, within
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower

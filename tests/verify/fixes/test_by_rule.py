@@ -14,7 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.verdicts.test_evidence import FINDING  # noqa: E402
-from tracemine.codegen.graph import Call, Graph, GraphBuilder, Input, Literal, Ref, Scalar, numbers_once  # noqa: E402
+from tracemine.codegen.graph import Call, Graph, Input, Literal, Ref, Scalar, numbers_once  # noqa: E402
+from tracemine.codegen.graph_builder import GraphBuilder  # noqa: E402
 from tracemine.ops.infer import TensorSpec  # noqa: E402
 from tracemine.ops.infer.tensor import contiguous  # noqa: E402
 from tracemine.verify.fixes.by_rule import MAKERS, fixed_graph  # noqa: E402

@@ -20,7 +20,8 @@ import torch
 
 from tests.verify.library.test_replace import MOVES, adamw, attention, layer, norm, product
 from tests.verify.repro.emitted import loaded, put
-from tracemine.codegen.graph import Graph, GraphBuilder, settled
+from tracemine.codegen.graph import Graph, settled
+from tracemine.codegen.graph_builder import GraphBuilder
 from tracemine.validate.record import Validation
 from tracemine.validate.sandbox import Sandbox
 from tracemine.verdicts.levels import Measured

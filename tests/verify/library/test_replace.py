@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tracemine.codegen.graph import Graph, GraphBuilder, Ref, settled
+from tracemine.codegen.graph import Graph, Ref, settled
+from tracemine.codegen.graph_builder import GraphBuilder
 from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verify.traces import event, launched
-from tracemine.codegen.graph import Call, GraphBuilder, Literal, Ref, Refs, Value
+from tracemine.codegen.graph import Call, Literal, Ref, Refs, Value
+from tracemine.codegen.graph_builder import GraphBuilder
 from tracemine.codegen.index_inputs import within
 from tracemine.flow import flow
 from tracemine.formats import open_trace

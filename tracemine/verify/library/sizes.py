@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tracemine.codegen.graph import Call, Graph, GraphError, Input, Literal, Ref, Value, infer_outputs
+from tracemine.codegen.graph import Call, Graph, GraphError, Input, Literal, Ref, Value
+from tracemine.codegen.graph_builder import infer_outputs
 from tracemine.validate.resize import reshaped
 
 _VIEWS = frozenset({"aten::view", "aten::_unsafe_view", "aten::reshape"})

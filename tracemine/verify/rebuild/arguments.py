@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracemine.codegen.graph import Literal, Scalar, Scalars, Value, is_shaping, usable
+from tracemine.codegen.graph import Literal, Scalar, Scalars, Value
+from tracemine.codegen.graph_builder import is_shaping, usable
 from tracemine.ops import Argument, Overload, scalar_type
 from tracemine.verify.rebuild.call_facts import CallFacts, Seen
 

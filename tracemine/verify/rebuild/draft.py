@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracemine.codegen.graph import Call, Graph, GraphError, Input, Ref, Value, check, infer_outputs, reads, renumbered
+from tracemine.codegen.graph import Call, Graph, GraphError, Input, Ref, Value, reads, renumbered
+from tracemine.codegen.graph_builder import check, infer_outputs
 from tracemine.codegen.index_inputs import KEEPS, computed, copied, origin, pointing
 from tracemine.codegen.value_ranges import in_tables
 from tracemine.errors import TracemineError

@@ -13,7 +13,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tracemine.codegen.graph import MOST_CALLS, Graph
+from tracemine.codegen.graph import Graph
+from tracemine.codegen.graph_builder import MOST_CALLS
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.ops import lookup, overload_of
