@@ -5,6 +5,7 @@ What a call means is asked once for each distinct signature, never once a node.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,14 +71,13 @@ class Meaning:
 
 
 def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Meaning], IntArray]:
-    """The nodes, the distinct calls, and for each node which call it is."""
-    count = len(flow.nodes)
+    """Return the nodes, the distinct calls, and for each node which call it is."""
     meanings, call = _meanings(timeline, flow)
-    role = np.array([int(m.role) for m in meanings] or [0], np.int64)[call] if count else np.zeros(0, np.int64)
     library = [m.library or "" for m in meanings]
     reasons = dict.fromkeys([*library, "host", "generated", "unknown"])
     position = {key: at for at, key in enumerate(reasons)}
-    code = np.array([position[key] for key in library] or [0], np.int64)[call] if count else np.zeros(0, np.int64)
+    role = _of_calls([int(m.role) for m in meanings], call)
+    code = _of_calls([position[key] for key in library], call)
     for key, where in (
         ("unknown", ~flow.nodes.known),
         ("generated", _generated(timeline, flow)),
@@ -85,49 +85,78 @@ def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Mean
     ):
         code = np.where(where, position[key], code)
         role = np.where(where, int(Role.LIBRARY), role)
-    spaces = [m.space or Space(0, 1) for m in meanings] or [Space(0, 1)]
-    rows, length, columns = (np.array([getattr(s, f) for s in spaces]) for f in ("rows", "length", "columns"))
     steps: dict[tuple[str, ...], int] = {}
-    steps_code = np.array([steps.setdefault(m.steps, len(steps)) for m in meanings] or [0], np.int64)
+    steps_code = _of_calls([steps.setdefault(m.steps, len(steps)) for m in meanings], call)
     size = _sizes(timeline, flow)
-    if count:
-        into = np.array([m.into for m in meanings], np.int64)[call]
+    if len(size):
+        into = _of_calls([m.into for m in meanings], call)
         size = np.where(role == Role.SCATTER, _scattered(timeline, flow, into, size), size)
-    axes_known = np.ones(count, np.bool_)
-    if count:
-        rows, length, columns, steps_code = rows[call], length[call], columns[call], steps_code[call]
-        # A reduction whose axes are not recorded and cannot be told: as many rows as it writes, and as long as what it
-        # reads allows.
-        guess = np.flatnonzero(np.isin(role, [*map(int, NEEDS_SPACE)]) & (rows < 0))
-        least = np.maximum(size[guess], 1)
-        rows[guess], length[guess] = least, np.maximum(_largest_read(timeline, flow)[guess] // least, 1)
-        # What is proven must not rest on a guess; where who reads what is itself inferred, the guess is as good.
-        proven = guess if (flow.reads.evidence == Evidence.PROVEN).any() else guess[:0]
-        for node, space in zip(proven.tolist(), rows_told(timeline, flow, proven), strict=True):
-            axes_known[node] = space is not None
-            if space is not None:
-                rows[node], length[node], columns[node] = space.rows, space.length, space.columns
-        rows, length = np.where(role == Role.LIBRARY, 0, rows), np.where(role == Role.LIBRARY, 1, length)
-        role = np.where((role == Role.ROW) & (rows == 0), int(Role.POINTWISE), role)
-        size = np.where(rows > 0, rows * length, size)
-    each = np.array([m.flops for m in meanings] or [-1], np.int64)
+    rows, length, columns, axes_known = _row_spaces(timeline, flow, meanings, call, role, size)
+    role = np.where((role == Role.ROW) & (rows == 0), int(Role.POINTWISE), role)
+    size = np.where(rows > 0, rows * length, size)
     nodes = FusionNodes(
         role=role,
         library=tuple(reasons),
         library_code=np.where(role == Role.LIBRARY, code, -1),
         size=size,
-        rows=rows if count else np.zeros(0, np.int64),
-        length=length if count else np.zeros(0, np.int64),
-        columns=columns.astype(np.bool_) if count else np.zeros(0, np.bool_),
+        rows=rows,
+        length=length,
+        columns=columns.astype(np.bool_),
         axes_known=axes_known,
         place=_places(timeline, flow),
         steps=tuple(steps) or ((),),
-        steps_code=steps_code if count else np.zeros(0, np.int64),
-        flops=each[call] if count else np.zeros(0, np.int64),
+        steps_code=steps_code,
+        flops=_of_calls([m.flops for m in meanings], call),
         read_by_host=_any_activity(flow, _codes_in(timeline.activities.column("copy_kind"), ("DtoH",))),
         duration_ns=_sum_of_activities(flow, numbers(timeline.activities.column("dur_ns"), 0)),
     )
     return nodes, meanings, call
+
+
+def _of_calls(values: Sequence[int], call: IntArray) -> IntArray:
+    """Return each node's value, of values of distinct calls."""
+    return np.array(values, np.int64)[call] if len(call) else np.zeros(0, np.int64)
+
+
+def _row_spaces(
+    timeline: Timeline, flow: Flow, meanings: Sequence[Meaning], call: IntArray, role: IntArray, size: IntArray
+) -> tuple[IntArray, IntArray, IntArray, BoolArray]:
+    """Return each node's rows, their length, whether they are columns, and whether that is known."""
+    spaces = [m.space or Space(0, 1) for m in meanings]
+    rows, length, columns = (_of_calls([getattr(s, f) for s in spaces], call) for f in ("rows", "length", "columns"))
+    known = np.ones(len(call), np.bool_)
+    # A reduction whose axes are not recorded and cannot be told: as many rows as it writes, and as long as what it
+    # reads allows.
+    guess = np.flatnonzero(np.isin(role, [*map(int, NEEDS_SPACE)]) & (rows < 0))
+    least = np.maximum(size[guess], 1)
+    rows[guess], length[guess] = least, np.maximum(_largest_read(timeline, flow)[guess] // least, 1)
+    # What is proven must not rest on a guess; where dataflow is itself inferred, the guess is as good.
+    proven = guess if (flow.reads.evidence == Evidence.PROVEN).any() else guess[:0]
+    for node, space in zip(proven.tolist(), rows_told(timeline, flow, proven), strict=True):
+        known[node] = space is not None
+        if space is not None:
+            rows[node], length[node], columns[node] = space.rows, space.length, space.columns
+    library = role == Role.LIBRARY
+    return np.where(library, 0, rows), np.where(library, 1, length), columns, known
+
+
+def _space(call: Call | None) -> Space | None:
+    """Return the rows that a call reduces; of one that is not known, or too large, that they are unknown."""
+    try:
+        space = Space(-1, 1) if call is None else space_of(call)
+    except _MISFITS:
+        return Space(-1, 1)
+    too_large = space is not None and max(space.rows, space.length, space.rows * space.length) > _MOST
+    return Space(-1, 1) if too_large else space
+
+
+def _flops(call: Call | None, made: Any) -> int:
+    """Return the floating-point operations of a call; −1: not known."""
+    try:
+        count = None if call is None else flops(call, made)
+    except _MISFITS:
+        return -1
+    return -1 if count is None or count >= 1 << 62 else count
 
 
 def _meanings(timeline: Timeline, flow: Flow) -> tuple[list[Meaning], IntArray]:
@@ -149,7 +178,7 @@ def _meanings(timeline: Timeline, flow: Flow) -> tuple[list[Meaning], IntArray]:
 def meaning_of(
     name: str | None, shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
 ) -> Meaning:
-    """What a call is, from the texts that a profiler recorded. Never raises: what is damaged is not known.
+    """Return what a call is, from the texts that a profiler recorded. Never raises: what is damaged is not known.
 
     >>> meaning_of("aten::mul", "[[4,8],[8]]", '["float","float"]', None, None).role
     <Role.POINTWISE: 1>
@@ -159,7 +188,6 @@ def meaning_of(
     op_class = None if operator is None else operator.op_class
     call: Call | None = None
     made: Any = None
-    count: int | None = None
     try:
         call = Call(
             name,
@@ -170,32 +198,19 @@ def meaning_of(
         made = outputs(call)
     except _MISFITS:
         pass
-    if call is not None:
-        try:
-            count = flops(call, made)
-        except _MISFITS:
-            count = None
     role = role_of(name, op_class)
-    space: Space | None = None
-    if role in NEEDS_SPACE:
-        try:
-            space = None if call is None else space_of(call)
-            if call is None or (space is not None and max(space.rows, space.length, space.rows * space.length) > _MOST):
-                space = Space(-1, 1)
-        except _MISFITS:
-            space = Space(-1, 1)
-    positions = {argument.name: at for at, argument in enumerate(call.overload.arguments)} if call is not None else {}
+    space = _space(call) if role in NEEDS_SPACE else None
+    positions = {} if call is None else {argument.name: at for at, argument in enumerate(call.overload.arguments)}
     base = name.removeprefix("aten::")
+    unread = () if role is Role.GATHER else costs().unread.get(base, ())
     return Meaning(
         role=role,
         library=_library(name, op_class) if role is Role.LIBRARY else None,
         space=space,
         steps=_steps(name, op_class, space),
-        flops=-1 if count is None or count >= 1 << 62 else count,
+        flops=_flops(call, made),
         looked_up=0 if role is Role.GATHER and not base.startswith("nll") else -1,
-        unread=frozenset(positions[each] for each in costs().unread.get(base, ()) if each in positions)
-        if role is not Role.GATHER
-        else frozenset(),
+        unread=frozenset(positions[each] for each in unread if each in positions),
         target=0 if role is Role.SCATTER and base.endswith("_") else -1,
         into=positions.get("self", -1) if role is Role.SCATTER else -1,
     )

@@ -192,23 +192,27 @@ def suggested(shape: Sizes, strides: Sizes) -> Sizes:
     return channels_last(shape) if looks_channels_last(shape, strides) else contiguous(shape)
 
 
+def _kept(shape: Sizes, layouts: Sequence[Sizes]) -> Sizes | None:
+    """Return the layout that operands of one shape share; None: none, or one that is not kept."""
+    if all(is_contiguous(shape, strides) for strides in layouts):
+        return contiguous(shape)
+    if all(is_channels_last(shape, strides) for strides in layouts):
+        return channels_last(shape)
+    alike = all(strides == layouts[0] for strides in layouts) and is_dense(shape, layouts[0])
+    return layouts[0] if alike else None
+
+
 def iterated(shape: Sizes, operands: Sequence[TensorSpec]) -> Sizes | None:
     """Strides of the result of a pointwise operation over operands that broadcast to `shape`; None if one is unknown.
 
     As torch's TensorIterator: equal dense layouts are kept, else axes are ordered by the operands' strides.
     """
-    layouts: list[Sizes] = []
-    for operand in operands:
-        if operand.strides is None:
-            return contiguous(shape) if len(shape) < 2 else None
-        layouts.append(operand.strides)
-    if all(operand.shape == shape for operand in operands):
-        if all(is_contiguous(shape, strides) for strides in layouts):
-            return contiguous(shape)
-        if all(is_channels_last(shape, strides) for strides in layouts):
-            return channels_last(shape)
-        if all(strides == layouts[0] for strides in layouts) and is_dense(shape, layouts[0]):
-            return layouts[0]
+    layouts = [operand.strides for operand in operands if operand.strides is not None]
+    if len(layouts) < len(operands):
+        return contiguous(shape) if len(shape) < 2 else None
+    kept = _kept(shape, layouts) if all(operand.shape == shape for operand in operands) else None
+    if kept is not None:
+        return kept
     order = _order(shape, [_stretched(shape, operand.shape, operand.strides or ()) for operand in operands])
     if all(axis == len(order) - 1 - place for place, axis in enumerate(order)):
         return contiguous(shape)
