@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tracemine.flow.inferred.calls import Call, Calls, Lists
+from tracemine.flow.inferred.calls import Call, Calls, Lists, Result
 from tracemine.flow.inferred.keys import Keys, key_of, loose_key_of
 from tracemine.flow.inferred.rules import rules
 from tracemine.flow.inferred.subtrees import Subtrees
@@ -190,6 +190,16 @@ class Builder:
             spec = TensorSpec(spec.shape, self._list_dtype, spec.strides)
         return Local(number, 0, spec, key_of(spec))
 
+    def _take(self, position: int, call: Call, bound: Sequence[Local | None], written: set[int]) -> None:
+        """Enter what a node reads, and what it writes where its schema does not say."""
+        if call.schema is not None:
+            self._wiring.nodes.append((self._place[position] - self._root, call.schema))
+        for slot, local in zip(call.slots, bound, strict=True):
+            if local is not None:
+                self._row(position, False, slot.position, slot.list_index, local)
+                if call.schema is None and local.storage in written:  # so it is this one that does
+                    self._row(position, True, slot.position, slot.list_index, local)
+
     def _visit(
         self, position: int, call: Call, bound: list[Local | None], inside_node: bool, depth: int, written: set[int]
     ) -> list[Local | None]:
@@ -199,43 +209,31 @@ class Builder:
         if launched:
             self._placed(call, bound, launched)
         if node:
-            if call.schema is not None:
-                wiring.nodes.append((self._place[position] - self._root, call.schema))
-            for slot, local in zip(call.slots, bound, strict=True):
-                if local is not None:
-                    self._row(position, False, slot.position, slot.list_index, local)
-                    if call.schema is None and local.storage in written:  # so it is this one that does
-                        self._row(position, True, slot.position, slot.list_index, local)
+            self._take(position, call, bound, written)
         before, launches = self._next, self._launched
         self._launched += bool(launched)
         made = self._children_of(position, bound, inside_node or node, depth)
         self._at = position
-        results = self._results(call, bound, made, before, self._launched > launches)
+        works = self._launched > launches
+        results = self._results(call, bound, made, before, works)
+        wiring.barrier |= results is None and bool(launched)
         if results is None:
             # What it gives is not known: perhaps what was made inside and nothing there took.
             results = [replace(local, sure=False) for local in made if local.storage >= before and not local.read]
-            wiring.barrier |= bool(launched)
             where = [(number, -1) for number in range(len(results))]
-        elif call.results is None:
-            where = [(0, -1)]
         else:
-            where = [(result.position, result.list_index) for result in call.results]
+            where = _positions(call)
         self._inside[self._place[position] - self._root] = call, bound, results
         allocates = call.op_class == "allocate" and not inside_node and not launched and not made
         if (node and call.known) or allocates:
             for (place, index), result in zip(where, results, strict=True):
                 if result is not None and (node or result.storage >= before):
                     self._row(position, True, place, index, result)
-        elif _hands_on(call, made, self._launched > launches):
-            pass
-        elif self._launched == launches and not made and call.results and call.op_class not in _NO_WORK:
-            for worked in (*results, *bound):
-                if worked is not None:
-                    wiring.place.setdefault(worked.storage, HOST)
+        elif not (works or made or _hands_on(call, made, works)) and call.results and call.op_class not in _NO_WORK:
+            for worked in filter(None, (*results, *bound)):
+                wiring.place.setdefault(worked.storage, HOST)
         if launched & KERNEL:
-            for given in results:
-                if given is not None:
-                    wiring.place[given.storage] = GPU
+            wiring.place |= {given.storage: GPU for given in results if given is not None}
         wiring.wrote_unknown |= bool(launched) and call.writes_unknown
         wiring.reads_unknown |= bool(launched) and call.reads_unknown
         return results
@@ -326,31 +324,41 @@ class Builder:
                 same = key == source.key or result.spec.dtype is None
                 found.append(source if same else Local(source.storage, source.offset, result.spec, key, source.sure))
                 continue
-            fitting = [
-                local
-                for local in made
-                if id(local) not in given and (local.key == key or _fits(local.spec, result.spec))
-            ]
-            wanted = sum(1 for other in call.results if other.spec is not None and key_of(other.spec) == key)
-            fresh = [local for local in fitting if local.storage >= before]
-            # Where what is inside has other strides or, under autocast, another dtype than the rule says, it is right.
-            within = launched and not self._launches[self._at]
-            alike = [m for m in made if m.storage >= before and m.spec.shape == result.spec.shape] if within else []
-            copies = source is None or call.op_class != "view" or call.name.startswith(_VIEWS_OR_COPIES)
-            if fresh and copies:
-                local = fresh[-1] if wanted == 1 else fresh[0]
-            elif alike and copies:
-                local = replace(alike[-1], sure=alike[-1].sure and len({m.storage for m in alike}) == 1)
-            elif source is not None:
-                local = Local(source.storage, source.offset + result.offset, result.spec, key, source.sure)
-            elif fitting and not launched:
-                local = fitting[-1] if wanted == 1 else fitting[0]
-            else:
-                local = Local(self._next, 0, result.spec, key, allocated=call.op_class == "allocate")
-                self._next += 1
+            local = self._result(call, result, source, made, given, before, launched)
             given.add(id(local))
             found.append(local)
         return found
+
+    def _result(
+        self,
+        call: Call,
+        result: Result,
+        source: Local | None,
+        made: list[Local],
+        given: set[int],
+        before: int,
+        launched: bool,
+    ) -> Local:
+        """Return what a result is: one that was made inside, a view of its source, or new."""
+        assert result.spec is not None  # noqa: S101
+        spec, key = result.spec, key_of(result.spec)
+        fitting = [m for m in made if id(m) not in given and (m.key == key or _fits(m.spec, spec))]
+        one = sum(1 for other in call.results or () if other.spec is not None and key_of(other.spec) == key) == 1
+        fresh = [local for local in fitting if local.storage >= before]
+        # Where what is inside has other strides or, under autocast, another dtype than the rule says, it is right.
+        within = launched and not self._launches[self._at]
+        alike = [m for m in made if m.storage >= before and m.spec.shape == spec.shape] if within else []
+        copies = source is None or call.op_class != "view" or call.name.startswith(_VIEWS_OR_COPIES)
+        if fresh and copies:
+            return fresh[-1] if one else fresh[0]
+        if alike and copies:
+            return replace(alike[-1], sure=alike[-1].sure and len({m.storage for m in alike}) == 1)
+        if source is not None:
+            return Local(source.storage, source.offset + result.offset, spec, key, source.sure)
+        if fitting and not launched:
+            return fitting[-1] if one else fitting[0]
+        self._next += 1
+        return Local(self._next - 1, 0, spec, key, allocated=call.op_class == "allocate")
 
     def _as_viewed_inside(self, call: Call, bound: list[Local | None], made: list[Local]) -> list[Local | None] | None:
         """What an operator gives that views its source as its result before it fills that: indexing by tensors, of
@@ -382,6 +390,13 @@ class Builder:
             return
         op = self._place[position] - self._root
         self._wiring.rows.append(Row(op, is_output, place, index, local.storage, local.offset, local.spec, local.sure))
+
+
+def _positions(call: Call) -> list[tuple[int, int]]:
+    """Return output and position in a list of each result; of results that no rule tells, the first output."""
+    if call.results is None:
+        return [(0, -1)]
+    return [(result.position, result.list_index) for result in call.results]
 
 
 def _hands_on(call: Call, made: list[Local], launched: bool) -> bool:
