@@ -135,16 +135,20 @@ class Simulation:
                 written.one_of_many = again
             self._copied[wiring.number] = self._choices.now, written
         gave = [self._enter(give, ran) for give in wiring.gives]
-        if self._lives is not None and ran.new:
-            fresh = [give for give in wiring.gives if give.slot < 0]
-            specs = [self._keys.spec_of[give.key] for give in fresh]
-            self._lives.made(root, [ran.new[give.new] for give in fresh], specs)
+        self._begin_lives(root, wiring, ran)
         if self._engine.running:
             self._engine.ran(gave, apart=apart)
         if update is not None:
             self._lasting.updated(update, gave)
             self._choices.unknown_wrote = self._choices.now
         return ran
+
+    def _begin_lives(self, root: int, wiring: Wiring, ran: Ran) -> None:
+        """Note when the storages that an operator made begin to live."""
+        if self._lives is not None and ran.new:
+            fresh = [give for give in wiring.gives if give.slot < 0]
+            specs = [self._keys.spec_of[give.key] for give in fresh]
+            self._lives.made(root, [ran.new[give.new] for give in fresh], specs)
 
     def _copies_again(self, wiring: Wiring) -> bool:
         """Whether the same copy has just run, into another tensor: which of the two each reader takes, nobody says."""

@@ -136,8 +136,7 @@ def _decoded(
     overload = None if operator is None else _overload(operator, dtypes)
     if operator is None or overload is None:
         return Call(name, False, op_class, None, slots, None, frozenset(), frozenset())
-    concrete = _list(concrete_text)
-    texts = concrete if concrete is not None and all(isinstance(text, str) for text in concrete) else None
+    texts = _texts(concrete_text)
     schema = _schema(operator.name, overload)
     done = effects(schema)
     mutates = _mutates(done, texts)
@@ -180,6 +179,12 @@ def _recorded(
             if strides is not None:
                 strides[position] = [list(spec.strides or ()) for spec in members]
     return shapes, dtypes, strides
+
+
+def _texts(concrete_text: str | None) -> list[str] | None:
+    """Return the recorded scalars, as texts; None: not recorded, or damaged."""
+    concrete = _list(concrete_text)
+    return concrete if concrete is not None and all(isinstance(text, str) for text in concrete) else None
 
 
 def _overload(operator: Operator, dtypes: Sequence[str]) -> Overload | None:

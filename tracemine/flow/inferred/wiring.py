@@ -271,10 +271,7 @@ class Builder:
         surely: set[int] = set()  # storages that are spoken for
         for at, (number, key) in enumerate(zip(first, keys, strict=True)):
             fitting = [local for local in (*given, *made) if local.key == key or _same_but_dtype(local, call, number)]
-            if number in call.mutated:
-                fitting = [local for local in fitting if local.storage not in fixed]
-            if number in call.overwritten:
-                fitting = [local for local in fitting if not _waits(local, given, made, read)]
+            fitting = _writable(fitting, call, number, fixed, given, made, read)
             used = {local.storage for local in taken if local is not None}
             newest = list({local.storage: local for local in fitting if local.storage not in surely}.values())
             # What is overwritten and was not allocated for it is perhaps an input too, overwritten in place.
@@ -397,6 +394,23 @@ def _positions(call: Call) -> list[tuple[int, int]]:
     if call.results is None:
         return [(0, -1)]
     return [(result.position, result.list_index) for result in call.results]
+
+
+def _writable(
+    fitting: list[Local],
+    call: Call,
+    number: int,
+    fixed: set[int],
+    given: list[Local],
+    made: list[Local],
+    read: set[int],
+) -> list[Local]:
+    """Leave out what a call may not write, where it writes this input."""
+    if number in call.mutated:
+        fitting = [local for local in fitting if local.storage not in fixed]
+    if number in call.overwritten:
+        fitting = [local for local in fitting if not _waits(local, given, made, read)]
+    return fitting
 
 
 def _hands_on(call: Call, made: list[Local], launched: bool) -> bool:
