@@ -8,7 +8,7 @@ before it and after it may be any of them (`fusion/barriers.py`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -189,6 +189,22 @@ class _Call:
     lists: bool
 
 
+def _takes(
+    update: Update, recorded: Sequence[int | None], count: int, storages: dict[tuple[str, int], int], calls: _Calls
+) -> list[tuple[int, ...]] | None:
+    """Return the storages that each input's members lie in; None where what is recorded speaks against them."""
+    takes = []
+    for at, letter in enumerate(update.sources):
+        if not _agree(storages, letter, recorded[at * count : (at + 1) * count], calls):
+            return None
+        takes.append(_storages_of(storages, letter, count))
+    return takes
+
+
+def _storages_of(storages: Mapping[tuple[str, int], int], letter: str, count: int) -> tuple[int, ...]:
+    return tuple(storages[letter, index] for index in range(count))
+
+
 def _bound(turn: Sequence[Sequence[tuple[int, Update]]], calls: _Calls) -> list[_Call] | None:
     """The operators of one step of an optimizer; None where what is recorded speaks against them."""
     found: list[_Call] = []
@@ -203,16 +219,12 @@ def _bound(turn: Sequence[Sequence[tuple[int, Update]]], calls: _Calls) -> list[
         for root, update, given in zip(roots, updates, sizes, strict=True):
             entries = range(len(given or ())) if lists else [at for at, size in enumerate(given or ()) if size]
             recorded = [calls.given(root).get(entry) for entry in entries]
-            takes = []
-            for at, letter in enumerate(update.sources):
-                own = recorded[at * len(members) : (at + 1) * len(members)]
-                if not _agree(storages, letter, own, calls):
-                    return None
-                takes.append(tuple(storages[letter, index] for index in range(len(members))))
+            takes = _takes(update, recorded, len(members), storages, calls)
+            if takes is None:
+                return None
             if update.gives:
-                for index in range(len(members)):
-                    storages[update.gives, index] = _new(calls)
-            gives = tuple(storages[update.gives, index] for index in range(len(members))) if update.gives else takes[0]
+                storages |= {(update.gives, index): _new(calls) for index in range(len(members))}
+            gives = _storages_of(storages, update.gives, len(members)) if update.gives else takes[0]
             found.append(_Call(root, members, tuple(takes), gives, lists))
     return found
 

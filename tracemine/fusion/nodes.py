@@ -140,6 +140,20 @@ def _row_spaces(
     return np.where(library, 0, rows), np.where(library, 1, length), columns, known
 
 
+def _call(
+    name: str, shapes: str | None, dtypes: str | None, *others: str | None
+) -> tuple[Call | None, str | None, Any]:
+    """Return the call that texts describe, its overload's class and what it gives, as far as they fit."""
+    call: Call | None = None
+    op_class: str | None = None
+    try:
+        call = Call(name, *(msgspec.json.decode(text or "") for text in (shapes, dtypes)), *map(_json, others))
+        op_class = call.overload.op_class
+        return call, op_class, outputs(call)
+    except _MISFITS:
+        return call, op_class, None
+
+
 def _space(call: Call | None) -> Space | None:
     """Return the rows that a call reduces; of one that is not known, or too large, that they are unknown."""
     try:
@@ -186,18 +200,8 @@ def meaning_of(
     name = name or ""
     operator = lookup(name)
     op_class = None if operator is None else operator.op_class
-    call: Call | None = None
-    made: Any = None
-    try:
-        call = Call(
-            name,
-            *(msgspec.json.decode(text) for text in (shapes or "", dtypes or "")),
-            *map(_json, (strides, concrete)),
-        )
-        op_class = call.overload.op_class
-        made = outputs(call)
-    except _MISFITS:
-        pass
+    call, told, made = _call(name, shapes, dtypes, strides, concrete)
+    op_class = told or op_class
     role = role_of(name, op_class)
     space = _space(call) if role in NEEDS_SPACE else None
     positions = {} if call is None else {argument.name: at for at, argument in enumerate(call.overload.arguments)}

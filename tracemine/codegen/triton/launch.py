@@ -90,6 +90,10 @@ class Launch:
             found += [re.sub(r"^\w+", rf"\g<0>_{at}", name) for name in (rows, *own, "end")]
         return found
 
+    def _branch(self, first: int, last: int) -> str:
+        """Return the condition under which a block is of the sub-kernels first to last."""
+        return "else" if last == len(self.parts) - 1 else f"{'elif' if first else 'if'} block < end_{last}"
+
     def _dispatch(self) -> str:
         takes = list(dict.fromkeys(t for part in self.parts for t in part.given))
         takes += self._known()
@@ -109,7 +113,7 @@ class Launch:
                 more, mine = choice(each, given)
                 lines += more
             mine += [f"blocks_{k}"] * (len(self.parts[k].columns) - 1)
-            word = "else" if last == len(self.parts) - 1 else f"{'elif' if k else 'if'} block < end_{last}"
+            word = self._branch(k, last)
             arguments = ["block" if begin == "0" else f"block - {begin}", *mine, "INDEX", f"XBLOCK_{k}", f"RBLOCK_{k}"]
             calls += [f"{word}:", f"    {self.name}_part_{self.shared[k]}(", *_wrapped(arguments, "        "), "    )"]
         lines += calls if len(self.members) > 1 else [line[4:] for line in calls[1:]]

@@ -15,7 +15,7 @@ from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.nodes import Forward, Found, Gradient, Leaf, Maker, Running, Took
 from tracemine.flow.inferred.pools import Bound, Pools, Ran, Token, Value, fitting
 from tracemine.flow.inferred.rules import rules
-from tracemine.flow.inferred.wiring import Inside, Need, Wiring
+from tracemine.flow.inferred.wiring_record import Inside, Need, Wiring
 
 _MOST_IN_FLIGHT = 512  # gradients of which it is not known where they went
 

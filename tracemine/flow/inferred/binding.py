@@ -20,7 +20,7 @@ from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update
 from tracemine.flow.inferred.persistent_state import Lasting
 from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pools, Ran, Token, fitting
-from tracemine.flow.inferred.wiring import Give, Inside, Need, Wiring
+from tracemine.flow.inferred.wiring_record import Give, Inside, Need, Wiring
 
 _MOST_READERS = 16  # of one tensor from outside are remembered
 _COPIES_WITHIN = 16  # roots: several copies after one another, of what different threads run in between

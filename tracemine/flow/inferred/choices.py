@@ -10,7 +10,7 @@ from dataclasses import replace
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pool, Pools, Token, fitting
-from tracemine.flow.inferred.wiring import Need, Wiring
+from tracemine.flow.inferred.wiring_record import Need, Wiring
 
 _SOON = 4  # roots
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tracemine.flow.inferred.formulas import GRADIENT, RESULT, Part, derivatives, programs
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.pools import Token, Value
-from tracemine.flow.inferred.wiring import Need, Wiring
+from tracemine.flow.inferred.wiring_record import Need, Wiring
 
 _NAMES, _BACKWARD = "aten::", "_backward"
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracemine.columns import numbers
 from tracemine.flow.inferred.pools import Bound
-from tracemine.flow.inferred.wiring import Wiring
+from tracemine.flow.inferred.wiring_record import Wiring
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray, Nodes, Reads, Writes
 from tracemine.timeline import Timeline

@@ -11,7 +11,7 @@ from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.nodes import Leaf
 from tracemine.flow.inferred.optimizers import COUNT, GRADIENT, PARAMETER, UNUSED, Update
 from tracemine.flow.inferred.pools import Token
-from tracemine.flow.inferred.wiring import Need, Wiring
+from tracemine.flow.inferred.wiring_record import Need, Wiring
 from tracemine.ops.infer import TensorSpec
 
 _STATE, _PERHAPS = "of the optimizer", "of the optimizer, perhaps"

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tracemine.flow.inferred.keys import Keys
-from tracemine.flow.inferred.wiring import ANYWHERE, HOST, Need, Wiring
+from tracemine.flow.inferred.wiring import ANYWHERE, HOST
+from tracemine.flow.inferred.wiring_record import Need, Wiring
 
 _MOST_REMEMBERED = 8  # tensors that look alike and have been read; older ones are forgotten
 _MOST_UNREAD = 256  # the same of those that nobody has read

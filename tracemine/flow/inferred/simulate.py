@@ -16,7 +16,8 @@ from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update, updates
 from tracemine.flow.inferred.pools import Ran
 from tracemine.flow.inferred.subtrees import Subtrees, roots
-from tracemine.flow.inferred.wiring import Builder, Wiring
+from tracemine.flow.inferred.wiring import Builder
+from tracemine.flow.inferred.wiring_record import Wiring
 from tracemine.flow.order import Order, codes
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.timeline import Timeline

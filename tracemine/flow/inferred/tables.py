@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from tracemine.flow.inferred.pools import Bound
 from tracemine.flow.inferred.subtrees import Subtrees
-from tracemine.flow.inferred.wiring import HOST, Row, Wiring
+from tracemine.flow.inferred.wiring import HOST
+from tracemine.flow.inferred.wiring_record import Row, Wiring
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.ops import itemsize

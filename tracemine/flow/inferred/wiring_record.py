@@ -1,0 +1,97 @@
+"""Describe what a root operator takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from tracemine.flow.inferred.calls import Call
+from tracemine.ops.infer import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A tensor that an operator takes from elsewhere."""
+
+    key: int
+    loose: int
+    listed: bool  # a member of a list: its dtype was not recorded
+    place: int  # ANYWHERE, GPU or HOST
+    position: int
+    index: int  # in a list, −1: the argument is none
+    name: str  # of the argument
+    left: int  # so many of the operator's inputs look the same, from this one on
+    twins: int  # and altogether
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """A tensor that an operator gives."""
+
+    slot: int  # whose storage it shares, −1: a new one
+    new: int  # which of the new ones
+    offset: int  # elements behind where the slot's tensor begins
+    key: int
+    sure: bool
+    place: int
+
+
+@dataclass(slots=True, eq=False)
+class Local:
+    """A tensor inside an operator."""
+
+    storage: int  # up to the number of the operator's slots theirs; then new ones
+    offset: int
+    spec: TensorSpec
+    key: Hashable
+    sure: bool = True
+    read: bool = False
+    allocated: bool = False  # and nothing else yet
+
+
+@dataclass(slots=True)
+class Row:
+    """One tensor that a node takes or gives, or that an allocation gives."""
+
+    op: int  # behind the root, counted through its thread
+    is_output: bool
+    position: int
+    list_index: int
+    storage: int
+    offset: int
+    spec: TensorSpec
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """One of the operators inside another, or itself. None: nobody knows."""
+
+    call: Call
+    took: list[Give | None]  # by slot
+    made: list[Give | None]
+
+
+@dataclass(slots=True)
+class Wiring:
+    """One operator with all that is inside it, seen from outside."""
+
+    call: Call
+    rows: list[Row] = field(default_factory=list)
+    nodes: list[tuple[int, str]] = field(default_factory=list)  # operators that are nodes, with their schema
+    needs: list[Need] = field(default_factory=list)
+    gives: list[Give] = field(default_factory=list)
+    inside: dict[int, Inside] = field(default_factory=dict)  # by how far behind the root
+    number: int = 0
+    parameters: frozenset[int] = frozenset()  # positions
+    partner: str | None = None  # an operator that takes the same tensor as this one does
+    commutes: bool = False  # it does not tell two inputs apart that look alike
+    beside: bool = False  # its kind is seldom applied to its own result
+    mutated: list[int] = field(default_factory=list)  # slots that are written
+    place: dict[int, int] = field(default_factory=dict)  # storage → GPU or HOST, where that is known
+    new: int = 0  # storages that it makes
+    barrier: bool = False  # it may have made or written what nobody can name
+    wrote_unknown: bool = False  # it writes into tensors that were not recorded
+    numbers: list[int] = field(default_factory=list)  # looks of what may be Python's numbers, or tensors
+    reads_unknown: bool = False  # it reads tensors that were not recorded
+    has_list: bool = False  # it takes a list, whose members' dtype nobody recorded
