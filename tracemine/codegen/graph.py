@@ -124,7 +124,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """Calls in dataflow order. `live`: values that somebody outside reads, which the fused kernel must write."""
+    """Calls in dataflow order. `live`: live-outs, which the fused kernel must write."""
 
     name: str
     inputs: tuple[Input, ...]

@@ -178,7 +178,7 @@ class Emitter(Places):
         return self.nodes.make(ir.Compute, tensor.dtype, tensor.template, tuple(args))
 
     def _number(self, number: Num, type_: str) -> Node:
-        """A number in a type of computing; of a fraction among whole numbers the whole part, as eager."""
+        """A number in a type of computing; of a float among integers the integer part, as eager."""
         if number.name is None:
             return self.nodes.make(ir.Constant, type_, number.value)
         cut = isinstance(number.value, float) and type_ in (INT, LONG)

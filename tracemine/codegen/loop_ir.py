@@ -57,7 +57,7 @@ class At(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Int(Node):
-    """A whole number."""
+    """An integer."""
 
     value: int
 
@@ -163,7 +163,7 @@ class Scan(Value):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Random(Value):
-    """A whole number below 2²⁴, the same for the same seed, stream, and place: four side by side are drawn at once.
+    """An integer below 2²⁴, the same for the same seed, stream, and place: four side by side are drawn at once.
 
     before: how many fours come before those of the row; column: where on the row.
     """

@@ -1,4 +1,4 @@
-"""Who reads what which other wrote: operators as nodes, tensors as edges between them, with their evidence.
+"""Find def-use edges: operators as nodes, tensors as edges between them, with their evidence.
 
 flow(timeline)         → Flow: nodes, what they read and write, edges, live-outs, and what must keep its order
 activity_edges(flow)   → the table edges.parquet: the same between activities

@@ -1,4 +1,4 @@
-"""From a timeline's tensors to who reads what which other wrote."""
+"""Build the dataflow of a timeline from its tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tracemine.timeline import Timeline
 
 
 def flow(timeline: Timeline) -> Flow:
-    """Who reads what which other wrote: proven by the storages that an execution trace names, or else inferred from
+    """Return the dataflow of a timeline: proven by the storages that an execution trace names, or else inferred from
     shapes, dtypes, strides and order, where these were recorded. Each read says which.
 
     A node reads when its operator begins and writes when it ends; what is inside counts as part of it. A write replaces
@@ -92,7 +92,7 @@ def _flow(timeline: Timeline) -> Flow:
 def _nodes(timeline: Timeline, order: Order, tensors: Tensors) -> tuple[Nodes, IntArray, IntArray]:
     """The nodes, the node of each activity, and of each operator that launched some (−1: it launched none)."""
     op_row = numbers(timeline.activities.column("op_row"), -1)
-    # Where nobody is known to read or to write, there are no nodes.
+    # Where no operator is known to read or to write, there are no nodes.
     owner = np.append(order.position, -1)[op_row] if timeline.tensors.num_rows else np.full(len(op_row), -1)
     launches = np.zeros(len(order.row), np.bool_)
     launches[owner[owner >= 0]] = True
@@ -109,7 +109,7 @@ def _nodes(timeline: Timeline, order: Order, tensors: Tensors) -> tuple[Nodes, I
     activity = owned[np.argsort(activity_node[owned], kind="stable")]
     begin = np.searchsorted(activity_node[activity], np.arange(len(ops) + 1))
     step_row = numbers(timeline.activities.column("step_row"), -1)
-    # Of what has neither a schema nor a tensor (a kernel that TorchScript generated) nobody says what it reads either.
+    # Of what has neither a schema nor a tensor (a kernel that TorchScript generated) what it reads is unknown too.
     says = np.append(has_schema, False)
     says[tensors.op] = True
     nodes = Nodes(
@@ -185,10 +185,10 @@ def _equal_to_output(tensors: Tensors, key: IntArray, mutated: BoolArray, writte
 
 
 def _gone_when_read(writes: Writes, edges: Edges, made: BoolArray) -> IntArray:
-    """The first node that no longer finds each write, where nobody recorded when memory was used again.
+    """The first node that no longer finds each write, where it is not recorded when memory was used again.
 
     What was made during the recording (`made`, of each write) is taken to be gone once the last node that reads it has;
-    what nobody reads stays, and so does what is written into tensors from outside.
+    what has no consumer stays, and so does what is written into tensors from outside.
     """
     last = np.full(len(writes), -1)
     np.maximum.at(last, edges.write, edges.consumer)

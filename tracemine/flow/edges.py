@@ -13,7 +13,7 @@ _EVIDENCE = [evidence.name.lower().encode() for evidence in Evidence]
 
 def activity_edges(flow: Flow) -> pa.Table:
     """Edges as `edges.parquet` holds them: from the last activity of the operator that wrote a tensor to the first one
-    of the operator that read it. Which of an operator's own activities did it, nobody recorded.
+    of the operator that read it. Which of an operator's own activities did it is not recorded.
 
     >>> from tracemine.flow import flow
     >>> from tracemine.timeline import Meta, Timeline
@@ -36,7 +36,7 @@ def activity_edges(flow: Flow) -> pa.Table:
     # Rows of inferred tensors are in no table that is stored.
     inferred = bool((flow.reads.evidence < Evidence.PROVEN).any())
     rows_of = flow.writes.tensor_row[edges.write], flow.reads.tensor_row[edges.read]
-    # Without dtypes a tensor's elements are counted, and its bytes nobody knows.
+    # Without dtypes a tensor's elements are counted, and its bytes are unknown.
     unsized = bool(flow.timeline.tensors["itemsize_bytes"].null_count)
     columns = [
         *(_integers(values[order], pa.int64()) for values in (producer, consumer)),

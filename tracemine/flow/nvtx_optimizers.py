@@ -1,7 +1,7 @@
 """What the optimizers of NVTX ranges read and write: texts name no maker of a parameter or a state, nor of a list's.
 
 An optimizer whose operators are one of the sequences of `inferred/optimizers.toml`, all that it launches, is taken to
-read and write what that sequence does. Which of the tensors that others read are its parameters nobody says: what comes
+read and write what that sequence does. Which of the tensors that others read are its parameters is unknown: what comes
 before it and after it may be any of them (`fusion/barriers.py`).
 """
 
@@ -201,6 +201,11 @@ def _takes(
     return takes
 
 
+def _entries(sizes: Sequence[Sequence[int]], *, lists: bool) -> list[int]:
+    """Return which entries of a text are tensors: of lists all, else those with a size."""
+    return [at for at, size in enumerate(sizes) if lists or size]
+
+
 def _storages_of(storages: Mapping[tuple[str, int], int], letter: str, count: int) -> tuple[int, ...]:
     return tuple(storages[letter, index] for index in range(count))
 
@@ -217,8 +222,7 @@ def _bound(turn: Sequence[Sequence[tuple[int, Update]]], calls: _Calls) -> list[
             return None
         storages: dict[tuple[str, int], int] = {}
         for root, update, given in zip(roots, updates, sizes, strict=True):
-            entries = range(len(given or ())) if lists else [at for at, size in enumerate(given or ()) if size]
-            recorded = [calls.given(root).get(entry) for entry in entries]
+            recorded = [calls.given(root).get(entry) for entry in _entries(given or (), lists=lists)]
             takes = _takes(update, recorded, len(members), storages, calls)
             if takes is None:
                 return None

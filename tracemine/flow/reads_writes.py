@@ -70,7 +70,7 @@ class Calls:
     shares: BoolArray  # what it gives in a storage that it took is written: collectives, and what has no schema
     closed: BoolArray  # the operator table has it: all that it reads it takes as arguments
     silent: (
-        BoolArray  # it has neither a schema nor outputs, or another library's marks nothing: nobody says what it writes
+        BoolArray  # it has neither a schema nor outputs, or another library's marks nothing: what it writes is unknown
     )
     allocates: BoolArray  # a new storage among its outputs is new memory, and no content of an operator inside it
     mutated: BoolArray  # tensors: an input that is written

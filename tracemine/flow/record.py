@@ -1,4 +1,4 @@
-"""What dataflow is, as arrays: nodes, what they read and write, and who reads what which other wrote."""
+"""Hold dataflow as arrays: nodes, what they read and write, and def-use edges between them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Source(IntEnum):
     WRITTEN = 0  # by the nodes that its edges name
     OUTSIDE = 1  # from before the recording: a parameter, an input, a cache
     PARTLY_OUTSIDE = 2  # some of it by the nodes that its edges name, the rest from before the recording
-    HOLE = 3  # allocated during the recording, and nobody was seen writing it
+    HOLE = 3  # allocated during the recording, and not seen written
     PARTLY_HOLE = 4  # as HOLE, but the nodes that its edges name wrote some of it
     UNCERTAIN = 5  # an operator that does not say what it writes may have written it, or too many did
 
@@ -49,7 +49,7 @@ class Nodes:
 
     op_row: IntArray  # row of `ops`: the outermost of the node's operators
     step_row: IntArray  # row of `steps`, −1 outside every step
-    known: BoolArray  # whether the execution trace has it; what a node that is not known reads and writes, nobody says
+    known: BoolArray  # whether the execution trace has it; what an unknown node reads and writes is unknown
     activity: IntArray  # rows of `activities`
     activity_begin: IntArray
 
@@ -114,7 +114,7 @@ def _none() -> IntArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """Who reads what which other wrote. Where neither tensors nor shapes were recorded there are no nodes.
+    """Def-use edges between operators. Where neither tensors nor shapes were recorded there are no nodes.
 
     A `tensor_row` is a row of `timeline.tensors`; inferred ones are stored nowhere.
 
@@ -122,7 +122,7 @@ class Flow:
     overwrites what the earlier one reads or writes.
     """
 
-    timeline: Timeline  # the one given, or where nothing said who reads what, that with inferred tensors and schemas
+    timeline: Timeline  # the one given, or where it has no dataflow, that with inferred tensors and schemas
     nodes: Nodes
     reads: Reads
     writes: Writes

@@ -55,7 +55,7 @@ def repeated(flow: Flow, marks: IntArray, silent: IntArray, without: BoolArray) 
     """The nodes that compute the same in every step.
 
     `marks`: bits of each node that rests on more than constants, which go to all that is computed from it. `silent`:
-    before each node how much has run of which nobody says what it writes. `without`: nodes that are not looked at.
+    before each node how much has run whose writes are unknown. `without`: nodes that are not looked at.
 
     >>> from tracemine.flow import flow
     >>> from tracemine.timeline import Meta, Timeline
@@ -121,7 +121,7 @@ def untouched(flow: Flow, known: BoolArray, silent: IntArray) -> BoolArray:
 
 def _given_away(flow: Flow, silent: IntArray) -> IntArray:
     """Buffers that something has which may write whatever it takes, or that are to be read after something ran of which
-    nobody says what it writes."""
+    it is unknown what it writes."""
     writes, edges = flow.writes, flow.edges
     schema, schemas = string_ids(flow.timeline.ops.column("op_schema"))
     mute = np.array([*(effects(text).mute for text in schemas), False], np.bool_)[schema[flow.nodes.op_row]]

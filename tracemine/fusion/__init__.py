@@ -1,4 +1,4 @@
-"""Fusion groups: what one kernel could do in place of several, from who reads what.
+"""Fusion groups: what one kernel could do in place of several, from dataflow.
 
 groups(flow)  → Groups: their nodes, the kernel each would be, bytes before and after, and what was refused
 FusedKernel   what one kernel reads, computes and writes

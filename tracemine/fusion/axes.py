@@ -70,7 +70,7 @@ def told_by_shapes(source: Shape, result: Shape) -> Space | None:
 
 
 def _embeddings(source: Shape, result: Shape) -> list[list[bool]]:
-    """At most two ways to keep some axes of one shape and get the other; axes of one element are nobody's matter."""
+    """At most two ways to keep some axes of one shape and get the other; axes of one element do not count."""
     axes = [axis for axis, size in enumerate(source) if size > 1]
     wanted = [size for size in result if size > 1]
     ways: list[list[bool]] = []

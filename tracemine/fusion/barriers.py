@@ -1,4 +1,4 @@
-"""Paths that may exist: through what reads and writes nobody knows, and where a product's inputs were guessed.
+"""Paths that may exist: through unknown reads and writes, and where a product's inputs were guessed.
 
 A path that is not known counts as a path. What is not known to read and write (an operator of another library that no
 table describes, a CUDA graph's replay, a kernel that no operator owns, a collective whose tensors are not recorded) may
@@ -48,7 +48,7 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     gives = np.flatnonzero(flow.nodes.known & _gives_unknown(flow, nodes))
     guesses = _Guesses.of(timeline, flow, nodes)
     # A place in front of each node of which it is not known what it reads, but is what it writes; or that reads what
-    # was allocated and written by nobody that is known.
+    # was allocated and written by nothing that is known.
     holes = np.union1d(_reads_hole(flow), np.flatnonzero(~flow.nodes.known & makes_only))
     first_hole = count + len(launched)
     first_result = first_hole + len(holes)
@@ -75,7 +75,7 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
 
 
 def _reads_hole(flow: Flow) -> IntArray:
-    """Nodes that read what was allocated and written by nobody that is known; what they write themselves is no such."""
+    """Find nodes that read what nothing known has written; what they write themselves is left out."""
     reads, writes, width = flow.reads, flow.writes, len(flow.nodes)
     hole = np.flatnonzero(np.isin(reads.source, (Source.HOLE, Source.PARTLY_HOLE)))
     own = np.isin(reads.buffer[hole] * width + reads.node[hole], writes.buffer * width + writes.node)
@@ -104,7 +104,7 @@ def _is_pure(name: str) -> bool:
 
 
 def _gives_unknown(flow: Flow, nodes: FusionNodes) -> BoolArray:
-    """Nodes of which nobody knows what they write: nothing at all, although they are no copy to the host."""
+    """Return nodes whose writes are unknown: nothing at all, although they are no copy to the host."""
     writes = np.zeros(len(flow.nodes), np.bool_)
     writes[flow.writes.node] = True
     host = [nodes.library.index(key) for key in ("host", "sync") if key in nodes.library]
@@ -135,7 +135,7 @@ def unowned(timeline: Timeline, flow: Flow) -> IntArray:
 
 
 def _updates(timeline: Timeline, flow: Flow) -> IntArray:
-    """Before which nodes an optimizer begins or has ended, where nobody says which tensors its parameters are."""
+    """Before which nodes an optimizer begins or has ended, where it is unknown which tensors its parameters are."""
     if not of_nvtx(timeline):
         return np.zeros(0, np.int64)
     rows = flow.nodes.op_row

@@ -1,4 +1,4 @@
-"""From who reads what to fusion groups."""
+"""Build fusion groups from dataflow."""
 
 from __future__ import annotations
 

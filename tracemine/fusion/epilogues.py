@@ -17,7 +17,7 @@ def product_bytes(
 ) -> IntArray:
     """For each group the bytes of a product's result of which it is the epilogue; 0: of none.
 
-    Nobody else reads the result, it is not wanted afterwards, and the group computes element by element on as many
+    Nothing else reads the result, it is not wanted afterwards, and the group computes element by element on as many
     elements. Whether the product's own library can take the group in is another question.
     """
     found = np.zeros(count, np.int64)

@@ -9,7 +9,7 @@ from itertools import groupby
 REDUCTIONS = frozenset({"sum", "welford", "softmax", "scan"})
 # Numbers of all rows summed to one (a loss's mean): by a small kernel of its own, after which no row can go on.
 FINISH = "finish"
-# Steps of an instruction or two. Multiplying is told apart, for a softmax of what was scaled is another kernel, and so
+# Steps of an instruction or two. Multiplying stands apart, for a softmax of what was scaled is another kernel, and so
 # is comparing, for a softmax with a mask that is computed on the way is yet another.
 SIMPLE = ("simple", "scale", "compare")
 
@@ -35,7 +35,7 @@ class FusedKernel:
     """
 
     reads: tuple[int, ...]  # bytes of each distinct tensor from outside
-    writes: tuple[int, ...]  # bytes of each tensor that somebody outside reads
+    writes: tuple[int, ...]  # bytes of each live-out
     rows: int  # rows that are reduced; all elements where nothing is
     length: int = 1  # elements of a row
     item_bytes: int = 4  # of an element of the widest full-size tensor

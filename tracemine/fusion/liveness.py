@@ -18,8 +18,8 @@ _ROTATION = 4
 def lasting(flow: Flow) -> BoolArray:
     """For each write whether it may be wanted after its step.
 
-    Only tensors made during the recording that somebody has read are looked at; what is written into others, and what
-    nobody has read, is wanted if it is there. A step that is not followed by one with as many nodes is judged by the
+    Only tensors made during the recording that have a consumer are looked at; what is written into others, and what
+    has none, is live-out if it is there. A step that is not followed by one with as many nodes is judged by the
     one before; without that, what is there is wanted.
     """
     writes = flow.writes

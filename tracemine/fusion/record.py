@@ -20,7 +20,7 @@ class Refusal(Enum):
     REDUCTION = "they reduce along different axes"
     CYCLE = "something in between needs the one and is needed by the other"
     HOST = "the host reads in between what the one makes, and what it launches then may depend on that"
-    UNSURE = "it is not sure who reads what in between: something there may need the one and be needed by the other"
+    UNSURE = "the dataflow in between is not sure: something there may need the one and be needed by the other"
     FAR = "too much lies in between to be sure that nothing needs the one and is needed by the other"
     HAZARD = "one writes in place what the other reads elsewhere"
     WHOLE = "the second needs all of what the first makes, at computed places"

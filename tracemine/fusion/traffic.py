@@ -103,7 +103,7 @@ def traffic_of(
 
 
 def sized_nodes(timeline: Timeline, flow: Flow) -> BoolArray:
-    """For each node whether the bytes of all that it reads and writes are known: nobody recorded what an element takes
+    """For each node whether the bytes of all that it reads and writes are known: what an element takes was not recorded
     where dtypes were not recorded, and tensors are measured in elements there.
 
     >>> from tracemine.flow import flow
@@ -242,7 +242,7 @@ def _bytes_read(timeline: Timeline, flow: Flow, meanings: list[Meaning], call: I
 def _wanted(timeline: Timeline, flow: Flow, node_group: IntArray, lasts: BoolArray) -> BoolArray:
     """For each write whether one kernel would still have to write it: another reads it, or it is there afterwards.
 
-    A node's first output that nobody reads and that is gone is taken to be wanted: somebody made it for a reason.
+    A node's first output without a consumer that is gone is taken to be live-out: it was made for a reason.
     """
     edges, writes = flow.edges, flow.writes
     elsewhere = np.zeros(len(writes.node), np.bool_)

@@ -29,7 +29,7 @@ class Arrangement:
 def arrange(rows: Rows, partition_by: Sequence[str], order_by: Sequence[str]) -> Arrangement:
     """Sorts rows by partition and then by order_by, equal ones as they stand; does nothing where they are sorted.
 
-    >>> import numpy as np
+    >>> from tracemine.rows.table import Numbers
     >>> rows = Rows("activities", 4, {"stream": Numbers(np.array([7, 5, 7, 5])), "start_ns": Numbers(np.arange(4))})
     >>> arranged = arrange(rows, ["stream"], ["start_ns"])
     >>> arranged.order.tolist(), arranged.bounds.tolist()

@@ -13,6 +13,7 @@ def search_regex(
 ) -> re.Pattern[bytes]:
     """Finds matches: one group around the whole. `alphabet` has each variable's bytes; byte 0 is no variable's.
 
+    >>> from tracemine.matching.pattern import checked, parse
     >>> regex = search_regex(checked(parse("a b?")), {"a": b"\\x01", "b": b"\\x02"})
     >>> regex.findall(b"\\x01\\x02\\x00\\x01")
     [b'\\x01\\x02', b'\\x01']

@@ -305,14 +305,14 @@ def _fits(overload: Overload, input_types: Sequence[str]) -> bool:
     for place, (argument, recorded) in enumerate(zip(overload.arguments, input_types, strict=True)):
         if recorded in _RECORDED_SCALARS:
             fits = not argument.is_tensor
-            if recorded in ("Scalar", "ScalarList"):  # the two are told apart since they are written
+            if recorded in ("Scalar", "ScalarList"):  # the two are distinguished as they are written
                 fits = fits and argument.is_list == (recorded == "ScalarList")
         elif recorded in _RECORDED_LISTS:
             fits = argument.is_list if recorded == "GenericList" else argument.is_list and argument.is_tensor
         elif recorded:
             # A Python number is recorded as a 0-dim tensor of type double or long int where a tensor was wanted.
             fits = argument.is_tensor and not argument.is_list
-        else:  # None, or what is not recorded; nobody gives None for out=
+        else:  # None, or what is not recorded; None is not given for out=
             fits = place < overload.positional or place not in overload.overwrites
         if not fits:
             return False

@@ -256,7 +256,7 @@ class Lowering:
         kinds = row.types or (row.compute,) * len(args)
         common = _common([a for a, kind in zip(args, kinds, strict=False) if kind != BOOL])
         if TYPE_OF[out] in (INT, LONG) and all(a.type != FLOAT for a in args if isinstance(a, Tensor)):
-            common = TYPE_OF[out]  # a fraction that whole numbers are filled with makes them none
+            common = TYPE_OF[out]  # a float that integers are filled with makes them floats
         if common == INT:
             args = [_wrapped(low=self, arg=a, among=args) for a in args]
         compute = {"float": FLOAT, "common": common, "bool": BOOL}[row.compute]

@@ -74,7 +74,7 @@ def _pointwise(low: Lowering, given: Given, row: Pointwise) -> Tensor:
     return low.apply(row, args, result_dtype(given), short)
 
 
-_TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round"})  # of whole numbers they change nothing
+_TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round"})  # of integers they change nothing
 
 
 def _is_default(row: Pointwise, value: Operand) -> bool:

@@ -17,7 +17,7 @@ def _pow(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     power = table().powers.get(f"{exponent.value:g}") if isinstance(exponent, Num) else None
     if power is None:
         if TYPE_OF[result_dtype(given)] != FLOAT:
-            raise Unsupported("a power of whole numbers with no row in the table")
+            raise Unsupported("a power of integers with no row in the table")
         if isinstance(base, Num):  # eager makes a tensor of the exponent's type of it
             number = Point(dims=(), dtype=FLOAT, origin=low.at, template="{0}", args=(base,), compute=FLOAT)
             base = low.rounded(number, result_dtype(given), always=True)
@@ -30,7 +30,7 @@ def _pow(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 @rule("floor_divide")
 def _floor_divide(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """Of whole numbers as such: float32 does not hold large ones."""
+    """Compute on integers as such: float32 does not hold large ones."""
     args, dtype = [given.operand("self"), given.operand("other")], result_dtype(given)
     if TYPE_OF[dtype] == FLOAT:
         return (low.apply(pointwise_rows()["floor_divide"], args, dtype),)
@@ -106,7 +106,7 @@ def _linspace(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     """From both ends, as eager does, so that the last number is the end."""
     start, end, count = given.operand("start"), given.operand("end"), given.output.shape[0]
     if not isinstance(start, Num) or not isinstance(end, Num) or TYPE_OF[result_dtype(given)] != FLOAT:
-        raise Unsupported("ends that are tensors, or whole numbers")
+        raise Unsupported("ends that are tensors, or integers")
     step = (end.value - start.value) / max(count - 1, 1)
     place = Position(dims=low.fresh(given.output.shape, pinned=True), dtype=LONG, origin=low.at, along=0)
     template = f"tl.where({{0}} < {count // 2}, {{1}} + {{3}} * {{0}}, {{2}} - {{3}} * ({count - 1} - {{0}}))"

@@ -198,7 +198,7 @@ def _nearest(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def _repeated(low: Lowering, given: Given) -> Tensor | None:
-    """Each element a whole number of times along both axes; None where an enlargement is another."""
+    """Repeat each element an integer number of times along both axes; None where an enlargement is another."""
     source = given.tensor("self")
     *lead, height, width = low.shape(source)
     times: list[int] = []
@@ -225,7 +225,7 @@ def _nearest_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         ("scales_h", "scales_w"), given.output.shape[-2:], (image.height, image.width), strict=True
     ):
         if not _times(_scale(given, name, size, result, False), size, result):
-            raise Unsupported("an enlargement by a factor that is no whole number")
+            raise Unsupported("an enlargement by a factor that is no integer")
         times.append(result // size)
     _few((times[0], times[1]))
     first = [_whole(low, "{0} * {1}", image.place(a), times[a]) for a in (0, 1)]
@@ -353,7 +353,7 @@ def _scale(given: Given, name: str, size: int, result: int, corners: bool) -> fl
 
 
 def _times(scale: float, size: int, result: int) -> bool:
-    """Whether each element is taken a whole number of times, as eager's float32 works it out."""
+    """Whether each element is taken an integer number of times, as eager's float32 works it out."""
     if result % max(size, 1):
         return False
     factor = result // max(size, 1)

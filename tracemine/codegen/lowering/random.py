@@ -46,7 +46,7 @@ def _numbers(low: Lowering, given: Given, row: str, *numbers: Operand) -> tuple[
     """Numbers of a distribution, in memory that is given or in new."""
     dtype = result_dtype(given)
     if TYPE_OF[dtype] != FLOAT or any(isinstance(number, Tensor) for number in numbers):
-        raise Unsupported("whole numbers drawn, or of a distribution for each element")
+        raise Unsupported("random integers, or of a distribution for each element")
     dims = given.tensor("self").dims if "self" in given else low.fresh(given.output.shape)
     drawn = _drawn(low, dims)
     low.drawn.append((given.number, drawn))

@@ -54,7 +54,7 @@ def typed(text: str, from_type: str, to: str) -> str:
     >>> typed("x", "float32", "bfloat16"), typed("x", "int64", "bool")
     ('x.to(tl.bfloat16)', '(x != 0)')
 
-    Codes of 8 bits are cut from whole numbers of 32, which takes an instruction less than from those of 16.
+    Codes of 8 bits are cut from integers of 32, which takes an instruction less than from those of 16.
 
     >>> typed("x", "float32", "int8")
     'x.to(tl.int32).to(tl.int8)'

@@ -257,7 +257,7 @@ class Printer:
         if isinstance(node, ir.Number) and buffer.dtype in (
             *CODES,
             BOOL,
-        ):  # a whole number becomes no code, and a half no truth
+        ):  # an integer becomes no code, and a half no truth
             plain, value = False, tensor(value, node.type)
         text = value if plain else typed(value, node.type, buffer.dtype)
         if isinstance(node, ir.Number) and text == node.name and self._is_whole(node):

@@ -50,7 +50,7 @@ def _strides(*tensors):
 """
 KIND = '''
 def _kind(number):
-    """What Triton compiles for: floats are all alike; of whole numbers, whether 1, divisible by 16, and how wide."""
+    """What Triton compiles for: floats are all alike; of integers, whether 1, divisible by 16, and how wide."""
     if isinstance(number, float):
         return float
     return type(number), number == 1, number % 16 == 0, -(2**31) <= number < 2**31, number < 2**63

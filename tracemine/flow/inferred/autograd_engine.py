@@ -27,7 +27,7 @@ class Engine:
     keys: Keys
     pools: Pools
     bound: Bound  # where reads that were sure may have become doubtful
-    outside: Callable[[Need], Token]  # one that nobody has seen
+    outside: Callable[[Need], Token]  # one that was not seen
     running: Running | None = None
     accumulated: list[Leaf] = field(default_factory=list)  # in the last backward pass
     own: set[int] = field(default_factory=set)  # roots with parameters that no other operator takes

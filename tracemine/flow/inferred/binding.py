@@ -40,7 +40,7 @@ class Simulation:
         trains: bool,
         explain: bool = False,
     ) -> None:
-        """lists: what members of lists look like, without the dtype, which nobody recorded of them. lives: how long
+        """lists: what members of lists look like, without the dtype, which was not recorded. lives: how long
         tensors live, where that was recorded. hints: what an earlier simulation has learnt. trains: an optimizer runs.
         explain: keep reasons.
         """
@@ -151,7 +151,7 @@ class Simulation:
             self._lives.made(root, [ran.new[give.new] for give in fresh], specs)
 
     def _copies_again(self, wiring: Wiring) -> bool:
-        """Whether the same copy has just run, into another tensor: which of the two each reader takes, nobody says."""
+        """Whether the same copy has just run, into another tensor: which of the two each consumer takes is unknown."""
         when, written = self._copied.get(wiring.number, (-_COPIES_WITHIN, None))
         again = _copies(wiring) and self._choices.now - when < _COPIES_WITHIN
         if again and written is not None:
@@ -215,7 +215,7 @@ class Simulation:
                 token.sure = False
 
     def unknown(self) -> None:
-        """Something with operators inside begins, of which nobody knows what it makes."""
+        """Note that something with operators inside begins whose results are unknown."""
         self._choices.now += 1
         self._choices.unknown_made = self._choices.unknown_around = self._choices.now
 

@@ -36,7 +36,7 @@ CONSISTENT = frozenset(
     }
 )
 
-# What was taken, or made for it, may be what an operator made of which nobody knows what it makes.
+# What was taken, or made for it, may be what an operator made whose results are unknown.
 UNNAMED = frozenset({"before an unknown one", "made by an unknown one", "none fits that is known", "the same again"})
 
 # Autograd tells them; a hook, or a function that is written by hand, may have taken another one.
@@ -69,7 +69,7 @@ def _narrowed(need: Need, unread: list[Token], either: bool, overwritten: bool) 
 
 
 class Choices:
-    """The tensors that are there, and what is known of those that nobody has seen."""
+    """The tensors that are there, and what is known of those that were not seen."""
 
     def __init__(self, keys: Keys, pools: Pools, bound: Bound, lives: Lives | None, own: frozenset[int]) -> None:
         """own: roots with parameters that no other operator takes."""
@@ -84,10 +84,10 @@ class Choices:
         self.root = -1  # position of the one that runs
         self.step = 0
         self.in_backward = False  # a node of autograd runs
-        self.unknown_made = -1  # root that last gave what nobody can name
-        self.unknown_unseen = 0  # so many of those gave something that nobody has read yet
+        self.unknown_made = -1  # root that last gave something unknown
+        self.unknown_unseen = 0  # so many of those gave something without a consumer yet
         self.unknown_around = -1  # when the last of those began that has operators inside
-        self.unknown_wrote = -1  # root that last wrote what nobody can name
+        self.unknown_wrote = -1  # root that last wrote something unknown
         self.written: set[int] = set()  # of what look, without the dtype, tensors from outside were written
         self.vague: set[int] = set()  # shapes of which something was made whose strides are not known
         self.last: dict[str, tuple[Token, int]] = {}  # what each partner took last, and when
@@ -233,7 +233,7 @@ class Choices:
         return token, "parameter"
 
     def outside(self, need: Need, *, remember: bool) -> Token:
-        """A tensor from outside that nobody has seen; remember: others may take it too."""
+        """Return a tensor from outside that was not seen; remember: others may take it too."""
         token = Token(self.storages, 0, need.key, self.now, True, need.place, True, step=self.step)
         self.storages += 1
         if remember:

@@ -69,7 +69,7 @@ def programs(kind: str, names: Sequence[str], arguments: Mapping[str, object]) -
             if list(names[at : at + len(wanted)]) == wanted:
                 for rest in parts(number + 1, at + len(wanted)):
                     yield [(way, at), *rest]
-        if all(way.calls for way in choices[number]):  # nobody wants it
+        if all(way.calls for way in choices[number]):  # it is not needed
             yield from parts(number + 1, at)
 
     if any(choices):

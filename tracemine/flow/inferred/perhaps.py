@@ -1,7 +1,7 @@
-"""What may have to run before what, where it is a guess who reads what: a way that is not known counts as a way.
+"""Find what may have to run before what, where dataflow is a guess: a path that is not known counts as a path.
 
 A guess took one of the tensors that look right. Each of the others may be the right one, so whoever wrote it stays in
-front of the reader; and so does whatever made something that nobody can name.
+front of the reader; and so does whatever made something unknown.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class _Walk:
         self._readers: defaultdict[int, list[int]] = defaultdict(list)
         self._step = nodes.step_row.tolist()
         self._updated: list[int] = []  # nodes that are part of an optimizer
-        self._unnamed: list[int] = []  # nodes that made what nobody can name
+        self._unnamed: list[int] = []  # nodes that made something unknown
         self._instead: defaultdict[int, set[int]] = defaultdict(set)  # a view of one may be a view of these instead
-        self._in_doubt: set[int] = set()  # or of what nobody can name
+        self._in_doubt: set[int] = set()  # or of something unknown
 
     def run(self) -> None:
         """Find the pairs."""

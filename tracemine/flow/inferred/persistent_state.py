@@ -45,7 +45,7 @@ class Lasting:
     perhaps_written: bool = False  # the gradients, since they were accumulated: clipped, unscaled, reduced over ranks
     _ordered: bool = False  # in which order the optimizer goes through its parameters is known
     _order: list[int] = field(default_factory=list)  # and then their storages
-    _cut: bool = False  # lists of this turn were: in which order their members stand, nobody knows
+    _cut: bool = False  # lists of this turn were: the order of their members is unknown
     _left: list[Leaf] = field(default_factory=list)  # that no parameter of this turn has been found for
     _of: dict[tuple[int, int], Leaf] = field(default_factory=dict)  # by sequence and place in a list
 

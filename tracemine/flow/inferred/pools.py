@@ -11,7 +11,7 @@ from tracemine.flow.inferred.wiring import ANYWHERE, HOST
 from tracemine.flow.inferred.wiring_record import Need, Wiring
 
 _MOST_REMEMBERED = 8  # tensors that look alike and have been read; older ones are forgotten
-_MOST_UNREAD = 256  # the same of those that nobody has read
+_MOST_UNREAD = 256  # the same of those without a consumer
 _MOST_FORGOTTEN = 64  # of those the latest that are kept by name
 NO_CLAIM = -1
 
@@ -40,12 +40,12 @@ class Token:
     backward: bool = False  # made for a gradient
     lasts: bool = False  # a parameter, or written in place from step to step
     step: int = 0
-    one_of_many: bool = False  # written by one of several copies that look alike: which, nobody says
+    one_of_many: bool = False  # written by one of several copies that look alike: which is unknown
     computed: bool = False  # whole, and not only allocated
 
     @property
     def waits(self) -> bool:
-        """Whether it was computed and nobody has read it: nobody overwrites that."""
+        """Whether it was computed and has no consumer yet: nothing overwrites that."""
         return self.computed and not self.uses
 
     @property
@@ -91,7 +91,7 @@ class Bound:
     rewritten: set[int] = field(
         default_factory=set
     )  # places where a parameter was taken that an optimizer may have written
-    unnamed: set[int] = field(default_factory=set)  # places where what was taken may be what nobody can name
+    unnamed: set[int] = field(default_factory=set)  # places where what was taken may be something unknown
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class Pools:
     """All tensors by what they look like, with their dtype and, for members of lists, without."""
 
     def __init__(self, keys: Keys, lists: Iterable[int]) -> None:
-        """lists: what members of lists look like, without the dtype, which nobody recorded of them."""
+        """lists: what members of lists look like, without the dtype, which was not recorded."""
         self._keys = keys
         self._by_key: defaultdict[int, Pool] = defaultdict(Pool)
         self._loose: dict[int, Pool] = {number: Pool() for number in lists}

@@ -36,7 +36,7 @@ class Program:
     builder: Builder
     roots: IntArray  # positions of what stands for itself
     root_of: IntArray  # for each position the root around it, −1: none
-    around: IntArray  # of what launches work of its own around such: nobody knows what that makes
+    around: IntArray  # of what launches work of its own around such: what that makes is unknown
     gradients: Gradients
     updates: dict[int, Update]
     recorded: frozenset[int]  # positions of operators that autograd notes for a backward pass

@@ -332,7 +332,7 @@ def _hands_on(call: Call, made: list[Local], launched: bool) -> bool:
 
 
 def _waits(local: Local, given: list[Local], made: list[Local], read: set[int]) -> bool:
-    """It is whole, computed, and nobody has read it: nobody overwrites that."""
+    """Whether it is whole, computed, and has no consumer yet: nothing overwrites that."""
     if local.allocated or id(local) in read or any(local is one for one in given):
         return False
     return sum(one.storage == local.storage for one in made) == 1

@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """One of the operators inside another, or itself. None: nobody knows."""
+    """One of the operators inside another, or itself. None: unknown."""
 
     call: Call
     took: list[Give | None]  # by slot
@@ -90,8 +90,8 @@ class Wiring:
     mutated: list[int] = field(default_factory=list)  # slots that are written
     place: dict[int, int] = field(default_factory=dict)  # storage → GPU or HOST, where that is known
     new: int = 0  # storages that it makes
-    barrier: bool = False  # it may have made or written what nobody can name
+    barrier: bool = False  # it may have made or written something unknown
     wrote_unknown: bool = False  # it writes into tensors that were not recorded
     numbers: list[int] = field(default_factory=list)  # looks of what may be Python's numbers, or tensors
     reads_unknown: bool = False  # it reads tensors that were not recorded
-    has_list: bool = False  # it takes a list, whose members' dtype nobody recorded
+    has_list: bool = False  # it takes a list, whose members' dtype was not recorded

@@ -1,6 +1,6 @@
 """One operator call as a profiler recorded it, its inputs ready to be asked for by the argument's name.
 
-What was not recorded and what cannot be are told apart: `Unknown` is raised for both, with the reason.
+`Unknown` is raised for what was not recorded and for what cannot be, with the reason.
 """
 
 from __future__ import annotations

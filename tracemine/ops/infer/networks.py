@@ -308,7 +308,7 @@ def flash_forward(call: Call) -> Outputs:
 
 @rule
 def efficient_attention(call: Call) -> Outputs:
-    """As flash_attention; the statistics are padded to 32 queries, and empty when nobody asked for them."""
+    """As flash_attention; the statistics are padded to 32 queries, and empty when they were not asked for."""
     query, _, value = _heads(call)
     batch, heads, queries, _ = query.shape
     width = value.shape[-1]
