@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 from pages_api import api_page
+from pages_codegen import generated_page
 from pages_ops import operators_page
 from pages_schemas import PRINTED, schema_page
 from picture import picture
@@ -66,6 +67,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/api.md": api_page,
     "reference/cli.md": cli_page,
     "reference/devices.md": devices_page,
+    "reference/generated.md": generated_page,
     "reference/operators.md": operators_page,
     "reference/rows.md": row_docs.page,
     "reference/rules.md": lambda: rules_page(load_rules()),

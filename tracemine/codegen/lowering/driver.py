@@ -45,11 +45,11 @@ def lower_call(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         return _foreach(low, given, bare.removeprefix("_foreach_"))
     row = pointwise_rows().get(bare)
     if row is None or given.call.operator == name:
-        raise Unsupported(_REFUSED.get(bare, "the operator is not in the table of those that can be generated"))
+        raise Unsupported(REFUSED.get(bare, "the operator is not in the table of those that can be generated"))
     return (_pointwise(low, given, row),)
 
 
-_REFUSED: Mapping[str, str] = {
+REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("embedding_dense_backward", "index_add", "scatter_reduce"), ADDS_UP),
     **dict.fromkeys(("index_put", "_index_put_impl", "index_copy", "put"), WRITES_ANYWHERE),
     **dict.fromkeys(("sort", "argsort", "msort", "topk"), "sorting"),
