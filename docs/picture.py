@@ -14,8 +14,8 @@ import tracemine
 from tracemine.report import Options, render
 
 TRACE = "fixtures/kineto/decoder_prefill.json.gz"
-COLUMNS, LINES = 100, 31
-WIDEST = 108  # of a line of code, which is not broken
+COLUMNS, LINES = 100, 30
+WIDEST = 112  # of a line of code, which is not broken
 # Rich's own template loads a font from elsewhere; this one takes a font that the reader has.
 _FRAME = """<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img">
 <style>

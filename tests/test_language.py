@@ -1,0 +1,93 @@
+"""Hold the code and its documentation to one language and to a size that a person can read: see docs/glossary.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CODE = sorted((ROOT / "tracemine").rglob("*.py"))
+PROSE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "index.md"]
+PROSE += sorted(path for folder in ("guide", "internals") for path in (ROOT / "docs" / folder).glob("*.md"))
+
+# Words that earlier versions used for what the field calls integer, producer, consumer, dataflow, NaN, mutant.
+OLD = re.compile(
+    r"whole numbers?|somebody|nobody|who reads what|a number that is none|told apart|\bspoiled\b", re.IGNORECASE
+)
+# Variables whose names say nothing of what they hold, for every thousand lines: the count may only fall.
+VAGUE, MOST_VAGUE = {"found", "one", "each", "other"}, 19
+LONGEST_MODULE, LONGEST_SENTENCE, LONGEST_PAGE = 400, 40, 2000
+LONGEST, MOST_DECISIONS = 60, 15
+BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.comprehension, ast.match_case)
+# Functions that are longer, or decide more. Command lines are mostly their options.
+LONG = {"cli.diff:diff", "cli.report:report", "cli.scan:scan", "cli.tickets:tickets", "fusion.traffic:traffic_of"}
+BRANCHED = {
+    "cli.scan:scan",
+    "flow.inferred.autograd_engine:_arrived",
+    "flow.inferred.binding:run",
+    "flow.inferred.calls:_decoded",
+    "flow.inferred.choices:_of_all",
+    "flow.inferred.nodes:takes",
+    "flow.inferred.perhaps:_root",
+    "flow.inferred.wiring:_bound",
+    "flow.inferred.wiring:_result",
+    "flow.inferred.wiring:_visit",
+}
+
+
+def functions() -> Iterator[tuple[str, int, int]]:
+    """Name, lines and decisions of each function; those inside another count by themselves."""
+    for path in CODE:
+        module = ".".join(path.relative_to(ROOT / "tracemine").with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                yield f"{module}:{node.name}", node.end_lineno - node.lineno + 1, sum(map(is_branch, own(node)))
+
+
+def is_branch(node: ast.AST) -> bool:
+    return isinstance(node, BRANCHES)
+
+
+def own(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function without those of functions inside it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef):
+            yield child
+            yield from own(child)
+
+
+def sentences(text: str) -> Iterator[str]:
+    plain = re.sub(r"```.*?```|^\|.*$|<!--.*?-->", "", text, flags=re.DOTALL | re.MULTILINE)
+    for paragraph in re.split(r"\n\s*\n|^[-#*] ", plain, flags=re.MULTILINE):
+        yield from re.split(r"(?<=[.!?:])\s+", paragraph)
+
+
+def test_no_word_of_the_old_language_is_left() -> None:
+    left = {str(path.relative_to(ROOT)): OLD.findall(path.read_text("utf-8")) for path in (*CODE, *PROSE)}
+    assert not {path: words for path, words in left.items() if words}
+
+
+def test_an_old_word_would_be_noticed() -> None:
+    assert OLD.findall("Nobody knows who reads what: a whole number.") == ["Nobody", "who reads what", "whole number"]
+
+
+def test_names_that_say_nothing_become_fewer() -> None:
+    texts = [path.read_text("utf-8") for path in CODE]
+    names = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
+    vague = sum(node.id in VAGUE and isinstance(node.ctx, ast.Store) for node in names)
+    share = 1000 * vague / sum(text.count("\n") for text in texts)
+    assert MOST_VAGUE - 1 < share <= MOST_VAGUE, "lower MOST_VAGUE where it fell"
+
+
+def test_functions_and_modules_fit_in_a_head() -> None:
+    assert not [path for path in CODE if path.read_text("utf-8").count("\n") > LONGEST_MODULE]
+    assert {name for name, lines, _ in functions() if lines > LONGEST} == LONG
+    assert {name for name, _, decisions in functions() if decisions > MOST_DECISIONS} == BRANCHED
+
+
+def test_sentences_and_pages_are_short() -> None:
+    texts = {path: path.read_text("utf-8") for path in PROSE}
+    assert not [path for path, text in texts.items() if len(text.split()) > LONGEST_PAGE]
+    assert not [one for text in texts.values() for one in sentences(text) if len(one.split()) > LONGEST_SENTENCE]
