@@ -14,7 +14,7 @@ PROSE += sorted(path for folder in ("guide", "internals") for path in (ROOT / "d
 
 # Words that earlier versions used for what the field calls integer, producer, consumer, dataflow, NaN, mutant.
 OLD = re.compile(
-    r"whole numbers?|somebody|nobody|who reads what|a number that is none|told apart|\bspoiled\b", re.IGNORECASE
+    r"whole numbers?|somebody|nobody|who reads what|a number that is none|told[ _]apart|\bspoiled\b", re.IGNORECASE
 )
 # Variables whose names say nothing of what they hold, for every thousand lines: the count may only fall.
 VAGUE, MOST_VAGUE = {"found", "one", "each", "other"}, 19

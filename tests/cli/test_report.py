@@ -84,7 +84,7 @@ def test_measured_savings_take_the_place_of_predicted_ones(
         assert scan["summary"]["gpu_saving_ns"][end] == sum(f["gpu_saving_ns"][end] for f in found.values())
 
 
-def test_measured_and_predicted_are_told_apart_at_a_glance(run: Run, results: Path) -> None:
+def test_measured_and_predicted_are_distinguished_at_a_glance(run: Run, results: Path) -> None:
     _, out, _ = run("scan", TRACE, "--evidence", results)
     assert "of the step's GPU time, measured" in out
     assert "refuted: no finding claims what was predicted here" in out

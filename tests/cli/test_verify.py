@@ -595,7 +595,7 @@ def test_wrong_kernels_that_were_not_found_out_are_named(run: Run, monkeypatch: 
     assert "not found out: cast: x = y\n" in out
 
 
-def test_findings_and_verdicts_that_are_mistaken_for_each_other_are_told_apart(
+def test_findings_and_verdicts_that_are_mistaken_for_each_other_are_distinguished(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")

@@ -237,7 +237,7 @@ def test_a_node_that_the_execution_trace_lacks_is_not_known() -> None:
     assert program.flow().nodes.known.tolist() == [True, False]
 
 
-def test_threads_are_told_apart_and_take_turns_by_the_trace_s_own_order() -> None:
+def test_threads_are_distinguished_and_take_turns_by_the_trace_s_own_order() -> None:
     """The backward pass runs on another thread while an operator of the first one is under way."""
     program = Program()
     x, y, z, w = (program.tensor(name, 8) for name in "xyzw")

@@ -116,7 +116,7 @@ def test_replays_of_a_graph_that_was_not_captured_stay_without() -> None:
     assert "4 of 6 replayed kernels, in 1 of 2 replays" in found.meta.ingest.warnings[-1]
 
 
-def test_graphs_of_the_same_kernels_on_other_shapes_cannot_be_told_apart() -> None:
+def test_graphs_of_the_same_kernels_on_other_shapes_cannot_be_distinguished() -> None:
     larger = tuple((kernel, operator, [[16, 8]]) for kernel, operator, _ in LAYER)
     with pytest.raises(InputError, match="several graphs of the same kernels whose operators differ"):
         with_capture(replayed(NAMES), Captured().graph(*LAYER).graph(*larger).timeline(), "c.json")

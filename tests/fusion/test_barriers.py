@@ -204,7 +204,7 @@ def test_an_operator_with_a_schema_speaks_for_those_inside_it() -> None:
     assert not {(0, 1), (1, 0)} & set(zip(found.order_before.tolist(), found.order_after.tolist(), strict=True))
 
 
-def test_norms_and_gates_of_a_serving_engine_are_told_apart_by_the_products_between_them() -> None:
+def test_norms_and_gates_of_a_serving_engine_are_distinguished_by_the_products_between_them() -> None:
     eager = Eager()
     for _ in range(2):
         tensors = [([32, 64], BFLOAT)] * 4

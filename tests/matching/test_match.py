@@ -121,7 +121,7 @@ def test_many_partitions_are_kept_apart(rule):
     assert len(find(rule(EPILOGUE.split("[measures]")[0]), shifted)) == 0
 
 
-def test_more_than_eight_variables_are_told_apart(rule):
+def test_more_than_eight_variables_are_distinguished(rule):
     names = [f"v{number}" for number in range(20)]
     body = f'pattern = "{" ".join(names)}"\n[define]\n' + "".join(
         f'{n} = {{ op = "{n}", dur_ns = 1 }}\n' for n in names

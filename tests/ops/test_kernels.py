@@ -61,7 +61,7 @@ def test_every_row_has_a_documented_class() -> None:
         ("", "other"),
     ],
 )  # fmt: skip
-def test_near_misses_are_told_apart(name: str, expected: str) -> None:
+def test_near_misses_are_distinguished(name: str, expected: str) -> None:
     assert classify([name])[0].op_class == expected
 
 

@@ -60,7 +60,7 @@ def traffic_of(
     all_inside[edges.read[~inside]] = False
     all_inside &= (internal > 0) & (reads.source == Source.WRITTEN)
     outside_bytes = np.where(all_inside, 0, np.maximum(read_bytes - np.minimum(internal, read_bytes), 0))
-    buffer = told_apart(reads)
+    buffer = distinguished(reads)
     in_group = (read_group >= 0) & (outside_bytes > 0)
     reading = _Distinct.of(in_group, read_group, reads, outside_bytes, buffer)
 
@@ -201,7 +201,7 @@ def _evidence(flow: Flow, node_group: IntArray, count: int, inside: BoolArray) -
     return found
 
 
-def told_apart(reads: Reads) -> IntArray:
+def distinguished(reads: Reads) -> IntArray:
     """For each read its buffer, with what is only guessed to be in a buffer in one of its own beside it.
 
     Two tensors of one shape and type from outside (a gate and what it gates) cannot be told from one that is read

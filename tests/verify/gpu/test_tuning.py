@@ -66,7 +66,7 @@ def test_a_cut_that_spills_is_left_out(compiler: Compiler) -> None:
     assert "(1024, 16)" in kept[1]
 
 
-def test_what_is_compiled_next_is_told_apart_from_what_was_before(compiler: Compiler) -> None:
+def test_what_is_compiled_next_is_distinguished_from_what_was_before(compiler: Compiler) -> None:
     first, second = (_text(_softmax(columns)) for columns in (512, 4096))
     apart = [compiler.resources(text) for text in (first, second, first)]
     assert apart[0] == apart[2] != apart[1]

@@ -6,7 +6,7 @@ import numpy as np
 
 from tracemine.flow import Evidence
 from tracemine.flow.record import Reads
-from tracemine.fusion.traffic import told_apart
+from tracemine.fusion.traffic import distinguished
 
 
 def test_a_guessed_read_has_a_buffer_of_its_own_and_a_known_one_has_the_recorded() -> None:
@@ -22,7 +22,7 @@ def test_a_guessed_read_has_a_buffer_of_its_own_and_a_known_one_has_the_recorded
         source=nothing.astype(np.int8),
         evidence=evidence,
     )
-    buffer = told_apart(reads)
+    buffer = distinguished(reads)
     assert buffer[[0, 2]].tolist() == [0, 3]
     assert buffer[1] == buffer[3]
     assert buffer[1] not in reads.buffer
