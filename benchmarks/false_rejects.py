@@ -31,7 +31,6 @@ from tests.codegen.catalogue import CATALOGUE
 from tests.codegen.summation import summed
 from tracemine.codegen import Graph
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.operators import ulp_of
 from tracemine.validate.input_domains import domains
 from tracemine.verify.gpu.compiling import compiled_variants
 from tracemine.verify.gpu.correctness import copies, make_inputs, right
@@ -221,7 +220,7 @@ def chains(wanted: Sequence[str]) -> list[tuple[str, Graph]]:
 def judge(name: str, chain: Graph, seeds: Sequence[int], compiles: bool, counts: Counter[tuple[str, str]]) -> str:
     """Counts what is judged and what is rejected; what was in words."""
     eager, inputs = eager_of(chain), described(chain)
-    ulp = ulp_of(lower(chain).templates)
+    ulp = lower(chain).ulp
     tensors = make_inputs(inputs, device="cpu")
     eager(*copies(tensors))
     decomposed = torch.func.functionalize(lambda *t: tuple(eager(*t) or ()), remove="mutations_and_views")

@@ -41,7 +41,6 @@ from tests.codegen.user_written import USER_WRITTEN, recorded
 from tracemine.codegen import Graph, generate
 from tracemine.codegen.graph import GraphError, Unsupported
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.operators import ulp_of
 from tracemine.processes import Ended, Process, TooLate, serve
 from tracemine.validate.input_domains import domains
 from tracemine.validate.mutants import mutants_of
@@ -125,7 +124,7 @@ class Judge:
         """The verdict on a right kernel."""
         begun = time.monotonic()
         eager, table, fused = eager_of(chain, self.device), described(chain), self.load(text)
-        found = right(eager, {"fused": fused}, table, ulp_of(lower(chain).templates), self.device)["fused"]
+        found = right(eager, {"fused": fused}, table, lower(chain).ulp, self.device)["fused"]
         if not repeats(fused, table, self.device):
             found["faults"].append("ten runs differ from each other")
         return {**found, "calls": len(chain.calls), "judging_s": round(time.monotonic() - begun, 2)}
@@ -137,7 +136,7 @@ class Judge:
         told = TOLD_WIDE if asked["dtype"] == "float32" else TOLD
         able = [w for w in mutants_of(chain, text) if w.needs is None and w.name in told]
         chosen = able[:: max(1, len(able) // asked["wrong"])][: asked["wrong"]] if able else []
-        eager, table, ulp = eager_of(chain, self.device), described(chain), ulp_of(lower(chain).templates)
+        eager, table, ulp = eager_of(chain, self.device), described(chain), lower(chain).ulp
         verdicts: list[dict[str, Any]] = []
         fatal = False
         for wrong in chosen[asked["begin"] :]:

@@ -20,7 +20,6 @@ import torch
 from tests.codegen.catalogue import CATALOGUE, LONGEST_ROW
 from tracemine.codegen import generate
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.operators import ulp_of
 from tracemine.codegen.schedule import LONGEST_ROW as USUAL
 from tracemine.validate.numerics import compare
 from tracemine.validate.reference import run, spread
@@ -39,7 +38,7 @@ def load(text: str, folder: Path, name: str):
 def check(name: str, rounds: bool, folder: Path) -> str:
     chain = CATALOGUE[name]()
     lowered = lower(chain)
-    ulp = ulp_of(lowered.templates)
+    ulp = lowered.ulp
     drops = bool(lowered.drawn)
     source = generate(chain, rounds, export_masks=drops, longest_row=LONGEST_ROW.get(name, USUAL))
     module = load(source.text, folder, f"{name}_{int(rounds)}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +12,12 @@ from tests.codegen.catalogue import CATALOGUE
 from tests.codegen.test_operators import CASES, CHAINS, case
 from tracemine.codegen import Graph
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.operators import Pointwise, table
+from tracemine.codegen.operators import Pointwise, expression, table
 from tracemine.fusion.op_cost import STEPS
 from tracemine.ops import lookup
 from tracemine.ops.infer.costs import costs
 
+ROOT = Path(__file__).parents[2]
 HERE = "tests/codegen/test_operator_table.py"
 # Names that calls have: other rows are what rules build with.
 OPERATORS = {name: row for row in table().pointwise for name in row.ops if lookup(f"aten::{name}") is not None}
@@ -61,15 +64,25 @@ def exercised() -> Iterator[Graph]:
 
 @pytest.fixture(scope="module")
 def used() -> tuple[set[str], set[str]]:
-    """Operators that the graphs call, and expressions that they become."""
+    """Operators that the graphs call, and names of expressions that they become."""
     graphs = [*exercised()]
     names = {call.operator.removeprefix("aten::") for graph in graphs for call in graph.calls}
-    return names, {template for graph in graphs for template in lower(graph).templates}
+    return names, {part for graph in graphs for name in lower(graph).operations for part in re.split(" [&|+] ", name)}
 
 
-def _is_used(row: Pointwise, names: set[str], templates: set[str]) -> bool:
-    called = [name for name in row.ops if name in OPERATORS]
-    return not names.isdisjoint(name + end for name in called for end in ("", "_")) if called else row.expr in templates
+def _is_used(row: Pointwise, names: set[str], operations: set[str]) -> bool:
+    called = {name + end for name in row.ops if name in OPERATORS for end in ("", "_")}
+    return not called.isdisjoint(names) if called else row.operation in operations
+
+
+def test_every_name_has_an_expression() -> None:
+    named = {name for row in table().pointwise for name in (row.operation, row.short) if name is not None}
+    rows = [row.operation for row in table().pointwise if row.expr is not None]
+    assert all(expression(name).expr for name in named | {*table().powers.values()})
+    assert len({*rows, *table().expressions}) == len(rows) + len(table().expressions), "two have one name"
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "tracemine" / "codegen").rglob("*.py"))
+    used = {*re.findall(r"\w+", code)} | named | {*table().powers.values()}
+    assert not table().expressions.keys() - used, "no rule builds with it"
 
 
 def test_every_row_has_a_case(used: tuple[set[str], set[str]]) -> None:
@@ -79,8 +92,8 @@ def test_every_row_has_a_case(used: tuple[set[str], set[str]]) -> None:
 
 
 def test_every_power_and_every_operator_over_lists_has_a_case(used: tuple[set[str], set[str]]) -> None:
-    names, templates = used
-    powers = [exponent for exponent, power in table().powers.items() if power.expr not in templates]
+    names, operations = used
+    powers = [exponent for exponent, power in table().powers.items() if power not in operations]
     lists = [name for name in table().foreach if names.isdisjoint({f"_foreach_{name}", f"_foreach_{name}_"})]
     assert not powers, f"no test raises a number to {powers}: add a line to CASES in tests/codegen/test_operators.py"
     assert not lists, f"no test calls _foreach_ {lists}: add it to lists_in_place in tests/codegen/test_operators.py"

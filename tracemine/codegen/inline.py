@@ -15,8 +15,8 @@ from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
 from tracemine.codegen.indexing import Index, Places
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, Node, Nodes
-from tracemine.codegen.operators import brief_templates
-from tracemine.codegen.passes.rotate_half import AND, Turned
+from tracemine.codegen.operators import expression
+from tracemine.codegen.passes.rotate_half import Turned
 from tracemine.codegen.tensor_ir import (
     NARROW,
     TYPE_OF,
@@ -111,7 +111,7 @@ class Emitter(Places):
             else:
                 found = _EMIT[type(tensor)](self, tensor, index, guard)
             self._known[key] = found
-            if tensor.origin >= 0 and isinstance(found, ir.Compute | ir.Cast | ir.Reduce | ir.Scan):
+            if tensor.origin >= 0 and isinstance(found, ir.Op | ir.Cast | ir.Reduce | ir.Scan):
                 self.origins.setdefault(found, tensor.origin)
         return found
 
@@ -168,14 +168,14 @@ class Emitter(Places):
         args: list[Node] = []
         for place, arg in enumerate(tensor.args):
             if isinstance(arg, Num):
-                args.append(self._number(arg, tensor.compute))
+                args.append(self._number(arg, LONG if place in tensor.as_is else tensor.compute))
             else:
                 there = self.broadcast(tensor.dims, index, arg.dims)
                 value = self.value(arg, there, guard)
                 args.append(value if place in tensor.as_is else self.converted(value, tensor.compute))
-        if tensor.template == "{0}":
+        if tensor.operation == "identity":
             return args[0]
-        return self.nodes.make(ir.Compute, tensor.dtype, tensor.template, tuple(args))
+        return self.nodes.op(tensor.dtype, tensor.operation, *args)
 
     def _number(self, number: Num, type_: str) -> Node:
         """A number in a type of computing; of a float among integers the integer part, as eager."""
@@ -198,8 +198,8 @@ class Emitter(Places):
 
     def _brief(self, node: Node) -> Node:
         """A value that eager rounds to 16 bits, by fewer instructions where there are such."""
-        if isinstance(node, ir.Compute) and node.template in brief_templates():
-            return self.nodes.make(ir.Compute, node.type, brief_templates()[node.template], node.args)
+        if isinstance(node, ir.Op) and expression(node.name).brief is not None:
+            return self.nodes.op(node.type, node.name, *node.args, brief=True)
         return node
 
     def reduced(self, tensor: Reduced, index: Index, guard: Node | None) -> Node:
@@ -283,8 +283,8 @@ class Emitter(Places):
             elif (both_halves := self._turned(tensor, place, (guard, both, behind), value, found)) is not None:
                 found = both_halves
             else:
-                before = self._compare("<", place, end)
-                found = self.nodes.make(ir.Compute, tensor.type, "tl.where({0}, {1}, {2})", (before, value, found))
+                before = self._compare("lt", place, end)
+                found = self.nodes.op(tensor.type, "where", before, value, found)
             end, behind = start, both
         assert found is not None  # noqa: S101  (a join has members)
         return found
@@ -309,19 +309,19 @@ class Emitter(Places):
             low, high = found
             self.cuts.update(end - low for end in ends if low < end <= high)
 
-    def _compare(self, symbol: str, place: Node, bound: int) -> Node:
+    def _compare(self, operation: str, place: Node, bound: int) -> Node:
         left = self.nodes.make(ir.Place, LONG, place)
-        return self.nodes.make(ir.Compute, BOOL, f"{{0}} {symbol} {bound}", (left,))
+        return self.nodes.op(BOOL, operation, left, self.nodes.make(ir.Constant, LONG, bound))
 
     def _between(self, place: Node, start: int, end: int, whole: int) -> Node | None:
-        above = self._compare(">=", place, start) if start > 0 else None
-        below = self._compare("<", place, end) if end < whole else None
+        above = self._compare("ge", place, start) if start > 0 else None
+        below = self._compare("lt", place, end) if end < whole else None
         return self._both(above, below)
 
     def _both(self, first: Node | None, second: Node | None) -> Node | None:
         if first is None or second is None:
             return first or second
-        return self.nodes.make(ir.Compute, BOOL, AND, (first, second))
+        return self.nodes.op(BOOL, "logical_and", first, second)
 
     def picked(self, tensor: Picked, index: Index, guard: Node | None) -> Node:
         groups = self.groups(tensor.dims, index)

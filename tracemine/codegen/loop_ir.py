@@ -131,11 +131,17 @@ class Place(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compute(Value):
-    """An expression of the operator table over values. `{0}` … in the template stand for them."""
+class Op(Value):
+    """An expression of the operator table, by name, over values. brief: as is good enough for 16 bits."""
 
-    template: str
+    name: str
     args: tuple[Node, ...]
+    brief: bool
+
+    @property
+    def operation(self) -> tuple[str, bool]:
+        """Return what it does to its arguments."""
+        return self.name, self.brief
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,6 +248,10 @@ class Nodes:
         if found is None:
             found = self._made[key] = kind(*fields)
         return found  # type: ignore[return-value]
+
+    def op(self, type_: str, name: str, *args: Node, brief: bool = False) -> Op:
+        """Return an operation of the table."""
+        return self.make(Op, type_, name, args, brief)
 
     def arithmetic(self, symbol: str, left: Node, right: Node) -> Node:
         """An index expression, the trivial ones folded.

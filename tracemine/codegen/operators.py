@@ -1,46 +1,64 @@
-"""The closed table of what operators compute: `operators.toml`, checked when it is read."""
+"""The closed table of what operators compute: `operators.toml`, checked when it is read.
+
+Everything but the printer knows an expression by its name. A name may join others: `ge & lt` compares twice, each time
+its own arguments.
+"""
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
+from itertools import accumulate
 
 import msgspec
 
-# What dropout makes of a number, of whether it is kept, and of the share that is dropped.
-DROPPED = "{0} * tl.where({1}, tl.where({2} < 1.0, 1.0 / (1.0 - {2}), 0.0), 0.0)"
-
-QUOTIENT = "{0} / {1}"
-
-# No product is made part of it: CUDA's own, which compilers leave as it is.
-DIFFERENCE = "libdevice.sub_rn({0}, {1})"
+_JOINED = {" & ": "({0})", " | ": "({0})", " + ": "{0}"}  # how an expression stands beside another
+_ARGUMENT = re.compile(r"\{(\d+)\}")
 
 
-class Pointwise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One row of the table: the fields are explained where the rows stand."""
+class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How an operation is spelled, and what is known of it: the fields are explained where the rows stand."""
+
+    expr: str
+    exact: str | None = None
+    brief: str | None = None
+    ulp: int = 0
+    zero_of: tuple[int, ...] = ()
+    expensive: bool = False
+
+    @property
+    def arity(self) -> int:
+        """Return how many arguments it takes."""
+        return 1 + max(map(int, _ARGUMENT.findall(self.expr)), default=-1)
+
+
+class Pointwise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One row of the table: an operator's arguments, and its expression or the name of another's."""
 
     ops: tuple[str, ...]
     args: tuple[str, ...]
-    expr: str
+    name: str | None = None
+    same: str | None = None
+    expr: str | None = None
+    exact: str | None = None
+    brief: str | None = None
+    ulp: int = 0
+    zero_of: tuple[int, ...] = ()
+    expensive: bool = False
     compute: str = "common"
     types: tuple[str, ...] = ()
     defaults: Mapping[str, float | int] = {}
     unless: str | None = None
     short: str | None = None
-    exact: str | None = None
-    brief: str | None = None
     gives: str | None = None
-    ulp: int = 0
 
-
-class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """x raised to one particular exponent."""
-
-    expr: str
-    ulp: int
-    exact: str | None = None
+    @property
+    def operation(self) -> str:
+        """Return the name of its expression."""
+        return self.same or self.name or self.ops[0]
 
 
 class Reduction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +80,8 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of `operators.toml`."""
 
     pointwise: tuple[Pointwise, ...]
-    powers: Mapping[str, Power]
+    expressions: Mapping[str, Expression]
+    powers: Mapping[str, str]
     reductions: Mapping[str, Reduction]
     helpers: Mapping[str, str]
     foreach: Mapping[str, Foreach]
@@ -70,14 +89,14 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def table() -> Table:
-    """The table, read once."""
+    """Return the table, read once."""
     text = resources.files(__package__).joinpath("operators.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), Table)
 
 
 @cache
 def pointwise_rows() -> Mapping[str, Pointwise]:
-    """Each pointwise operator's row, by its name without namespace.
+    """Return each pointwise operator's row, by its name without namespace.
 
     >>> pointwise_rows()["silu"].expr
     '_share({0}, 1.0 + _exp(-{0}))'
@@ -86,39 +105,46 @@ def pointwise_rows() -> Mapping[str, Pointwise]:
 
 
 @cache
-def exact_templates() -> Mapping[str, str]:
-    """For each template that is not correctly rounded on a GPU, one that is.
-
-    >>> exact_templates()["{0} / {1}"]
-    'tl.div_rn({0}, {1})'
-    """
-    rows: list[Pointwise | Power] = [*table().pointwise, *table().powers.values()]
-    found = {row.expr: row.exact for row in rows if row.exact is not None}
-    return found | {brief: found.get(expr, expr) for expr, brief in brief_templates().items()}
+def _expressions() -> dict[str, Expression]:
+    fields = Expression.__struct_fields__
+    rows = {row.operation: row for row in table().pointwise if row.expr is not None}
+    return {name: Expression(**{field: getattr(row, field) for field in fields}) for name, row in rows.items()} | dict(
+        table().expressions
+    )
 
 
 @cache
-def brief_templates() -> Mapping[str, str]:
-    """For templates of many instructions, one of fewer that is good enough for a result of 16 bits.
+def expression(name: str) -> Expression:
+    """Return an expression by its name. Raises KeyError where the table has none.
 
-    >>> brief_templates()["_tanh({0})"]
-    '_tanh_16({0})'
+    >>> expression("add").expr, expression("ge & lt").expr
+    ('{0} + {1}', '({0} >= {1}) & ({2} < {3})')
     """
-    return {row.expr: row.brief for row in table().pointwise if row.brief is not None}
+    for sign, beside in _JOINED.items():
+        if sign in name:
+            parts = [expression(part) for part in name.split(sign)]
+            ends = [*accumulate(part.arity for part in parts)]
+            own = [[f"{{{k}}}" for k in range(end - part.arity, end)] for part, end in zip(parts, ends, strict=True)]
+            texts = [beside.format(part.expr.format(*args)) for part, args in zip(parts, own, strict=True)]
+            return Expression(sign.join(texts))
+    return _expressions()[name]
 
 
-@cache
-def _error_ulp() -> Mapping[str, int]:
-    """Error of each template, in units in the last place of float32; what is not here has none."""
-    rows: list[Pointwise | Power] = [*table().pointwise, *table().powers.values()]
-    found = {row.expr: row.ulp for row in rows if row.ulp}
-    return found | {brief: found[expr] for expr, brief in brief_templates().items() if expr in found}
+def spelled(name: str, args: Sequence[str], exact: bool = False, brief: bool = False) -> str:
+    """Return an expression with its arguments filled in. exact: correctly rounded; brief: good enough for 16 bits.
+
+    >>> spelled("div", ["x", "y"]), spelled("div", ["x", "y"], exact=True)
+    ('x / y', 'tl.div_rn(x, y)')
+    """
+    row = expression(name)
+    text = row.exact if exact else row.brief if brief else None
+    return (text or row.expr).format(*args)
 
 
-def ulp_of(templates: Iterable[str]) -> float:
-    """By how much expressions may be off in all, in units in the last place of float32; 0 where each is exact.
+def ulp_of(names: Iterable[str]) -> float:
+    """Return by how much expressions may be off in all, in units in the last place of float32; 0 where each is exact.
 
-    >>> ulp_of(["{0} + {1}"]), ulp_of(["{0} + {1}", "_tanh({0})"]) > 0
+    >>> ulp_of(["add"]), ulp_of(["add", "tanh"]) > 0
     (0.0, True)
     """
-    return float(sum(_error_ulp().get(template, 0) for template in templates))
+    return float(sum(expression(name).ulp for name in names))

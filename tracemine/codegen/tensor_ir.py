@@ -11,6 +11,7 @@ from functools import reduce
 
 from tracemine.codegen.axes import Axes, Dim, Dims
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
+from tracemine.codegen.operators import expression
 
 TYPE_OF = {
     **dict.fromkeys(("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"), FLOAT),
@@ -55,7 +56,7 @@ class Source(Tensor):
 class Point(Tensor):
     """An expression over the elements of others at the same place, broadcast. `as_is`: arguments not converted."""
 
-    template: str
+    operation: str
     args: tuple[Tensor | Num, ...]
     compute: str  # the type that the arguments are converted to
     as_is: tuple[int, ...] = ()
@@ -173,9 +174,6 @@ class Complex(Tensor):
     imaginary: Tensor
 
 
-_DEAR = ("tl.cos(", "tl.sin(")  # some 50 instructions an element, with a slow path that keeps arrays in memory
-
-
 def arguments(tensor: Tensor) -> tuple[Tensor, ...]:
     """The recipes that a recipe is made of."""
     if isinstance(tensor, Point | Joined):
@@ -213,7 +211,7 @@ def dear(tensor: Tensor) -> tuple[Tensor, ...]:
         if here in seen or isinstance(here, Reduced | Scanned):
             continue
         seen.add(here)
-        if isinstance(here, Point) and any(name in here.template for name in _DEAR):
+        if isinstance(here, Point) and expression(here.operation).expensive:
             found.append(here)
         todo.extend(arguments(here))
     return tuple(found)

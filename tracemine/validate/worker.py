@@ -21,7 +21,6 @@ import torch
 from tracemine.codegen.graph import Graph, Scalar, mutated, reads
 from tracemine.codegen.loop_ir import BOOL
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.operators import ulp_of
 from tracemine.processes import serve
 from tracemine.validate import interpreter, numerics, rng_checks, trials
 from tracemine.validate.mutants import SAME, SPARE
@@ -43,7 +42,7 @@ def validate(job: Job) -> Validation:
     started = time.process_time()
     graph = msgspec.msgpack.decode(job.chain, type=Graph)
     lowered = lower(graph)
-    ulp = ulp_of(lowered.templates)
+    ulp = lowered.ulp
     exact = not lowered.reduces and not ulp and not lowered.drawn
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(graph, lowered, Path(folder), job.masks, IN_PARTS in job.source)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from tracemine.codegen.graph import Graph, Unsupported, settled
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.operators import ulp_of
 from tracemine.codegen.triton.source import generate
 from tracemine.errors import UsageError
 from tracemine.findings.record import Finding
@@ -243,7 +242,7 @@ def graph_text(
         fingerprint=fingerprint,
         title=title,
         says=says,
-        ulp=LIBRARY_ULP if lowered is None else ulp_of(lowered.templates),
+        ulp=LIBRARY_ULP if lowered is None else lowered.ulp,
         recorded=recorded,
         assumptions=(*assumptions, *(f"for the library's call, {text}" for text in said)),
         draws=lowered is not None and bool(lowered.drawn),

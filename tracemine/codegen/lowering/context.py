@@ -9,7 +9,7 @@ from tracemine.codegen.axes import Axes, Dims
 from tracemine.codegen.graph import Call, Graph, Ref, Refs, Unsupported, mutated
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
 from tracemine.codegen.lowering.args import Given, Operand
-from tracemine.codegen.operators import Pointwise, pointwise_rows
+from tracemine.codegen.operators import Pointwise, pointwise_rows, ulp_of
 from tracemine.codegen.tensor_ir import (
     NARROW,
     TYPE_OF,
@@ -52,8 +52,13 @@ class Lowered:
     live: tuple[Tensor, ...]
     written: Mapping[int, Tensor]  # inputs that are written in place, and with what
     drawn: tuple[tuple[int, Tensor], ...]  # of each call that drops elements: its number, and what it kept
-    templates: tuple[str, ...]  # expressions used
+    operations: tuple[str, ...]  # names of the expressions used
     reduces: bool  # whether anything is summed: then the order of summing may differ from eager's
+
+    @property
+    def ulp(self) -> float:
+        """Return by how much the expressions may be off in all, in units in the last place of float32."""
+        return ulp_of(self.operations)
 
 
 class Lowering:
@@ -68,7 +73,7 @@ class Lowering:
         self.axes = Axes()
         self.at = -1
         self.drawn: list[tuple[int, Tensor]] = []
-        self.templates: list[str] = []
+        self.operations: list[str] = []
         self.reduces = False
         self._tensors: list[Tensor] = []
         self._version: dict[int, int] = {}  # of a root: how often it was written
@@ -101,7 +106,7 @@ class Lowering:
             live=live,
             written=written,
             drawn=tuple(self.drawn),
-            templates=tuple(dict.fromkeys(self.templates)),
+            operations=tuple(dict.fromkeys(self.operations)),
             reduces=self.reduces,
         )
 
@@ -184,14 +189,14 @@ class Lowering:
 
     def point(
         self,
-        template: str,
+        operation: str,
         args: Sequence[Operand],
         compute: str,
         gives: str | None = None,
         as_is: tuple[int, ...] = (),
     ) -> Point:
         """An expression over operands, broadcast; its dimensions are joined with theirs."""
-        self.templates.append(template)
+        self.operations.append(operation)
         tensors = [a for a in args if isinstance(a, Tensor)]
         try:
             shape = broadcast([self.shape(t) for t in tensors])
@@ -201,11 +206,15 @@ class Lowering:
             dims=self._meet(tensors, shape),
             dtype=gives or compute,
             origin=self.at,
-            template=template,
+            operation=operation,
             args=tuple(args),
             compute=compute,
             as_is=as_is,
         )
+
+    def filled(self, value: Operand, type_: str, dims: Dims = ()) -> Point:
+        """Return a tensor whose elements are all one number."""
+        return Point(dims=dims, dtype=type_, origin=self.at, operation="identity", args=(value,), compute=type_)
 
     def _meet(self, tensors: Sequence[Tensor], shape: Sequence[int]) -> Dims:
         """The dimensions of tensors that are broadcast to a shape."""
@@ -228,7 +237,7 @@ class Lowering:
     def op(self, name: str, *args: Operand) -> Point:
         """A row of the table, in float32."""
         row = pointwise_rows()[name]
-        return self.point(row.short if row.short and len(args) < len(row.args) else row.expr, args, FLOAT)
+        return self.point(row.short if row.short and len(args) < len(row.args) else row.operation, args, FLOAT)
 
     def rounded(self, tensor: Tensor, dtype: str, always: bool | None = None) -> Tensor:
         """Rounded to a dtype, unless it is that already."""
@@ -262,7 +271,7 @@ class Lowering:
         compute = {"float": FLOAT, "common": common, "bool": BOOL}[row.compute]
         args = [_as_bool(self, a) if kind == BOOL else a for a, kind in zip(args, kinds, strict=False)]
         as_is = tuple(at for at, kind in enumerate(kinds) if kind == BOOL != compute)
-        found = self.point(row.short if short and row.short else row.expr, args, compute, row.gives, as_is)
+        found = self.point(row.short if short and row.short else row.operation, args, compute, row.gives, as_is)
         return self.rounded(found, out)
 
 
@@ -295,11 +304,10 @@ def _wrapped(low: Lowering, arg: Operand, among: Sequence[Operand]) -> Operand:
     dtype = result_type(a.dtype for a in among if isinstance(a, Tensor)) if isinstance(arg, Num) else ""
     if dtype not in _RANGES or not isinstance(arg, Num) or arg.value in _RANGES[dtype]:
         return arg
-    number = Point(dims=(), dtype=INT, origin=low.at, template="{0}", args=(arg,), compute=INT)
-    return low.rounded(number, dtype)
+    return low.rounded(low.filled(arg, INT), dtype)
 
 
 def _as_bool(low: Lowering, arg: Operand) -> Operand:
     if isinstance(arg, Num) or arg.dtype == BOOL:
         return arg
-    return low.point("{0} != 0", [arg], arg.type, BOOL)
+    return low.point("is_nonzero", [arg], arg.type, BOOL)

@@ -63,7 +63,7 @@ def _pointwise(low: Lowering, given: Given, row: Pointwise) -> Tensor:
             raise Unsupported("division that rounds towards zero")
         row = pointwise_rows()["floor_divide"]
     if row.ops[0] in _TO_WHOLE and (source := given.tensor("self")).type != FLOAT:
-        return low.point("{0}", [source], source.type)
+        return low.point("identity", [source], source.type)
     bounds = [n for n in ("min", "max") if n in row.args]
     if len(bounds) == 2 and (missing := [n for n in bounds if n not in given]):
         row = pointwise_rows()["clamp_max" if missing[0] == "min" else "clamp_min"]
@@ -105,7 +105,7 @@ def _foreach(low: Lowering, given: Given, name: str) -> tuple[Tensor, ...]:
         out = str(given.call.outputs[place].dtype) if given.call.outputs else args[0].dtype
         if entry.base == "copy":
             assert isinstance(args[1], Tensor)  # noqa: S101  (its schema has a list there)
-            results.append(low.rounded(low.point("{0}", [args[1]], args[1].type), out))
+            results.append(low.rounded(low.point("identity", [args[1]], args[1].type), out))
             continue
         row = pointwise_rows()[entry.base]
         used = args[: len(row.args)]

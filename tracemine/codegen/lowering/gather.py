@@ -9,7 +9,7 @@ from tracemine.codegen.axes import Dim, Dims
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import LONG
 from tracemine.codegen.lowering.context import Lowering
-from tracemine.codegen.tensor_ir import Picked, Position, Regrouped, Tensor
+from tracemine.codegen.tensor_ir import Num, Picked, Position, Regrouped, Tensor
 
 
 def picked(
@@ -68,8 +68,10 @@ def grid(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor:
         for d in here:
             size = low.shape(table)[d]
             inner //= size
-            outer = f"{{0}} // {inner}" if inner > 1 else "{0}"
-            places.append(low.point(outer if d == here[0] else f"{outer} % {size}", [flat], LONG))
+            divided, wrapped = inner > 1, d != here[0]
+            operation = {(True, True): "floordiv_mod", (True, False): "floordiv", (False, True): "mod"}
+            numbers = [Num(inner)] * divided + [Num(size)] * wrapped
+            places.append(low.point(operation.get((divided, wrapped), "identity"), [flat, *numbers], LONG))
     found = picked(low, table, tuple(places), tuple(range(len(dims))), tuple(dims))
     rest = iter(dims)
     whole = tuple(() if n == 1 else next(rest) for n in shape)
@@ -96,5 +98,6 @@ def _flat(low: Lowering, axes: Dims, behind: int) -> Tensor:
     ]
     sizes = [low.axes.size(low.axes.leaves(axis)) for axis in axes]
     steps_of = [prod(sizes[k + 1 :]) for k in range(len(axes))]
-    terms = [f"{{{k}}} * {step}" if step > 1 else f"{{{k}}}" for k, step in enumerate(steps_of)]
-    return low.point(" + ".join(terms), upright, LONG)
+    terms = ["mul" if step > 1 else "identity" for step in steps_of]
+    args = [arg for at, step in zip(upright, steps_of, strict=True) for arg in (at, Num(step))[: 1 + (step > 1)]]
+    return low.point(" + ".join(terms), args, LONG)

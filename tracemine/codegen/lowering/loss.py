@@ -7,7 +7,7 @@ from tracemine.codegen.loop_ir import BOOL, FLOAT, LONG
 from tracemine.codegen.lowering.args import Given, Operand
 from tracemine.codegen.lowering.context import Lowering, rule
 from tracemine.codegen.lowering.reduction import narrowed, reduced
-from tracemine.codegen.tensor_ir import Num, Picked, Point, Position, Regrouped, Tensor
+from tracemine.codegen.tensor_ir import Num, Picked, Position, Regrouped, Tensor
 
 _NONE, _MEAN = 0, 1  # torch.nn._reduction
 
@@ -29,24 +29,23 @@ def _scores(given: Given) -> Tensor:
 def _nll_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     scores, target = _scores(given), given.tensor("target")
     ignored = Num(given.integer("ignore_index", -100))
-    valid = low.point("{0} != {1}", [target, ignored], LONG, BOOL)
-    place = low.point("tl.where({0} != {1}, {0}, 0)", [target, ignored], LONG)
+    valid = low.point("ne", [target, ignored], LONG, BOOL)
+    place = low.point("zero_where_equal", [target, ignored], LONG)
     for own, other in zip((scores.dims[0], *scores.dims[2:]), target.dims, strict=True):
         low.axes.join(own, other)
     asked = tuple(range(len(target.dims)))
     places: tuple[int | Tensor, ...] = (0, place, *asked[1:])
     score = Picked(dims=target.dims, dtype=scores.dtype, origin=low.at, table=scores, places=places, asked=asked)
-    share: Tensor = low.point("{0}", [valid], FLOAT)
-    loss: Tensor = low.point("tl.where({1} != 0, -{0}, 0.0)", [score, valid], FLOAT)
+    share: Tensor = low.point("identity", [valid], FLOAT)
+    loss: Tensor = low.point("neg_where_nonzero", [score, valid], FLOAT)
     if "weight" in given:
         weight = given.tensor("weight")
         of = Picked(dims=target.dims, dtype=weight.dtype, origin=low.at, table=weight, places=(place,), asked=asked)
-        share = low.point("tl.where({1} != 0, {0}, 0.0)", [of, valid], FLOAT)
+        share = low.point("where_nonzero", [of, valid, Num(0.0)], FLOAT)
         loss = low.op("mul", loss, share)
     reduction = given.integer("reduction", _MEAN)
     if reduction == _NONE:
-        zero = Point(dims=(), dtype=FLOAT, origin=low.at, template="{0}", args=(Num(0.0),), compute=FLOAT)
-        return narrowed(low, given, [loss, zero])
+        return narrowed(low, given, [loss, low.filled(Num(0.0), FLOAT)])
     count = reduced(low, "sum", share, asked, False)
     total = reduced(low, "sum", loss, asked, False)
     return narrowed(low, given, [low.op("div", total, count) if reduction == _MEAN else total, count])
@@ -69,8 +68,8 @@ def _nll_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         grad = low.op("mul", grad, Regrouped(dims=dims, dtype=weight.dtype, origin=low.at, arg=weight))
     own = Position(dims=scores.dims, dtype=LONG, origin=low.at, along=1)
     ignored = Num(given.integer("ignore_index", -100))
-    hit = low.point("({0} == {1}) & ({1} != {2})", [own, target, ignored], LONG, BOOL)
-    return narrowed(low, given, [low.point("tl.where({1} != 0, -{0}, 0.0)", [grad, hit], FLOAT)])
+    hit = low.point("eq & ne", [own, target, target, ignored], LONG, BOOL)
+    return narrowed(low, given, [low.point("neg_where_nonzero", [grad, hit], FLOAT)])
 
 
 @rule("mse_loss")
@@ -131,6 +130,6 @@ def _mse_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     difference = low.op("sub", given.tensor("self"), given.tensor("target"))
     factor: Operand = Num(2.0)
     if given.integer("reduction", _MEAN) == _MEAN:
-        factor = low.point("2.0 / {0}", [low.count(difference, range(len(difference.dims)))], FLOAT)
+        factor = low.point("twice_reciprocal", [low.count(difference, range(len(difference.dims)))], FLOAT)
     scaled = low.op("mul", difference, factor)
     return narrowed(low, given, [low.op("mul", scaled, given.tensor("grad_output"))])

@@ -9,8 +9,7 @@ from tracemine.codegen.loop_ir import FLOAT
 from tracemine.codegen.lowering.args import Given, Operand
 from tracemine.codegen.lowering.context import Lowering, rule
 from tracemine.codegen.lowering.reduction import is_computed, narrowed, reduced
-from tracemine.codegen.operators import DIFFERENCE
-from tracemine.codegen.tensor_ir import Num, Point, Regrouped, Tensor
+from tracemine.codegen.tensor_ir import Num, Regrouped, Tensor
 from tracemine.ops.infer import TensorSpec
 
 _MACHINE_EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
@@ -31,7 +30,7 @@ def _normed(low: Lowering, source: Tensor, mean: Tensor, scale: Tensor) -> Tenso
     # A GPU makes a product and a difference one operation, rounded once: of a row whose elements are all its mean the
     # product's rounding would be left, and an epsilon of 1e-12 makes a million times as much of it.
     apart = is_computed(source)
-    about = low.point(DIFFERENCE, [source, mean], FLOAT) if apart else low.op("sub", source, mean)
+    about = low.point("sub_rn", [source, mean], FLOAT) if apart else low.op("sub", source, mean)
     return low.op("mul", about, scale)
 
 
@@ -224,11 +223,7 @@ def _reserve(low: Lowering, given: Given) -> list[Tensor]:
 
 def _empty(low: Lowering, specs: Sequence[TensorSpec]) -> list[Tensor]:
     """Tensors of no elements."""
-    zero = (Num(0.0),)
-    return [
-        Point(dims=low.fresh(spec.shape), dtype=FLOAT, origin=low.at, template="{0}", args=zero, compute=FLOAT)
-        for spec in specs
-    ]
+    return [low.filled(Num(0.0), FLOAT, low.fresh(spec.shape)) for spec in specs]
 
 
 @rule("native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
-from tracemine.codegen.lowering.args import Given
+from tracemine.codegen.lowering.args import Given, Operand
 from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
 from tracemine.codegen.lowering.views import joined, sliced
 from tracemine.codegen.operators import pointwise_rows, table
@@ -19,13 +19,12 @@ def _pow(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         if TYPE_OF[result_dtype(given)] != FLOAT:
             raise Unsupported("a power of integers with no row in the table")
         if isinstance(base, Num):  # eager makes a tensor of the exponent's type of it
-            number = Point(dims=(), dtype=FLOAT, origin=low.at, template="{0}", args=(base,), compute=FLOAT)
-            base = low.rounded(number, result_dtype(given), always=True)
+            base = low.rounded(low.filled(base, FLOAT), result_dtype(given), always=True)
         return (low.rounded(low.op("power", base, exponent), result_dtype(given)),)
     whole = isinstance(base, Tensor) and base.type != FLOAT
     counts = isinstance(exponent, Num) and type(exponent.value) is int and exponent.value > 0
     compute = base.type if whole and counts and isinstance(base, Tensor) else FLOAT
-    return (low.rounded(low.point(power.expr, [base], compute), result_dtype(given)),)
+    return (low.rounded(low.point(power, [base], compute), result_dtype(given)),)
 
 
 @rule("floor_divide")
@@ -34,7 +33,7 @@ def _floor_divide(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     args, dtype = [given.operand("self"), given.operand("other")], result_dtype(given)
     if TYPE_OF[dtype] == FLOAT:
         return (low.apply(pointwise_rows()["floor_divide"], args, dtype),)
-    return (low.rounded(low.point("({0} - _remainder({0}, {1})) // {1}", args, TYPE_OF[dtype]), dtype),)
+    return (low.rounded(low.point("floor_divide_integers", args, TYPE_OF[dtype]), dtype),)
 
 
 @rule("gelu")
@@ -97,7 +96,7 @@ def _log_sigmoid(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     kept: Tensor = low.op("exp", low.op("neg", low.op("abs", source)))
     if len(given.call.outputs) > 1 and not given.call.outputs[1].elements:
         none = low.fresh(given.call.outputs[1].shape, pinned=True)
-        kept = Point(dims=none, dtype=FLOAT, origin=low.at, template="{0}", args=(Num(0.0),), compute=FLOAT)
+        kept = low.filled(Num(0.0), FLOAT, none)
     return (found, low.rounded(kept, dtype))[: len(given.call.outputs)]
 
 
@@ -109,8 +108,8 @@ def _linspace(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         raise Unsupported("ends that are tensors, or integers")
     step = (end.value - start.value) / max(count - 1, 1)
     place = Position(dims=low.fresh(given.output.shape, pinned=True), dtype=LONG, origin=low.at, along=0)
-    template = f"tl.where({{0}} < {count // 2}, {{1}} + {{3}} * {{0}}, {{2}} - {{3}} * ({count - 1} - {{0}}))"
-    return (low.rounded(low.point(template, [place, start, end, Num(step)], FLOAT), result_dtype(given)),)
+    args: list[Operand] = [place, start, end, Num(step), Num(count // 2), Num(count - 1)]
+    return (low.rounded(low.point("linspace", args, FLOAT, as_is=(4, 5)), result_dtype(given)),)
 
 
 _LARGEST = {"float32": 3.4028234663852886e38, "bfloat16": 3.3895313892515355e38, "float16": 65504.0}
@@ -120,18 +119,17 @@ _LARGEST = {"float32": 3.4028234663852886e38, "bfloat16": 3.3895313892515355e38,
 def _nan_to_num(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source, most = given.tensor("self"), _LARGEST.get(result_dtype(given))
     if most is None:
-        return (low.point("{0}", [source], source.type),)
+        return (low.point("identity", [source], source.type),)
     numbers = [given.operand(n, d) for n, d in (("nan", 0.0), ("posinf", most), ("neginf", -most))]
-    template = "tl.where({0} != {0}, {1}, tl.where({0} == float('inf'), {2}, tl.where({0} == -float('inf'), {3}, {0})))"
-    return (low.rounded(low.point(template, [source, *numbers], FLOAT), result_dtype(given)),)
+    return (low.rounded(low.point("nan_to_num", [source, *numbers], FLOAT), result_dtype(given)),)
 
 
 @rule("bitwise_not")
 def _bitwise_not(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     if source.type == BOOL:
-        return (low.point("{0} == 0", [source], INT, BOOL),)
-    return (low.rounded(low.point("~{0}", [source], source.type), source.dtype),)
+        return (low.point("logical_not", [source], INT, BOOL),)
+    return (low.rounded(low.point("bitwise_not", [source], source.type), source.dtype),)
 
 
 @rule("arange")
@@ -139,12 +137,12 @@ def _arange(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     dtype = result_dtype(given)
     place: Tensor = Position(dims=low.fresh(given.output.shape), dtype=LONG, origin=low.at, along=0)
     if TYPE_OF[dtype] != FLOAT:  # a place has as many bits as indices need, mostly 32: too few for what is made of it
-        place = low.point("tl.cast({0}, tl.int64)", [place], LONG)
+        place = low.point("to_int64", [place], LONG)
     start, step = given.operand("start", 0), given.operand("step", 1)
     if (start, step) == (Num(0), Num(1)):
         return (low.rounded(place, dtype),)
     kind = FLOAT if TYPE_OF[dtype] == FLOAT else LONG
-    return (low.rounded(low.point("{1} + {0} * {2}", [place, start, step], kind), dtype),)
+    return (low.rounded(low.point("arange", [place, start, step], kind), dtype),)
 
 
 @rule("_to_copy", "clone", "contiguous", "to", "alias", "detach", "lift_fresh", "copy")
@@ -152,10 +150,10 @@ def _copy(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.operand("src" if "src" in given else "self")
     if isinstance(source, Num):
         raise Unsupported("a copy of a number")
-    copied = low.point("{0}", [source], source.type)
+    copied = low.point("identity", [source], source.type)
     if "src" in given:  # broadcast to what it is written to
         target = given.tensor("self")
-        copied = low.point("{0}", [source, target], source.type)
+        copied = low.point("identity", [source, target], source.type)
     return (low.rounded(copied, result_dtype(given)),)
 
 
@@ -169,17 +167,12 @@ def _fill(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     plain: dict[str, float] = {"ones_like": 1, "ones": 1, "new_ones": 1}
     value = next((given.operand(n) for n in ("fill_value", "value", "s") if n in given), Num(plain.get(name, 0)))
     dtype = result_dtype(given)
-    like = (
-        given.tensor("self")
-        if name.removesuffix("_") in ("zeros_like", "ones_like", "full_like", "fill", "zero")
-        else None
-    )
-    dims = like.dims if like is not None else low.fresh(given.output.shape)
-    kind, template = TYPE_OF[dtype], "{0}"
+    dims = given.tensor("self").dims if name.removesuffix("_") in _LIKE else low.fresh(given.output.shape)
+    kind, operation = TYPE_OF[dtype], "identity"
     compute = kind
     if kind == BOOL and isinstance(value, Num) and value.name is not None:
-        template, compute = "{0} != 0", FLOAT
+        operation, compute = "is_nonzero", FLOAT
     if kind in (INT, LONG) and isinstance(value, Num) and isinstance(value.value, float):
         kind = compute = FLOAT  # what is behind its point is cut off
-    filled = Point(dims=dims, dtype=kind, origin=low.at, template=template, args=(value,), compute=compute)
+    filled = Point(dims=dims, dtype=kind, origin=low.at, operation=operation, args=(value,), compute=compute)
     return (low.rounded(filled, dtype),)

@@ -14,7 +14,7 @@ from struct import pack, unpack
 from tracemine.codegen.axes import Dim
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, LONG
-from tracemine.codegen.lowering.args import Given
+from tracemine.codegen.lowering.args import Given, Operand
 from tracemine.codegen.lowering.context import Lowering, rule
 from tracemine.codegen.lowering.gather import picked
 from tracemine.codegen.lowering.reduction import narrowed
@@ -70,17 +70,17 @@ def _max_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     if _pair(given, "dilation", (1,)) != (1, 1):
         raise Unsupported("a window with gaps")
     image = _Image(low, source, given.output.shape)
-    first = [_whole(low, "{0} * {1} - {2}", image.place(a), step[a], pad[a]) for a in (0, 1)]
-    inside = [_whole(low, "tl.maximum({0}, 0)", f) for f in first]
+    first = [_index(low, "mul_sub", image.place(a), step[a], pad[a]) for a in (0, 1)]
+    inside = [_index(low, "at_least_zero", f) for f in first]
     best: Tensor | None = None
     where: Tensor = _flat(low, image, *inside)
     for i, j in product(range(kernel[0]), range(kernel[1])):
         rows, columns = (_moved(low, f, by) for f, by in zip(first, (i, j), strict=True))
         reach = _reach(given, step, (i - pad[0], j - pad[1]))
-        value = _guarded(low, image, rows, columns, "-float('inf')", reach)
+        value = _guarded(low, image, rows, columns, "where_or_lowest", reach)
         before: Tensor | Num = Num(-inf) if best is None else best
-        found = low.point("({0} > {1}) | ({0} != {0})", [value, before], FLOAT, BOOL)
-        where = low.point("tl.where({0}, {1}, {2})", [found, _flat(low, image, rows, columns), where], LONG, as_is=(0,))
+        found = low.point("gt | isnan", [value, before, value], FLOAT, BOOL)
+        where = low.point("where", [found, _flat(low, image, rows, columns), where], LONG, as_is=(0,))
         best = value if best is None else low.op("maximum", best, value)
     assert best is not None  # noqa: S101  (a window has elements)
     return narrowed(low, given, [best, where])
@@ -93,14 +93,14 @@ def _avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     step = _pair(given, "stride", kernel)
     _few(kernel)
     image = _Image(low, source, given.output.shape)
-    first = [_whole(low, "{0} * {1} - {2}", image.place(a), step[a], pad[a]) for a in (0, 1)]
+    first = [_index(low, "mul_sub", image.place(a), step[a], pad[a]) for a in (0, 1)]
     parts = [
         _guarded(
             low,
             image,
             _moved(low, first[0], i),
             _moved(low, first[1], j),
-            "0.0",
+            "where_or_zero",
             _reach(given, step, (i - pad[0], j - pad[1])),
         )
         for i, j in product(range(kernel[0]), range(kernel[1]))
@@ -119,9 +119,9 @@ def _avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     sizes = given.output.shape[-2], given.output.shape[-1]
     parts: list[Tensor] = []
     for rows, columns, there in _windows(low, image, kernel, step, pad):
-        first = [_whole(low, "{0} * {1} - {2}", at, step[a], pad[a]) for a, at in enumerate((rows, columns))]
+        first = [_index(low, "mul_sub", at, step[a], pad[a]) for a, at in enumerate((rows, columns))]
         share = low.op("div", image.at(rows, columns), _count(low, given, first, kernel, pad, sizes))
-        parts.append(low.point("tl.where({0}, {1}, 0.0)", [there, share], FLOAT, as_is=(0,)))
+        parts.append(low.point("where", [there, share, Num(0.0)], FLOAT, as_is=(0,)))
     return narrowed(low, given, [_added(low, parts)])
 
 
@@ -133,17 +133,17 @@ def _adaptive_avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     begins, ends, most = [], [], []
     for a in (0, 1):
         size, count = sizes[a], max(results[a], 1)
-        begins.append(_whole(low, "({0} * {1}) // {2}", image.place(a), size, count))
-        ends.append(_whole(low, "(({0} + 1) * {1} + ({2} - 1)) // {2}", image.place(a), size, count))
+        begins.append(_index(low, "mul_floordiv", image.place(a), size, count))
+        ends.append(_index(low, "adaptive_window_end", image.place(a), size, count))
         most.append(max((-(-(p + 1) * size // count) - p * size // count for p in range(results[a])), default=1))
     _few((most[0], most[1]))
     parts: list[Tensor] = []
     for i, j in product(range(most[0]), range(most[1])):
         rows, columns = _moved(low, begins[0], i), _moved(low, begins[1], j)
-        there = low.point("({0} < {1}) & ({2} < {3})", [rows, ends[0], columns, ends[1]], LONG, BOOL)
+        there = low.point("lt & lt", [rows, ends[0], columns, ends[1]], LONG, BOOL)
         value = image.at(_clamped(low, rows, sizes[0]), _clamped(low, columns, sizes[1]))
-        parts.append(low.point("tl.where({0}, {1}, 0.0)", [there, value], FLOAT, as_is=(0,)))
-    tall, wide = (low.point("{0} - {1}", [e, b], LONG) for e, b in zip(ends, begins, strict=True))
+        parts.append(low.point("where", [there, value, Num(0.0)], FLOAT, as_is=(0,)))
+    tall, wide = (low.point("sub", [e, b], LONG) for e, b in zip(ends, begins, strict=True))
     # As eager does: by the window's height, then by its width.
     return narrowed(low, given, [low.op("div", low.op("div", _added(low, parts), tall), wide)])
 
@@ -155,7 +155,7 @@ def _adaptive_avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ..
     times = [n // max(m, 1) for n, m in zip(given.output.shape[-2:], (image.height, image.width), strict=True)]
     if (image.height * times[0], image.width * times[1]) != tuple(given.output.shape[-2:]):
         raise Unsupported("windows that overlap")
-    rows, columns = (_whole(low, "{0} // {1}", image.place(a), times[a]) for a in (0, 1))
+    rows, columns = (_index(low, "floordiv", image.place(a), times[a]) for a in (0, 1))
     shared = low.op("div", low.op("div", image.at(rows, columns), Num(times[0])), Num(times[1]))
     return narrowed(low, given, [shared])
 
@@ -168,12 +168,11 @@ def _bilinear(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     near, far, share = [], [], []
     for a, name in ((0, "scales_h"), (1, "scales_w")):
         scale = _scale(given, name, sizes[a], given.output.shape[-2 + a], corners)
-        template = "{0} * {1}" if corners else "tl.maximum({1} * ({0} + 0.5) - 0.5, 0.0)"
-        source = low.point(template, [image.place(a), Num(scale)], FLOAT)
-        whole = _clamped(low, low.rounded(low.point("tl.floor({0})", [source], FLOAT), "int64"), sizes[a])
+        source = low.point("mul" if corners else "half_pixel_source", [image.place(a), Num(scale)], FLOAT)
+        whole = _clamped(low, low.rounded(low.point("floor", [source], FLOAT), "int64"), sizes[a])
         near.append(whole)
         far.append(_clamped(low, _moved(low, whole, 1), sizes[a]))
-        share.append(low.point("{0} - {1}", [source, whole], FLOAT))
+        share.append(low.point("sub", [source, whole], FLOAT))
     tops = [image.at(near[0], column) for column in (near[1], far[1])]
     bottoms = [image.at(far[0], column) for column in (near[1], far[1])]
     upper, lower = (low.op("blend", *pair, share[1]) for pair in (tops, bottoms))
@@ -192,7 +191,7 @@ def _nearest(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     for a, name in ((0, "scales_h"), (1, "scales_w")):
         size, result = sizes[a], given.output.shape[-2 + a]
         scale = _scale(given, name, size, result, False)
-        source = low.point("tl.floor(({0} + {2}) * {1})", [image.place(a), Num(scale), Num(middle)], FLOAT)
+        source = low.point("nearest_source", [image.place(a), Num(scale), Num(middle)], FLOAT)
         places.append(_clamped(low, low.rounded(source, "int64"), size))
     return (image.at(places[0], places[1]),)
 
@@ -228,7 +227,7 @@ def _nearest_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
             raise Unsupported("an enlargement by a factor that is no integer")
         times.append(result // size)
     _few((times[0], times[1]))
-    first = [_whole(low, "{0} * {1}", image.place(a), times[a]) for a in (0, 1)]
+    first = [_index(low, "mul", image.place(a), times[a]) for a in (0, 1)]
     parts = [
         image.at(_moved(low, first[0], i), _moved(low, first[1], j))
         for i, j in product(range(times[0]), range(times[1]))
@@ -250,22 +249,21 @@ def _few(kernel: Pair) -> None:
         raise Unsupported(f"windows of more than {_MOST} elements")
 
 
-def _whole(low: Lowering, template: str, place: Tensor, *numbers: int) -> Tensor:
-    """An expression over a place and numbers that shape the kernel."""
-    text = template.replace("{0}", "{{0}}").format(None, *numbers) if numbers else template
-    return low.point(text, [place], LONG)
+def _index(low: Lowering, operation: str, index: Tensor, *numbers: int) -> Tensor:
+    """Return an expression over an index and numbers that shape the kernel."""
+    return low.point(operation, [index, *map(Num, numbers)], LONG)
 
 
 def _moved(low: Lowering, place: Tensor, by: int) -> Tensor:
-    return low.point(f"{{0}} + {by}", [place], LONG) if by else place
+    return _index(low, "add", place, by) if by else place
 
 
 def _clamped(low: Lowering, place: Tensor, size: int) -> Tensor:
-    return low.point(f"tl.minimum(tl.maximum({{0}}, 0), {max(size - 1, 0)})", [place], LONG)
+    return _index(low, "clamp_index", place, max(size - 1, 0))
 
 
 def _flat(low: Lowering, image: _Image, row: Tensor, column: Tensor) -> Tensor:
-    return low.point(f"{{0}} * {image.width} + {{1}}", [row, column], LONG)
+    return low.point("mul + identity", [row, Num(image.width), column], LONG)
 
 
 def _reach(given: Given, step: Pair, first: Pair) -> tuple[Pair, Pair]:
@@ -275,22 +273,27 @@ def _reach(given: Given, step: Pair, first: Pair) -> tuple[Pair, Pair]:
     return rows, columns
 
 
-def _guarded(low: Lowering, image: _Image, row: Tensor, column: Tensor, other: str, reach: tuple[Pair, Pair]) -> Tensor:
-    """An element, or another number where the place lies beyond the image: asked of sides that it reaches alone."""
+def _guarded(low: Lowering, image: _Image, row: Tensor, column: Tensor, kept: str, reach: tuple[Pair, Pair]) -> Tensor:
+    """Return an element, or what `kept` gives beyond the image; only sides that an index reaches are tested."""
     places: list[Tensor] = []
     tests: list[str] = []
-    asked: list[Tensor] = []
+    asked: list[Tensor | Num] = []
     for place, size, (least, most) in zip((row, column), (image.height, image.width), reach, strict=True):
-        at = f"{{{len(asked)}}}"
-        tests.extend([f"({at} >= 0)"] * (least < 0) + [f"({at} < {size})"] * (most >= size))
-        asked.extend([place] * (least < 0 or most >= size))
-        held = low.point("tl.maximum({0}, 0)", [place], LONG) if least < 0 else place
-        places.append(low.point(f"tl.minimum({{0}}, {max(size - 1, 0)})", [held], LONG) if most >= size else held)
+        held = place
+        if least < 0:
+            tests.append("ge")
+            asked += [place, Num(0)]
+            held = _index(low, "at_least_zero", held)
+        if most >= size:
+            tests.append("lt")
+            asked += [place, Num(size)]
+            held = _index(low, "at_most", held, max(size - 1, 0))
+        places.append(held)
     value = image.at(places[0], places[1])
     if not asked:
         return value
     there = low.point(" & ".join(tests), asked, LONG, BOOL)
-    return low.point(f"tl.where({{0}}, {{1}}, {other})", [there, value], FLOAT, as_is=(0,))
+    return low.point(kept, [there, value], FLOAT, as_is=(0,))
 
 
 def _windows(
@@ -299,19 +302,14 @@ def _windows(
     """The windows that an element may lie in, in order: row and column of each, and whether it does."""
     counts = [-(-k // s) for k, s in zip(kernel, step, strict=True)]
     _few((counts[0], counts[1]))
-    last = [_whole(low, "({0} + {1}) // {2}", image.place(a), pad[a], step[a]) for a in (0, 1)]
+    last = [_index(low, "add_floordiv", image.place(a), pad[a], step[a]) for a in (0, 1)]
     for i, j in product(reversed(range(counts[0])), reversed(range(counts[1]))):
         rows, columns = (_moved(low, at, -by) for at, by in zip(last, (i, j), strict=True))
-        reached = [
-            _whole(low, "{0} + {1}", image.place(a), pad[a] - kernel[a]) for a in (0, 1)
-        ]  # the last place before a window that ends there
-        there = low.point(
-            f"({{0}} >= 0) & ({{0}} < {image.height}) & ({{1}} >= 0) & ({{1}} < {image.width})"
-            f" & ({{0}} * {step[0]} > {{2}}) & ({{1}} * {step[1]} > {{3}})",
-            [rows, columns, *reached],
-            LONG,
-            BOOL,
-        )
+        # The last index before a window that ends there.
+        reached = [_index(low, "add", image.place(a), pad[a] - kernel[a]) for a in (0, 1)]
+        inside: list[Operand] = [rows, Num(0), rows, Num(image.height), columns, Num(0), columns, Num(image.width)]
+        begun: list[Operand] = [rows, Num(step[0]), reached[0], columns, Num(step[1]), reached[1]]
+        there = low.point("ge & lt & ge & lt & mul_gt & mul_gt", [*inside, *begun], LONG, BOOL)
         yield _clamped(low, rows, image.height), _clamped(low, columns, image.width), there
 
 
@@ -328,9 +326,8 @@ def _count(
     spans: list[Tensor] = []
     for a in (0, 1):
         low_, high = (-pad[a], sizes[a] + pad[a]) if padded else (0, sizes[a])
-        text = f"tl.minimum({{0}} + {kernel[a]}, {high}) - tl.maximum({{0}}, {low_})"
-        spans.append(low.point(text, [first[a]], LONG))
-    return low.point("{0} * {1}", spans, LONG)
+        spans.append(_index(low, "window_length", first[a], kernel[a], high, low_))
+    return low.point("mul", spans, LONG)
 
 
 def _added(low: Lowering, parts: Sequence[Tensor]) -> Tensor:

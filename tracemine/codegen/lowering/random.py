@@ -10,7 +10,6 @@ from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT
 from tracemine.codegen.lowering.args import Given, Operand
 from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
-from tracemine.codegen.operators import DROPPED
 from tracemine.codegen.tensor_ir import TYPE_OF, Drawn, Num, Tensor
 
 
@@ -24,10 +23,10 @@ def _bernoulli(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     tensor, p = given.tensor("self"), given.operand("p")
     if not isinstance(p, Num):
         raise Unsupported("a probability for each element")
-    kept = low.point("{0} < _share_of_draws({1})", [_drawn(low, tensor.dims), p], FLOAT, BOOL, as_is=(0,))
+    kept = low.point("is_drawn_below", [_drawn(low, tensor.dims), p], FLOAT, BOOL, as_is=(0,))
     low.drawn.append((given.number, kept))
     dtype = result_dtype(given)
-    return (low.rounded(low.point("{0}", [kept], TYPE_OF[dtype]), dtype),)
+    return (low.rounded(low.point("identity", [kept], TYPE_OF[dtype]), dtype),)
 
 
 @rule("native_dropout")
@@ -36,9 +35,9 @@ def _dropout(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     tensor, p = given.tensor("input"), given.operand("p")
     if given.literal("train", True) is False:
         raise Unsupported("dropout that drops nothing")
-    kept = low.point("{0} >= _share_of_draws({1})", [_drawn(low, tensor.dims), p], FLOAT, BOOL, as_is=(0,))
+    kept = low.point("is_not_drawn_below", [_drawn(low, tensor.dims), p], FLOAT, BOOL, as_is=(0,))
     low.drawn.append((given.number, kept))
-    scaled = low.point(DROPPED, [tensor, kept, p], FLOAT, as_is=(1,))
+    scaled = low.point("dropout", [tensor, kept, p], FLOAT, as_is=(1,))
     return low.rounded(scaled, result_dtype(given)), kept
 
 

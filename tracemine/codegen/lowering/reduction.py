@@ -53,7 +53,7 @@ def reduced(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep:
     if not any(source.dims[d] for d in over):
         if kind.startswith(("welford", "online")):
             raise Unsupported("it reduces an axis of one element")
-        same = low.point("{0}", [source], type_)
+        same = low.point("identity", [source], type_)
         return Regrouped(dims=dims, dtype=type_, origin=low.at, arg=same)
     low.reduces = True
     low.axes.keep_apart(dims)
@@ -119,10 +119,10 @@ def _unscaled(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     results: list[Tensor] = []
     for member in given.members("self"):
         if member is not None:
-            bad = low.rounded(low.point("tl.where(tl.abs({0}) < float('inf'), 0, 1)", [member], FLOAT, INT), INT)
+            bad = low.rounded(low.point("one_if_not_finite", [member], FLOAT, INT), INT)
             count = reduced(low, "count", bad, range(len(bad.dims)), False, INT)
-            found = low.point("tl.where({0} != 0, 1.0, {1})", [count, found], FLOAT, as_is=(0,))
-            scaled = low.point("{0} * {1}", [member, _number(low, scale)], FLOAT)
+            found = low.point("one_where_nonzero", [count, found], FLOAT, as_is=(0,))
+            scaled = low.point("mul", [member, _number(low, scale)], FLOAT)
             results.append(low.rounded(scaled, member.dtype))
     return (*results, found)
 
@@ -150,19 +150,23 @@ def _extreme_and_place(low: Lowering, kind: str, source: Tensor, over: Sequence[
     source = low.rounded(source, source.dtype, always=True)  # which of two is larger, rounding decides
     top = reduced(low, named, source, over, True, source.type)
     own = Position(dims=source.dims, dtype=LONG, origin=low.at, along=over[0])
-    there = low.point("({0} == {1}) | ({0} != {0})", [source, top], source.type, BOOL)
-    place = low.point("tl.where({0}, {1}, 2147483647)", [there, own], INT, as_is=(0,))
+    there = low.point("eq | isnan", [source, top, source], source.type, BOOL)
+    place = low.point("where", [there, own, Num(2**31 - 1)], INT, as_is=(0,))
     return [reduced(low, named, source, over, keep, source.type), reduced(low, "min_int32", place, over, keep, INT)]
+
+
+# What is counted, and what is made of the count.
+_HITS = {"aten::any": ("one_if_nonzero", "is_nonzero"), "aten::all": ("one_if_zero", "logical_not")}
 
 
 @rule("any", "all")
 def _any(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     keep = bool(given.literal("keepdim", False))
-    wanted = "!=" if given.call.operator == "aten::any" else "=="
-    hits = low.point(f"tl.where({{0}} {wanted} 0, 1, 0)", [source], source.type if source.type != BOOL else INT, None)
+    hit, found = _HITS[given.call.operator]
+    hits = low.point(hit, [source], source.type if source.type != BOOL else INT)
     count = reduced(low, "count", low.rounded(hits, INT), _axes(given, source), keep, INT)
-    return (low.point("{0} != 0" if wanted == "!=" else "{0} == 0", [count], INT, BOOL),)
+    return (low.point(found, [count], INT, BOOL),)
 
 
 @rule("var", "std", "var_mean", "std_mean")
@@ -227,11 +231,11 @@ def _softmax(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     total = reduced(low, "online_sum", source, over, True)
     # A GPU makes a product and a difference one operation, rounded once: of a product that is the row's largest then
     # something is left, which another walk over the row, whose sum was of rounded ones, does not know.
-    centred = low.point("_under({0}, {1}) - {1}" if is_computed(source) else "{0} - {1}", [source, highest], FLOAT)
+    centred = low.point("sub_max_of_computed" if is_computed(source) else "sub", [source, highest], FLOAT)
     if "log" in given.call.operator:
         return narrowed(low, given, [low.op("sub", centred, low.op("log", total))])
     # The row's sum is inverted once: a division is eight instructions an element.
-    raised = low.point("_exp({0})", [centred], FLOAT)
+    raised = low.point("fast_exp", [centred], FLOAT)
     return narrowed(low, given, [low.op("mul", raised, low.op("reciprocal", total))])
 
 
@@ -243,7 +247,7 @@ def _logsumexp(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     parts = (reduced(low, kind, source, over, keep) for kind in ("online_max", "online_sum"))
     highest, total = parts
     # An infinite maximum less itself is no number; it is the result, of a row of −inf alone too.
-    found = low.point("tl.where(tl.abs({0}) == float('inf'), {0}, {0} + tl.log({1}))", [highest, total], FLOAT)
+    found = low.point("logsumexp", [highest, total], FLOAT)
     return narrowed(low, given, [found])
 
 
@@ -265,7 +269,7 @@ def _cumsum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     type_ = FLOAT if source.type == FLOAT else LONG
     along = given.integer("dim", 0) % max(len(source.dims), 1)
     if not source.dims or not source.dims[along]:
-        return (low.rounded(low.point("{0}", [source], type_), result_dtype(given)),)
+        return (low.rounded(low.point("identity", [source], type_), result_dtype(given)),)
     low.reduces = True
     scanned = Scanned(dims=source.dims, dtype=type_, origin=low.at, arg=source, along=along)
     return narrowed(low, given, [scanned])

@@ -14,7 +14,6 @@ from tracemine.codegen.tensor_ir import (
     Joined,
     Num,
     Permuted,
-    Point,
     Position,
     Regrouped,
     Sliced,
@@ -169,8 +168,7 @@ def _pad(low: Lowering, given: Given) -> tuple[Tensor, ...]:
                 (fresh,) = low.fresh((size,), pinned=True)
                 dims = (*source.dims[:dim], fresh, *source.dims[dim + 1 :])
                 low.axes.keep_apart(dims)
-                kind = source.type
-                members.append(Point(dims=dims, dtype=kind, origin=low.at, template="{0}", args=(value,), compute=kind))
+                members.append(low.filled(value, source.type, dims))
             elif size and member is not None:
                 members.append(member)
         shape[dim] += before + behind
@@ -241,11 +239,11 @@ def _scatter(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     own = Position(dims=source.dims, dtype=LONG, origin=low.at, along=dim)
     result = source
     for k in range(asked[dim]):
-        hit = low.point("{0} == {1}", [own, sliced(low, index, dim, k, 1)], LONG, BOOL)
+        hit = low.point("eq", [own, sliced(low, index, dim, k, 1)], LONG, BOOL)
         value = sliced(low, given.tensor("src"), dim, k, 1) if "src" in given else given.operand("value")
         if adds and isinstance(value, Tensor):
-            value = low.point("{0} + {1}", [result, value], source.type)
-        result = low.point("tl.where({0}, {1}, {2})", [hit, value, result], source.type, as_is=(0,))
+            value = low.point("add", [result, value], source.type)
+        result = low.point("where", [hit, value, result], source.type, as_is=(0,))
     return (low.rounded(result, source.dtype),)
 
 
@@ -312,7 +310,7 @@ def _index(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         raise Unsupported("indices that are not next to each other")
     if any(t.dtype == BOOL for t in tensors):
         raise Unsupported("a mask as an index: the size of its result depends on values")
-    together = low.point("{0}", tensors, LONG) if len(tensors) > 1 else tensors[0]
+    together = low.point("identity", tensors, LONG) if len(tensors) > 1 else tensors[0]
     rank = len(together.dims)
     dims = (*source.dims[: used[0]], *together.dims, *source.dims[used[-1] + 1 :])
     places: list[int | Tensor] = []
@@ -327,9 +325,9 @@ def _triangle(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     rank = len(source.dims)
     row, column = (Position(dims=source.dims, dtype=LONG, origin=low.at, along=rank - 2 + at) for at in (0, 1))
-    side = "<=" if given.call.operator.startswith("aten::tril") else ">="
-    inside = low.point(f"({{1}} - {{0}}) {side} {{2}}", [row, column, Num(given.integer("diagonal", 0))], LONG, BOOL)
-    kept = low.point("tl.where({1} != 0, {0}, 0)", [source, inside], source.type)
+    side = "is_below_diagonal" if given.call.operator.startswith("aten::tril") else "is_above_diagonal"
+    inside = low.point(side, [row, column, Num(given.integer("diagonal", 0))], LONG, BOOL)
+    kept = low.point("where_nonzero", [source, inside, Num(0)], source.type, as_is=(2,))
     return (low.rounded(kept, source.dtype),)
 
 

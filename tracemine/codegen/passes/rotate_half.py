@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import BOOL, LONG, Node, Nodes
 
-_NEGATIVE = "-{0}"
-AND = "{0} & {1}"
-
 
 @dataclass(frozen=True, slots=True)
 class Turned:
@@ -47,24 +44,24 @@ class Turned:
             arg = self.value(first.arg, second.arg)
             same = (first.type, first.dtype) == (second.type, second.dtype)
             return self.nodes.make(ir.Cast, first.type, arg, first.dtype) if same and arg is not None else None
-        if isinstance(first, ir.Compute) and isinstance(second, ir.Compute) and first.template == second.template:
+        if isinstance(first, ir.Op) and isinstance(second, ir.Op) and first.operation == second.operation:
             args = _known(self.value(a, b) for a, b in zip(first.args, second.args, strict=True))
-            return None if args is None else self.nodes.make(ir.Compute, first.type, first.template, args)
-        if isinstance(first, ir.Compute) and first.template == _NEGATIVE:
+            return None if args is None else self.nodes.op(first.type, first.name, *args, brief=first.brief)
+        if isinstance(first, ir.Op) and first.name == "neg":
             return self._signed(first, self.value(first.args[0], second), before=True)
-        if isinstance(second, ir.Compute) and second.template == _NEGATIVE:
+        if isinstance(second, ir.Op) and second.name == "neg":
             return self._signed(second, self.value(first, second.args[0]), before=False)
         return None
 
-    def _signed(self, signed: ir.Compute, arg: Node | None, *, before: bool) -> Node | None:
+    def _signed(self, signed: ir.Op, arg: Node | None, *, before: bool) -> Node | None:
         """With another sign in the half before the place or behind it."""
         if arg is None:
             return None
         left = self.nodes.make(ir.Place, LONG, self.place)
-        inside = self.nodes.make(ir.Compute, BOOL, f"{{0}} < {self.half}", (left,))
-        negative = self.nodes.make(ir.Compute, signed.type, _NEGATIVE, (arg,))
+        inside = self.nodes.op(BOOL, "lt", left, self.nodes.make(ir.Constant, LONG, self.half))
+        negative = self.nodes.op(signed.type, "neg", arg)
         both = (negative, arg) if before else (arg, negative)
-        return self.nodes.make(ir.Compute, signed.type, "tl.where({0}, {1}, {2})", (inside, *both))
+        return self.nodes.op(signed.type, "where", inside, *both)
 
     def _load(self, first: ir.Load, second: ir.Load) -> Node | None:
         if (first.buffer, first.type) != (second.buffer, second.type):
@@ -81,14 +78,14 @@ class Turned:
             return (first,)
         if first is self.guards[0] and second is self.guards[1]:
             return (self.guard,)
-        if not (isinstance(first, ir.Compute) and isinstance(second, ir.Compute)):
+        if not (isinstance(first, ir.Op) and isinstance(second, ir.Op)):
             return None
-        if {first.template, second.template} != {AND} or first.args[1] is not second.args[1]:
+        if {first.name, second.name} != {"logical_and"} or first.args[1] is not second.args[1]:
             return None
         outer = self._guard(first.args[0], second.args[0])  # a join within asks for more, behind what this one does
         if outer is None or outer[0] is None:
             return None if outer is None else (first.args[1],)
-        return (self.nodes.make(ir.Compute, first.type, AND, (outer[0], first.args[1])),)
+        return (self.nodes.op(first.type, "logical_and", outer[0], first.args[1]),)
 
     def _index(self, first: Node, second: Node) -> Node | None:
         make, half = self.nodes.arithmetic, self.nodes.make(ir.Int, self.half)

@@ -82,12 +82,12 @@ class _Splitter:
             self._made[key] = replace(row, kind=kind, arg=parts, over=(0,), kept=kept)
         return self._made[key]
 
-    def point(self, template: str, *args: Tensor | Num, like: Tensor | None = None) -> Tensor:
+    def point(self, operation: str, *args: Tensor | Num, like: Tensor | None = None) -> Tensor:
         """An expression over what has the dimensions of the first, or none."""
-        key = (template, args, like)
+        key = (operation, args, like)
         if key not in self._made:
             dims = max((t.dims for t in (*args, like) if isinstance(t, Tensor)), key=len)
-            self._made[key] = Point(dims=dims, dtype=FLOAT, template=template, args=args, compute=FLOAT)
+            self._made[key] = Point(dims=dims, dtype=FLOAT, operation=operation, args=args, compute=FLOAT)
         return self._made[key]
 
 
@@ -103,7 +103,7 @@ def _highest(s: _Splitter, row: Reduced) -> Tensor:
 def _exponentials(s: _Splitter, row: Reduced) -> Tensor:
     """Each part's sum of exponentials less its own maximum, as if less that of all; a part of −inf alone has none."""
     highest, total = (s.each(row, kind, row.arg) for kind in ("online_max", "online_sum"))
-    shares = s.point("tl.where({0} == 0.0, 0.0, {0} * tl.exp({1} - {2}))", total, highest, _highest(s, row))
+    shares = s.point("exp_rescaled", total, highest, _highest(s, row))
     return s.whole(row, "sum", shares)
 
 
@@ -112,13 +112,13 @@ def _welford(s: _Splitter, row: Reduced) -> tuple[Tensor, Tensor, Tensor]:
 
     What rounding left of the mean is added, as in a row that is held whole: equal numbers have no variance.
     """
-    seen = s.each(row, "sum", s.point("{0}", Num(1.0), like=row.arg))
+    seen = s.each(row, "sum", s.point("identity", Num(1.0), like=row.arg))
     mean = s.each(row, "welford_mean", row.arg)
     count = Counted(dims=(), dtype=FLOAT, over=tuple(a for d in row.over for a in row.arg.dims[d]))
-    first = s.point("{0} / {1}", s.whole(row, "sum", s.point("{0} * {1}", mean, seen)), count)
-    rest = s.whole(row, "sum", s.point("{0} * {1}", s.point("{0} - {1}", mean, first), seen))
-    whole = s.point("{0} + {1}", first, s.point("{0} / {1}", rest, count))
-    return whole, seen, s.point("{0} - {1}", mean, whole)
+    first = s.point("div", s.whole(row, "sum", s.point("mul", mean, seen)), count)
+    rest = s.whole(row, "sum", s.point("mul", s.point("sub", mean, first), seen))
+    whole = s.point("add", first, s.point("div", rest, count))
+    return whole, seen, s.point("sub", mean, whole)
 
 
 def _mean(s: _Splitter, row: Reduced) -> Tensor:
@@ -128,8 +128,8 @@ def _mean(s: _Splitter, row: Reduced) -> Tensor:
 def _squares(s: _Splitter, row: Reduced) -> Tensor:
     """Chan's formula over the parts."""
     _, seen, apart = _welford(s, row)
-    between = s.point("{0} * {1}", seen, s.point("{0} * {0}", apart))
-    return s.whole(row, "sum", s.point("{0} + {1}", s.each(row, "welford_squares", row.arg), between))
+    between = s.point("mul", seen, s.point("square", apart))
+    return s.whole(row, "sum", s.point("add", s.each(row, "welford_squares", row.arg), between))
 
 
 _WHOLES: dict[str, Callable[[_Splitter, Reduced], Tensor]] = {

@@ -1,4 +1,4 @@
-"""Nodes as text in Triton's language. Everything printed is a name of ours, a number of ours, or a template's text."""
+"""Print nodes in Triton's language: names of ours, numbers of ours, and expressions of the table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, Axis, Node
-from tracemine.codegen.operators import exact_templates
 from tracemine.codegen.tensor_ir import CODES, NARROW
 
 TRITON_TYPE = {
@@ -77,11 +76,6 @@ def tensor(text: str, type_: str) -> str:
     'tl.cast(0.5, tl.float32)'
     """
     return f"tl.cast({text}, {TRITON_TYPE[type_]})"
-
-
-def template(text: str, args: Sequence[str], exact: bool) -> str:
-    """A template filled in. exact: in its correctly rounded form."""
-    return (exact_templates().get(text, text) if exact else text).format(*args)
 
 
 def index(node: Node, names: dict[Node, str], inner: bool = False) -> str:

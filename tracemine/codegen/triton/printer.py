@@ -11,10 +11,10 @@ from typing import TypeGuard
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, Axis, Buffer, Kernel, Node, Program
 from tracemine.codegen.online_reductions import RUNNING
-from tracemine.codegen.operators import DIFFERENCE, DROPPED, QUOTIENT, table
+from tracemine.codegen.operators import expression, spelled, table
 from tracemine.codegen.schedule import POINTWISE
 from tracemine.codegen.tensor_ir import CODES
-from tracemine.codegen.triton.expressions import constant, index, sizes, template, tensor, typed
+from tracemine.codegen.triton.expressions import constant, index, sizes, tensor, typed
 
 COLUMN = "column"
 _MASKS = {
@@ -23,7 +23,6 @@ _MASKS = {
     (False, True): "row_mask",
     (False, False): "",
 }  # across, down
-_ZERO_OF_ZERO = frozenset({DIFFERENCE, "{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} * {0}", "-{0}", "tl.abs({0})"})
 
 
 class Printer:
@@ -110,7 +109,7 @@ class Printer:
             return tensor(text, INT) if isinstance(node.index, ir.Int) else f"({text})"
         if isinstance(node, ir.Load):
             return self._load(node)
-        if isinstance(node, ir.Compute):
+        if isinstance(node, ir.Op):
             return self._named(node, self._computed(node))
         if isinstance(node, ir.Cast):
             assert isinstance(node.arg, ir.Value)  # noqa: S101
@@ -128,14 +127,14 @@ class Printer:
         assert isinstance(node, ir.Reduce)  # noqa: S101
         return self._reduce(node)
 
-    def _computed(self, node: ir.Compute) -> str:
+    def _computed(self, node: ir.Op) -> str:
         """Return the expression of an operation on its printed arguments."""
         args = [self.value(a) for a in node.args]
         numbers = [a for a in node.args if _is_number(a)]
         if len(numbers) == len(args):  # which no function of Triton's takes alone
             args = [tensor(arg, number.type) for arg, number in zip(args, numbers, strict=True)]
         if not self._by_row(node):
-            return template(DIFFERENCE if is_rest(node) else node.template, args, self.exact)
+            return spelled("sub_rn" if is_rest(node) else node.name, args, self.exact, node.brief)
         top = largest(*node.args) if self.exact else None
         if top is not None:
             return f"_share_of_top({', '.join([*args, self.value(top)])})"
@@ -168,9 +167,9 @@ class Printer:
         kept = arg if self._nothing_beyond(node) else f"tl.where(column_mask, {arg}, {row.other})"
         return self._named(node, row.end.format(kept))
 
-    def _by_row(self, node: ir.Compute) -> bool:
+    def _by_row(self, node: ir.Op) -> bool:
         """Whether many elements are divided by one number: then its inverse is worked out once."""
-        if node.template != QUOTIENT or (self.exact and self.mode == POINTWISE):
+        if node.name != "div" or (self.exact and self.mode == POINTWISE):
             return False
         return self._across(node.args[0]) and not self._across(node.args[1])
 
@@ -184,11 +183,10 @@ class Printer:
             return self._across(*value.index, *([value.guard] if value.guard is not None else []))
         if isinstance(value, ir.Cast):
             return self._zero(value.arg)
-        if isinstance(value, ir.Compute) and value.template == "tl.where({0}, {1}, {2})":
-            return self._zero(value.args[1]) and self._zero(value.args[2])
-        if isinstance(value, ir.Compute) and value.template == DROPPED:
-            return self._zero(value.args[0])
-        return isinstance(value, ir.Compute) and value.template in _ZERO_OF_ZERO and all(map(self._zero, value.args))
+        if not isinstance(value, ir.Op):
+            return False
+        zero_of = expression(value.name).zero_of
+        return bool(zero_of) and all(self._zero(value.args[at]) for at in zero_of)
 
     def _load(self, node: ir.Load) -> str:
         buffer = self.program.buffers[node.buffer]
@@ -272,8 +270,7 @@ def _is_number(node: Node) -> TypeGuard[ir.Constant | ir.Number]:
     return isinstance(node, ir.Constant | ir.Number)
 
 
-_AT_LEAST = "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)"
-_SCALED = frozenset({QUOTIENT, "{0} * {1}", _AT_LEAST})
+_SCALED = frozenset({"div", "mul", "maximum"})
 _WITH_INFINITIES = frozenset({"float32", "bfloat16", "float16"})
 
 
@@ -282,26 +279,26 @@ def largest(x: Node, y: Node) -> Node | None:
 
     Then y is infinite or NaN where an x is, and by its row's share no element is beyond the largest.
     """
-    while isinstance(y, ir.Cast | ir.Compute):
+    while isinstance(y, ir.Cast | ir.Op):
         if isinstance(y, ir.Cast):
             if y.dtype not in _WITH_INFINITIES:
                 return None
             y = y.arg
-        elif y.template in _SCALED and isinstance(y.args[1], ir.Number | ir.Constant):
+        elif y.name in _SCALED and isinstance(y.args[1], ir.Number | ir.Constant):
             y = y.args[0]
         else:
             return None
     if not (isinstance(y, ir.Reduce) and y.kind == "max"):
         return None
     size = y.arg
-    return y if isinstance(size, ir.Compute) and size.template == "tl.abs({0})" and size.args == (x,) else None
+    return y if isinstance(size, ir.Op) and size.name == "abs" and size.args == (x,) else None
 
 
-def is_rest(node: ir.Compute) -> bool:
+def is_rest(node: ir.Op) -> bool:
     """Whether an element is taken off its row's extreme or running sum, or that off it: eager's difference is 0 where
     they are the same. Of a product that is rounded once with the difference it is what rounding leaves.
     """
-    if node.template != "{0} - {1}":
+    if node.name != "sub":
         return False
     one, other = (_plain(arg) for arg in node.args)
     return any(

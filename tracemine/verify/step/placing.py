@@ -11,7 +11,6 @@ import numpy as np
 
 from tracemine.codegen.graph import Graph, Scalar, Unsupported
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.operators import ulp_of
 from tracemine.codegen.triton.source import Source, generate
 from tracemine.columns import numbers
 from tracemine.findings.record import Finding
@@ -88,7 +87,7 @@ class _Kernels:
             made = Kernel(
                 graph=graph,
                 source=generate(graph),
-                ulp=ulp_of(lowered.templates),
+                ulp=lowered.ulp,
                 draws=bool(lowered.drawn),
             )
             self.known[key] = len(self.kept)
