@@ -20,6 +20,7 @@ import torch
 from tests.codegen.catalogue import CATALOGUE, LONGEST_ROW
 from tracemine.codegen import generate
 from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.schedule import LONGEST_ROW as USUAL
 from tracemine.validate.numerics import compare
 from tracemine.validate.reference import run, spread
@@ -39,8 +40,8 @@ def check(name: str, rounds: bool, folder: Path) -> str:
     chain = CATALOGUE[name]()
     lowered = lower(chain)
     ulp = lowered.ulp
-    drops = bool(lowered.drawn)
-    source = generate(chain, rounds, export_masks=drops, longest_row=LONGEST_ROW.get(name, USUAL))
+    options = CodegenOptions(rounds=rounds, export_masks=True, longest_row=LONGEST_ROW.get(name, USUAL))
+    source = generate(chain, options)
     module = load(source.text, folder, f"{name}_{int(rounds)}")
     found = []
     for kind in ("normal", "planted NaN and infinities"):

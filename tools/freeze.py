@@ -93,6 +93,7 @@ def other_sizes(make: Any, name: str) -> Iterator[Any]:
 def kernels(job: tuple[Path, str]) -> str:
     """Writes the sources of one catalogue graph, and how many mutants of each kind the first has."""
     from tests.codegen.catalogue import CATALOGUE
+    from tracemine.codegen.options import CodegenOptions
     from tracemine.codegen.triton.source import generate
     from tracemine.validate.mutants import mutants_of
 
@@ -103,11 +104,11 @@ def kernels(job: tuple[Path, str]) -> str:
     for number, graph in enumerate(graphs):
         for label, options in (("", {}), ("_rounded", {"rounds": True}), ("_looped", {"longest_row": SHORT_ROW})):
             try:
-                text = generate(graph, **options).text
+                text = generate(graph, CodegenOptions(**options)).text
             except Exception as error:
                 text = f"{type(error).__name__}: {error}\n"
             (folder / f"{name}_{number}{label}.py").write_text(text, encoding="utf-8")
-    text, rounded = generate(small).text, generate(small, rounds=True).text
+    text, rounded = generate(small).text, generate(small, CodegenOptions(rounds=True)).text
     kinds = Counter(mutant.name for mutant in mutants_of(small, text, rounded))
     (folder / f"{name}_mutants.json").write_text(json.dumps(kinds, indent=1, sort_keys=True), encoding="utf-8")
     return name

@@ -12,6 +12,7 @@ from tests.codegen.catalogue import CATALOGUE, LONGEST_ROW
 from tracemine.codegen import Graph, GraphBuilder, generate
 from tracemine.codegen.graph import Scalar
 from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.options import CodegenOptions
 from tracemine.validate.resize import free_axes
 
 # A row reduction and one over its results, a norm over several tensors and what it scales, what is
@@ -29,13 +30,13 @@ SEVERAL_KERNELS = {
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_a_chain_becomes_as_few_kernels_as_it_can(name: str) -> None:
     for rounds in (False, True):
-        source = generate(CATALOGUE[name](), rounds=rounds)
+        source = generate(CATALOGUE[name](), CodegenOptions(rounds=rounds))
         assert len(source.kernels) == SEVERAL_KERNELS.get(name, 1), source.text
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_a_source_is_python_that_needs_torch_and_triton_alone(name: str) -> None:
-    tree = ast.parse(generate(CATALOGUE[name](), longest_row=LONGEST_ROW.get(name, 16_384)).text)
+    tree = ast.parse(generate(CATALOGUE[name](), CodegenOptions(longest_row=LONGEST_ROW.get(name, 16_384))).text)
     imported = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
     assert imported == {"torch", "triton", "triton.language"}
     other = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -79,7 +80,7 @@ def test_a_number_whose_value_was_not_recorded_is_no_default_to_rely_on() -> Non
 def test_only_the_rounding_build_rounds_on_the_way() -> None:
     chain = CATALOGUE["rms_norm"]()
     assert ".to(tl.bfloat16).to(tl.float32)" not in generate(chain).text
-    assert ".to(tl.bfloat16).to(tl.float32)" in generate(chain, rounds=True).text
+    assert ".to(tl.bfloat16).to(tl.float32)" in generate(chain, CodegenOptions(rounds=True)).text
 
 
 def test_equal_members_of_a_list_share_their_code() -> None:
@@ -116,7 +117,7 @@ def test_what_eager_rounds_to_16_bits_takes_fewer_instructions() -> None:
         x = b.input("x", (4, 32), dtype)
         slopes = [b.call("aten::gelu_backward", x, x, approximate=how) for how in ("none", "tanh")]
         chain = b.done(b.call("aten::log", b.call("aten::exp", b.call("aten::tanh", x))), *slopes)
-        return generate(chain, rounds=rounds).text
+        return generate(chain, CodegenOptions(rounds=rounds)).text
 
     brief = ("= libdevice.fast_logf(", "= _exp(", "= _tanh_16(", "* _gelu_slope_16(", "* _gelu_tanh_slope_16(")
     assert all(name in text("bfloat16") for name in brief)

@@ -17,6 +17,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'trac
 
 from tracemine.codegen import GraphBuilder, generate  # noqa: E402
 from tracemine.codegen.operators import table  # noqa: E402
+from tracemine.codegen.options import CodegenOptions  # noqa: E402
 
 # Warnings are numpy's, from inside the interpreter.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("interpreted")]
@@ -154,7 +155,7 @@ def _dropped(folder: Path, cut: str, width: int, name: str) -> list[torch.Tensor
     x = b.input("x", (64, width), "float32")
     for _ in range(2):
         x, _mask = b.call("aten::native_dropout", x, 0.25, True)
-    text = generate(b.done(x), export_masks=True).text
+    text = generate(b.done(x), CodegenOptions(export_masks=True)).text
     module = _module(folder, text.replace("(1024, 8)", cut), name)
     return list(module.fused(torch.ones(64, width), seed=7))
 

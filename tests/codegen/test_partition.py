@@ -18,6 +18,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'trac
 from tests.codegen.catalogue import CATALOGUE, LONGEST_ROW  # noqa: E402
 from tracemine.codegen import Graph, GraphBuilder, generate  # noqa: E402
 from tracemine.codegen.graph import Unsupported  # noqa: E402
+from tracemine.codegen.options import CodegenOptions  # noqa: E402
 from tracemine.codegen.partition import plan  # noqa: E402
 from tracemine.validate.reference import run  # noqa: E402
 from tracemine.validate.trials import Trial, tensors  # noqa: E402
@@ -83,7 +84,7 @@ def _loaded(text: str, folder: Path) -> ModuleType:
 @given(programs(), st.sampled_from([4, 16_384]))
 def test_random_programs_give_what_eager_gives(chain: Graph, longest_row: int) -> None:
     try:
-        text = generate(chain, longest_row=longest_row).text
+        text = generate(chain, CodegenOptions(longest_row=longest_row)).text
     except Unsupported:  # none is no wrong one
         reject()
     with tempfile.TemporaryDirectory() as folder:
@@ -107,12 +108,12 @@ def test_a_kernel_that_would_read_what_none_before_it_stores_is_refused() -> Non
     behind = b.call("aten::sub.Tensor", above, b.call("aten::sum.dim_IntList", turned, [1], True))
     chain = b.done(above, turned, behind)
     with pytest.raises(Unsupported, match="no kernel before it stores"):
-        generate(chain, longest_row=4)
+        generate(chain, CodegenOptions(longest_row=4))
     assert generate(chain)  # one kernel's rows hold all of it
 
 
 def _kernels(name: str) -> list[Any]:
-    return list(plan(CATALOGUE[name](), longest_row=LONGEST_ROW.get(name, 16_384)).kernels)
+    return list(plan(CATALOGUE[name](), CodegenOptions(longest_row=LONGEST_ROW.get(name, 16_384))).kernels)
 
 
 def test_a_table_of_angles_is_made_before_the_heads_that_load_it() -> None:
@@ -124,13 +125,13 @@ def test_a_few_elements_are_not_worth_a_table() -> None:
 
 
 def test_halves_that_are_turned_into_each_other_are_walked_together() -> None:
-    source = generate(CATALOGUE["rope"](), longest_row=LONGEST_ROW["rope"]).text
+    source = generate(CATALOGUE["rope"](), CodegenOptions(longest_row=LONGEST_ROW["rope"])).text
     assert "tl.where" not in source
     assert all(k.pieces == 2 and len(k.stores) == 2 for k in _kernels("rope"))
 
 
 def test_a_long_sum_of_few_columns_is_cut_into_parts_and_its_terms_are_written_on_the_way() -> None:
-    parts, whole = plan(CATALOGUE["bias_gradient"](), longest_row=4).kernels
+    parts, whole = plan(CATALOGUE["bias_gradient"](), CodegenOptions(longest_row=4)).kernels
     assert parts.split is not None
     assert {len(parts.stores), len(whole.stores)} == {2, 1}
 

@@ -6,6 +6,7 @@ import re
 
 from tests.codegen.catalogue import CATALOGUE
 from tracemine.codegen import GraphBuilder, generate
+from tracemine.codegen.options import CodegenOptions
 from tracemine.validate.equivalent_maxima import nan_comes_anyway, nan_comes_otherwise
 from tracemine.validate.equivalent_mutants import (
     factor_of_one,
@@ -23,7 +24,11 @@ from tracemine.validate.mutants import SAME, mutants_of
 def reasons(name: str, kind: str, longest_row: int = 16_384) -> list[str | None]:
     """Of each wrong kernel of a kind, what it needs to differ, or why it does not."""
     chain = CATALOGUE[name]()
-    return [w.needs for w in mutants_of(chain, generate(chain, longest_row=longest_row).text) if w.name == kind]
+    return [
+        w.needs
+        for w in mutants_of(chain, generate(chain, CodegenOptions(longest_row=longest_row)).text)
+        if w.name == kind
+    ]
 
 
 def test_operands_swapped_below_a_square_change_nothing() -> None:
@@ -115,7 +120,7 @@ def test_what_is_no_number_beyond_the_columns_is_not_taken_for_nothing() -> None
 
 def test_the_largest_of_bfloat16_numbers_is_one_and_their_sum_is_not() -> None:
     chain = CATALOGUE["long_softmax"]()
-    lines = generate(chain, longest_row=64).text.split("\n")
+    lines = generate(chain, CodegenOptions(longest_row=64)).text.split("\n")
     stored = {
         name: of_extremes(lines, name, frozenset({"x"})) for name in ("scratch0", "scratch1", "scratch2", "scratch3")
     }
@@ -166,7 +171,9 @@ def test_a_mistake_of_a_launcher_is_made_in_both_builds() -> None:
 def test_partial_results_are_as_narrow_as_eager_s_only_where_eager_rounds_them() -> None:
     def texts(name: str) -> list[list[str]]:
         chain = CATALOGUE[name]()
-        return [generate(chain, rounds=rounds, longest_row=64).text.split("\n") for rounds in (False, True)]
+        return [
+            generate(chain, CodegenOptions(rounds=rounds, longest_row=64)).text.split("\n") for rounds in (False, True)
+        ]
 
     lines, rounded = texts("long_extremes")
     assert rounded_by_eager(lines, rounded, "scratch0"), "the spread of a row is a call's result"
@@ -178,7 +185,7 @@ def test_partial_results_are_as_narrow_as_eager_s_only_where_eager_rounds_them()
 
 def test_launchers_are_spoiled_too() -> None:
     chain = CATALOGUE["long_layer_norm"]()
-    found = {w.name for w in mutants_of(chain, generate(chain, longest_row=64).text)}
+    found = {w.name for w in mutants_of(chain, generate(chain, CodegenOptions(longest_row=64)).text)}
     assert found >= {
         "launches exchanged",
         "launch left out",

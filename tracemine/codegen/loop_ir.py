@@ -224,6 +224,9 @@ class Program:
     outputs: tuple[str, ...]  # buffers that the launcher gives back, for each live value
     scalars: tuple[tuple[str, int | float], ...]
     unknown: tuple[str, ...] = ()  # of those: the ones whose value was not recorded
+    masks: int = 0  # of the outputs, the last: what dropout kept
+    ulp: float = 0.0  # by how much its expressions may be off in all
+    draws: bool = False  # random numbers
     origins: dict[Node, str]
 
 

@@ -14,8 +14,9 @@ from tracemine.codegen.inline import Emitter, Piece
 from tracemine.codegen.loop_ir import Buffer, Kernel, Node, Nodes, Program, Store
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.options import DEFAULT, CodegenOptions
 from tracemine.codegen.passes.split_reduction import split
-from tracemine.codegen.schedule import LONGEST_ROW, by_memory, few_programs
+from tracemine.codegen.schedule import by_memory, few_programs
 from tracemine.codegen.tensor_ir import Reduced, Tensor, columns_of, fronts
 from tracemine.ops.infer.tensor import contiguous
 
@@ -43,7 +44,7 @@ class _Target:
 class _Planner:
     chain: Graph
     lowered: Lowered
-    rounds: bool
+    options: CodegenOptions
     large: int  # elements of a kernel that takes some microseconds
     nodes: Nodes = field(default_factory=Nodes)
     origins: dict[Node, int] = field(default_factory=dict)
@@ -58,29 +59,21 @@ class _Planner:
         return self.lowered.axes
 
 
-def plan(chain: Graph, rounds: bool = False, export_masks: bool = False, longest_row: int = LONGEST_ROW) -> Program:
-    """The kernels for a chain.
-
-    rounds: round after every call as eager does, which proves the wiring bit for bit; else values stay in float32
-    until they are stored. export_masks: what dropout kept is given back too, after the live values. longest_row:
-    elements of a row that a kernel may hold in registers.
-    Raises Unsupported where no kernel can be generated.
-    """
+def plan(chain: Graph, options: CodegenOptions = DEFAULT) -> Program:
+    """Partition a graph into kernels. Raises Unsupported where none can be generated."""
     lowered = lower(chain)
-    program, starved = _planned(chain, lowered, rounds, export_masks, longest_row)
+    program, starved = _planned(chain, lowered, options)
     if starved:
-        program, _ = _planned(chain, split(lowered, starved), rounds, export_masks, longest_row)
+        program, _ = _planned(chain, split(lowered, starved), options)
     return program
 
 
-def _planned(
-    chain: Graph, lowered: Lowered, rounds: bool, export_masks: bool, longest_row: int
-) -> tuple[Program, set[Reduced]]:
-    """A program, and the reductions in it that leave most of a GPU idle."""
-    p = _Planner(chain, lowered, rounds, _LARGE * longest_row, in_place=frozenset(lowered.written.values()))
+def _planned(chain: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[Program, set[Reduced]]:
+    """Return a program, and the reductions in it that leave most of a GPU idle."""
+    p = _Planner(chain, lowered, options, _LARGE * options.longest_row, in_place=frozenset(lowered.written.values()))
     for source, entry in zip(lowered.inputs, chain.inputs, strict=True):
         p.buffers[source.buffer] = _buffer(p, source.buffer, source, entry.spec.strides or (), "input")
-    outputs = _homes(p, export_masks)
+    outputs = _homes(p)
     for tensor in tuple(p.homes):
         _target(p, tensor)
     kernels: list[Kernel] = []
@@ -88,7 +81,7 @@ def _planned(
     for members in _groups(p):
         kernel, reduces = _kernel(p, members)
         kernels.append(kernel)
-        if few_programs(p.buffers, kernel, longest_row):
+        if few_programs(p.buffers, kernel, options.longest_row):
             starved |= reduces
     kernels = _ordered(p, kernels)
     _check_in_place(p, kernels)
@@ -104,6 +97,9 @@ def _planned(
         outputs=outputs,
         scalars=scalars,
         unknown=tuple(s.name for s in chain.scalars if not s.recorded),
+        masks=len(outputs) - len(chain.live),
+        ulp=lowered.ulp,
+        draws=bool(lowered.drawn),
         origins=origins,
     )
     return program, starved
@@ -115,13 +111,13 @@ def _buffer(p: _Planner, name: str, tensor: Tensor, strides: Sequence[int], role
     return Buffer(name=name, dtype=tensor.dtype, dims=dims, shape=shape, strides=tuple(strides), role=role)
 
 
-def _homes(p: _Planner, export_masks: bool) -> tuple[str, ...]:
+def _homes(p: _Planner) -> tuple[str, ...]:
     """Where each wanted recipe is stored; the names of what the launcher gives back."""
     for value, tensor in p.lowered.written.items():
         p.homes[tensor] = p.chain.inputs[value].name
     specs = p.chain.specs
     wanted = [(t, specs[v].strides or ()) for v, t in zip(p.chain.live, p.lowered.live, strict=True)]
-    if export_masks:
+    if p.options.export_masks:
         masks = (kept for _, kept in p.lowered.drawn)
         wanted += [(t, contiguous([p.axes.size(p.axes.leaves(dim)) for dim in t.dims])) for t in masks]
     found: list[str] = []
@@ -145,7 +141,7 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     columns = _columns(p, tensor, p.buffers[p.homes[tensor]])
     part = tensor.part if isinstance(tensor, Reduced) else ()
     rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns + part)
-    trial = Emitter(p.axes, p.nodes, p.origins, columns, p.rounds, p.large, p.in_place)
+    trial = Emitter(p.axes, p.nodes, p.origins, columns, p.options.rounds, p.large, p.in_place)
     trial.store(tensor, p.homes[tensor])
     if tensor in trial.demanded:
         raise Unsupported("a reduction that needs its own result elsewhere")
@@ -238,7 +234,7 @@ def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
 
 def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduced]]:
     """A kernel, and what it reduces."""
-    emitter = Emitter(p.axes, p.nodes, p.origins, members[0].columns, p.rounds, p.large, p.in_place)
+    emitter = Emitter(p.axes, p.nodes, p.origins, members[0].columns, p.options.rounds, p.large, p.in_place)
     raw = [
         emitter.store(target.tensor, target.buffer, piece) for target in members for piece in target.pieces or (None,)
     ]

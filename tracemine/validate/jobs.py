@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from tracemine.codegen.graph import Graph
-from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.schedule import LONGEST_ROW
 from tracemine.codegen.triton.source import Source, generate
 from tracemine.programs import python
@@ -34,17 +33,14 @@ def make_job(graph: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW,
 
     recorded: the graph at other sizes, for which the sources are generated that are tried at the graph's own.
     """
-    drops = bool(lower(graph).drawn)
-    source, rounded = (
-        generate(recorded or graph, rounds=rounds, export_masks=drops, longest_row=longest_row)
-        for rounds in (False, True)
-    )
-    if recorded is not None or longest_row < LONGEST_ROW:
-        source, rounded = (replace(s, text=_in_steps(s.text)) for s in (source, rounded))
     largest = elements(graph)
-    if largest > MOST_ELEMENTS:
-        block = max(MOST_ELEMENTS, 1 << (largest // _BLOCKS).bit_length())
-        source, rounded = (replace(s, text=_in_large_blocks(s.text, block)) for s in (source, rounded))
+    options = CodegenOptions(
+        export_masks=True,
+        longest_row=longest_row,
+        short_steps=recorded is not None or longest_row < LONGEST_ROW,
+        least_block=max(MOST_ELEMENTS, 1 << (largest // _BLOCKS).bit_length()) if largest > MOST_ELEMENTS else 0,
+    )
+    source, rounded = (generate(recorded or graph, replace(options, rounds=rounds)) for rounds in (False, True))
     return Job(
         chain=msgspec.msgpack.encode(graph),
         source=source.text,
@@ -52,32 +48,6 @@ def make_job(graph: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW,
         masks=source.masks,
         kernels=source.kernels,
         mutants=_wrong(graph, source, rounded) if mutants else (),
-    )
-
-
-# Of a loop over `columns`: as many at a time that rows take several steps, and of long ones each has no dozens of them.
-STEP = "max(32, triton.next_power_of_2(columns // 16))"
-
-
-def _in_steps(text: str) -> str:
-    """Return a source that loops over short rows in several steps: the launcher's blocks shrink, no kernel changes.
-
-    Rows that are cut into parts, for as many programs as fill a GPU, are cut into two, so that a part has steps too.
-    """
-    text = re.sub(r"^(    rblock = )(.* if widest else .*)$", rf"\1min({STEP}, \2)", text, flags=re.MULTILINE)
-    text = re.sub(
-        r"^(def _parts\(.*\n    \"\"\".*)$", rf"\1\n    rblock = min(rblock, {STEP})", text, flags=re.MULTILINE
-    )
-    return text.replace("triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock))", "2")
-
-
-def _in_large_blocks(text: str, block: int) -> str:
-    """Return a source whose launcher takes larger blocks: an interpreted program costs the same whatever its block."""
-    return re.sub(
-        r'^((?:    |BLOCKS = \{)"\w+": \[\()(\d+)(?=, \d+\))',
-        lambda found: f"{found[1]}{max(int(found[2]), block)}",
-        text,
-        flags=re.MULTILINE,
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tracemine.codegen.graph import Graph, Unsupported, settled
-from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.triton.source import generate
 from tracemine.errors import UsageError
 from tracemine.findings.record import Finding
@@ -235,17 +234,17 @@ def graph_text(
     replacement = find(graph, unread).replacement if library else None
     graph = graph if replacement is None else settled(graph, replacement.at)
     said = () if replacement is None else replacement.assumptions
-    lowered = lower(graph) if kernel else None
+    source = generate(graph) if kernel else None
     return repro(
         graph,
-        generate(graph) if kernel else None,
+        source,
         fingerprint=fingerprint,
         title=title,
         says=says,
-        ulp=LIBRARY_ULP if lowered is None else lowered.ulp,
+        ulp=LIBRARY_ULP if source is None else source.ulp,
         recorded=recorded,
         assumptions=(*assumptions, *(f"for the library's call, {text}" for text in said)),
-        draws=lowered is not None and bool(lowered.drawn),
+        draws=source is not None and source.draws,
         library=None if replacement is None else replacement.text,
         positive=() if replacement is None else replacement.positive,
         small=_on_cpu(graph, replacement, tuple(unread), kernel=kernel),

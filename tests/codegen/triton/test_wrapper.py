@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tracemine.codegen import GraphBuilder, generate
 from tracemine.codegen.graph import Graph
-from tracemine.codegen.triton.wrapper import KIND, LAUNCHING
+from tracemine.codegen.triton.wrapper import KIND, launching
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -139,7 +139,7 @@ def test_other_tensors_than_it_takes_are_refused_at_each_call(source: Any) -> No
 
 def test_a_size_that_nothing_else_has_is_any_and_rank_and_type_are_not() -> None:
     space: dict[str, Any] = {}
-    exec(next(text for text in LAUNCHING if "def _expect(" in text), space)  # noqa: S102 - our own text
+    exec(next(text for text in launching() if "def _expect(" in text), space)  # noqa: S102 - our own text
     expect = space["_expect"]
     for rows in (0, 1, 7):
         expect((None, 3), torch.float32, x=torch.zeros(rows, 3))

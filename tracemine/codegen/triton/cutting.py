@@ -39,6 +39,7 @@ def _whole_rows(elements, each, rows, columns, high=0, beside=True):
     each = each if high or blocks >= 1024 else min(each, 8)  # few blocks leave room: a thread takes less of a row
     return rows, columns, blocks, xblock, rblock, _warps(xblock * rblock, each)
 '''
+STEP = "max(32, triton.next_power_of_2(columns // 16))"  # columns at a time of a loop that takes several steps
 _WALKED_ROWS = '''
 def _walked_rows(elements, each, rows, columns, high=1, widest=0, most=16, parts=0, beside=True):
     """Rows that are walked in a loop. high: so many of a block; widest: its columns, where rows lie along memory.
@@ -46,13 +47,19 @@ def _walked_rows(elements, each, rows, columns, high=1, widest=0, most=16, parts
     most: warps; parts: rows are cut into so many. Few rows get larger blocks: as many threads wait for memory then.
     """
     few = 1 if parts else triton.next_power_of_2(max(1024 // max(rows, 1), 1))
-    rblock = min(elements * few, widest) if widest else elements // high
+    rblock = {widest}
     xblock = high if beside else 1
     blocks = triton.cdiv(rows, xblock) * (parts or 1)
     each = each if parts or blocks >= 1024 else min(each, 8)  # few blocks leave room: a thread takes less of a row
     return rows, columns, blocks, xblock, rblock, _warps(xblock * rblock, each, most)
 '''
-CUTTING = (_TILES, _TALL_TILES, _WHOLE_ROWS, _WALKED_ROWS)
+
+
+def cutting(short_steps: bool) -> tuple[str, ...]:
+    """Return the functions that choose tiles. short_steps: loops over short rows take several steps."""
+    rblock = "min(elements * few, widest) if widest else elements // high"
+    walked = _WALKED_ROWS.format(widest=f"min({STEP}, {rblock})" if short_steps else rblock)
+    return _TILES, _TALL_TILES, _WHOLE_ROWS, walked
 
 
 def split_lines(part: Part) -> list[str]:

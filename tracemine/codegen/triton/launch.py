@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tracemine.codegen.loop_ir import Program, Random, in_flight, loads, nodes_of
+from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.passes.collapse_axes import Run, runs
 from tracemine.codegen.schedule import (
     POINTWISE,
@@ -211,10 +212,10 @@ def _walked(line: str, names: set[str]) -> str:
     return re.sub(r"\bn\d+\b", lambda m: f"{m[0]}_walked" if m[0] in names else m[0], line)
 
 
-def launches(program: Program, stem: str, exact: bool, longest_row: int) -> list[Launch]:
+def launches(program: Program, stem: str, options: CodegenOptions) -> list[Launch]:
     """The kernels of a program: those of one level and one shape share a launch, and small ones of another shape."""
     groups: list[list[Part]] = []
-    parts = [Part(program, kernel, exact, longest_row) for kernel in program.kernels]
+    parts = [Part(program, kernel, options) for kernel in program.kernels]
     for part in sorted(parts, key=lambda p: (p.kernel.level, -p.elements, p.order)):
         group = next((g for g in groups if _fits(part, g)), None)
         if group is None:
@@ -229,7 +230,7 @@ def launches(program: Program, stem: str, exact: bool, longest_row: int) -> list
         shared = tuple(texts.index(text) for text in texts)
         name = f"{stem}_kernel" + (f"_{k}" if len(groups) > 1 else "")
         called = tuple(members(*_kinds(shared, group)))
-        found.append(Launch(name, tuple(group), exact, shared, called, _turned(group, found)))
+        found.append(Launch(name, tuple(group), options.rounds, shared, called, _turned(group, found)))
     return found
 
 

@@ -7,32 +7,38 @@ that the chain does not fix, strides and scalars are arguments; what the kernels
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracemine.codegen.graph import Graph, GraphError
 from tracemine.codegen.loop_ir import Program
 from tracemine.codegen.operators import table
+from tracemine.codegen.options import DEFAULT, CodegenOptions
 from tracemine.codegen.partition import plan
-from tracemine.codegen.schedule import LONGEST_ROW
-from tracemine.codegen.tiles import blocks_text
+from tracemine.codegen.tiles import Cuts, blocks_text
 from tracemine.codegen.triton.launch import launches
-from tracemine.codegen.triton.wrapper import LAUNCHING, PLANS, called, calling
+from tracemine.codegen.triton.wrapper import PLANS, called, calling, launching
 
 _HEAD = "import torch\nimport triton\nimport triton.language as tl"
 _LIBRARY = "\nfrom triton.language.extra import libdevice"
-_CODES = frozenset({"int8", "uint8", "float8_e4m3fn", "float8_e5m2"})
+_QUANTIZED = frozenset({"int8", "uint8", "float8_e4m3fn", "float8_e5m2"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Generated source. `masks`: how many of what `fused` gives back are what dropout kept, after the live values."""
+    """Generated source.
+
+    masks: how many of what `fused` gives back are what dropout kept, after the live values. ulp: how far expressions
+    may be off in all, in units in the last place of float32. draws: whether it draws random numbers.
+    """
 
     text: str
     kernels: tuple[str, ...]  # names
     masks: int = 0
+    ulp: float = 0.0
+    draws: bool = False
 
 
-def generate(graph: Graph, rounds: bool = False, export_masks: bool = False, longest_row: int = LONGEST_ROW) -> Source:
+def generate(graph: Graph, options: CodegenOptions = DEFAULT) -> Source:
     """Generate Triton kernels that compute a graph, as source that stands alone.
 
     Raises Unsupported, with the reason, where there are none.
@@ -42,23 +48,18 @@ def generate(graph: Graph, rounds: bool = False, export_masks: bool = False, lon
     >>> source = generate(b.done(b.call("aten::mul.Tensor", b.input("x", (64, 128), "bfloat16"), 2.0)))
     >>> print(source.text[source.text.index("@triton.jit") :].splitlines()[1].partition("(")[0])
     def double_kernel
-
-    rounds: the build that rounds after every call as eager does, to prove that the wiring is right. longest_row:
-    elements of a row that a kernel may hold in registers; longer ones are walked in a loop.
     """
     if not isinstance(graph, Graph):
         raise GraphError(f"a graph is what GraphBuilder.done gives, not {type(graph).__name__}")
-    program = plan(graph, rounds, export_masks, longest_row)
-    masks = len(program.outputs) - len(graph.live)
-    return print_program(program, rounds, masks, [i.name for i in graph.inputs], longest_row)
+    return print_program(plan(graph, options), options, [i.name for i in graph.inputs])
 
 
-def print_program(program: Program, exact: bool, masks: int, parameters: list[str], longest_row: int) -> Source:
-    """A program as source."""
-    stem = _stem(program.name)
-    # Quantised codes are eager's own: a quotient that is one bit off may fall on the other side of a tie.
-    codes = any(b.dtype in _CODES for b in program.buffers.values() if b.role != "input")
-    found = launches(program, stem, exact or codes, longest_row)
+def print_program(program: Program, options: CodegenOptions, parameters: list[str]) -> Source:
+    """Print a program as source."""
+    # Quantized values are eager's own: a quotient that is one bit off may fall on the other side of a tie.
+    if any(b.dtype in _QUANTIZED for b in program.buffers.values() if b.role != "input"):
+        options = replace(options, rounds=True)
+    found = launches(program, _stem(program.name), options)
     bodies = "\n\n\n".join(launch.text for launch in found)
     calls = calling(program, found, parameters)
     helpers = _helpers(bodies)
@@ -66,12 +67,19 @@ def print_program(program: Program, exact: bool, masks: int, parameters: list[st
         _HEAD + (_LIBRARY if any("libdevice." in text for text in (*helpers, bodies)) else ""),
         *helpers,
         bodies,
-        *called(calls),
-        PLANS + blocks_text((launch.name, launch.cuts) for launch in found),
+        *called(calls, options.short_steps),
+        PLANS + blocks_text((launch.name, _least(launch.cuts, options.least_block)) for launch in found),
         calls,
     ]
     text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
-    return Source(text=text, kernels=tuple(launch.name for launch in found), masks=masks)
+    kernels = tuple(launch.name for launch in found)
+    return Source(text=text, kernels=kernels, masks=program.masks, ulp=program.ulp, draws=program.draws)
+
+
+def _least(cuts: Cuts, elements: int) -> Cuts:
+    """Return tile configs of which the first has so many elements at least."""
+    (first, each), *others = cuts
+    return (max(first, elements), each), *others
 
 
 def shared() -> tuple[dict[str, str], dict[str, str]]:
@@ -79,8 +87,8 @@ def shared() -> tuple[dict[str, str], dict[str, str]]:
 
     Several files may have them from one place.
     """
-    launching = {text.split("(")[0].split(":")[0].split()[-1]: text.strip("\n") for text in LAUNCHING}
-    return {name: text.strip("\n") for name, text in table().helpers.items()}, launching
+    of_launchers = {text.split("(")[0].split(":")[0].split()[-1]: text.strip("\n") for text in launching()}
+    return {name: text.strip("\n") for name, text in table().helpers.items()}, of_launchers
 
 
 def _stem(name: str) -> str:

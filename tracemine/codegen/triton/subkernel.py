@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from math import prod
 
 from tracemine.codegen.loop_ir import Kernel, Program, loads
+from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.schedule import (
     ALONG,
     LOOPED,
@@ -25,14 +26,14 @@ from tracemine.codegen.triton.expressions import sizes
 class Part:
     """One walk: its lines, and what they take."""
 
-    def __init__(self, program: Program, kernel: Kernel, exact: bool, longest_row: int) -> None:
-        self.program, self.kernel, self.longest_row = program, kernel, longest_row
-        self.mode = shape_of(program.buffers, kernel, longest_row)
+    def __init__(self, program: Program, kernel: Kernel, options: CodegenOptions) -> None:
+        self.program, self.kernel, self.longest_row = program, kernel, options.longest_row
+        self.mode = shape_of(program.buffers, kernel, options.longest_row)
         self.grain = grain(program.buffers, kernel)
         along = self.mode == POINTWISE and self.grain == ALONG
         self.flat = flat_orders(program.buffers, kernel) if along else {}
         self.long = self.mode == LOOPED and self.grain == ALONG and kernel.split is None
-        self.body = Body(program, kernel, self.mode, exact, bool(self.flat), self.long)
+        self.body = Body(program, kernel, self.mode, options.rounds, bool(self.flat), self.long)
         self.lines = self.body.print()
         # What it takes, and the expressions for it: what differs from launch to launch, then what a plan of it knows.
         self.given = {f"{b}_ptr": b for b in self.body.pointers} | {name: name for name in self.body.scalars}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from tracemine.codegen.loop_ir import Axis, Buffer, Program
-from tracemine.codegen.triton.cutting import CUTTING, split_lines
+from tracemine.codegen.triton.cutting import STEP, cutting, split_lines
 from tracemine.codegen.triton.expressions import number, sizes
 from tracemine.codegen.triton.foreach import HELPER as _MEMBERS
 from tracemine.codegen.triton.launch import Launch
@@ -37,7 +37,7 @@ def _index_type(*tensors):
 _PARTS = '''
 def _parts(rows, columns, rblock, xblock):
     """Into how many parts rows are cut, for 1024 programs or as many as there are blocks."""
-    length = triton.cdiv(columns, rblock * triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock)))
+{smaller}    length = triton.cdiv(columns, rblock * {programs})
     return max(1, triton.cdiv(columns, rblock * max(1, length)))
 '''
 _WARPS = """
@@ -91,7 +91,6 @@ _MADE = """
 def _made(new, device):
     return [torch.empty_strided(shape, strides, dtype=dtype, device=device) for shape, strides, dtype in new]
 """
-LAUNCHING = (_EXPECT, _INDEX_TYPE, _PARTS, _WARPS, *CUTTING, _MEMBERS, _STRIDES, KIND, _LAUNCH, _PLANNED, _MADE)
 # Stands between the functions above and what a source has for itself alone.
 PLANS = """
 PLANS = {}  # launches, by all that they depend on: how tensors look, and whether they begin at a multiple of 16 bytes
@@ -105,9 +104,17 @@ def calling(program: Program, found: Sequence[Launch], parameters: Sequence[str]
     return "\n".join([*_plan(program, found, names, made), "", "", *_fused(program, found, names, parameters, made)])
 
 
-def called(text: str) -> list[str]:
-    """The functions that these call, of those that every source may have."""
-    texts = [each.strip("\n") for each in LAUNCHING]
+def launching(short_steps: bool = False) -> tuple[str, ...]:
+    """Return the functions that every launcher may have. short_steps: rows are split in two, of short blocks."""
+    programs = "2" if short_steps else "triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock))"
+    parts = _PARTS.format(programs=programs, smaller=f"    rblock = min(rblock, {STEP})\n" * short_steps)
+    tiles = (parts, _WARPS, *cutting(short_steps))
+    return (_EXPECT, _INDEX_TYPE, *tiles, _MEMBERS, _STRIDES, KIND, _LAUNCH, _PLANNED, _MADE)
+
+
+def called(text: str, short_steps: bool) -> list[str]:
+    """Return the functions that these call, of those that every source may have."""
+    texts = [each.strip("\n") for each in launching(short_steps)]
     for each in reversed(texts):  # one that calls another stands behind it
         if _calls(text, each):
             text += each.partition(":")[2]

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from tracemine.codegen.graph import Graph, Scalar, Unsupported
-from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.triton.source import Source, generate
 from tracemine.columns import numbers
 from tracemine.findings.record import Finding
@@ -83,15 +82,9 @@ class _Kernels:
         if key not in self.known:
             if len(self.kept) >= _MOST_KERNELS:
                 raise Unsupported(f"there are more than {_MOST_KERNELS} kernels")
-            lowered = lower(graph)
-            made = Kernel(
-                graph=graph,
-                source=generate(graph),
-                ulp=lowered.ulp,
-                draws=bool(lowered.drawn),
-            )
+            source = generate(graph)
             self.known[key] = len(self.kept)
-            self.kept.append(made)
+            self.kept.append(Kernel(graph=graph, source=source, ulp=source.ulp, draws=source.draws))
         return self.known[key]
 
 
