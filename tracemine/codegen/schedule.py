@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.graph import Unsupported
-from tracemine.codegen.loop_ir import Axis, Buffer, Kernel, Node
+from tracemine.codegen.loop_ir import Axis, Buffer, Kernel, Node, Program
+
+if TYPE_CHECKING:
+    from tracemine.codegen.options import CodegenOptions
 
 POINTWISE, WHOLE, LOOPED = "pointwise", "whole", "looped"
 ALONG, ACROSS, MIXED = "along", "across", "mixed"
@@ -39,6 +43,39 @@ def shape_of(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> st
         return LOOPED
     limits = {ALONG: longest_row, ACROSS: _LONGEST_ACROSS, MIXED: min(_LONGEST_MIXED, longest_row)}
     return WHOLE if length <= limits[grain(buffers, kernel)] else LOOPED
+
+
+class Schedule:
+    """How a kernel is looped over: its kind, how its tensors lie, and whether its rows may be one.
+
+    flat: how each tensor must lie at a call for all rows to be one; empty where they may not. long: rows that a loop
+    goes over lie one behind the other, and those that programs walk at a time may be more than the cache holds.
+    """
+
+    def __init__(self, program: Program, kernel: Kernel, options: CodegenOptions) -> None:
+        self.program, self.kernel, self.options = program, kernel, options
+        self.mode = shape_of(program.buffers, kernel, options.longest_row)
+        self.grain = grain(program.buffers, kernel)
+        along = self.mode == POINTWISE and self.grain == ALONG
+        self.flat = flat_orders(program.buffers, kernel) if along else {}
+        self.long = self.mode == LOOPED and self.grain == ALONG and kernel.split is None
+
+    @property
+    def elements(self) -> int:
+        """Return how many elements it computes."""
+        return prod(axis.size for axis in (*self.kernel.rows, *self.kernel.columns))
+
+    @property
+    def order(self) -> int:
+        """Return the number of the first large tensor that it reads: launches take what they have in common alike."""
+        return min((list(self.program.buffers).index(name) for name in large_reads([self])), default=0)
+
+
+def large_reads(schedules: Iterable[Schedule]) -> set[str]:
+    """Return the large tensors that kernels load."""
+    sized = {n.buffer: prod(s.program.buffers[n.buffer].shape) for s in schedules for n in ir.loads(s.kernel)}
+    largest = max(sized.values(), default=0)
+    return {name for name, size in sized.items() if size * SHARE >= largest}
 
 
 def few_programs(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> bool:

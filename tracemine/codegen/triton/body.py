@@ -11,22 +11,22 @@ from contextlib import contextmanager
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.indexing import spans
-from tracemine.codegen.loop_ir import Axis, Kernel, Node, Program
+from tracemine.codegen.loop_ir import Axis, Node
 from tracemine.codegen.online_reductions import RUNNING
 from tracemine.codegen.operators import table
-from tracemine.codegen.schedule import LOOPED, POINTWISE, WHOLE
-from tracemine.codegen.triton.expressions import TRITON_TYPE, sizes
-from tracemine.codegen.triton.printer import COLUMN, Printer, least
+from tracemine.codegen.schedule import LOOPED, POINTWISE, WHOLE, Schedule
+from tracemine.codegen.triton.expressions import TRITON_TYPE, Names, sizes
+from tracemine.codegen.triton.printer import COLUMN, Printer, grouped, least
 
 _ROW = "row"
 _ROW_MASK = "row_mask = (row < rows) | (XBLOCK == 1)"  # there are no more programs than blocks
-_ROW_HEAD = ("row = (tl.program_id(0).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]", _ROW_MASK)
+_ROW_HEAD = ("row = ({block}.to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]", _ROW_MASK)
 _HEADS = {
     POINTWISE: (
         "blocks = tl.cdiv(columns, RBLOCK)",
-        "row = ((tl.program_id(0) // blocks).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]",
+        "row = (({block} // blocks).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]",
         _ROW_MASK,
-        "column = ((tl.program_id(0) % blocks).to(INDEX) * RBLOCK + tl.arange(0, RBLOCK))[None, :]",
+        "column = (({block} % blocks).to(INDEX) * RBLOCK + tl.arange(0, RBLOCK))[None, :]",
     ),
     WHOLE: (*_ROW_HEAD, "column = tl.arange(0, RBLOCK)[None, :].to(INDEX)"),
     LOOPED: _ROW_HEAD,
@@ -40,31 +40,29 @@ _MOST_HELD, _MOST_OF_TILES = 16, 64
 # one place of memory at a time, and what was read last is what the cache still has. `length`: columns of a part.
 _SPLIT_HEAD = (
     "row_blocks = tl.cdiv(rows, XBLOCK)",
-    "row = ((tl.program_id(0) % row_blocks).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]",
+    "row = (({block} % row_blocks).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]",
     _ROW_MASK,
-    "part = tl.program_id(0) // row_blocks",
-    "first, step = part * RBLOCK, parts * RBLOCK",
+    "part = {block} // row_blocks",
+    "first, step = part * RBLOCK, {parts} * RBLOCK",
     "length = columns // step * RBLOCK + tl.minimum(tl.maximum(columns % step - first, 0), RBLOCK)",
 )
-_FLAT_HEAD = ("column = tl.program_id(0).to(INDEX) * RBLOCK + tl.arange(0, RBLOCK)",)
+_FLAT_HEAD = ("column = {block}.to(INDEX) * RBLOCK + tl.arange(0, RBLOCK)",)
 
 
 class Body(Printer):
-    """Prints one kernel. `one_row`: whether all rows may be walked as one."""
+    """Prints one kernel."""
 
-    def __init__(
-        self, program: Program, kernel: Kernel, mode: str, exact: bool, one_row: bool = False, long: bool = False
-    ) -> None:
-        super().__init__(program, kernel, mode, exact, long)
-        self.one_row = one_row
-        self._spans = spans(kernel)
+    def __init__(self, schedule: Schedule, block: str, names: Names) -> None:
+        super().__init__(schedule, block, names)
+        self.one_row = bool(schedule.flat)
+        self._spans = spans(schedule.kernel)
         self._depths: dict[Node, int] = {}
 
     def print(self) -> list[str]:
         """The lines, indented."""
         split = self.kernel.split
         for line in self._head():
-            self.say(line.replace("parts", split.name) if split else line)
+            self.say(line.format(block=self.block, parts=self.names.axis(split) if split else ""))
         if split:
             self._note_sizes((split,))
             self._names |= {n: "part" for n in self._all() if isinstance(n, ir.At) and n.axis == split}
@@ -146,14 +144,15 @@ class Body(Printer):
         """Where the program stands on each of several axes that are walked as one, or on some of them together."""
         for node, (first, last) in self._spans.get(axes, {}).items():
             inner, here = axes[last:], axes[first:last]
-            text = f"{whole} // {_grouped(sizes(inner))}" if inner else whole
+            text = f"{whole} // {grouped(sizes(inner, self.names))}" if inner else whole
             if first > 0:
-                text = f"{text} % {_grouped(sizes(here))}"
+                text = f"{text} % {grouped(sizes(here, self.names))}"
                 self._note_sizes(here)
             self._note_sizes(inner)
             if len(here) < len(axes):
-                self.say(f"{whole}_{'_'.join(a.name for a in here)} = {text}")
-                text = f"{whole}_{'_'.join(a.name for a in here)}"
+                name = f"{whole}_{'_'.join(map(self.names.axis, here))}"
+                self.say(f"{name} = {text}")
+                text = name
             self._names[node] = text
 
     def _all(self) -> list[Node]:
@@ -274,7 +273,3 @@ def _below(node: Node) -> Iterator[Node]:
     for child in ir.children(node):
         yield child
         yield from _below(child)
-
-
-def _grouped(text: str) -> str:
-    return f"({text})" if " " in text else text

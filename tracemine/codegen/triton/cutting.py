@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracemine.codegen.loop_ir import loads
 from tracemine.codegen.schedule import ACROSS, ALONG, LONGEST_ROW, POINTWISE, WHOLE, writes_across
-from tracemine.codegen.triton.expressions import sizes
+from tracemine.codegen.triton.expressions import Names, sizes
 from tracemine.codegen.triton.subkernel import Part
 
 _MOST_WIDE = {1: 16384, 2: 8192, 3: 8192}  # of one block's columns, by how many inputs are loaded
@@ -62,46 +62,47 @@ def cutting(short_steps: bool) -> tuple[str, ...]:
     return _TILES, _TALL_TILES, _WHOLE_ROWS, walked
 
 
-def split_lines(part: Part) -> list[str]:
+def split_lines(part: Part, names: Names) -> list[str]:
     """How many parts rows are cut into, where they are."""
     kernel = part.kernel
     if kernel.split is None:
         return []
-    high = _high(part)
-    wide = {ALONG: str(min(2048, part.longest_row)), ACROSS: f"2048 // {high}"}.get(part.grain, "64")
-    return [f"{kernel.split.name} = _parts({sizes(kernel.rows)}, {sizes(kernel.columns)}, {wide}, {high})"]
+    high = _high(part, names)
+    wide = {ALONG: str(min(2048, part.schedule.options.longest_row)), ACROSS: f"2048 // {high}"}.get(part.grain, "64")
+    walk = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
+    return [f"{kernel.split.name} = _parts({walk}, {wide}, {high})"]
 
 
-def cut_lines(part: Part, cut: str) -> list[str]:
+def cut_lines(part: Part, cut: str, names: Names) -> list[str]:
     """The lines that say how a walk is cut into blocks. cut: elements of one and of a thread, as arguments."""
     kernel = part.kernel
-    walk = f"{sizes(kernel.rows)}, {sizes(kernel.columns)}"
+    walk = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
     beside = [] if kernel.rows else ["beside=False"]
-    names = "rows, columns, blocks, xblock, rblock, warps"
+    cuts = "rows, columns, blocks, xblock, rblock, warps"
     if part.mode == POINTWISE and part.grain == ALONG:
-        dense = [" and ".join(part.dense) or "True"] if part.flat else []
-        names = f"rows, columns, {'wide' if part.flat else '_'}, blocks, xblock, rblock, warps"
-        return [f"{names} = _tiles({', '.join([cut, walk, *dense])})"]
+        dense = [" and ".join(part.dense(names)) or "True"] if part.flat else []
+        cuts = f"rows, columns, {'wide' if part.flat else '_'}, blocks, xblock, rblock, warps"
+        return [f"{cuts} = _tiles({', '.join([cut, walk, *dense])})"]
     if part.mode == POINTWISE:
-        return [f"{names} = _tall_tiles({', '.join([cut, walk, *beside])})"]
+        return [f"{cuts} = _tall_tiles({', '.join([cut, walk, *beside])})"]
     if part.mode == WHOLE:
         # Rows beside each other: 16 bytes of what is read across and 32 of what is written at once.
         high = [] if part.grain == ALONG else ["16" if writes_across(part.program.buffers, kernel) else "8"]
-        return [f"{names} = _whole_rows({', '.join([cut, walk, *high, *beside])})"]
-    rows = _high(part)
+        return [f"{cuts} = _whole_rows({', '.join([cut, walk, *high, *beside])})"]
+    rows = _high(part, names)
     more = [f"widest={_widest(part)}", "most=32"] if part.grain == ALONG else [f"high={rows}"]
-    more += [f"parts={kernel.split.name}"] if kernel.split else []
-    return [f"{names} = _walked_rows({', '.join([cut, walk, *more, *beside])})"]
+    more += [f"parts={names.axis(kernel.split)}"] if kernel.split else []
+    return [f"{cuts} = _walked_rows({', '.join([cut, walk, *more, *beside])})"]
 
 
-def _high(part: Part) -> str:
+def _high(part: Part, names: Names) -> str:
     """How many rows a block has of rows that are walked in a loop: no more than there are."""
     if part.grain == ACROSS:
-        return f"min(64, triton.next_power_of_2(max({sizes(part.kernel.rows)}, 1)))"
+        return f"min(64, triton.next_power_of_2(max({sizes(part.kernel.rows, names)}, 1)))"
     return "1" if part.grain == ALONG else "16"
 
 
 def _widest(part: Part) -> int:
     """How many columns a block has at most of rows that are walked in a loop: the fewer inputs, the more."""
-    most = part.longest_row if part.kernel.split else _MOST_WIDE.get(len(loads(part.kernel)), 4096)
-    return min(most, part.longest_row)
+    most = part.schedule.options.longest_row if part.kernel.split else _MOST_WIDE.get(len(loads(part.kernel)), 4096)
+    return min(most, part.schedule.options.longest_row)

@@ -36,15 +36,58 @@ def number(value: float | int | bool) -> str:
     return repr(value)
 
 
-def sizes(axes: Sequence[Axis]) -> str:
+class Names:
+    """How a text calls what a program has: buffers, sizes and scalars by their own names."""
+
+    def axis(self, axis: Axis) -> str:
+        """Return the name of an axis's size."""
+        return axis.name
+
+    def other(self, name: str) -> str:
+        """Return the name of a buffer or a scalar."""
+        return name
+
+
+class NeutralNames(Names):
+    """Names by first use, so that texts that differ in names alone are equal."""
+
+    def __init__(self) -> None:
+        self._axes: dict[Axis, str] = {}
+        self._others: dict[str, str] = {}
+
+    def axis(self, axis: Axis) -> str:
+        """Return the name of an axis's size."""
+        return self._axes.setdefault(axis, f"size{len(self._axes)}")
+
+    def other(self, name: str) -> str:
+        """Return the name of a buffer or a scalar."""
+        return self._others.setdefault(name, f"value{len(self._others)}")
+
+
+class SizeNames(Names):
+    """Names in a launcher, where axes in `looped` may be looped over as one; notes which sizes were used."""
+
+    def __init__(self) -> None:
+        self.looped: frozenset[Axis] = frozenset()
+        self.used: set[str] = set()
+
+    def axis(self, axis: Axis) -> str:
+        """Return the name of an axis's size, or of how much of it is looped over."""
+        if axis in self.looped:
+            return f"{axis.name}_walked"
+        self.used.add(axis.name)
+        return axis.name
+
+
+def sizes(axes: Sequence[Axis], names: Names = Names()) -> str:  # noqa: B008 (it holds nothing)
     """A product of sizes: pinned ones as one number, the others by name. No axes: 1.
 
     >>> sizes([Axis(0, 4, True), Axis(1, 8, False), Axis(2, 2, True)])
     '8 * n1'
     """
     fixed = math.prod(a.size for a in axes if a.pinned)
-    names = [a.name for a in axes if not a.pinned]
-    return " * ".join([str(fixed)] * (fixed != 1 or not names) + names)
+    free = [names.axis(a) for a in axes if not a.pinned]
+    return " * ".join([str(fixed)] * (fixed != 1 or not free) + free)
 
 
 def typed(text: str, from_type: str, to: str) -> str:
@@ -78,22 +121,22 @@ def tensor(text: str, type_: str) -> str:
     return f"tl.cast({text}, {TRITON_TYPE[type_]})"
 
 
-def index(node: Node, names: dict[Node, str], inner: bool = False) -> str:
-    """An index expression; names: of the places on axes and of values that were computed."""
-    if node in names:
-        return names[node]
+def index(node: Node, known: dict[Node, str], names: Names, inner: bool = False) -> str:
+    """Print an index expression. known: loop indices, and values that were computed."""
+    if node in known:
+        return known[node]
     if isinstance(node, ir.Int):
         return str(node.value)
     if isinstance(node, ir.Size):
-        return f"({sizes(node.axes)})"
+        return f"({sizes(node.axes, names)})"
     if isinstance(node, ir.Arithmetic):
-        text = f"{index(node.left, names, True)} {node.symbol} {index(node.right, names, True)}"
+        text = f"{index(node.left, known, names, True)} {node.symbol} {index(node.right, known, names, True)}"
         return f"({text})" if inner else text
     if isinstance(node, ir.Fetched):
-        value = names[node.value]
+        value = known[node.value]
         if node.wrap is None:
             return value
-        return f"tl.where({value} < 0, {value} + {index(node.wrap, names, True)}, {value})"
+        return f"tl.where({value} < 0, {value} + {index(node.wrap, known, names, True)}, {value})"
     raise AssertionError(f"{type(node).__name__} is no index")
 
 

@@ -6,23 +6,20 @@ another, the members of a list. Parts that differ in names alone share their cod
 
 from __future__ import annotations
 
-import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tracemine.codegen.loop_ir import Program, Random, in_flight, loads, nodes_of
+from tracemine.codegen.loop_ir import Axis, Program, Random, in_flight, loads, nodes_of
 from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.passes.collapse_axes import Run, runs
-from tracemine.codegen.schedule import (
-    POINTWISE,
-    reads_windows,
-)
+from tracemine.codegen.schedule import POINTWISE, Schedule, large_reads, reads_windows
 from tracemine.codegen.tiles import Cuts, cuts
 from tracemine.codegen.triton.cutting import cut_lines
+from tracemine.codegen.triton.expressions import SizeNames
 from tracemine.codegen.triton.foreach import Members, adjacent, choice, chosen, members, planned
-from tracemine.codegen.triton.subkernel import Part, large_reads
+from tracemine.codegen.triton.subkernel import PROGRAM, Parameter, Part, texts
 
 _FEW_LOADS, _RAGGED_SHARE = 4, 0.7  # inputs of rows of which a thread may hold 64 elements; what fills a block
 _MOST_PARTS = 32  # of one launch: 161 tensors of an SGD step took 130 µs so, by 16 140
@@ -30,7 +27,7 @@ _TAKES = 112  # characters of a line
 _SMALL = 2  # a part of so many times fewer elements than the first costs less beside it than in a launch of its own
 
 
-_TURNED = "block = tl.num_programs(0) - 1 - tl.program_id(0)"
+_TURNED = f"block = tl.num_programs(0) - 1 - {PROGRAM}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +67,24 @@ class Launch:
         """The kernel and the functions of its parts."""
         constants = "INDEX: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr"
         if len(self.parts) == 1:
-            part, lines = self.parts[0], self.parts[0].lines
-            if self.turned:
-                lines = [f"    {_TURNED}", *(line.replace("tl.program_id(0)", "block") for line in lines)]
-            return _function(self.name, [*part.parameters(part.takes), part.rows, *part.columns], constants, lines)
-        texts: list[str] = []
-        for k, part in enumerate(self.parts):
-            if self.shared[k] == k:
-                lines = [line.replace("tl.program_id(0)", "block") for line in part.lines]
-                takes = ["block", *part.parameters(part.takes), part.rows, *part.columns]
-                texts.append(_function(f"{self.name}_part_{k}", takes, constants, lines))
-        return "\n\n\n".join([*texts, self._dispatch()])
+            part = self.parts[0]
+            lines = [*[f"    {_TURNED}"] * self.turned, *part.lines]
+            return _function(self.name, _taken(part), constants, lines)
+        functions = [
+            _function(f"{self.name}_part_{k}", ["block", *_taken(part)], constants, part.lines)
+            for k, part in enumerate(self.parts)
+            if self.shared[k] == k
+        ]
+        return "\n\n\n".join([*functions, self._dispatch()])
 
     def _numbered(self, each: Members) -> list[str]:
         """Return what a dispatching kernel takes of sub-kernels that share their code, by their numbers."""
-        found: list[str] = []
+        found: list[Parameter] = []
         for at in each.places:
             own = self.parts[at].columns[: 1 if at > each.first else None]  # members are cut alike
-            rows = self.parts[self.shared[at]].rows
-            found += [re.sub(r"^\w+", rf"\g<0>_{at}", name) for name in (rows, *own, "end")]
-        return found
+            named = (self.parts[self.shared[at]].rows, *own, Parameter("end"))
+            found += [Parameter(f"{name}_{at}", constexpr) for name, constexpr in named]
+        return texts(found)
 
     def _branch(self, first: int, last: int) -> str:
         """Return the condition under which a block is of the sub-kernels first to last."""
@@ -99,7 +94,7 @@ class Launch:
         takes = list(dict.fromkeys(t for part in self.parts for t in part.given))
         takes += self._known()
         numbered: list[str] = []
-        lines = [_TURNED if self.turned else "block = tl.program_id(0)"]
+        lines = [_TURNED if self.turned else f"block = {PROGRAM}"]
         calls: list[str] = []
         for each in self.members:
             k, last = each.first, each.places[-1]
@@ -124,12 +119,11 @@ class Launch:
 
     def _known(self) -> list[str]:
         """What a plan knows of all parts: known to the compiler too where the code of any part wants it so."""
-        found: dict[str, str] = {}
+        found: dict[str, bool] = {}
         for part, code in zip(self.parts, (self.parts[k] for k in self.shared), strict=True):
             for name, taken in zip(part.known, code.parameters(code.known), strict=True):
-                kind = taken.partition(":")[2]
-                found[name] = f"{name}:{kind}" if kind else found.get(name, name)
-        return list(found.values())
+                found[name] = taken.constexpr or found.get(name, False)
+        return texts([Parameter(name, constexpr) for name, constexpr in found.items()])
 
     @property
     def merged(self) -> list[Run]:
@@ -149,30 +143,27 @@ class Launch:
         """The numbers among them."""
         return list(dict.fromkeys(name for part in self.parts for name in part.body.scalars))
 
-    def lines(self, name: str) -> list[str]:
-        """A plan's lines for it, by that name: what it takes behind what it is given."""
-        walked = {axis.name for run in self.merged for axis in run.axes}
-        return [_walked(line, walked) for line in self._lines(name)]
-
-    def _lines(self, name: str) -> list[str]:
-        known = self._strides({name: text for part in self.parts for name, text in part.known.items()})
+    def lines(self, name: str, names: SizeNames) -> list[str]:
+        """Return a plan's lines for it, by that name: what it takes behind what it is given."""
+        names.looped = frozenset(axis for run in self.merged for axis in run.axes)
+        known = self._known_texts(names)
         cut = f'BLOCKS["{self.name}"][0]'
         if len(self.parts) == 1:
             part = self.parts[0]
             known += ["rows", "columns", *["wide"] * bool(part.flat), "index", "xblock", "rblock"]
-            return [*cut_lines(part, f"*{cut}"), *self._planned(name, "blocks", known, "warps")]
+            return [*cut_lines(part, f"*{cut}", names), *self._planned(name, "blocks", known, "warps")]
         lines = [f"elements, each = {cut}"]
         for each in self.members:
             k, part = each.first, self.parts[each.first]
             if each.chosen:
                 mine = [self.parts[at] for at in each.places]
-                dense = dict.fromkeys(text for part in mine for text in part.dense)
-                lines.append(planned(each, dense, [part.walk for part in mine]))
+                dense = dict.fromkeys(text for part in mine for text in part.dense(names))
+                lines.append(planned(each, dense, [part.walk(names) for part in mine]))
                 short = each.places[1:] if part.flat else each.places  # that are told nothing of a row's blocks
                 known += [f"*part_{at}[:2], part_{at}[-4]" if at in short else f"*part_{at}[:-3]" for at in each.places]
                 continue
             known.append(f"*part_{k}[:-3]")
-            lines += cut_lines(part, "elements, each")
+            lines += cut_lines(part, "elements, each", names)
             end = f"blocks + part_{k - 1}[-4]" if k else "blocks"
             wide = "wide, " * bool(part.flat)
             lines.append(f"part_{k} = rows, columns, {wide}{end}, xblock, rblock, warps")
@@ -180,23 +171,23 @@ class Launch:
         most = "max(" + ", ".join(f"part_{k}[-1]" for k in range(len(self.parts))) + ")"
         return [*lines, *self._planned(name, f"part_{len(self.parts) - 1}[-4]", known, most)]
 
-    def _strides(self, known: Mapping[str, str]) -> list[str]:
-        """What a plan knows, as expressions: of tensors of which a kernel takes all strides, those together."""
+    def _known_texts(self, names: SizeNames) -> list[str]:
+        """Return what a plan knows, as expressions: of tensors of which a kernel takes all strides, those together."""
         buffers = self.parts[0].program.buffers
+        known = list({name: what for part in self.parts for name, what in part.known.items()}.values())
         found: list[str] = []
         whole: list[str] = []  # tensors, of which all strides are taken one after another
-        texts = list(known.values())
         at = 0
-        while at < len(texts):
-            name = texts[at].partition(".")[0]
-            every = [f"{name}.stride({d})" for d in range(len(buffers[name].dims))] if name in buffers else []
-            if every and texts[at : at + len(every)] == every:
-                whole.append(name)
+        while at < len(known):
+            what = known[at]
+            every = [] if isinstance(what, Axis) else [(what[0], d) for d in range(len(buffers[what[0]].dims))]
+            if not isinstance(what, Axis) and known[at : at + len(every)] == every:
+                whole.append(what[0])
                 at += len(every)
                 continue
             found += [f"*_strides({', '.join(whole)})"] * bool(whole)
             whole = []
-            found.append(texts[at])
+            found.append(names.axis(what) if isinstance(what, Axis) else f"{what[0]}.stride({what[1]})")
             at += 1
         return found + [f"*_strides({', '.join(whole)})"] * bool(whole)
 
@@ -207,30 +198,32 @@ class Launch:
         return [*rest, f"{name} = _Launch({self.name}, {blocks}, takes, num_warps={warps}{contract})"]
 
 
-def _walked(line: str, names: set[str]) -> str:
-    """A launcher's line with the sizes of axes as they are walked."""
-    return re.sub(r"\bn\d+\b", lambda m: f"{m[0]}_walked" if m[0] in names else m[0], line)
+def _taken(part: Part) -> list[str]:
+    """Return the parameters of a kernel, but for its tiles."""
+    return texts([*part.parameters(part.takes), part.rows, *part.columns])
 
 
 def launches(program: Program, stem: str, options: CodegenOptions) -> list[Launch]:
-    """The kernels of a program: those of one level and one shape share a launch, and small ones of another shape."""
-    groups: list[list[Part]] = []
-    parts = [Part(program, kernel, options) for kernel in program.kernels]
-    for part in sorted(parts, key=lambda p: (p.kernel.level, -p.elements, p.order)):
-        group = next((g for g in groups if _fits(part, g)), None)
+    """Group kernels into launches: those of one level and one kind, and beside them small ones of another kind."""
+    groups: list[list[Schedule]] = []
+    schedules = [Schedule(program, kernel, options) for kernel in program.kernels]
+    for schedule in sorted(schedules, key=lambda s: (s.kernel.level, -s.elements, s.order)):
+        group = next((g for g in groups if _fits(schedule, g)), None)
         if group is None:
-            groups.append([part])
+            groups.append([schedule])
         else:
-            group.append(part)
+            group.append(schedule)
     found: list[Launch] = []
     for k, group in enumerate(groups):
-        texts = [part.renamed() for part in group]
-        order = adjacent(*_kinds([texts.index(text) for text in texts], group))
-        group, texts = [group[place] for place in order], [texts[place] for place in order]
-        shared = tuple(texts.index(text) for text in texts)
+        turned = _turned(group, found)
+        parts = [Part(schedule, "block" if turned or len(group) > 1 else PROGRAM) for schedule in group]
+        codes: list[object] = [part.code() for part in parts] if len(parts) > 1 else [None]
+        order = adjacent(*_kinds([codes.index(code) for code in codes], parts))
+        parts, codes = [parts[place] for place in order], [codes[place] for place in order]
+        shared = tuple(codes.index(code) for code in codes)
         name = f"{stem}_kernel" + (f"_{k}" if len(groups) > 1 else "")
-        called = tuple(members(*_kinds(shared, group)))
-        found.append(Launch(name, tuple(group), options.rounds, shared, called, _turned(group, found)))
+        called = tuple(members(*_kinds(shared, parts)))
+        found.append(Launch(name, tuple(parts), options.rounds, shared, called, turned))
     return found
 
 
@@ -240,18 +233,18 @@ def _kinds(shared: Sequence[int], parts: Sequence[Part]) -> tuple[list[tuple[int
     return kinds, [part.may_be_chosen for part in parts]
 
 
-def _turned(group: list[Part], before: list[Launch]) -> bool:
+def _turned(group: list[Schedule], before: list[Launch]) -> bool:
     """Whether to take the last blocks first: where an earlier launch read from the first on what this one reads."""
     here = large_reads(group)
-    found = next((launch for launch in reversed(before) if here & large_reads(launch.parts)), None)
+    found = next((n for n in reversed(before) if here & large_reads(part.schedule for part in n.parts)), None)
     return found is not None and not found.turned
 
 
-def _fits(part: Part, group: list[Part]) -> bool:
-    """Whether a part may share a launch: all programs get as many registers as the one that needs most."""
+def _fits(schedule: Schedule, group: list[Schedule]) -> bool:
+    """Whether a kernel may share a launch: all programs get as many registers as the one that needs most."""
     first = group[0]
-    alike = part.mode == first.mode or part.elements * _SMALL <= first.elements
-    return part.kernel.level == first.kernel.level and alike and len(group) < _MOST_PARTS
+    alike = schedule.mode == first.mode or schedule.elements * _SMALL <= first.elements
+    return schedule.kernel.level == first.kernel.level and alike and len(group) < _MOST_PARTS
 
 
 def _function(name: str, takes: Sequence[str], constants: str, lines: Iterable[str]) -> str:

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from typing import TypeGuard
 
 from tracemine.codegen import loop_ir as ir
-from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, Axis, Buffer, Kernel, Node, Program
+from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, Axis, Buffer, Node
 from tracemine.codegen.online_reductions import RUNNING
 from tracemine.codegen.operators import expression, spelled, table
-from tracemine.codegen.schedule import POINTWISE
+from tracemine.codegen.schedule import POINTWISE, Schedule
 from tracemine.codegen.tensor_ir import CODES
-from tracemine.codegen.triton.expressions import constant, index, sizes, tensor, typed
+from tracemine.codegen.triton.expressions import Names, constant, index, sizes, tensor, typed
 
 COLUMN = "column"
 _MASKS = {
@@ -28,20 +28,21 @@ _MASKS = {
 class Printer:
     """Prints what a kernel computes, and notes what it takes for that.
 
-    `mode`: its shape. `exact`: correctly rounded division and roots. `long`: rows that are walked in a loop lie one
-    behind the other, and those that programs walk at a time may be more than the cache holds.
+    block: the number of the program's block. names: how the text calls what it takes.
     """
 
-    def __init__(self, program: Program, kernel: Kernel, mode: str, exact: bool, long: bool) -> None:
-        self.program, self.kernel, self.mode, self.exact, self.long = program, kernel, mode, exact, long
+    def __init__(self, schedule: Schedule, block: str, names: Names) -> None:
+        program, kernel, mode = schedule.program, schedule.kernel, schedule.mode
+        self.program, self.kernel, self.mode, self.long = program, kernel, mode, schedule.long
+        self.exact, self.block, self.names = schedule.options.rounds, block, names
         self.lines: list[str] = []
-        self.strides: dict[str, None] = {}
+        self.strides: dict[tuple[str, int], None] = {}
         self.sizes: dict[Axis, None] = {}
         self.scalars: dict[str, None] = {}
         self.pointers: dict[str, None] = {}
         self.walks = 0  # over the columns, all together
         self._walks = 0  # over the columns, so far
-        self._begin = "(tl.program_id(0) % blocks) * RBLOCK" if mode == POINTWISE else "0"  # of a block of columns
+        self._begin = f"({block} % blocks) * RBLOCK" if mode == POINTWISE else "0"  # of a block of columns
         self._indent = 1
         self._names: dict[Node, str] = {}
         self._taken: dict[str, int] = {}
@@ -97,13 +98,14 @@ class Printer:
             return self._names[node]
         if isinstance(node, ir.Number):
             self.scalars[node.name] = None
+            name = self.names.other(node.name)
             # Correctly rounded division takes nothing but floats.
-            return f"({node.name} * 1.0)" if self.exact and self._is_whole(node) else node.name
+            return f"({name} * 1.0)" if self.exact and self._is_whole(node) else name
         if isinstance(node, ir.Constant):
             return constant(node)
         if isinstance(node, ir.Count):
             self._note_sizes(node.axes)
-            return f"({sizes(node.axes)} * 1.0)"
+            return f"({sizes(node.axes, self.names)} * 1.0)"
         if isinstance(node, ir.Place):
             text = self._index(node.index)
             return tensor(text, INT) if isinstance(node.index, ir.Int) else f"({text})"
@@ -143,10 +145,11 @@ class Printer:
     def _random(self, node: ir.Random) -> str:
         """A number drawn for a place: where the program walks whole rows of them, four at once."""
         self.scalars[node.seed] = None
+        seed = self.names.other(node.seed)
         before, column = self._index(node.before), self._index(node.column)
         if column != COLUMN or self.flat or self._down(node.column):
-            return self._named(node, f"_drawn({node.seed}, {node.stream}, {before}, {column})", "random")
-        text = f"_draws({node.seed}, {node.stream}, {before}, {self._begin}, RBLOCK)"
+            return self._named(node, f"_drawn({seed}, {node.stream}, {before}, {column})", "random")
+        text = f"_draws({seed}, {node.stream}, {before}, {self._begin}, RBLOCK)"
         return self._named(node, text, "random")
 
     def _reduce(self, node: ir.Reduce) -> str:
@@ -198,7 +201,7 @@ class Printer:
         masks = [m for m in (_MASKS[across, down], guard) if m]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
         text = f"tl.load({pointer}{mask}{self._kept(across and down)})"
-        return self._named(node, typed(text, buffer.dtype, node.type), buffer.name)
+        return self._named(node, typed(text, buffer.dtype, node.type), self.names.other(buffer.name))
 
     def _kept(self, large: bool) -> str:
         """What is walked again is to stay in the cache, what is walked for the last time is not."""
@@ -209,18 +212,18 @@ class Printer:
     def _pointer(self, buffer: Buffer, places: tuple[Node, ...], across: bool, down: bool) -> str:
         """Address of an element, as wide as what it is masked with."""
         self.pointers[buffer.name] = None
+        name = self.names.other(buffer.name)
         terms: list[str] = []
         for d, place in enumerate(places):
             if isinstance(place, ir.Int) and place.value == 0:
                 continue
-            self.strides[f"{buffer.name}_s{d}"] = None
-            text = self._index(place)
-            terms.append(f"({text}) * {buffer.name}_s{d}" if " " in text else f"{text} * {buffer.name}_s{d}")
+            self.strides[buffer.name, d] = None
+            terms.append(f"{grouped(self._index(place))} * {name}_s{d}")
         if across and not self._across(*places):
             terms.append("column * 0")
         if down and not self.flat and not self._down(*places):
             terms.append("row * 0")
-        return " + ".join([f"{buffer.name}_ptr", *terms])
+        return " + ".join([f"{name}_ptr", *terms])
 
     def _index(self, node: Node) -> str:
         """An index expression; values in it are computed first."""
@@ -234,7 +237,7 @@ class Printer:
                 self._note_sizes(here.axes)
             else:
                 todo.extend(ir.children(here) if isinstance(here, ir.Arithmetic) else ())
-        return index(node, self._names)
+        return index(node, self._names, self.names)
 
     def _is_whole(self, node: ir.Number) -> bool:
         """Whether a number that is computed with as a float was given as a whole one."""
@@ -258,7 +261,7 @@ class Printer:
         ):  # an integer becomes no code, and a half no truth
             plain, value = False, tensor(value, node.type)
         text = value if plain else typed(value, node.type, buffer.dtype)
-        if isinstance(node, ir.Number) and text == node.name and self._is_whole(node):
+        if isinstance(node, ir.Number) and text == self.names.other(node.name) and self._is_whole(node):
             text = f"({text} * 1.0)"  # as 16 bits Triton's interpreter would store its bits, not its value
         mask = "column_mask" if self.flat else "mask" if across else "row_mask"
         kept = self._kept(across and self._walks == self.walks)
@@ -268,6 +271,10 @@ class Printer:
 def _is_number(node: Node) -> TypeGuard[ir.Constant | ir.Number]:
     """Whether it is a number of Python's, or to the compiler may be one."""
     return isinstance(node, ir.Constant | ir.Number)
+
+
+def grouped(text: str) -> str:
+    return f"({text})" if " " in text else text
 
 
 _SCALED = frozenset({"div", "mul", "maximum"})

@@ -1,61 +1,58 @@
-"""One walk of a kernel: its lines, and what they take."""
+"""One kernel of a launch: its lines, and what they take."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
+from typing import NamedTuple
 
-from tracemine.codegen.loop_ir import Kernel, Program, loads
-from tracemine.codegen.options import CodegenOptions
+from tracemine.codegen.loop_ir import Axis
 from tracemine.codegen.schedule import (
     ALONG,
     LOOPED,
     POINTWISE,
     SHARE,
     WHOLE,
-    flat_orders,
-    grain,
-    shape_of,
+    Schedule,
     writes_across,
 )
 from tracemine.codegen.triton.body import Body
-from tracemine.codegen.triton.expressions import sizes
+from tracemine.codegen.triton.expressions import Names, NeutralNames, sizes
+
+PROGRAM = "tl.program_id(0)"
+
+
+class Parameter(NamedTuple):
+    """A parameter of a kernel."""
+
+    name: str
+    constexpr: bool = False  # known to the compiler
+
+    @property
+    def text(self) -> str:
+        """Return it as a signature has it."""
+        return f"{self.name}: tl.constexpr" if self.constexpr else self.name
 
 
 class Part:
-    """One walk: its lines, and what they take."""
+    """One kernel of a launch, printed. block: the number of a program's block."""
 
-    def __init__(self, program: Program, kernel: Kernel, options: CodegenOptions) -> None:
-        self.program, self.kernel, self.longest_row = program, kernel, options.longest_row
-        self.mode = shape_of(program.buffers, kernel, options.longest_row)
-        self.grain = grain(program.buffers, kernel)
-        along = self.mode == POINTWISE and self.grain == ALONG
-        self.flat = flat_orders(program.buffers, kernel) if along else {}
-        self.long = self.mode == LOOPED and self.grain == ALONG and kernel.split is None
-        self.body = Body(program, kernel, self.mode, options.rounds, bool(self.flat), self.long)
+    def __init__(self, schedule: Schedule, block: str = PROGRAM) -> None:
+        self.schedule, self.program, self.kernel = schedule, schedule.program, schedule.kernel
+        self.mode, self.grain, self.flat, self.long = schedule.mode, schedule.grain, schedule.flat, schedule.long
+        self.elements = schedule.elements
+        self.body = Body(schedule, block, Names())
         self.lines = self.body.print()
-        # What it takes, and the expressions for it: what differs from launch to launch, then what a plan of it knows.
+        # What it takes, and what that is: first what differs from launch to launch, then what a plan of it knows.
         self.given = {f"{b}_ptr": b for b in self.body.pointers} | {name: name for name in self.body.scalars}
-        places = {name: name.rpartition("_s") for name in self.body.strides}
-        self.known = {name: f"{tensor}.stride({dim})" for name, (tensor, _, dim) in places.items()}
-        self.known |= {a.name: a.name for a in self.body.sizes}
+        self.known: dict[str, Axis | tuple[str, int]] = {f"{b}_s{d}": (b, d) for b, d in self.body.strides}
+        self.known |= {a.name: a for a in self.body.sizes}
         self.takes = [*self.given, *self.known]
 
-    @property
-    def elements(self) -> int:
-        """How many it walks."""
-        return prod(axis.size for axis in (*self.kernel.rows, *self.kernel.columns))
-
-    @property
-    def order(self) -> int:
-        """The place among all tensors of the first that it reads: launches take what they have in common alike."""
-        return min((list(self.program.buffers).index(name) for name in large_reads([self])), default=0)
-
-    def parameters(self, names: Iterable[str]) -> list[str]:
-        """What it takes, as parameters. Sizes that places are divided by are known to the compiler."""
+    def parameters(self, names: Iterable[str]) -> list[Parameter]:
+        """Return what it takes, as parameters. Sizes that indices are divided by are known to the compiler."""
         known = {a.name for a in self.body.sizes} | self._odd_strides()
-        return [f"{name}: tl.constexpr" if name in known else name for name in names]
+        return [Parameter(name, name in known) for name in names]
 
     def _odd_strides(self) -> set[str]:
         """Strides of large tensors that are no multiple of 16, but of 2: known, they leave reads of 4 to 16 bytes."""
@@ -75,26 +72,25 @@ class Part:
         }
 
     @property
-    def rows(self) -> str:
+    def rows(self) -> Parameter:
         """The parameter of the rows: known to the compiler where some lie side by side, as many as no 16 divide.
 
         A mask that may end anywhere leaves reads of one element: 392 rows beside each other took an H200 75 µs so.
         """
         count = prod(axis.size for axis in self.kernel.rows)
-        odd = self.grain != ALONG and count % 16 and count % 2 == 0
-        return "rows: tl.constexpr" if odd else "rows"
+        return Parameter("rows", self.grain != ALONG and count % 16 != 0 and count % 2 == 0)
 
     @property
-    def columns(self) -> list[str]:
+    def columns(self) -> list[Parameter]:
         """The parameters of the columns: known to the compiler where a program divides by their blocks or masks."""
         if self.flat:
-            return ["columns", "blocks: tl.constexpr"]
-        return ["columns" if self.mode == LOOPED or self.body.flat else "columns: tl.constexpr"]
+            return [Parameter("columns"), Parameter("blocks", True)]
+        return [Parameter("columns", not (self.mode == LOOPED or self.body.flat))]
 
     @property
     def may_be_chosen(self) -> bool:
         """Whether its code knows nothing of one tensor alone, so that a program may choose among several."""
-        plain = not any(":" in name for name in self.parameters(self.takes))
+        plain = not any(parameter.constexpr for parameter in self.parameters(self.takes))
         return plain and self.mode == POINTWISE and self.grain == ALONG and (bool(self.flat) or self.body.flat)
 
     @property
@@ -103,40 +99,32 @@ class Part:
         strides = [s for name in self.body.pointers for s in self.program.buffers[name].strides if s != 1]
         return all(n % 16 == 0 for n in (self.elements, *strides))
 
-    @property
-    def walk(self) -> str:
-        """Its rows and columns, as expressions."""
-        return f"({sizes(self.kernel.rows)}, {sizes(self.kernel.columns)})"
+    def walk(self, names: Names) -> str:
+        """Return its rows and columns, as expressions."""
+        return f"({sizes(self.kernel.rows, names)}, {sizes(self.kernel.columns, names)})"
 
-    def renamed(self) -> str:
-        """Its lines with neutral names: equal for parts that differ in names alone."""
-        text = "\n".join([*self.lines, str(len(self.takes)), self.mode, self.grain])
-        buffers = list(self.body.pointers)
-        names = {b: f"buffer{k}" for k, b in enumerate(buffers)}
-        names |= {a.name: f"size{k}" for k, a in enumerate(self.body.sizes)}
-        names |= {name: f"scalar{k}" for k, name in enumerate(self.body.scalars)}
-        places = {
-            name: f"place{k}" for k, name in enumerate(dict.fromkeys(re.findall(r"\b(?:row|column)_n\d+\b", text)))
-        }
-        text = re.sub(r"\b(?:row|column)_n\d+\b", lambda m: places[m[0]], text)
-        text = re.sub(r"[a-z]\w*?(?=_(?:ptr|s\d+|\d+)\b)", lambda m: names.get(m[0], m[0]), text)
-        return re.sub(r"\b[a-z]\w*\b", lambda m: names.get(m[0], m[0]), text)
+    def code(self) -> tuple[object, ...]:
+        """Return its lines and what they take, by neutral names: equal for parts that differ in names alone."""
+        names = NeutralNames()
+        body = Body(self.schedule, "block", names)
+        lines = body.print()
+        takes = [names.other(name) for name in (*body.pointers, *body.scalars)]
+        takes += [f"{names.other(name)}_s{d}" for name, d in body.strides]
+        takes += [names.axis(axis) for axis in body.sizes]
+        return (*lines, *takes, self.mode, self.grain)
 
-    @property
-    def dense(self) -> list[str]:
-        """What must hold at a call for its rows to lie behind each other in all tensors."""
+    def dense(self, names: Names) -> list[str]:
+        """Return what must hold at a call for its rows to lie behind each other in all tensors."""
         found = []
         for name, (order, outer, inner) in self.flat.items():
             if self.program.buffers[name].role == "input":
                 turned = "" if order == tuple(range(len(order))) else f".permute({', '.join(map(str, order))})"
                 found.append(f"{name}{turned}.is_contiguous()")
-                found += [f"{name}.stride({outer}) == {sizes(inner)}"] * (not self.kernel.columns[0].pinned)
+                if not self.kernel.columns[0].pinned:
+                    found.append(f"{name}.stride({outer}) == {sizes(inner, names)}")
         return found
 
 
-def large_reads(parts: Iterable[Part]) -> set[str]:
-    """The large tensors that parts load."""
-    parts = tuple(parts)
-    sized = {n.buffer: prod(part.program.buffers[n.buffer].shape) for part in parts for n in loads(part.kernel)}
-    largest = max(sized.values(), default=0)
-    return {name for name, size in sized.items() if size * SHARE >= largest}
+def texts(parameters: Sequence[Parameter]) -> list[str]:
+    """Return parameters as a signature has them."""
+    return [parameter.text for parameter in parameters]

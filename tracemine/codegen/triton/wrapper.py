@@ -11,8 +11,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from tracemine.codegen.loop_ir import Axis, Buffer, Program
+from tracemine.codegen.passes.collapse_axes import Run
 from tracemine.codegen.triton.cutting import STEP, cutting, split_lines
-from tracemine.codegen.triton.expressions import number, sizes
+from tracemine.codegen.triton.expressions import Names, SizeNames, number, sizes
 from tracemine.codegen.triton.foreach import HELPER as _MEMBERS
 from tracemine.codegen.triton.launch import Launch
 
@@ -127,16 +128,18 @@ def _calls(text: str, function: str) -> bool:
 
 def _plan(program: Program, found: Sequence[Launch], names: Sequence[str], made: Sequence[Buffer]) -> list[str]:
     inputs = [b for b in program.buffers.values() if b.role == "input"]
-    lines = [text for launch in found for part in launch.parts for text in split_lines(part)]
-    lines += _empty_lines(made)
+    sized = SizeNames()
+    lines = [text for launch in found for part in launch.parts for text in split_lines(part, sized)]
+    lines += _empty_lines(made, sized)
     lines.append(f"index = _index_type({', '.join(b.name for b in (*inputs, *made))})")
-    told: dict[str, str] = {}  # how axes are walked, as it was said last
+    told: dict[tuple[Axis, ...], Run] = {}  # how axes are looped over, as it was said last
     for name, launch in zip(names, found, strict=True):
-        walked = [run.line for run in launch.merged]
-        lines += [text for text in walked if told.get(text.partition(" = ")[0]) != text]
-        told.update((text.partition(" = ")[0], text) for text in walked)
-        lines += launch.lines(name)
-    named = {*re.findall(r"\bn\d+\b", "\n".join(lines))} | _twice(inputs)
+        for run in launch.merged:
+            sized.used.update(axis.name for axis in run.axes)
+            lines += [run.line] * (told.get(run.axes) != run)
+            told[run.axes] = run
+        lines += launch.lines(name, sized)
+    named = sized.used | _twice(inputs)
     lines = [*_size_lines(program, inputs, named), *_expected(inputs, named), *lines]
     new = "".join(f"{b.name}, " for b in made).rstrip()
     return [
@@ -168,12 +171,12 @@ def _is_free(axis: Axis, told: Collection[str]) -> bool:
     return not axis.pinned and axis.name not in told
 
 
-def _empty_lines(made: Sequence[Buffer]) -> list[str]:
+def _empty_lines(made: Sequence[Buffer], names: Names) -> list[str]:
     """New tensors without memory, results that look alike in one line."""
     alike: dict[str, list[str]] = {}
     for b in made:
         own = "" if b.role == "output" else b.name  # partial results have a line each
-        alike.setdefault(f"{own}:{_empty(b)}", []).append(b.name)
+        alike.setdefault(f"{own}:{_empty(b, names)}", []).append(b.name)
     return [f"{' = '.join(names)} = {looks.partition(':')[2]}" for looks, names in alike.items()]
 
 
@@ -244,15 +247,15 @@ def _fitting(lines: Mapping[str, str]) -> list[list[str]]:
     return found
 
 
-def _shape(dims: tuple[tuple[Axis, ...], ...]) -> str:
-    texts = [sizes(dim) for dim in dims]
+def _shape(dims: tuple[tuple[Axis, ...], ...], names: Names) -> str:
+    texts = [sizes(dim, names) for dim in dims]
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
-def _empty(buffer: Buffer) -> str:
+def _empty(buffer: Buffer, names: Names) -> str:
     """A tensor without memory, in the layout that the chain's own has: its order of dimensions, without gaps."""
     order = sorted(range(len(buffer.dims)), key=lambda d: (-buffer.strides[d], d))
-    shape = _shape(tuple(buffer.dims[d] for d in order))
+    shape = _shape(tuple(buffer.dims[d] for d in order), names)
     text = f'torch.empty({shape}, dtype=torch.{buffer.dtype}, device="meta")'
     if order == list(range(len(order))):
         return text
