@@ -12,7 +12,7 @@ from tests.codegen.catalogue import CATALOGUE
 from tests.codegen.test_operators import CASES, CHAINS, case
 from tracemine.codegen import Graph
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.operators import Pointwise, expression, table
+from tracemine.codegen.operators import PointwiseRow, expression, table
 from tracemine.fusion.op_cost import STEPS
 from tracemine.ops import lookup
 from tracemine.ops.infer.costs import costs
@@ -70,7 +70,7 @@ def used() -> tuple[set[str], set[str]]:
     return names, {part for graph in graphs for name in lower(graph).operations for part in re.split(" [&|+] ", name)}
 
 
-def _is_used(row: Pointwise, names: set[str], operations: set[str]) -> bool:
+def _is_used(row: PointwiseRow, names: set[str], operations: set[str]) -> bool:
     called = {name + end for name in row.ops if name in OPERATORS for end in ("", "_")}
     return not called.isdisjoint(names) if called else row.operation in operations
 

@@ -94,7 +94,7 @@ def spans(kernel: Kernel) -> dict[tuple[Axis, ...], dict[Node, tuple[int, int]]]
 
 def span_of(kernel: Kernel, node: Node) -> Span | None:
     """The axes along which an index is the place: as `row // 7 % 7 * 7 + row % 7` is along two."""
-    if isinstance(node, ir.At):
+    if isinstance(node, ir.LoopIndex):
         for axes in (kernel.rows, kernel.columns):
             if node.axis in axes:
                 return axes, axes.index(node.axis), axes.index(node.axis) + 1

@@ -20,20 +20,20 @@ from tracemine.codegen.passes.rotate_half import Turned
 from tracemine.codegen.tensor_ir import (
     NARROW,
     TYPE_OF,
-    Counted,
-    Drawn,
-    Joined,
-    Num,
-    Permuted,
-    Picked,
-    Point,
-    Position,
-    Reduced,
-    Regrouped,
-    Rounded,
-    Scanned,
-    Sliced,
-    Source,
+    Cast,
+    Concat,
+    Gather,
+    Input,
+    Iota,
+    NumElements,
+    Permute,
+    Pointwise,
+    RandomBits,
+    Reduction,
+    Reshape,
+    ScalarArg,
+    Scan,
+    Slice,
     Tensor,
     columns_of,
     dear,
@@ -76,16 +76,16 @@ class Emitter(Places):
         self._root: Tensor | None = None
         self._elements = 0  # that the kernel walks for it
         self._part: Dim = ()  # the axis of parts, where it is what a part gives
-        self.reduces: set[Reduced] = set()  # what the kernel reduces itself
+        self.reduces: set[Reduction] = set()  # what the kernel reduces itself
         self.scans = False
         self.cuts: set[int] = set()  # columns at which a join goes from one member to the next
         self._known: dict[tuple[object, ...], Node] = {}
-        self.walked = ir.Walked(self.columns)
+        self.walked = ir.FreeAxes(self.columns)
 
     def store(self, tensor: Tensor, buffer: str, piece: Piece | None = None) -> ir.Store:
         """Writes a recipe's element at its own place; of `piece` alone, where the columns are a part of an axis."""
         self._root = tensor
-        self._part = tensor.part if isinstance(tensor, Reduced) else ()
+        self._part = tensor.part if isinstance(tensor, Reduction) else ()
         leaves = {*self.axes.flat(tensor.dims)}
         self._elements = self.axes.size(leaves if piece is not None else leaves | {*self.columns})
         index = self.own(tensor, piece)
@@ -97,8 +97,8 @@ class Emitter(Places):
 
     def _at(self, leaf: int, piece: Piece | None) -> Node:
         if piece is None or leaf != piece.leaf:
-            return self.nodes.make(ir.At, self.axes.axis(leaf))
-        place = self.nodes.make(ir.At, self.axes.axis(self.columns[0]))
+            return self.nodes.make(ir.LoopIndex, self.axes.axis(leaf))
+        place = self.nodes.make(ir.LoopIndex, self.axes.axis(self.columns[0]))
         return self.nodes.arithmetic("+", place, self.nodes.make(ir.Int, piece.start))
 
     def value(self, tensor: Tensor, index: Index, guard: Node | None) -> Node:
@@ -135,11 +135,11 @@ class Emitter(Places):
         """
         if tensor in self.in_place and any(self.foreign(t) for t in fronts(tensor)):
             return True
-        if not isinstance(tensor, Point | Rounded):
+        if not isinstance(tensor, Pointwise | Cast):
             return False
         if self._is_table(tensor, index):
             return True
-        others = [t for t in fronts(tensor) if self.foreign(t) and not (isinstance(t, Reduced) and t.part)]
+        others = [t for t in fronts(tensor) if self.foreign(t) and not (isinstance(t, Reduction) and t.part)]
         leaves = set(self.axes.flat(tensor.dims))
         return bool(others) and all(leaves <= set(self.axes.flat(t.dims)) for t in others)
 
@@ -161,13 +161,13 @@ class Emitter(Places):
 
     # One method a kind of recipe.
 
-    def source(self, tensor: Source, index: Index, guard: Node | None) -> Node:
+    def source(self, tensor: Input, index: Index, guard: Node | None) -> Node:
         return self.nodes.make(ir.Load, tensor.type, tensor.buffer, self.by_dim(tensor.dims, index), guard)
 
-    def point(self, tensor: Point, index: Index, guard: Node | None) -> Node:
+    def point(self, tensor: Pointwise, index: Index, guard: Node | None) -> Node:
         args: list[Node] = []
         for place, arg in enumerate(tensor.args):
-            if isinstance(arg, Num):
+            if isinstance(arg, ScalarArg):
                 args.append(self._number(arg, LONG if place in tensor.as_is else tensor.compute))
             else:
                 there = self.broadcast(tensor.dims, index, arg.dims)
@@ -177,15 +177,15 @@ class Emitter(Places):
             return args[0]
         return self.nodes.op(tensor.dtype, tensor.operation, *args)
 
-    def _number(self, number: Num, type_: str) -> Node:
+    def _number(self, number: ScalarArg, type_: str) -> Node:
         """A number in a type of computing; of a float among integers the integer part, as eager."""
         if number.name is None:
             return self.nodes.make(ir.Constant, type_, number.value)
         cut = isinstance(number.value, float) and type_ in (INT, LONG)
-        made = self.nodes.make(ir.Number, FLOAT if cut else type_, number.name)
+        made = self.nodes.make(ir.ScalarArg, FLOAT if cut else type_, number.name)
         return self.converted(made, type_)
 
-    def rounded(self, tensor: Rounded, index: Index, guard: Node | None) -> Node:
+    def rounded(self, tensor: Cast, index: Index, guard: Node | None) -> Node:
         value = self.value(tensor.arg, index, guard)
         target = TYPE_OF[tensor.dtype]
         if isinstance(value, ir.Constant) and value.value in (0, 1):
@@ -202,7 +202,7 @@ class Emitter(Places):
             return self.nodes.op(node.type, node.name, *node.args, brief=True)
         return node
 
-    def reduced(self, tensor: Reduced, index: Index, guard: Node | None) -> Node:
+    def reduced(self, tensor: Reduction, index: Index, guard: Node | None) -> Node:
         crossed = any(self.walked(node) & set(self.columns) for node in index)
         if self.foreign(tensor) or tensor.part != self._part or crossed:
             return self._demand(tensor, index, guard)
@@ -214,13 +214,13 @@ class Emitter(Places):
         inner: list[Node] = []
         for d, dim in enumerate(tensor.arg.dims):
             leaves = self.axes.leaves(dim)
-            here = tuple(self.nodes.make(ir.At, self.axes.axis(leaf)) for leaf in leaves)
+            here = tuple(self.nodes.make(ir.LoopIndex, self.axes.axis(leaf)) for leaf in leaves)
             inner.extend(here if d in tensor.over else kept.get(d, ()))
         arg = self.converted(self.value(tensor.arg, tuple(inner), guard), tensor.dtype)
         return self.nodes.make(ir.Reduce, tensor.dtype, tensor.kind, arg)
 
-    def scanned(self, tensor: Scanned, index: Index, guard: Node | None) -> Node:
-        columns = tuple(self.nodes.make(ir.At, self.axes.axis(leaf)) for leaf in self.columns)
+    def scanned(self, tensor: Scan, index: Index, guard: Node | None) -> Node:
+        columns = tuple(self.nodes.make(ir.LoopIndex, self.axes.axis(leaf)) for leaf in self.columns)
         groups = [group for group, _ in self.groups(tensor.dims, index)]
         rest = [node for d, group in enumerate(groups) if d != tensor.along for node in group]
         crossed = any(self.walked(node) & set(self.columns) for node in rest)
@@ -230,16 +230,16 @@ class Emitter(Places):
         self.scans = True
         return self.nodes.make(ir.Scan, tensor.dtype, arg)
 
-    def passed(self, tensor: Regrouped, index: Index, guard: Node | None) -> Node:
+    def passed(self, tensor: Reshape, index: Index, guard: Node | None) -> Node:
         return self.value(tensor.arg, index, guard)
 
-    def permuted(self, tensor: Permuted, index: Index, guard: Node | None) -> Node:
+    def permuted(self, tensor: Permute, index: Index, guard: Node | None) -> Node:
         groups = [group for group, _ in self.groups(tensor.dims, index)]
         place = {d: at for at, d in enumerate(tensor.source) if d is not None}
         inner = tuple(n for d in range(len(tensor.arg.dims)) for n in (groups[place[d]] if d in place else ()))
         return self.value(tensor.arg, inner, guard)
 
-    def sliced(self, tensor: Sliced, index: Index, guard: Node | None) -> Node:
+    def sliced(self, tensor: Slice, index: Index, guard: Node | None) -> Node:
         make = self.nodes.arithmetic
         inner: list[Node] = []
         for d, (group, leaves) in enumerate(self.groups(tensor.dims, index)):
@@ -253,7 +253,7 @@ class Emitter(Places):
             inner.extend(self.spread(place, self.axes.leaves(tensor.arg.dims[d])))
         return self.value(tensor.arg, tuple(inner), guard)
 
-    def joined(self, tensor: Joined, index: Index, guard: Node | None) -> Node:
+    def joined(self, tensor: Concat, index: Index, guard: Node | None) -> Node:
         groups = self.groups(tensor.dims, index)
         place = self.linear(*groups[tensor.dim])
         ends = tuple(accumulate(tensor.sizes))
@@ -290,7 +290,7 @@ class Emitter(Places):
         return found
 
     def _turned(
-        self, tensor: Joined, place: Node, guards: Sequence[Node | None], first: Node, second: Node
+        self, tensor: Concat, place: Node, guards: Sequence[Node | None], first: Node, second: Node
     ) -> Node | None:
         """Both members of a join at once, if they are two halves of one tensor that change places.
 
@@ -310,7 +310,7 @@ class Emitter(Places):
             self.cuts.update(end - low for end in ends if low < end <= high)
 
     def _compare(self, operation: str, place: Node, bound: int) -> Node:
-        left = self.nodes.make(ir.Place, LONG, place)
+        left = self.nodes.make(ir.IndexValue, LONG, place)
         return self.nodes.op(BOOL, operation, left, self.nodes.make(ir.Constant, LONG, bound))
 
     def _between(self, place: Node, start: int, end: int, whole: int) -> Node | None:
@@ -323,7 +323,7 @@ class Emitter(Places):
             return first or second
         return self.nodes.op(BOOL, "logical_and", first, second)
 
-    def picked(self, tensor: Picked, index: Index, guard: Node | None) -> Node:
+    def picked(self, tensor: Gather, index: Index, guard: Node | None) -> Node:
         groups = self.groups(tensor.dims, index)
         asked = tuple(n for d in tensor.asked for n in groups[d][0])
         asked_dims = tuple(tensor.dims[d] for d in tensor.asked)
@@ -336,11 +336,11 @@ class Emitter(Places):
             there = self.broadcast(asked_dims, asked, place.dims)
             found = self.converted(self.value(place, there, guard), LONG)
             wrap = self.size(leaves) if tensor.wraps else None
-            fetched = self.nodes.make(ir.Fetched, found, wrap)
+            fetched = self.nodes.make(ir.IndirectIndex, found, wrap)
             inner.extend(self.spread(fetched, leaves))
         return self.value(tensor.table, tuple(inner), guard)
 
-    def drawn(self, tensor: Drawn, index: Index, guard: Node | None) -> Node:
+    def drawn(self, tensor: RandomBits, index: Index, guard: Node | None) -> Node:
         """Each row of the innermost dimension has fours of its own."""
         make = self.nodes.arithmetic
         *outer, (group, leaves) = self.groups(tensor.dims, index) or [((), ())]
@@ -350,26 +350,26 @@ class Emitter(Places):
         before = self.nodes.make(ir.Int, 0) if row is None else make("*", row, quarters)
         return self.nodes.make(ir.Random, INT, tensor.seed, tensor.stream, before, column)
 
-    def position(self, tensor: Position, index: Index, guard: Node | None) -> Node:
-        return self.nodes.make(ir.Place, LONG, self.linear(*self.groups(tensor.dims, index)[tensor.along]))
+    def position(self, tensor: Iota, index: Index, guard: Node | None) -> Node:
+        return self.nodes.make(ir.IndexValue, LONG, self.linear(*self.groups(tensor.dims, index)[tensor.along]))
 
-    def counted(self, tensor: Counted, index: Index, guard: Node | None) -> Node:
+    def counted(self, tensor: NumElements, index: Index, guard: Node | None) -> Node:
         leaves = self.axes.leaves(tensor.over)
-        return self.nodes.make(ir.Count, FLOAT, tuple(self.axes.axis(leaf) for leaf in leaves))
+        return self.nodes.make(ir.NumElements, FLOAT, tuple(self.axes.axis(leaf) for leaf in leaves))
 
 
 _EMIT: dict[type[Tensor], Callable[[Emitter, Any, Index, Node | None], Node]] = {
-    Source: Emitter.source,
-    Point: Emitter.point,
-    Rounded: Emitter.rounded,
-    Reduced: Emitter.reduced,
-    Scanned: Emitter.scanned,
-    Regrouped: Emitter.passed,
-    Permuted: Emitter.permuted,
-    Sliced: Emitter.sliced,
-    Joined: Emitter.joined,
-    Picked: Emitter.picked,
-    Drawn: Emitter.drawn,
-    Position: Emitter.position,
-    Counted: Emitter.counted,
+    Input: Emitter.source,
+    Pointwise: Emitter.point,
+    Cast: Emitter.rounded,
+    Reduction: Emitter.reduced,
+    Scan: Emitter.scanned,
+    Reshape: Emitter.passed,
+    Permute: Emitter.permuted,
+    Slice: Emitter.sliced,
+    Concat: Emitter.joined,
+    Gather: Emitter.picked,
+    RandomBits: Emitter.drawn,
+    Iota: Emitter.position,
+    NumElements: Emitter.counted,
 }

@@ -49,7 +49,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class At(Node):
+class LoopIndex(Node):
     """Where the program stands on an axis."""
 
     axis: Axis
@@ -79,7 +79,7 @@ class Arithmetic(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fetched(Node):
+class IndirectIndex(Node):
     """An index that was itself computed: an element of an index tensor. Negative ones count from `wrap`."""
 
     value: Node
@@ -103,7 +103,7 @@ class Load(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Number(Value):
+class ScalarArg(Value):
     """A scalar argument of the kernel."""
 
     name: str
@@ -117,14 +117,14 @@ class Constant(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Count(Value):
+class NumElements(Value):
     """A product of sizes, as a number to compute with."""
 
     axes: tuple[Axis, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place(Value):
+class IndexValue(Value):
     """An index expression as a value."""
 
     index: Node
@@ -324,12 +324,12 @@ def bounds(place: Node) -> tuple[int, int] | None:
     """The least and the largest that an index may be, where it is a place on an axis of known size, moved by a number.
 
     >>> nodes = Nodes()
-    >>> bounds(nodes.arithmetic("+", nodes.make(At, Axis(0, 8, pinned=True)), nodes.make(Int, 3)))
+    >>> bounds(nodes.arithmetic("+", nodes.make(LoopIndex, Axis(0, 8, pinned=True)), nodes.make(Int, 3)))
     (3, 10)
     """
     if isinstance(place, Int):
         return place.value, place.value
-    if isinstance(place, At):
+    if isinstance(place, LoopIndex):
         return (0, place.axis.size - 1) if place.axis.pinned and place.axis.size else None
     if isinstance(place, Arithmetic) and place.symbol in "+-" and isinstance(place.right, Int):
         found = bounds(place.left)
@@ -338,7 +338,7 @@ def bounds(place: Node) -> tuple[int, int] | None:
     return None
 
 
-class Walked:
+class FreeAxes:
     """The axes that a node changes along, each node asked once. A reduction ends those that it walks: `columns`."""
 
     def __init__(self, columns: Iterable[int]) -> None:
@@ -348,7 +348,7 @@ class Walked:
     def __call__(self, node: Node) -> frozenset[int]:
         found = self._known.get(node)
         if found is None:
-            if isinstance(node, At):
+            if isinstance(node, LoopIndex):
                 found = frozenset((node.axis.number,))
             else:
                 found = frozenset().union(*(self(child) for child in children(node)))

@@ -13,7 +13,7 @@ from tracemine.codegen.axes import Axes
 from tracemine.codegen.graph import Graph, reads
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.tensor_ir import Reduced, Source, Tensor, arguments
+from tracemine.codegen.tensor_ir import Input, Reduction, Tensor, arguments
 from tracemine.ops import itemsize
 
 # Registers and shared memory of a multiprocessor, 256 and 228 KiB since A100 and H100.
@@ -83,10 +83,10 @@ def read_again(chain: Graph, cache_bytes: int) -> int:
     return max(sum(sized[name] for name in again) - cache_bytes, 0)
 
 
-def _reached(lowered: Lowered, begin: Iterable[Tensor]) -> tuple[set[str], set[Reduced]]:
+def _reached(lowered: Lowered, begin: Iterable[Tensor]) -> tuple[set[str], set[Reduction]]:
     """The inputs that recipes come to short of reductions that are too long to hold, and these."""
     sources: set[str] = set()
-    long: set[Reduced] = set()
+    long: set[Reduction] = set()
     seen: set[Tensor] = set()
     todo = list(begin)
     while todo:
@@ -94,16 +94,16 @@ def _reached(lowered: Lowered, begin: Iterable[Tensor]) -> tuple[set[str], set[R
         if here in seen:
             continue
         seen.add(here)
-        if isinstance(here, Source):
+        if isinstance(here, Input):
             sources.add(here.buffer)
-        if isinstance(here, Reduced) and _row_bytes(lowered.axes, here) > _HELD_BYTES:
+        if isinstance(here, Reduction) and _row_bytes(lowered.axes, here) > _HELD_BYTES:
             long.add(here)
         else:
             todo.extend(arguments(here))
     return sources, long
 
 
-def _row_bytes(axes: Axes, total: Reduced) -> int:
+def _row_bytes(axes: Axes, total: Reduction) -> int:
     """Of the inputs' elements that one element of a reduction is made of, short of other reductions."""
     over = {leaf for d in total.over for leaf in axes.leaves(total.arg.dims[d])}
     found: dict[str, int] = {}
@@ -111,10 +111,10 @@ def _row_bytes(axes: Axes, total: Reduced) -> int:
     seen: set[Tensor] = set()
     while todo:
         here = todo.pop()
-        if here in seen or isinstance(here, Reduced):
+        if here in seen or isinstance(here, Reduction):
             continue
         seen.add(here)
-        if isinstance(here, Source):
+        if isinstance(here, Input):
             found[here.buffer] = axes.size(over & {*axes.flat(here.dims)}) * (itemsize(here.dtype) or 0)
         todo.extend(arguments(here))
     return sum(found.values())

@@ -35,7 +35,7 @@ class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 1 + max(map(int, _ARGUMENT.findall(self.expr)), default=-1)
 
 
-class Pointwise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PointwiseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One row of the table: an operator's arguments, and its expression or the name of another's."""
 
     ops: tuple[str, ...]
@@ -61,7 +61,7 @@ class Pointwise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return self.same or self.name or self.ops[0]
 
 
-class Reduction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReductionRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How elements become one."""
 
     other: str
@@ -69,7 +69,7 @@ class Reduction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end: str
 
 
-class Foreach(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ForeachRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an operator over lists does to each member."""
 
     base: str
@@ -79,12 +79,12 @@ class Foreach(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of `operators.toml`."""
 
-    pointwise: tuple[Pointwise, ...]
+    pointwise: tuple[PointwiseRow, ...]
     expressions: Mapping[str, Expression]
     powers: Mapping[str, str]
-    reductions: Mapping[str, Reduction]
+    reductions: Mapping[str, ReductionRow]
     helpers: Mapping[str, str]
-    foreach: Mapping[str, Foreach]
+    foreach: Mapping[str, ForeachRow]
 
 
 @cache
@@ -95,7 +95,7 @@ def table() -> Table:
 
 
 @cache
-def pointwise_rows() -> Mapping[str, Pointwise]:
+def pointwise_rows() -> Mapping[str, PointwiseRow]:
     """Return each pointwise operator's row, by its name without namespace.
 
     >>> pointwise_rows()["silu"].expr

@@ -17,7 +17,7 @@ from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.options import DEFAULT, CodegenOptions
 from tracemine.codegen.passes.split_reduction import split
 from tracemine.codegen.schedule import by_memory, few_programs
-from tracemine.codegen.tensor_ir import Reduced, Tensor, columns_of, fronts
+from tracemine.codegen.tensor_ir import Reduction, Tensor, columns_of, fronts
 from tracemine.ops.infer.tensor import contiguous
 
 # Fewer rows than this, each longer than that, would leave most of a GPU idle: the reduction gets a kernel of its own.
@@ -68,7 +68,7 @@ def plan(chain: Graph, options: CodegenOptions = DEFAULT) -> Program:
     return program
 
 
-def _planned(chain: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[Program, set[Reduced]]:
+def _planned(chain: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[Program, set[Reduction]]:
     """Return a program, and the reductions in it that leave most of a GPU idle."""
     p = _Planner(chain, lowered, options, _LARGE * options.longest_row, in_place=frozenset(lowered.written.values()))
     for source, entry in zip(lowered.inputs, chain.inputs, strict=True):
@@ -77,7 +77,7 @@ def _planned(chain: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[P
     for tensor in tuple(p.homes):
         _target(p, tensor)
     kernels: list[Kernel] = []
-    starved: set[Reduced] = set()
+    starved: set[Reduction] = set()
     for members in _groups(p):
         kernel, reduces = _kernel(p, members)
         kernels.append(kernel)
@@ -139,7 +139,7 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
         p.homes[tensor] = f"scratch{sum(b.role == 'scratch' for b in p.buffers.values())}"
         p.buffers[p.homes[tensor]] = _scratch(p, p.homes[tensor], tensor)
     columns = _columns(p, tensor, p.buffers[p.homes[tensor]])
-    part = tensor.part if isinstance(tensor, Reduced) else ()
+    part = tensor.part if isinstance(tensor, Reduction) else ()
     rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns + part)
     trial = Emitter(p.axes, p.nodes, p.origins, columns, p.options.rounds, p.large, p.in_place)
     trial.store(tensor, p.homes[tensor])
@@ -182,7 +182,7 @@ def _scratch(p: _Planner, name: str, tensor: Tensor) -> Buffer:
 def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
     """The axes to walk inside a program: what is reduced, or else the innermost."""
     leaves = p.axes.flat(tensor.dims)
-    if isinstance(tensor, Reduced):
+    if isinstance(tensor, Reduction):
         return columns_of(p.axes, tensor)
     walked = set(leaves)
     # A reduction that is repeated along further axes would be computed again for each of their elements.
@@ -232,7 +232,7 @@ def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
     return first.level == target.level or (first.level > target.level and target.buffer not in p.names.values())
 
 
-def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduced]]:
+def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduction]]:
     """A kernel, and what it reduces."""
     emitter = Emitter(p.axes, p.nodes, p.origins, members[0].columns, p.options.rounds, p.large, p.in_place)
     raw = [

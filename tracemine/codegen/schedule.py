@@ -114,9 +114,9 @@ def grain(buffers: dict[str, Buffer], kernel: Kernel) -> str:
 
 def reads_windows(kernel: Kernel) -> bool:
     """Whether what it reads along the columns lies at places that are worked out, as a window's do."""
-    walked, columns = ir.Walked(()), {axis.number for axis in kernel.columns}
+    walked, columns = ir.FreeAxes(()), {axis.number for axis in kernel.columns}
     places = (place for load in ir.loads(kernel) for place in load.index)
-    return any(isinstance(p, ir.Fetched) and walked(p) & columns and not ir.reads(p) for p in places)
+    return any(isinstance(p, ir.IndirectIndex) and walked(p) & columns and not ir.reads(p) for p in places)
 
 
 def writes_across(buffers: dict[str, Buffer], kernel: Kernel) -> bool:
@@ -138,7 +138,7 @@ def _step(buffer: Buffer, index: tuple[Node, ...], axis: Axis) -> int:
 
 
 def _moves(place: Node, axis: Axis) -> int:
-    if isinstance(place, ir.At):
+    if isinstance(place, ir.LoopIndex):
         return int(place.axis == axis)
     if not isinstance(place, ir.Arithmetic):
         return 0
@@ -171,13 +171,13 @@ def flat_orders(buffers: dict[str, Buffer], kernel: Kernel) -> dict[str, Dense]:
     Empty where it may not, as the tensors were recorded.
     """
     nodes = ir.nodes_of(kernel)
-    placed = (ir.Reduce, ir.Scan, ir.Place, ir.Random, ir.Fetched)
+    placed = (ir.Reduce, ir.Scan, ir.IndexValue, ir.Random, ir.IndirectIndex)
     crooked = any(isinstance(n, placed) or getattr(n, "symbol", "") in ("//", "%") for n in nodes)
     if not kernel.rows or not kernel.columns or kernel.pieces > 1 or crooked:
         return {}
     axes = (*kernel.rows, *kernel.columns)
     steps = [prod(a.size for a in axes[place + 1 :]) for place in range(len(axes))]
-    walked = ir.Walked(())
+    walked = ir.FreeAxes(())
     found: dict[str, Dense] = {}
     accesses = [(n.buffer, n.index) for n in nodes if isinstance(n, ir.Load)]
     for name, index in [*accesses, *((s.buffer, s.index) for s in kernel.stores)]:

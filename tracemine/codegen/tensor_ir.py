@@ -24,7 +24,7 @@ NARROW = ("bfloat16", "float16")  # floats that the fp32-through build does not 
 
 
 @dataclass(frozen=True, slots=True)
-class Num:
+class ScalarArg:
     """A scalar argument, or with no name a constant of the operator's own."""
 
     value: float | int | bool
@@ -46,24 +46,24 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Source(Tensor):
+class Input(Tensor):
     """In memory before the kernel starts."""
 
     buffer: str
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Point(Tensor):
+class Pointwise(Tensor):
     """An expression over the elements of others at the same place, broadcast. `as_is`: arguments not converted."""
 
     operation: str
-    args: tuple[Tensor | Num, ...]
+    args: tuple[Tensor | ScalarArg, ...]
     compute: str  # the type that the arguments are converted to
     as_is: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Rounded(Tensor):
+class Cast(Tensor):
     """Another, rounded to `dtype`. `always`: in every build, for the rounding is the point (quantisation)."""
 
     arg: Tensor
@@ -71,7 +71,7 @@ class Rounded(Tensor):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Reduced(Tensor):
+class Reduction(Tensor):
     """Some dimensions of another made one element. `over`: dimensions of `arg`; `kept`: for each own dim the arg's.
 
     `part`: where rows are reduced in parts, the own dimension that counts these, the first.
@@ -85,7 +85,7 @@ class Reduced(Tensor):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Scanned(Tensor):
+class Scan(Tensor):
     """Running sum of another along a dimension."""
 
     arg: Tensor
@@ -93,14 +93,14 @@ class Scanned(Tensor):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Regrouped(Tensor):
+class Reshape(Tensor):
     """The same axes in the same order, in other dimensions: view, squeeze, unsqueeze."""
 
     arg: Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Permuted(Tensor):
+class Permute(Tensor):
     """Dimensions in another order; `source`: for each own dimension that of the arg, None where it repeats."""
 
     arg: Tensor
@@ -108,7 +108,7 @@ class Permuted(Tensor):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Sliced(Tensor):
+class Slice(Tensor):
     """Every `step`-th element of a dimension from `start` on; a step may be negative.
 
     `turns`: what would lie beyond the dimension's end is found at its beginning.
@@ -122,7 +122,7 @@ class Sliced(Tensor):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Joined(Tensor):
+class Concat(Tensor):
     """Others one behind the other along a dimension; their sizes there."""
 
     args: tuple[Tensor, ...]
@@ -131,7 +131,7 @@ class Joined(Tensor):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Picked(Tensor):
+class Gather(Tensor):
     """Elements of `table` at indices that tensors hold.
 
     For each dimension of the table: own dimensions that it takes over, or the index tensor to ask. An index tensor is
@@ -145,7 +145,7 @@ class Picked(Tensor):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Drawn(Tensor):
+class RandomBits(Tensor):
     """Uniform random numbers of 24 bits, by place. `stream`: what else than the seed tells them from others'."""
 
     seed: str
@@ -153,14 +153,14 @@ class Drawn(Tensor):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Position(Tensor):
+class Iota(Tensor):
     """Each element is its own place along a dimension."""
 
     along: int
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Counted(Tensor):
+class NumElements(Tensor):
     """How many elements some axes have together."""
 
     over: tuple[int, ...]
@@ -176,9 +176,9 @@ class Complex(Tensor):
 
 def arguments(tensor: Tensor) -> tuple[Tensor, ...]:
     """The recipes that a recipe is made of."""
-    if isinstance(tensor, Point | Joined):
+    if isinstance(tensor, Pointwise | Concat):
         return tuple(a for a in tensor.args if isinstance(a, Tensor))
-    if isinstance(tensor, Picked):
+    if isinstance(tensor, Gather):
         return (tensor.table, *(p for p in tensor.places if isinstance(p, Tensor)))
     arg = getattr(tensor, "arg", None)
     return () if arg is None else (arg,)
@@ -194,7 +194,7 @@ def fronts(tensor: Tensor) -> tuple[Tensor, ...]:
         if here in seen:
             continue
         seen.add(here)
-        if isinstance(here, Reduced | Scanned):
+        if isinstance(here, Reduction | Scan):
             found[here] = None
         else:
             todo.extend(reversed(arguments(here)))
@@ -208,10 +208,10 @@ def dear(tensor: Tensor) -> tuple[Tensor, ...]:
     todo = [tensor]
     while todo:
         here = todo.pop()
-        if here in seen or isinstance(here, Reduced | Scanned):
+        if here in seen or isinstance(here, Reduction | Scan):
             continue
         seen.add(here)
-        if isinstance(here, Point) and expression(here.operation).expensive:
+        if isinstance(here, Pointwise) and expression(here.operation).expensive:
             found.append(here)
         todo.extend(arguments(here))
     return tuple(found)
@@ -219,6 +219,6 @@ def dear(tensor: Tensor) -> tuple[Tensor, ...]:
 
 def columns_of(axes: Axes, tensor: Tensor) -> Dim:
     """The axes that a reduction or a scan walks, in the order of its argument's dimensions."""
-    assert isinstance(tensor, Reduced | Scanned)  # noqa: S101  (what `fronts` gives)
-    over = tensor.over if isinstance(tensor, Reduced) else (tensor.along,)
+    assert isinstance(tensor, Reduction | Scan)  # noqa: S101  (what `fronts` gives)
+    over = tensor.over if isinstance(tensor, Reduction) else (tensor.along,)
     return reduce(lambda found, d: found + axes.leaves(tensor.arg.dims[d]), over, ())

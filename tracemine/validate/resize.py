@@ -10,7 +10,7 @@ from tracemine.codegen.graph_builder import infer_outputs
 from tracemine.codegen.index_inputs import computed, within
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.tensor_ir import Reduced, Scanned, Tensor, arguments, columns_of
+from tracemine.codegen.tensor_ir import Reduction, Scan, Tensor, arguments, columns_of
 from tracemine.errors import TracemineError
 from tracemine.ops.infer import TensorSpec
 
@@ -39,7 +39,7 @@ def reduced_axes(lowered: Lowered) -> frozenset[int]:
         tensor = todo.pop()
         if tensor not in seen:
             seen.add(tensor)
-            found.update(columns_of(lowered.axes, tensor) if isinstance(tensor, Reduced | Scanned) else ())
+            found.update(columns_of(lowered.axes, tensor) if isinstance(tensor, Reduction | Scan) else ())
             todo.extend(arguments(tensor))
     return frozenset(found)
 

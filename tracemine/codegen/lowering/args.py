@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracemine.codegen.graph import Call, Literal, Ref, Refs, Scalar, Unsupported, Value
-from tracemine.codegen.tensor_ir import Num, Tensor
+from tracemine.codegen.tensor_ir import ScalarArg, Tensor
 from tracemine.ops.infer import TensorSpec
 
-Operand = Tensor | Num
+Operand = Tensor | ScalarArg
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Given:
         if isinstance(value, Ref):
             return self.tensors[value.value]
         if isinstance(value, Scalar):
-            return Num(value.value, value.name)
+            return ScalarArg(value.value, value.name)
         if isinstance(value, Literal) and isinstance(value.value, int | float):
-            return Num(value.value)
+            return ScalarArg(value.value)
         if value is None and default is not None:
-            return Num(default)
+            return ScalarArg(default)
         raise Unsupported(f"{self.call.label} is called without {name}")
 
     def literal(self, name: str, default: bool | int | float | str | tuple[int, ...] | None = None) -> object:

@@ -12,7 +12,7 @@ from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.lowering.args import Given, Operand
 from tracemine.codegen.lowering.context import COMPLEX, Lowering, rule
 from tracemine.codegen.lowering.views import joined, sliced, without
-from tracemine.codegen.tensor_ir import Complex, Num, Regrouped, Tensor
+from tracemine.codegen.tensor_ir import Complex, Reshape, ScalarArg, Tensor
 
 
 class _Parts(NamedTuple):
@@ -23,7 +23,7 @@ class _Parts(NamedTuple):
 
 
 def _parts(operand: Operand) -> _Parts:
-    return _Parts(operand.real, operand.imaginary) if isinstance(operand, Complex) else _Parts(operand, Num(0.0))
+    return _Parts(operand.real, operand.imaginary) if isinstance(operand, Complex) else _Parts(operand, ScalarArg(0.0))
 
 
 def _whole(low: Lowering, real: Tensor, imaginary: Tensor) -> Complex:
@@ -46,7 +46,7 @@ def _view_as_real(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     assert isinstance(source, Complex)  # noqa: S101  (else another table would be asked)
     members = [
-        Regrouped(dims=(*part.dims, ()), dtype=part.dtype, origin=low.at, arg=part)
+        Reshape(dims=(*part.dims, ()), dtype=part.dtype, origin=low.at, arg=part)
         for part in (source.real, source.imaginary)
     ]
     return (joined(low, members, len(source.dims), given.output.shape, "float32"),)

@@ -9,17 +9,17 @@ from tracemine.codegen.axes import Axes, Dims
 from tracemine.codegen.graph import Call, Graph, Ref, Refs, Unsupported, mutated
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
 from tracemine.codegen.lowering.args import Given, Operand
-from tracemine.codegen.operators import Pointwise, pointwise_rows, ulp_of
+from tracemine.codegen.operators import PointwiseRow, pointwise_rows, ulp_of
 from tracemine.codegen.tensor_ir import (
     NARROW,
     TYPE_OF,
+    Cast,
     Complex,
-    Counted,
-    Num,
-    Point,
-    Regrouped,
-    Rounded,
-    Source,
+    Input,
+    NumElements,
+    Pointwise,
+    Reshape,
+    ScalarArg,
     Tensor,
 )
 from tracemine.ops.infer.promotion import result_type
@@ -47,7 +47,7 @@ class Lowered:
     """Recipes for all that the chain's kernels must write."""
 
     axes: Axes
-    inputs: tuple[Source, ...]
+    inputs: tuple[Input, ...]
     values: tuple[Tensor, ...]  # of the chain, by number, as they are at its end
     live: tuple[Tensor, ...]
     written: Mapping[int, Tensor]  # inputs that are written in place, and with what
@@ -84,8 +84,8 @@ class Lowering:
         for number, entry in enumerate(self.chain.inputs):
             self._checked(entry.spec.dtype)
             dims = self._apart(self.axes.dims(entry.spec.shape))
-            self._add(Source(dims=dims, dtype=str(entry.spec.dtype), buffer=entry.name), number)
-        sources = tuple(t for t in self._tensors if isinstance(t, Source))
+            self._add(Input(dims=dims, dtype=str(entry.spec.dtype), buffer=entry.name), number)
+        sources = tuple(t for t in self._tensors if isinstance(t, Input))
         for number, call in enumerate(self.chain.calls):
             self.at = number
             try:
@@ -190,11 +190,11 @@ class Lowering:
     def point(
         self,
         operation: str,
-        args: Sequence[Operand],
+        args: Sequence[Operand | float],
         compute: str,
         gives: str | None = None,
         as_is: tuple[int, ...] = (),
-    ) -> Point:
+    ) -> Pointwise:
         """An expression over operands, broadcast; its dimensions are joined with theirs."""
         self.operations.append(operation)
         tensors = [a for a in args if isinstance(a, Tensor)]
@@ -202,19 +202,20 @@ class Lowering:
             shape = broadcast([self.shape(t) for t in tensors])
         except ValueError as reason:
             raise Unsupported(str(reason)) from None
-        return Point(
+        return Pointwise(
             dims=self._meet(tensors, shape),
             dtype=gives or compute,
             origin=self.at,
             operation=operation,
-            args=tuple(args),
+            args=tuple(ScalarArg(a) if isinstance(a, int | float) else a for a in args),
             compute=compute,
             as_is=as_is,
         )
 
-    def filled(self, value: Operand, type_: str, dims: Dims = ()) -> Point:
+    def filled(self, value: Operand | float, type_: str, dims: Dims = ()) -> Pointwise:
         """Return a tensor whose elements are all one number."""
-        return Point(dims=dims, dtype=type_, origin=self.at, operation="identity", args=(value,), compute=type_)
+        arg = ScalarArg(value) if isinstance(value, int | float) else value
+        return Pointwise(dims=dims, dtype=type_, origin=self.at, operation="identity", args=(arg,), compute=type_)
 
     def _meet(self, tensors: Sequence[Tensor], shape: Sequence[int]) -> Dims:
         """The dimensions of tensors that are broadcast to a shape."""
@@ -234,7 +235,7 @@ class Lowering:
                 self.axes.join(free[0], other)
         return self._apart(tuple(dims))
 
-    def op(self, name: str, *args: Operand) -> Point:
+    def op(self, name: str, *args: Operand | float) -> Pointwise:
         """A row of the table, in float32."""
         row = pointwise_rows()[name]
         return self.point(row.short if row.short and len(args) < len(row.args) else row.operation, args, FLOAT)
@@ -245,7 +246,7 @@ class Lowering:
             return tensor
         if always is None:
             always = dtype not in NARROW
-        return Rounded(dims=tensor.dims, dtype=dtype, origin=tensor.origin, arg=tensor, always=always)
+        return Cast(dims=tensor.dims, dtype=dtype, origin=tensor.origin, arg=tensor, always=always)
 
     def regroup(self, tensor: Tensor, dims: Dims) -> Tensor:
         """The same elements in the same order, in other dimensions."""
@@ -254,13 +255,13 @@ class Lowering:
         flat = tuple(a for dim in tensor.dims for a in dim)
         if not self.axes.join(flat, tuple(a for dim in dims for a in dim)):
             raise Unsupported("a view would make two axes of one tensor the same")
-        return Regrouped(dims=self._apart(dims), dtype=tensor.dtype, origin=self.at, arg=tensor)
+        return Reshape(dims=self._apart(dims), dtype=tensor.dtype, origin=self.at, arg=tensor)
 
-    def count(self, tensor: Tensor, over: Sequence[int]) -> Counted:
+    def count(self, tensor: Tensor, over: Sequence[int]) -> NumElements:
         """How many elements some dimensions of a tensor have."""
-        return Counted(dims=(), dtype=FLOAT, origin=self.at, over=tuple(a for d in over for a in tensor.dims[d]))
+        return NumElements(dims=(), dtype=FLOAT, origin=self.at, over=tuple(a for d in over for a in tensor.dims[d]))
 
-    def apply(self, row: Pointwise, args: Sequence[Operand], out: str, short: bool = False) -> Tensor:
+    def apply(self, row: PointwiseRow, args: Sequence[Operand], out: str, short: bool = False) -> Tensor:
         """A row of the table over a call's operands, rounded to the dtype of its result."""
         kinds = row.types or (row.compute,) * len(args)
         common = _common([a for a, kind in zip(args, kinds, strict=False) if kind != BOOL])
@@ -290,7 +291,7 @@ def _common(args: Sequence[Operand]) -> str:
     """What operands are computed in together. Python numbers count by kind alone."""
     dtypes = [a.dtype for a in args if isinstance(a, Tensor)]
     types = {TYPE_OF[d] for d in dtypes}
-    numbers = [a.value for a in args if isinstance(a, Num)]
+    numbers = [a.value for a in args if isinstance(a, ScalarArg)]
     if FLOAT in types or any(isinstance(n, float) for n in numbers):
         return FLOAT
     return LONG if LONG in types else INT
@@ -301,13 +302,13 @@ _RANGES: Mapping[str, range] = {"uint8": range(256), "int8": range(-128, 128), "
 
 def _wrapped(low: Lowering, arg: Operand, among: Sequence[Operand]) -> Operand:
     """A number that the tensors' dtype does not hold goes round, as eager's does: −1 among bytes is 255."""
-    dtype = result_type(a.dtype for a in among if isinstance(a, Tensor)) if isinstance(arg, Num) else ""
-    if dtype not in _RANGES or not isinstance(arg, Num) or arg.value in _RANGES[dtype]:
+    dtype = result_type(a.dtype for a in among if isinstance(a, Tensor)) if isinstance(arg, ScalarArg) else ""
+    if dtype not in _RANGES or not isinstance(arg, ScalarArg) or arg.value in _RANGES[dtype]:
         return arg
     return low.rounded(low.filled(arg, INT), dtype)
 
 
 def _as_bool(low: Lowering, arg: Operand) -> Operand:
-    if isinstance(arg, Num) or arg.dtype == BOOL:
+    if isinstance(arg, ScalarArg) or arg.dtype == BOOL:
         return arg
     return low.point("is_nonzero", [arg], arg.type, BOOL)

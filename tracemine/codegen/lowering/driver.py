@@ -22,8 +22,8 @@ from tracemine.codegen.lowering.context import (
     result_dtype,
 )
 from tracemine.codegen.lowering.views import behind
-from tracemine.codegen.operators import Pointwise, pointwise_rows, table
-from tracemine.codegen.tensor_ir import Complex, Num, Tensor
+from tracemine.codegen.operators import PointwiseRow, pointwise_rows, table
+from tracemine.codegen.tensor_ir import Complex, ScalarArg, Tensor
 
 
 def lower(chain: Graph) -> Lowered:
@@ -57,7 +57,7 @@ REFUSED: Mapping[str, str] = {
 }
 
 
-def _pointwise(low: Lowering, given: Given, row: Pointwise) -> Tensor:
+def _pointwise(low: Lowering, given: Given, row: PointwiseRow) -> Tensor:
     if "rounding_mode" in given:
         if given.literal("rounding_mode") != "floor":
             raise Unsupported("division that rounds towards zero")
@@ -77,10 +77,10 @@ def _pointwise(low: Lowering, given: Given, row: Pointwise) -> Tensor:
 _TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round"})  # of integers they change nothing
 
 
-def _is_default(row: Pointwise, value: Operand) -> bool:
+def _is_default(row: PointwiseRow, value: Operand) -> bool:
     """Whether an argument is left out: one with a name may be another number at another call."""
-    constant = isinstance(value, Num) and value.name is None
-    return constant and row.unless is not None and value == Num(row.defaults[row.unless])
+    constant = isinstance(value, ScalarArg) and value.name is None
+    return constant and row.unless is not None and value == ScalarArg(row.defaults[row.unless])
 
 
 def _foreach(low: Lowering, given: Given, name: str) -> tuple[Tensor, ...]:
@@ -95,11 +95,11 @@ def _foreach(low: Lowering, given: Given, name: str) -> tuple[Tensor, ...]:
         if isinstance(value, Refs):
             columns.append([t for t in given.members(str(found)) if t is not None])
         elif isinstance(value, Scalars):
-            columns.append([Num(s.value, s.name) for s in value.values])
+            columns.append([ScalarArg(s.value, s.name) for s in value.values])
         elif found is not None:
             columns.append([given.operand(found)] * len(first))
         else:
-            columns.append([Num(1)] * len(first))
+            columns.append([ScalarArg(1)] * len(first))
     results: list[Tensor] = []
     for place, args in enumerate(zip(*columns, strict=True)):
         out = str(given.call.outputs[place].dtype) if given.call.outputs else args[0].dtype

@@ -9,7 +9,7 @@ from tracemine.codegen.axes import Dim, Dims
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import LONG
 from tracemine.codegen.lowering.context import Lowering
-from tracemine.codegen.tensor_ir import Num, Picked, Position, Regrouped, Tensor
+from tracemine.codegen.tensor_ir import Gather, Iota, Reshape, Tensor
 
 
 def picked(
@@ -22,7 +22,7 @@ def picked(
 ) -> Tensor:
     """Elements of a tensor at places that others hold, or that are the result's own."""
     low.axes.keep_apart(dims)
-    return Picked(dims=dims, dtype=weight.dtype, origin=low.at, table=weight, places=places, asked=asked, wraps=wraps)
+    return Gather(dims=dims, dtype=weight.dtype, origin=low.at, table=weight, places=places, asked=asked, wraps=wraps)
 
 
 def nests(sizes: Sequence[int], shape: Sequence[int]) -> bool:
@@ -51,7 +51,7 @@ def grid(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor:
         raise Unsupported("a view regroups axes that do not nest, of no elements")
     wanted = [n for n in shape if n != 1]
     kept = [dim for dim, n in zip(source.dims, low.shape(source), strict=True) if n != 1]
-    table = Regrouped(dims=tuple(kept), dtype=source.dtype, origin=low.at, arg=source)
+    table = Reshape(dims=tuple(kept), dtype=source.dtype, origin=low.at, arg=source)
     dims: list[Dim] = []
     places: list[int | Tensor] = []
     for here, there in _segments(low.shape(table), wanted):
@@ -70,12 +70,12 @@ def grid(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor:
             inner //= size
             divided, wrapped = inner > 1, d != here[0]
             operation = {(True, True): "floordiv_mod", (True, False): "floordiv", (False, True): "mod"}
-            numbers = [Num(inner)] * divided + [Num(size)] * wrapped
+            numbers = [inner] * divided + [size] * wrapped
             places.append(low.point(operation.get((divided, wrapped), "identity"), [flat, *numbers], LONG))
     found = picked(low, table, tuple(places), tuple(range(len(dims))), tuple(dims))
     rest = iter(dims)
     whole = tuple(() if n == 1 else next(rest) for n in shape)
-    return found if len(whole) == len(dims) else Regrouped(dims=whole, dtype=found.dtype, origin=low.at, arg=found)
+    return found if len(whole) == len(dims) else Reshape(dims=whole, dtype=found.dtype, origin=low.at, arg=found)
 
 
 def _segments(sizes: Sequence[int], shape: Sequence[int]) -> Iterator[tuple[range, range]]:
@@ -91,13 +91,13 @@ def _segments(sizes: Sequence[int], shape: Sequence[int]) -> Iterator[tuple[rang
 
 def _flat(low: Lowering, axes: Dims, behind: int) -> Tensor:
     """The place along several axes in a row as one. behind: how many dimensions a result has from the first of them."""
-    steps = [Position(dims=(axis,), dtype=LONG, origin=low.at, along=0) for axis in axes]
+    steps = [Iota(dims=(axis,), dtype=LONG, origin=low.at, along=0) for axis in axes]
     upright = [
-        Regrouped(dims=(*step.dims, *((),) * (behind - 1 - k)), dtype=LONG, origin=low.at, arg=step)
+        Reshape(dims=(*step.dims, *((),) * (behind - 1 - k)), dtype=LONG, origin=low.at, arg=step)
         for k, step in enumerate(steps)
     ]
     sizes = [low.axes.size(low.axes.leaves(axis)) for axis in axes]
     steps_of = [prod(sizes[k + 1 :]) for k in range(len(axes))]
     terms = ["mul" if step > 1 else "identity" for step in steps_of]
-    args = [arg for at, step in zip(upright, steps_of, strict=True) for arg in (at, Num(step))[: 1 + (step > 1)]]
+    args = [arg for at, step in zip(upright, steps_of, strict=True) for arg in (at, step)[: 1 + (step > 1)]]
     return low.point(" + ".join(terms), args, LONG)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, LONG
-from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.args import Given
 from tracemine.codegen.lowering.context import Lowering, rule
 from tracemine.codegen.lowering.reduction import narrowed, reduced
-from tracemine.codegen.tensor_ir import Num, Picked, Position, Regrouped, Tensor
+from tracemine.codegen.tensor_ir import Gather, Iota, Reshape, Tensor
 
 _NONE, _MEAN = 0, 1  # torch.nn._reduction
 
@@ -15,7 +15,7 @@ _NONE, _MEAN = 0, 1  # torch.nn._reduction
 def _beside_classes(low: Lowering, scores: Tensor, target: Tensor) -> Tensor:
     """The target with an axis of one element where the scores have their classes."""
     dims = (target.dims[0], (), *target.dims[1:])
-    return Regrouped(dims=dims, dtype=target.dtype, origin=low.at, arg=target)
+    return Reshape(dims=dims, dtype=target.dtype, origin=low.at, arg=target)
 
 
 def _scores(given: Given) -> Tensor:
@@ -28,24 +28,24 @@ def _scores(given: Given) -> Tensor:
 @rule("nll_loss_forward", "nll_loss2d_forward")
 def _nll_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     scores, target = _scores(given), given.tensor("target")
-    ignored = Num(given.integer("ignore_index", -100))
+    ignored = given.integer("ignore_index", -100)
     valid = low.point("ne", [target, ignored], LONG, BOOL)
     place = low.point("zero_where_equal", [target, ignored], LONG)
     for own, other in zip((scores.dims[0], *scores.dims[2:]), target.dims, strict=True):
         low.axes.join(own, other)
     asked = tuple(range(len(target.dims)))
     places: tuple[int | Tensor, ...] = (0, place, *asked[1:])
-    score = Picked(dims=target.dims, dtype=scores.dtype, origin=low.at, table=scores, places=places, asked=asked)
+    score = Gather(dims=target.dims, dtype=scores.dtype, origin=low.at, table=scores, places=places, asked=asked)
     share: Tensor = low.point("identity", [valid], FLOAT)
     loss: Tensor = low.point("neg_where_nonzero", [score, valid], FLOAT)
     if "weight" in given:
         weight = given.tensor("weight")
-        of = Picked(dims=target.dims, dtype=weight.dtype, origin=low.at, table=weight, places=(place,), asked=asked)
-        share = low.point("where_nonzero", [of, valid, Num(0.0)], FLOAT)
+        of = Gather(dims=target.dims, dtype=weight.dtype, origin=low.at, table=weight, places=(place,), asked=asked)
+        share = low.point("where_nonzero", [of, valid, 0.0], FLOAT)
         loss = low.op("mul", loss, share)
     reduction = given.integer("reduction", _MEAN)
     if reduction == _NONE:
-        return narrowed(low, given, [loss, low.filled(Num(0.0), FLOAT)])
+        return narrowed(low, given, [loss, low.filled(0.0, FLOAT)])
     count = reduced(low, "sum", share, asked, False)
     total = reduced(low, "sum", loss, asked, False)
     return narrowed(low, given, [low.op("div", total, count) if reduction == _MEAN else total, count])
@@ -65,9 +65,9 @@ def _nll_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     if "weight" in given:
         weight = given.tensor("weight")
         dims = ((), weight.dims[0], *((),) * (len(scores.dims) - 2))
-        grad = low.op("mul", grad, Regrouped(dims=dims, dtype=weight.dtype, origin=low.at, arg=weight))
-    own = Position(dims=scores.dims, dtype=LONG, origin=low.at, along=1)
-    ignored = Num(given.integer("ignore_index", -100))
+        grad = low.op("mul", grad, Reshape(dims=dims, dtype=weight.dtype, origin=low.at, arg=weight))
+    own = Iota(dims=scores.dims, dtype=LONG, origin=low.at, along=1)
+    ignored = given.integer("ignore_index", -100)
     hit = low.point("eq & ne", [own, target, target, ignored], LONG, BOOL)
     return narrowed(low, given, [low.point("neg_where_nonzero", [grad, hit], FLOAT)])
 
@@ -128,7 +128,7 @@ def _binary_cross_entropy_backward(low: Lowering, given: Given) -> tuple[Tensor,
 @rule("mse_loss_backward")
 def _mse_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     difference = low.op("sub", given.tensor("self"), given.tensor("target"))
-    factor: Operand = Num(2.0)
+    factor: Tensor | float = 2.0
     if given.integer("reduction", _MEAN) == _MEAN:
         factor = low.point("twice_reciprocal", [low.count(difference, range(len(difference.dims)))], FLOAT)
     scaled = low.op("mul", difference, factor)

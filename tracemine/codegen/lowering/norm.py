@@ -9,7 +9,7 @@ from tracemine.codegen.loop_ir import FLOAT
 from tracemine.codegen.lowering.args import Given, Operand
 from tracemine.codegen.lowering.context import Lowering, rule
 from tracemine.codegen.lowering.reduction import is_computed, narrowed, reduced
-from tracemine.codegen.tensor_ir import Num, Regrouped, Tensor
+from tracemine.codegen.tensor_ir import Reshape, Tensor
 from tracemine.ops.infer import TensorSpec
 
 _MACHINE_EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
@@ -50,7 +50,7 @@ def _per_channel(low: Lowering, tensor: Tensor, rank: int) -> Tensor:
 
 def _regrouped(low: Lowering, tensor: Tensor, dims: tuple[tuple[int, ...], ...]) -> Tensor:
     """Dimensions of one element come or go."""
-    return Regrouped(dims=dims, dtype=tensor.dtype, origin=low.at, arg=tensor)
+    return Reshape(dims=dims, dtype=tensor.dtype, origin=low.at, arg=tensor)
 
 
 def _input_gradient(
@@ -196,7 +196,7 @@ def _batch_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     results = narrowed(low, given, [normed, *kept, *_reserve(low, given)])
     if not trains:
         return results
-    unbiased = low.op("div", squares, low.op("sub", low.count(source, over), Num(1)))
+    unbiased = low.op("div", squares, low.op("sub", low.count(source, over), 1))
     share = given.operand("momentum" if "momentum" in given else "exponential_average_factor", 0.1)
     updates: list[Tensor] = []
     for name, value in (("running_mean", mean), ("running_var", unbiased)):
@@ -223,7 +223,7 @@ def _reserve(low: Lowering, given: Given) -> list[Tensor]:
 
 def _empty(low: Lowering, specs: Sequence[TensorSpec]) -> list[Tensor]:
     """Tensors of no elements."""
-    return [low.filled(Num(0.0), FLOAT, low.fresh(spec.shape)) for spec in specs]
+    return [low.filled(0.0, FLOAT, low.fresh(spec.shape)) for spec in specs]
 
 
 @rule("native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward")

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
-from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.args import Given
 from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
 from tracemine.codegen.lowering.views import joined, sliced
 from tracemine.codegen.operators import pointwise_rows, table
-from tracemine.codegen.tensor_ir import TYPE_OF, Num, Point, Position, Tensor
+from tracemine.codegen.tensor_ir import TYPE_OF, Iota, Pointwise, ScalarArg, Tensor
 
 
 @rule("pow")
 def _pow(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     base, exponent = given.operand("self"), given.operand("exponent")
-    power = table().powers.get(f"{exponent.value:g}") if isinstance(exponent, Num) else None
+    power = table().powers.get(f"{exponent.value:g}") if isinstance(exponent, ScalarArg) else None
     if power is None:
         if TYPE_OF[result_dtype(given)] != FLOAT:
             raise Unsupported("a power of integers with no row in the table")
-        if isinstance(base, Num):  # eager makes a tensor of the exponent's type of it
+        if isinstance(base, ScalarArg):  # eager makes a tensor of the exponent's type of it
             base = low.rounded(low.filled(base, FLOAT), result_dtype(given), always=True)
         return (low.rounded(low.op("power", base, exponent), result_dtype(given)),)
     whole = isinstance(base, Tensor) and base.type != FLOAT
-    counts = isinstance(exponent, Num) and type(exponent.value) is int and exponent.value > 0
+    counts = isinstance(exponent, ScalarArg) and type(exponent.value) is int and exponent.value > 0
     compute = base.type if whole and counts and isinstance(base, Tensor) else FLOAT
     return (low.rounded(low.point(power, [base], compute), result_dtype(given)),)
 
@@ -60,7 +60,7 @@ def _glu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     value, gate = _halves(low, given)
     share = low.op("sigmoid", gate)
     first = low.op("mul", share, grad)
-    second = low.op("mul", low.op("mul", low.op("rsub", share, Num(1.0)), first), value)
+    second = low.op("mul", low.op("mul", low.op("rsub", share, 1.0), first), value)
     dim = given.integer("dim", -1) % len(source.dims)
     return (joined(low, [first, second], dim, low.shape(source), result_dtype(given)),)
 
@@ -96,7 +96,7 @@ def _log_sigmoid(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     kept: Tensor = low.op("exp", low.op("neg", low.op("abs", source)))
     if len(given.call.outputs) > 1 and not given.call.outputs[1].elements:
         none = low.fresh(given.call.outputs[1].shape, pinned=True)
-        kept = low.filled(Num(0.0), FLOAT, none)
+        kept = low.filled(0.0, FLOAT, none)
     return (found, low.rounded(kept, dtype))[: len(given.call.outputs)]
 
 
@@ -104,11 +104,11 @@ def _log_sigmoid(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 def _linspace(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     """From both ends, as eager does, so that the last number is the end."""
     start, end, count = given.operand("start"), given.operand("end"), given.output.shape[0]
-    if not isinstance(start, Num) or not isinstance(end, Num) or TYPE_OF[result_dtype(given)] != FLOAT:
+    if not isinstance(start, ScalarArg) or not isinstance(end, ScalarArg) or TYPE_OF[result_dtype(given)] != FLOAT:
         raise Unsupported("ends that are tensors, or integers")
     step = (end.value - start.value) / max(count - 1, 1)
-    place = Position(dims=low.fresh(given.output.shape, pinned=True), dtype=LONG, origin=low.at, along=0)
-    args: list[Operand] = [place, start, end, Num(step), Num(count // 2), Num(count - 1)]
+    place = Iota(dims=low.fresh(given.output.shape, pinned=True), dtype=LONG, origin=low.at, along=0)
+    args = (place, start, end, step, count // 2, count - 1)
     return (low.rounded(low.point("linspace", args, FLOAT, as_is=(4, 5)), result_dtype(given)),)
 
 
@@ -135,11 +135,11 @@ def _bitwise_not(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 @rule("arange")
 def _arange(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     dtype = result_dtype(given)
-    place: Tensor = Position(dims=low.fresh(given.output.shape), dtype=LONG, origin=low.at, along=0)
+    place: Tensor = Iota(dims=low.fresh(given.output.shape), dtype=LONG, origin=low.at, along=0)
     if TYPE_OF[dtype] != FLOAT:  # a place has as many bits as indices need, mostly 32: too few for what is made of it
         place = low.point("to_int64", [place], LONG)
     start, step = given.operand("start", 0), given.operand("step", 1)
-    if (start, step) == (Num(0), Num(1)):
+    if (start, step) == (ScalarArg(0), ScalarArg(1)):
         return (low.rounded(place, dtype),)
     kind = FLOAT if TYPE_OF[dtype] == FLOAT else LONG
     return (low.rounded(low.point("arange", [place, start, step], kind), dtype),)
@@ -148,7 +148,7 @@ def _arange(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 @rule("_to_copy", "clone", "contiguous", "to", "alias", "detach", "lift_fresh", "copy")
 def _copy(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.operand("src" if "src" in given else "self")
-    if isinstance(source, Num):
+    if isinstance(source, ScalarArg):
         raise Unsupported("a copy of a number")
     copied = low.point("identity", [source], source.type)
     if "src" in given:  # broadcast to what it is written to
@@ -165,14 +165,14 @@ _LIKE = frozenset({"zeros_like", "ones_like", "full_like", "fill", "zero"})
 def _fill(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     name = given.call.operator.removeprefix("aten::")
     plain: dict[str, float] = {"ones_like": 1, "ones": 1, "new_ones": 1}
-    value = next((given.operand(n) for n in ("fill_value", "value", "s") if n in given), Num(plain.get(name, 0)))
+    value = next((given.operand(n) for n in ("fill_value", "value", "s") if n in given), ScalarArg(plain.get(name, 0)))
     dtype = result_dtype(given)
     dims = given.tensor("self").dims if name.removesuffix("_") in _LIKE else low.fresh(given.output.shape)
     kind, operation = TYPE_OF[dtype], "identity"
     compute = kind
-    if kind == BOOL and isinstance(value, Num) and value.name is not None:
+    if kind == BOOL and isinstance(value, ScalarArg) and value.name is not None:
         operation, compute = "is_nonzero", FLOAT
-    if kind in (INT, LONG) and isinstance(value, Num) and isinstance(value.value, float):
+    if kind in (INT, LONG) and isinstance(value, ScalarArg) and isinstance(value.value, float):
         kind = compute = FLOAT  # what is behind its point is cut off
-    filled = Point(dims=dims, dtype=kind, origin=low.at, operation=operation, args=(value,), compute=compute)
+    filled = Pointwise(dims=dims, dtype=kind, origin=low.at, operation=operation, args=(value,), compute=compute)
     return (low.rounded(filled, dtype),)

@@ -14,11 +14,11 @@ from struct import pack, unpack
 from tracemine.codegen.axes import Dim
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, LONG
-from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.args import Given
 from tracemine.codegen.lowering.context import Lowering, rule
 from tracemine.codegen.lowering.gather import picked
 from tracemine.codegen.lowering.reduction import narrowed
-from tracemine.codegen.tensor_ir import Num, Permuted, Position, Regrouped, Tensor
+from tracemine.codegen.tensor_ir import Iota, Permute, Reshape, ScalarArg, Tensor
 
 _MOST = 64  # elements that a result may be made of: each is a load of its own
 
@@ -45,13 +45,13 @@ class _Image:
     def place(self, axis: int) -> Tensor:
         """The result's own place along its rows (0) or columns (1)."""
         dims = (self.axes[axis],)
-        return self.upright(Position(dims=dims, dtype=LONG, origin=self.low.at, along=0), axis)
+        return self.upright(Iota(dims=dims, dtype=LONG, origin=self.low.at, along=0), axis)
 
     def upright(self, tensor: Tensor, axis: int) -> Tensor:
         """What changes along rows, as a column."""
         if axis == 1:
             return tensor
-        return Regrouped(dims=(*tensor.dims, ()), dtype=tensor.dtype, origin=self.low.at, arg=tensor)
+        return Reshape(dims=(*tensor.dims, ()), dtype=tensor.dtype, origin=self.low.at, arg=tensor)
 
     def at(self, row: Tensor, column: Tensor, source: Tensor | None = None) -> Tensor:
         """Its elements, or another's of the same shape, at a row and a column that must be inside."""
@@ -78,7 +78,7 @@ def _max_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         rows, columns = (_moved(low, f, by) for f, by in zip(first, (i, j), strict=True))
         reach = _reach(given, step, (i - pad[0], j - pad[1]))
         value = _guarded(low, image, rows, columns, "where_or_lowest", reach)
-        before: Tensor | Num = Num(-inf) if best is None else best
+        before: Tensor | float = -inf if best is None else best
         found = low.point("gt | isnan", [value, before, value], FLOAT, BOOL)
         where = low.point("where", [found, _flat(low, image, rows, columns), where], LONG, as_is=(0,))
         best = value if best is None else low.op("maximum", best, value)
@@ -121,7 +121,7 @@ def _avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     for rows, columns, there in _windows(low, image, kernel, step, pad):
         first = [_index(low, "mul_sub", at, step[a], pad[a]) for a, at in enumerate((rows, columns))]
         share = low.op("div", image.at(rows, columns), _count(low, given, first, kernel, pad, sizes))
-        parts.append(low.point("where", [there, share, Num(0.0)], FLOAT, as_is=(0,)))
+        parts.append(low.point("where", [there, share, 0.0], FLOAT, as_is=(0,)))
     return narrowed(low, given, [_added(low, parts)])
 
 
@@ -142,7 +142,7 @@ def _adaptive_avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         rows, columns = _moved(low, begins[0], i), _moved(low, begins[1], j)
         there = low.point("lt & lt", [rows, ends[0], columns, ends[1]], LONG, BOOL)
         value = image.at(_clamped(low, rows, sizes[0]), _clamped(low, columns, sizes[1]))
-        parts.append(low.point("where", [there, value, Num(0.0)], FLOAT, as_is=(0,)))
+        parts.append(low.point("where", [there, value, 0.0], FLOAT, as_is=(0,)))
     tall, wide = (low.point("sub", [e, b], LONG) for e, b in zip(ends, begins, strict=True))
     # As eager does: by the window's height, then by its width.
     return narrowed(low, given, [low.op("div", low.op("div", _added(low, parts), tall), wide)])
@@ -156,7 +156,7 @@ def _adaptive_avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ..
     if (image.height * times[0], image.width * times[1]) != tuple(given.output.shape[-2:]):
         raise Unsupported("windows that overlap")
     rows, columns = (_index(low, "floordiv", image.place(a), times[a]) for a in (0, 1))
-    shared = low.op("div", low.op("div", image.at(rows, columns), Num(times[0])), Num(times[1]))
+    shared = low.op("div", low.op("div", image.at(rows, columns), times[0]), times[1])
     return narrowed(low, given, [shared])
 
 
@@ -168,7 +168,7 @@ def _bilinear(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     near, far, share = [], [], []
     for a, name in ((0, "scales_h"), (1, "scales_w")):
         scale = _scale(given, name, sizes[a], given.output.shape[-2 + a], corners)
-        source = low.point("mul" if corners else "half_pixel_source", [image.place(a), Num(scale)], FLOAT)
+        source = low.point("mul" if corners else "half_pixel_source", [image.place(a), scale], FLOAT)
         whole = _clamped(low, low.rounded(low.point("floor", [source], FLOAT), "int64"), sizes[a])
         near.append(whole)
         far.append(_clamped(low, _moved(low, whole, 1), sizes[a]))
@@ -191,7 +191,7 @@ def _nearest(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     for a, name in ((0, "scales_h"), (1, "scales_w")):
         size, result = sizes[a], given.output.shape[-2 + a]
         scale = _scale(given, name, size, result, False)
-        source = low.point("nearest_source", [image.place(a), Num(scale), Num(middle)], FLOAT)
+        source = low.point("nearest_source", [image.place(a), scale, middle], FLOAT)
         places.append(_clamped(low, low.rounded(source, "int64"), size))
     return (image.at(places[0], places[1]),)
 
@@ -212,7 +212,7 @@ def _repeated(low: Lowering, given: Given) -> Tensor | None:
     dims = (*source.dims[:-1], fresh[-3], source.dims[-1], fresh[-1])
     low.axes.keep_apart(dims)
     order = (*range(len(lead)), len(lead), None, len(lead) + 1, None)
-    repeated = Permuted(dims=dims, dtype=source.dtype, origin=low.at, arg=source, source=order)
+    repeated = Permute(dims=dims, dtype=source.dtype, origin=low.at, arg=source, source=order)
     return low.regroup(repeated, low.fresh(given.output.shape))
 
 
@@ -251,7 +251,7 @@ def _few(kernel: Pair) -> None:
 
 def _index(low: Lowering, operation: str, index: Tensor, *numbers: int) -> Tensor:
     """Return an expression over an index and numbers that shape the kernel."""
-    return low.point(operation, [index, *map(Num, numbers)], LONG)
+    return low.point(operation, [index, *numbers], LONG)
 
 
 def _moved(low: Lowering, place: Tensor, by: int) -> Tensor:
@@ -263,7 +263,7 @@ def _clamped(low: Lowering, place: Tensor, size: int) -> Tensor:
 
 
 def _flat(low: Lowering, image: _Image, row: Tensor, column: Tensor) -> Tensor:
-    return low.point("mul + identity", [row, Num(image.width), column], LONG)
+    return low.point("mul + identity", [row, ScalarArg(image.width), column], LONG)
 
 
 def _reach(given: Given, step: Pair, first: Pair) -> tuple[Pair, Pair]:
@@ -277,16 +277,16 @@ def _guarded(low: Lowering, image: _Image, row: Tensor, column: Tensor, kept: st
     """Return an element, or what `kept` gives beyond the image; only sides that an index reaches are tested."""
     places: list[Tensor] = []
     tests: list[str] = []
-    asked: list[Tensor | Num] = []
+    asked: list[Tensor | float] = []
     for place, size, (least, most) in zip((row, column), (image.height, image.width), reach, strict=True):
         held = place
         if least < 0:
             tests.append("ge")
-            asked += [place, Num(0)]
+            asked += [place, 0]
             held = _index(low, "at_least_zero", held)
         if most >= size:
             tests.append("lt")
-            asked += [place, Num(size)]
+            asked += [place, size]
             held = _index(low, "at_most", held, max(size - 1, 0))
         places.append(held)
     value = image.at(places[0], places[1])
@@ -307,22 +307,22 @@ def _windows(
         rows, columns = (_moved(low, at, -by) for at, by in zip(last, (i, j), strict=True))
         # The last index before a window that ends there.
         reached = [_index(low, "add", image.place(a), pad[a] - kernel[a]) for a in (0, 1)]
-        inside: list[Operand] = [rows, Num(0), rows, Num(image.height), columns, Num(0), columns, Num(image.width)]
-        begun: list[Operand] = [rows, Num(step[0]), reached[0], columns, Num(step[1]), reached[1]]
-        there = low.point("ge & lt & ge & lt & mul_gt & mul_gt", [*inside, *begun], LONG, BOOL)
+        inside = (rows, 0, rows, image.height, columns, 0, columns, image.width)
+        begun = (rows, step[0], reached[0], columns, step[1], reached[1])
+        there = low.point("ge & lt & ge & lt & mul_gt & mul_gt", (*inside, *begun), LONG, BOOL)
         yield _clamped(low, rows, image.height), _clamped(low, columns, image.width), there
 
 
 def _count(
     low: Lowering, given: Given, first: Sequence[Tensor], kernel: Pair, pad: Pair, sizes: Sequence[int]
-) -> Tensor | Num:
+) -> Tensor | int:
     """How many elements a window's sum is divided by."""
     override = given.literal("divisor_override", None)
     if isinstance(override, int):
-        return Num(override)
+        return override
     padded = bool(given.literal("count_include_pad", True))
     if padded and not given.literal("ceil_mode", False):
-        return Num(kernel[0] * kernel[1])
+        return kernel[0] * kernel[1]
     spans: list[Tensor] = []
     for a in (0, 1):
         low_, high = (-pad[a], sizes[a] + pad[a]) if padded else (0, sizes[a])

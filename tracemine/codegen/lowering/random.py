@@ -10,18 +10,18 @@ from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT
 from tracemine.codegen.lowering.args import Given, Operand
 from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
-from tracemine.codegen.tensor_ir import TYPE_OF, Drawn, Num, Tensor
+from tracemine.codegen.tensor_ir import TYPE_OF, RandomBits, ScalarArg, Tensor
 
 
 def _drawn(low: Lowering, dims: Dims) -> Tensor:
-    return Drawn(dims=dims, dtype=INT, origin=low.at, seed="seed", stream=len(low.drawn))
+    return RandomBits(dims=dims, dtype=INT, origin=low.at, seed="seed", stream=len(low.drawn))
 
 
 @rule("bernoulli")
 def _bernoulli(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     """Ones where a number drawn for their place is below p, for instance of the residual branches that are kept."""
     tensor, p = given.tensor("self"), given.operand("p")
-    if not isinstance(p, Num):
+    if not isinstance(p, ScalarArg):
         raise Unsupported("a probability for each element")
     kept = low.point("is_drawn_below", [_drawn(low, tensor.dims), p], FLOAT, BOOL, as_is=(0,))
     low.drawn.append((given.number, kept))

@@ -12,16 +12,16 @@ from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
 from tracemine.codegen.operators import pointwise_rows
 from tracemine.codegen.schedule import LONGEST_ROW
 from tracemine.codegen.tensor_ir import (
-    Num,
-    Permuted,
-    Picked,
-    Position,
-    Reduced,
-    Regrouped,
-    Rounded,
-    Scanned,
-    Sliced,
-    Source,
+    Cast,
+    Gather,
+    Input,
+    Iota,
+    Permute,
+    Reduction,
+    Reshape,
+    ScalarArg,
+    Scan,
+    Slice,
     Tensor,
     columns_of,
     fronts,
@@ -54,10 +54,10 @@ def reduced(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep:
         if kind.startswith(("welford", "online")):
             raise Unsupported("it reduces an axis of one element")
         same = low.point("identity", [source], type_)
-        return Regrouped(dims=dims, dtype=type_, origin=low.at, arg=same)
+        return Reshape(dims=dims, dtype=type_, origin=low.at, arg=same)
     low.reduces = True
     low.axes.keep_apart(dims)
-    return Reduced(dims=dims, dtype=type_, origin=low.at, kind=kind, arg=source, over=tuple(over), kept=kept)
+    return Reduction(dims=dims, dtype=type_, origin=low.at, kind=kind, arg=source, over=tuple(over), kept=kept)
 
 
 def _first(low: Lowering, source: Tensor, over: Sequence[int]) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ def _unscaled(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 def _number(low: Lowering, tensor: Tensor) -> Tensor:
     """A tensor of one element, without dimensions."""
-    return Regrouped(dims=(), dtype=tensor.dtype, origin=low.at, arg=tensor)
+    return Reshape(dims=(), dtype=tensor.dtype, origin=low.at, arg=tensor)
 
 
 @rule("argmax", "argmin")
@@ -149,9 +149,9 @@ def _extreme_and_place(low: Lowering, kind: str, source: Tensor, over: Sequence[
     named = kind if source.type == FLOAT else f"{kind}_{source.type}"
     source = low.rounded(source, source.dtype, always=True)  # which of two is larger, rounding decides
     top = reduced(low, named, source, over, True, source.type)
-    own = Position(dims=source.dims, dtype=LONG, origin=low.at, along=over[0])
+    own = Iota(dims=source.dims, dtype=LONG, origin=low.at, along=over[0])
     there = low.point("eq | isnan", [source, top, source], source.type, BOOL)
-    place = low.point("where", [there, own, Num(2**31 - 1)], INT, as_is=(0,))
+    place = low.point("where", [there, own, 2**31 - 1], INT, as_is=(0,))
     return [reduced(low, named, source, over, keep, source.type), reduced(low, "min_int32", place, over, keep, INT)]
 
 
@@ -175,7 +175,7 @@ def _variance(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     over = _axes(given, source)
     keep = bool(given.literal("keepdim", False))
     if "unbiased" in given.values:
-        correction: Operand = Num(int(bool(given.literal("unbiased", True))))
+        correction: Operand = ScalarArg(int(bool(given.literal("unbiased", True))))
     else:
         correction = given.operand("correction", 1)
     squares = reduced(low, "welford_squares", source, over, keep)
@@ -197,7 +197,7 @@ def _norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 def _vector_norm(low: Lowering, given: Given, source: Tensor, over: Sequence[int], keep: bool) -> Tensor:
     name = "ord" if "ord" in given.values else "p"
     order = given.operand(name, 2)
-    if not isinstance(order, Num) or order.value not in (1, 2):
+    if not isinstance(order, ScalarArg) or order.value not in (1, 2):
         raise Unsupported("a norm that is neither of order 1 nor 2")
     alone = not any(source.dims[d] for d in over)  # of one element eager takes the size: no square is beyond float32
     if order.value == 1 or alone:
@@ -213,10 +213,10 @@ def _foreach_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 def is_computed(tensor: Tensor) -> bool:
     """Whether its elements are not just loaded."""
-    while not isinstance(tensor, Source):
-        if isinstance(tensor, Rounded | Regrouped | Permuted | Sliced):
+    while not isinstance(tensor, Input):
+        if isinstance(tensor, Cast | Reshape | Permute | Slice):
             tensor = tensor.arg
-        elif isinstance(tensor, Picked):
+        elif isinstance(tensor, Gather):
             tensor = tensor.table
         else:
             return True
@@ -271,5 +271,5 @@ def _cumsum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     if not source.dims or not source.dims[along]:
         return (low.rounded(low.point("identity", [source], type_), result_dtype(given)),)
     low.reduces = True
-    scanned = Scanned(dims=source.dims, dtype=type_, origin=low.at, arg=source, along=along)
+    scanned = Scan(dims=source.dims, dtype=type_, origin=low.at, arg=source, along=along)
     return narrowed(low, given, [scanned])

@@ -11,13 +11,12 @@ from tracemine.codegen.lowering.args import Given
 from tracemine.codegen.lowering.context import ADDS_UP, WRITES_ANYWHERE, Lowering, rule
 from tracemine.codegen.lowering.gather import grid, nests, picked
 from tracemine.codegen.tensor_ir import (
-    Joined,
-    Num,
-    Permuted,
-    Position,
-    Regrouped,
-    Sliced,
-    Source,
+    Concat,
+    Input,
+    Iota,
+    Permute,
+    Reshape,
+    Slice,
     Tensor,
 )
 
@@ -32,14 +31,14 @@ def _view(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     if [size for size, _ in kept] == [size for size in shape if size != 1]:  # dimensions of 1 come or go
         rest = iter(kept)
         dims = tuple(() if size == 1 else next(rest)[1] for size in shape)
-        return (Regrouped(dims=dims, dtype=source.dtype, origin=low.at, arg=source),)
+        return (Reshape(dims=dims, dtype=source.dtype, origin=low.at, arg=source),)
     if not nests([low.axes.size((leaf,)) for leaf in low.axes.flat(source.dims)], shape):
         return (grid(low, source, shape),)
     return (low.regroup(source, low.fresh(shape)),)
 
 
 def _permuted(low: Lowering, source: Tensor, order: Sequence[int | None], dims: Dims) -> Tensor:
-    return Permuted(dims=dims, dtype=source.dtype, origin=low.at, arg=source, source=tuple(order))
+    return Permute(dims=dims, dtype=source.dtype, origin=low.at, arg=source, source=tuple(order))
 
 
 @rule("permute", "transpose", "t", "swapaxes", "movedim", "numpy_T")
@@ -78,13 +77,13 @@ def sliced(low: Lowering, source: Tensor, dim: int, start: int, size: int, step:
     (fresh,) = low.fresh((size,), pinned=True)
     dims = (*source.dims[:dim], fresh, *source.dims[dim + 1 :])
     low.axes.keep_apart(dims)
-    return Sliced(dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=dim, start=start, step=step)
+    return Slice(dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=dim, start=start, step=step)
 
 
 def without(low: Lowering, source: Tensor, dim: int) -> Tensor:
     """A dimension of size 1 goes."""
     dims = source.dims[:dim] + source.dims[dim + 1 :]
-    return Regrouped(dims=dims, dtype=source.dtype, origin=low.at, arg=source)
+    return Reshape(dims=dims, dtype=source.dtype, origin=low.at, arg=source)
 
 
 @rule("slice", "narrow")
@@ -146,7 +145,7 @@ def _roll(low: Lowering, given: Given) -> tuple[Tensor, ...]:
             dims = (*source.dims[:at], fresh, *source.dims[at + 1 :])
             low.axes.keep_apart(dims)
             start = here - shift % here
-            source = Sliced(
+            source = Slice(
                 dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=at, start=start, step=1, turns=True
             )
     return (source,)
@@ -193,7 +192,7 @@ def joined(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[i
         dims.append(here[0])
     low.axes.keep_apart(tuple(dims))
     cast = tuple(low.rounded(m, dtype) for m in members)
-    return Joined(dims=tuple(dims), dtype=dtype, origin=low.at, args=cast, dim=dim, sizes=sizes)
+    return Concat(dims=tuple(dims), dtype=dtype, origin=low.at, args=cast, dim=dim, sizes=sizes)
 
 
 @rule("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d")
@@ -236,7 +235,7 @@ def _scatter(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     most = 1 if "src" in given else _MOST_REPEATED
     if asked[dim] > most:
         raise Unsupported(ADDS_UP if adds else WRITES_ANYWHERE)
-    own = Position(dims=source.dims, dtype=LONG, origin=low.at, along=dim)
+    own = Iota(dims=source.dims, dtype=LONG, origin=low.at, along=dim)
     result = source
     for k in range(asked[dim]):
         hit = low.point("eq", [own, sliced(low, index, dim, k, 1)], LONG, BOOL)
@@ -265,7 +264,7 @@ def _stack(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     for member in given.members("tensors"):
         if member is not None:
             dims = (*member.dims[:dim], (), *member.dims[dim:])
-            members.append(Regrouped(dims=dims, dtype=member.dtype, origin=low.at, arg=member))
+            members.append(Reshape(dims=dims, dtype=member.dtype, origin=low.at, arg=member))
     return (joined(low, members, dim, spec.shape, str(spec.dtype)),)
 
 
@@ -324,22 +323,22 @@ def _index(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 def _triangle(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     rank = len(source.dims)
-    row, column = (Position(dims=source.dims, dtype=LONG, origin=low.at, along=rank - 2 + at) for at in (0, 1))
+    row, column = (Iota(dims=source.dims, dtype=LONG, origin=low.at, along=rank - 2 + at) for at in (0, 1))
     side = "is_below_diagonal" if given.call.operator.startswith("aten::tril") else "is_above_diagonal"
-    inside = low.point(side, [row, column, Num(given.integer("diagonal", 0))], LONG, BOOL)
-    kept = low.point("where_nonzero", [source, inside, Num(0)], source.type, as_is=(2,))
+    inside = low.point(side, [row, column, given.integer("diagonal", 0)], LONG, BOOL)
+    kept = low.point("where_nonzero", [source, inside, 0], source.type, as_is=(2,))
     return (low.rounded(kept, source.dtype),)
 
 
 def behind(low: Lowering, view: Tensor, root: Tensor, result: Tensor) -> Tensor:
     """What a tensor holds after a view of it was written. Raises Unsupported where that is a part of an input."""
     while view is not root:
-        if isinstance(view, Regrouped):
+        if isinstance(view, Reshape):
             result = low.regroup(result, view.arg.dims)
-        elif isinstance(view, Permuted) and None not in view.source:
+        elif isinstance(view, Permute) and None not in view.source:
             order = tuple(view.source.index(d) for d in range(len(view.arg.dims)))
             result = _permuted(low, result, order, tuple(result.dims[d] for d in order))
-        elif isinstance(view, Sliced) and view.step == 1 and not view.turns and not isinstance(root, Source):
+        elif isinstance(view, Slice) and view.step == 1 and not view.turns and not isinstance(root, Input):
             result = _between(low, view, result)
         else:
             raise Unsupported("it writes in place into a part of an input")
@@ -347,7 +346,7 @@ def behind(low: Lowering, view: Tensor, root: Tensor, result: Tensor) -> Tensor:
     return result
 
 
-def _between(low: Lowering, view: Sliced, result: Tensor) -> Tensor:
+def _between(low: Lowering, view: Slice, result: Tensor) -> Tensor:
     """What was there before, then what is written, then what was there behind it."""
     shape, dim = low.shape(view.arg), view.dim
     end = view.start + low.shape(view)[dim]

@@ -91,7 +91,7 @@ def _may(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) 
     if any(axis.pinned for axis in axes) or not _laid_out_alike(buffers, kernel, axes):
         return False
     for node in ir.nodes_of(kernel):
-        sized = node.axes if isinstance(node, ir.Size | ir.Count) else ()
+        sized = node.axes if isinstance(node, ir.Size | ir.NumElements) else ()
         if mine & {*sized} and not mine <= {*sized}:
             return False
         if not isinstance(node, ir.Load) and mine & _places(ir.children(node)):
@@ -127,9 +127,9 @@ def _accesses(kernel: Kernel) -> list[tuple[str, tuple[Node, ...]]]:
 
 
 def _places(nodes: Iterable[Node]) -> set[Axis]:
-    return {node.axis for node in nodes if isinstance(node, ir.At)}
+    return {node.axis for node in nodes if isinstance(node, ir.LoopIndex)}
 
 
 def _dim(index: Sequence[Node], axis: Axis) -> int | None:
     """The dimension along which an access goes with an axis."""
-    return next((d for d, place in enumerate(index) if isinstance(place, ir.At) and place.axis == axis), None)
+    return next((d for d, place in enumerate(index) if isinstance(place, ir.LoopIndex) and place.axis == axis), None)

@@ -57,7 +57,7 @@ class Turned:
         """With another sign in the half before the place or behind it."""
         if arg is None:
             return None
-        left = self.nodes.make(ir.Place, LONG, self.place)
+        left = self.nodes.make(ir.IndexValue, LONG, self.place)
         inside = self.nodes.op(BOOL, "lt", left, self.nodes.make(ir.Constant, LONG, self.half))
         negative = self.nodes.op(signed.type, "neg", arg)
         both = (negative, arg) if before else (arg, negative)

@@ -13,12 +13,12 @@ from typing import Any
 from tracemine.codegen.axes import Dim
 from tracemine.codegen.loop_ir import FLOAT
 from tracemine.codegen.lowering.context import Lowered
-from tracemine.codegen.tensor_ir import Counted, Num, Point, Reduced, Tensor
+from tracemine.codegen.tensor_ir import NumElements, Pointwise, Reduction, ScalarArg, Tensor
 
 PARTS = 16  # of a row, as far as the plan knows
 
 
-def split(lowered: Lowered, chosen: Collection[Reduced]) -> Lowered:
+def split(lowered: Lowered, chosen: Collection[Reduction]) -> Lowered:
     """The same recipes with the chosen reductions made in parts."""
     splitter = _Splitter(lowered, frozenset(chosen))
     return replace(
@@ -31,7 +31,7 @@ def split(lowered: Lowered, chosen: Collection[Reduced]) -> Lowered:
 
 
 class _Splitter:
-    def __init__(self, lowered: Lowered, chosen: frozenset[Reduced]) -> None:
+    def __init__(self, lowered: Lowered, chosen: frozenset[Reduction]) -> None:
         self.axes, self.chosen = lowered.axes, chosen
         self._known: dict[Tensor, Tensor] = {}
         self._parts: dict[tuple[frozenset[int], frozenset[int]], Dim] = {}  # by the rows and columns that are walked
@@ -48,7 +48,7 @@ class _Splitter:
                     changed[each.name] = after
             found = replace(tensor, **changed) if changed else tensor
             if tensor in self.chosen:
-                assert isinstance(found, Reduced)  # noqa: S101  (it is chosen among those)
+                assert isinstance(found, Reduction)  # noqa: S101  (it is chosen among those)
                 found = _WHOLES.get(found.kind, _plain)(self, found)
             self._known[tensor] = found
         return found
@@ -61,7 +61,7 @@ class _Splitter:
             return after if any(a is not b for a, b in zip(after, value, strict=True)) else value
         return value
 
-    def each(self, row: Reduced, kind: str, arg: Tensor) -> Tensor:
+    def each(self, row: Reduction, kind: str, arg: Tensor) -> Tensor:
         """What each part of a row gives."""
         over = frozenset(leaf for d in row.over for leaf in self.axes.leaves(row.arg.dims[d]))
         rows = frozenset(self.axes.flat(row.dims))
@@ -74,7 +74,7 @@ class _Splitter:
             self._made[key] = replace(row, dims=dims, kept=kept, kind=kind, arg=arg, part=part)
         return self._made[key]
 
-    def whole(self, row: Reduced, kind: str, parts: Tensor) -> Tensor:
+    def whole(self, row: Reduction, kind: str, parts: Tensor) -> Tensor:
         """What all parts of a row give together."""
         key = (kind, parts)
         if key not in self._made:
@@ -82,57 +82,57 @@ class _Splitter:
             self._made[key] = replace(row, kind=kind, arg=parts, over=(0,), kept=kept)
         return self._made[key]
 
-    def point(self, operation: str, *args: Tensor | Num, like: Tensor | None = None) -> Tensor:
+    def point(self, operation: str, *args: Tensor | ScalarArg, like: Tensor | None = None) -> Tensor:
         """An expression over what has the dimensions of the first, or none."""
         key = (operation, args, like)
         if key not in self._made:
             dims = max((t.dims for t in (*args, like) if isinstance(t, Tensor)), key=len)
-            self._made[key] = Point(dims=dims, dtype=FLOAT, operation=operation, args=args, compute=FLOAT)
+            self._made[key] = Pointwise(dims=dims, dtype=FLOAT, operation=operation, args=args, compute=FLOAT)
         return self._made[key]
 
 
-def _plain(s: _Splitter, row: Reduced) -> Tensor:
+def _plain(s: _Splitter, row: Reduction) -> Tensor:
     """The sum of sums, the largest of the largest."""
     return s.whole(row, row.kind, s.each(row, row.kind, row.arg))
 
 
-def _highest(s: _Splitter, row: Reduced) -> Tensor:
+def _highest(s: _Splitter, row: Reduction) -> Tensor:
     return s.whole(row, "max", s.each(row, "online_max", row.arg))
 
 
-def _exponentials(s: _Splitter, row: Reduced) -> Tensor:
+def _exponentials(s: _Splitter, row: Reduction) -> Tensor:
     """Each part's sum of exponentials less its own maximum, as if less that of all; a part of −inf alone has none."""
     highest, total = (s.each(row, kind, row.arg) for kind in ("online_max", "online_sum"))
     shares = s.point("exp_rescaled", total, highest, _highest(s, row))
     return s.whole(row, "sum", shares)
 
 
-def _welford(s: _Splitter, row: Reduced) -> tuple[Tensor, Tensor, Tensor]:
+def _welford(s: _Splitter, row: Reduction) -> tuple[Tensor, Tensor, Tensor]:
     """The mean of all parts', by how many elements each has; these; and how far each mean is from that of all.
 
     What rounding left of the mean is added, as in a row that is held whole: equal numbers have no variance.
     """
-    seen = s.each(row, "sum", s.point("identity", Num(1.0), like=row.arg))
+    seen = s.each(row, "sum", s.point("identity", ScalarArg(1.0), like=row.arg))
     mean = s.each(row, "welford_mean", row.arg)
-    count = Counted(dims=(), dtype=FLOAT, over=tuple(a for d in row.over for a in row.arg.dims[d]))
+    count = NumElements(dims=(), dtype=FLOAT, over=tuple(a for d in row.over for a in row.arg.dims[d]))
     first = s.point("div", s.whole(row, "sum", s.point("mul", mean, seen)), count)
     rest = s.whole(row, "sum", s.point("mul", s.point("sub", mean, first), seen))
     whole = s.point("add", first, s.point("div", rest, count))
     return whole, seen, s.point("sub", mean, whole)
 
 
-def _mean(s: _Splitter, row: Reduced) -> Tensor:
+def _mean(s: _Splitter, row: Reduction) -> Tensor:
     return _welford(s, row)[0]
 
 
-def _squares(s: _Splitter, row: Reduced) -> Tensor:
+def _squares(s: _Splitter, row: Reduction) -> Tensor:
     """Chan's formula over the parts."""
     _, seen, apart = _welford(s, row)
     between = s.point("mul", seen, s.point("square", apart))
     return s.whole(row, "sum", s.point("add", s.each(row, "welford_squares", row.arg), between))
 
 
-_WHOLES: dict[str, Callable[[_Splitter, Reduced], Tensor]] = {
+_WHOLES: dict[str, Callable[[_Splitter, Reduction], Tensor]] = {
     "online_max": _highest,
     "online_sum": _exponentials,
     "welford_mean": _mean,

@@ -65,7 +65,7 @@ class Body(Printer):
             self.say(line.format(block=self.block, parts=self.names.axis(split) if split else ""))
         if split:
             self._note_sizes((split,))
-            self._names |= {n: "part" for n in self._all() if isinstance(n, ir.At) and n.axis == split}
+            self._names |= {n: "part" for n in self._all() if isinstance(n, ir.LoopIndex) and n.axis == split}
         self._places(self.kernel.rows, _ROW)
         if self.mode == LOOPED:
             self._print_loops()

@@ -132,7 +132,7 @@ def index(node: Node, known: dict[Node, str], names: Names, inner: bool = False)
     if isinstance(node, ir.Arithmetic):
         text = f"{index(node.left, known, names, True)} {node.symbol} {index(node.right, known, names, True)}"
         return f"({text})" if inner else text
-    if isinstance(node, ir.Fetched):
+    if isinstance(node, ir.IndirectIndex):
         value = known[node.value]
         if node.wrap is None:
             return value

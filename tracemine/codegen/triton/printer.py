@@ -51,7 +51,7 @@ class Printer:
         self._pairs: dict[tuple[str, Node], str] = {}  # results of reductions that are made together
         self._rows = {a.number for a in kernel.rows}
         self._columns = {a.number for a in kernel.columns}
-        self.walked = ir.Walked(self._columns)
+        self.walked = ir.FreeAxes(self._columns)
         self.flat = mode == POINTWISE and not kernel.rows and all(self._in_loop(s) for s in kernel.stores)
 
     # Lines.
@@ -96,17 +96,17 @@ class Printer:
         """The text of a value, computed on lines before where it is not a name or a number already."""
         if node in self._names:
             return self._names[node]
-        if isinstance(node, ir.Number):
+        if isinstance(node, ir.ScalarArg):
             self.scalars[node.name] = None
             name = self.names.other(node.name)
             # Correctly rounded division takes nothing but floats.
             return f"({name} * 1.0)" if self.exact and self._is_whole(node) else name
         if isinstance(node, ir.Constant):
             return constant(node)
-        if isinstance(node, ir.Count):
+        if isinstance(node, ir.NumElements):
             self._note_sizes(node.axes)
             return f"({sizes(node.axes, self.names)} * 1.0)"
-        if isinstance(node, ir.Place):
+        if isinstance(node, ir.IndexValue):
             text = self._index(node.index)
             return tensor(text, INT) if isinstance(node.index, ir.Int) else f"({text})"
         if isinstance(node, ir.Load):
@@ -230,7 +230,7 @@ class Printer:
         todo = [node]
         while todo:
             here = todo.pop()
-            if isinstance(here, ir.Fetched):
+            if isinstance(here, ir.IndirectIndex):
                 self._names.setdefault(here.value, self.value(here.value))
                 todo.extend((here.wrap,) if here.wrap is not None else ())
             elif isinstance(here, ir.Size):
@@ -239,7 +239,7 @@ class Printer:
                 todo.extend(ir.children(here) if isinstance(here, ir.Arithmetic) else ())
         return index(node, self._names, self.names)
 
-    def _is_whole(self, node: ir.Number) -> bool:
+    def _is_whole(self, node: ir.ScalarArg) -> bool:
         """Whether a number that is computed with as a float was given as a whole one."""
         return node.type == FLOAT and isinstance(self._given.get(node.name), int)
 
@@ -254,23 +254,23 @@ class Printer:
         pointer = self._pointer(buffer, store.index, across, True)
         assert isinstance(node, ir.Value)  # noqa: S101
         # A number is no tensor: it takes the buffer's type as it is stored, but for codes and truths: a half is true.
-        plain = isinstance(node, ir.Constant | ir.Number | ir.Count)
-        if isinstance(node, ir.Number) and buffer.dtype in (
+        plain = isinstance(node, ir.Constant | ir.ScalarArg | ir.NumElements)
+        if isinstance(node, ir.ScalarArg) and buffer.dtype in (
             *CODES,
             BOOL,
         ):  # an integer becomes no code, and a half no truth
             plain, value = False, tensor(value, node.type)
         text = value if plain else typed(value, node.type, buffer.dtype)
-        if isinstance(node, ir.Number) and text == self.names.other(node.name) and self._is_whole(node):
+        if isinstance(node, ir.ScalarArg) and text == self.names.other(node.name) and self._is_whole(node):
             text = f"({text} * 1.0)"  # as 16 bits Triton's interpreter would store its bits, not its value
         mask = "column_mask" if self.flat else "mask" if across else "row_mask"
         kept = self._kept(across and self._walks == self.walks)
         self.say(f"tl.store({pointer}, {text}, mask={mask}{kept})", store.value if node is not store.value else None)
 
 
-def _is_number(node: Node) -> TypeGuard[ir.Constant | ir.Number]:
+def _is_number(node: Node) -> TypeGuard[ir.Constant | ir.ScalarArg]:
     """Whether it is a number of Python's, or to the compiler may be one."""
-    return isinstance(node, ir.Constant | ir.Number)
+    return isinstance(node, ir.Constant | ir.ScalarArg)
 
 
 def grouped(text: str) -> str:
@@ -291,7 +291,7 @@ def largest(x: Node, y: Node) -> Node | None:
             if y.dtype not in _WITH_INFINITIES:
                 return None
             y = y.arg
-        elif y.name in _SCALED and isinstance(y.args[1], ir.Number | ir.Constant):
+        elif y.name in _SCALED and isinstance(y.args[1], ir.ScalarArg | ir.Constant):
             y = y.args[0]
         else:
             return None
