@@ -17,7 +17,7 @@ Dims = tuple[Dim, ...]
 
 
 class Axes:
-    """All axes of a chain.
+    """All axes of a graph.
 
     >>> axes = Axes()
     >>> (flat,), (heads, width) = axes.dims((96,)), axes.dims((4, 24))

@@ -1,6 +1,6 @@
-"""A chain: the ATen calls that one fused kernel stands for, in dataflow order, as plain records. Needs no torch.
+"""A graph: the ATen calls that one fused kernel stands for, in dataflow order, as plain records. Needs no torch.
 
-Values are numbered: the chain's inputs first, then the tensors that its calls give, in order. A call refers to
+Values are numbered: the graph's inputs first, then the tensors that its calls give, in order. A call refers to
 values by number, so what reads what is said once and nowhere guessed.
 """
 
@@ -30,15 +30,15 @@ _ALLOW_NUMBERS = frozenset(
 
 
 class GraphError(TracemineError):
-    """A chain that cannot be: what is wrong with which call."""
+    """A graph that cannot be: what is wrong with which call."""
 
 
 class Unsupported(TracemineError):
-    """A sound chain that no kernel can be generated for: the reason, in words for a user."""
+    """A sound graph that no kernel can be generated for: the reason, in words for a user."""
 
 
 class Ref(msgspec.Struct, frozen=True, tag="ref"):
-    """A value of the chain, by its number."""
+    """A value of the graph, by its number."""
 
     value: int
 
@@ -73,7 +73,7 @@ Value = Ref | Refs | Scalar | Scalars | Literal | None
 
 
 class Input(msgspec.Struct, frozen=True):
-    """A tensor that the chain reads and does not make. `below`: it holds indices, each in [0, below)."""
+    """A tensor that the graph reads and does not make. `below`: it holds indices, each in [0, below)."""
 
     name: str
     spec: TensorSpec
@@ -202,14 +202,14 @@ def reads(call: Call) -> tuple[int, ...]:
 
 
 def renumbered(value: Value, to: Callable[[int], int]) -> Value:
-    """An argument of a chain whose values have other numbers."""
+    """An argument of a graph whose values have other numbers."""
     if isinstance(value, Ref):
         return Ref(to(value.value))
     return Refs(tuple(None if v is None else to(v) for v in value.values)) if isinstance(value, Refs) else value
 
 
-def settled(chain: Graph, numbers: Mapping[str, float]) -> Graph:
-    """The chain with other values for numbers that were not recorded, by name; what is recorded stays."""
+def settled(graph: Graph, numbers: Mapping[str, float]) -> Graph:
+    """The graph with other values for numbers that were not recorded, by name; what is recorded stays."""
 
     def scalar(one: Scalar) -> Scalar:
         return one if one.recorded else Scalar(one.name, numbers.get(one.name, one.value), recorded=False)
@@ -219,12 +219,12 @@ def settled(chain: Graph, numbers: Mapping[str, float]) -> Graph:
             return Scalars(tuple(map(scalar, value.values)))
         return scalar(value) if isinstance(value, Scalar) else value
 
-    calls = tuple(msgspec.structs.replace(c, arguments=tuple(map(argument, c.arguments))) for c in chain.calls)
-    return msgspec.structs.replace(chain, calls=calls)
+    calls = tuple(msgspec.structs.replace(c, arguments=tuple(map(argument, c.arguments))) for c in graph.calls)
+    return msgspec.structs.replace(graph, calls=calls)
 
 
-def numbers_once(chain: Graph) -> Graph:
-    """The chain, in which equal numbers that are recorded for one argument have one name."""
+def numbers_once(graph: Graph) -> Graph:
+    """The graph, in which equal numbers that are recorded for one argument have one name."""
     first = dict[tuple[str, str, str], Scalar]()  # 1, 1.0 and True are equal, and no one number
 
     def argument(name: str, value: Value) -> Value:
@@ -233,7 +233,7 @@ def numbers_once(chain: Graph) -> Graph:
         return first.setdefault((name, type(value.value).__name__, repr(value.value)), value)
 
     calls = []
-    for call in chain.calls:
+    for call in graph.calls:
         given = zip(call.schema.arguments, call.arguments, strict=True)
         calls.append(msgspec.structs.replace(call, arguments=tuple(argument(a.name, v) for a, v in given)))
-    return msgspec.structs.replace(chain, calls=tuple(calls))
+    return msgspec.structs.replace(graph, calls=tuple(calls))

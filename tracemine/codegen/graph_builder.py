@@ -49,37 +49,37 @@ def usable(name: str) -> bool:
 _NO_RESERVE = TensorSpec((0,), "uint8", (1,))
 
 
-def check(chain: Graph, most: int = MOST_CALLS) -> Graph:
-    """The chain itself. Raises GraphError, naming the call, where it is not sound. most: calls that it may have."""
-    if not chain.calls or len(chain.calls) > most:
-        raise GraphError(f"{chain.name}: a chain has 1 to {most} calls, not {len(chain.calls)}")
-    names = [i.name for i in chain.inputs] + [s.name for s in chain.scalars]
+def check(graph: Graph, most: int = MOST_CALLS) -> Graph:
+    """The graph itself. Raises GraphError, naming the call, where it is not sound. most: calls that it may have."""
+    if not graph.calls or len(graph.calls) > most:
+        raise GraphError(f"{graph.name}: a graph has 1 to {most} calls, not {len(graph.calls)}")
+    names = [i.name for i in graph.inputs] + [s.name for s in graph.scalars]
     if bad := [n for n in names if not usable(n)]:
-        raise GraphError(f"{chain.name}: {bad[0]!r} is no name for an argument")
+        raise GraphError(f"{graph.name}: {bad[0]!r} is no name for an argument")
     if len(set(names)) < len(names):
-        raise GraphError(f"{chain.name}: two arguments have one name")
-    known = len(chain.inputs)
-    for number, call in enumerate(chain.calls):
-        _check_call(call, f"{chain.name}: call {number} ({call.label})", known)
+        raise GraphError(f"{graph.name}: two arguments have one name")
+    known = len(graph.inputs)
+    for number, call in enumerate(graph.calls):
+        _check_call(call, f"{graph.name}: call {number} ({call.label})", known)
         known += len(call.outputs)
-    if any(not 0 <= v < known for v in chain.live):
-        raise GraphError(f"{chain.name}: a live value is not in the chain")
-    for number, spec in enumerate(chain.specs):
+    if any(not 0 <= v < known for v in graph.live):
+        raise GraphError(f"{graph.name}: a live value is not in the graph")
+    for number, spec in enumerate(graph.specs):
         if spec.dtype is None or spec.strides is None or len(spec.strides) != len(spec.shape):
-            raise GraphError(f"{chain.name}: shape, dtype or strides of value {number} are not known")
-    if not chain.live and not chain.written:
-        raise GraphError(f"{chain.name}: nothing that it computes is wanted")
-    return chain
+            raise GraphError(f"{graph.name}: shape, dtype or strides of value {number} are not known")
+    if not graph.live and not graph.written:
+        raise GraphError(f"{graph.name}: nothing that it computes is wanted")
+    return graph
 
 
 class GraphBuilder:
-    """Builds a chain call by call; what a call gives is inferred from the operator table.
+    """Builds a graph call by call; what a call gives is inferred from the operator table.
 
     >>> b = GraphBuilder("scaled")
     >>> x = b.input("x", (4, 8), "bfloat16")
     >>> y = b.call("aten::mul.Tensor", x, 0.5)
-    >>> chain = b.done(b.call("aten::relu", y))
-    >>> chain.calls[1].outputs[0].dtype, chain.live, chain.scalars[0].value
+    >>> graph = b.done(b.call("aten::relu", y))
+    >>> graph.calls[1].outputs[0].dtype, graph.live, graph.scalars[0].value
     ('bfloat16', (2,), 0.5)
 
     `inputs` and `calls` hold what was named so far, `specs` the shape, dtype and strides of each value by its number.

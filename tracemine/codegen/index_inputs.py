@@ -1,4 +1,4 @@
-"""Which tensors of a chain hold places in which others, and how many places there are."""
+"""Which tensors of a graph hold places in which others, and how many places there are."""
 
 from __future__ import annotations
 
@@ -69,32 +69,32 @@ def wraps(call: Call) -> bool:
     return call.operator.removeprefix("aten::").removesuffix("_") in ("index", "index_put", "_index_put_impl")
 
 
-def within(chain: Graph) -> Graph:
-    """The chain with index tensors kept within what they point into, at the sizes that it has now."""
-    inputs = list(chain.inputs)
-    for value, below in _origins(chain):
+def within(graph: Graph) -> Graph:
+    """The graph with index tensors kept within what they point into, at the sizes that it has now."""
+    inputs = list(graph.inputs)
+    for value, below in _origins(graph):
         if value < len(inputs) and (known := inputs[value].below) is not None:
             inputs[value] = msgspec.structs.replace(inputs[value], below=min(known, below))
-    return msgspec.structs.replace(chain, inputs=tuple(inputs))
+    return msgspec.structs.replace(graph, inputs=tuple(inputs))
 
 
-def computed(chain: Graph) -> list[int]:
-    """How many places there are for each index that the chain computes itself: no smaller table would do."""
-    return [below for value, below in _origins(chain) if value >= len(chain.inputs)]
+def computed(graph: Graph) -> list[int]:
+    """How many places there are for each index that the graph computes itself: no smaller table would do."""
+    return [below for value, below in _origins(graph) if value >= len(graph.inputs)]
 
 
-def _origins(chain: Graph) -> Iterator[tuple[int, int]]:
+def _origins(graph: Graph) -> Iterator[tuple[int, int]]:
     """Of each index tensor the value that it is a view or a copy of, and the number of places that it may point to.
 
     What was copied into that value, or into a view of it, is another.
     """
-    specs = chain.specs
-    givers = {chain.first_output(n) + k: call for n, call in enumerate(chain.calls) for k in range(len(call.outputs))}
+    specs = graph.specs
+    givers = {graph.first_output(n) + k: call for n, call in enumerate(graph.calls) for k in range(len(call.outputs))}
 
-    for number, call in enumerate(chain.calls):
+    for number, call in enumerate(graph.calls):
         for value, below in pointing(call, specs):
             source = origin(value, givers.get)
-            for held in (source, *copied(chain.calls[:number], source, givers.get)):
+            for held in (source, *copied(graph.calls[:number], source, givers.get)):
                 yield held, below
 
 

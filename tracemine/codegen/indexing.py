@@ -14,7 +14,7 @@ from tracemine.codegen.loop_ir import Axis, Kernel, Node, Nodes
 Index = tuple[Node, ...]  # one for each axis of a tensor, over all its dimensions
 
 
-class Places:
+class IndexMath:
     """Index arithmetic: makes the nodes of places."""
 
     def __init__(self, axes: Axes, nodes: Nodes) -> None:

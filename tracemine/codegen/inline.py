@@ -13,10 +13,10 @@ from typing import Any
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
-from tracemine.codegen.indexing import Index, Places
+from tracemine.codegen.indexing import Index, IndexMath
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, Node, Nodes
 from tracemine.codegen.operators import expression
-from tracemine.codegen.passes.rotate_half import Turned
+from tracemine.codegen.passes.rotate_half import RotatedHalf
 from tracemine.codegen.tensor_ir import (
     NARROW,
     TYPE_OF,
@@ -36,8 +36,8 @@ from tracemine.codegen.tensor_ir import (
     Slice,
     Tensor,
     columns_of,
-    dear,
-    fronts,
+    expensive_parts,
+    nearest_reductions,
 )
 
 # Elements that are asked for so often, and take long to compute, are computed once, stored and loaded.
@@ -52,7 +52,7 @@ class Piece:
     start: int
 
 
-class Emitter(Places):
+class Inliner(IndexMath):
     """Emits the values of one kernel. `rounds`: the build that rounds after every call, as eager does.
 
     large: elements from which on it takes longer to compute what is repeated than to launch a kernel for it.
@@ -109,7 +109,7 @@ class Emitter(Places):
             if tensor is not self._root and self._belongs_elsewhere(tensor, index):
                 found = self._demand(tensor, index, guard)
             else:
-                found = _EMIT[type(tensor)](self, tensor, index, guard)
+                found = _INLINE[type(tensor)](self, tensor, index, guard)
             self._known[key] = found
             if tensor.origin >= 0 and isinstance(found, ir.Op | ir.Cast | ir.Reduce | ir.Scan):
                 self.origins.setdefault(found, tensor.origin)
@@ -133,13 +133,15 @@ class Emitter(Places):
 
         Also what is written in place and built on such: what it is computed of is gone by then.
         """
-        if tensor in self.in_place and any(self.foreign(t) for t in fronts(tensor)):
+        if tensor in self.in_place and any(self.foreign(t) for t in nearest_reductions(tensor)):
             return True
         if not isinstance(tensor, Pointwise | Cast):
             return False
         if self._is_table(tensor, index):
             return True
-        others = [t for t in fronts(tensor) if self.foreign(t) and not (isinstance(t, Reduction) and t.part)]
+        others = [
+            t for t in nearest_reductions(tensor) if self.foreign(t) and not (isinstance(t, Reduction) and t.part)
+        ]
         leaves = set(self.axes.flat(tensor.dims))
         return bool(others) and all(leaves <= set(self.axes.flat(t.dims)) for t in others)
 
@@ -150,7 +152,7 @@ class Emitter(Places):
             self.walked(node) & {*self.columns} for node in index
         ):
             return False
-        return any(self._size(t) == size for t in dear(tensor))
+        return any(self._size(t) == size for t in expensive_parts(tensor))
 
     def _size(self, tensor: Tensor) -> int:
         return self.axes.size(self.axes.flat(tensor.dims))
@@ -161,10 +163,10 @@ class Emitter(Places):
 
     # One method a kind of recipe.
 
-    def source(self, tensor: Input, index: Index, guard: Node | None) -> Node:
+    def input(self, tensor: Input, index: Index, guard: Node | None) -> Node:
         return self.nodes.make(ir.Load, tensor.type, tensor.buffer, self.by_dim(tensor.dims, index), guard)
 
-    def point(self, tensor: Pointwise, index: Index, guard: Node | None) -> Node:
+    def pointwise(self, tensor: Pointwise, index: Index, guard: Node | None) -> Node:
         args: list[Node] = []
         for place, arg in enumerate(tensor.args):
             if isinstance(arg, ScalarArg):
@@ -185,7 +187,7 @@ class Emitter(Places):
         made = self.nodes.make(ir.ScalarArg, FLOAT if cut else type_, number.name)
         return self.converted(made, type_)
 
-    def rounded(self, tensor: Cast, index: Index, guard: Node | None) -> Node:
+    def cast(self, tensor: Cast, index: Index, guard: Node | None) -> Node:
         value = self.value(tensor.arg, index, guard)
         target = TYPE_OF[tensor.dtype]
         if isinstance(value, ir.Constant) and value.value in (0, 1):
@@ -202,7 +204,7 @@ class Emitter(Places):
             return self.nodes.op(node.type, node.name, *node.args, brief=True)
         return node
 
-    def reduced(self, tensor: Reduction, index: Index, guard: Node | None) -> Node:
+    def reduction(self, tensor: Reduction, index: Index, guard: Node | None) -> Node:
         crossed = any(self.walked(node) & set(self.columns) for node in index)
         if self.foreign(tensor) or tensor.part != self._part or crossed:
             return self._demand(tensor, index, guard)
@@ -219,7 +221,7 @@ class Emitter(Places):
         arg = self.converted(self.value(tensor.arg, tuple(inner), guard), tensor.dtype)
         return self.nodes.make(ir.Reduce, tensor.dtype, tensor.kind, arg)
 
-    def scanned(self, tensor: Scan, index: Index, guard: Node | None) -> Node:
+    def scan(self, tensor: Scan, index: Index, guard: Node | None) -> Node:
         columns = tuple(self.nodes.make(ir.LoopIndex, self.axes.axis(leaf)) for leaf in self.columns)
         groups = [group for group, _ in self.groups(tensor.dims, index)]
         rest = [node for d, group in enumerate(groups) if d != tensor.along for node in group]
@@ -230,16 +232,16 @@ class Emitter(Places):
         self.scans = True
         return self.nodes.make(ir.Scan, tensor.dtype, arg)
 
-    def passed(self, tensor: Reshape, index: Index, guard: Node | None) -> Node:
+    def reshape(self, tensor: Reshape, index: Index, guard: Node | None) -> Node:
         return self.value(tensor.arg, index, guard)
 
-    def permuted(self, tensor: Permute, index: Index, guard: Node | None) -> Node:
+    def permute(self, tensor: Permute, index: Index, guard: Node | None) -> Node:
         groups = [group for group, _ in self.groups(tensor.dims, index)]
         place = {d: at for at, d in enumerate(tensor.source) if d is not None}
         inner = tuple(n for d in range(len(tensor.arg.dims)) for n in (groups[place[d]] if d in place else ()))
         return self.value(tensor.arg, inner, guard)
 
-    def sliced(self, tensor: Slice, index: Index, guard: Node | None) -> Node:
+    def slice(self, tensor: Slice, index: Index, guard: Node | None) -> Node:
         make = self.nodes.arithmetic
         inner: list[Node] = []
         for d, (group, leaves) in enumerate(self.groups(tensor.dims, index)):
@@ -253,7 +255,7 @@ class Emitter(Places):
             inner.extend(self.spread(place, self.axes.leaves(tensor.arg.dims[d])))
         return self.value(tensor.arg, tuple(inner), guard)
 
-    def joined(self, tensor: Concat, index: Index, guard: Node | None) -> Node:
+    def concat(self, tensor: Concat, index: Index, guard: Node | None) -> Node:
         groups = self.groups(tensor.dims, index)
         place = self.linear(*groups[tensor.dim])
         ends = tuple(accumulate(tensor.sizes))
@@ -300,7 +302,7 @@ class Emitter(Places):
         if tensor.sizes != (size, size) or ir.bounds(place) != (0, 2 * size - 1):
             return None
         guard, *each = guards
-        return Turned(self.nodes, place, size, guard, (each[0], each[1]), self.origins).value(first, second)
+        return RotatedHalf(self.nodes, place, size, guard, (each[0], each[1]), self.origins).value(first, second)
 
     def _note_cuts(self, place: Node, ends: Sequence[int]) -> None:
         """Where a join along the columns goes from one member to the next."""
@@ -323,7 +325,7 @@ class Emitter(Places):
             return first or second
         return self.nodes.op(BOOL, "logical_and", first, second)
 
-    def picked(self, tensor: Gather, index: Index, guard: Node | None) -> Node:
+    def gather(self, tensor: Gather, index: Index, guard: Node | None) -> Node:
         groups = self.groups(tensor.dims, index)
         asked = tuple(n for d in tensor.asked for n in groups[d][0])
         asked_dims = tuple(tensor.dims[d] for d in tensor.asked)
@@ -340,7 +342,7 @@ class Emitter(Places):
             inner.extend(self.spread(fetched, leaves))
         return self.value(tensor.table, tuple(inner), guard)
 
-    def drawn(self, tensor: RandomBits, index: Index, guard: Node | None) -> Node:
+    def random_bits(self, tensor: RandomBits, index: Index, guard: Node | None) -> Node:
         """Each row of the innermost dimension has fours of its own."""
         make = self.nodes.arithmetic
         *outer, (group, leaves) = self.groups(tensor.dims, index) or [((), ())]
@@ -350,26 +352,26 @@ class Emitter(Places):
         before = self.nodes.make(ir.Int, 0) if row is None else make("*", row, quarters)
         return self.nodes.make(ir.Random, INT, tensor.seed, tensor.stream, before, column)
 
-    def position(self, tensor: Iota, index: Index, guard: Node | None) -> Node:
+    def iota(self, tensor: Iota, index: Index, guard: Node | None) -> Node:
         return self.nodes.make(ir.IndexValue, LONG, self.linear(*self.groups(tensor.dims, index)[tensor.along]))
 
-    def counted(self, tensor: NumElements, index: Index, guard: Node | None) -> Node:
+    def num_elements(self, tensor: NumElements, index: Index, guard: Node | None) -> Node:
         leaves = self.axes.leaves(tensor.over)
         return self.nodes.make(ir.NumElements, FLOAT, tuple(self.axes.axis(leaf) for leaf in leaves))
 
 
-_EMIT: dict[type[Tensor], Callable[[Emitter, Any, Index, Node | None], Node]] = {
-    Input: Emitter.source,
-    Pointwise: Emitter.point,
-    Cast: Emitter.rounded,
-    Reduction: Emitter.reduced,
-    Scan: Emitter.scanned,
-    Reshape: Emitter.passed,
-    Permute: Emitter.permuted,
-    Slice: Emitter.sliced,
-    Concat: Emitter.joined,
-    Gather: Emitter.picked,
-    RandomBits: Emitter.drawn,
-    Iota: Emitter.position,
-    NumElements: Emitter.counted,
+_INLINE: dict[type[Tensor], Callable[[Inliner, Any, Index, Node | None], Node]] = {
+    Input: Inliner.input,
+    Pointwise: Inliner.pointwise,
+    Cast: Inliner.cast,
+    Reduction: Inliner.reduction,
+    Scan: Inliner.scan,
+    Reshape: Inliner.reshape,
+    Permute: Inliner.permute,
+    Slice: Inliner.slice,
+    Concat: Inliner.concat,
+    Gather: Inliner.gather,
+    RandomBits: Inliner.random_bits,
+    Iota: Inliner.iota,
+    NumElements: Inliner.num_elements,
 }

@@ -1,4 +1,4 @@
-"""The loop-level language between a chain and its kernels: index arithmetic, values of one element, stores.
+"""The loop-level language between a graph and its kernels: index arithmetic, values of one element, stores.
 
 A kernel walks rows × columns. Rows are spread over programs; columns are what it reduces, or the innermost axis
 where it reduces nothing. Every node says what one element is, at the row and the column that the program stands at.
@@ -216,7 +216,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What takes a chain's place: kernels in order, and the buffers between them. `origins`: the call a node is of."""
+    """What takes a graph's place: kernels in order, and the buffers between them. `origins`: the call a node is of."""
 
     name: str
     buffers: dict[str, Buffer]

@@ -1,4 +1,4 @@
-"""What one kernel in place of a chain has to read and write: each element once, none that the chain does not need.
+"""What one kernel in place of a graph has to read and write: each element once, none that the graph does not need.
 
 And what has to be read a second time, however few kernels there are: where a tensor's elements are wanted together with
 a reduction over more of them than any multiprocessor holds, they are gone by when the reduction is done.
@@ -39,7 +39,7 @@ class Compulsory(NamedTuple):
         return self.read + self.written
 
 
-def compulsory(chain: Graph) -> Compulsory:
+def compulsory(graph: Graph) -> Compulsory:
     """Of a table that indices are looked up in, as many elements count as are looked up.
 
     >>> from tracemine.codegen import GraphBuilder
@@ -48,16 +48,16 @@ def compulsory(chain: Graph) -> Compulsory:
     >>> compulsory(b.done(b.call("aten::embedding", table, ids)))
     Compulsory(read=120, written=96)
     """
-    count = len(chain.inputs)
-    needed = _needed(chain)
-    widths = [itemsize(str(spec.dtype)) or 0 for spec in chain.specs]
+    count = len(graph.inputs)
+    needed = _needed(graph)
+    widths = [itemsize(str(spec.dtype)) or 0 for spec in graph.specs]
     return Compulsory(
         read=sum(needed[v] * widths[v] for v in range(count)),
-        written=sum(_distinct(chain, v) * widths[v] for v in (*dict.fromkeys(chain.live), *chain.written)),
+        written=sum(_distinct(graph, v) * widths[v] for v in (*dict.fromkeys(graph.live), *graph.written)),
     )
 
 
-def read_again(chain: Graph, cache_bytes: int) -> int:
+def read_again(graph: Graph, cache_bytes: int) -> int:
     """Bytes that have to be read from memory a second time.
 
     Of each input that an output needs element by element and also under a reduction whose elements no multiprocessor
@@ -70,7 +70,7 @@ def read_again(chain: Graph, cache_bytes: int) -> int:
     >>> read_again(b.done(b.call("aten::_softmax", rows, -1, False)), 50 << 20) == (8 << 24) * 4 - (50 << 20)
     True
     """
-    lowered = lower(chain)
+    lowered = lower(graph)
     again: set[str] = set()
     for wanted in (*lowered.live, *lowered.written.values()):
         direct, sums = _reached(lowered, (wanted,))
@@ -79,7 +79,7 @@ def read_again(chain: Graph, cache_bytes: int) -> int:
             more, sums = _reached(lowered, [total.arg for total in sums])
             under |= more
         again |= direct & under
-    sized = {i.name: _distinct(chain, v) * (itemsize(str(i.spec.dtype)) or 0) for v, i in enumerate(chain.inputs)}
+    sized = {i.name: _distinct(graph, v) * (itemsize(str(i.spec.dtype)) or 0) for v, i in enumerate(graph.inputs)}
     return max(sum(sized[name] for name in again) - cache_bytes, 0)
 
 
@@ -120,27 +120,27 @@ def _row_bytes(axes: Axes, total: Reduction) -> int:
     return sum(found.values())
 
 
-def _needed(chain: Graph) -> list[int]:
+def _needed(graph: Graph) -> list[int]:
     """Elements of each value that are read."""
-    found = [0] * len(chain.specs)
-    for number in reversed(range(len(chain.calls))):
-        call, first = chain.calls[number], chain.first_output(number)
+    found = [0] * len(graph.specs)
+    for number in reversed(range(len(graph.calls))):
+        call, first = graph.calls[number], graph.first_output(number)
         outputs = range(first, first + len(call.outputs))
         name = call.operator.removeprefix("aten::")
         for place, value in enumerate(reads(call)):
-            whole = _distinct(chain, value)
+            whole = _distinct(graph, value)
             part = whole
             if name in _LOOKUPS and place == 0:
-                part = sum(_distinct(chain, v) for v in outputs)
+                part = sum(_distinct(graph, v) for v in outputs)
             elif name in _VIEWS:
-                part = sum(_distinct(chain, v) if v in chain.live else found[v] for v in outputs)
+                part = sum(_distinct(graph, v) if v in graph.live else found[v] for v in outputs)
             found[value] = min(found[value] + part, whole)
     return found
 
 
-def _distinct(chain: Graph, value: int) -> int:
+def _distinct(graph: Graph, value: int) -> int:
     """Elements of a value, those that are repeated once."""
-    spec, found = chain.specs[value], 1
+    spec, found = graph.specs[value], 1
     for size, stride in zip(spec.shape, spec.strides or (), strict=True):
         found *= size if stride else 1
     return found

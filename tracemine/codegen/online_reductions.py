@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class OnlineReduction:
     """How running values start, take in an element x, and become one a row; and the same for a row held whole.
 
     lanes: how many running values there are of a row.
@@ -23,12 +23,12 @@ class Running:
     whole: list[str]
 
 
-RUNNING = {
+ONLINE = {
     # Welford: a mean and a sum of squared distances from it, lane by lane, then Chan's formula over the lanes. What
     # rounding left of the mean is added: else a row of equal numbers has a variance, which 1/sqrt makes large. Whole
     # rows sum it beside the squares, and take its square from these: two sums wait for each other, not three.
     # How many a lane has seen, and so what share the next one is, all lanes of a step have in common.
-    "welford": Running(
+    "welford": OnlineReduction(
         lanes="RBLOCK",
         start={"a": "0.0", "spread": "0.0"},
         step=[
@@ -58,7 +58,7 @@ RUNNING = {
     # The maximum so far and the sum of exponentials less it, in one walk, for as many elements as a thread holds
     # together: a sum is scaled anew once for all of them. What saw nothing counts nothing. `{least}`: the element,
     # rounded before its largest is taken off.
-    "online": Running(
+    "online": OnlineReduction(
         lanes="RBLOCK // GROUP",
         start={"a": "-float('inf')", "total": "0.0"},
         step=[

@@ -1,4 +1,4 @@
-"""Which kernels a chain becomes: as few as walk the same rows and columns, each after those that it loads from."""
+"""Which kernels a graph becomes: as few as walk the same rows and columns, each after those that it loads from."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from math import gcd, prod
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
 from tracemine.codegen.graph import Graph, Unsupported
-from tracemine.codegen.inline import Emitter, Piece
+from tracemine.codegen.inline import Inliner, Piece
 from tracemine.codegen.loop_ir import Buffer, Kernel, Node, Nodes, Program, Store
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.options import DEFAULT, CodegenOptions
 from tracemine.codegen.passes.split_reduction import split
 from tracemine.codegen.schedule import by_memory, few_programs
-from tracemine.codegen.tensor_ir import Reduction, Tensor, columns_of, fronts
+from tracemine.codegen.tensor_ir import Reduction, Tensor, columns_of, nearest_reductions
 from tracemine.ops.infer.tensor import contiguous
 
 # Fewer rows than this, each longer than that, would leave most of a GPU idle: the reduction gets a kernel of its own.
@@ -42,7 +42,7 @@ class _Target:
 
 @dataclass(slots=True)
 class _Planner:
-    chain: Graph
+    graph: Graph
     lowered: Lowered
     options: CodegenOptions
     large: int  # elements of a kernel that takes some microseconds
@@ -59,19 +59,19 @@ class _Planner:
         return self.lowered.axes
 
 
-def plan(chain: Graph, options: CodegenOptions = DEFAULT) -> Program:
+def plan(graph: Graph, options: CodegenOptions = DEFAULT) -> Program:
     """Partition a graph into kernels. Raises Unsupported where none can be generated."""
-    lowered = lower(chain)
-    program, starved = _planned(chain, lowered, options)
+    lowered = lower(graph)
+    program, starved = _planned(graph, lowered, options)
     if starved:
-        program, _ = _planned(chain, split(lowered, starved), options)
+        program, _ = _planned(graph, split(lowered, starved), options)
     return program
 
 
-def _planned(chain: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[Program, set[Reduction]]:
+def _planned(graph: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[Program, set[Reduction]]:
     """Return a program, and the reductions in it that leave most of a GPU idle."""
-    p = _Planner(chain, lowered, options, _LARGE * options.longest_row, in_place=frozenset(lowered.written.values()))
-    for source, entry in zip(lowered.inputs, chain.inputs, strict=True):
+    p = _Planner(graph, lowered, options, _LARGE * options.longest_row, in_place=frozenset(lowered.written.values()))
+    for source, entry in zip(lowered.inputs, graph.inputs, strict=True):
         p.buffers[source.buffer] = _buffer(p, source.buffer, source, entry.spec.strides or (), "input")
     outputs = _homes(p)
     for tensor in tuple(p.homes):
@@ -86,18 +86,18 @@ def _planned(chain: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[P
     kernels = _ordered(p, kernels)
     _check_in_place(p, kernels)
     _check_stored(p, kernels)
-    scalars = tuple((s.name, s.value) for s in chain.scalars)
-    origins = {node: f"{chain.calls[call].label}" for node, call in p.origins.items()}
+    scalars = tuple((s.name, s.value) for s in graph.scalars)
+    origins = {node: f"{graph.calls[call].label}" for node, call in p.origins.items()}
     if lowered.drawn:
         scalars = (*scalars, ("seed", 0))
     program = Program(
-        name=chain.name,
+        name=graph.name,
         buffers=p.buffers,
         kernels=tuple(kernels),
         outputs=outputs,
         scalars=scalars,
-        unknown=tuple(s.name for s in chain.scalars if not s.recorded),
-        masks=len(outputs) - len(chain.live),
+        unknown=tuple(s.name for s in graph.scalars if not s.recorded),
+        masks=len(outputs) - len(graph.live),
         ulp=lowered.ulp,
         draws=bool(lowered.drawn),
         origins=origins,
@@ -114,9 +114,9 @@ def _buffer(p: _Planner, name: str, tensor: Tensor, strides: Sequence[int], role
 def _homes(p: _Planner) -> tuple[str, ...]:
     """Where each wanted recipe is stored; the names of what the launcher gives back."""
     for value, tensor in p.lowered.written.items():
-        p.homes[tensor] = p.chain.inputs[value].name
-    specs = p.chain.specs
-    wanted = [(t, specs[v].strides or ()) for v, t in zip(p.chain.live, p.lowered.live, strict=True)]
+        p.homes[tensor] = p.graph.inputs[value].name
+    specs = p.graph.specs
+    wanted = [(t, specs[v].strides or ()) for v, t in zip(p.graph.live, p.lowered.live, strict=True)]
     if p.options.export_masks:
         masks = (kept for _, kept in p.lowered.drawn)
         wanted += [(t, contiguous([p.axes.size(p.axes.leaves(dim)) for dim in t.dims])) for t in masks]
@@ -141,7 +141,7 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     columns = _columns(p, tensor, p.buffers[p.homes[tensor]])
     part = tensor.part if isinstance(tensor, Reduction) else ()
     rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns + part)
-    trial = Emitter(p.axes, p.nodes, p.origins, columns, p.options.rounds, p.large, p.in_place)
+    trial = Inliner(p.axes, p.nodes, p.origins, columns, p.options.rounds, p.large, p.in_place)
     trial.store(tensor, p.homes[tensor])
     if tensor in trial.demanded:
         raise Unsupported("a reduction that needs its own result elsewhere")
@@ -155,7 +155,7 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     return target
 
 
-def _pieces(p: _Planner, trial: Emitter, columns: Dim, buffer: Buffer) -> tuple[Piece, ...]:
+def _pieces(p: _Planner, trial: Inliner, columns: Dim, buffer: Buffer) -> tuple[Piece, ...]:
     """The parts of the columns between which joins change members, all of one size; none where they are no few.
 
     A program walks all of them at once: no element is asked which member it is of, and halves that are turned into each
@@ -188,7 +188,7 @@ def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
     # A reduction that is repeated along further axes would be computed again for each of their elements.
     found = [
         columns_of(p.axes, t)
-        for t in fronts(tensor)
+        for t in nearest_reductions(tensor)
         if set(columns_of(p.axes, t)) <= walked or walked <= set(p.axes.flat(t.dims))
     ]
     best = max(found, key=p.axes.size, default=())
@@ -205,7 +205,7 @@ def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
 def _groups(p: _Planner) -> list[list[_Target]]:
     """Targets that one kernel can store, in the order of the kernels. Plain ones come last, and join others."""
     groups: list[list[_Target]] = []
-    for target in sorted(p.targets.values(), key=lambda t: (not fronts(t.tensor), -t.level, not t.pieces)):
+    for target in sorted(p.targets.values(), key=lambda t: (not nearest_reductions(t.tensor), -t.level, not t.pieces)):
         group = next((g for g in groups if _joins(p, target, g[0])), None)
         if group is None:
             groups.append([target])
@@ -220,7 +220,7 @@ def _groups(p: _Planner) -> list[list[_Target]]:
 
 def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
     """Whether a kernel that stores the one can store the other too."""
-    plain = not fronts(target.tensor)
+    plain = not nearest_reductions(target.tensor)
     columns = {piece.leaf for piece in first.pieces} or {*first.columns}
     own = {piece.leaf for piece in target.pieces} or {*target.columns}
     if first.pieces != target.pieces and (target.pieces or own != columns or p.buffers[target.buffer].role == "input"):
@@ -234,9 +234,9 @@ def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
 
 def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduction]]:
     """A kernel, and what it reduces."""
-    emitter = Emitter(p.axes, p.nodes, p.origins, members[0].columns, p.options.rounds, p.large, p.in_place)
+    inliner = Inliner(p.axes, p.nodes, p.origins, members[0].columns, p.options.rounds, p.large, p.in_place)
     raw = [
-        emitter.store(target.tensor, target.buffer, piece) for target in members for piece in target.pieces or (None,)
+        inliner.store(target.tensor, target.buffer, piece) for target in members for piece in target.pieces or (None,)
     ]
     main = max(members, key=lambda t: p.axes.size(t.rows))
     by_leaf = _strides_of(p, main)
@@ -248,14 +248,14 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduction]
         stores=tuple(raw),
         split=p.axes.axis(members[0].part[0]) if members[0].part else None,
         pieces=len(members[0].pieces) or 1,
-        after=frozenset(p.homes[needed] for needed in emitter.demanded if needed in p.in_place),
+        after=frozenset(p.homes[needed] for needed in inliner.demanded if needed in p.in_place),
     )
     if any(load.buffer in kernel.after for load in ir.loads(kernel)):
         raise Unsupported("a kernel reads what is written in place as it was before, and as it is after")
     kernel = replace(kernel, stores=tuple(_renamed(p, store) for store in raw))
-    if emitter.reduces and not emitter.scans:  # a sum has no order
+    if inliner.reduces and not inliner.scans:  # a sum has no order
         kernel = replace(kernel, columns=by_memory(p.buffers, kernel))
-    return kernel, emitter.reduces
+    return kernel, inliner.reduces
 
 
 def _renamed(p: _Planner, store: Store) -> Store:
@@ -303,7 +303,7 @@ def _strides_of(p: _Planner, target: _Target) -> dict[int, int]:
 
 def _ordered(p: _Planner, kernels: Sequence[Kernel]) -> list[Kernel]:
     """Each after those that it loads from, and what is written in place after all that read what was there before."""
-    written = {p.chain.inputs[v].name for v in p.lowered.written}
+    written = {p.graph.inputs[v].name for v in p.lowered.written}
     reads = [{load.buffer for load in ir.loads(kernel)} for kernel in kernels]
     gives = [{store.buffer for store in kernel.stores} for kernel in kernels]
     pairs = [*permutations(range(len(kernels)), 2)]
@@ -331,7 +331,7 @@ def _check_stored(p: _Planner, kernels: Sequence[Kernel]) -> None:
 
 def _check_in_place(p: _Planner, kernels: Sequence[Kernel]) -> None:
     """What was in memory may be read only before it is written in place, or by the same program at the same place."""
-    written = {p.chain.inputs[v].name for v in p.lowered.written}
+    written = {p.graph.inputs[v].name for v in p.lowered.written}
     done: set[str] = set()
     for kernel in kernels:
         places = {s.buffer: s.index for s in kernel.stores if s.buffer in written}

@@ -1,4 +1,4 @@
-"""Tensors of a chain as recipes: each says from which others, and how, any one of its elements comes.
+"""Tensors of a graph as recipes: each says from which others, and how, any one of its elements comes.
 
 A recipe is not evaluated as a whole. A kernel asks for an element at an index, and the question is passed on through
 views, slices and casts down to what is loaded; so no layout call costs anything.
@@ -184,7 +184,7 @@ def arguments(tensor: Tensor) -> tuple[Tensor, ...]:
     return () if arg is None else (arg,)
 
 
-def fronts(tensor: Tensor) -> tuple[Tensor, ...]:
+def nearest_reductions(tensor: Tensor) -> tuple[Tensor, ...]:
     """The reductions and scans that a recipe meets first, itself included."""
     found: dict[Tensor, None] = {}
     seen: set[Tensor] = set()
@@ -201,7 +201,7 @@ def fronts(tensor: Tensor) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def dear(tensor: Tensor) -> tuple[Tensor, ...]:
+def expensive_parts(tensor: Tensor) -> tuple[Tensor, ...]:
     """The recipes that take long to compute among those that a recipe is made of, short of reductions."""
     found: list[Tensor] = []
     seen: set[Tensor] = set()

@@ -1,7 +1,7 @@
 """How kernels may be cut into blocks: candidates for each shape of kernel, the default first.
 
 A cut is the elements of a block and those of a thread. Defaults are the best of many tried on an H200 over the recorded
-chains; the others are what was best for some of them. A row that one warp holds needs no barrier to be reduced, which
+graphs; the others are what was best for some of them. A row that one warp holds needs no barrier to be reduced, which
 is worth more than that the warp is short of company; elementwise kernels want 16 bytes of each input in flight.
 """
 

@@ -1,4 +1,4 @@
-"""Between which numbers the values of a chain lie, as far as its calls tell: places that it computes must be valid.
+"""Between which numbers the values of a graph lie, as far as its calls tell: places that it computes must be valid.
 
 Interval arithmetic over the calls. Where nothing is known of a value, nothing is said.
 """
@@ -20,32 +20,32 @@ _WHOLE, _BROKEN = (2, 0, 1), (0.5, 0.0, 1.0)  # what is tried for a number that 
 _MOST_TRIED = 81
 
 
-def in_tables(chain: Graph) -> tuple[Graph, bool]:
-    """The chain with unrecorded numbers for which the places that it computes lie in their tables.
+def in_tables(graph: Graph) -> tuple[Graph, bool]:
+    """The graph with unrecorded numbers for which the places that it computes lie in their tables.
 
-    Also says whether there are such: where not, or where nothing tells, the chain is as it was.
+    Also says whether there are such: where not, or where nothing tells, the graph is as it was.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("positions")
     >>> table = b.input("table", (512, 8), "float32")
     >>> places = b.call("aten::add.Tensor", b.call("aten::arange.start_step", 0, 512, 1, dtype="int64"), 2)
-    >>> chain = b.done(b.call("aten::embedding", table, places))
-    >>> in_tables(chain)[1]  # the number 2 was recorded: the last places are outside
+    >>> graph = b.done(b.call("aten::embedding", table, places))
+    >>> in_tables(graph)[1]  # the number 2 was recorded: the last places are outside
     False
     """
-    unknown = [s for s in chain.scalars if not s.recorded]
+    unknown = [s for s in graph.scalars if not s.recorded]
     others = [_WHOLE if isinstance(s.value, int) else _BROKEN for s in unknown]
     choices = [[s.value, *(n for n in more if n != s.value)] for s, more in zip(unknown, others, strict=True)]
     for numbers in islice(product(*choices), _MOST_TRIED):
-        tried = settled(chain, {s.name: n for s, n in zip(unknown, numbers, strict=True)})
+        tried = settled(graph, {s.name: n for s, n in zip(unknown, numbers, strict=True)})
         if _all_inside(tried):
             return tried, True
-    return chain, False
+    return graph, False
 
 
-def _all_inside(chain: Graph) -> bool:
-    known, specs = ranges(chain), chain.specs
-    for call in chain.calls:
+def _all_inside(graph: Graph) -> bool:
+    known, specs = ranges(graph), graph.specs
+    for call in graph.calls:
         for value, below in pointing(call, specs):
             found = known[value]
             if found is None or found[1] >= below or found[0] < (-below if wraps(call) else 0):
@@ -53,8 +53,8 @@ def _all_inside(chain: Graph) -> bool:
     return True
 
 
-def ranges(chain: Graph) -> list[Range | None]:
-    """Of each value of a chain the range of its elements as its call gives it; None where it is not known.
+def ranges(graph: Graph) -> list[Range | None]:
+    """Of each value of a graph the range of its elements as its call gives it; None where it is not known.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("positions")
@@ -63,13 +63,13 @@ def ranges(chain: Graph) -> list[Range | None]:
     >>> ranges(b.done(b.call("aten::add.Tensor", places, 1)))
     [(0, 1), (0, 8), (0, 8), (1, 9)]
     """
-    specs = chain.specs
+    specs = graph.specs
     known: list[Range | None] = []
-    memory = chain.memory
-    for entry in chain.inputs:
+    memory = graph.memory
+    for entry in graph.inputs:
         below = 2 if entry.spec.dtype == "bool" else entry.below
         known.append(None if below is None else (0, max(below - 1, 0)))
-    for call in chain.calls:
+    for call in graph.calls:
         first = next((a.value for a in call.arguments if isinstance(a, Ref)), None)
         sizes = (
             specs[first].elements if first is not None else 1,

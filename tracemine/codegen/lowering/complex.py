@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.lowering.args import Given, Operand
 from tracemine.codegen.lowering.context import COMPLEX, Lowering, rule
-from tracemine.codegen.lowering.views import joined, sliced, without
+from tracemine.codegen.lowering.views import concat, slice_dim, squeeze_dim
 from tracemine.codegen.tensor_ir import Complex, Reshape, ScalarArg, Tensor
 
 
@@ -37,7 +37,7 @@ def _view_as_complex(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     last = len(source.dims) - 1
     if source.dtype != "float32":
         raise Unsupported(f"complex numbers of {source.dtype}")
-    real, imaginary = (without(low, sliced(low, source, last, place, 1), last) for place in (0, 1))
+    real, imaginary = (squeeze_dim(low, slice_dim(low, source, last, place, 1), last) for place in (0, 1))
     return (_whole(low, real, imaginary),)
 
 
@@ -49,7 +49,7 @@ def _view_as_real(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         Reshape(dims=(*part.dims, ()), dtype=part.dtype, origin=low.at, arg=part)
         for part in (source.real, source.imaginary)
     ]
-    return (joined(low, members, len(source.dims), given.output.shape, "float32"),)
+    return (concat(low, members, len(source.dims), given.output.shape, "float32"),)
 
 
 @rule("polar")

@@ -44,11 +44,11 @@ def rule(*names: str, of: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """Recipes for all that the chain's kernels must write."""
+    """Recipes for all that the graph's kernels must write."""
 
     axes: Axes
     inputs: tuple[Input, ...]
-    values: tuple[Tensor, ...]  # of the chain, by number, as they are at its end
+    values: tuple[Tensor, ...]  # of the graph, by number, as they are at its end
     live: tuple[Tensor, ...]
     written: Mapping[int, Tensor]  # inputs that are written in place, and with what
     drawn: tuple[tuple[int, Tensor], ...]  # of each call that drops elements: its number, and what it kept
@@ -67,8 +67,8 @@ class Lowering:
     lower_call: lowers one call. behind: what a tensor holds after a view of it was written.
     """
 
-    def __init__(self, chain: Graph, lower_call: Rule, behind: Behind) -> None:
-        self.chain = chain
+    def __init__(self, graph: Graph, lower_call: Rule, behind: Behind) -> None:
+        self.graph = graph
         self._lower_call, self._behind = lower_call, behind
         self.axes = Axes()
         self.at = -1
@@ -81,22 +81,22 @@ class Lowering:
 
     def run(self) -> Lowered:
         """Raises Unsupported, naming the call, where no kernel can be generated."""
-        for number, entry in enumerate(self.chain.inputs):
+        for number, entry in enumerate(self.graph.inputs):
             self._checked(entry.spec.dtype)
             dims = self._apart(self.axes.dims(entry.spec.shape))
             self._add(Input(dims=dims, dtype=str(entry.spec.dtype), buffer=entry.name), number)
         sources = tuple(t for t in self._tensors if isinstance(t, Input))
-        for number, call in enumerate(self.chain.calls):
+        for number, call in enumerate(self.graph.calls):
             self.at = number
             try:
                 self._call(number, call)
             except Unsupported as refusal:
                 raise Unsupported(f"call {number} ({call.label}): {refusal.message}") from None
         self.axes.pin_all_but(s.dims for s in sources)
-        written = {v: self._tensors[v] for v in self.chain.written}
-        if overlapping := [e.name for v in written if overlaps((e := self.chain.inputs[v]).spec)]:
+        written = {v: self._tensors[v] for v in self.graph.written}
+        if overlapping := [e.name for v in written if overlaps((e := self.graph.inputs[v]).spec)]:
             raise Unsupported(f"{overlapping[0]} is written in place, and has elements that share memory")
-        live = tuple(self._at_end(v) for v in self.chain.live)
+        live = tuple(self._at_end(v) for v in self.graph.live)
         if any(isinstance(t, Complex) for t in live):
             raise Unsupported("it gives complex numbers as they are")
         return Lowered(
@@ -145,7 +145,7 @@ class Lowering:
     def _write(self, target: int, result: Tensor) -> None:
         root = self._seen[target][0]
         view = self._tensors[target]
-        result = self.regroup(result, view.dims)
+        result = self.reshape(result, view.dims)
         whole = self._behind(self, view, self._tensors[root], result)
         self._version[root] += 1
         self._tensors[target], self._tensors[root] = result, whole
@@ -156,7 +156,7 @@ class Lowering:
         root, version = self._seen[value]
         if version == self._version[root]:
             return self._tensors[value]
-        if self.chain.specs[value] != self.chain.specs[root]:
+        if self.graph.specs[value] != self.graph.specs[root]:
             raise Unsupported("a view of a tensor that was written in place since is read outside")
         return self._tensors[root]
 
@@ -180,14 +180,14 @@ class Lowering:
         """Sizes of a recipe's dimensions."""
         return tuple(self.axes.size(self.axes.leaves(dim)) for dim in tensor.dims)
 
-    def fresh(self, shape: Sequence[int], pinned: bool = False) -> Dims:
+    def new_dims(self, shape: Sequence[int], pinned: bool = False) -> Dims:
         """Dimensions of a tensor that shares none with any yet."""
         dims = self._apart(self.axes.dims(shape))
         if pinned:
             self.axes.pin([a for dim in dims for a in dim])
         return dims
 
-    def point(
+    def pointwise(
         self,
         operation: str,
         args: Sequence[Operand | float],
@@ -203,7 +203,7 @@ class Lowering:
         except ValueError as reason:
             raise Unsupported(str(reason)) from None
         return Pointwise(
-            dims=self._meet(tensors, shape),
+            dims=self._broadcast(tensors, shape),
             dtype=gives or compute,
             origin=self.at,
             operation=operation,
@@ -212,12 +212,12 @@ class Lowering:
             as_is=as_is,
         )
 
-    def filled(self, value: Operand | float, type_: str, dims: Dims = ()) -> Pointwise:
+    def full(self, value: Operand | float, type_: str, dims: Dims = ()) -> Pointwise:
         """Return a tensor whose elements are all one number."""
         arg = ScalarArg(value) if isinstance(value, int | float) else value
         return Pointwise(dims=dims, dtype=type_, origin=self.at, operation="identity", args=(arg,), compute=type_)
 
-    def _meet(self, tensors: Sequence[Tensor], shape: Sequence[int]) -> Dims:
+    def _broadcast(self, tensors: Sequence[Tensor], shape: Sequence[int]) -> Dims:
         """The dimensions of tensors that are broadcast to a shape."""
         dims: list[tuple[int, ...]] = []
         for back in range(len(shape), 0, -1):
@@ -229,7 +229,7 @@ class Lowering:
             if len(free) < len(wide):  # of other sizes it would be broadcast
                 self.axes.pin([a for d in wide for a in d])
             if wide and not free:
-                free = list(self.fresh((shape[-back],), pinned=True))
+                free = list(self.new_dims((shape[-back],), pinned=True))
             dims.append(free[0] if wide else ())
             for other in free[1:]:
                 self.axes.join(free[0], other)
@@ -238,9 +238,9 @@ class Lowering:
     def op(self, name: str, *args: Operand | float) -> Pointwise:
         """A row of the table, in float32."""
         row = pointwise_rows()[name]
-        return self.point(row.short if row.short and len(args) < len(row.args) else row.operation, args, FLOAT)
+        return self.pointwise(row.short if row.short and len(args) < len(row.args) else row.operation, args, FLOAT)
 
-    def rounded(self, tensor: Tensor, dtype: str, always: bool | None = None) -> Tensor:
+    def cast(self, tensor: Tensor, dtype: str, always: bool | None = None) -> Tensor:
         """Rounded to a dtype, unless it is that already."""
         if tensor.dtype == dtype and dtype not in NARROW:
             return tensor
@@ -248,7 +248,7 @@ class Lowering:
             always = dtype not in NARROW
         return Cast(dims=tensor.dims, dtype=dtype, origin=tensor.origin, arg=tensor, always=always)
 
-    def regroup(self, tensor: Tensor, dims: Dims) -> Tensor:
+    def reshape(self, tensor: Tensor, dims: Dims) -> Tensor:
         """The same elements in the same order, in other dimensions."""
         if tensor.dims == dims:
             return tensor
@@ -257,11 +257,11 @@ class Lowering:
             raise Unsupported("a view would make two axes of one tensor the same")
         return Reshape(dims=self._apart(dims), dtype=tensor.dtype, origin=self.at, arg=tensor)
 
-    def count(self, tensor: Tensor, over: Sequence[int]) -> NumElements:
+    def num_elements(self, tensor: Tensor, over: Sequence[int]) -> NumElements:
         """How many elements some dimensions of a tensor have."""
         return NumElements(dims=(), dtype=FLOAT, origin=self.at, over=tuple(a for d in over for a in tensor.dims[d]))
 
-    def apply(self, row: PointwiseRow, args: Sequence[Operand], out: str, short: bool = False) -> Tensor:
+    def apply_row(self, row: PointwiseRow, args: Sequence[Operand], out: str, short: bool = False) -> Tensor:
         """A row of the table over a call's operands, rounded to the dtype of its result."""
         kinds = row.types or (row.compute,) * len(args)
         common = _common([a for a, kind in zip(args, kinds, strict=False) if kind != BOOL])
@@ -272,8 +272,8 @@ class Lowering:
         compute = {"float": FLOAT, "common": common, "bool": BOOL}[row.compute]
         args = [_as_bool(self, a) if kind == BOOL else a for a, kind in zip(args, kinds, strict=False)]
         as_is = tuple(at for at, kind in enumerate(kinds) if kind == BOOL != compute)
-        found = self.point(row.short if short and row.short else row.operation, args, compute, row.gives, as_is)
-        return self.rounded(found, out)
+        found = self.pointwise(row.short if short and row.short else row.operation, args, compute, row.gives, as_is)
+        return self.cast(found, out)
 
 
 def result_dtype(given: Given, place: int = 0) -> str:
@@ -305,10 +305,10 @@ def _wrapped(low: Lowering, arg: Operand, among: Sequence[Operand]) -> Operand:
     dtype = result_type(a.dtype for a in among if isinstance(a, Tensor)) if isinstance(arg, ScalarArg) else ""
     if dtype not in _RANGES or not isinstance(arg, ScalarArg) or arg.value in _RANGES[dtype]:
         return arg
-    return low.rounded(low.filled(arg, INT), dtype)
+    return low.cast(low.full(arg, INT), dtype)
 
 
 def _as_bool(low: Lowering, arg: Operand) -> Operand:
     if isinstance(arg, ScalarArg) or arg.dtype == BOOL:
         return arg
-    return low.point("is_nonzero", [arg], arg.type, BOOL)
+    return low.pointwise("is_nonzero", [arg], arg.type, BOOL)

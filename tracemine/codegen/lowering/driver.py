@@ -1,4 +1,4 @@
-"""From the calls of a chain to recipes for its tensors, by the operator table and by rules for what is no expression.
+"""From the calls of a graph to recipes for its tensors, by the operator table and by rules for what is no expression.
 
 Nothing but the table and the rules here decides what is computed: of a trace only numbers and table names are used.
 """
@@ -26,9 +26,9 @@ from tracemine.codegen.operators import PointwiseRow, pointwise_rows, table
 from tracemine.codegen.tensor_ir import Complex, ScalarArg, Tensor
 
 
-def lower(chain: Graph) -> Lowered:
-    """Recipes for what a chain computes. Raises Unsupported, with the reason, where no kernel can be generated."""
-    return Lowering(chain, lower_call, behind).run()
+def lower(graph: Graph) -> Lowered:
+    """Recipes for what a graph computes. Raises Unsupported, with the reason, where no kernel can be generated."""
+    return Lowering(graph, lower_call, behind).run()
 
 
 def lower_call(low: Lowering, given: Given) -> tuple[Tensor, ...]:
@@ -63,7 +63,7 @@ def _pointwise(low: Lowering, given: Given, row: PointwiseRow) -> Tensor:
             raise Unsupported("division that rounds towards zero")
         row = pointwise_rows()["floor_divide"]
     if row.ops[0] in _TO_WHOLE and (source := given.tensor("self")).type != FLOAT:
-        return low.point("identity", [source], source.type)
+        return low.pointwise("identity", [source], source.type)
     bounds = [n for n in ("min", "max") if n in row.args]
     if len(bounds) == 2 and (missing := [n for n in bounds if n not in given]):
         row = pointwise_rows()["clamp_max" if missing[0] == "min" else "clamp_min"]
@@ -71,7 +71,7 @@ def _pointwise(low: Lowering, given: Given, row: PointwiseRow) -> Tensor:
     short = row.unless is not None and _is_default(row, args[row.args.index(row.unless)])
     if short:
         args = [a for a, n in zip(args, row.args, strict=True) if n != row.unless]
-    return low.apply(row, args, result_dtype(given), short)
+    return low.apply_row(row, args, result_dtype(given), short)
 
 
 _TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round"})  # of integers they change nothing
@@ -105,14 +105,14 @@ def _foreach(low: Lowering, given: Given, name: str) -> tuple[Tensor, ...]:
         out = str(given.call.outputs[place].dtype) if given.call.outputs else args[0].dtype
         if entry.base == "copy":
             assert isinstance(args[1], Tensor)  # noqa: S101  (its schema has a list there)
-            results.append(low.rounded(low.point("identity", [args[1]], args[1].type), out))
+            results.append(low.cast(low.pointwise("identity", [args[1]], args[1].type), out))
             continue
         row = pointwise_rows()[entry.base]
         used = args[: len(row.args)]
         short = row.unless in entry.args and _is_default(row, args[entry.args.index(str(row.unless))])
         if short:
             used = tuple(a for a, n in zip(used, row.args, strict=True) if n != row.unless)
-        results.append(low.apply(row, used, out, short))
+        results.append(low.apply_row(row, used, out, short))
     return tuple(results)
 
 

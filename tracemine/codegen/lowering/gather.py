@@ -12,7 +12,7 @@ from tracemine.codegen.lowering.context import Lowering
 from tracemine.codegen.tensor_ir import Gather, Iota, Reshape, Tensor
 
 
-def picked(
+def gather(
     low: Lowering,
     weight: Tensor,
     places: tuple[int | Tensor, ...],
@@ -42,7 +42,7 @@ def nests(sizes: Sequence[int], shape: Sequence[int]) -> bool:
     return not left and not right
 
 
-def grid(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor:
+def computed_view(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor:
     """A view whose axes do not nest, as windows of an image that become a grid: which elements, is computed.
 
     Raises Unsupported where there are none.
@@ -61,7 +61,7 @@ def grid(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor:
             continue
         for d in here:
             low.axes.pin(kept[d])
-        fresh = low.fresh([wanted[d] for d in there], pinned=True)
+        fresh = low.new_dims([wanted[d] for d in there], pinned=True)
         flat = _flat(low, fresh, len(wanted) - len(dims))
         dims += fresh
         inner = prod(low.shape(table)[d] for d in here)
@@ -71,8 +71,8 @@ def grid(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor:
             divided, wrapped = inner > 1, d != here[0]
             operation = {(True, True): "floordiv_mod", (True, False): "floordiv", (False, True): "mod"}
             numbers = [inner] * divided + [size] * wrapped
-            places.append(low.point(operation.get((divided, wrapped), "identity"), [flat, *numbers], LONG))
-    found = picked(low, table, tuple(places), tuple(range(len(dims))), tuple(dims))
+            places.append(low.pointwise(operation.get((divided, wrapped), "identity"), [flat, *numbers], LONG))
+    found = gather(low, table, tuple(places), tuple(range(len(dims))), tuple(dims))
     rest = iter(dims)
     whole = tuple(() if n == 1 else next(rest) for n in shape)
     return found if len(whole) == len(dims) else Reshape(dims=whole, dtype=found.dtype, origin=low.at, arg=found)
@@ -100,4 +100,4 @@ def _flat(low: Lowering, axes: Dims, behind: int) -> Tensor:
     steps_of = [prod(sizes[k + 1 :]) for k in range(len(axes))]
     terms = ["mul" if step > 1 else "identity" for step in steps_of]
     args = [arg for at, step in zip(upright, steps_of, strict=True) for arg in (at, step)[: 1 + (step > 1)]]
-    return low.point(" + ".join(terms), args, LONG)
+    return low.pointwise(" + ".join(terms), args, LONG)

@@ -6,7 +6,7 @@ from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, LONG
 from tracemine.codegen.lowering.args import Given
 from tracemine.codegen.lowering.context import Lowering, rule
-from tracemine.codegen.lowering.reduction import narrowed, reduced
+from tracemine.codegen.lowering.reduction import cast_outputs, reduce
 from tracemine.codegen.tensor_ir import Gather, Iota, Reshape, Tensor
 
 _NONE, _MEAN = 0, 1  # torch.nn._reduction
@@ -29,26 +29,26 @@ def _scores(given: Given) -> Tensor:
 def _nll_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     scores, target = _scores(given), given.tensor("target")
     ignored = given.integer("ignore_index", -100)
-    valid = low.point("ne", [target, ignored], LONG, BOOL)
-    place = low.point("zero_where_equal", [target, ignored], LONG)
+    valid = low.pointwise("ne", [target, ignored], LONG, BOOL)
+    place = low.pointwise("zero_where_equal", [target, ignored], LONG)
     for own, other in zip((scores.dims[0], *scores.dims[2:]), target.dims, strict=True):
         low.axes.join(own, other)
     asked = tuple(range(len(target.dims)))
     places: tuple[int | Tensor, ...] = (0, place, *asked[1:])
     score = Gather(dims=target.dims, dtype=scores.dtype, origin=low.at, table=scores, places=places, asked=asked)
-    share: Tensor = low.point("identity", [valid], FLOAT)
-    loss: Tensor = low.point("neg_where_nonzero", [score, valid], FLOAT)
+    share: Tensor = low.pointwise("identity", [valid], FLOAT)
+    loss: Tensor = low.pointwise("neg_where_nonzero", [score, valid], FLOAT)
     if "weight" in given:
         weight = given.tensor("weight")
         of = Gather(dims=target.dims, dtype=weight.dtype, origin=low.at, table=weight, places=(place,), asked=asked)
-        share = low.point("where_nonzero", [of, valid, 0.0], FLOAT)
+        share = low.pointwise("where_nonzero", [of, valid, 0.0], FLOAT)
         loss = low.op("mul", loss, share)
     reduction = given.integer("reduction", _MEAN)
     if reduction == _NONE:
-        return narrowed(low, given, [loss, low.filled(0.0, FLOAT)])
-    count = reduced(low, "sum", share, asked, False)
-    total = reduced(low, "sum", loss, asked, False)
-    return narrowed(low, given, [low.op("div", total, count) if reduction == _MEAN else total, count])
+        return cast_outputs(low, given, [loss, low.full(0.0, FLOAT)])
+    count = reduce(low, "sum", share, asked, False)
+    total = reduce(low, "sum", loss, asked, False)
+    return cast_outputs(low, given, [low.op("div", total, count) if reduction == _MEAN else total, count])
 
 
 @rule("nll_loss_backward", "nll_loss2d_backward")
@@ -68,8 +68,8 @@ def _nll_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         grad = low.op("mul", grad, Reshape(dims=dims, dtype=weight.dtype, origin=low.at, arg=weight))
     own = Iota(dims=scores.dims, dtype=LONG, origin=low.at, along=1)
     ignored = given.integer("ignore_index", -100)
-    hit = low.point("eq & ne", [own, target, target, ignored], LONG, BOOL)
-    return narrowed(low, given, [low.point("neg_where_nonzero", [grad, hit], FLOAT)])
+    hit = low.pointwise("eq & ne", [own, target, target, ignored], LONG, BOOL)
+    return cast_outputs(low, given, [low.pointwise("neg_where_nonzero", [grad, hit], FLOAT)])
 
 
 @rule("mse_loss")
@@ -83,11 +83,11 @@ def _gathered(low: Lowering, given: Given, each: Tensor) -> tuple[Tensor, ...]:
     """A loss's elements as its `reduction` says: as they are, their mean or their sum."""
     reduction = given.integer("reduction", _MEAN)
     if reduction == _NONE:
-        return narrowed(low, given, [each])
-    total = reduced(low, "sum", each, tuple(range(len(each.dims))), False)
+        return cast_outputs(low, given, [each])
+    total = reduce(low, "sum", each, tuple(range(len(each.dims))), False)
     if reduction == _MEAN:
-        total = low.op("div", total, low.count(each, range(len(each.dims))))
-    return narrowed(low, given, [total])
+        total = low.op("div", total, low.num_elements(each, range(len(each.dims))))
+    return cast_outputs(low, given, [total])
 
 
 @rule("smooth_l1_loss", "huber_loss")
@@ -103,8 +103,8 @@ def _bent_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     row = "smooth_l1_slope" if "beta" in given.values else "huber_slope"
     found: Tensor = low.op(row, given.tensor("self"), given.tensor("target"), bent)
     if given.integer("reduction", _MEAN) == _MEAN:
-        found = low.op("div", found, low.count(found, range(len(found.dims))))
-    return narrowed(low, given, [low.op("mul", found, given.tensor("grad_output"))])
+        found = low.op("div", found, low.num_elements(found, range(len(found.dims))))
+    return cast_outputs(low, given, [low.op("mul", found, given.tensor("grad_output"))])
 
 
 @rule("binary_cross_entropy")
@@ -121,8 +121,8 @@ def _binary_cross_entropy_backward(low: Lowering, given: Given) -> tuple[Tensor,
     if "weight" in given:
         found = low.op("mul", found, given.tensor("weight"))
     if given.integer("reduction", _MEAN) == _MEAN:
-        found = low.op("div", found, low.count(found, range(len(found.dims))))
-    return narrowed(low, given, [found])
+        found = low.op("div", found, low.num_elements(found, range(len(found.dims))))
+    return cast_outputs(low, given, [found])
 
 
 @rule("mse_loss_backward")
@@ -130,6 +130,6 @@ def _mse_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     difference = low.op("sub", given.tensor("self"), given.tensor("target"))
     factor: Tensor | float = 2.0
     if given.integer("reduction", _MEAN) == _MEAN:
-        factor = low.point("twice_reciprocal", [low.count(difference, range(len(difference.dims)))], FLOAT)
+        factor = low.pointwise("twice_reciprocal", [low.num_elements(difference, range(len(difference.dims)))], FLOAT)
     scaled = low.op("mul", difference, factor)
-    return narrowed(low, given, [low.op("mul", scaled, given.tensor("grad_output"))])
+    return cast_outputs(low, given, [low.op("mul", scaled, given.tensor("grad_output"))])

@@ -8,7 +8,7 @@ from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import FLOAT
 from tracemine.codegen.lowering.args import Given, Operand
 from tracemine.codegen.lowering.context import Lowering, rule
-from tracemine.codegen.lowering.reduction import is_computed, narrowed, reduced
+from tracemine.codegen.lowering.reduction import cast_outputs, is_computed, reduce
 from tracemine.codegen.tensor_ir import Reshape, Tensor
 from tracemine.ops.infer import TensorSpec
 
@@ -17,9 +17,9 @@ _MACHINE_EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-1
 
 def _moments(low: Lowering, source: Tensor, over: Sequence[int], eps: Operand) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, sum of squares about it, and the inverse root of the variance."""
-    mean = reduced(low, "welford_mean", source, over, True)
-    squares = reduced(low, "welford_squares", source, over, True)
-    return mean, squares, _inverse_root(low, low.op("div", squares, low.count(source, over)), eps)
+    mean = reduce(low, "welford_mean", source, over, True)
+    squares = reduce(low, "welford_squares", source, over, True)
+    return mean, squares, _inverse_root(low, low.op("div", squares, low.num_elements(source, over)), eps)
 
 
 def _inverse_root(low: Lowering, variance: Tensor, eps: Operand) -> Tensor:
@@ -30,7 +30,7 @@ def _normed(low: Lowering, source: Tensor, mean: Tensor, scale: Tensor) -> Tenso
     # A GPU makes a product and a difference one operation, rounded once: of a row whose elements are all its mean the
     # product's rounding would be left, and an epsilon of 1e-12 makes a million times as much of it.
     apart = is_computed(source)
-    about = low.point("sub_rn", [source, mean], FLOAT) if apart else low.op("sub", source, mean)
+    about = low.pointwise("sub_rn", [source, mean], FLOAT) if apart else low.op("sub", source, mean)
     return low.op("mul", about, scale)
 
 
@@ -60,8 +60,8 @@ def _input_gradient(
 
     grad: of the norm's result before the weight. centred: whether a mean was taken off.
     """
-    count = low.count(normed, over)
-    along, total = (reduced(low, "sum", t, over, True) for t in (low.op("mul", grad, normed), grad))
+    count = low.num_elements(normed, over)
+    along, total = (reduce(low, "sum", t, over, True) for t in (low.op("mul", grad, normed), grad))
     inner = low.op("sub", grad, low.op("div", total, count)) if centred else grad
     inner = low.op("sub", inner, low.op("mul", normed, low.op("div", along, count)))
     return low.op("mul", inner, scale), along, total
@@ -71,7 +71,7 @@ def _wanted(low: Lowering, given: Given, grads: Sequence[Tensor]) -> tuple[Tenso
     """Those of the gradients that are asked for."""
     mask = given.literal("output_mask")
     wanted = mask if isinstance(mask, tuple) else (True,) * len(grads)
-    return narrowed(low, given, [grad for grad, asked in zip(grads, wanted, strict=True) if asked])
+    return cast_outputs(low, given, [grad for grad, asked in zip(grads, wanted, strict=True) if asked])
 
 
 def _inner(given: Given, source: Tensor) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ def _inner(given: Given, source: Tensor) -> tuple[int, ...]:
 def _layer_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("input")
     mean, _, scale = _moments(low, source, _inner(given, source), given.operand("eps", 1e-5))
-    return narrowed(low, given, [_affine(low, given, _normed(low, source, mean, scale)), mean, scale])
+    return cast_outputs(low, given, [_affine(low, given, _normed(low, source, mean, scale)), mean, scale])
 
 
 @rule("native_layer_norm_backward")
@@ -94,11 +94,11 @@ def _layer_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     weighted = low.op("mul", grad, given.tensor("weight")) if "weight" in given else grad
     rows = tuple(d for d in range(len(source.dims)) if d not in over)
     if "bias" in given:  # it is not read: its shape alone is asked for
-        low.regroup(given.tensor("bias"), source.dims[over[0] :])
+        low.reshape(given.tensor("bias"), source.dims[over[0] :])
     grads = (
         _input_gradient(low, weighted, normed, scale, over)[0],
-        reduced(low, "sum", low.op("mul", grad, normed), rows, False),
-        reduced(low, "sum", grad, rows, False),
+        reduce(low, "sum", low.op("mul", grad, normed), rows, False),
+        reduce(low, "sum", grad, rows, False),
     )
     return _wanted(low, given, grads)
 
@@ -107,13 +107,13 @@ def _layer_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 def _rms_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("input")
     over = _inner(given, source)
-    squares = reduced(low, "sum", low.op("mul", source, source), over, True)
+    squares = reduce(low, "sum", low.op("mul", source, source), over, True)
     # As torch: of the input's dtype where the call is composite, of float32 where it is a kernel of its own.
     fused = given.call.operator == "aten::_fused_rms_norm"
     default = _MACHINE_EPSILON["float32" if fused else source.dtype]
-    scale = _inverse_root(low, low.op("div", squares, low.count(source, over)), given.operand("eps", default))
+    scale = _inverse_root(low, low.op("div", squares, low.num_elements(source, over)), given.operand("eps", default))
     normed = _affine(low, given, low.op("mul", source, scale))
-    return narrowed(low, given, [normed, scale][: len(given.call.outputs)])
+    return cast_outputs(low, given, [normed, scale][: len(given.call.outputs)])
 
 
 @rule("_fused_rms_norm_backward")
@@ -125,7 +125,7 @@ def _rms_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     rows = tuple(d for d in range(len(source.dims)) if d not in over)
     grads = (
         _input_gradient(low, weighted, normed, scale, over, centred=False)[0],
-        reduced(low, "sum", low.op("mul", grad, normed), rows, False),
+        reduce(low, "sum", low.op("mul", grad, normed), rows, False),
     )
     return _wanted(low, given, grads)
 
@@ -137,7 +137,7 @@ def _grouped(low: Lowering, given: Given, source: Tensor) -> tuple[Tensor, tuple
     """
     shape, groups = low.shape(source), given.integer("group", 1)
     parts = (shape[0], groups, shape[1] // groups, *shape[2:])
-    found = low.regroup(source, low.fresh(parts))
+    found = low.reshape(source, low.new_dims(parts))
     low.axes.pin(found.dims[1])
     return found, tuple(range(2, len(parts)))
 
@@ -147,9 +147,9 @@ def _group_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("input")
     grouped, over = _grouped(low, given, source)
     mean, _, scale = _moments(low, grouped, over, given.operand("eps", 1e-5))
-    normed = low.regroup(_normed(low, grouped, mean, scale), source.dims)
+    normed = low.reshape(_normed(low, grouped, mean, scale), source.dims)
     flat = [_regrouped(low, m, m.dims[:2]) for m in (mean, scale)]
-    return narrowed(low, given, [_affine(low, given, normed, channels=True), *flat])
+    return cast_outputs(low, given, [_affine(low, given, normed, channels=True), *flat])
 
 
 @rule("native_group_norm_backward")
@@ -162,13 +162,13 @@ def _group_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     weighted = grad
     if "weight" in given:
         weighted = low.op("mul", grad, _per_channel(low, given.tensor("weight"), rank))
-    into, _, _ = _input_gradient(low, low.regroup(weighted, grouped.dims), normed, scale, over)
+    into, _, _ = _input_gradient(low, low.reshape(weighted, grouped.dims), normed, scale, over)
     rest = tuple(d for d in range(rank) if d != 1)
-    product = low.op("mul", grad, low.regroup(normed, source.dims))
+    product = low.op("mul", grad, low.reshape(normed, source.dims))
     grads = (
-        low.regroup(into, source.dims),
-        reduced(low, "sum", product, rest, False),
-        reduced(low, "sum", grad, rest, False),
+        low.reshape(into, source.dims),
+        reduce(low, "sum", product, rest, False),
+        reduce(low, "sum", grad, rest, False),
     )
     return _wanted(low, given, grads)
 
@@ -193,17 +193,17 @@ def _batch_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     kept: list[Tensor] = [_regrouped(low, m, (m.dims[1 if trains else 0],)) for m in (mean, scale)]
     if not trains and not any(spec.elements for spec in given.call.outputs[1:3]):
         kept = _empty(low, given.call.outputs[1:3])  # cuDNN's keeps nothing where it learns nothing
-    results = narrowed(low, given, [normed, *kept, *_reserve(low, given)])
+    results = cast_outputs(low, given, [normed, *kept, *_reserve(low, given)])
     if not trains:
         return results
-    unbiased = low.op("div", squares, low.op("sub", low.count(source, over), 1))
+    unbiased = low.op("div", squares, low.op("sub", low.num_elements(source, over), 1))
     share = given.operand("momentum" if "momentum" in given else "exponential_average_factor", 0.1)
     updates: list[Tensor] = []
     for name, value in (("running_mean", mean), ("running_var", unbiased)):
         if name in given:
             old = given.tensor(name)
             fresh = low.op("running_average", old, _regrouped(low, value, (value.dims[1],)), share)
-            updates.append(low.rounded(fresh, old.dtype))
+            updates.append(low.cast(fresh, old.dtype))
     return (*results, *updates)
 
 
@@ -223,7 +223,7 @@ def _reserve(low: Lowering, given: Given) -> list[Tensor]:
 
 def _empty(low: Lowering, specs: Sequence[TensorSpec]) -> list[Tensor]:
     """Tensors of no elements."""
-    return [low.filled(0.0, FLOAT, low.fresh(spec.shape)) for spec in specs]
+    return [low.full(0.0, FLOAT, low.new_dims(spec.shape)) for spec in specs]
 
 
 @rule("native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward")

@@ -6,7 +6,7 @@ from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
 from tracemine.codegen.lowering.args import Given
 from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
-from tracemine.codegen.lowering.views import joined, sliced
+from tracemine.codegen.lowering.views import concat, slice_dim
 from tracemine.codegen.operators import pointwise_rows, table
 from tracemine.codegen.tensor_ir import TYPE_OF, Iota, Pointwise, ScalarArg, Tensor
 
@@ -19,12 +19,12 @@ def _pow(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         if TYPE_OF[result_dtype(given)] != FLOAT:
             raise Unsupported("a power of integers with no row in the table")
         if isinstance(base, ScalarArg):  # eager makes a tensor of the exponent's type of it
-            base = low.rounded(low.filled(base, FLOAT), result_dtype(given), always=True)
-        return (low.rounded(low.op("power", base, exponent), result_dtype(given)),)
+            base = low.cast(low.full(base, FLOAT), result_dtype(given), always=True)
+        return (low.cast(low.op("power", base, exponent), result_dtype(given)),)
     whole = isinstance(base, Tensor) and base.type != FLOAT
     counts = isinstance(exponent, ScalarArg) and type(exponent.value) is int and exponent.value > 0
     compute = base.type if whole and counts and isinstance(base, Tensor) else FLOAT
-    return (low.rounded(low.point(power, [base], compute), result_dtype(given)),)
+    return (low.cast(low.pointwise(power, [base], compute), result_dtype(given)),)
 
 
 @rule("floor_divide")
@@ -32,26 +32,26 @@ def _floor_divide(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     """Compute on integers as such: float32 does not hold large ones."""
     args, dtype = [given.operand("self"), given.operand("other")], result_dtype(given)
     if TYPE_OF[dtype] == FLOAT:
-        return (low.apply(pointwise_rows()["floor_divide"], args, dtype),)
-    return (low.rounded(low.point("floor_divide_integers", args, TYPE_OF[dtype]), dtype),)
+        return (low.apply_row(pointwise_rows()["floor_divide"], args, dtype),)
+    return (low.cast(low.pointwise("floor_divide_integers", args, TYPE_OF[dtype]), dtype),)
 
 
 @rule("gelu")
 def _gelu(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}"]
-    return (low.apply(row, [given.tensor("self")], result_dtype(given)),)
+    return (low.apply_row(row, [given.tensor("self")], result_dtype(given)),)
 
 
 @rule("gelu_backward")
 def _gelu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}_backward"]
-    return (low.apply(row, [given.tensor("grad_output"), given.tensor("self")], result_dtype(given)),)
+    return (low.apply_row(row, [given.tensor("grad_output"), given.tensor("self")], result_dtype(given)),)
 
 
 @rule("glu")
 def _glu(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     value, gate = _halves(low, given)
-    return (low.rounded(low.op("mul", value, low.op("sigmoid", gate)), result_dtype(given)),)
+    return (low.cast(low.op("mul", value, low.op("sigmoid", gate)), result_dtype(given)),)
 
 
 @rule("glu_backward")
@@ -62,14 +62,14 @@ def _glu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     first = low.op("mul", share, grad)
     second = low.op("mul", low.op("mul", low.op("rsub", share, 1.0), first), value)
     dim = given.integer("dim", -1) % len(source.dims)
-    return (joined(low, [first, second], dim, low.shape(source), result_dtype(given)),)
+    return (concat(low, [first, second], dim, low.shape(source), result_dtype(given)),)
 
 
 def _halves(low: Lowering, given: Given) -> tuple[Tensor, Tensor]:
     source = given.tensor("self")
     dim = given.integer("dim", -1) % len(source.dims)
     half = low.shape(source)[dim] // 2
-    return sliced(low, source, dim, 0, half), sliced(low, source, dim, half, half)
+    return slice_dim(low, source, dim, 0, half), slice_dim(low, source, dim, half, half)
 
 
 @rule("_prelu_kernel_backward")
@@ -77,7 +77,7 @@ def _prelu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     """Gradients of the tensor and, for each element, of the weight."""
     grad, source = given.tensor("grad_output"), given.tensor("self")
     found = low.op("_prelu_slope", source, grad, given.tensor("weight")), low.op("_prelu_weights_slope", source, grad)
-    return tuple(low.rounded(tensor, result_dtype(given, at)) for at, tensor in enumerate(found))
+    return tuple(low.cast(tensor, result_dtype(given, at)) for at, tensor in enumerate(found))
 
 
 @rule("elu_backward")
@@ -85,19 +85,19 @@ def _elu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     row = "elu_slope_by_result" if given.literal("is_result", False) else "elu_slope"
     numbers = (given.operand(name, 1.0) for name in ("alpha", "scale", "input_scale"))
     found = low.op(row, given.tensor("grad_output"), given.tensor("self_or_result"), *numbers)
-    return (low.rounded(found, result_dtype(given)),)
+    return (low.cast(found, result_dtype(given)),)
 
 
 @rule("log_sigmoid_forward")
 def _log_sigmoid(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     """The second result is what a CPU's backward pass reads; a GPU's has no elements."""
     source, dtype = given.tensor("self"), result_dtype(given)
-    found = low.rounded(low.op("log_sigmoid_forward", source), dtype)
+    found = low.cast(low.op("log_sigmoid_forward", source), dtype)
     kept: Tensor = low.op("exp", low.op("neg", low.op("abs", source)))
     if len(given.call.outputs) > 1 and not given.call.outputs[1].elements:
-        none = low.fresh(given.call.outputs[1].shape, pinned=True)
-        kept = low.filled(0.0, FLOAT, none)
-    return (found, low.rounded(kept, dtype))[: len(given.call.outputs)]
+        none = low.new_dims(given.call.outputs[1].shape, pinned=True)
+        kept = low.full(0.0, FLOAT, none)
+    return (found, low.cast(kept, dtype))[: len(given.call.outputs)]
 
 
 @rule("linspace")
@@ -107,9 +107,9 @@ def _linspace(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     if not isinstance(start, ScalarArg) or not isinstance(end, ScalarArg) or TYPE_OF[result_dtype(given)] != FLOAT:
         raise Unsupported("ends that are tensors, or integers")
     step = (end.value - start.value) / max(count - 1, 1)
-    place = Iota(dims=low.fresh(given.output.shape, pinned=True), dtype=LONG, origin=low.at, along=0)
+    place = Iota(dims=low.new_dims(given.output.shape, pinned=True), dtype=LONG, origin=low.at, along=0)
     args = (place, start, end, step, count // 2, count - 1)
-    return (low.rounded(low.point("linspace", args, FLOAT, as_is=(4, 5)), result_dtype(given)),)
+    return (low.cast(low.pointwise("linspace", args, FLOAT, as_is=(4, 5)), result_dtype(given)),)
 
 
 _LARGEST = {"float32": 3.4028234663852886e38, "bfloat16": 3.3895313892515355e38, "float16": 65504.0}
@@ -119,30 +119,30 @@ _LARGEST = {"float32": 3.4028234663852886e38, "bfloat16": 3.3895313892515355e38,
 def _nan_to_num(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source, most = given.tensor("self"), _LARGEST.get(result_dtype(given))
     if most is None:
-        return (low.point("identity", [source], source.type),)
+        return (low.pointwise("identity", [source], source.type),)
     numbers = [given.operand(n, d) for n, d in (("nan", 0.0), ("posinf", most), ("neginf", -most))]
-    return (low.rounded(low.point("nan_to_num", [source, *numbers], FLOAT), result_dtype(given)),)
+    return (low.cast(low.pointwise("nan_to_num", [source, *numbers], FLOAT), result_dtype(given)),)
 
 
 @rule("bitwise_not")
 def _bitwise_not(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     if source.type == BOOL:
-        return (low.point("logical_not", [source], INT, BOOL),)
-    return (low.rounded(low.point("bitwise_not", [source], source.type), source.dtype),)
+        return (low.pointwise("logical_not", [source], INT, BOOL),)
+    return (low.cast(low.pointwise("bitwise_not", [source], source.type), source.dtype),)
 
 
 @rule("arange")
 def _arange(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     dtype = result_dtype(given)
-    place: Tensor = Iota(dims=low.fresh(given.output.shape), dtype=LONG, origin=low.at, along=0)
+    place: Tensor = Iota(dims=low.new_dims(given.output.shape), dtype=LONG, origin=low.at, along=0)
     if TYPE_OF[dtype] != FLOAT:  # a place has as many bits as indices need, mostly 32: too few for what is made of it
-        place = low.point("to_int64", [place], LONG)
+        place = low.pointwise("to_int64", [place], LONG)
     start, step = given.operand("start", 0), given.operand("step", 1)
     if (start, step) == (ScalarArg(0), ScalarArg(1)):
-        return (low.rounded(place, dtype),)
+        return (low.cast(place, dtype),)
     kind = FLOAT if TYPE_OF[dtype] == FLOAT else LONG
-    return (low.rounded(low.point("arange", [place, start, step], kind), dtype),)
+    return (low.cast(low.pointwise("arange", [place, start, step], kind), dtype),)
 
 
 @rule("_to_copy", "clone", "contiguous", "to", "alias", "detach", "lift_fresh", "copy")
@@ -150,11 +150,11 @@ def _copy(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.operand("src" if "src" in given else "self")
     if isinstance(source, ScalarArg):
         raise Unsupported("a copy of a number")
-    copied = low.point("identity", [source], source.type)
+    copied = low.pointwise("identity", [source], source.type)
     if "src" in given:  # broadcast to what it is written to
         target = given.tensor("self")
-        copied = low.point("identity", [source, target], source.type)
-    return (low.rounded(copied, result_dtype(given)),)
+        copied = low.pointwise("identity", [source, target], source.type)
+    return (low.cast(copied, result_dtype(given)),)
 
 
 _LIKE = frozenset({"zeros_like", "ones_like", "full_like", "fill", "zero"})
@@ -167,7 +167,7 @@ def _fill(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     plain: dict[str, float] = {"ones_like": 1, "ones": 1, "new_ones": 1}
     value = next((given.operand(n) for n in ("fill_value", "value", "s") if n in given), ScalarArg(plain.get(name, 0)))
     dtype = result_dtype(given)
-    dims = given.tensor("self").dims if name.removesuffix("_") in _LIKE else low.fresh(given.output.shape)
+    dims = given.tensor("self").dims if name.removesuffix("_") in _LIKE else low.new_dims(given.output.shape)
     kind, operation = TYPE_OF[dtype], "identity"
     compute = kind
     if kind == BOOL and isinstance(value, ScalarArg) and value.name is not None:
@@ -175,4 +175,4 @@ def _fill(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     if kind in (INT, LONG) and isinstance(value, ScalarArg) and isinstance(value.value, float):
         kind = compute = FLOAT  # what is behind its point is cut off
     filled = Pointwise(dims=dims, dtype=kind, origin=low.at, operation=operation, args=(value,), compute=compute)
-    return (low.rounded(filled, dtype),)
+    return (low.cast(filled, dtype),)

@@ -16,8 +16,8 @@ from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, LONG
 from tracemine.codegen.lowering.args import Given
 from tracemine.codegen.lowering.context import Lowering, rule
-from tracemine.codegen.lowering.gather import picked
-from tracemine.codegen.lowering.reduction import narrowed
+from tracemine.codegen.lowering.gather import gather
+from tracemine.codegen.lowering.reduction import cast_outputs
 from tracemine.codegen.tensor_ir import Iota, Permute, Reshape, ScalarArg, Tensor
 
 _MOST = 64  # elements that a result may be made of: each is a load of its own
@@ -38,7 +38,10 @@ class _Image:
     def __init__(self, low: Lowering, source: Tensor, shape: Sequence[int]) -> None:
         self.low, self.source = low, source
         self.height, self.width = low.shape(source)[-2:]
-        self.axes: tuple[Dim, Dim] = (low.fresh((shape[-2],), pinned=True)[0], low.fresh((shape[-1],), pinned=True)[0])
+        self.axes: tuple[Dim, Dim] = (
+            low.new_dims((shape[-2],), pinned=True)[0],
+            low.new_dims((shape[-1],), pinned=True)[0],
+        )
         for dim in source.dims[-2:]:
             low.axes.pin(dim)
 
@@ -58,7 +61,7 @@ class _Image:
         table = self.source if source is None else source
         lead = len(table.dims) - 2
         dims = (*table.dims[:-2], *self.axes)
-        return picked(self.low, table, (*range(lead), row, column), (lead, lead + 1), dims)
+        return gather(self.low, table, (*range(lead), row, column), (lead, lead + 1), dims)
 
 
 @rule("max_pool2d_with_indices")
@@ -79,11 +82,11 @@ def _max_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         reach = _reach(given, step, (i - pad[0], j - pad[1]))
         value = _guarded(low, image, rows, columns, "where_or_lowest", reach)
         before: Tensor | float = -inf if best is None else best
-        found = low.point("gt | isnan", [value, before, value], FLOAT, BOOL)
-        where = low.point("where", [found, _flat(low, image, rows, columns), where], LONG, as_is=(0,))
+        found = low.pointwise("gt | isnan", [value, before, value], FLOAT, BOOL)
+        where = low.pointwise("where", [found, _flat(low, image, rows, columns), where], LONG, as_is=(0,))
         best = value if best is None else low.op("maximum", best, value)
     assert best is not None  # noqa: S101  (a window has elements)
-    return narrowed(low, given, [best, where])
+    return cast_outputs(low, given, [best, where])
 
 
 @rule("avg_pool2d")
@@ -106,7 +109,7 @@ def _avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         for i, j in product(range(kernel[0]), range(kernel[1]))
     ]
     count = _count(low, given, first, kernel, pad, (image.height, image.width))
-    return narrowed(low, given, [low.op("div", _added(low, parts), count)])
+    return cast_outputs(low, given, [low.op("div", _added(low, parts), count)])
 
 
 @rule("avg_pool2d_backward")
@@ -121,8 +124,8 @@ def _avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     for rows, columns, there in _windows(low, image, kernel, step, pad):
         first = [_index(low, "mul_sub", at, step[a], pad[a]) for a, at in enumerate((rows, columns))]
         share = low.op("div", image.at(rows, columns), _count(low, given, first, kernel, pad, sizes))
-        parts.append(low.point("where", [there, share, 0.0], FLOAT, as_is=(0,)))
-    return narrowed(low, given, [_added(low, parts)])
+        parts.append(low.pointwise("where", [there, share, 0.0], FLOAT, as_is=(0,)))
+    return cast_outputs(low, given, [_added(low, parts)])
 
 
 @rule("_adaptive_avg_pool2d")
@@ -140,12 +143,12 @@ def _adaptive_avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     parts: list[Tensor] = []
     for i, j in product(range(most[0]), range(most[1])):
         rows, columns = _moved(low, begins[0], i), _moved(low, begins[1], j)
-        there = low.point("lt & lt", [rows, ends[0], columns, ends[1]], LONG, BOOL)
+        there = low.pointwise("lt & lt", [rows, ends[0], columns, ends[1]], LONG, BOOL)
         value = image.at(_clamped(low, rows, sizes[0]), _clamped(low, columns, sizes[1]))
-        parts.append(low.point("where", [there, value, 0.0], FLOAT, as_is=(0,)))
-    tall, wide = (low.point("sub", [e, b], LONG) for e, b in zip(ends, begins, strict=True))
+        parts.append(low.pointwise("where", [there, value, 0.0], FLOAT, as_is=(0,)))
+    tall, wide = (low.pointwise("sub", [e, b], LONG) for e, b in zip(ends, begins, strict=True))
     # As eager does: by the window's height, then by its width.
-    return narrowed(low, given, [low.op("div", low.op("div", _added(low, parts), tall), wide)])
+    return cast_outputs(low, given, [low.op("div", low.op("div", _added(low, parts), tall), wide)])
 
 
 @rule("_adaptive_avg_pool2d_backward")
@@ -157,7 +160,7 @@ def _adaptive_avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ..
         raise Unsupported("windows that overlap")
     rows, columns = (_index(low, "floordiv", image.place(a), times[a]) for a in (0, 1))
     shared = low.op("div", low.op("div", image.at(rows, columns), times[0]), times[1])
-    return narrowed(low, given, [shared])
+    return cast_outputs(low, given, [shared])
 
 
 @rule("upsample_bilinear2d")
@@ -168,15 +171,15 @@ def _bilinear(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     near, far, share = [], [], []
     for a, name in ((0, "scales_h"), (1, "scales_w")):
         scale = _scale(given, name, sizes[a], given.output.shape[-2 + a], corners)
-        source = low.point("mul" if corners else "half_pixel_source", [image.place(a), scale], FLOAT)
-        whole = _clamped(low, low.rounded(low.point("floor", [source], FLOAT), "int64"), sizes[a])
+        source = low.pointwise("mul" if corners else "half_pixel_source", [image.place(a), scale], FLOAT)
+        whole = _clamped(low, low.cast(low.pointwise("floor", [source], FLOAT), "int64"), sizes[a])
         near.append(whole)
         far.append(_clamped(low, _moved(low, whole, 1), sizes[a]))
-        share.append(low.point("sub", [source, whole], FLOAT))
+        share.append(low.pointwise("sub", [source, whole], FLOAT))
     tops = [image.at(near[0], column) for column in (near[1], far[1])]
     bottoms = [image.at(far[0], column) for column in (near[1], far[1])]
     upper, lower = (low.op("blend", *pair, share[1]) for pair in (tops, bottoms))
-    return narrowed(low, given, [low.op("blend", upper, lower, share[0])])
+    return cast_outputs(low, given, [low.op("blend", upper, lower, share[0])])
 
 
 @rule("upsample_nearest2d", "_upsample_nearest_exact2d")
@@ -191,8 +194,8 @@ def _nearest(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     for a, name in ((0, "scales_h"), (1, "scales_w")):
         size, result = sizes[a], given.output.shape[-2 + a]
         scale = _scale(given, name, size, result, False)
-        source = low.point("nearest_source", [image.place(a), scale, middle], FLOAT)
-        places.append(_clamped(low, low.rounded(source, "int64"), size))
+        source = low.pointwise("nearest_source", [image.place(a), scale, middle], FLOAT)
+        places.append(_clamped(low, low.cast(source, "int64"), size))
     return (image.at(places[0], places[1]),)
 
 
@@ -206,14 +209,14 @@ def _repeated(low: Lowering, given: Given) -> Tensor | None:
             return None
         times.append(result // size)
     wide = (*lead, height, times[0], width, times[1])
-    fresh = low.fresh(wide, pinned=True)
+    fresh = low.new_dims(wide, pinned=True)
     for dim in source.dims[-2:]:
         low.axes.pin(dim)
     dims = (*source.dims[:-1], fresh[-3], source.dims[-1], fresh[-1])
     low.axes.keep_apart(dims)
     order = (*range(len(lead)), len(lead), None, len(lead) + 1, None)
     repeated = Permute(dims=dims, dtype=source.dtype, origin=low.at, arg=source, source=order)
-    return low.regroup(repeated, low.fresh(given.output.shape))
+    return low.reshape(repeated, low.new_dims(given.output.shape))
 
 
 @rule("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward")
@@ -232,7 +235,7 @@ def _nearest_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         image.at(_moved(low, first[0], i), _moved(low, first[1], j))
         for i, j in product(range(times[0]), range(times[1]))
     ]
-    return narrowed(low, given, [_added(low, parts)])
+    return cast_outputs(low, given, [_added(low, parts)])
 
 
 def _alike(low: Lowering, grad: Tensor, source: Tensor) -> None:
@@ -251,7 +254,7 @@ def _few(kernel: Pair) -> None:
 
 def _index(low: Lowering, operation: str, index: Tensor, *numbers: int) -> Tensor:
     """Return an expression over an index and numbers that shape the kernel."""
-    return low.point(operation, [index, *numbers], LONG)
+    return low.pointwise(operation, [index, *numbers], LONG)
 
 
 def _moved(low: Lowering, place: Tensor, by: int) -> Tensor:
@@ -263,7 +266,7 @@ def _clamped(low: Lowering, place: Tensor, size: int) -> Tensor:
 
 
 def _flat(low: Lowering, image: _Image, row: Tensor, column: Tensor) -> Tensor:
-    return low.point("mul + identity", [row, ScalarArg(image.width), column], LONG)
+    return low.pointwise("mul + identity", [row, ScalarArg(image.width), column], LONG)
 
 
 def _reach(given: Given, step: Pair, first: Pair) -> tuple[Pair, Pair]:
@@ -292,8 +295,8 @@ def _guarded(low: Lowering, image: _Image, row: Tensor, column: Tensor, kept: st
     value = image.at(places[0], places[1])
     if not asked:
         return value
-    there = low.point(" & ".join(tests), asked, LONG, BOOL)
-    return low.point(kept, [there, value], FLOAT, as_is=(0,))
+    there = low.pointwise(" & ".join(tests), asked, LONG, BOOL)
+    return low.pointwise(kept, [there, value], FLOAT, as_is=(0,))
 
 
 def _windows(
@@ -309,7 +312,7 @@ def _windows(
         reached = [_index(low, "add", image.place(a), pad[a] - kernel[a]) for a in (0, 1)]
         inside = (rows, 0, rows, image.height, columns, 0, columns, image.width)
         begun = (rows, step[0], reached[0], columns, step[1], reached[1])
-        there = low.point("ge & lt & ge & lt & mul_gt & mul_gt", (*inside, *begun), LONG, BOOL)
+        there = low.pointwise("ge & lt & ge & lt & mul_gt & mul_gt", (*inside, *begun), LONG, BOOL)
         yield _clamped(low, rows, image.height), _clamped(low, columns, image.width), there
 
 
@@ -327,7 +330,7 @@ def _count(
     for a in (0, 1):
         low_, high = (-pad[a], sizes[a] + pad[a]) if padded else (0, sizes[a])
         spans.append(_index(low, "window_length", first[a], kernel[a], high, low_))
-    return low.point("mul", spans, LONG)
+    return low.pointwise("mul", spans, LONG)
 
 
 def _added(low: Lowering, parts: Sequence[Tensor]) -> Tensor:

@@ -23,10 +23,10 @@ def _bernoulli(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     tensor, p = given.tensor("self"), given.operand("p")
     if not isinstance(p, ScalarArg):
         raise Unsupported("a probability for each element")
-    kept = low.point("is_drawn_below", [_drawn(low, tensor.dims), p], FLOAT, BOOL, as_is=(0,))
+    kept = low.pointwise("is_drawn_below", [_drawn(low, tensor.dims), p], FLOAT, BOOL, as_is=(0,))
     low.drawn.append((given.number, kept))
     dtype = result_dtype(given)
-    return (low.rounded(low.point("identity", [kept], TYPE_OF[dtype]), dtype),)
+    return (low.cast(low.pointwise("identity", [kept], TYPE_OF[dtype]), dtype),)
 
 
 @rule("native_dropout")
@@ -35,10 +35,10 @@ def _dropout(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     tensor, p = given.tensor("input"), given.operand("p")
     if given.literal("train", True) is False:
         raise Unsupported("dropout that drops nothing")
-    kept = low.point("is_not_drawn_below", [_drawn(low, tensor.dims), p], FLOAT, BOOL, as_is=(0,))
+    kept = low.pointwise("is_not_drawn_below", [_drawn(low, tensor.dims), p], FLOAT, BOOL, as_is=(0,))
     low.drawn.append((given.number, kept))
-    scaled = low.point("dropout", [tensor, kept, p], FLOAT, as_is=(1,))
-    return low.rounded(scaled, result_dtype(given)), kept
+    scaled = low.pointwise("dropout", [tensor, kept, p], FLOAT, as_is=(1,))
+    return low.cast(scaled, result_dtype(given)), kept
 
 
 def _numbers(low: Lowering, given: Given, row: str, *numbers: Operand) -> tuple[Tensor, ...]:
@@ -46,10 +46,10 @@ def _numbers(low: Lowering, given: Given, row: str, *numbers: Operand) -> tuple[
     dtype = result_dtype(given)
     if TYPE_OF[dtype] != FLOAT or any(isinstance(number, Tensor) for number in numbers):
         raise Unsupported("random integers, or of a distribution for each element")
-    dims = given.tensor("self").dims if "self" in given else low.fresh(given.output.shape)
+    dims = given.tensor("self").dims if "self" in given else low.new_dims(given.output.shape)
     drawn = _drawn(low, dims)
     low.drawn.append((given.number, drawn))
-    return (low.rounded(low.op(row, drawn, *numbers), dtype),)
+    return (low.cast(low.op(row, drawn, *numbers), dtype),)
 
 
 @rule("uniform", "rand", "rand_like")

@@ -24,7 +24,7 @@ from tracemine.codegen.tensor_ir import (
     Slice,
     Tensor,
     columns_of,
-    fronts,
+    nearest_reductions,
 )
 
 
@@ -39,7 +39,7 @@ _MANY = 128  # rows, for fewer of which one kernel leaves most of a GPU idle
 _IN_STAGES = frozenset({"sum", "max", "min"})  # what is reduced of them is reduced as they are
 
 
-def reduced(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: bool, type_: str = FLOAT) -> Tensor:
+def reduce(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: bool, type_: str = FLOAT) -> Tensor:
     """A reduction in `type_`; over dimensions of size 1 alone it is the element itself.
 
     What waits for a reduction over some of these dimensions is reduced over those first, in the same walk.
@@ -47,13 +47,13 @@ def reduced(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep:
     rank = len(source.dims)
     first = _first(low, source, over) if kind in _IN_STAGES else ()
     if first:
-        source = reduced(low, kind, source, first, True, type_)
+        source = reduce(low, kind, source, first, True, type_)
     dims = tuple(() if d in over else dim for d, dim in enumerate(source.dims) if keep or d not in over)
     kept = tuple(None if d in over else d for d in range(rank) if keep or d not in over)
     if not any(source.dims[d] for d in over):
         if kind.startswith(("welford", "online")):
             raise Unsupported("it reduces an axis of one element")
-        same = low.point("identity", [source], type_)
+        same = low.pointwise("identity", [source], type_)
         return Reshape(dims=dims, dtype=type_, origin=low.at, arg=same)
     low.reduces = True
     low.axes.keep_apart(dims)
@@ -62,7 +62,7 @@ def reduced(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep:
 
 def _first(low: Lowering, source: Tensor, over: Sequence[int]) -> tuple[int, ...]:
     """The dimensions, fewer than all, that a reduction walks which a value waits for."""
-    for front in fronts(source):
+    for front in nearest_reductions(source):
         columns = {*columns_of(low.axes, front)}
         inner = tuple(d for d in over if source.dims[d] and {*low.axes.leaves(source.dims[d])} <= columns)
         found = {leaf for d in inner for leaf in low.axes.leaves(source.dims[d])}
@@ -72,10 +72,10 @@ def _first(low: Lowering, source: Tensor, over: Sequence[int]) -> tuple[int, ...
     return ()
 
 
-def narrowed(low: Lowering, given: Given, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def cast_outputs(low: Lowering, given: Given, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Each result rounded to the dtype that the call gives; those that were not recorded are left out."""
     kept = results[: len(given.call.outputs) or len(results)]
-    return tuple(low.rounded(r, result_dtype(given, at)) for at, r in enumerate(kept))
+    return tuple(low.cast(r, result_dtype(given, at)) for at, r in enumerate(kept))
 
 
 @rule("sum")
@@ -83,15 +83,15 @@ def _sum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     type_ = FLOAT if source.type == FLOAT else LONG
     keep = bool(given.literal("keepdim", False))
-    return narrowed(low, given, [reduced(low, "sum", source, _axes(given, source), keep, type_)])
+    return cast_outputs(low, given, [reduce(low, "sum", source, _axes(given, source), keep, type_)])
 
 
 @rule("mean")
 def _mean(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     over = _axes(given, source)
-    total = reduced(low, "sum", source, over, bool(given.literal("keepdim", False)))
-    return narrowed(low, given, [low.op("div", total, low.count(source, over))])
+    total = reduce(low, "sum", source, over, bool(given.literal("keepdim", False)))
+    return cast_outputs(low, given, [low.op("div", total, low.num_elements(source, over))])
 
 
 @rule("amax", "amin", "max", "min")
@@ -100,15 +100,15 @@ def _extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     keep = bool(given.literal("keepdim", False))
     if given.call.overload == "dim":
-        return narrowed(low, given, _extreme_and_place(low, kind, source, _axes(given, source), keep))
+        return cast_outputs(low, given, _extreme_and_place(low, kind, source, _axes(given, source), keep))
     if "other" in given:  # the larger of two tensors: another operator by the same name
         row = pointwise_rows()[f"{kind}imum"]
-        return (low.apply(row, [given.tensor("self"), given.tensor("other")], result_dtype(given)),)
+        return (low.apply_row(row, [given.tensor("self"), given.tensor("other")], result_dtype(given)),)
     type_ = FLOAT if source.type == FLOAT else source.type
     if type_ == BOOL:
         raise Unsupported("a maximum of booleans")
     kind = kind if type_ == FLOAT else f"{kind}_{type_}"
-    return narrowed(low, given, [reduced(low, kind, source, _axes(given, source), keep, type_)])
+    return cast_outputs(low, given, [reduce(low, kind, source, _axes(given, source), keep, type_)])
 
 
 @rule("_amp_foreach_non_finite_check_and_unscale")
@@ -119,11 +119,11 @@ def _unscaled(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     results: list[Tensor] = []
     for member in given.members("self"):
         if member is not None:
-            bad = low.rounded(low.point("one_if_not_finite", [member], FLOAT, INT), INT)
-            count = reduced(low, "count", bad, range(len(bad.dims)), False, INT)
-            found = low.point("one_where_nonzero", [count, found], FLOAT, as_is=(0,))
-            scaled = low.point("mul", [member, _number(low, scale)], FLOAT)
-            results.append(low.rounded(scaled, member.dtype))
+            bad = low.cast(low.pointwise("one_if_not_finite", [member], FLOAT, INT), INT)
+            count = reduce(low, "count", bad, range(len(bad.dims)), False, INT)
+            found = low.pointwise("one_where_nonzero", [count, found], FLOAT, as_is=(0,))
+            scaled = low.pointwise("mul", [member, _number(low, scale)], FLOAT)
+            results.append(low.cast(scaled, member.dtype))
     return (*results, found)
 
 
@@ -139,7 +139,7 @@ def _place_of_extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     if len(over) != 1:
         raise Unsupported("the place of a maximum among several axes")
     kind = given.call.operator.removeprefix("aten::arg")
-    return narrowed(low, given, _extreme_and_place(low, kind, source, over, keep)[1:])
+    return cast_outputs(low, given, _extreme_and_place(low, kind, source, over, keep)[1:])
 
 
 def _extreme_and_place(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: bool) -> list[Tensor]:
@@ -147,12 +147,12 @@ def _extreme_and_place(low: Lowering, kind: str, source: Tensor, over: Sequence[
     if source.type == BOOL or len(over) != 1 or not source.dims or not source.dims[over[0]]:
         raise Unsupported("the place of a maximum of booleans, or of one element")
     named = kind if source.type == FLOAT else f"{kind}_{source.type}"
-    source = low.rounded(source, source.dtype, always=True)  # which of two is larger, rounding decides
-    top = reduced(low, named, source, over, True, source.type)
+    source = low.cast(source, source.dtype, always=True)  # which of two is larger, rounding decides
+    top = reduce(low, named, source, over, True, source.type)
     own = Iota(dims=source.dims, dtype=LONG, origin=low.at, along=over[0])
-    there = low.point("eq | isnan", [source, top, source], source.type, BOOL)
-    place = low.point("where", [there, own, 2**31 - 1], INT, as_is=(0,))
-    return [reduced(low, named, source, over, keep, source.type), reduced(low, "min_int32", place, over, keep, INT)]
+    there = low.pointwise("eq | isnan", [source, top, source], source.type, BOOL)
+    place = low.pointwise("where", [there, own, 2**31 - 1], INT, as_is=(0,))
+    return [reduce(low, named, source, over, keep, source.type), reduce(low, "min_int32", place, over, keep, INT)]
 
 
 # What is counted, and what is made of the count.
@@ -164,9 +164,9 @@ def _any(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     keep = bool(given.literal("keepdim", False))
     hit, found = _HITS[given.call.operator]
-    hits = low.point(hit, [source], source.type if source.type != BOOL else INT)
-    count = reduced(low, "count", low.rounded(hits, INT), _axes(given, source), keep, INT)
-    return (low.point(found, [count], INT, BOOL),)
+    hits = low.pointwise(hit, [source], source.type if source.type != BOOL else INT)
+    count = reduce(low, "count", low.cast(hits, INT), _axes(given, source), keep, INT)
+    return (low.pointwise(found, [count], INT, BOOL),)
 
 
 @rule("var", "std", "var_mean", "std_mean")
@@ -178,12 +178,12 @@ def _variance(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         correction: Operand = ScalarArg(int(bool(given.literal("unbiased", True))))
     else:
         correction = given.operand("correction", 1)
-    squares = reduced(low, "welford_squares", source, over, keep)
-    found = low.op("div", squares, low.op("sub", low.count(source, over), correction))
+    squares = reduce(low, "welford_squares", source, over, keep)
+    found = low.op("div", squares, low.op("sub", low.num_elements(source, over), correction))
     results: list[Tensor] = [low.op("sqrt", found) if name.startswith("std") else found]
     if name.endswith("mean"):
-        results.append(reduced(low, "welford_mean", source, over, keep))
-    return narrowed(low, given, results)
+        results.append(reduce(low, "welford_mean", source, over, keep))
+    return cast_outputs(low, given, results)
 
 
 @rule("linalg_vector_norm", "norm")
@@ -191,7 +191,7 @@ def _norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     over = _axes(given, source)
     keep = bool(given.literal("keepdim", False))
-    return narrowed(low, given, [_vector_norm(low, given, source, over, keep)])
+    return cast_outputs(low, given, [_vector_norm(low, given, source, over, keep)])
 
 
 def _vector_norm(low: Lowering, given: Given, source: Tensor, over: Sequence[int], keep: bool) -> Tensor:
@@ -201,14 +201,14 @@ def _vector_norm(low: Lowering, given: Given, source: Tensor, over: Sequence[int
         raise Unsupported("a norm that is neither of order 1 nor 2")
     alone = not any(source.dims[d] for d in over)  # of one element eager takes the size: no square is beyond float32
     if order.value == 1 or alone:
-        return reduced(low, "sum", low.op("abs", source), over, keep)
-    return low.op("sqrt", reduced(low, "sum", low.op("mul", source, source), over, keep))
+        return reduce(low, "sum", low.op("abs", source), over, keep)
+    return low.op("sqrt", reduce(low, "sum", low.op("mul", source, source), over, keep))
 
 
 @rule("_foreach_norm")
 def _foreach_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     members = [m for m in given.members("self") if m is not None]
-    return narrowed(low, given, [_vector_norm(low, given, m, range(len(m.dims)), False) for m in members])
+    return cast_outputs(low, given, [_vector_norm(low, given, m, range(len(m.dims)), False) for m in members])
 
 
 def is_computed(tensor: Tensor) -> bool:
@@ -227,16 +227,16 @@ def is_computed(tensor: Tensor) -> bool:
 def _softmax(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     over = (given.integer("dim", -1) % len(source.dims),)
-    highest = reduced(low, "online_max", source, over, True)
-    total = reduced(low, "online_sum", source, over, True)
+    highest = reduce(low, "online_max", source, over, True)
+    total = reduce(low, "online_sum", source, over, True)
     # A GPU makes a product and a difference one operation, rounded once: of a product that is the row's largest then
     # something is left, which another walk over the row, whose sum was of rounded ones, does not know.
-    centred = low.point("sub_max_of_computed" if is_computed(source) else "sub", [source, highest], FLOAT)
+    centred = low.pointwise("sub_max_of_computed" if is_computed(source) else "sub", [source, highest], FLOAT)
     if "log" in given.call.operator:
-        return narrowed(low, given, [low.op("sub", centred, low.op("log", total))])
+        return cast_outputs(low, given, [low.op("sub", centred, low.op("log", total))])
     # The row's sum is inverted once: a division is eight instructions an element.
-    raised = low.point("fast_exp", [centred], FLOAT)
-    return narrowed(low, given, [low.op("mul", raised, low.op("reciprocal", total))])
+    raised = low.pointwise("fast_exp", [centred], FLOAT)
+    return cast_outputs(low, given, [low.op("mul", raised, low.op("reciprocal", total))])
 
 
 @rule("logsumexp")
@@ -244,11 +244,11 @@ def _logsumexp(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     over = _axes(given, source)
     keep = bool(given.literal("keepdim", False))
-    parts = (reduced(low, kind, source, over, keep) for kind in ("online_max", "online_sum"))
+    parts = (reduce(low, kind, source, over, keep) for kind in ("online_max", "online_sum"))
     highest, total = parts
     # An infinite maximum less itself is no number; it is the result, of a row of −inf alone too.
-    found = low.point("logsumexp", [highest, total], FLOAT)
-    return narrowed(low, given, [found])
+    found = low.pointwise("logsumexp", [highest, total], FLOAT)
+    return cast_outputs(low, given, [found])
 
 
 @rule("_softmax_backward_data", "_log_softmax_backward_data")
@@ -256,11 +256,11 @@ def _softmax_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     grad, output = given.tensor("grad_output"), given.tensor("output")
     over = (given.integer("dim", -1) % len(output.dims),)
     if "log" in given.call.operator:
-        total = reduced(low, "sum", grad, over, True)
-        return narrowed(low, given, [low.op("sub", grad, low.op("mul", low.op("exp", output), total))])
+        total = reduce(low, "sum", grad, over, True)
+        return cast_outputs(low, given, [low.op("sub", grad, low.op("mul", low.op("exp", output), total))])
     product = low.op("mul", grad, output)
-    total = reduced(low, "sum", product, over, True)
-    return narrowed(low, given, [low.op("sub", product, low.op("mul", output, total))])
+    total = reduce(low, "sum", product, over, True)
+    return cast_outputs(low, given, [low.op("sub", product, low.op("mul", output, total))])
 
 
 @rule("cumsum")
@@ -269,7 +269,7 @@ def _cumsum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     type_ = FLOAT if source.type == FLOAT else LONG
     along = given.integer("dim", 0) % max(len(source.dims), 1)
     if not source.dims or not source.dims[along]:
-        return (low.rounded(low.point("identity", [source], type_), result_dtype(given)),)
+        return (low.cast(low.pointwise("identity", [source], type_), result_dtype(given)),)
     low.reduces = True
     scanned = Scan(dims=source.dims, dtype=type_, origin=low.at, arg=source, along=along)
-    return narrowed(low, given, [scanned])
+    return cast_outputs(low, given, [scanned])

@@ -9,7 +9,7 @@ from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, LONG
 from tracemine.codegen.lowering.args import Given
 from tracemine.codegen.lowering.context import ADDS_UP, WRITES_ANYWHERE, Lowering, rule
-from tracemine.codegen.lowering.gather import grid, nests, picked
+from tracemine.codegen.lowering.gather import computed_view, gather, nests
 from tracemine.codegen.tensor_ir import (
     Concat,
     Input,
@@ -33,8 +33,8 @@ def _view(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         dims = tuple(() if size == 1 else next(rest)[1] for size in shape)
         return (Reshape(dims=dims, dtype=source.dtype, origin=low.at, arg=source),)
     if not nests([low.axes.size((leaf,)) for leaf in low.axes.flat(source.dims)], shape):
-        return (grid(low, source, shape),)
-    return (low.regroup(source, low.fresh(shape)),)
+        return (computed_view(low, source, shape),)
+    return (low.reshape(source, low.new_dims(shape)),)
 
 
 def _permuted(low: Lowering, source: Tensor, order: Sequence[int | None], dims: Dims) -> Tensor:
@@ -68,19 +68,19 @@ def _expand(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return (_permuted(low, source, order, dims),)
 
 
-def sliced(low: Lowering, source: Tensor, dim: int, start: int, size: int, step: int = 1) -> Tensor:
+def slice_dim(low: Lowering, source: Tensor, dim: int, start: int, size: int, step: int = 1) -> Tensor:
     """`size` elements of a dimension; the sizes on both sides are pinned."""
     here = low.shape(source)[dim]
     if (start, size, step) == (0, here, 1):
         return source
     low.axes.pin(source.dims[dim])
-    (fresh,) = low.fresh((size,), pinned=True)
+    (fresh,) = low.new_dims((size,), pinned=True)
     dims = (*source.dims[:dim], fresh, *source.dims[dim + 1 :])
     low.axes.keep_apart(dims)
     return Slice(dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=dim, start=start, step=step)
 
 
-def without(low: Lowering, source: Tensor, dim: int) -> Tensor:
+def squeeze_dim(low: Lowering, source: Tensor, dim: int) -> Tensor:
     """A dimension of size 1 goes."""
     dims = source.dims[:dim] + source.dims[dim + 1 :]
     return Reshape(dims=dims, dtype=source.dtype, origin=low.at, arg=source)
@@ -93,7 +93,7 @@ def _slice(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     here = low.shape(source)[dim]
     start = given.integer("start", 0)
     start = min(max(start + here if start < 0 else start, 0), here)
-    return (sliced(low, source, dim, start, given.output.shape[dim], given.integer("step", 1)),)
+    return (slice_dim(low, source, dim, start, given.output.shape[dim], given.integer("step", 1)),)
 
 
 @rule("select")
@@ -101,7 +101,7 @@ def _select(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     dim = given.integer("dim", 0) % len(source.dims)
     here = low.shape(source)[dim]
-    return (without(low, sliced(low, source, dim, given.integer("index", 0) % here, 1), dim),)
+    return (squeeze_dim(low, slice_dim(low, source, dim, given.integer("index", 0) % here, 1), dim),)
 
 
 @rule("split", "split_with_sizes", "chunk", "unsafe_split", "unbind")
@@ -113,8 +113,8 @@ def _split(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     unbinds = given.call.operator == "aten::unbind"
     for spec in given.call.outputs:
         size = 1 if unbinds else spec.shape[dim]
-        part = sliced(low, source, dim, start, size)
-        parts.append(without(low, part, dim) if unbinds else part)
+        part = slice_dim(low, source, dim, start, size)
+        parts.append(squeeze_dim(low, part, dim) if unbinds else part)
         start += size
     return tuple(parts)
 
@@ -124,7 +124,7 @@ def _flip(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     for dim in given.integers("dims") or ():
         here = low.shape(source)[dim % len(source.dims)]
-        source = sliced(low, source, dim % len(source.dims), here - 1, here, -1) if here > 1 else source
+        source = slice_dim(low, source, dim % len(source.dims), here - 1, here, -1) if here > 1 else source
     return (source,)
 
 
@@ -141,7 +141,7 @@ def _roll(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         if shift:  # round and round at this size is a turn at another
             low.axes.pin(source.dims[at])
         if here and shift % here:
-            (fresh,) = low.fresh((here,), pinned=True)
+            (fresh,) = low.new_dims((here,), pinned=True)
             dims = (*source.dims[:at], fresh, *source.dims[at + 1 :])
             low.axes.keep_apart(dims)
             start = here - shift % here
@@ -164,18 +164,18 @@ def _pad(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         members: list[Tensor] = []
         for size, member in ((before, None), (shape[dim], source), (behind, None)):
             if size and member is None:
-                (fresh,) = low.fresh((size,), pinned=True)
+                (fresh,) = low.new_dims((size,), pinned=True)
                 dims = (*source.dims[:dim], fresh, *source.dims[dim + 1 :])
                 low.axes.keep_apart(dims)
-                members.append(low.filled(value, source.type, dims))
+                members.append(low.full(value, source.type, dims))
             elif size and member is not None:
                 members.append(member)
         shape[dim] += before + behind
-        source = joined(low, members, dim, shape, source.dtype) if len(members) > 1 else source
+        source = concat(low, members, dim, shape, source.dtype) if len(members) > 1 else source
     return (source,)
 
 
-def joined(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[int], dtype: str) -> Tensor:
+def concat(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[int], dtype: str) -> Tensor:
     """Tensors one behind the other along a dimension; the shape is that of the result."""
     sizes = tuple(low.shape(m)[dim] for m in members)
     for member in members:
@@ -183,7 +183,7 @@ def joined(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[i
     dims: list[Dim] = []
     for at in range(len(shape)):
         if at == dim:
-            dims.extend(low.fresh((shape[at],), pinned=True))
+            dims.extend(low.new_dims((shape[at],), pinned=True))
             continue
         here = [m.dims[at] for m in members]
         for other in here[1:]:
@@ -191,7 +191,7 @@ def joined(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[i
                 low.axes.join(here[0], other)
         dims.append(here[0])
     low.axes.keep_apart(tuple(dims))
-    cast = tuple(low.rounded(m, dtype) for m in members)
+    cast = tuple(low.cast(m, dtype) for m in members)
     return Concat(dims=tuple(dims), dtype=dtype, origin=low.at, args=cast, dim=dim, sizes=sizes)
 
 
@@ -206,15 +206,15 @@ def _pad_with_itself(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         if min(before, behind) < 0 or here < 2 or max(before, behind) > (here - 1 if mirrors else _MOST_REPEATED):
             raise Unsupported("padding of another kind")
         if mirrors:
-            first = [sliced(low, source, dim, before, before, -1)] if before else []
-            last = [sliced(low, source, dim, here - 2, behind, -1)] if behind else []
+            first = [slice_dim(low, source, dim, before, before, -1)] if before else []
+            last = [slice_dim(low, source, dim, here - 2, behind, -1)] if behind else []
         else:
-            first = [sliced(low, source, dim, 0, 1) for _ in range(before)]
-            last = [sliced(low, source, dim, here - 1, 1) for _ in range(behind)]
+            first = [slice_dim(low, source, dim, 0, 1) for _ in range(before)]
+            last = [slice_dim(low, source, dim, here - 1, 1) for _ in range(behind)]
         shape = list(low.shape(source))
         shape[dim] += before + behind
         members = [*first, source, *last]
-        source = joined(low, members, dim, shape, source.dtype) if len(members) > 1 else source
+        source = concat(low, members, dim, shape, source.dtype) if len(members) > 1 else source
     return (source,)
 
 
@@ -238,12 +238,12 @@ def _scatter(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     own = Iota(dims=source.dims, dtype=LONG, origin=low.at, along=dim)
     result = source
     for k in range(asked[dim]):
-        hit = low.point("eq", [own, sliced(low, index, dim, k, 1)], LONG, BOOL)
-        value = sliced(low, given.tensor("src"), dim, k, 1) if "src" in given else given.operand("value")
+        hit = low.pointwise("eq", [own, slice_dim(low, index, dim, k, 1)], LONG, BOOL)
+        value = slice_dim(low, given.tensor("src"), dim, k, 1) if "src" in given else given.operand("value")
         if adds and isinstance(value, Tensor):
-            value = low.point("add", [result, value], source.type)
-        result = low.point("where", [hit, value, result], source.type, as_is=(0,))
-    return (low.rounded(result, source.dtype),)
+            value = low.pointwise("add", [result, value], source.type)
+        result = low.pointwise("where", [hit, value, result], source.type, as_is=(0,))
+    return (low.cast(result, source.dtype),)
 
 
 @rule("cat", "concat")
@@ -253,7 +253,7 @@ def _cat(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     dim = given.integer("dim", 0) % len(spec.shape)
     if len(members) == 1 and members[0].dtype == str(spec.dtype):
         return (members[0],)  # walked along its own axes, with what reads it besides
-    return (joined(low, members, dim, spec.shape, str(spec.dtype)),)
+    return (concat(low, members, dim, spec.shape, str(spec.dtype)),)
 
 
 @rule("stack")
@@ -265,14 +265,14 @@ def _stack(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         if member is not None:
             dims = (*member.dims[:dim], (), *member.dims[dim:])
             members.append(Reshape(dims=dims, dtype=member.dtype, origin=low.at, arg=member))
-    return (joined(low, members, dim, spec.shape, str(spec.dtype)),)
+    return (concat(low, members, dim, spec.shape, str(spec.dtype)),)
 
 
 @rule("embedding")
 def _embedding(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     weight, indices = given.tensor("weight"), given.tensor("indices")
     dims = (*indices.dims, weight.dims[1])
-    return (picked(low, weight, (indices, len(indices.dims)), tuple(range(len(indices.dims))), dims),)
+    return (gather(low, weight, (indices, len(indices.dims)), tuple(range(len(indices.dims))), dims),)
 
 
 @rule("index_select")
@@ -281,7 +281,7 @@ def _index_select(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     dim = given.integer("dim", 0) % len(source.dims)
     places = tuple(index if d == dim else d for d in range(len(source.dims)))
     dims = (*source.dims[:dim], *index.dims, *source.dims[dim + 1 :])
-    return (picked(low, source, places, (dim,), dims),)
+    return (gather(low, source, places, (dim,), dims),)
 
 
 @rule("gather")
@@ -295,7 +295,7 @@ def _gather(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         elif d != dim and not same:
             low.axes.pin(asked)
     places = tuple(index if d == dim else d for d in range(len(source.dims)))
-    return (picked(low, source, places, tuple(range(len(index.dims))), index.dims),)
+    return (gather(low, source, places, tuple(range(len(index.dims))), index.dims),)
 
 
 @rule("index", "_unsafe_index")
@@ -309,14 +309,14 @@ def _index(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         raise Unsupported("indices that are not next to each other")
     if any(t.dtype == BOOL for t in tensors):
         raise Unsupported("a mask as an index: the size of its result depends on values")
-    together = low.point("identity", tensors, LONG) if len(tensors) > 1 else tensors[0]
+    together = low.pointwise("identity", tensors, LONG) if len(tensors) > 1 else tensors[0]
     rank = len(together.dims)
     dims = (*source.dims[: used[0]], *together.dims, *source.dims[used[-1] + 1 :])
     places: list[int | Tensor] = []
     for at, index in enumerate(found):
         later = at + rank - len(used) if at > used[-1] else at
         places.append(later if index is None else index)
-    return (picked(low, source, tuple(places), tuple(range(used[0], used[0] + rank)), dims, wraps=True),)
+    return (gather(low, source, tuple(places), tuple(range(used[0], used[0] + rank)), dims, wraps=True),)
 
 
 @rule("tril", "triu")
@@ -325,16 +325,16 @@ def _triangle(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     rank = len(source.dims)
     row, column = (Iota(dims=source.dims, dtype=LONG, origin=low.at, along=rank - 2 + at) for at in (0, 1))
     side = "is_below_diagonal" if given.call.operator.startswith("aten::tril") else "is_above_diagonal"
-    inside = low.point(side, [row, column, given.integer("diagonal", 0)], LONG, BOOL)
-    kept = low.point("where_nonzero", [source, inside, 0], source.type, as_is=(2,))
-    return (low.rounded(kept, source.dtype),)
+    inside = low.pointwise(side, [row, column, given.integer("diagonal", 0)], LONG, BOOL)
+    kept = low.pointwise("where_nonzero", [source, inside, 0], source.type, as_is=(2,))
+    return (low.cast(kept, source.dtype),)
 
 
 def behind(low: Lowering, view: Tensor, root: Tensor, result: Tensor) -> Tensor:
     """What a tensor holds after a view of it was written. Raises Unsupported where that is a part of an input."""
     while view is not root:
         if isinstance(view, Reshape):
-            result = low.regroup(result, view.arg.dims)
+            result = low.reshape(result, view.arg.dims)
         elif isinstance(view, Permute) and None not in view.source:
             order = tuple(view.source.index(d) for d in range(len(view.arg.dims)))
             result = _permuted(low, result, order, tuple(result.dims[d] for d in order))
@@ -351,6 +351,6 @@ def _between(low: Lowering, view: Slice, result: Tensor) -> Tensor:
     shape, dim = low.shape(view.arg), view.dim
     end = view.start + low.shape(view)[dim]
     parts = [(0, view.start), (end, shape[dim] - end)]
-    first, last = (sliced(low, view.arg, dim, start, size) if size else None for start, size in parts)
+    first, last = (slice_dim(low, view.arg, dim, start, size) if size else None for start, size in parts)
     members = [m for m in (first, result, last) if m is not None]
-    return joined(low, members, dim, shape, view.dtype)
+    return concat(low, members, dim, shape, view.dtype)

@@ -15,7 +15,7 @@ from tracemine.codegen.loop_ir import BOOL, LONG, Node, Nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class RotatedHalf:
     """A join at `place` of two members of `half` elements each; `guard`: what must hold for either to be wanted.
 
     guards: what must hold for each of them. origins: the call that each node is of.

@@ -20,7 +20,7 @@ PARTS = 16  # of a row, as far as the plan knows
 
 def split(lowered: Lowered, chosen: Collection[Reduction]) -> Lowered:
     """The same recipes with the chosen reductions made in parts."""
-    splitter = _Splitter(lowered, frozenset(chosen))
+    splitter = _SplitReductions(lowered, frozenset(chosen))
     return replace(
         lowered,
         values=tuple(map(splitter, lowered.values)),
@@ -30,7 +30,7 @@ def split(lowered: Lowered, chosen: Collection[Reduction]) -> Lowered:
     )
 
 
-class _Splitter:
+class _SplitReductions:
     def __init__(self, lowered: Lowered, chosen: frozenset[Reduction]) -> None:
         self.axes, self.chosen = lowered.axes, chosen
         self._known: dict[Tensor, Tensor] = {}
@@ -82,7 +82,7 @@ class _Splitter:
             self._made[key] = replace(row, kind=kind, arg=parts, over=(0,), kept=kept)
         return self._made[key]
 
-    def point(self, operation: str, *args: Tensor | ScalarArg, like: Tensor | None = None) -> Tensor:
+    def pointwise(self, operation: str, *args: Tensor | ScalarArg, like: Tensor | None = None) -> Tensor:
         """An expression over what has the dimensions of the first, or none."""
         key = (operation, args, like)
         if key not in self._made:
@@ -91,48 +91,48 @@ class _Splitter:
         return self._made[key]
 
 
-def _plain(s: _Splitter, row: Reduction) -> Tensor:
+def _plain(s: _SplitReductions, row: Reduction) -> Tensor:
     """The sum of sums, the largest of the largest."""
     return s.whole(row, row.kind, s.each(row, row.kind, row.arg))
 
 
-def _highest(s: _Splitter, row: Reduction) -> Tensor:
+def _highest(s: _SplitReductions, row: Reduction) -> Tensor:
     return s.whole(row, "max", s.each(row, "online_max", row.arg))
 
 
-def _exponentials(s: _Splitter, row: Reduction) -> Tensor:
+def _exponentials(s: _SplitReductions, row: Reduction) -> Tensor:
     """Each part's sum of exponentials less its own maximum, as if less that of all; a part of −inf alone has none."""
     highest, total = (s.each(row, kind, row.arg) for kind in ("online_max", "online_sum"))
-    shares = s.point("exp_rescaled", total, highest, _highest(s, row))
+    shares = s.pointwise("exp_rescaled", total, highest, _highest(s, row))
     return s.whole(row, "sum", shares)
 
 
-def _welford(s: _Splitter, row: Reduction) -> tuple[Tensor, Tensor, Tensor]:
+def _welford(s: _SplitReductions, row: Reduction) -> tuple[Tensor, Tensor, Tensor]:
     """The mean of all parts', by how many elements each has; these; and how far each mean is from that of all.
 
     What rounding left of the mean is added, as in a row that is held whole: equal numbers have no variance.
     """
-    seen = s.each(row, "sum", s.point("identity", ScalarArg(1.0), like=row.arg))
+    seen = s.each(row, "sum", s.pointwise("identity", ScalarArg(1.0), like=row.arg))
     mean = s.each(row, "welford_mean", row.arg)
     count = NumElements(dims=(), dtype=FLOAT, over=tuple(a for d in row.over for a in row.arg.dims[d]))
-    first = s.point("div", s.whole(row, "sum", s.point("mul", mean, seen)), count)
-    rest = s.whole(row, "sum", s.point("mul", s.point("sub", mean, first), seen))
-    whole = s.point("add", first, s.point("div", rest, count))
-    return whole, seen, s.point("sub", mean, whole)
+    first = s.pointwise("div", s.whole(row, "sum", s.pointwise("mul", mean, seen)), count)
+    rest = s.whole(row, "sum", s.pointwise("mul", s.pointwise("sub", mean, first), seen))
+    whole = s.pointwise("add", first, s.pointwise("div", rest, count))
+    return whole, seen, s.pointwise("sub", mean, whole)
 
 
-def _mean(s: _Splitter, row: Reduction) -> Tensor:
+def _mean(s: _SplitReductions, row: Reduction) -> Tensor:
     return _welford(s, row)[0]
 
 
-def _squares(s: _Splitter, row: Reduction) -> Tensor:
+def _squares(s: _SplitReductions, row: Reduction) -> Tensor:
     """Chan's formula over the parts."""
     _, seen, apart = _welford(s, row)
-    between = s.point("mul", seen, s.point("square", apart))
-    return s.whole(row, "sum", s.point("add", s.each(row, "welford_squares", row.arg), between))
+    between = s.pointwise("mul", seen, s.pointwise("square", apart))
+    return s.whole(row, "sum", s.pointwise("add", s.each(row, "welford_squares", row.arg), between))
 
 
-_WHOLES: dict[str, Callable[[_Splitter, Reduction], Tensor]] = {
+_WHOLES: dict[str, Callable[[_SplitReductions, Reduction], Tensor]] = {
     "online_max": _highest,
     "online_sum": _exponentials,
     "welford_mean": _mean,

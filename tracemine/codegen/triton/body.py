@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.indexing import spans
 from tracemine.codegen.loop_ir import Axis, Node
-from tracemine.codegen.online_reductions import RUNNING
+from tracemine.codegen.online_reductions import ONLINE
 from tracemine.codegen.operators import table
 from tracemine.codegen.schedule import LOOPED, POINTWISE, WHOLE, Schedule
 from tracemine.codegen.triton.expressions import TRITON_TYPE, Names, sizes
@@ -218,9 +218,9 @@ class Body(Printer):
     def _take_in(self, kind: str, arg: Node, names: dict[str, str], node: ir.Reduce) -> None:
         """Print how a reduction takes in a block of its argument."""
         text = self.value(arg)
-        if kind in RUNNING:
+        if kind in ONLINE:
             lower = least("held", "top[:, :, None]", arg)
-            for line in RUNNING[kind].step:
+            for line in ONLINE[kind].step:
                 self.say(line.format(x=text, least=lower, **self._stride, **names))
         else:
             acc = names["acc"]
@@ -234,9 +234,9 @@ class Body(Printer):
                 self._names[node] = f"({self._stride['count']} * {self.value(node.arg)})"
                 continue
             family = node.kind.partition("_")[0]
-            jobs.setdefault((family if family in RUNNING else node.kind, node.arg), []).append(node)
+            jobs.setdefault((family if family in ONLINE else node.kind, node.arg), []).append(node)
         self._hoist([*(n.arg for n in found), *(n for s in stores for n in (s.value, *s.index))])
-        if any("GROUP" in RUNNING[kind].lanes for kind, _ in jobs if kind in RUNNING):
+        if any("GROUP" in ONLINE[kind].lanes for kind, _ in jobs if kind in ONLINE):
             self.say("GROUP: tl.constexpr = 8 if XBLOCK == 1 and RBLOCK > 8 else 1  # elements of a thread")
         lanes = {key: self._lanes(key[0], members[0]) for key, members in jobs.items()}
         with self._loop():
@@ -249,9 +249,9 @@ class Body(Printer):
 
     def _lanes(self, kind: str, node: ir.Reduce) -> dict[str, str]:
         """Start the running values of a reduction."""
-        running = kind in RUNNING
-        parts = RUNNING[kind].start if running else {"acc": table().reductions[kind].other}
-        lanes = RUNNING[kind].lanes if running else "RBLOCK"
+        running = kind in ONLINE
+        parts = ONLINE[kind].start if running else {"acc": table().reductions[kind].other}
+        lanes = ONLINE[kind].lanes if running else "RBLOCK"
         names = {part: self._fresh(kind if running and part == "a" else part) for part in parts}
         for part, start in parts.items():
             self.say(f"{names[part]} = tl.full((XBLOCK, {lanes}), {start}, {TRITON_TYPE[node.type]})")
@@ -259,10 +259,10 @@ class Body(Printer):
 
     def _end(self, kind: str, members: list[ir.Reduce], names: dict[str, str]) -> None:
         """The lanes of a row become one."""
-        if kind not in RUNNING:
+        if kind not in ONLINE:
             self._named(members[0], table().reductions[kind].end.format(names["acc"]))
             return
-        for line in RUNNING[kind].end:
+        for line in ONLINE[kind].end:
             self.say(line.format(**self._stride, **names))
         for node in members:
             self._names[node] = f"{names['a']}_{node.kind.partition('_')[2]}"

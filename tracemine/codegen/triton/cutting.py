@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracemine.codegen.loop_ir import loads
 from tracemine.codegen.schedule import ACROSS, ALONG, LONGEST_ROW, POINTWISE, WHOLE, writes_across
 from tracemine.codegen.triton.expressions import Names, sizes
-from tracemine.codegen.triton.subkernel import Part
+from tracemine.codegen.triton.subkernel import SubKernel
 
 _MOST_WIDE = {1: 16384, 2: 8192, 3: 8192}  # of one block's columns, by how many inputs are loaded
 
@@ -62,7 +62,7 @@ def cutting(short_steps: bool) -> tuple[str, ...]:
     return _TILES, _TALL_TILES, _WHOLE_ROWS, walked
 
 
-def split_lines(part: Part, names: Names) -> list[str]:
+def split_lines(part: SubKernel, names: Names) -> list[str]:
     """How many parts rows are cut into, where they are."""
     kernel = part.kernel
     if kernel.split is None:
@@ -73,7 +73,7 @@ def split_lines(part: Part, names: Names) -> list[str]:
     return [f"{kernel.split.name} = _parts({walk}, {wide}, {high})"]
 
 
-def cut_lines(part: Part, cut: str, names: Names) -> list[str]:
+def cut_lines(part: SubKernel, cut: str, names: Names) -> list[str]:
     """The lines that say how a walk is cut into blocks. cut: elements of one and of a thread, as arguments."""
     kernel = part.kernel
     walk = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
@@ -95,14 +95,14 @@ def cut_lines(part: Part, cut: str, names: Names) -> list[str]:
     return [f"{cuts} = _walked_rows({', '.join([cut, walk, *more, *beside])})"]
 
 
-def _high(part: Part, names: Names) -> str:
+def _high(part: SubKernel, names: Names) -> str:
     """How many rows a block has of rows that are walked in a loop: no more than there are."""
     if part.grain == ACROSS:
         return f"min(64, triton.next_power_of_2(max({sizes(part.kernel.rows, names)}, 1)))"
     return "1" if part.grain == ALONG else "16"
 
 
-def _widest(part: Part) -> int:
+def _widest(part: SubKernel) -> int:
     """How many columns a block has at most of rows that are walked in a loop: the fewer inputs, the more."""
     most = part.schedule.options.longest_row if part.kernel.split else _MOST_WIDE.get(len(loads(part.kernel)), 4096)
     return min(most, part.schedule.options.longest_row)

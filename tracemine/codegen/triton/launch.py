@@ -19,7 +19,7 @@ from tracemine.codegen.tiles import Cuts, cuts
 from tracemine.codegen.triton.cutting import cut_lines
 from tracemine.codegen.triton.expressions import SizeNames
 from tracemine.codegen.triton.foreach import Members, adjacent, choice, chosen, members, planned
-from tracemine.codegen.triton.subkernel import PROGRAM, Parameter, Part, texts
+from tracemine.codegen.triton.subkernel import PROGRAM, Parameter, SubKernel, texts
 
 _FEW_LOADS, _RAGGED_SHARE = 4, 0.7  # inputs of rows of which a thread may hold 64 elements; what fills a block
 _MOST_PARTS = 32  # of one launch: 161 tensors of an SGD step took 130 µs so, by 16 140
@@ -35,7 +35,7 @@ class Launch:
     """One kernel of the source: a part, or several that share a launch."""
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[SubKernel, ...]
     exact: bool
     shared: tuple[int, ...]  # for each part, the part whose code it uses
     members: tuple[Members, ...]  # the parts as they are called: those that may be chosen among by one call
@@ -198,7 +198,7 @@ class Launch:
         return [*rest, f"{name} = _Launch({self.name}, {blocks}, takes, num_warps={warps}{contract})"]
 
 
-def _taken(part: Part) -> list[str]:
+def _taken(part: SubKernel) -> list[str]:
     """Return the parameters of a kernel, but for its tiles."""
     return texts([*part.parameters(part.takes), part.rows, *part.columns])
 
@@ -216,7 +216,7 @@ def launches(program: Program, stem: str, options: CodegenOptions) -> list[Launc
     found: list[Launch] = []
     for k, group in enumerate(groups):
         turned = _turned(group, found)
-        parts = [Part(schedule, "block" if turned or len(group) > 1 else PROGRAM) for schedule in group]
+        parts = [SubKernel(schedule, "block" if turned or len(group) > 1 else PROGRAM) for schedule in group]
         codes: list[object] = [part.code() for part in parts] if len(parts) > 1 else [None]
         order = adjacent(*_kinds([codes.index(code) for code in codes], parts))
         parts, codes = [parts[place] for place in order], [codes[place] for place in order]
@@ -227,7 +227,7 @@ def launches(program: Program, stem: str, options: CodegenOptions) -> list[Launc
     return found
 
 
-def _kinds(shared: Sequence[int], parts: Sequence[Part]) -> tuple[list[tuple[int, bool]], list[bool]]:
+def _kinds(shared: Sequence[int], parts: Sequence[SubKernel]) -> tuple[list[tuple[int, bool]], list[bool]]:
     """Of each part what those have in common that may be chosen among, and whether it may."""
     kinds = [(code, part.even) for code, part in zip(shared, parts, strict=True)]
     return kinds, [part.may_be_chosen for part in parts]

@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, Axis, Buffer, Node
-from tracemine.codegen.online_reductions import RUNNING
+from tracemine.codegen.online_reductions import ONLINE
 from tracemine.codegen.operators import expression, spelled, table
 from tracemine.codegen.schedule import POINTWISE, Schedule
 from tracemine.codegen.tensor_ir import CODES
@@ -156,13 +156,13 @@ class Printer:
         """A reduction of rows that are held whole."""
         arg = self.value(node.arg)
         family, _, part = node.kind.partition("_")
-        if family in RUNNING:
+        if family in ONLINE:
             known = self._pairs.get((family, node.arg))
             if known is None:
                 known = self._pairs[family, node.arg] = self._fresh(family)
                 kept = arg if self._zero(node.arg) else f"tl.where(column_mask, {arg}, 0.0)"
                 lower = least(arg, f"{known}_max", node.arg)
-                for line in RUNNING[family].whole:
+                for line in ONLINE[family].whole:
                     self.say(line.format(a=known, x=arg, kept=kept, least=lower), node)
             self._names[node] = f"{known}_{part}"
             return self._names[node]

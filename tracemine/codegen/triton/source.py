@@ -1,7 +1,7 @@
 """A program as Python source: its Triton kernels and a function `fused` that launches them.
 
 The source stands alone: it needs torch and triton, nothing of this package, and may be pasted into a model. Sizes
-that the chain does not fix, strides and scalars are arguments; what the kernels rely on is checked at each call.
+that the graph does not fix, strides and scalars are arguments; what the kernels rely on is checked at each call.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def shared() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _stem(name: str) -> str:
-    """What kernels of a chain are called, whatever it is called itself: a rule of a file may have any name.
+    """What kernels of a graph are called, whatever it is called itself: a rule of a file may have any name.
 
     >>> _stem("RMS norm"), _stem("3d_conv"), _stem("²")
     ('rms_norm', 'chain_3d_conv', 'chain')

@@ -34,7 +34,7 @@ class Parameter(NamedTuple):
         return f"{self.name}: tl.constexpr" if self.constexpr else self.name
 
 
-class Part:
+class SubKernel:
     """One kernel of a launch, printed. block: the number of a program's block."""
 
     def __init__(self, schedule: Schedule, block: str = PROGRAM) -> None:

@@ -253,7 +253,7 @@ def _shape(dims: tuple[tuple[Axis, ...], ...], names: Names) -> str:
 
 
 def _empty(buffer: Buffer, names: Names) -> str:
-    """A tensor without memory, in the layout that the chain's own has: its order of dimensions, without gaps."""
+    """A tensor without memory, in the layout that the graph's own has: its order of dimensions, without gaps."""
     order = sorted(range(len(buffer.dims)), key=lambda d: (-buffer.strides[d], d))
     shape = _shape(tuple(buffer.dims[d] for d in order), names)
     text = f'torch.empty({shape}, dtype=torch.{buffer.dtype}, device="meta")'
