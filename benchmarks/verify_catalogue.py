@@ -31,7 +31,7 @@ from mutants import kept
 from tests.codegen.catalogue import CATALOGUE, LONGEST_ROW
 from tests.codegen.user_written import USER_WRITTEN, recorded
 from tracemine.codegen.graph import Graph, Unsupported
-from tracemine.codegen.schedule import LONGEST_ROW as USUAL
+from tracemine.codegen.options import LONGEST_ROW as USUAL
 from tracemine.errors import TracemineError
 from tracemine.validate import Validation
 from tracemine.validate.jobs import make_job, refused

@@ -20,8 +20,8 @@ import torch
 from tests.codegen.catalogue import CATALOGUE, LONGEST_ROW
 from tracemine.codegen import generate
 from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.options import LONGEST_ROW as USUAL
 from tracemine.codegen.options import CodegenOptions
-from tracemine.codegen.schedule import LONGEST_ROW as USUAL
 from tracemine.validate.numerics import compare
 from tracemine.validate.reference import run, spread
 from tracemine.validate.trials import Trial, scalar_values, tensors

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
 
 from tests.codegen.user_written import recorded  # noqa: E402
-from tracemine.codegen.schedule import LONGEST_ROW  # noqa: E402
+from tracemine.codegen.options import LONGEST_ROW  # noqa: E402
 from tracemine.validate import trials  # noqa: E402
 from tracemine.validate.jobs import make_job  # noqa: E402
 from tracemine.validate.launcher_mutants import NARROWER  # noqa: E402

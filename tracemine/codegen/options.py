@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracemine.codegen.schedule import LONGEST_ROW
+LONGEST_ROW = 16_384  # elements of a row that is held in registers: 64 a thread of the largest block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import Axis, Buffer, Kernel, Node, Program
-
-if TYPE_CHECKING:
-    from tracemine.codegen.options import CodegenOptions
+from tracemine.codegen.options import LONGEST_ROW, CodegenOptions
 
 POINTWISE, WHOLE, LOOPED = "pointwise", "whole", "looped"
 ALONG, ACROSS, MIXED = "along", "across", "mixed"
 
-LONGEST_ROW = 16_384  # elements of a row that is held in registers: 64 a thread of the largest block
 # Elements of a row that is held beside others, where elements side by side in memory are of several rows: so many rows
 # that 32 bytes of each column are taken at once, and 32 elements a thread.
 _LONGEST_ACROSS, _LONGEST_MIXED = 64, 1024

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from tracemine.codegen.graph import Graph
-from tracemine.codegen.options import CodegenOptions
-from tracemine.codegen.schedule import LONGEST_ROW
+from tracemine.codegen.options import LONGEST_ROW, CodegenOptions
 from tracemine.codegen.triton.source import Source, generate
 from tracemine.programs import python
 from tracemine.validate.downsize import MOST_ELEMENTS, elements

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tracemine.codegen import Graph, Source, Unsupported, generate
-from tracemine.codegen.schedule import LONGEST_ROW
+from tracemine.codegen.options import LONGEST_ROW
 from tracemine.errors import TracemineError
 from tracemine.processes import Closing, Ended, Process, does_not_start
 from tracemine.validate.downsize import tried

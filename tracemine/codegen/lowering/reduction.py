@@ -10,7 +10,7 @@ from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
 from tracemine.codegen.lowering.args import Given, Operand
 from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
 from tracemine.codegen.operators import pointwise_rows
-from tracemine.codegen.schedule import LONGEST_ROW
+from tracemine.codegen.options import LONGEST_ROW
 from tracemine.codegen.tensor_ir import (
     Cast,
     Gather,

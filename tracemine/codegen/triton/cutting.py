@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tracemine.codegen.loop_ir import loads
-from tracemine.codegen.schedule import ACROSS, ALONG, LONGEST_ROW, POINTWISE, WHOLE, writes_across
+from tracemine.codegen.options import LONGEST_ROW
+from tracemine.codegen.schedule import ACROSS, ALONG, POINTWISE, WHOLE, writes_across
 from tracemine.codegen.triton.expressions import Names, sizes
 from tracemine.codegen.triton.subkernel import SubKernel
 
