@@ -175,13 +175,7 @@ def eager_of(chain: Graph) -> Callable[..., Any]:
 def described(chain: Graph) -> list[tuple[Any, ...]]:
     holds = domains(chain)
     return [
-        (
-            i.name,
-            i.spec.shape,
-            getattr(torch, str(i.spec.dtype)),
-            i.spec.strides,
-            holds.get(k, i.below),
-        )
+        (i.name, i.spec.shape, getattr(torch, str(i.spec.dtype)), i.spec.strides, holds.get(k, i.below))
         for k, i in enumerate(chain.inputs)
     ]
 

@@ -33,12 +33,7 @@ from tracemine.timeline import Timeline
 
 FloatArray = npt.NDArray[np.float64]
 
-TRACES = {
-    "eager": "eager",
-    "lean": "lean.json.gz",
-    "compiled": "compiled.json.gz",
-    "graph": "graph.json.gz",
-}
+TRACES = {"eager": "eager", "lean": "lean.json.gz", "compiled": "compiled.json.gz", "graph": "graph.json.gz"}
 SAME_KERNELS = 0.97  # of a graph's and eager's kernels, by name, that are the same; below, the graph runs others
 
 _COPIES = ("aten::copy_", "aten::clone", "aten::contiguous", "aten::cat", "aten::stack")

@@ -156,11 +156,7 @@ def float64() -> Iterator[Case]:
     for side in (512, 1024, 2048):
         a = torch.randn(side, side, device="cuda", dtype=torch.float64)
         single = a.float()
-        ways = {
-            "as_is": lambda a=a: a @ a,
-            "float32": lambda a=single: a @ a,
-            "tf32": lambda a=single: a @ a,
-        }
+        ways = {"as_is": lambda a=a: a @ a, "float32": lambda a=single: a @ a, "tf32": lambda a=single: a @ a}
         around = {"float32": lambda: Settings(tf32=False), "tf32": lambda: Settings(tf32=True)}
         yield Case("float64", f"{side}³", "float64", ways, around=around)
 

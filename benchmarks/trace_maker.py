@@ -24,10 +24,7 @@ _SHIFTED = re.compile(
     r'("(?:ts|correlation|External id|Ev Idx|Python id|Python parent id|id|Python module id)": )(\d+)'
 )
 # Ids that name one thing must be shifted by one step.
-_SAME_STEP = {
-    '"id": ': '"correlation": ',
-    '"Python parent id": ': '"Python id": ',
-}
+_SAME_STEP = {'"id": ': '"correlation": ', '"Python parent id": ': '"Python id": '}
 
 
 def _fields(event: Event, keys: str) -> list[str]:

@@ -224,8 +224,7 @@ def main() -> None:
     gpus = torch.cuda.device_count()
     workers = [
         subprocess.Popen(
-            [*again, "--compile", f"{k}/{asked.workers}"],
-            env={**environment, "CUDA_VISIBLE_DEVICES": str(k % gpus)},
+            [*again, "--compile", f"{k}/{asked.workers}"], env={**environment, "CUDA_VISIBLE_DEVICES": str(k % gpus)}
         )
         for k in range(asked.workers)
     ]

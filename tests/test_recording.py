@@ -185,10 +185,7 @@ def test_without_a_number_of_steps_every_batch_is_one(folder: Path) -> None:
         for batch in recording.steps([1, 2, 3]):
             torch.ones(batch)
     assert len(marks(folder)) == 3
-    with (
-        pytest.raises(UsageError, match="would never end"),
-        tracemine.capture(folder, quiet=True) as recording,
-    ):
+    with pytest.raises(UsageError, match="would never end"), tracemine.capture(folder, quiet=True) as recording:
         recording.steps()
 
 

@@ -142,14 +142,7 @@ def _values_of(kind: pa.DataType, rows: int, r: Random) -> list[Any]:
         return [[-1, -1, -1], [2**31 - 1] * 3, [0, 0, 0], [], None]
     if pa.types.is_boolean(kind):
         return [True, False, None]
-    return [
-        *(v for v in _TEXTS if v != "\ud800"),
-        "[[" * 3000,
-        '["float"]',
-        "[[-1, 5]]",
-        "[1e999]",
-        None,
-    ]
+    return [*(v for v in _TEXTS if v != "\ud800"), "[[" * 3000, '["float"]', "[[-1, 5]]", "[1e999]", None]
 
 
 # -- what is changed

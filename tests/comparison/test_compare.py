@@ -297,10 +297,7 @@ def test_programs_with_a_class_or_a_finding_or_most_operators_in_common_compare(
 
 @pytest.mark.parametrize(
     ("broken", "what"),
-    [
-        ({"recorded": replace(RECORDED, cut_off=True)}, "cut_off"),
-        ({"gpu": {}, "gpu_busy_ns": 0}, "gpu_activity"),
-    ],
+    [({"recorded": replace(RECORDED, cut_off=True)}, "cut_off"), ({"gpu": {}, "gpu_busy_ns": 0}, "gpu_activity")],
 )
 def test_a_recording_that_is_cut_off_or_empty_says_nothing_of_any_finding(broken: dict[str, Any], what: str) -> None:
     before, after = side(item(A, 100), item(B, 50)), side(item(A, 40), **broken)

@@ -161,7 +161,7 @@ def test_run_again_unchanged_a_recording_is_what_was_recorded(path: Path) -> Non
 @given(
     program=programs(
         works, launches(3), st.tuples(st.just("wait"), st.integers(0, 2), st.integers(0, 2)), st.just(("sync",))
-    ),
+    )
 )
 def test_run_again_unchanged_any_timeline_is_what_was_recorded(program: Program) -> None:
     if all(step[0] != "launch" for step in program):

@@ -31,8 +31,7 @@ def norms(analysis: Analysis, evidence: Evidence | None) -> list[Finding]:
 
 
 @pytest.mark.parametrize(
-    ("evidence", "said"),
-    [(None, "proven"), (Evidence.CONSISTENT, "consistent"), (Evidence.ADJACENT, "adjacent")],
+    ("evidence", "said"), [(None, "proven"), (Evidence.CONSISTENT, "consistent"), (Evidence.ADJACENT, "adjacent")]
 )
 def test_a_finding_is_no_surer_than_the_weakest_edge_of_its_matches(analysis, evidence, said):
     found = norms(analysis, evidence)

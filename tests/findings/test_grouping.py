@@ -89,10 +89,7 @@ def test_neither_time_nor_order_nor_threshold_nor_length_is_in_an_identity() -> 
 
 
 def test_the_module_and_the_signature_are_those_of_what_reduces() -> None:
-    members = [
-        *chain(0, ("aten::add",), module="A_0.Layer_0"),
-        *chain(60, NORM, module="A_0.Layer_0.Norm_0"),
-    ]
+    members = [*chain(0, ("aten::add",), module="A_0.Layer_0"), *chain(60, NORM, module="A_0.Layer_0.Norm_0")]
     (finding,) = scan_of(timeline_of(members), matches(rule(), range(5))).findings
     assert finding.module == "A_*.Layer_*.Norm_*"
     elementwise = [

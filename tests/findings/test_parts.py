@@ -24,11 +24,7 @@ from tracemine.ops import CLASSES
 from tracemine.pipeline import Options, analysed, mined, scan
 from tracemine.units import shares
 
-GEMM, ADD, NCCL = (
-    "sm90_xmma_gemm_bf16",
-    "vectorized_elementwise_kernel",
-    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
-)
+GEMM, ADD, NCCL = ("sm90_xmma_gemm_bf16", "vectorized_elementwise_kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 TRACES = sorted([*FIXTURES.glob("kineto/*.json.gz"), *FIXTURES.glob("nsys/*.sqlite"), *FIXTURES.glob("memory/*")])
 SOME = st.lists(

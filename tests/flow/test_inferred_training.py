@@ -230,10 +230,7 @@ def test_a_fused_step_takes_what_a_scaler_gives_it_beside_its_lists() -> None:
     reads = run.reads()
     assert {
         writer for (reader, _), (writers, *_) in reads.items() if reader == "_fused_adamw_" for writer in writers
-    } >= {
-        "mm#1",
-        "relu",
-    }
+    } >= {"mm#1", "relu"}
 
 
 @pytest.mark.parametrize("clipped", [True, False])

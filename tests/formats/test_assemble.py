@@ -189,11 +189,7 @@ def test_the_calls_of_other_back_ends_launch_as_cudas_do(category: str, kind: st
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_of_calls_that_share_a_correlation_the_innermost_that_launches_is_taken(swapped: bool, tmp_path: Path) -> None:
-    calls = [
-        call("cudaLaunchKernel", 0, 30, 4),
-        call("cuLaunchKernel", 5, 25, 4),
-        call("cudaGetLastError", 10, 11, 4),
-    ]
+    calls = [call("cudaLaunchKernel", 0, 30, 4), call("cuLaunchKernel", 5, 25, 4), call("cudaGetLastError", 10, 11, 4)]
     t = timeline(tmp_path, *(reversed(calls) if swapped else calls), kernel("k", 50, 60, 4))
     assert _launches(t) == ["cuLaunchKernel"]
 
@@ -285,10 +281,7 @@ def test_a_trace_without_anything_is_an_empty_timeline(tmp_path: Path) -> None:
 
 def test_kernels_that_overlap_on_one_stream_are_all_kept_in_order_of_start(tmp_path: Path) -> None:
     t = timeline(
-        tmp_path,
-        kernel("second", 50, 60, 2),
-        kernel("first", 0, 55, 1),
-        kernel("other stream", 50, 51, 3, stream=3),
+        tmp_path, kernel("second", 50, 60, 2), kernel("first", 0, 55, 1), kernel("other stream", 50, 51, 3, stream=3)
     )
     assert _column(t.activities, "name") == ["first", "other stream", "second"]
     assert _column(t.activities, "start_ns") == [BASE_NS, BASE_NS + 50, BASE_NS + 50]

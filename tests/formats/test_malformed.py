@@ -165,8 +165,7 @@ def test_of_duplicate_metadata_events_the_last_holds(trace: Callable[..., RawTra
 
 
 @pytest.mark.parametrize(
-    "text",
-    ['{"schemaVersion": 1, "traceEvents": []}', '{"schemaVersion": 1}', "[]", '{"traceEvents": [ ], "x": 1}'],
+    "text", ['{"schemaVersion": 1, "traceEvents": []}', '{"schemaVersion": 1}', "[]", '{"traceEvents": [ ], "x": 1}']
 )
 def test_no_events_is_a_trace_without_gpu_activity(trace: Callable[..., RawTrace], text: str) -> None:
     raw = trace(text)

@@ -33,12 +33,7 @@ BACKWARD: tuple[Op, ...] = (
         [FLOAT, FLOAT, LONG, "", NUMBER, NUMBER, FLOAT],
         ["", "", "", "", "1", "-100", ""],
     ),
-    (
-        "aten::_log_softmax_backward_data",
-        [FULL, FULL, ONE, ONE],
-        [FLOAT, FLOAT, NUMBER, NUMBER],
-        ["", "", "1", "6"],
-    ),
+    ("aten::_log_softmax_backward_data", [FULL, FULL, ONE, ONE], [FLOAT, FLOAT, NUMBER, NUMBER], ["", "", "1", "6"]),
 )
 
 
@@ -76,10 +71,7 @@ def test_what_needs_the_whole_loss_is_in_no_group_with_its_rows(reduction: int) 
 
 def test_forward_and_backward_are_two_groups() -> None:
     _, members = grouped(SOFTMAX, loss(), *BACKWARD)
-    assert members == [
-        ["_log_softmax", "nll_loss_forward"],
-        ["nll_loss_backward", "_log_softmax_backward_data"],
-    ]
+    assert members == [["_log_softmax", "nll_loss_forward"], ["nll_loss_backward", "_log_softmax_backward_data"]]
 
 
 def test_a_loss_that_keeps_its_rows_finishes_nothing() -> None:

@@ -355,8 +355,7 @@ def _forgets_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [_forgets_that_nodes_differ, _takes_matches_that_overlap, _lets_others_read, _forgets_partitions],
+    "fault", [_forgets_that_nodes_differ, _takes_matches_that_overlap, _lets_others_read, _forgets_partitions]
 )
 def test_a_planted_fault_makes_the_comparison_fail(fault, monkeypatch):
     fault(monkeypatch)

@@ -32,17 +32,10 @@ def test_paths_groups_tests_and_only_reader_are_read():
         """,
         LABELS,
     )
-    assert pattern.vertices == (
-        Vertex("qk", ("product",)),
-        Vertex("softmax", ("softmax",)),
-        Vertex("pv", ("product",)),
-    )
+    assert pattern.vertices == (Vertex("qk", ("product",)), Vertex("softmax", ("softmax",)), Vertex("pv", ("product",)))
     between = Group("between", ("pointwise", "cast"), False, 0, 6)
     casts = Group(None, ("cast",), False, 0, 2)
-    assert pattern.segments == (
-        Segment("qk", (between,), False, "softmax"),
-        Segment("softmax", (casts,), False, "pv"),
-    )
+    assert pattern.segments == (Segment("qk", (between,), False, "softmax"), Segment("softmax", (casts,), False, "pv"))
     last = [Operand("qk", "out_shape", -1, None), Operand("pv", "in0_shape", -1, None)]
     dtype = Comparison(Operand("qk", "out_dtype", None, None), "<>", Operand(None, "", None, "float64"))
     assert pattern.where == (Comparison(last[0], "=", last[1]), SameInput("qk", "pv"), dtype)

@@ -132,11 +132,7 @@ def test_a_name_that_says_no_kind_of_work_has_no_class(name: str) -> None:
     ],
 )
 def test_what_a_call_shares_and_writes(
-    name: str,
-    types: list[str],
-    aliases: tuple[int | None, ...],
-    mutates: tuple[int, ...],
-    overwrites: tuple[int, ...],
+    name: str, types: list[str], aliases: tuple[int | None, ...], mutates: tuple[int, ...], overwrites: tuple[int, ...]
 ) -> None:
     operator = lookup(name)
     assert operator is not None

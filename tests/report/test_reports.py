@@ -13,17 +13,7 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.text import Text
 
-from tests.report.scans import (
-    EMPTY,
-    GAP,
-    HOSTILE_STRINGS,
-    NORM,
-    QUIET,
-    SCAN,
-    VERIFIED,
-    hostile,
-    hostile_verdicts,
-)
+from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFIED, hostile, hostile_verdicts
 from tracemine.findings.record import NOTHING, Finding, Scan, Variant
 from tracemine.report import REPORTS, Options, render
 from tracemine.report.words import of_finding

@@ -49,9 +49,7 @@ def test_only_columns_that_say_what_null_means_have_nulls() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12), st.integers(0, 2)), max_size=25))
 @settings(max_examples=150)
-def test_gap_ns_is_the_time_since_everything_before_on_the_stream_ended(
-    activities: list[tuple[int, int, int]],
-) -> None:
+def test_gap_ns_is_the_time_since_everything_before_on_the_stream_ended(activities: list[tuple[int, int, int]]) -> None:
     trace = Trace()
     for start, dur, stream in activities:
         trace.kernel("k", start, dur, stream=stream)

@@ -323,9 +323,7 @@ def test_a_gap_between_two_steps_belongs_to_neither() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 40), st.integers(1, 300), st.booleans()), max_size=15))
 @settings(max_examples=100)
-def test_every_gap_has_one_cause_and_names_the_calls_it_rests_on(
-    kernels: list[tuple[int, int, int, bool]],
-) -> None:
+def test_every_gap_has_one_cause_and_names_the_calls_it_rests_on(kernels: list[tuple[int, int, int, bool]]) -> None:
     trace = Trace()
     for start, dur, ahead, recorded in kernels:
         trace.kernel("k", start + 400, dur, launch=(start + 400 - ahead, 5) if recorded else None)
@@ -565,11 +563,7 @@ def test_a_replay_of_fewer_kernels_than_another_of_the_same_graph_is_not_all_the
         for k in range(kernels):
             trace.kernel("k", at + 1_000 + 100 * k, 90, launch=replay, graph_id=5, graph_node_id=k)
     found = causes(trace)
-    assert found == [
-        *["graph_replay"] * 3,
-        *["graph_not_recorded"] * 3,
-        *["graph_replay"] * 3,
-    ]
+    assert found == [*["graph_replay"] * 3, *["graph_not_recorded"] * 3, *["graph_replay"] * 3]
 
 
 def test_a_hole_within_a_replay_says_that_kernels_are_missing() -> None:

@@ -99,10 +99,7 @@ def test_where_memory_is_never_used_again_results_go_with_their_last_consumer_an
     found = graph(unused_again())
     assert not found.lifetimes_known
     assert found.live_out.tolist() == [False, True] * 3, "what nobody reads is kept"
-    columns = {
-        "op": Categories(np.zeros(6, np.int32), ("relu",)),
-        "stream": Numbers(np.zeros(6, np.int64)),
-    }
+    columns = {"op": Categories(np.zeros(6, np.int32), ("relu",)), "stream": Numbers(np.zeros(6, np.int64))}
     labels = {"relu": (ColumnTest("op", "is", ("relu",)),)}
     for clause, evidence in (("", Evidence.PROVEN), (" ONLY READER (a)", Evidence.CONSISTENT)):
         pattern = parse_graph(f"(a IS relu)<-[reads]-(b IS relu){clause}", ["relu"])

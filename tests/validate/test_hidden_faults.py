@@ -72,11 +72,7 @@ ENEMIES: dict[str, tuple[Callable[[], Graph], str, str]] = {
     "the epsilon is left out": (CATALOGUE["rms_norm"], r"^(    add_1 = \w+ \+ )\w+", r"\g<1>0.0"),
     "the variance is the biased one": (spread, r"= \(n1 \* 1\.0\) - 1\.0", "= (n1 * 1.0) - 0.0"),
     "the sign of zero is lost on the way": (inverse, r"^    neg_1 = -(\w+)", r"    neg_1 = 0.0 - \1"),
-    "a last block that is not whole is not walked": (
-        CATALOGUE["looped_softmax"],
-        r"columns if tail else full",
-        "full",
-    ),
+    "a last block that is not whole is not walked": (CATALOGUE["looped_softmax"], r"columns if tail else full", "full"),
     "a product is made one with the difference to its row's largest": (
         CATALOGUE["temperature_softmax"],
         r"_under\((div_2), \w+\)",

@@ -137,9 +137,4 @@ def _say_bug(error: Exception) -> None:
     """One line with the exception and the innermost place of ours; the traceback only where it was asked for."""
     if os.environ.get(DEBUG):
         say_lines(traceback.format_exc().splitlines())
-    say_error(
-        TracemineError(
-            f"tracemine {__version__} has a bug in {bug_text(error)}",
-            hint=REPORT_BUG,
-        )
-    )
+    say_error(TracemineError(f"tracemine {__version__} has a bug in {bug_text(error)}", hint=REPORT_BUG))

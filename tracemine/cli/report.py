@@ -35,8 +35,7 @@ def report(
         ),
     ],
     form: Annotated[
-        str | None,
-        typer.Option("--format", "-f", metavar="|".join(REPORTS), help="What to print. Default: text."),
+        str | None, typer.Option("--format", "-f", metavar="|".join(REPORTS), help="What to print. Default: text.")
     ] = None,
     finding: Annotated[
         str | None,

@@ -34,8 +34,7 @@ RulesOption = Annotated[
     typer.Option("--rules", metavar="DIR", help="Further rules: a folder of rule folders, or one. May be repeated."),
 ]
 ExecutionTraceOption = Annotated[
-    Path | None,
-    typer.Option("--et", metavar="ET", help="The execution trace of the same run: dataflow is known then."),
+    Path | None, typer.Option("--et", metavar="ET", help="The execution trace of the same run: dataflow is known then.")
 ]
 GraphCaptureOption = Annotated[
     Path | None,

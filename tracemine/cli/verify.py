@@ -41,8 +41,7 @@ FormatOption = Annotated[
     str, typer.Option("--format", "-f", metavar="|".join(VERDICT_REPORTS), help="What to print.", show_default=True)
 ]
 OutputOption = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="Write verdicts.json and verdicts.parquet here."),
+    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write verdicts.json and verdicts.parquet here.")
 ]
 TopOption = Annotated[int, typer.Option(metavar="N", help="Verify so many findings, 0 for all.")]
 RuleOption = Annotated[

@@ -71,10 +71,7 @@ def ranges(graph: Graph) -> list[Range | None]:
         known.append(None if below is None else (0, max(below - 1, 0)))
     for call in graph.calls:
         first = next((a.value for a in call.arguments if isinstance(a, Ref)), None)
-        sizes = (
-            specs[first].elements if first is not None else 1,
-            call.outputs[0].elements if call.outputs else 1,
-        )
+        sizes = (specs[first].elements if first is not None else 1, call.outputs[0].elements if call.outputs else 1)
         given = {name: _range(value, known) for name, value in call.given().items()}
         found = _called(call, given, sizes)
         for target in mutated(call):

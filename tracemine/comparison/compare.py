@@ -12,22 +12,8 @@ from tracemine.comparison.comparable import differing, incomparable, inputs, sha
 from tracemine.comparison.matched import Matched, held_elsewhere, matched
 from tracemine.comparison.matching import BY_NAME, SIGNATURE, components
 from tracemine.comparison.proof import Demand, Room, proven
-from tracemine.comparison.record import (
-    STATUSES,
-    Change,
-    Difference,
-    Item,
-    Part,
-    Side,
-)
-from tracemine.comparison.scale import (
-    Scale,
-    basis_of,
-    noise_of,
-    recorded_alike,
-    scale_of,
-    spent_ns,
-)
+from tracemine.comparison.record import STATUSES, Change, Difference, Item, Part, Side
+from tracemine.comparison.scale import Scale, basis_of, noise_of, recorded_alike, scale_of, spent_ns
 from tracemine.comparison.sides import place, side_of
 from tracemine.comparison.step_changes import Both, gpu_work_of, notes_of, per_of, predicted_of, step_of, totals_of
 from tracemine.findings.record import Scan
@@ -266,11 +252,7 @@ def _part(item: Item, scale: Scale) -> Part:
 
 def _order(change: Change) -> tuple[int, int, str]:
     first = (*change.before, *change.after)[0]
-    return (
-        list(STATUSES).index(change.status),
-        -max(abs(change.after_ns - change.before_ns), 0),
-        first.fingerprint,
-    )
+    return (list(STATUSES).index(change.status), -max(abs(change.after_ns - change.before_ns), 0), first.fingerprint)
 
 
 # --- the step --------------------------------------------------------------------------------------------------------

@@ -51,12 +51,7 @@ class Matched:
 
 
 def matched(
-    before: Sequence[Item],
-    after: Sequence[Item],
-    matched_by: str | None,
-    *,
-    scales: tuple[Scale, Scale],
-    noise: Noise,
+    before: Sequence[Item], after: Sequence[Item], matched_by: str | None, *, scales: tuple[Scale, Scale], noise: Noise
 ) -> Matched:
     """Findings of one component, at least one, with what they cost on each side."""
     costs = (

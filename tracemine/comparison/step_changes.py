@@ -5,21 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tracemine.comparison.record import (
-    INCOMPARABLE,
-    Change,
-    Differs,
-    Noise,
-    Predicted,
-    Side,
-    StepChange,
-    Totals,
-)
-from tracemine.comparison.scale import (
-    ESTIMATED,
-    Scale,
-    total,
-)
+from tracemine.comparison.record import INCOMPARABLE, Change, Differs, Noise, Predicted, Side, StepChange, Totals
+from tracemine.comparison.scale import ESTIMATED, Scale, total
 from tracemine.findings.record import NOTHING, Range
 from tracemine.units import count_text
 
@@ -74,11 +61,7 @@ def step_change(before: Range, after: Range, noise: int, *, known: bool) -> Step
     change = Range(after.low - before.high, after.mid - before.mid, after.high - before.low)
     status = "worse" if change.low > noise else "improved" if -change.high > noise else "same"
     return StepChange(
-        status=status if known else "unknown",
-        before_ns=before,
-        after_ns=after,
-        change_ns=change,
-        noise_ns=noise,
+        status=status if known else "unknown", before_ns=before, after_ns=after, change_ns=change, noise_ns=noise
     )
 
 
@@ -108,9 +91,7 @@ def predicted_of(changes: Sequence[Change], step: StepChange, work: StepChange) 
 
 def totals_of(side: Side, scale: Scale) -> Totals:
     return Totals(
-        findings=len(side.items),
-        gpu_ns=total(side, scale, on_gpu=True),
-        idle_ns=total(side, scale, on_gpu=False),
+        findings=len(side.items), gpu_ns=total(side, scale, on_gpu=True), idle_ns=total(side, scale, on_gpu=False)
     )
 
 

@@ -25,12 +25,7 @@ from tracemine.units import count_text
 __all__ = ["FORMATS", "format_of", "is_counters", "is_nsys_folder", "open_trace", "recording_in"]
 
 # Modules here, each with its FORMAT. The first that recognises a file reads it, so what is told by less stands later.
-FORMATS = (
-    "nsys.database",
-    "nsys.stats",
-    "nsys.jsonlines",
-    "kineto.read",
-)
+FORMATS = ("nsys.database", "nsys.stats", "nsys.jsonlines", "kineto.read")
 
 
 def format_of(source: FileSource, formats: Sequence[Format] = ()) -> Format:

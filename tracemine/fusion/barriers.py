@@ -68,9 +68,7 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
         tuple(np.where(ends < 0, first_guess - ends - 1, ends) for ends in (guesses.before, guesses.after)),
     )
     return MaybePaths(
-        before=np.concatenate([way[0] for way in ways]),
-        after=np.concatenate([way[1] for way in ways]),
-        rank=rank,
+        before=np.concatenate([way[0] for way in ways]), after=np.concatenate([way[1] for way in ways]), rank=rank
     )
 
 

@@ -7,11 +7,7 @@ from typing import Final, cast
 
 import numpy as np
 
-from tracemine.matching.graph_pattern import (
-    LAYOUTS,
-    Comparison,
-    Operand,
-)
+from tracemine.matching.graph_pattern import LAYOUTS, Comparison, Operand
 from tracemine.rows.graph import MOST_AXES, NO_AXIS, NodeTensors
 from tracemine.rows.table import BoolArray, IntArray
 

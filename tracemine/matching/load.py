@@ -302,12 +302,7 @@ def _measures(file: RuleFile, define: Sequence[str], columns: Mapping[str, Colum
 
 
 def _measure(
-    file: RuleFile,
-    key: str,
-    name: str,
-    text: object,
-    define: Sequence[str],
-    columns: Mapping[str, ColumnDoc],
+    file: RuleFile, key: str, name: str, text: object, define: Sequence[str], columns: Mapping[str, ColumnDoc]
 ) -> Measure:
     if not isinstance(text, str):
         raise file.wrong(key, f'this is {toml_type(text)}; it must be a string such as "sum(a.dur_ns)"')

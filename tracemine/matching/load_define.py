@@ -8,10 +8,7 @@ from typing import Final
 
 from tracemine.matching.define import RELATIONS, impossible, regex_problem
 from tracemine.matching.nearest import nearest
-from tracemine.matching.rule import (
-    ColumnTest,
-    Value,
-)
+from tracemine.matching.rule import ColumnTest, Value
 from tracemine.matching.rule_file import RuleFile, toml_type
 from tracemine.rows.table import ColumnDoc
 

@@ -289,11 +289,7 @@ Exclusive = Callable[[str, str], bool]
 
 
 def checked(
-    tree: Node,
-    *,
-    text: str = "",
-    exclusive: Exclusive = lambda one, other: False,
-    overlapping_matches: bool = False,
+    tree: Node, *, text: str = "", exclusive: Exclusive = lambda one, other: False, overlapping_matches: bool = False
 ) -> Pattern:
     """Return the pattern, once it is known to match something and to take time linear in the rows.
 

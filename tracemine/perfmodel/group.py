@@ -134,7 +134,7 @@ def fused_run(run: Sequence[Neighbour], curves: Curves | None, *, legal: bool = 
         else "what each kernel reads and writes is not known"
     )
     assumptions = [
-        f"{unknown}: one kernel takes as long as the longest of them (low), as all of them (high), or half-way between",
+        f"{unknown}: one kernel takes as long as the longest of them (low), as all of them (high), or half-way between"
     ]
     if kept:
         assumptions.append("products and convolutions keep their time; only the low end lets the rest ride on them")

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from tracemine.findings.record import Scan
     from tracemine.verdicts.verdict import Verdicts
 
-REPORTS = (
-    "text",
-    "json",
-    "markdown",
-)
+REPORTS = ("text", "json", "markdown")
 VERDICT_REPORTS = {"text": "verdicts", "json": "json"}  # of what `verify` came to: the module that draws each
 
 DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown"}  # of what `diff` came to

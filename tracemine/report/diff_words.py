@@ -19,11 +19,7 @@ _BASES = {
     "estimated": "estimated without the profiler",
 }
 _MEASURED = {"captured": "timed alone", "recorded": "with the profiler", "estimated": "by the estimated steps"}
-_NOISE = {
-    "given": "as --noise says",
-    "measured": "the spread of the steps",
-    "assumed": "assumed",
-}
+_NOISE = {"given": "as --noise says", "measured": "the spread of the steps", "assumed": "assumed"}
 # What a recording has or has not, in a reader's words.
 _DIFFERS = {
     "gpu": "GPU",

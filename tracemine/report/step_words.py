@@ -26,13 +26,7 @@ _FEWEST_STEPS = 3  # of which percentiles say more than their mean
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracemine.findings.record import (
-        Bound,
-        Parts,
-        Scan,
-        StepSummary,
-        Summary,
-    )
+    from tracemine.findings.record import Bound, Parts, Scan, StepSummary, Summary
 
 
 def headline(scan: Scan) -> str:

@@ -11,13 +11,7 @@ from tracemine.units import count_text, range_text, time_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracemine.findings.record import (
-        Finding,
-        Scan,
-        Summary,
-        Variant,
-        Verified,
-    )
+    from tracemine.findings.record import Finding, Scan, Summary, Variant, Verified
 
 _WINS = 0.95  # of eager's time: what is worth a word; whether it is more than noise is not judged here
 # What became of verdicts that change nothing here: keys of a scan's `evidence`.

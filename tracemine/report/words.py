@@ -14,16 +14,7 @@ from tracemine.units import bytes_text, count_text, percent_text, range_text, ra
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tracemine.findings.record import (
-        Counted,
-        Finding,
-        Parts,
-        Scan,
-        Source,
-        Summary,
-        TraceSummary,
-        Variant,
-    )
+    from tracemine.findings.record import Counted, Finding, Parts, Scan, Source, Summary, TraceSummary, Variant
 
 # What an evidence level rests on.
 EVIDENCE = {

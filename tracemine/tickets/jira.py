@@ -48,13 +48,7 @@ class Jira:
     """Issues of a Jira project, those with the label `tracemine`."""
 
     def __init__(
-        self,
-        url: str,
-        project: str,
-        *,
-        kind: str = "Task",
-        token: str | None = None,
-        patience: Patience | None = None,
+        self, url: str, project: str, *, kind: str = "Task", token: str | None = None, patience: Patience | None = None
     ) -> None:
         """`token`: an authorization header's value, where the environment's is not to be used."""
         if not _PROJECT.fullmatch(project):

@@ -25,16 +25,7 @@ import pyarrow.parquet as pq
 
 from tracemine.columns import from_numbers, string_ids, texts
 from tracemine.errors import InputError, Location, TimelineError, UsageError
-from tracemine.files import (
-    beside,
-    folder_beside,
-    locked,
-    make_folder,
-    read_file,
-    read_parquet,
-    resolved,
-    writing,
-)
+from tracemine.files import beside, folder_beside, locked, make_folder, read_file, read_parquet, resolved, writing
 from tracemine.frames import frame
 from tracemine.ops.kernel_names import short_name
 from tracemine.timeline.meta import SCHEMA_VERSION, Device, IngestReport, Meta

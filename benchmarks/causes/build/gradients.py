@@ -8,19 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.causes.parts import (
-    B,
-    H,
-    adamw,
-    hidden,
-    linears,
-    over,
-    residuals,
-    rows,
-    square,
-    trained,
-    transformer,
-)
+from benchmarks.causes.parts import B, H, adamw, hidden, linears, over, residuals, rows, square, trained, transformer
 from benchmarks.causes.program import Step, program, size
 
 # -- the update --------------------------------------------------------------------------------------------------------

@@ -7,20 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from benchmarks.causes.parts import (
-    LAST,
-    B,
-    H,
-    S,
-    applied,
-    conv,
-    images,
-    lively,
-    over,
-    residuals,
-    rows,
-    trained,
-)
+from benchmarks.causes.parts import LAST, B, H, S, applied, conv, images, lively, over, residuals, rows, trained
 from benchmarks.causes.program import Step, program, size
 
 # -- channels last -----------------------------------------------------------------------------------------------------

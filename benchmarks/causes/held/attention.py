@@ -6,18 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.causes.parts import (
-    B,
-    H,
-    S,
-    attended,
-    attended_training,
-    hidden,
-    length,
-    over,
-    sdpa,
-    transformer,
-)
+from benchmarks.causes.parts import B, H, S, attended, attended_training, hidden, length, over, sdpa, transformer
 from benchmarks.causes.program import Step, program, size
 
 # -- forward -----------------------------------------------------------------------------------------------------------

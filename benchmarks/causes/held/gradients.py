@@ -354,8 +354,5 @@ def cast_logits() -> Step:
     model = nn.Sequential(body, head)
     wanted = torch.randint(0, words, (size(4096),))
     return trained(
-        model,
-        rows(4096, dtype=B),
-        other(wanted),
-        loss=lambda x, labels: F.cross_entropy(model(x).float(), labels),
+        model, rows(4096, dtype=B), other(wanted), loss=lambda x, labels: F.cross_entropy(model(x).float(), labels)
     )

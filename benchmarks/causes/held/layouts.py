@@ -7,19 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from benchmarks.causes.parts import (
-    LAST,
-    B,
-    H,
-    applied,
-    conv,
-    images,
-    lively,
-    over,
-    residuals,
-    square,
-    trained,
-)
+from benchmarks.causes.parts import LAST, B, H, applied, conv, images, lively, over, residuals, square, trained
 from benchmarks.causes.program import Step, program, size
 
 # -- channels last -----------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def test_an_operator_that_launches_has_one_kernel_that_was_given_its_name(folder
     assert len(kernels) == 2 * 7  # two products and the five between, in two steps
     called = {event["args"]["External id"]: event["name"] for event in events if event.get("cat") == "cpu_op"}
     assert {called[one["args"]["External id"]] for one in kernels} == {
-        *("aten::addmm", "aten::gelu", "aten::mul", "aten::add", "aten::copy_"),
+        *("aten::addmm", "aten::gelu", "aten::mul", "aten::add", "aten::copy_")
     }
     ends = [(one["ts"], one["ts"] + one["dur"]) for one in kernels]
     assert all(before[1] < after[0] for before, after in pairwise(ends))

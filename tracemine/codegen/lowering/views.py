@@ -10,15 +10,7 @@ from tracemine.codegen.loop_ir import BOOL, LONG
 from tracemine.codegen.lowering.args import Given
 from tracemine.codegen.lowering.context import ADDS_UP, WRITES_ANYWHERE, Lowering, rule
 from tracemine.codegen.lowering.gather import computed_view, gather, nests
-from tracemine.codegen.tensor_ir import (
-    Concat,
-    Input,
-    Iota,
-    Permute,
-    Reshape,
-    Slice,
-    Tensor,
-)
+from tracemine.codegen.tensor_ir import Concat, Input, Iota, Permute, Reshape, Slice, Tensor
 
 
 @rule("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unsqueeze", "squeeze", "unflatten")

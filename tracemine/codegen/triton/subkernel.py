@@ -7,15 +7,7 @@ from math import prod
 from typing import NamedTuple
 
 from tracemine.codegen.loop_ir import Axis
-from tracemine.codegen.schedule import (
-    ALONG,
-    LOOPED,
-    POINTWISE,
-    SHARE,
-    WHOLE,
-    Schedule,
-    writes_across,
-)
+from tracemine.codegen.schedule import ALONG, LOOPED, POINTWISE, SHARE, WHOLE, Schedule, writes_across
 from tracemine.codegen.triton.body import Body
 from tracemine.codegen.triton.expressions import Names, NeutralNames, sizes
 

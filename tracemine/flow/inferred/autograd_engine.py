@@ -125,13 +125,7 @@ class Engine:
     # --- what a node is given ----------------------------------------------------------------------------------------
 
     def _arrived(
-        self,
-        node: int,
-        need: Need,
-        gradient: GradientNode,
-        forward: Forward | None,
-        grads: list[Token],
-        now: int,
+        self, node: int, need: Need, gradient: GradientNode, forward: Forward | None, grads: list[Token], now: int
     ) -> Found:
         """The gradient that a node takes."""
         if gradient.accumulates:

@@ -97,14 +97,7 @@ class Owners:
     reason: Array
 
 
-def owners(
-    gpu: Columns,
-    launch: Array,
-    calls: Columns,
-    ops: Columns,
-    is_op: Array,
-    strings: list[str],
-) -> Owners:
+def owners(gpu: Columns, launch: Array, calls: Columns, ops: Columns, is_op: Array, strings: list[str]) -> Owners:
     """Say of every activity who owns it, or why that is not known.
 
     A kernel of a graph replay has no owner even where an operator encloses the launch: that operator replayed the

@@ -97,10 +97,7 @@ def warnings(raw: RawTrace, seen: Seen, unowned: Counter[str], *, launched_late:
             unowned["no_launch_call"],
             f"{_activities(unowned['no_launch_call'])} without a known operator: no launch call is recorded.",
         ),
-        (
-            launched_late,
-            f"The trace's clocks disagree: {_activities(launched_late)} began before being launched.",
-        ),
+        (launched_late, f"The trace's clocks disagree: {_activities(launched_late)} began before being launched."),
         (unknown, f"Events of categories that tracemine does not know were left out: {left_out}."),
     )
     return [sentence for holds, sentence in facts if holds]

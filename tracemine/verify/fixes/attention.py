@@ -13,19 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tracemine.codegen.graph import (
-    Call,
-    Graph,
-    Input,
-    Literal,
-    Ref,
-    Scalar,
-    Value,
-    mutated,
-    reads,
-    renumbered,
-    settled,
-)
+from tracemine.codegen.graph import Call, Graph, Input, Literal, Ref, Scalar, Value, mutated, reads, renumbered, settled
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import outputs_of, producers, signature
 from tracemine.verify.library import find

@@ -10,10 +10,7 @@ from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, pla
 
 _CHOSEN = frozenset({"aten::max", "aten::min", "aten::argmax", "aten::argmin", "aten::topk"})
 _PASSED = frozenset({"aten::_to_copy"})
-BEFORE_SORT: Mapping[str, Collection[str]] = {
-    "aten::sort": _CHOSEN | _PASSED,
-    **dict.fromkeys(_PASSED, _CHOSEN),
-}
+BEFORE_SORT: Mapping[str, Collection[str]] = {"aten::sort": _CHOSEN | _PASSED, **dict.fromkeys(_PASSED, _CHOSEN)}
 _VIEWS = frozenset({"aten::view", "aten::reshape", "aten::_unsafe_view", "aten::squeeze", "aten::unsqueeze"})
 _MOST_OF_8_BITS, _MOST_OF_16_BITS = 1 << 8, 1 << 15
 _LARGEST_COUNT = 1 << 28  # numbers that counting lays out
