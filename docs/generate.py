@@ -12,17 +12,17 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 from pages_api import api_page
+from pages_cli import cli_page
 from pages_codegen import generated_page
+from pages_devices import devices_page
 from pages_ops import operators_page
+from pages_rows import rows_page
+from pages_rules import rules_page
 from pages_schemas import PRINTED, schema_page
 from picture import picture
 
-from tracemine.cli.page import cli_page
-from tracemine.devices import devices_page
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
 from tracemine.matching import load_rules
-from tracemine.matching.catalogue import rules_page
-from tracemine.rows import docs as row_docs
 from tracemine.timeline import COUNTERS, EDGES, SCHEMA_VERSION, TABLES, Device, IngestReport, Meta
 
 HERE = Path(__file__).resolve().parent
@@ -69,7 +69,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/devices.md": devices_page,
     "reference/generated.md": generated_page,
     "reference/operators.md": operators_page,
-    "reference/rows.md": row_docs.page,
+    "reference/rows.md": rows_page,
     "reference/rules.md": lambda: rules_page(load_rules()),
     "reference/timeline.md": timeline_page,
     "assets/report.svg": picture,

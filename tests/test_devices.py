@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tracemine.devices import devices, devices_meant, devices_page, find_device, unknown_device_text
+from docs.pages_devices import devices_page
+from tracemine.devices import devices, devices_meant, find_device, unknown_device_text
 
 GIB = 1 << 30
 

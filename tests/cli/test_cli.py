@@ -20,8 +20,8 @@ import msgspec
 import pytest
 import typer
 
+from docs.pages_cli import cli_page
 from tracemine.cli import app, main
-from tracemine.cli.page import cli_page
 from tracemine.perfmodel import calibration_of
 from tracemine.report import REPORTS
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from docs.pages_rules import rules_page
 from tests.matching.conftest import DOCS
 from tracemine.errors import UsageError
-from tracemine.matching.catalogue import case_results, lint_rules, list_rules, rules_page, show_rule
+from tracemine.matching.catalogue import case_results, lint_rules, list_rules, show_rule
 
 RULE = """limits = ["Needs shapes."]
 false_positives = ["The input is saved | for backward."]
