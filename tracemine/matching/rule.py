@@ -126,8 +126,10 @@ class Rule:
 
     @property
     def found(self) -> tuple[str, ...]:
-        """The variables that can bind what is found."""
-        return tuple(name for name in self.variables if name not in self.stays)
+        """The variables that a case of cases.md can expect: those of which not every label stays."""
+        vertices = (vertex for each in self.match for vertex in each.vertices)
+        staying = {*self.stays, *(vertex.name for vertex in vertices if set(vertex.labels) <= set(self.stays))}
+        return tuple(name for name in self.variables if name not in staying)
 
     @property
     def columns(self) -> tuple[str, ...]:
