@@ -98,7 +98,7 @@ def test_quotients_of_small_and_large_numbers_are_too(run: Run) -> None:
 def test_a_share_of_a_rows_largest_is_rounded_correctly(run: Run, low: int, high: int) -> None:
     y = _numbers(65536, low, high)
     x = y * _numbers(65536, -20, 6, seed=1)
-    assert _same(run("_share_of_top(x, y, tl.abs(y) * 127.0)", x, y), x / y).all()
+    assert _same(run("_bounded_quotient(x, y, tl.abs(y) * 127.0)", x, y), x / y).all()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,9 @@ def test_rows_without_finite_shares_are_as_division_has_them(run: Run, top: str,
     with np.errstate(all="ignore"):
         right = x / np.float32(y)
     found = run(
-        f"_share_of_top(x, y, x * 0 + float('{top}'))" if top != "inf" else "_share_of_top(x, y, y)", x, float(y)
+        f"_bounded_quotient(x, y, x * 0 + float('{top}'))" if top != "inf" else "_bounded_quotient(x, y, y)",
+        x,
+        float(y),
     )
     assert np.allclose(found, right, rtol=3e-7, atol=0, equal_nan=True)
 

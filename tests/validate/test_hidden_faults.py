@@ -85,7 +85,7 @@ ENEMIES: dict[str, tuple[Callable[[], Graph], str, str]] = {
     ),
     "each call gives the same memory": (
         CATALOGUE["relu_squared"],
-        r"^    \(out,\) = (_made\(.*\))$",
+        r"^    \(out,\) = (_allocate\(.*\))$",
         r"    (out,) = PLANS.setdefault(('kept', id(new)), \1)",
     ),
     "only the first call is right": (

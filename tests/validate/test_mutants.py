@@ -195,7 +195,7 @@ def test_launchers_are_spoiled_too() -> None:
         "plan kept whatever the sizes",
         "plan kept whatever the strides",
         "last block of a loop left out",
-        "places in 32 bits",
+        "offsets in 32 bits",
     }
     names = {w.name for w in mutants_of(CATALOGUE["relu_squared"](), generate(CATALOGUE["relu_squared"]()).text)}
     assert names >= {"result in an input's memory", "store reaches beyond the columns", "rows counted in 32 bits"}

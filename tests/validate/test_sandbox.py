@@ -242,7 +242,7 @@ def test_what_is_tried_small_is_the_source_at_the_recorded_sizes() -> None:
     assert "for start in" in job.source  # which rows as short as these would not need
     assert "for start in" not in make_job(small, mutants=False).source
     step = "max(32, triton.next_power_of_2(columns // 16))"  # 17 steps at most: a proof of 64 took over a minute
-    assert f"rblock = min({step}, min(elements * few, widest)" in job.source  # in several steps
+    assert f"rblock = min({step}, min(elements * few, max_columns)" in job.source  # in several steps
     assert f"    rblock = min(rblock, {step})" in job.source  # and in two parts
     assert "columns, rblock * 2)" in job.source
     kernels = generate(large).text.partition("def fused(")[0].partition("def _expect(")[0]

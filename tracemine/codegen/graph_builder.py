@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from tracemine.codegen.graph import Call, Graph, GraphError, Input, Literal, Ref, Refs, Scalar, Scalars, Value, reads
 from tracemine.ops import Argument, itemsize, scalar_type
 from tracemine.ops.infer import TensorSpec, infer
@@ -16,7 +18,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 # Names that the generated source has for itself, and builtins that it calls.
 _TAKEN = re.compile(
     r"n\d+|out\d*|scratch\d*|tl|torch|triton|fused|rows?|columns?|(row|column)_mask|mask|blocks|start|seed"
-    r"|delta|top|kept|more|index|[rx]block|elements|each|warps|wide|part_\d+|takes|launch(_\d+)?|looks|plan|new|device"
+    r"|delta|values|running_max|finite_max|scaled_sum|more|index|[rx]block|elements(_per_thread)?|warps|blocks_per_row"
+    r"|part_\d+|args|launch(_\d+)?|plan|new|device"
     r"|min|max|abs|sum|float|int|len|tuple|range|zip|print"
 )
 # Numbers that decide what is computed, or how much of it.
@@ -46,6 +49,7 @@ def usable(name: str) -> bool:
 
 
 # What cuDNN keeps of a batch norm for its gradient: nothing, unless channels come last.
+_ROOTS, _SUMS = ("aten::rsqrt", "aten::sqrt", "aten::rsqrt_", "aten::sqrt_"), ("aten::add", "aten::add_")
 _NO_RESERVE = TensorSpec((0,), "uint8", (1,))
 
 
@@ -70,6 +74,21 @@ def check(graph: Graph, most: int = MOST_CALLS) -> Graph:
     if not graph.live and not graph.written:
         raise GraphError(f"{graph.name}: nothing that it computes is wanted")
     return graph
+
+
+def with_eps(graph: Graph) -> Graph:
+    """The graph, with `eps` for the name of a number that is added before a root is taken: ATen calls it `other`."""
+    rooted = {value for call in graph.calls if call.operator in _ROOTS for value in reads(call)}
+    names = {i.name for i in graph.inputs} | {s.name for s in graph.scalars}
+    free = (name for k in range(10_000) if (name := f"eps_{k}" if k else "eps") not in names)
+    calls = []
+    for number, call in enumerate(graph.calls):
+        added = [a for a in call.arguments if isinstance(a, Scalar) and a.name.partition("_")[0] == "other"]
+        if call.operator in _SUMS and added and graph.first_output(number) in rooted:
+            eps = msgspec.structs.replace(added[0], name=next(free))
+            call = msgspec.structs.replace(call, arguments=tuple(eps if a is added[0] else a for a in call.arguments))
+        calls.append(call)
+    return msgspec.structs.replace(graph, calls=tuple(calls))
 
 
 class GraphBuilder:
@@ -133,7 +152,8 @@ class GraphBuilder:
         """The graph, checked. live: what is read outside of it; of a call with several outputs, unpack them."""
         if not all(isinstance(ref, Ref) for ref in live):
             raise GraphError(f"{self.name}: live values are what `call` gives, one by one")
-        return check(Graph(self.name, tuple(self.inputs), tuple(self.calls), tuple(r.value for r in live)))
+        graph = Graph(self.name, tuple(self.inputs), tuple(self.calls), tuple(r.value for r in live))
+        return with_eps(check(graph))
 
     def _value(self, argument: Argument, given: Any) -> Value:
         if given is None or isinstance(given, Ref):

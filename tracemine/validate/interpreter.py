@@ -128,7 +128,7 @@ class Watch:
         is_block = offset.data.ndim > 1 or offset.data.size > 1  # a program's number alone is few
         counts = is_block and _ONE not in offset.attr
         if self.far and counts and offset.data.dtype.itemsize < 8:
-            self.note("places counted in 32 bits", offset.data.size)
+            self.note("offsets counted in 32 bits", offset.data.size)
 
     def _who(self, home, elements, stores, program):
         others = home.writer[elements]

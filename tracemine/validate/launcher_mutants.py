@@ -13,16 +13,20 @@ from tracemine.validate.kernel_text import LOADED, begin_of, end_of, parsed, pla
 MOST_OF_A_KIND = 3
 NARROWER = "partial results stored narrower"
 WHATEVER_STRIDES = "plan kept whatever the strides"
-_TENSORS = re.compile(r" = _planned\(.*, \((\w+(?:, \w+)*),?\)\)$")
+_TENSORS = re.compile(r" = _cached_plan\(.*, \((\w+(?:, \w+)*),?\)\)$")
 # Of lines of the launcher: name, what is mutated, what it becomes.
 _LINES = (
-    ("one block too few", r"^(    (?:launch\w* = _Launch\(|part_\d+ = rows, )\w+(?:, wide)?, blocks)\b", r"\1 - 1"),
+    (
+        "one block too few",
+        r"^(    (?:launch\w* = _Launch\(|part_\d+ = rows, )\w+(?:, blocks_per_row)?, blocks)\b",
+        r"\1 - 1",
+    ),
     ("launch left out", r"^    launch\w*\(.*\)$", "    pass"),
     ("stride off by one", r"\b(\w+)\.stride\((\d)\)(?=, |,$)", r"(\1.stride(\2) + 1)"),
     ("stride off by one", r"\*_strides\((\w+)(?:, )?", r"*(s + 1 for s in \1.stride()), *_strides("),
     (NARROWER, r"^(    scratch\d+ = .*dtype=)torch\.float32", r"\1torch.bfloat16"),
-    ("plan kept whatever the sizes", r"^(    looks = .*)t\.shape, ", r"\1"),
-    ("places in 32 bits", r"return tl\.int64 if .* else tl\.int32$", "return tl.int32"),
+    ("plan kept whatever the sizes", r"^(    key = .*)t\.shape, ", r"\1"),
+    ("offsets in 32 bits", r"return tl\.int64 if .* else tl\.int32$", "return tl.int32"),
     ("taken for what it was made for", r"^    _expect\(.*\)$", "    pass"),
 )  # fmt: skip
 
@@ -48,7 +52,7 @@ def launcher_mutants(graph: Graph, lines: Sequence[str]) -> Iterator[tuple[str, 
         for at in _spread(places):
             yield name, lines[at].strip(), _with(lines, {at: re.sub(pattern, becomes, lines[at], count=1)})
     tensors = next((found[1].split(", ") for line in lines if (found := _TENSORS.search(line))), [])
-    for at in [k for k in inside if lines[k].startswith("    looks = ")]:
+    for at in [k for k in inside if lines[k].startswith("    key = ")]:
         for place in _spread(range(len(tensors))):
             without = lines[at].replace("t.stride()", f"t is tensors[{place}] or t.stride()")
             yield WHATEVER_STRIDES, f"{tensors[place]}.stride()", _with(lines, {at: without})
@@ -65,7 +69,7 @@ def _launcher(lines: Sequence[str]) -> list[int]:
     inside = False
     for at, line in enumerate(lines):
         if line.startswith(("def ", "class ")):
-            inside = bool(re.match(r"def (_plan|_planned|fused|_index_type)\(", line))
+            inside = bool(re.match(r"def (_plan|_cached_plan|fused|_index_type)\(", line))
         elif inside and line.startswith("    "):
             found.append(at)
     return found
@@ -90,7 +94,7 @@ def _of_another(graph: Graph, lines: Sequence[str], inside: Sequence[int]) -> It
         stride = (
             rf"\b{name}(?=\.stride\(\d\)(?:, |,$))|(?<=_strides\(){name}\b|(?<=, ){name}(?=(?:, [a-z]\w*)*\)(?:, |,$))"
         )
-        within = (k for k in inside if re.match(r"    (takes = \(|    )", lines[k]))
+        within = (k for k in inside if re.match(r"    (args = \(|    )", lines[k]))
         changed = {k: re.sub(stride, other, lines[k]) for k in within if re.search(stride, lines[k])}
         if changed:
             yield "strides of another tensor", lines[min(changed)].strip(), _with(lines, changed)
@@ -103,7 +107,7 @@ def _in_an_input(graph: Graph, lines: Sequence[str], inside: Sequence[int]) -> I
         spec = graph.specs[value]
         free = (i.name for k, i in enumerate(graph.inputs) if k not in graph.written and i.spec == spec)
         taken = next(free, None)
-        at = next((k for k in inside if re.match(rf"    .*\b{name}\b.* = _made\(", lines[k])), None)
+        at = next((k for k in inside if re.match(rf"    .*\b{name}\b.* = _allocate\(", lines[k])), None)
         if taken is not None and at is not None:
             changed = {at: f"{lines[at]}\n    {name} = {taken}"}
             yield "result in an input's memory", lines[at].strip(), _with(lines, changed)

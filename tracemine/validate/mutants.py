@@ -49,7 +49,7 @@ class MutantSource:
 
 
 _V = r"[A-Za-z_]\w*|\(?[\d.e+-]+\)?"
-_DIVIDED = rf"= (tl\.div_rn|_quotient|_ratio|_share_of_top)\(({_V}), ({_V})(, {_V})?\)"
+_DIVIDED = rf"= (tl\.div_rn|_quotient|_ratio|_bounded_quotient)\(({_V}), ({_V})(, {_V})?\)"
 _COLUMNS, _ROWS = r"\(?column < columns\)?( \| \(tail == 0\))?$", r"\(row < rows\) \| \(XBLOCK == 1\)$"
 _LOOP = r"for start in range\((.*), (.*), (\w+)\):$"
 MUTATIONS = (
@@ -62,7 +62,7 @@ MUTATIONS = (
     ),
     Mutation("mask of a loop dropped", r"tl\.where\(mask, ", "tl.where(column >= 0, ", "column"),
     Mutation("strides swapped", r"(\w+)_s0\b(.*?)\1_s1\b", r"\1_s1\2\1_s0", "strides"),
-    Mutation("place off by one", r"\bcolumn \* (\w+_s\d)(?=.*tl|.*mask)", r"(column + 1) * \1"),
+    Mutation("index off by one", r"\bcolumn \* (\w+_s\d)(?=.*tl|.*mask)", r"(column + 1) * \1"),
     Mutation("operands swapped", rf"= ({_V}) ([-/]) ({_V})(?=$|  #)", r"= \3 \2 \1", "operands"),
     Mutation("divisor and dividend swapped", _DIVIDED, r"= \1(\3, \2\4)"),
     Mutation("second operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \1 + 0 * \2", "second"),
@@ -102,9 +102,9 @@ MUTATIONS = (
     Mutation("columns counted in 32 bits", r"(\bcolumn = .*)\.to\(INDEX\)", r"\1"),
     Mutation("integers in 32 bits", r"\.to\(tl\.int64\)", ".to(tl.int32)"),
     Mutation("the other format of 8 bits", r"\.to\(tl\.float8e4nv\)", ".to(tl.float8e5)"),
-    Mutation("dropouts share their numbers", r"(_draws\(\w+), [1-9]\d*, ", r"\1, 0, "),
-    Mutation("rows share their numbers", r"(_draws\(\w+, \d+, )row \* ", r"\1row * 0 * "),
-    Mutation("seed left out", r"_draws\(seed, ", "_draws(0, "),
+    Mutation("dropouts share their numbers", r"(_random_bits\(\w+), [1-9]\d*, ", r"\1, 0, "),
+    Mutation("rows share their numbers", r"(_random_bits\(\w+, \d+, )row \* ", r"\1row * 0 * "),
+    Mutation("seed left out", r"_random_bits\(seed, ", "_random_bits(0, "),
 )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from tracemine.validate.trials import Trial
 _BROKEN = ("NameError", "SyntaxError", "AttributeError", "IndentationError", "UnboundLocalError", "TypeError")
 MOST_SOUGHT, MOST_JUDGED = 900, 150  # trials by lot for a wrong kernel that passed all others; on which it differs
 
-IN_PARTS = "\ndef _parts("  # in a source: rows are cut into parts
+IN_PARTS = "\ndef _num_splits("  # in a source: rows are cut into parts
 _NARROW = ("bfloat16", "float16")
 _OTHER = {torch.float32: torch.bfloat16, torch.int32: torch.int64}  # a dtype that is not a tensor's; of others int32
 
@@ -152,7 +152,7 @@ class _Judge:
         self._note_shapes(ran.watch.launches)
         found = list(ran.faults)
         if case.trial.layout == trials.FAR and not counts_far(module):
-            found.append("places of 2³¹ elements are counted in 32 bits")
+            found.append("offsets of 2³¹ elements are counted in 32 bits")
         if self.lowered.drawn:
             if wrong := self.runs.drawn(case, ran):
                 return [*found, *wrong]

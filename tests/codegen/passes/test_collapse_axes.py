@@ -23,8 +23,8 @@ def _images(strides: tuple[int, ...] | None = None, side: int = 14, trains: bool
 
 def test_the_rows_of_an_image_are_walked_as_one_where_they_lie_behind_each_other() -> None:
     text = generate(_images()).text
-    assert "n2_walked, n3_walked = (1, n2 * n3) if x.stride(2) == n3 * x.stride(3) else (n2, n3)" in text
-    assert "n0 * n1 * n2_walked, n3_walked)" in text
+    assert "n2_collapsed, n3_collapsed = (1, n2 * n3) if x.stride(2) == n3 * x.stride(3) else (n2, n3)" in text
+    assert "n0 * n1 * n2_collapsed, n3_collapsed)" in text
 
 
 @pytest.mark.parametrize("strides", [(256 * 14 * 16, 14 * 16, 16, 1), (256 * 196, 1, 14 * 256, 256)])
@@ -98,5 +98,5 @@ def test_a_sum_alone_is_read_once() -> None:
 def test_axes_are_walked_as_one_where_they_lie_so_in_every_part_of_a_launch() -> None:
     """The gradient of the weight walks them as columns, that of the input as rows, which reads one tensor more."""
     text = generate(CATALOGUE["layer_norm_backward"]()).text
-    (told,) = set(re.findall(r"n12_walked, n13_walked = .*", text))
+    (told,) = set(re.findall(r"n12_collapsed, n13_collapsed = .*", text))
     assert "residual.stride(0) == n13 * residual.stride(1)" in told

@@ -136,8 +136,17 @@ def test_what_files_ask_of_the_harness_is_what_its_interface_has(tmp_path: Path)
         *("file", "interface", "fingerprint", "title", "nbytes", "to_device", "trace")
     ]
     assert [*harness.LAUNCHING] == [
-        *("_expect", "_index_type", "_parts", "_warps", "_tiles", "_tall_tiles", "_whole_rows", "_walked_rows"),
-        *("_members", "_strides", "_kind", "_Launch", "_planned", "_made"),
+        *(
+            "_expect",
+            "_index_type",
+            "_num_splits",
+            "_warps",
+            "_tiles",
+            "_tiles_across",
+            "_persistent_tiles",
+            "_looped_tiles",
+        ),
+        *("_members", "_strides", "_kind", "_Launch", "_cached_plan", "_allocate"),
     ]
 
 

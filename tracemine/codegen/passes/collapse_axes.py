@@ -27,12 +27,12 @@ class Run(NamedTuple):
         """The launcher's line that says how they are walked.
 
         >>> Run((Axis(1, 4, False), Axis(2, 8, False)), ("x.stride(1) == n2 * x.stride(2)",)).line
-        'n1_walked, n2_walked = (1, n1 * n2) if x.stride(1) == n2 * x.stride(2) else (n1, n2)'
+        'n1_collapsed, n2_collapsed = (1, n1 * n2) if x.stride(1) == n2 * x.stride(2) else (n1, n2)'
         """
         names = [axis.name for axis in self.axes]
         one = ", ".join([*("1" for _ in names[1:]), " * ".join(names)])
         held = " and ".join(self.conditions) or "True"
-        return f"{', '.join(f'{n}_walked' for n in names)} = ({one}) if {held} else ({', '.join(names)})"
+        return f"{', '.join(f'{n}_collapsed' for n in names)} = ({one}) if {held} else ({', '.join(names)})"
 
 
 def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) -> list[Run]:

@@ -219,7 +219,7 @@ class Body(Printer):
         """Print how a reduction takes in a block of its argument."""
         text = self.value(arg)
         if kind in ONLINE:
-            lower = least("held", "top[:, :, None]", arg)
+            lower = least("values", "running_max[:, :, None]", arg)
             for line in ONLINE[kind].step:
                 self.say(line.format(x=text, least=lower, **self._stride, **names))
         else:

@@ -74,7 +74,7 @@ class SizeNames(Names):
     def axis(self, axis: Axis) -> str:
         """Return the name of an axis's size, or of how much of it is looped over."""
         if axis in self.looped:
-            return f"{axis.name}_walked"
+            return f"{axis.name}_collapsed"
         self.used.add(axis.name)
         return axis.name
 

@@ -90,20 +90,20 @@ def planned(each: Members, dense: Iterable[str], walks: Sequence[str]) -> str:
     parts = ", ".join(f"part_{k}" for k in each.places)
     before = f"part_{each.first - 1}[-4]" if each.first else "0"
     held = " and ".join(dense) or "True"
-    return f"{parts} = _members(elements, each, {before}, {held}, {', '.join(walks)})"
+    return f"{parts} = _members(elements, elements_per_thread, {before}, {held}, {', '.join(walks)})"
 
 
 HELPER = '''
-def _members(elements, each, end, dense, *walks):
-    """Members that share their code share its cut too: rows, columns, blocks of a row, where each ends, the cut."""
+def _members(elements, elements_per_thread, end, dense, *walks):
+    """Members that share their code share its tile: rows, columns, blocks per row, end and tile of each."""
     walks = [(1, rows * columns) if dense else (rows, columns) for rows, columns in walks]
-    tall, long = (max(sizes) for sizes in zip(*walks))
-    rblock = min(triton.next_power_of_2(max(long, 1)), elements)
-    xblock = min(elements // rblock, triton.next_power_of_2(max(tall, 1)))
-    wide = triton.cdiv(long, rblock) if tall > 1 else 2**31 - 1  # blocks of a row, or more
-    found = []
+    most_rows, most_columns = (max(sizes) for sizes in zip(*walks))
+    rblock = min(triton.next_power_of_2(max(most_columns, 1)), elements)
+    xblock = min(elements // rblock, triton.next_power_of_2(max(most_rows, 1)))
+    blocks_per_row = triton.cdiv(most_columns, rblock) if most_rows > 1 else 2**31 - 1  # blocks of a row, or more
+    tiles = []
     for rows, columns in walks:
-        end += triton.cdiv(rows, xblock) * (wide if tall > 1 else triton.cdiv(columns, rblock))
-        found.append((rows, columns, wide, end, xblock, rblock, _warps(xblock * rblock, each)))
-    return found
+        end += triton.cdiv(rows, xblock) * (blocks_per_row if most_rows > 1 else triton.cdiv(columns, rblock))
+        tiles.append((rows, columns, blocks_per_row, end, xblock, rblock, _warps(xblock * rblock, elements_per_thread)))
+    return tiles
 '''

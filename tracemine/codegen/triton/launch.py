@@ -150,9 +150,9 @@ class Launch:
         cut = f'BLOCKS["{self.name}"][0]'
         if len(self.parts) == 1:
             part = self.parts[0]
-            known += ["rows", "columns", *["wide"] * bool(part.flat), "index", "xblock", "rblock"]
+            known += ["rows", "columns", *["blocks_per_row"] * bool(part.flat), "index", "xblock", "rblock"]
             return [*cut_lines(part, f"*{cut}", names), *self._planned(name, "blocks", known, "warps")]
-        lines = [f"elements, each = {cut}"]
+        lines = [f"elements, elements_per_thread = {cut}"]
         for each in self.members:
             k, part = each.first, self.parts[each.first]
             if each.chosen:
@@ -163,9 +163,9 @@ class Launch:
                 known += [f"*part_{at}[:2], part_{at}[-4]" if at in short else f"*part_{at}[:-3]" for at in each.places]
                 continue
             known.append(f"*part_{k}[:-3]")
-            lines += cut_lines(part, "elements, each", names)
+            lines += cut_lines(part, "elements, elements_per_thread", names)
             end = f"blocks + part_{k - 1}[-4]" if k else "blocks"
-            wide = "wide, " * bool(part.flat)
+            wide = "blocks_per_row, " * bool(part.flat)
             lines.append(f"part_{k} = rows, columns, {wide}{end}, xblock, rblock, warps")
         known += ["index", *(f"*part_{each.first}[-3:-1]" for each in self.members)]
         most = "max(" + ", ".join(f"part_{k}[-1]" for k in range(len(self.parts))) + ")"
@@ -193,9 +193,9 @@ class Launch:
 
     def _planned(self, name: str, blocks: str, known: Sequence[str], warps: str) -> list[str]:
         contract = ", enable_fp_fusion=False" if self.exact else ""
-        takes = f"takes = ({', '.join(known)})"
+        takes = f"args = ({', '.join(known)})"
         rest = textwrap.wrap(takes, _TAKES, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-        return [*rest, f"{name} = _Launch({self.name}, {blocks}, takes, num_warps={warps}{contract})"]
+        return [*rest, f"{name} = _Launch({self.name}, {blocks}, args, num_warps={warps}{contract})"]
 
 
 def _taken(part: SubKernel) -> list[str]:

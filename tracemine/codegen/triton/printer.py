@@ -139,7 +139,7 @@ class Printer:
             return spelled("sub_rn" if is_rest(node) else node.name, args, self.exact, node.brief)
         top = largest(*node.args) if self.exact else None
         if top is not None:
-            return f"_share_of_top({', '.join([*args, self.value(top)])})"
+            return f"_bounded_quotient({', '.join([*args, self.value(top)])})"
         return f"{'_quotient' if self.exact else '_ratio'}({', '.join(args)})"
 
     def _random(self, node: ir.Random) -> str:
@@ -149,7 +149,7 @@ class Printer:
         before, column = self._index(node.before), self._index(node.column)
         if column != COLUMN or self.flat or self._down(node.column):
             return self._named(node, f"_drawn({seed}, {node.stream}, {before}, {column})", "random")
-        text = f"_draws({seed}, {node.stream}, {before}, {self._begin}, RBLOCK)"
+        text = f"_random_bits({seed}, {node.stream}, {before}, {self._begin}, RBLOCK)"
         return self._named(node, text, "random")
 
     def _reduce(self, node: ir.Reduce) -> str:

@@ -1,6 +1,6 @@
 """The function that a model calls, and the plan that it keeps of its launches.
 
-A launch costs the host more than an ATen call does where every argument is looked at each time. So `fused` looks at its
+A launch costs the host more than an ATen call does where every argument is looked at each time. So `fused` key at its
 tensors once, works out everything that follows from that, and keeps it: the next call with such tensors allocates and
 launches, and does nothing else.
 """
@@ -22,28 +22,28 @@ _WIDTH = 114  # characters of a line, behind its indent
 _NAMES = 4  # of numbers that were not recorded; an optimizer has one for each parameter
 
 _EXPECT = '''
-def _expect(shape, dtype, **given):
+def _expect(shape, dtype, **tensors):
     """The kernels were generated for such tensors and no others. None: any size."""
-    for name, tensor in given.items():
+    for name, tensor in tensors.items():
         sizes = [n if want is None else want for n, want in zip(tensor.shape, shape)]
         if tensor.dim() != len(shape) or [*tensor.shape] != sizes or tensor.dtype != dtype:
             raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, the kernel takes {dtype} {shape}")
 '''
 _INDEX_TYPE = '''
 def _index_type(*tensors):
-    """int64 where a tensor reaches so far that its places do not fit into 32 bits."""
+    """int64 where a tensor reaches so far that its offsets do not fit into 32 bits."""
     reach = max(sum((n - 1) * abs(s) for n, s in zip(t.shape, t.stride())) + t.numel() for t in tensors)
     return tl.int64 if reach >= 2**31 - 65536 else tl.int32
 '''
-_PARTS = '''
-def _parts(rows, columns, rblock, xblock):
-    """Into how many parts rows are cut, for 1024 programs or as many as there are blocks."""
+_SPLITS = '''
+def _num_splits(rows, columns, rblock, xblock):
+    """The number of parts that rows are split into, for 1024 programs or as many as there are blocks."""
 {smaller}    length = triton.cdiv(columns, rblock * {programs})
     return max(1, triton.cdiv(columns, rblock * max(1, length)))
 '''
 _WARPS = """
-def _warps(elements, each, most=16):
-    return max(1, min(most, elements // (32 * each)))
+def _warps(elements, elements_per_thread, max_warps=16):
+    return max(1, min(max_warps, elements // (32 * elements_per_thread)))
 """
 _STRIDES = """
 def _strides(*tensors):
@@ -58,43 +58,43 @@ def _kind(number):
 '''
 _LAUNCH = '''
 class _Launch:
-    """A kernel, how many blocks of it, and what it takes behind tensors and numbers.
+    """A kernel, its number of blocks, and its arguments behind tensors and numbers.
 
-    Triton looks at every argument of a launch to find what it compiled for such. Plans are kept by all that it looks
-    at, so what it found is called from the second launch on.
+    Triton key at every argument of a launch to find what it compiled for such. Plans are kept by all that it key
+    at, so what it compiled is called from the second launch on.
     """
 
-    def __init__(self, kernel, blocks, rest, **options):
-        self.kernel, self.grid, self.rest, self.options = kernel, (blocks, 1, 1), rest, options
+    def __init__(self, kernel, blocks, args, **options):
+        self.kernel, self.grid, self.args, self.options = kernel, (blocks, 1, 1), args, options
         self.compiled = None
 
-    def __call__(self, *given):
+    def __call__(self, *inputs):
         if self.compiled is not None:
-            self.compiled(*given, *self.rest)
+            self.compiled(*inputs, *self.args)
         elif self.grid[0] > 0:
-            found = self.kernel[self.grid](*given, *self.rest, **self.options)
-            if getattr(found, "module", None) is not None:  # Triton's interpreter compiles nothing
-                self.compiled = found[self.grid]
+            compiled = self.kernel[self.grid](*inputs, *self.args, **self.options)
+            if getattr(compiled, "module", None) is not None:  # Triton's interpreter compiles nothing
+                self.compiled = compiled[self.grid]
 '''
 _PLANNED = '''
-def _planned(plans, plan, known, tensors):
-    """How new tensors look, and the launches, for all that they depend on: worked out once."""
-    looks = (*known, *[(t.dtype, t.shape, t.stride(), t.data_ptr() % 16) for t in tensors])
-    found = plans.get(looks)
-    if found is None:
+def _cached_plan(plans, plan, known, tensors):
+    """Layouts of new tensors, and the launches, for all that they depend on: worked out once."""
+    key = (*known, *[(t.dtype, t.shape, t.stride(), t.data_ptr() % 16) for t in tensors])
+    entry = plans.get(key)
+    if entry is None:
         if len(plans) >= 1024:
             plans.clear()
         new, *launches = plan(*tensors)
-        found = plans.setdefault(looks, ([(t.shape, t.stride(), t.dtype) for t in new], *launches))
-    return found
+        entry = plans.setdefault(key, ([(t.shape, t.stride(), t.dtype) for t in new], *launches))
+    return entry
 '''
 _MADE = """
-def _made(new, device):
+def _allocate(new, device):
     return [torch.empty_strided(shape, strides, dtype=dtype, device=device) for shape, strides, dtype in new]
 """
 # Stands between the functions above and what a source has for itself alone.
 PLANS = """
-PLANS = {}  # launches, by all that they depend on: how tensors look, and whether they begin at a multiple of 16 bytes
+PLANS = {}  # launches, by all that they depend on: layouts of tensors, and whether they begin at a multiple of 16 bytes
 """
 
 
@@ -108,7 +108,7 @@ def calling(program: Program, found: Sequence[Launch], parameters: Sequence[str]
 def launching(short_steps: bool = False) -> tuple[str, ...]:
     """Return the functions that every launcher may have. short_steps: rows are split in two, of short blocks."""
     programs = "2" if short_steps else "triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock))"
-    parts = _PARTS.format(programs=programs, smaller=f"    rblock = min(rblock, {STEP})\n" * short_steps)
+    parts = _SPLITS.format(programs=programs, smaller=f"    rblock = min(rblock, {STEP})\n" * short_steps)
     tiles = (parts, _WARPS, *cutting(short_steps))
     return (_EXPECT, _INDEX_TYPE, *tiles, _MEMBERS, _STRIDES, KIND, _LAUNCH, _PLANNED, _MADE)
 
@@ -144,7 +144,7 @@ def _plan(program: Program, found: Sequence[Launch], names: Sequence[str], made:
     new = "".join(f"{b.name}, " for b in made).rstrip()
     return [
         f"def _plan({', '.join(b.name for b in inputs)}):",
-        '    """New tensors, without memory, and the launches, for tensors that look like these."""',
+        '    """New tensors, without memory, and the launches, for tensors of these layouts."""',
         *(f"    {line}" for line in lines),
         f"    return {', '.join([f'({new})', *names])}",
     ]
@@ -201,9 +201,9 @@ def _fused(
     kinds = {text: None for launch in found for text in launch.scalars}
     first = [f'BLOCKS["{launch.name}"][0]' for launch in found] + [device] + [f"_kind({name})" for name in kinds]
     tensors = f"({_tuple(inputs)})"
-    lines.append(f"{', '.join(['new', *names])} = _planned(PLANS, _plan, ({', '.join(first)}), {tensors})")
+    lines.append(f"{', '.join(['new', *names])} = _cached_plan(PLANS, _plan, ({', '.join(first)}), {tensors})")
     target = ", ".join(b.name for b in made)
-    lines += [f"{f'({target},)' if len(made) == 1 else target} = _made(new, {device})"] * bool(made)
+    lines += [f"{f'({target},)' if len(made) == 1 else target} = _allocate(new, {device})"] * bool(made)
     for name, launch in zip(names, found, strict=True):
         lines.append(f"{name}({', '.join(launch.given)})")
     if program.outputs:

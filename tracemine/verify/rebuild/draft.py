@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracemine.codegen.graph import Call, Graph, GraphError, Input, Ref, Value, reads, renumbered
-from tracemine.codegen.graph_builder import check, infer_outputs
+from tracemine.codegen.graph_builder import check, infer_outputs, with_eps
 from tracemine.codegen.index_inputs import KEEPS, computed, copied, origin, pointing
 from tracemine.codegen.value_ranges import in_tables
 from tracemine.errors import TracemineError
@@ -124,6 +124,7 @@ class Making:
             check(graph, most)
         except GraphError as error:
             raise NotRebuilt(error.message.removeprefix(f"{self.name}: ")) from None
+        graph = with_eps(graph)
         return in_tables(graph)[0] if computed(graph) else graph
 
 
