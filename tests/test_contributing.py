@@ -116,7 +116,7 @@ REPORT = "tracemine/report/table.py"
         (REPORT, "line(finding.rule)", "finding.rule", "python -m pytest tests/report -x -k terminal"),
         (
             "tracemine/formats/__init__.py",
-            '    "kernel_table",\n',
+            '"kernel_table", ',
             "",
             "python -m pytest tests/formats/test_kernel_table.py",
         ),
