@@ -57,6 +57,7 @@ FOUND_AS: dict[str, str | None] = {
     "embedding_bags_apart": "embedding_bags",
     "expert_sort": "expert_sort",
     "float32_without_tf32": "tf32",
+    "float64_promoted": "float64",
     "float64_product": "float64",
     "gradient_zeroing": "zero_grad",
     "grouped_convolution": "grouped_convolution",
