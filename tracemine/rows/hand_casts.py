@@ -94,15 +94,21 @@ def _is_weight(user: Sequence[str | None], cast: Sequence[str | None]) -> bool:
     True
     >>> _is_weight(("aten::mm", "[[32,64],[64,16]]", '["c10::Half","c10::Half"]'), copy)
     False
+    >>> _is_weight(("aten::bmm", "[[1,8,64],[1,64,32]]", '["c10::Half","c10::Half"]'), copy)  # of an einsum
+    True
     """
     places = _OPERANDS.get(user[0] or "")
-    operands, copied = (_shapes(text) for text in (user[1], cast[1]))
+    operands, copied = ([_unbatched(shape) for shape in _shapes(text)] for text in (user[1], cast[1]))
     shape = copied[0] if copied else None
     if places is None or len(operands) <= max(places) or not isinstance(shape, list) or len(shape) < 2:
         return False
     alike = [shape, [*shape[:-2], shape[-1], shape[-2]]]  # as it is, and transposed
     weight, activation = places
     return operands[weight] in alike and operands[activation] not in alike
+
+
+def _unbatched(shape: Any) -> Any:
+    return shape[1:] if isinstance(shape, list) and len(shape) == 3 and shape[0] == 1 else shape
 
 
 def _shapes(text: str | None) -> list[Any]:
