@@ -80,7 +80,7 @@ _CAUSES: Final[Mapping[str, tuple[_Condition, ...]]] = {
     "depthwise": (lambda one: one.call.depthwise,),  # limited by memory, whatever computes it: no rule asks for it
     "patches": (lambda one: one.call.patches,),
     "no_tf32": (
-        lambda one: one.call.dtype == "float32" and one.unit == "vector",
+        lambda one: one.call.dtype == "float32" and one.unit == "vector" and not one.call.tiny,
         lambda one: one.has_tf32,
         _tf32_is_off,
     ),

@@ -18,6 +18,7 @@ from tracemine.ops.infer.traffic import traffic
 
 _MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 OPERATIONS: Final = {"gemm": "product", "conv": "convolution", "attention": "attention"}
+_TILE: Final = 32  # rows and columns of the smallest tile that libraries compute on matrix units
 _LOAD_BYTES: Final = 16  # of the widest load: what matrix units are fed with
 # The two factors of a product by the arguments of each operator, the second as [k, n], or [n, k] where it is a weight.
 _FACTORS: Final = {
@@ -44,6 +45,7 @@ class LibraryCall:
     padded_flops: int = 0  # the same product with the dimensions at fault padded to the next multiple
     padded_bytes: int = 0
     copied_bytes: int = 0  # what padding its factors in each call would move, where they cannot be kept padded
+    tiny: bool = False  # product: results too small for the tile of a matrix unit, however many there are
     groups: int = 1
     channels: int = 0  # convolution: input channels a group
     unfolded_bytes: int = 0  # convolution: the matrix of windows that a product in its place would read
@@ -121,18 +123,19 @@ def _product(call: Call, count: int) -> dict[str, Any]:
         return {}
     each = _LOAD_BYTES // item
     rows, inner, columns = first.shape[-2] if len(first.shape) > 1 else 1, first.shape[-1], second.shape[-1]
-    sizes = {"m": rows, "k": inner, "n": columns}
+    sizes, tiny = {"m": rows, "k": inner, "n": columns}, max(rows, columns) < _TILE
     found = (_leading(first, "m", "k"), _leading(second, "k", "n"))
     at_fault = {axis for one in found if one is not None and one[1] % each for axis in (one[0],)}
     at_fault |= {"n"} if columns % each else set()  # the result's rows
     if not at_fault:
-        return {"misaligned": None if None in found else False}
+        return {"misaligned": None if None in found else False, "tiny": tiny}
     padded = {axis: -(-size // each) * each if axis in at_fault else size for axis, size in sizes.items()}
     batch = count // (2 * rows * inner * columns)
     area = padded["m"] * padded["k"] + padded["k"] * padded["n"] + padded["m"] * padded["n"]
     copied = (2 * one.elements * item for one, axes in ((first, "mk"), (second, "kn")) if at_fault & set(axes))
     return {
         "misaligned": True,
+        "tiny": tiny,
         "padded_flops": 2 * batch * padded["m"] * padded["k"] * padded["n"],
         "padded_bytes": batch * area * item,
         "copied_bytes": sum(copied),
