@@ -44,6 +44,7 @@ from tracemine.timeline import Timeline
 
 # Without a threshold from the caller: a thousandth of the span, and 1 µs at least.
 _DEFAULT_SHARE, _DEFAULT_LEAST_NS = 1_000, 1_000
+_LAUNCH_NS = 2_000  # the least that a launch takes of the host
 
 
 def find(
@@ -113,9 +114,10 @@ def _variants(
     """Return the variants of all findings, with what the step gains of each; and where each is, by its fingerprint."""
     reported: list[Reported] = []
     little: list[Reported] = []
+    launch_ns = _LAUNCH_NS if context.unprofiled_gaps_ns[1].sum() > context.accounts.gpu_time_ns else 0
     for found in by_priority:
         for variants in _by_finding(_of_rule(context, found)):
-            if _saves_enough(variants, threshold_ns):
+            if _saves_enough(variants, threshold_ns, launch_ns):
                 claim(context, variants)
                 reported += variants
             else:
@@ -246,11 +248,15 @@ def _by_finding(variants: Iterable[Reported]) -> list[list[Reported]]:
     return list(found.values())
 
 
-def _saves_enough(variants: Sequence[Reported], threshold_ns: int) -> bool:
-    """Return whether a finding saves enough to claim its rows. What fusing gains the step is not known yet."""
+def _saves_enough(variants: Sequence[Reported], threshold_ns: int, launch_ns: int) -> bool:
+    """Return whether a finding saves enough to claim its rows. What fusing gains the step is not known yet.
+
+    launch_ns: of the host, for each launch that one library call takes the place of; 0 where the device sets the pace.
+    """
     gpu_ns = sum(one.finding.gpu_saving_ns.mid for one in variants)
     step_ns = sum(one.finding.step_saving_ns.mid for one in variants)
-    return max(gpu_ns, step_ns) >= threshold_ns
+    fewer = [m[:, 1:].size for one in variants if one.call in ("operator", "step") for m in one.matrices]
+    return max(gpu_ns, step_ns, launch_ns * sum(fewer)) >= threshold_ns
 
 
 def _judged(one: Reported, judge: Judge) -> Reported:
