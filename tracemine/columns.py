@@ -15,7 +15,7 @@ MISSING = int(np.iinfo(np.int64).min)  # stands for null among integers
 
 
 def numbers(column: pa.ChunkedArray, null: int = MISSING) -> Array:
-    """An int32 or int64 column as int64; `null` where null.
+    """Return an int32 or int64 column as int64; `null` where null.
 
     >>> numbers(pa.chunked_array([pa.array([7, None], pa.int32())])).tolist() == [7, MISSING]
     True
@@ -26,7 +26,7 @@ def numbers(column: pa.ChunkedArray, null: int = MISSING) -> Array:
 
 
 def string_ids(column: pa.ChunkedArray) -> tuple[Array, tuple[str, ...]]:
-    """A dictionary column as ids of its strings, −1 where null.
+    """Return a dictionary column as ids of its strings, −1 where null.
 
     >>> string_ids(pa.chunked_array([pa.array(["a", None, "a"]).dictionary_encode()]))[0].tolist()
     [0, -1, 0]
@@ -38,7 +38,7 @@ def string_ids(column: pa.ChunkedArray) -> tuple[Array, tuple[str, ...]]:
 
 
 def booleans(column: pa.ChunkedArray) -> Array:
-    """A bool column; false where null.
+    """Return a bool column; false where null.
 
     >>> booleans(pa.chunked_array([pa.array([True, None, False])])).tolist()
     [True, False, False]
@@ -66,20 +66,20 @@ def lists(column: pa.ChunkedArray) -> tuple[Array, Array, Array]:
 
 
 def _values(array: pa.Array, width: Any, null: int) -> Array:
-    """An integer array's values as int64, `null` where it has none."""
+    """Return an integer array's values as int64, `null` where it has none."""
     values = fixed_width(array, width).astype(np.int64)
     return values if array.buffers()[0] is None else np.where(is_present(array), values, null)
 
 
 def fixed_width(array: pa.Array, width: Any) -> Array:
-    """An array's values as its buffer holds them; whatever lies there where null."""
+    """Return an array's values as its buffer holds them; whatever lies there where null."""
     if not len(array):
         return np.empty(0, width)
     return np.frombuffer(array.buffers()[1], width, count=array.offset + len(array))[array.offset :]
 
 
 def is_present(array: pa.Array) -> Array:
-    """Which elements of an array are not null."""
+    """Return which elements of an array are not null."""
     bitmap = array.buffers()[0]
     return np.ones(len(array), np.bool_) if bitmap is None else _bits(bitmap, array)
 
@@ -93,14 +93,14 @@ def _bits(bitmap: pa.Buffer, array: pa.Array) -> Array:
 
 
 def validity(present: Array | None) -> pa.Buffer | None:
-    """Which elements are there, as Arrow has it; None where all are."""
+    """Return which elements are there, as Arrow has it; None where all are."""
     if present is None or bool(present.all()):
         return None
     return pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
 def from_numbers(values: Array, arrow_type: pa.DataType, present: Array | None = None) -> pa.Array:
-    """An Arrow array of values that have its width already; null where `present` is false."""
+    """Return an Arrow array of values that have its width already; null where `present` is false."""
     return pa.Array.from_buffers(
         arrow_type, len(values), [validity(present), pa.py_buffer(np.ascontiguousarray(values))]
     )
@@ -129,14 +129,14 @@ def texts(ids: Array, strings: Sequence[str], of: Callable[[str], str | None] | 
 
 
 def used(ids: Array, strings: Sequence[str]) -> list[int]:
-    """The ids that occur."""
+    """Return the ids that occur."""
     found = np.zeros(len(strings) + 1, np.bool_)
     found[ids] = True
     return np.flatnonzero(found[:-1]).tolist()
 
 
 def strings_of(values: Sequence[str]) -> pa.Array:
-    """A column of texts without nulls."""
+    """Return a column of texts without nulls."""
     encoded = [value.encode("utf-8", "replace") for value in values]  # a lone surrogate escape becomes "?"
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(text) for text in encoded], out=offsets[1:])
@@ -145,7 +145,7 @@ def strings_of(values: Sequence[str]) -> pa.Array:
 
 
 def of_values(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:
-    """A column of Python values; null where None. For texts, lists of texts, integers, float64 and booleans.
+    """Return a column of Python values; null where None. For texts, lists of texts, integers, float64 and booleans.
 
     Raises OverflowError for a number that the type cannot hold.
 

@@ -66,7 +66,7 @@ class Device:
 
 @cache
 def devices() -> tuple[Device, ...]:
-    """Every row of devices.toml, in its order."""
+    """Return every row of devices.toml, in its order."""
     table = tomllib.loads(resources.files(__package__).joinpath("devices.toml").read_text("utf-8"))
     return tuple(_device(row, table["assumed"], table["links"]) for row in table["device"])
 
@@ -122,7 +122,7 @@ def devices_meant(name: str) -> tuple[Device, ...]:
 
 
 def device_named(name: str) -> Device:
-    """The one row that a person means. Raises UsageError where it is none, or may be any of several.
+    """Return the one row that a person means. Raises UsageError where it is none, or may be any of several.
 
     >>> device_named("h100 sxm").title
     'NVIDIA H100 SXM'
@@ -136,7 +136,7 @@ def device_named(name: str) -> Device:
 
 
 def unknown_device_text(name: str | None, example: str = "h100") -> str:
-    """What to tell a person whose GPU is not in the table; the example is what `--gpu` takes.
+    """Return what to tell a person whose GPU is not in the table; the example is what `--gpu` takes.
 
     >>> unknown_device_text("Brand New")
     "GPU 'Brand New' is not in the device table: savings of GPU time are not estimated; --gpu NAME estimates for another, such as --gpu h100"
@@ -150,7 +150,7 @@ def unknown_device_text(name: str | None, example: str = "h100") -> str:
 
 
 def _letters_and_digits(name: str) -> str:
-    """A name as it is compared: no case, no separators, no generation of the form factor.
+    """Return a name as it is compared: no case, no separators, no generation of the form factor.
 
     >>> _letters_and_digits("A100-SXM4-80 GB")
     'a100sxm80gb'
@@ -159,7 +159,7 @@ def _letters_and_digits(name: str) -> str:
 
 
 def _words(device: Device) -> frozenset[str]:
-    """Every word of a row's title and names, and of what it is meant by."""
+    """Return every word of a row's title and names, and of what it is meant by."""
     texts = (device.title.partition("(")[0].replace(" GB", "GB"), *device.names, *device.meant_by)
     words = (_letters_and_digits(word) for text in texts for word in _NO_LETTER_OR_DIGIT.split(text.casefold()))
     return frozenset(word for word in words if word)
@@ -167,19 +167,19 @@ def _words(device: Device) -> frozenset[str]:
 
 @cache
 def _vendors() -> frozenset[str]:
-    """The words of titles that name a vendor or a family of products."""
+    """Return the words of titles that name a vendor or a family of products."""
     return frozenset(word for device in devices() for word in _words(device) if word.isalpha()) - _FORM_FACTORS
 
 
 @cache
 def _vocabulary() -> re.Pattern[str]:
-    """A text that consists of nothing but words of the table."""
+    """Return a text that consists of nothing but words of the table."""
     words = sorted({word for device in devices() for word in _words(device)}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, words)))
 
 
 def _words_in(text: str) -> frozenset[str]:
-    """The table's words that a text consists of; what is none of them is one word that no row has.
+    """Return the table's words that a text consists of; what is none of them is one word that no row has.
 
     >>> sorted(_words_in("h100pcie")), sorted(_words_in("h1000"))
     (['h100', 'pcie'], ['0', 'h100'])
@@ -188,7 +188,7 @@ def _words_in(text: str) -> frozenset[str]:
 
 
 def _product(device: Device) -> str:
-    """The word of a title that tells its product from the vendor's others.
+    """Return the word of a title that tells its product from the vendor's others.
 
     >>> [_product(device) for device in devices()[:4]]
     ['v100', 'v100', 't4', '2080']

@@ -78,7 +78,7 @@ class ServiceError(TracemineError):
 
 
 def bug_text(error: Exception) -> str:
-    """An exception that is our own fault: the innermost place of ours, and what it says.
+    """Return an exception that is our own fault: the innermost place of ours, and what it says.
 
     >>> bug_text(ValueError("no such row"))
     'ValueError: no such row'

@@ -56,13 +56,13 @@ class Plugin:
             raise self.error("cannot be loaded", error) from error
 
     def error(self, says: str, cause: BaseException | None = None) -> TracemineError:
-        """An error that names the distribution, whose authors are to be told."""
+        """Return an error that names the distribution, whose authors are to be told."""
         why = "" if cause is None else f": {type(cause).__name__}: {' '.join(str(cause).split())}"[:_LONGEST]
         return TracemineError(f"{self.says} {says}{why}", hint="tell its authors, or uninstall it")
 
 
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """All plug-ins of a group, by name, then by distribution.
+    """Return all plug-ins of a group, by name, then by distribution.
 
     Raises TracemineError where what is installed cannot be listed.
 

@@ -49,7 +49,7 @@ class Ended(Exception):
 
 
 def does_not_start(what: str, said: Sequence[str]) -> UsageError:
-    """The error that a process cannot do its work at all, and no other in its place could."""
+    """Return the error that a process cannot do its work at all, and no other in its place could."""
     hint = 'see what python -c "import torch, triton" says; pip install "tracemine[verify]" installs both'
     return UsageError(f"{what} does not start: {error_text(said) or 'it said nothing'}", hint=hint)
 
@@ -126,7 +126,7 @@ def limit_memory(pid: int, most_bytes: int) -> None:
 
 
 def how_ended(code: int, said: Sequence[str]) -> str:
-    """How a process ended, in words: by which signal, or with which code and last line.
+    """Return how a process ended, in words: by which signal, or with which code and last line.
 
     >>> how_ended(-9, ()), how_ended(1, ("Traceback …", "ValueError: no"))
     ('was ended by SIGKILL', 'ended with 1: ValueError: no')
@@ -193,7 +193,7 @@ class Process(Closing):
         return self._child.pid
 
     def ask(self, line: bytes, limit_s: float) -> bytes:
-        """The line that it answers. Raises TooLate, and Ended."""
+        """Return the line that it answers. Raises TooLate, and Ended."""
         deadline = time.monotonic() + limit_s
         self.start()
         child = self._child

@@ -16,7 +16,7 @@ _ASKED = [str(Path(folder).absolute()) for folder in os.environ.get("PYTHONPATH"
 
 
 def python(*arguments: str) -> tuple[str, ...]:
-    """The command that runs something with this Python.
+    """Return the command that runs something with this Python.
 
     With -P neither the current folder nor the script's is searched for modules: a trace may lie beside a `torch.py`.
     """
@@ -24,7 +24,7 @@ def python(*arguments: str) -> tuple[str, ...]:
 
 
 def program(name: str) -> str | None:
-    """Where a program lies on PATH; None: nowhere. Entries that depend on the current folder are passed over."""
+    """Return where a program lies on PATH; None: nowhere. Entries that depend on the current folder are passed over."""
     for folder in _absolute(os.environ.get("PATH", os.defpath)):
         if found := shutil.which(str(Path(folder, name))):
             return found
@@ -32,7 +32,7 @@ def program(name: str) -> str | None:
 
 
 def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a program is started with, this process's own environment by default: Python imports nothing from the
+    """Return what a program is started with, this process's own environment by default: Python imports nothing from the
     current folder, neither there nor in what is started from there.
 
     An empty entry of PYTHONPATH is the current folder, and "." and "lib" depend on it: those are left out.

@@ -29,7 +29,7 @@ def _scaled(value: float, scale: tuple[tuple[int, str], ...]) -> str:
 
 
 def time_text(ns: float) -> str:
-    """A duration with three significant digits.
+    """Return a duration with three significant digits.
 
     >>> time_text(950), time_text(12_345), time_text(1_500_000), time_text(0)
     ('950 ns', '12.3 µs', '1.50 ms', '0 ns')
@@ -38,7 +38,7 @@ def time_text(ns: float) -> str:
 
 
 def bytes_text(count: float) -> str:
-    """A size in decimal units with three significant digits.
+    """Return a size in decimal units with three significant digits.
 
     >>> bytes_text(36_634_624), bytes_text(12)
     ('36.6 MB', '12 B')
@@ -47,7 +47,7 @@ def bytes_text(count: float) -> str:
 
 
 def percent_text(part: float, whole: float) -> str:
-    """A share in percent; "–" of nothing.
+    """Return a share in percent; "–" of nothing.
 
     >>> percent_text(1, 8), percent_text(1, 0), percent_text(1, 3000)
     ('12.5 %', '–', '<0.1 %')
@@ -109,7 +109,7 @@ def shares(weights: Sequence[int], whole: int) -> list[int]:
 
 
 def ratio_text(ratio: float) -> str:
-    """A plain number with two significant digits, such as FLOP per byte.
+    """Return a plain number with two significant digits, such as FLOP per byte.
 
     >>> ratio_text(0.1234), ratio_text(3.4567), ratio_text(215.2), ratio_text(0)
     ('0.12', '3.5', '215', '0')
@@ -136,7 +136,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_percent(text: str) -> Fraction:
-    """The share that "1%" or "0.5 %" says, exactly.
+    """Return the share that "1%" or "0.5 %" says, exactly.
 
     Raises ValueError for everything else, and for more than 100 %.
 
@@ -167,7 +167,7 @@ class Threshold:
 
 
 def parse_threshold(text: str) -> Threshold:
-    """A time or a share: "0.1ms", "50us", "1%".
+    """Return a time or a share: "0.1ms", "50us", "1%".
 
     Raises ValueError for what is neither.
 

@@ -58,7 +58,7 @@ class Comparison:
         return tuple(change for change in self.changes if change.status == status)
 
     def render(self, form: str = "text", *, top: int | None = None, width: int = 100) -> str:
-        """The report of this name: `text`, `json` or `markdown`. top: so many changes; None: all."""
+        """Return the report of this name: `text`, `json` or `markdown`. top: so many changes; None: all."""
         out = StringIO()
         render_difference(form, self.difference, out, Options(top=top, width=width))
         return out.getvalue()

@@ -78,7 +78,7 @@ def _reports(paths: Iterable[Path]) -> tuple[Sequence[counters.Report], list[str
 
 
 def load(path: PathLike) -> Report:
-    """What a scan found before: a file that `scan --format json` or `Report.to_json` wrote.
+    """Return what a scan found before: a file that `scan --format json` or `Report.to_json` wrote.
 
     Raises InputError where it is none, is damaged, is of a later version, or holds the findings of several traces.
     """

@@ -134,7 +134,7 @@ def scan_many(
 
 
 def _found(given: Paths) -> tuple[list[Path], list[Failure], list[str]]:
-    """Every trace that is named, each once; what is wrong with an argument; what was left out of folders."""
+    """Return every trace that is named, each once; what is wrong with an argument; what was left out of folders."""
     found: dict[Path, None] = {}
     failed: list[Failure] = []
     notes: list[str] = []
@@ -164,7 +164,7 @@ def _here(options: Options, paths: Iterable[Path]) -> Iterator[Scan | Exception]
 
 
 def _in_processes(asked: Settings, paths: Sequence[Path], count: int) -> Iterator[Scan | Exception]:
-    """The same by other processes, which read rules and evidence once each."""
+    """Yield the same by other processes, which read rules and evidence once each."""
     processes = [Process(python("-m", _WORKER), os.environ) for _ in range(count)]
     free = SimpleQueue[Process]()
     for process in processes:

@@ -75,7 +75,7 @@ class Report:
     @overload
     def __getitem__(self, key: slice) -> tuple[Finding, ...]: ...
     def __getitem__(self, key: int | str | slice) -> Finding | tuple[Finding, ...]:
-        """A finding by the first digits of its fingerprint (four at least), or by its place; several by a slice.
+        """Return a finding by the first digits of its fingerprint (four at least), or by its place; several by a slice.
 
         Raises UsageError where no finding or several begin so, IndexError where there is none at the place.
         """
@@ -96,7 +96,7 @@ class Report:
         return next(iter(found.values()))
 
     def worth(self, least: str) -> Report:
-        """The same with those findings worth showing that save at least this.
+        """Return the same with those findings worth showing that save at least this.
 
         least: a time over the trace ("50us"), of the steps or of GPU time; or a share ("1%"), of the unprofiled
         steps or of all GPU time. Raises UsageError for anything else.
@@ -118,7 +118,7 @@ class Report:
         return findings_table(self.scan, self.findings)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The same for whoever speaks Arrow: `polars.DataFrame(report)`, `duckdb.sql("from report")`."""
+        """Return the same for whoever speaks Arrow: `polars.DataFrame(report)`, `duckdb.sql("from report")`."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> pd.DataFrame:

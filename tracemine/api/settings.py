@@ -21,7 +21,7 @@ Paths: TypeAlias = PathLike | Iterable[PathLike]
 
 
 def path_of(given: PathLike, name: str = "path") -> Path:
-    """A path. Raises UsageError for what is none."""
+    """Return a path. Raises UsageError for what is none."""
     try:
         found = Path(given)
     except TypeError:
@@ -43,7 +43,7 @@ def paths_of(given: Paths | None, name: str) -> tuple[Path, ...]:
 
 
 def threshold_of(given: str, name: str) -> Threshold:
-    """A time or a share. Raises UsageError."""
+    """Return a time or a share. Raises UsageError."""
     try:
         return parse_threshold(given)
     except (ValueError, TypeError) as error:
@@ -63,7 +63,7 @@ class Settings:
     why_not: bool = False
 
     def options(self) -> tuple[Options, tuple[str, ...]]:
-        """What the pipeline is asked, and what was left out of the files that are named.
+        """Return what the pipeline is asked, and what was left out of the files that are named.
 
         Raises TracemineError where one of them cannot be used.
         """
@@ -90,7 +90,7 @@ def settings(
     calibration: PathLike | None,
     why_not: bool,
 ) -> Settings:
-    """The arguments of a call, checked for their types. Raises UsageError."""
+    """Return the arguments of a call, checked for their types. Raises UsageError."""
     return Settings(
         gpu=gpu,
         rules=paths_of(rules, "rules"),

@@ -41,12 +41,12 @@ class Found(msgspec.Struct, frozen=True, tag="found"):
 
 
 def question(settings: Settings, path: Path) -> bytes:
-    """The line that asks for a scan."""
+    """Return the line that asks for a scan."""
     return msgspec.json.encode(Question(settings, str(path)), enc_hook=str)  # of paths
 
 
 def answered(line: bytes) -> Scan | Exception:
-    """What an answer says."""
+    """Return what an answer says."""
     found = msgspec.json.decode(line, type=Found | Failed)
     if isinstance(found, Found):
         return found.scan

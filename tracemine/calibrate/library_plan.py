@@ -54,7 +54,7 @@ class LibraryJob:
 
 
 def library_plan() -> tuple[LibraryJob, ...]:
-    """Every job, in the order of measuring.
+    """Return every job, in the order of measuring.
 
     >>> jobs = library_plan()
     >>> len(jobs), sorted({job.operation for job in jobs})

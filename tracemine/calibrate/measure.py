@@ -225,7 +225,7 @@ def _measured(jobs: Sequence[Job], memory: _Memory, skipped: list[str]) -> Itera
 
 
 def compiled(job: Job, runs: Sequence[Run], skipped: list[str]) -> tuple[Job, list[Run]] | None:
-    """The job with the configurations that compile and run, once each; what does not is named in `skipped`.
+    """Return the job with the configurations that compile and run, once each; what does not is named in `skipped`.
 
     A version of Triton that cannot compile one kernel is no reason to measure none.
     """
@@ -348,7 +348,7 @@ def _host_ns(run: Run, calls: int = 300) -> int:
 
 
 def _driver() -> str | None:
-    """The kernel module's version, where Linux tells it."""
+    """Return the kernel module's version, where Linux tells it."""
     try:
         first = Path("/proc/driver/nvidia/version").read_text("utf-8").splitlines()[0]
     except (OSError, IndexError):

@@ -22,7 +22,7 @@ _LIBRARY_CALLS = 7
 
 
 def library_points(jobs: Sequence[LibraryJob], skipped: list[str]) -> Iterator[LibraryPoint]:
-    """Each job's usual time, all kernels of a call together; jobs that do not run are named in `skipped`."""
+    """Yield each job's usual time, all kernels of a call together; jobs that do not run are named in `skipped`."""
     one = torch.zeros(1, device="cuda")
     done: list[LibraryJob] = []
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
@@ -48,7 +48,7 @@ def library_points(jobs: Sequence[LibraryJob], skipped: list[str]) -> Iterator[L
 
 @contextmanager
 def library_call_of(job: LibraryJob, device: str) -> Iterator[Run]:
-    """What runs a job once, with TF32 allowed as its arithmetic says; the setting is put back."""
+    """Yield what runs a job once, with TF32 allowed as its arithmetic says; the setting is put back."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = job.arithmetic == "tf32"
@@ -85,7 +85,7 @@ def _attention_run(job: LibraryJob, like: dict[str, Any]) -> Run:
 
 
 def _with_gradients(forward: Callable[[], torch.Tensor], inputs: Sequence[torch.Tensor]) -> Run:
-    """The backward pass alone."""
+    """Return the backward pass alone."""
     for one in inputs:
         one.requires_grad_()
     result = forward()

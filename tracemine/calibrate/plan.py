@@ -62,7 +62,7 @@ class Job:
 
 
 def plan(largest_bytes: int = 8 * _GB) -> tuple[Job, ...]:
-    """Every job whose traffic is at most `largest_bytes`, in the order of measuring.
+    """Return every job whose traffic is at most `largest_bytes`, in the order of measuring.
 
     >>> jobs = plan()
     >>> len({job.name for job in jobs}), max(job.nbytes for job in jobs) // 10**9

@@ -47,7 +47,7 @@ class Axes:
         self._tensors += 1
 
     def leaves(self, dim: Iterable[int]) -> Dim:
-        """The axes that a dimension consists of by now."""
+        """Return the axes that a dimension consists of by now."""
         found: list[int] = []
         for axis in dim:
             root = self._root(axis)
@@ -55,11 +55,11 @@ class Axes:
         return tuple(found)
 
     def flat(self, dims: Dims) -> Dim:
-        """The axes of all dimensions, in order."""
+        """Return the axes of all dimensions, in order."""
         return tuple(leaf for dim in dims for leaf in self.leaves(dim))
 
     def size(self, dim: Iterable[int]) -> int:
-        """The size of a dimension."""
+        """Return the size of a dimension."""
         return prod(self._size[a] for a in dim)
 
     def pin(self, dims: Iterable[int]) -> None:
@@ -74,7 +74,7 @@ class Axes:
             self._pinned[axis] |= axis not in told
 
     def axis(self, leaf: int) -> Axis:
-        """An axis for a kernel."""
+        """Return an axis for a kernel."""
         return Axis(leaf, self._size[leaf], self._pinned[leaf])
 
     def join(self, first: Dim, second: Dim) -> bool:
@@ -113,7 +113,7 @@ class Axes:
         return len(self._size) - 1
 
     def part(self, leaf: int, size: int) -> int:
-        """An axis of a known size that walks a part of another: the same one each time."""
+        """Return an axis of a known size that walks a part of another: the same one each time."""
         if (leaf, size) not in self._walks:
             self._walks[leaf, size] = self._new(size, True)
         return self._walks[leaf, size]

@@ -119,7 +119,7 @@ class Call(msgspec.Struct, frozen=True):
         return self.operator not in _ALLOW_NUMBERS
 
     def given(self) -> dict[str, Value]:
-        """The arguments by the schema's names."""
+        """Return the arguments by the schema's names."""
         return {a.name: value for a, value in zip(self.schema.arguments, self.arguments, strict=True)}
 
 
@@ -147,7 +147,7 @@ class Graph(msgspec.Struct, frozen=True):
         return tuple(found.values())
 
     def first_output(self, call: int) -> int:
-        """The number of a call's first output."""
+        """Return the number of a call's first output."""
         return len(self.inputs) + sum(len(c.outputs) for c in self.calls[:call])
 
     @property
@@ -202,14 +202,14 @@ def reads(call: Call) -> tuple[int, ...]:
 
 
 def renumbered(value: Value, to: Callable[[int], int]) -> Value:
-    """An argument of a graph whose values have other numbers."""
+    """Return an argument of a graph whose values have other numbers."""
     if isinstance(value, Ref):
         return Ref(to(value.value))
     return Refs(tuple(None if v is None else to(v) for v in value.values)) if isinstance(value, Refs) else value
 
 
 def settled(graph: Graph, numbers: Mapping[str, float]) -> Graph:
-    """The graph with other values for numbers that were not recorded, by name; what is recorded stays."""
+    """Return the graph with other values for numbers that were not recorded, by name; what is recorded stays."""
 
     def scalar(one: Scalar) -> Scalar:
         return one if one.recorded else Scalar(one.name, numbers.get(one.name, one.value), recorded=False)
@@ -224,7 +224,7 @@ def settled(graph: Graph, numbers: Mapping[str, float]) -> Graph:
 
 
 def numbers_once(graph: Graph) -> Graph:
-    """The graph, in which equal numbers that are recorded for one argument have one name."""
+    """Return the graph, in which equal numbers that are recorded for one argument have one name."""
     first = dict[tuple[str, str, str], Scalar]()  # 1, 1.0 and True are equal, and no one number
 
     def argument(name: str, value: Value) -> Value:

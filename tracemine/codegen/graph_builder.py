@@ -32,7 +32,7 @@ _NUMBERS = ("Scalar", "float", "Tensor")  # a number given for one of these is a
 
 
 def is_shaping(argument: Argument) -> bool:
-    """Whether a number decides what is computed, or how much of it: such are no arguments of a kernel.
+    """Return whether a number decides what is computed, or how much of it: such are no arguments of a kernel.
 
     Of what is called p that is a norm's order; a dropout's share is a float.
     """
@@ -40,7 +40,7 @@ def is_shaping(argument: Argument) -> bool:
 
 
 def usable(name: str) -> bool:
-    """Whether a kernel's argument may be called so.
+    """Return whether a kernel's argument may be called so.
 
     >>> usable("weight"), usable("n3"), usable("import"), usable("x; y")
     (True, False, False, False)
@@ -119,7 +119,7 @@ class GraphBuilder:
         strides: Sequence[int] | None = None,
         below: int | None = None,
     ) -> Ref:
-        """A tensor from outside. strides: in elements; None is contiguous. Inputs come before the first call."""
+        """Return a tensor from outside. strides: in elements; None is contiguous. Inputs come before the first call."""
         if self.calls:
             raise GraphError(f"{self.name}: inputs are named before the first call")
         spec = TensorSpec(tuple(shape), dtype, contiguous(shape) if strides is None else tuple(strides))
@@ -149,7 +149,7 @@ class GraphBuilder:
         return refs[0] if len(refs) == 1 and not schema.outputs[0].endswith("[]") else refs
 
     def done(self, *live: Ref) -> Graph:
-        """The graph, checked. live: what is read outside of it; of a call with several outputs, unpack them."""
+        """Return the graph, checked. live: what is read outside of it; of a call with several outputs, unpack them."""
         if not all(isinstance(ref, Ref) for ref in live):
             raise GraphError(f"{self.name}: live values are what `call` gives, one by one")
         graph = Graph(self.name, tuple(self.inputs), tuple(self.calls), tuple(r.value for r in live))
@@ -219,7 +219,7 @@ def _is_whole(spec: TensorSpec) -> bool:
 
 
 def _merged(told: TensorSpec | None, known: TensorSpec) -> TensorSpec:
-    """What a rule tells; the rest as it is known of a call at other sizes."""
+    """Return what a rule tells; the rest as it is known of a call at other sizes."""
     if told is None:
         return known
     strides = like(told.shape, known.strides or ()) if told.strides is None else told.strides
@@ -227,7 +227,7 @@ def _merged(told: TensorSpec | None, known: TensorSpec) -> TensorSpec:
 
 
 def _looked_up(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """What `index` gives with neighbouring index tensors: the operator table does not say."""
+    """Return what `index` gives with neighbouring index tensors: the operator table does not say."""
     given = call.given() if call.operator in ("aten::index", "aten::_unsafe_index") else {}
     source, indices = given.get("self"), given.get("indices")
     if not isinstance(source, Ref) or not isinstance(indices, Refs):
@@ -242,7 +242,7 @@ def _looked_up(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...
 
 
 def _recorded(value: Value, argument: Argument, specs: Sequence[TensorSpec]) -> tuple[Any, str, Any, str]:
-    """An argument as a profiler records it: shape, type, strides, text."""
+    """Return an argument as a profiler records it: shape, type, strides, text."""
     if isinstance(value, Ref):
         spec = specs[value.value]
         return list(spec.shape), str(spec.dtype), list(spec.strides or ()), ""

@@ -65,12 +65,12 @@ def pointing(call: Call, specs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
 
 
 def wraps(call: Call) -> bool:
-    """Whether negative places count from the end."""
+    """Return whether negative places count from the end."""
     return call.operator.removeprefix("aten::").removesuffix("_") in ("index", "index_put", "_index_put_impl")
 
 
 def within(graph: Graph) -> Graph:
-    """The graph with index tensors kept within what they point into, at the sizes that it has now."""
+    """Return the graph with index tensors kept within what they point into, at the sizes that it has now."""
     inputs = list(graph.inputs)
     for value, below in _origins(graph):
         if value < len(inputs) and (known := inputs[value].below) is not None:
@@ -79,7 +79,7 @@ def within(graph: Graph) -> Graph:
 
 
 def computed(graph: Graph) -> list[int]:
-    """How many places there are for each index that the graph computes itself: no smaller table would do."""
+    """Return how many places there are for each index that the graph computes itself: no smaller table would do."""
     return [below for value, below in _origins(graph) if value >= len(graph.inputs)]
 
 
@@ -99,7 +99,7 @@ def _origins(graph: Graph) -> Iterator[tuple[int, int]]:
 
 
 def origin(value: int, giver: Callable[[int], Call | None]) -> int:
-    """The value of which another is a view or a copy. giver: the call that gives a value; None of an input."""
+    """Return the value of which another is a view or a copy. giver: the call that gives a value; None of an input."""
     while (call := giver(value)) is not None and call.operator.removeprefix("aten::") in KEEPS:
         first = call.arguments[0]
         if not isinstance(first, Ref):
@@ -109,7 +109,7 @@ def origin(value: int, giver: Callable[[int], Call | None]) -> int:
 
 
 def copied(calls: Iterable[Call], into: int, giver: Callable[[int], Call | None]) -> Iterator[int]:
-    """What calls copy into a value or into views of it, and what they copied into that before."""
+    """Yield what calls copy into a value or into views of it, and what they copied into that before."""
     copies = [call.given() for call in calls if call.operator == "aten::copy_"]
     found, todo = {into}, [into]
     while todo:

@@ -25,7 +25,7 @@ class IndexMath:
         return tuple(self.linear(group, leaves) for group, leaves in self.groups(dims, index))
 
     def groups(self, dims: Dims, index: Index) -> list[tuple[Index, Dim]]:
-        """The part of an index that belongs to each dimension, and its axes."""
+        """Return the part of an index that belongs to each dimension, and its axes."""
         found, at = [], 0
         for dim in dims:
             leaves = self.axes.leaves(dim)
@@ -34,14 +34,14 @@ class IndexMath:
         return found
 
     def linear(self, group: Index, leaves: Dim) -> Node:
-        """The place along a dimension, from those along its axes."""
+        """Return the place along a dimension, from those along its axes."""
         place: Node = self.nodes.make(ir.Int, 0)
         for node, leaf in zip(group, leaves, strict=True):
             place = self.nodes.arithmetic("+", self.nodes.arithmetic("*", place, self.size((leaf,))), node)
         return place
 
     def spread(self, place: Node, leaves: Dim) -> Index:
-        """The places along a dimension's axes, from that along the dimension."""
+        """Return the places along a dimension's axes, from that along the dimension."""
         found: list[Node] = []
         for leaf in reversed(leaves[1:]):
             found.append(self.nodes.arithmetic("%", place, self.size((leaf,))))
@@ -49,20 +49,20 @@ class IndexMath:
         return (*((place,) if leaves else ()), *reversed(found))
 
     def size(self, leaves: Sequence[int]) -> Node:
-        """The size of axes: a number where all are pinned."""
+        """Return the size of axes: a number where all are pinned."""
         found = [self.axes.axis(leaf) for leaf in leaves]
         if all(a.pinned for a in found):
             return self.nodes.make(ir.Int, self.axes.size(leaves))
         return self.nodes.make(ir.Size, tuple(found))
 
     def regrouped(self, group: Index, leaves: Dim, wanted: Dim) -> Index:
-        """The same place along axes that a dimension of the same size is split into otherwise."""
+        """Return the same place along axes that a dimension of the same size is split into otherwise."""
         if leaves == wanted or [self.axes.size((a,)) for a in leaves] == [self.axes.size((a,)) for a in wanted]:
             return group
         return self.spread(self.linear(group, leaves), wanted)
 
     def broadcast(self, dims: Dims, index: Index, wanted: Dims) -> Index:
-        """The index in a tensor that is broadcast to `dims`."""
+        """Return the index in a tensor that is broadcast to `dims`."""
         groups = self.groups(dims, index)
         found: list[Node] = []
         for dim, (group, leaves) in zip(wanted, groups[len(groups) - len(wanted) :], strict=True):
@@ -93,7 +93,7 @@ def spans(kernel: Kernel) -> dict[tuple[Axis, ...], dict[Node, tuple[int, int]]]
 
 
 def span_of(kernel: Kernel, node: Node) -> Span | None:
-    """The axes along which an index is the place: as `row // 7 % 7 * 7 + row % 7` is along two."""
+    """Return the axes along which an index is the place: as `row // 7 % 7 * 7 + row % 7` is along two."""
     if isinstance(node, ir.LoopIndex):
         for axes in (kernel.rows, kernel.columns):
             if node.axis in axes:

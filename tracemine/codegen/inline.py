@@ -92,7 +92,7 @@ class Inliner(IndexMath):
         return ir.Store(buffer, self.by_dim(tensor.dims, index), self.value(tensor, index, None))
 
     def own(self, tensor: Tensor, piece: Piece | None = None) -> Index:
-        """The index at which the kernel stands."""
+        """Return the index at which the kernel stands."""
         return tuple(self._at(leaf, piece) for leaf in self.axes.flat(tensor.dims))
 
     def _at(self, leaf: int, piece: Piece | None) -> Node:
@@ -125,7 +125,7 @@ class Inliner(IndexMath):
     # What this kernel cannot compute.
 
     def foreign(self, tensor: Tensor) -> bool:
-        """Whether it walks other columns than this kernel."""
+        """Return whether it walks other columns than this kernel."""
         return set(columns_of(self.axes, tensor)) != set(self.columns)
 
     def _belongs_elsewhere(self, tensor: Tensor, index: Index) -> bool:
@@ -180,7 +180,7 @@ class Inliner(IndexMath):
         return self.nodes.op(tensor.dtype, tensor.operation, *args)
 
     def _number(self, number: ScalarArg, type_: str) -> Node:
-        """A number in a type of computing; of a float among integers the integer part, as eager."""
+        """Return a number in a type of computing; of a float among integers the integer part, as eager."""
         if number.name is None:
             return self.nodes.make(ir.Constant, type_, number.value)
         cut = isinstance(number.value, float) and type_ in (INT, LONG)
@@ -199,7 +199,7 @@ class Inliner(IndexMath):
         return self.nodes.make(ir.Cast, target, value, tensor.dtype)
 
     def _brief(self, node: Node) -> Node:
-        """A value that eager rounds to 16 bits, by fewer instructions where there are such."""
+        """Return a value that eager rounds to 16 bits, by fewer instructions where there are such."""
         if isinstance(node, ir.Op) and expression(node.name).brief is not None:
             return self.nodes.op(node.type, node.name, *node.args, brief=True)
         return node
@@ -343,7 +343,7 @@ class Inliner(IndexMath):
         return self.value(tensor.table, tuple(inner), guard)
 
     def random_bits(self, tensor: RandomBits, index: Index, guard: Node | None) -> Node:
-        """Each row of the innermost dimension has fours of its own."""
+        """Return each row of the innermost dimension has fours of its own."""
         make = self.nodes.arithmetic
         *outer, (group, leaves) = self.groups(tensor.dims, index) or [((), ())]
         column = self.linear(group, leaves)

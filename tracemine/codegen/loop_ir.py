@@ -240,7 +240,7 @@ class Nodes:
         self._made: dict[tuple[Any, ...], Node] = {}
 
     def make(self, kind: type[N], *fields: Any) -> N:
-        """A node of a kind.
+        """Return a node of a kind.
 
         >>> nodes = Nodes()
         >>> nodes.make(Int, 3) is nodes.make(Int, 3)
@@ -257,7 +257,7 @@ class Nodes:
         return self.make(Op, type_, name, args, brief)
 
     def arithmetic(self, symbol: str, left: Node, right: Node) -> Node:
-        """An index expression, the trivial ones folded.
+        """Return an index expression, the trivial ones folded.
 
         >>> nodes = Nodes()
         >>> nodes.arithmetic("+", nodes.make(Int, 2), nodes.make(Int, 3)).value
@@ -279,7 +279,7 @@ class Nodes:
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes that a node is made of, in order."""
+    """Return the nodes that a node is made of, in order."""
     found: list[Node] = []
     names: tuple[str, ...] = type(node).__slots__
     for name in names:
@@ -292,7 +292,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def nodes_of(kernel: Kernel) -> list[Node]:
-    """Every node of a kernel, once."""
+    """Return every node of a kernel, once."""
     found: dict[Node, None] = {}
     todo = [n for s in kernel.stores for n in (*s.index, s.value)]
     while todo:
@@ -304,12 +304,12 @@ def nodes_of(kernel: Kernel) -> list[Node]:
 
 
 def loads(kernel: Kernel) -> list[Load]:
-    """Every load of a kernel, once."""
+    """Return every load of a kernel, once."""
     return [n for n in nodes_of(kernel) if isinstance(n, Load)]
 
 
 def reads(node: Node) -> bool:
-    """Whether a node is made of what is loaded."""
+    """Return whether a node is made of what is loaded."""
     return isinstance(node, Load) or any(map(reads, children(node)))
 
 

@@ -112,7 +112,7 @@ def _buffer(p: _Planner, name: str, tensor: Tensor, strides: Sequence[int], role
 
 
 def _homes(p: _Planner) -> tuple[str, ...]:
-    """Where each wanted recipe is stored; the names of what the launcher gives back."""
+    """Return where each wanted recipe is stored; the names of what the launcher gives back."""
     for value, tensor in p.lowered.written.items():
         p.homes[tensor] = p.graph.inputs[value].name
     specs = p.graph.specs
@@ -156,7 +156,7 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
 
 
 def _pieces(p: _Planner, trial: Inliner, columns: Dim, buffer: Buffer) -> tuple[Piece, ...]:
-    """The parts of the columns between which joins change members, all of one size; none where they are no few.
+    """Return the parts of the columns between which joins change members, all of one size; none where they are no few.
 
     A program walks all of them at once: no element is asked which member it is of, and halves that are turned into each
     other are loaded once. Small kernels are sooner done by more programs.
@@ -180,7 +180,7 @@ def _scratch(p: _Planner, name: str, tensor: Tensor) -> Buffer:
 
 
 def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
-    """The axes to walk inside a program: what is reduced, or else the innermost."""
+    """Return the axes to walk inside a program: what is reduced, or else the innermost."""
     leaves = p.axes.flat(tensor.dims)
     if isinstance(tensor, Reduction):
         return columns_of(p.axes, tensor)
@@ -219,7 +219,7 @@ def _groups(p: _Planner) -> list[list[_Target]]:
 
 
 def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
-    """Whether a kernel that stores the one can store the other too."""
+    """Return whether a kernel that stores the one can store the other too."""
     plain = not nearest_reductions(target.tensor)
     columns = {piece.leaf for piece in first.pieces} or {*first.columns}
     own = {piece.leaf for piece in target.pieces} or {*target.columns}
@@ -233,7 +233,7 @@ def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
 
 
 def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduction]]:
-    """A kernel, and what it reduces."""
+    """Return a kernel, and what it reduces."""
     inliner = Inliner(p.axes, p.nodes, p.origins, members[0].columns, p.options.rounds, p.large, p.in_place)
     raw = [
         inliner.store(target.tensor, target.buffer, piece) for target in members for piece in target.pieces or (None,)
@@ -271,7 +271,7 @@ def _renamed(p: _Planner, store: Store) -> Store:
 def rebuilt(
     nodes: Nodes, node: Node, memo: dict[Node, Node], names: Mapping[str, str], origins: dict[Node, int]
 ) -> Node:
-    """The same node with buffers renamed."""
+    """Return the same node with buffers renamed."""
     found = memo.get(node)
     if found is not None:
         return found

@@ -76,7 +76,7 @@ def large_reads(schedules: Iterable[Schedule]) -> set[str]:
 
 
 def few_programs(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> bool:
-    """Whether a kernel walks so long rows by so few programs that each should be cut into parts."""
+    """Return whether a kernel walks so long rows by so few programs that each should be cut into parts."""
     if kernel.split is not None or shape_of(buffers, kernel, longest_row) != LOOPED:
         return False
     rows, length = (prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns))
@@ -89,7 +89,7 @@ def few_programs(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -
 
 
 def by_memory(buffers: dict[str, Buffer], kernel: Kernel) -> tuple[Axis, ...]:
-    """The columns in the order in which the largest tensor that is loaded along all of them lies in memory."""
+    """Return the columns in the order in which the largest tensor that is loaded along all of them lies in memory."""
     sized = ((prod(buffers[n.buffer].shape), n) for n in ir.loads(kernel))
     for _, load in sorted(sized, key=lambda item: -item[0]):
         steps = {axis: abs(_step(buffers[load.buffer], load.index, axis)) for axis in kernel.columns}
@@ -110,19 +110,19 @@ def grain(buffers: dict[str, Buffer], kernel: Kernel) -> str:
 
 
 def reads_windows(kernel: Kernel) -> bool:
-    """Whether what it reads along the columns lies at places that are worked out, as a window's do."""
+    """Return whether what it reads along the columns lies at places that are worked out, as a window's do."""
     walked, columns = ir.FreeAxes(()), {axis.number for axis in kernel.columns}
     places = (place for load in ir.loads(kernel) for place in load.index)
     return any(isinstance(p, ir.IndirectIndex) and walked(p) & columns and not ir.reads(p) for p in places)
 
 
 def writes_across(buffers: dict[str, Buffer], kernel: Kernel) -> bool:
-    """Whether what it stores lies with elements of several rows side by side."""
+    """Return whether what it stores lies with elements of several rows side by side."""
     return any(_kind(buffers[s.buffer], s.index, kernel) == ACROSS for s in kernel.stores)
 
 
 def _kind(buffer: Buffer, index: tuple[Node, ...], kernel: Kernel) -> str:
-    """How one access lies; empty where neither columns nor rows are side by side."""
+    """Return how one access lies; empty where neither columns nor rows are side by side."""
     column = abs(_step(buffer, index, kernel.columns[-1]))
     if column == 1:
         return ALONG
@@ -163,7 +163,7 @@ class Dense(NamedTuple):
 
 
 def flat_orders(buffers: dict[str, Buffer], kernel: Kernel) -> dict[str, Dense]:
-    """How each tensor that an elementwise kernel takes must lie for it to be launched as if it had a single row.
+    """Return how each tensor that an elementwise kernel takes must lie for it to be launched as if it had a single row.
 
     Empty where it may not, as the tensors were recorded.
     """

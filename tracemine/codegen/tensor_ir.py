@@ -175,7 +175,7 @@ class Complex(Tensor):
 
 
 def arguments(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The recipes that a recipe is made of."""
+    """Return the recipes that a recipe is made of."""
     if isinstance(tensor, Pointwise | Concat):
         return tuple(a for a in tensor.args if isinstance(a, Tensor))
     if isinstance(tensor, Gather):
@@ -185,7 +185,7 @@ def arguments(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def nearest_reductions(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The reductions and scans that a recipe meets first, itself included."""
+    """Return the reductions and scans that a recipe meets first, itself included."""
     found: dict[Tensor, None] = {}
     seen: set[Tensor] = set()
     todo = [tensor]
@@ -202,7 +202,7 @@ def nearest_reductions(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def expensive_parts(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The recipes that take long to compute among those that a recipe is made of, short of reductions."""
+    """Return the recipes that take long to compute among those that a recipe is made of, short of reductions."""
     found: list[Tensor] = []
     seen: set[Tensor] = set()
     todo = [tensor]
@@ -218,7 +218,7 @@ def expensive_parts(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def columns_of(axes: Axes, tensor: Tensor) -> Dim:
-    """The axes that a reduction or a scan walks, in the order of its argument's dimensions."""
+    """Return the axes that a reduction or a scan walks, in the order of its argument's dimensions."""
     assert isinstance(tensor, Reduction | Scan)  # noqa: S101  (what `fronts` gives)
     over = tensor.over if isinstance(tensor, Reduction) else (tensor.along,)
     return reduce(lambda found, d: found + axes.leaves(tensor.arg.dims[d]), over, ())

@@ -85,7 +85,7 @@ def cuts(
 
 
 def blocks_text(kernels: Iterable[tuple[str, Cuts]]) -> str:
-    """The table as source, for each kernel by name."""
+    """Return the table as source, for each kernel by name."""
     says = "# Elements of a block and of a thread. The first is taken; on another GPU another may be faster."
     return f"{says}\nBLOCKS = {table_text((name, found, '') for name, found in kernels)}"
 

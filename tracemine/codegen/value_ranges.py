@@ -21,7 +21,7 @@ _MOST_TRIED = 81
 
 
 def in_tables(graph: Graph) -> tuple[Graph, bool]:
-    """The graph with unrecorded numbers for which the places that it computes lie in their tables.
+    """Return the graph with unrecorded numbers for which the places that it computes lie in their tables.
 
     Also says whether there are such: where not, or where nothing tells, the graph is as it was.
 
@@ -122,7 +122,7 @@ def _called(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range | None
 
 
 def _number(value: Any) -> Range:
-    """The range of an argument that may be a literal number."""
+    """Return the range of an argument that may be a literal number."""
     return (value, value) if isinstance(value, int | float) else value
 
 

@@ -72,7 +72,7 @@ def baseline_of(scan: Scan, project: str, accepted: Sequence[Accepted] = ()) -> 
 
 
 def against(baseline: Baseline, scan: Scan, *, noise: float | None = None) -> Difference:
-    """The difference from a baseline to a scan; what it accepts is marked."""
+    """Return the difference from a baseline to a scan; what it accepts is marked."""
     reasons = {one.fingerprint: one.reason for one in baseline.accepted}
     return with_accepted(compared(baseline.side, side_of(scan), noise=noise), reasons)
 
@@ -148,7 +148,7 @@ def _json(value: Any) -> str:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """The baseline that a file holds. Raises InputError where it is none, or contradicts itself."""
+    """Return the baseline that a file holds. Raises InputError where it is none, or contradicts itself."""
     where = Location(str(path))
     content = read_file(path, _LARGEST_BYTES)
     try:

@@ -18,7 +18,7 @@ _YES_NO = {True: "recorded", False: "not recorded"}
 
 
 def incomparable(before: Side, after: Side, *, matched: bool) -> Iterator[Differs]:
-    """Why nothing of both compares. matched: whether a finding of one is in the other, by name;
+    """Yield why nothing of both compares. matched: whether a finding of one is in the other, by name;
     that the device waits for the host says nothing.
     """
     sides = (before, after)
@@ -51,7 +51,7 @@ def _classes(side: Side) -> set[str]:
 
 
 def _shared(ours: Mapping[str, int], theirs: Mapping[str, int]) -> float | None:
-    """The share of our time whose operators are there too; None: no name says what runs.
+    """Return the share of our time whose operators are there too; None: no name says what runs.
 
     Only those of PyTorch's operators say it, and those that a compiler made of operators: of these one is enough.
     """
@@ -119,5 +119,5 @@ def _ns(items: Sequence[Item]) -> int:
 
 
 def shapes(items: Sequence[Item]) -> set[str]:
-    """All shapes of some findings."""
+    """Return all shapes of some findings."""
     return {shape for item in items for shape in item.shapes}

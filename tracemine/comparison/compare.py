@@ -120,7 +120,7 @@ def _changes(found: Sequence[Matched], both: Both) -> Iterator[Change]:
 
 
 def _believed(found: Sequence[Matched], both: Both) -> set[int]:
-    """The changes that what operators took bears out."""
+    """Return the changes that what operators took bears out."""
     believed: set[int] = set()
     for on_gpu in (True, False):
         before = spent_ns(both.before, both.scales[0], on_gpu=on_gpu)
@@ -194,7 +194,7 @@ def _still_there(one: Matched, gone: bool, instead: str | None) -> str:
 
 
 def _instead(one: Matched, found: Sequence[Matched]) -> str | None:
-    """The title of the finding on the other side that has most more there, of those on the same operators."""
+    """Return the title of the finding on the other side that has most more there, of those on the same operators."""
     sign = -1 if one.before else 1
     others = [
         other
@@ -211,7 +211,7 @@ def _instead(one: Matched, found: Sequence[Matched]) -> str | None:
 
 
 def _moved(one: Matched) -> str | None:
-    """What is known of both sides and has nothing in common; None: nothing."""
+    """Return what is known of both sides and has nothing in common; None: nothing."""
     ours, theirs = shapes(one.before), shapes(one.after)
     if one.on_gpu and ours and theirs and not ours & theirs:
         return _other("shapes", ours, theirs)
@@ -228,7 +228,7 @@ def _differing(what: str, one: Matched, of: Callable[[Item], str | None]) -> str
 
 
 def _other(what: str, ours: Iterable[str], theirs: Iterable[str]) -> str:
-    """What differs, by the first of each."""
+    """Return what differs, by the first of each."""
     here, there = (_short(min(each)) for each in (ours, theirs))
     return f"other {what}: {here} → {there}"
 

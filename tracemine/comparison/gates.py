@@ -34,7 +34,7 @@ def parse_gate(text: str) -> Gate:
 
 
 def _guarded(gate: Gate) -> Gate:
-    """The gate, shut where nothing compares too: what it asks is not known then."""
+    """Yield the gate, shut where nothing compares too: what it asks is not known then."""
 
     def guarded(difference: Difference) -> Iterator[str]:
         if difference.incomparable:

@@ -26,7 +26,7 @@ class Component:
 
 
 def components(before: Sequence[Item], after: Sequence[Item], *, alike: bool) -> list[Component]:
-    """Every finding of both sides in exactly one component.
+    """Return every finding of both sides in exactly one component.
 
     alike: modules were recorded on both sides or on neither. Then what has its own name on the other side is that, and
     aliases are for what is left. Where they were not, a name that several findings fall together under may hold any of
@@ -75,7 +75,7 @@ def _own(item: Item) -> _Names:
 
 
 def _others(item: Item) -> _Names:
-    """What else it may be called."""
+    """Return what else it may be called."""
     return frozenset((item.on_gpu, name) for name in item.aliases)
 
 
@@ -102,12 +102,12 @@ def _joined(before: Sequence[_Names], after: Sequence[_Names]) -> Iterable[tuple
 
 
 def _signed(before: Sequence[Item], after: Sequence[Item]) -> Iterable[tuple[int, int]]:
-    """The same cause in the same place, or on the same operators: a data type or a module's name is new."""
+    """Yield the same cause in the same place, or on the same operators: a data type or a module's name is new."""
     yield from ((i, j) for i, one in enumerate(before) for j, other in enumerate(after) if alike_in_kind(one, other))
 
 
 def alike_in_kind(one: Item, other: Item) -> bool:
-    """Whether two findings that share no name may be the same cause."""
+    """Return whether two findings that share no name may be the same cause."""
     if one.rule != other.rule or one.on_gpu != other.on_gpu:
         return False
     here, there = place(one), place(other)
@@ -120,7 +120,7 @@ def alike_in_kind(one: Item, other: Item) -> bool:
 
 
 def _linked(edges: Iterable[tuple[int, int]]) -> list[tuple[list[int], list[int]]]:
-    """The connected components of a bipartite graph, each as its sorted nodes on both sides."""
+    """Return the connected components of a bipartite graph, each as its sorted nodes on both sides."""
     leader: dict[tuple[int, int], tuple[int, int]] = {}
 
     def root(node: tuple[int, int]) -> tuple[int, int]:

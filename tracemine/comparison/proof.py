@@ -44,7 +44,7 @@ class Room:
         self.left_in_all = sum(ns.low for ns in self.more.values()) - sum(ns.high for ns in self.less.values())
 
     def proves(self, demand: Demand) -> bool:
-        """Whether there is room for a change; if so, it is used up."""
+        """Return whether there is room for a change; if so, it is used up."""
         ops = [op for op in dict.fromkeys(demand.ops) if self.left.get(op)]
         had = sum(self.more[op].high for op in dict.fromkeys(demand.ops) if op in self.more)
         need = min(demand.ns, had)
@@ -63,5 +63,5 @@ class Room:
 
 
 def proven(demands: Iterable[Demand], room: Room) -> set[int]:
-    """The numbers of the changes that there is room for, the largest first."""
+    """Return the numbers of the changes that there is room for, the largest first."""
     return {one.number for one in sorted(demands, key=lambda each: (-each.ns, each.mark)) if room.proves(one)}

@@ -31,19 +31,19 @@ class Scale:
     idle: tuple[Fraction, Fraction, Fraction]  # times as recorded → as compared: low, mid, high
 
     def cost(self, ns: int, *, on_gpu: bool) -> Range:
-        """A recorded time of a step as one that compares."""
+        """Return a recorded time of a step as one that compares."""
         if on_gpu:
             return Range(ns, ns, ns)
         low, mid, high = (int(ns * share) for share in self.idle)
         return Range(low, mid, high)
 
     def of(self, item: Item) -> Range:
-        """What a finding costs a step."""
+        """Return what a finding costs a step."""
         return self.cost(item.measured_ns, on_gpu=item.on_gpu)
 
 
 def basis_of(before: About, after: About) -> str:
-    """What the times of both compare as."""
+    """Return what the times of both compare as."""
     alone = before.unprofiled_ns, after.unprofiled_ns
     if any(one is None for one in alone):
         return RECORDED
@@ -53,7 +53,7 @@ def basis_of(before: About, after: About) -> str:
 
 
 def recorded_alike(before: About, after: About) -> bool:
-    """Whether recording cost both the same, as far as they say."""
+    """Return whether recording cost both the same, as far as they say."""
     one, other = before.recorded, after.recorded
     if before.format != after.format or one is None or other is None:
         return one is other and before.format == after.format
@@ -83,7 +83,7 @@ def _ordered(alone: UnprofiledTime) -> tuple[int, int, int]:
 
 
 def noise_of(before: About, after: About, given: float | None) -> Noise:
-    """What is given; else the spread of the steps within each trace, the larger one; else what others' do."""
+    """Return what is given; else the spread of the steps within each trace, the larger one; else what others' do."""
     if given is not None:
         return Noise(span=given, gpu=given, source="given")
     spans = [_spread(one.span_spread_ns, one.span_ns) for one in (before, after)]
@@ -107,7 +107,7 @@ def noise_ns(noise: Noise, cost_ns: int, scales: tuple[Scale, Scale], *, on_gpu:
 
 
 def spent_ns(side: Side, scale: Scale, *, on_gpu: bool) -> dict[str, Range]:
-    """What each operator took, whoever claims it."""
+    """Return what each operator took, whoever claims it."""
     if side.spent is None:
         return {}
     table = side.spent.gpu_ns if on_gpu else side.spent.idle_ns
@@ -115,5 +115,5 @@ def spent_ns(side: Side, scale: Scale, *, on_gpu: bool) -> dict[str, Range]:
 
 
 def total(side: Side, scale: Scale, *, on_gpu: bool) -> int:
-    """What the findings cost together."""
+    """Return what the findings cost together."""
     return sum((scale.of(item) for item in side.items if item.on_gpu == on_gpu), NOTHING).mid

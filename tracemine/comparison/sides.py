@@ -34,7 +34,7 @@ def side_of(scan: Scan) -> Side:
 
 
 def _name(path: str) -> str:
-    """The file's name; of a folder, and of a file that is called as every capture's is, the one above as well.
+    """Return the file's name; of a folder, and of a file that is called as every capture's is, the one above as well.
 
     >>> _name("/home/me/runs/before.json.gz"), _name("/home/me/runs/before/trace.json.gz"), _name("/home/me/runs/both")
     ('before.json.gz', 'before/trace.json.gz', 'runs/both')
@@ -71,7 +71,7 @@ def _item(finding: Finding, steps: int) -> Item:
 
 
 def _each(finding: Finding, steps: int) -> PerStep:
-    """A finding's figures of a step; where none are stored or known, its totals over so many."""
+    """Return a finding's figures of a step; where none are stored or known, its totals over so many."""
     if finding.per_step is not None and steps:
         return finding.per_step
     count = max(steps, 1)
@@ -84,14 +84,14 @@ def _each(finding: Finding, steps: int) -> PerStep:
 
 
 def _source(lines: tuple[Source, ...]) -> str | None:
-    """The innermost line, by the file's name: where a checkout lies stays private."""
+    """Return the innermost line, by the file's name: where a checkout lies stays private."""
     if not lines:
         return None
     return f"{PurePath(lines[0].file).name}:{lines[0].line} {lines[0].function}"
 
 
 def place(item: Item) -> str | None:
-    """The class of its module, else its file and function; None where neither was recorded."""
+    """Return the class of its module, else its file and function; None where neither was recorded."""
     if item.module is not None:
         return class_of(item.module)
     if item.source is None:

@@ -32,7 +32,7 @@ class Both:
         return next((one for one in self.differs if one.explains), None)
 
     def what_differs(self, what: str) -> Differs | None:
-        """The entry of this name, where the sides differ in it."""
+        """Return the entry of this name, where the sides differ in it."""
         return next((one for one in self.differs if one.what == what), None)
 
 

@@ -139,7 +139,7 @@ def _how(
 
 
 def _of_another_gpu(timeline: Timeline, report: Report) -> bool:
-    """Whether the two say that they ran on GPUs of different names."""
+    """Return whether the two say that they ran on GPUs of different names."""
     recorded = {" ".join(device.name.casefold().split()) for device in timeline.meta.devices if device.name}
     profiled = {" ".join(kernel.gpu.casefold().split()) for kernel in report.kernels if kernel.gpu}
     return bool(recorded and profiled) and not recorded & profiled
@@ -168,7 +168,7 @@ class _Names:
 
 
 def _classes_of_activities(table: pa.Table, names: _Names, codes: dict[_Class, int]) -> IntArray:
-    """The class of each activity among `codes`; −1: none of them."""
+    """Return the class of each activity among `codes`; −1: none of them."""
     of = np.full(table.num_rows, -1, np.int64)
     (grids, has_grid), (blocks, has_block) = (_triples(table.column(each)) for each in ("grid", "block"))
     rows = np.flatnonzero((names.codes >= 0) & has_grid & has_block)
@@ -183,7 +183,7 @@ def _classes_of_activities(table: pa.Table, names: _Names, codes: dict[_Class, i
 
 
 def _triples(column: pa.ChunkedArray) -> tuple[IntArray, BoolArray]:
-    """A column of three int32 a row, 0 where null; and which rows are there."""
+    """Return a column of three int32 a row, 0 where null; and which rows are there."""
     values, present = [np.empty((0, 3), np.int64)], [np.empty(0, np.bool_)]
     for chunk in column.chunks:
         begin = 3 * chunk.offset
@@ -240,7 +240,7 @@ def in_order(pattern: list[int], text: list[int]) -> IntArray:
 
 
 def _alike(places: IntArray, inputs: IntArray) -> BoolArray:
-    """Where all that have the same place took the same inputs, as in step after step.
+    """Return where all that have the same place took the same inputs, as in step after step.
 
     >>> _alike(np.array([0, 1, 0, 1]), np.array([7, 8, 7, 9])).tolist()
     [True, False, True, False]
@@ -253,7 +253,7 @@ def _alike(places: IntArray, inputs: IntArray) -> BoolArray:
 
 
 def occurrences(pattern: Sequence[int], text: Sequence[int]) -> list[int]:
-    """Where `pattern` begins in `text`, in a time linear in both (Knuth, Morris, Pratt 1977).
+    """Return where `pattern` begins in `text`, in a time linear in both (Knuth, Morris, Pratt 1977).
 
     >>> occurrences([1, 1], [1, 1, 1, 2, 1, 1])
     [0, 1, 4]
@@ -309,7 +309,7 @@ def _by_class(
 
 
 def _inputs(timeline: Timeline) -> IntArray:
-    """A number for what each activity's operator was called with; activities without one share −1."""
+    """Return a number for what each activity's operator was called with; activities without one share −1."""
     code = np.zeros(timeline.ops.num_rows, np.int64)
     for column in ("name", "input_shapes", "input_dtypes", "input_strides"):
         part, values = string_ids(timeline.ops.column(column))
@@ -330,6 +330,6 @@ def _close(values: Sequence[int], noise: int) -> bool:
 
 
 def _middle(kernels: Sequence[Kernel], launches: Sequence[int]) -> int:
-    """The launch with the median traffic."""
+    """Return the launch with the median traffic."""
     ranked = sorted(launches, key=lambda i: (kernels[i].dram_bytes or 0, i))
     return ranked[(len(ranked) - 1) // 2]

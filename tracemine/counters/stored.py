@@ -32,7 +32,7 @@ _LONGEST = 1 << 20  # characters of a text; a report's have a tenth
 
 
 def counters_table(reports: Sequence[Report], joined: Counters | None = None) -> pa.Table:
-    """The table of the schema `COUNTERS`. `joined`: what `match` said of these reports, where there is a trace.
+    """Return the table of the schema `COUNTERS`. `joined`: what `match` said of these reports, where there is a trace.
 
     >>> report = Report(source="r.csv", page="raw", kernels=(Kernel(name="k", order=0, flops={"fp32": 8}),))
     >>> counters_table([report]).select(["source", "name", "fp32_flops", "dur_ns"]).to_pylist()
@@ -60,7 +60,7 @@ def _row(kernel: Kernel) -> dict[str, Any]:
 
 
 def timeline_of(reports: Sequence[Report]) -> Timeline:
-    """A timeline without rows, for reports alone; its meta tells what became of them.
+    """Return a timeline without rows, for reports alone; its meta tells what became of them.
 
     >>> timeline_of([Report(source="r.csv", page="raw", kernels=(), dropped={"ragged_row": 1})]).meta.ingest.dropped
     {'ragged_row': 1}
@@ -78,7 +78,7 @@ def timeline_of(reports: Sequence[Report]) -> Timeline:
 
 
 def stored_reports(directory: Path, activities: int | None = None) -> tuple[Report, ...]:
-    """The reports whose kernels lie in a timeline directory; none where it has no counters.
+    """Return the reports whose kernels lie in a timeline directory; none where it has no counters.
 
     `activities`: how many the timeline has, where that is known.
 
@@ -102,7 +102,7 @@ def stored_reports(directory: Path, activities: int | None = None) -> tuple[Repo
 
 
 def with_stored(reports: Sequence[Report], path: Path | str, timeline: Timeline) -> Sequence[Report]:
-    """The reports, and those that lie in the timeline directory `path` and are none of them."""
+    """Return the reports, and those that lie in the timeline directory `path` and are none of them."""
     given = [report.kernels for report in reports]
     stored = stored_reports(Path(path), timeline.activities.num_rows)
     return (*reports, *(report for report in stored if report.kernels not in given))
@@ -134,7 +134,7 @@ def _wrong(table: pa.Table, activities: int | None) -> str | None:
 
 
 def _in_order(table: pa.Table) -> bool:
-    """Whether reports are counted from 0, and the kernels of each."""
+    """Return whether reports are counted from 0, and the kernels of each."""
     report, order = numbers(table.column("report")), numbers(table.column("order"))
     begins = np.diff(report, prepend=-1) != 0
     starts = np.flatnonzero(begins)
@@ -143,7 +143,7 @@ def _in_order(table: pa.Table) -> bool:
 
 
 def _beyond(column: pa.ChunkedArray, most: int) -> bool:
-    """Whether a number that is there is negative, larger than `most`, or none; or one of a list is missing."""
+    """Return whether a number that is there is negative, larger than `most`, or none; or one of a list is missing."""
     for chunk in column.chunks:
         is_list = pa.types.is_nested(chunk.type)
         values = chunk.flatten() if is_list else chunk.drop_null()
@@ -156,6 +156,6 @@ def _beyond(column: pa.ChunkedArray, most: int) -> bool:
 
 
 def _is_odd(column: pa.ChunkedArray, words: Sequence[str] | None) -> bool:
-    """Whether a text is none of the words that there are, or longer than any report's."""
+    """Return whether a text is none of the words that there are, or longer than any report's."""
     texts = string_ids(column)[1]
     return any(text is None or len(text) > _LONGEST or (words is not None and text not in words) for text in texts)

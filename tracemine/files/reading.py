@@ -26,7 +26,7 @@ _PIECE_BYTES = 1 << 22
 
 
 def opened(path: Path) -> io.FileIO:
-    """A regular file, open for reading. A pipe, a socket, a device and a folder are refused, not waited for.
+    """Return a regular file, open for reading. A pipe, a socket, a device and a folder are refused, not waited for.
 
     Raises InputError.
 
@@ -53,7 +53,7 @@ def opened(path: Path) -> io.FileIO:
 
 
 def read_file(path: Path, most_bytes: int) -> bytes:
-    """All of a regular file. Raises InputError, also where it holds more than `most_bytes`."""
+    """Return all of a regular file. Raises InputError, also where it holds more than `most_bytes`."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         found = b"" if size > most_bytes else _read(file, most_bytes + 1)
@@ -63,13 +63,13 @@ def read_file(path: Path, most_bytes: int) -> bytes:
 
 
 def read_head(path: Path, count: int) -> bytes:
-    """The first `count` bytes of a regular file. Raises InputError."""
+    """Return the first `count` bytes of a regular file. Raises InputError."""
     with opened(path) as file:
         return _read(file, count)
 
 
 def read_parquet(path: Path, wanted: Container[str] | None = None) -> pa.Table:
-    """The wanted columns of a Parquet file; texts as dictionaries, so that one which is repeated is held once.
+    """Return the wanted columns of a Parquet file; texts as dictionaries, so that one which is repeated is held once.
 
     Raises InputError for what is no regular file, and where more would be held than a file of its size can say;
     ArrowException and OSError where it is damaged.

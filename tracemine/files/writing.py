@@ -59,7 +59,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def resolved(path: Path) -> Path:
-    """The place that a path leads to, there or not. Raises UsageError for a link that leads to no place."""
+    """Return the place that a path leads to, there or not. Raises UsageError for a link that leads to no place."""
     found = Path(os.path.realpath(path))
     if found.is_symlink():
         raise UsageError("is a link that leads back to itself", where=Location(str(path)), hint="name another place")
@@ -86,7 +86,7 @@ def beside(path: Path) -> Path:
 
 
 def path_text(path: Path | str) -> str:
-    """A path as a report has it: a file's name need not be text.
+    """Return a path as a report has it: a file's name need not be text.
 
     >>> path_text("runs/t\\udcff.json")
     'runs/t?.json'
@@ -96,7 +96,7 @@ def path_text(path: Path | str) -> str:
 
 @contextlib.contextmanager
 def folder_beside(path: Path) -> Iterator[Path]:
-    """A folder in the same folder, gone at the end: what is made in it gets its own name by a rename."""
+    """Yield a folder in the same folder, gone at the end: what is made in it gets its own name by a rename."""
     folder = beside(path)
     try:
         folder.mkdir(mode=0o700)

@@ -90,7 +90,7 @@ def _flow(timeline: Timeline) -> Flow:
 
 
 def _nodes(timeline: Timeline, order: Order, tensors: Tensors) -> tuple[Nodes, IntArray, IntArray]:
-    """The nodes, the node of each activity, and of each operator that launched some (−1: it launched none)."""
+    """Return the nodes, the node of each activity, and of each operator that launched some (−1: it launched none)."""
     op_row = numbers(timeline.activities.column("op_row"), -1)
     # Where no operator is known to read or to write, there are no nodes.
     owner = np.append(order.position, -1)[op_row] if timeline.tensors.num_rows else np.full(len(op_row), -1)
@@ -123,7 +123,7 @@ def _nodes(timeline: Timeline, order: Order, tensors: Tensors) -> tuple[Nodes, I
 
 
 def _speaks(timeline: Timeline) -> BoolArray:
-    """Which operators have a schema: recorded, or in the operator table where none is, as of NVTX."""
+    """Return which operators have a schema: recorded, or in the operator table where none is, as of NVTX."""
     recorded = string_ids(timeline.ops.column("op_schema"))[0] >= 0
     if recorded.any():
         return recorded
@@ -185,7 +185,7 @@ def _equal_to_output(tensors: Tensors, key: IntArray, mutated: BoolArray, writte
 
 
 def _gone_when_read(writes: Writes, edges: Edges, made: BoolArray) -> IntArray:
-    """The first node that no longer finds each write, where it is not recorded when memory was used again.
+    """Return the first node that no longer finds each write, where it is not recorded when memory was used again.
 
     What was made during the recording (`made`, of each write) is taken to be gone once the last node that reads it has;
     what has no consumer stays, and so does what is written into tensors from outside.

@@ -32,7 +32,7 @@ NO_EFFECTS = Effects(frozenset(), frozenset(), frozenset(), None, False)
 
 @lru_cache(maxsize=1 << 14)
 def effects(schema: str) -> Effects:
-    """What an operator of this schema writes in place.
+    """Return what an operator of this schema writes in place.
 
     >>> effects("aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)").overwrites
     frozenset({3})
@@ -67,7 +67,7 @@ def _of_table(overload: Overload, marked: set[int]) -> Effects:
 
 
 def _arguments(text: str) -> Iterator[str]:
-    """The arguments of a schema, from behind its opening bracket to the bracket that closes it."""
+    """Yield the arguments of a schema, from behind its opening bracket to the bracket that closes it."""
     depth, begin = 0, 0
     for at, letter in enumerate(text):
         if depth == 0 and letter in ",)":

@@ -41,7 +41,7 @@ def orders(reads: Reads, writes: Writes, silent: BoolArray) -> tuple[IntArray, I
 
 
 def _places(buffer: IntArray, begin: IntArray, end: IntArray) -> IntArray:
-    """A number for each access, the same where bytes overlap."""
+    """Return a number for each access, the same where bytes overlap."""
     bounds = np.unique(np.concatenate((begin, end)), return_inverse=True)[1]
     first, last = bounds[: len(begin)], bounds[len(begin) :]
     order = np.lexsort((first, buffer))

@@ -40,13 +40,13 @@ class Told:
 
 
 def of_nvtx(timeline: Timeline) -> bool:
-    """Whether NVTX texts said who made which tensor: only they give no size of an element."""
+    """Return whether NVTX texts said who made which tensor: only they give no size of an element."""
     sizes = timeline.tensors.column("itemsize_bytes")
     return 0 < int(sizes.null_count) == len(sizes)
 
 
 def optimizers_told(timeline: Timeline, order: Order) -> Told:
-    """The timeline with what its optimizers read and write, where that can be told.
+    """Return the timeline with what its optimizers read and write, where that can be told.
 
     >>> from tracemine.flow.order import order_of
     >>> from tracemine.timeline import Meta
@@ -98,16 +98,16 @@ class _Calls:
             self.device_of[row] = on
 
     def name(self, root: int) -> str:
-        """The operator's name."""
+        """Return the operator's name."""
         return str(self._names[self._name[self.order.row[root]]])
 
     def sizes(self, root: int) -> _Sizes | None:
-        """The sizes of all that it takes, the members of lists one after the other."""
+        """Return the sizes of all that it takes, the members of lists one after the other."""
         text = int(self._shapes[self.order.row[root]])
         return None if text < 0 else _flat(self._texts[text])
 
     def given(self, root: int) -> dict[int, int]:
-        """The storages of what it takes, by their place among the sizes."""
+        """Return the storages of what it takes, by their place among the sizes."""
         return self._given.get(int(self.order.row[root]), {})
 
 
@@ -127,7 +127,7 @@ def _flat(text: str) -> _Sizes | None:
 
 
 def _turns(calls: _Calls) -> Iterator[list[list[tuple[int, Update]]]]:
-    """The chains of each step of an optimizer that consists of chains alone."""
+    """Yield the chains of each step of an optimizer that consists of chains alone."""
 
     def fits(chain: Chain, roots: Sequence[int]) -> bool:
         if tuple(calls.name(root) for root in roots) != chain.names:
@@ -211,7 +211,7 @@ def _storages_of(storages: Mapping[tuple[str, int], int], letter: str, count: in
 
 
 def _bound(turn: Sequence[Sequence[tuple[int, Update]]], calls: _Calls) -> list[_Call] | None:
-    """The operators of one step of an optimizer; None where what is recorded speaks against them."""
+    """Return the operators of one step of an optimizer; None where what is recorded speaks against them."""
     found: list[_Call] = []
     for chain in turn:
         roots, updates = zip(*chain, strict=True)
@@ -250,7 +250,7 @@ def _new(calls: _Calls) -> int:
 
 
 def _with(timeline: Timeline, order: Order, calls: _Calls, bound: Sequence[_Call]) -> Told:
-    """The timeline with these in place of all that is recorded of them and of the operators inside them."""
+    """Return the timeline with these in place of all that is recorded of them and of the operators inside them."""
     roots = np.array([call.root for call in bound])
     replaced = np.isin(calls.root_of, roots)
     joined = order.joined.copy()

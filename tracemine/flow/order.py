@@ -77,7 +77,7 @@ def order_of(timeline: Timeline) -> Order:
 
 
 def _around(parent_row: IntArray, is_op: BoolArray) -> IntArray:
-    """The nearest operator around each row, annotations left out; the last row, len(is_op), stands for none."""
+    """Return the nearest operator around each row, annotations left out; the last row, len(is_op), stands for none."""
     none = len(is_op)
     around = np.append(np.where(parent_row < 0, none, parent_row), none)
     passed = np.append(~is_op, False)
@@ -101,7 +101,7 @@ def _levels_of(parent: IntArray) -> IntArray:
 
 
 def _last_inside(parent: IntArray, level: IntArray) -> tuple[IntArray, BoolArray]:
-    """The last operator inside each, or itself; and whether there is none."""
+    """Return the last operator inside each, or itself; and whether there is none."""
     last = np.arange(len(parent))
     for depth in range(int(level.max(initial=0)), 0, -1):
         here = np.flatnonzero(level == depth)
@@ -125,7 +125,7 @@ def _leave(begun: IntArray, end: IntArray, thread: IntArray, last: IntArray) -> 
 
 
 def codes(*keys: IntArray) -> IntArray:
-    """A number for each entry: equal ones where all keys are equal."""
+    """Return a number for each entry: equal ones where all keys are equal."""
     found = np.zeros(len(keys[0]), np.int64)
     for key in keys:
         own = np.unique(key, return_inverse=True)[1]

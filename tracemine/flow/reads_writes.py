@@ -20,7 +20,7 @@ READ, ALLOCATE, MAYBE_WRITE, WRITE = range(4)
 
 
 def _input(text: str, position: int) -> object:
-    """The text of one recorded argument; None where there is none."""
+    """Return the text of one recorded argument; None where there is none."""
     try:
         inputs = msgspec.json.decode(text)
     except msgspec.DecodeError:

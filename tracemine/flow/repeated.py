@@ -52,7 +52,7 @@ class Repeated:
 
 
 def repeated(flow: Flow, marks: IntArray, silent: IntArray, without: BoolArray) -> Repeated:
-    """The nodes that compute the same in every step.
+    """Return the nodes that compute the same in every step.
 
     `marks`: bits of each node that rests on more than constants, which go to all that is computed from it. `silent`:
     before each node how much has run whose writes are unknown. `without`: nodes that are not looked at.
@@ -254,7 +254,7 @@ class _Atoms:
 
     @staticmethod
     def of(flow: Flow, may: BoolArray) -> _Atoms:
-        """The pieces of the nodes that may be numbered."""
+        """Return the pieces of the nodes that may be numbered."""
         reads, writes, edges = flow.reads, flow.writes, flow.edges
         alone = np.setdiff1d(np.arange(len(reads.node)), edges.read)
         read = np.concatenate((alone, edges.read))
@@ -290,7 +290,7 @@ class _Atoms:
 
 
 def _turns(of: IntArray) -> IntArray:
-    """How many equal ones stand before each.
+    """Return how many equal ones stand before each.
 
     >>> _turns(np.array([3, 5, 3])).tolist()
     [0, 0, 1]
@@ -302,7 +302,7 @@ def _turns(of: IntArray) -> IntArray:
 
 
 def _in_every_step(number: IntArray, step: IntArray, steps: int) -> BoolArray:
-    """Whether each number occurs in so many steps."""
+    """Return whether each number occurs in so many steps."""
     if not len(number):
         return np.zeros(0, np.bool_)
     width = int(step.max()) + 1

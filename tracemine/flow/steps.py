@@ -31,7 +31,7 @@ class StepPair:
 
 
 def compare_steps(timeline: Timeline, flow: Flow) -> list[StepPair]:
-    """Every step that has nodes with the one before it.
+    """Return every step that has nodes with the one before it.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.flow import flow

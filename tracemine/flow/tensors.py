@@ -36,7 +36,7 @@ class Tensors:
 
     @staticmethod
     def of(timeline: Timeline, order: Order) -> Tensors:
-        """All tensors of a timeline."""
+        """Return all tensors of a timeline."""
         table = timeline.tensors
         itemsize, numel = numbers(table.column("itemsize_bytes")), numbers(table.column("numel"))
         # Where dtypes were not recorded, a storage is measured in elements, and a tensor's bytes are at least those.
@@ -72,7 +72,7 @@ class Tensors:
         )
 
     def layouts(self, rows: IntArray) -> list[int]:
-        """A number for each row: equal ones have the same shape and strides; −1 for dense ones."""
+        """Return a number for each row: equal ones have the same shape and strides; −1 for dense ones."""
         known: dict[tuple[bytes, bytes], int] = {}
         found = np.full(len(rows), -1)
         for at in np.flatnonzero(~self.dense[rows]).tolist():

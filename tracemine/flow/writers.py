@@ -110,11 +110,11 @@ class LastWriters:
         self._storage(storage).uncertain = True
 
     def is_made(self, storage: int) -> bool:
-        """Whether what the id means now was allocated during the recording."""
+        """Return whether what the id means now was allocated during the recording."""
         return self._storage(storage).born
 
     def is_empty(self, storage: int, begin: int, end: int) -> bool:
-        """Whether a read of these bytes would find nothing: allocated, and never written."""
+        """Return whether a read of these bytes would find nothing: allocated, and never written."""
         held = self._storage(storage)
         return held.born and not held.uncertain and self.read(storage, begin, end)[0] is Source.HOLE
 

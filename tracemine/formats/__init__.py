@@ -137,7 +137,7 @@ def open_trace(
 
 
 def is_counters(path: Path) -> bool:
-    """Whether a file is a report of Nsight Compute, binary or a table, and no trace.
+    """Return whether a file is a report of Nsight Compute, binary or a table, and no trace.
 
     Raises InputError where it cannot be read.
 
@@ -151,7 +151,7 @@ def is_counters(path: Path) -> bool:
 
 
 def is_nsys_folder(path: Path) -> bool:
-    """Whether a folder is an export of Nsight Systems (`parquetdir`, `arrowdir`): one file a table.
+    """Return whether a folder is an export of Nsight Systems (`parquetdir`, `arrowdir`): one file a table.
 
     >>> is_nsys_folder(Path("no/such/folder"))
     False
@@ -181,7 +181,7 @@ def _with_tensors(timeline: Timeline, path: Path, progress: Progress | None) -> 
 
 
 def _noted(timeline: Timeline, source: FileSource) -> Timeline:
-    """The timeline, saying what of its file is none of the content."""
+    """Return the timeline, saying what of its file is none of the content."""
     if not source.behind:
         return timeline
     report = timeline.meta.ingest

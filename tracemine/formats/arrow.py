@@ -40,7 +40,7 @@ def row_numbers(rows: Array) -> pa.Array:
 
 
 def floats(values: Array) -> pa.Array:
-    """A float32 column; null where not a number, or beyond what 32 bits hold.
+    """Return a float32 column; null where not a number, or beyond what 32 bits hold.
 
     >>> floats(np.array([1.5, np.nan, 1e300])).to_pylist()
     [1.5, None, None]
@@ -91,7 +91,7 @@ def take(values: Array, rows: Array, nothing: int = -1) -> Array:
 
 
 def lists(values: Array, ends: Array, present: Array | None = None) -> pa.Array:
-    """A list<int64> column: row i holds `values[ends[i-1]:ends[i]]`; null where `present` is false.
+    """Return a list<int64> column: row i holds `values[ends[i-1]:ends[i]]`; null where `present` is false.
 
     >>> lists(np.array([4, 8, 2]), np.array([2, 2, 3]), present=np.array([True, False, True])).to_pylist()
     [[4, 8], None, [2]]
@@ -104,7 +104,7 @@ def lists(values: Array, ends: Array, present: Array | None = None) -> pa.Array:
 
 
 def booleans(values: Array) -> pa.Array:
-    """A bool column without nulls.
+    """Return a bool column without nulls.
 
     >>> booleans(np.array([True, False])).to_pylist()
     [True, False]

@@ -76,7 +76,7 @@ def _files(folder: Path, kind: str, without: Collection[Path]) -> list[Path]:
 
 
 def _holds_events(path: Path) -> bool:
-    """Whether a file begins as a trace does. One that cannot be read counts as a trace: opening it says why."""
+    """Return whether a file begins as a trace does. One that cannot be read counts as a trace: opening it says why."""
     try:
         source = FileSource(path)
     except TracemineError:

@@ -44,7 +44,7 @@ class _Graph:
 
 
 def with_capture(timeline: Timeline, capture: Timeline, path: str) -> Timeline:
-    """The timeline with the operators of `capture`, which was read from `path`, as owners of replayed kernels.
+    """Return the timeline with the operators of `capture`, which was read from `path`, as owners of replayed kernels.
 
     A replay is one of a captured graph where it runs as many kernels, of the same names in the same order. CUDA records
     no names while it captures: there the classes of operators and kernels must agree. Where several captured graphs fit
@@ -76,7 +76,7 @@ def with_capture(timeline: Timeline, capture: Timeline, path: str) -> Timeline:
 
 
 def _graphs(capture: Timeline) -> Iterator[_Graph]:
-    """The captured graphs: launches without an activity, up to each end of a capture."""
+    """Yield the captured graphs: launches without an activity, up to each end of a capture."""
     api = capture.api
     name, strings = string_ids(api["name"])
     kernel, kernels = string_ids(api["kernel"])
@@ -99,7 +99,7 @@ def _graphs(capture: Timeline) -> Iterator[_Graph]:
 
 
 def _replays(timeline: Timeline) -> Iterator[Array]:
-    """The kernels of each replay, rows of `activities` in the order in which they began."""
+    """Yield the kernels of each replay, rows of `activities` in the order in which they began."""
     activities = timeline.activities
     kind, kinds = string_ids(activities["kind"])
     reason, reasons = string_ids(activities["unowned_reason"])
@@ -132,14 +132,14 @@ def _fits(graph: _Graph, names: Sequence[str], capture: Timeline) -> bool:
 
 
 def _says(capture: Timeline, graph: _Graph) -> bytes:
-    """What the operators of a graph are, as one value: their names and shapes."""
+    """Return what the operators of a graph are, as one value: their names and shapes."""
     return b"".join(take(string_ids(capture.ops[each])[0], graph.op_row).tobytes() for each in ("name", "input_shapes"))
 
 
 def _misfit(
     graphs: Sequence[_Graph], replays: Sequence[Array], names: Array, strings: Sequence[str], ambiguous: int
 ) -> str:
-    """Why no replay is one of a captured graph."""
+    """Return why no replay is one of a captured graph."""
     if not graphs:
         return "holds no launch that went into a graph: it is no trace of a capture"
     if not replays:

@@ -133,7 +133,7 @@ def members(
 
 
 def _closes(text: bytes | bytearray, position: int, stop: int) -> bool:
-    """Whether a member may end here: a comma or the object's end follows."""
+    """Return whether a member may end here: a comma or the object's end follows."""
     position = _skip(_BLANK, text, position, stop)
     return position >= stop or text[position] in b",}"
 

@@ -17,7 +17,7 @@ _SHOWN = 3  # broken plug-ins in a message
 
 
 def plugin_format(source: FileSource) -> tuple[Format | None, tuple[str, ...]]:
-    """The first format of another package that recognises a file, and what is wrong with those asked before it.
+    """Return the first format of another package that recognises a file, and what is wrong with those asked before it.
 
     A broken one stops no other: another may read the file.
     """
@@ -39,7 +39,7 @@ def plugin_format(source: FileSource) -> tuple[Format | None, tuple[str, ...]]:
 
 
 def refused(error: InputError, broken: Sequence[str]) -> InputError:
-    """An error that no format reads a file, with the plug-ins that could not be asked."""
+    """Return an error that no format reads a file, with the plug-ins that could not be asked."""
     more = f" and {len(broken) - _SHOWN} more" if len(broken) > _SHOWN else ""
     message = "; ".join((error.message, *broken[:_SHOWN])) + more
     return InputError(message, where=error.where, hint=error.hint)
@@ -53,7 +53,7 @@ def _recognises(plugin: Plugin, form: Format, head: bytes) -> bool:
 
 
 def _guarded(plugin: Plugin, form: Format, broken: tuple[str, ...]) -> Format:
-    """The same format, whose every failure names its distribution; broken plug-ins are noted in the timeline."""
+    """Return the same format, whose every failure names its distribution; broken plug-ins are noted in the timeline."""
 
     def read(source: FileSource, progress: Progress | None) -> Timeline:
         where = Location(source.path)

@@ -139,7 +139,7 @@ def _keys(text: bytes) -> set[str]:
 
 
 def is_trace_json(head: bytes) -> bool:
-    """Whether a file that begins so is taken for a Chrome trace: JSON, and none of the other known kinds of it.
+    """Return whether a file that begins so is taken for a Chrome trace: JSON, and none of the other known kinds of it.
 
     >>> is_trace_json(b'{"schemaVersion": 1, "traceEvents": ['), is_trace_json(b'{"schema": "1.1.1", "nodes": []}')
     (True, False)
@@ -159,7 +159,7 @@ def looks_like_counters(source: FileSource) -> bool:
 
 
 def refusal(source: FileSource) -> InputError:
-    """Why no format reads `source`, with the way out. The source is not consumed."""
+    """Return why no format reads `source`, with the way out. The source is not consumed."""
     look = _look(source.head)
     if source.truncated and not source.head:
         look = _CUT_OFF
@@ -168,7 +168,7 @@ def refusal(source: FileSource) -> InputError:
 
 
 def _look(head: bytes) -> _Look | None:
-    """The first row that fits; None: JSON that may be a trace."""
+    """Return the first row that fits; None: JSON that may be a trace."""
     text = head.lstrip()
     found = next((look for look in _BINARY if look.looks(head)), None)
     if found is None and b"\0" in head:
@@ -179,7 +179,7 @@ def _look(head: bytes) -> _Look | None:
 
 
 def _other_json(text: bytes) -> _Look | None:
-    """A JSON object that is known, and not Kineto's; keys may come in any order."""
+    """Return a JSON object that is known, and not Kineto's; keys may come in any order."""
     keys = _keys(text)
     if own := _own(keys):
         return _Look(lambda head: True, *own)

@@ -79,7 +79,7 @@ def _is_beyond(values: Array) -> bool:
 
 
 def _is_deep(text: str) -> bool:
-    """Whether a JSON text nests so deeply that taking it apart could fail.
+    """Return whether a JSON text nests so deeply that taking it apart could fail.
 
     >>> _is_deep("[" * 101 + "]" * 101), _is_deep("[[1, 2], []]" * 101), _is_deep('["' + "[" * 101 + '"]')
     (True, False, False)

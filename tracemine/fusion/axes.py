@@ -98,7 +98,7 @@ def _along_the_last(timeline: Timeline, flow: Flow) -> BoolArray:
 
 
 def _first_shapes(timeline: Timeline, node: IntArray, tensor_row: IntArray, wanted: IntArray) -> list[Shape | None]:
-    """The shape of each node's first argument or output, where that is a tensor whose shape is known."""
+    """Return the shape of each node's first argument or output, where that is a tensor whose shape is known."""
     position = numbers(timeline.tensors.column("position"), 0)[tensor_row]
     rows = np.flatnonzero(position == 0)
     row_of = np.full(int(max(node.max(initial=-1), wanted.max(initial=-1))) + 1, -1, np.int64)

@@ -32,7 +32,7 @@ class MaybePaths:
 
 
 def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePaths:
-    """All ways that may exist.
+    """Return all ways that may exist.
 
     >>> from tracemine.flow import flow
     >>> from tracemine.fusion.nodes import fusion_nodes
@@ -110,7 +110,7 @@ def _gives_unknown(flow: Flow, nodes: FusionNodes) -> BoolArray:
 
 
 def _ranks(count: int, place: IntArray) -> tuple[IntArray, IntArray]:
-    """The turns of nodes, and of places; a place stands before the node of that number."""
+    """Return the turns of nodes, and of places; a place stands before the node of that number."""
     order = np.argsort(place, kind="stable")
     rank = np.arange(count) + np.searchsorted(place[order], np.arange(count), "right")
     of_place = np.empty(len(place), np.int64)

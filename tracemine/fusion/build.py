@@ -15,7 +15,7 @@ from tracemine.fusion.traffic import sized_nodes, traffic_of
 
 
 def groups(flow: Flow) -> Groups:
-    """The fusion groups of a timeline: what one kernel could legally do, those that save most bytes made first.
+    """Return the fusion groups of a timeline: what one kernel could legally do, those that save most bytes made first.
 
     Without dataflow there are none. The same input gives the same groups; time grows about linearly with the nodes.
 

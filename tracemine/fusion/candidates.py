@@ -40,7 +40,7 @@ class Pairs:
 
 
 def pairs_of(timeline: Timeline, flow: Flow, nodes: FusionNodes, meanings: list[Meaning], call: IntArray) -> Pairs:
-    """All pairs, producers with their consumers and readers of one tensor with the next ones."""
+    """Return all pairs, producers with their consumers and readers of one tensor with the next ones."""
     vertical, horizontal = _vertical(timeline, flow, nodes, meanings, call), _horizontal(flow, nodes)
     return Pairs(
         *(

@@ -21,7 +21,7 @@ class Space:
 
 
 def space_of(call: Call) -> Space | None:
-    """The rows that a call reduces; None where it reduces none (a loss or a norm without statistics).
+    """Return the rows that a call reduces; None where it reduces none (a loss or a norm without statistics).
 
     Raises Unknown where what was recorded does not tell.
 

@@ -141,7 +141,7 @@ class _State:
         return ALLOWED
 
     def _space(self, a: int, b: int, vertical: bool) -> tuple[Rows | None, frozenset[int]] | Refusal:
-        """The iteration space of both together."""
+        """Return the iteration space of both together."""
         one, other = self.reduced[a], self.reduced[b]
         if one is not None and other is not None and one != other:
             return Refusal.REDUCTION if one[0] * one[1] == other[0] * other[1] else Refusal.SPACE
@@ -158,7 +158,7 @@ class _State:
         return rows, self.sizes[a] | self.sizes[b]
 
     def _whole(self, group: int) -> int:
-        """The elements of its iteration space."""
+        """Return the elements of its iteration space."""
         rows = self.reduced[group]
         return rows[0] * rows[1] if rows is not None else max(self.sizes[group])
 
@@ -178,7 +178,7 @@ class _Accesses:
         self._adrift = _adrift(flow)[np.concatenate((flow.reads.tensor_row, flow.writes.tensor_row))[order]]
 
     def alike(self, a: int, b: int) -> bool:
-        """Whether both touch the same elements of what one of them writes, each element on its own."""
+        """Return whether both touch the same elements of what one of them writes, each element on its own."""
         if self._role[a] not in self._by_place or self._role[b] not in self._by_place:
             return False
         theirs: dict[int, list[tuple[int, int, bool, bool]]] = defaultdict(list)

@@ -221,7 +221,7 @@ def meaning_of(
 
 
 def _library(name: str, op_class: str | None) -> str:
-    """Why a library's kernel is left alone: a key of roles.toml's reasons."""
+    """Return why a library's kernel is left alone: a key of roles.toml's reasons."""
     if is_custom(name) and op_class not in HEAVY:
         return "custom"
     return op_class or "unknown"
@@ -232,7 +232,7 @@ def _json(text: str | None) -> Any:
 
 
 def _steps(name: str, op_class: str | None, space: Space | None) -> tuple[str, ...]:
-    """What it computes an element; what reduces rows has a reduction among its steps, whatever its name."""
+    """Return what it computes an element; what reduces rows has a reduction among its steps, whatever its name."""
     steps = steps_of(name)
     if space is None:
         return tuple(step for step in steps if step not in REDUCTIONS and step != FINISH) or ("simple",)
@@ -272,7 +272,7 @@ def _largest(timeline: Timeline, node: IntArray, tensor_row: IntArray, count: in
 
 
 def _any_activity(flow: Flow, flag: BoolArray) -> BoolArray:
-    """Whether one of each node's activities is flagged."""
+    """Return whether one of each node's activities is flagged."""
     found = np.zeros(len(flow.nodes), np.bool_)
     owned = np.flatnonzero(flow.activity_node >= 0)
     found[flow.activity_node[owned[flag[owned]]]] = True
@@ -298,7 +298,7 @@ def _generated(timeline: Timeline, flow: Flow) -> BoolArray:
 
 
 def _places(timeline: Timeline, flow: Flow) -> IntArray:
-    """A number for each node: equal where its step, device, stream and thread are."""
+    """Return a number for each node: equal where its step, device, stream and thread are."""
     nodes = flow.nodes
     if not len(nodes):
         return np.zeros(0, np.int64)

@@ -80,7 +80,7 @@ STEPS: dict[str, tuple[str, ...]] = {
 
 
 def steps_of(op: str) -> tuple[str, ...]:
-    """The steps of an operator, by its name with or without `aten::` and a trailing underscore.
+    """Return the steps of an operator, by its name with or without `aten::` and a trailing underscore.
 
     >>> steps_of("aten::gelu"), steps_of("aten::div_"), steps_of("add")
     (('simple', 'simple', 'erf'), ('divide',), ('simple',))

@@ -49,7 +49,7 @@ class Refusals:
     bytes: IntArray  # that stay in memory traffic because of it; −1 where not known
 
     def count(self, refusal: Refusal) -> int:
-        """How many were refused for this reason."""
+        """Return how many were refused for this reason."""
         return int((self.reason == REFUSALS.index(refusal)).sum())
 
 

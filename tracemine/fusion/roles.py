@@ -28,7 +28,7 @@ TAKES_CONSUMERS = frozenset({Role.POINTWISE, Role.ROW, Role.GATHER, Role.WINDOW}
 
 
 def base(operator: str) -> str:
-    """The name that tables use.
+    """Return the name that tables use.
 
     >>> base("aten::mul_"), base("aten::add.Tensor"), base("aten::__and__")
     ('mul', 'add', '__and__')
@@ -38,7 +38,7 @@ def base(operator: str) -> str:
 
 
 def role_of(operator: str, op_class: str | None) -> Role:
-    """The role of an operator; `op_class` is its overload's class, None where the operator is not known.
+    """Return the role of an operator; `op_class` is its overload's class, None where the operator is not known.
 
     >>> role_of("aten::mul_", "pointwise"), role_of("aten::mm", "gemm"), role_of("aten::embedding_bag", "embedding")
     (<Role.POINTWISE: 1>, <Role.LIBRARY: 0>, <Role.LIBRARY: 0>)
@@ -50,7 +50,7 @@ def role_of(operator: str, op_class: str | None) -> Role:
 
 
 def reason_of(op_class: str) -> str:
-    """Why a library's kernel is left alone, in words; `op_class` may also be `host`, `generated` or `unknown`.
+    """Return why a library's kernel is left alone, in words; `op_class` may also be `host`, `generated` or `unknown`.
 
     >>> reason_of("gemm")
     "a matrix product is a library's kernel"

@@ -74,7 +74,7 @@ class Ways:
         return ahead if isinstance(ahead, Refusal) else (ahead, behind)
 
     def _why(self, first: int, second: int) -> Refusal:
-        """What the way that is there from the first to the second goes through."""
+        """Return what the way that is there from the first to the second goes through."""
         for reason, after, _ in self._layers:
             if self._reached(first, second, after) is Refusal.CYCLE:
                 return reason

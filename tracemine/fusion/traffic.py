@@ -212,7 +212,7 @@ def distinguished(reads: Reads) -> IntArray:
 
 
 def _changes(*columns: IntArray) -> BoolArray:
-    """Whether each entry differs from the one before."""
+    """Return whether each entry differs from the one before."""
     new = np.ones(len(columns[0]), np.bool_)
     if len(new) > 1:
         new[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
@@ -281,7 +281,7 @@ def _kernels(
     writing: _Distinct,
     depth: IntArray,
 ) -> tuple[tuple[FusedKernel, ...], IntArray]:
-    """The distinct kernels, and which of them each group is: −1 where its bytes are not known (`sized`)."""
+    """Return the distinct kernels, and which of them each group is: −1 where its bytes are not known (`sized`)."""
     count = len(sized)
     members = np.flatnonzero(node_group >= 0)
     members = members[np.argsort(node_group[members], kind="stable")]

@@ -55,7 +55,7 @@ class Advice:
 
 
 def _holds(fact: Fact, wanted: bool | tuple[str, ...]) -> bool:
-    """Whether a fact is as a condition wants it.
+    """Return whether a fact is as a condition wants it.
 
     >>> _holds("AdamW", ("Adam", "AdamW")), _holds("AdamW", True), _holds(None, False), _holds(None, ("Adam",))
     (True, True, True, False)
@@ -64,7 +64,7 @@ def _holds(fact: Fact, wanted: bool | tuple[str, ...]) -> bool:
 
 
 def fitting(advice: Sequence[Advice], facts: Facts) -> Advice | None:
-    """The first that fits; None: the rule's own fix does.
+    """Return the first that fits; None: the rule's own fix does.
 
     >>> fitting([Advice({"amd": True}, "HIP")], {"amd": None}) is None
     True
@@ -73,7 +73,7 @@ def fitting(advice: Sequence[Advice], facts: Facts) -> Advice | None:
 
 
 def advised(advice: Sequence[Advice], otherwise: str, facts: Facts, blockers: str = "") -> str:
-    """The first text that fits, with the optimizer's class and what would break a CUDA graph's capture in it.
+    """Return the first text that fits, with the optimizer's class and what would break a CUDA graph's capture in it.
 
     >>> advised([Advice({"amd": True}, "HIP")], "CUDA {blockers}", {"amd": None}, "(x)")
     'CUDA (x)'
@@ -89,7 +89,7 @@ def advised(advice: Sequence[Advice], otherwise: str, facts: Facts, blockers: st
 
 
 def merged(facts: Iterable[Facts]) -> dict[str, Fact]:
-    """The facts of several together: a flag holds where it does of any, a text is the first that is known.
+    """Return the facts of several together: a flag holds where it does of any, a text is the first that is known.
 
     >>> merged([{"backward": False, "optimizer": None}, {"backward": True, "optimizer": "SGD"}])
     {'backward': True, 'optimizer': 'SGD'}
@@ -102,7 +102,7 @@ def merged(facts: Iterable[Facts]) -> dict[str, Fact]:
 
 
 def when_text(when: Mapping[str, bool | tuple[str, ...]]) -> str:
-    """A condition for people.
+    """Return a condition for people.
 
     >>> when_text({"engine": ("vllm", "sglang"), "compiled": False})
     'engine is vllm or sglang, not compiled'

@@ -90,7 +90,7 @@ class CaseResult:
 
 
 def run_cases(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[CaseResult, ...]:
-    """Every case of a rule, in the order of the file. Raises RuleError for a file that cannot be read."""
+    """Return every case of a rule, in the order of the file. Raises RuleError for a file that cannot be read."""
     return tuple(run_case(rule, case) for case in read_cases(rule, docs))
 
 
@@ -117,7 +117,7 @@ def _names(variables: frozenset[str] | set[str]) -> str:
 
 
 def read_cases(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[Case, ...]:
-    """The cases beside a rule; none where there is no cases.md. Raises RuleError naming the line."""
+    """Return the cases beside a rule; none where there is no cases.md. Raises RuleError naming the line."""
     path = rule.folder / "cases.md"
     if not path.exists():
         return ()
@@ -139,7 +139,7 @@ _Table = list[tuple[int, list[str]]]  # line and cells
 
 
 def _tables(path: Path, content: str) -> Iterator[tuple[int, str, _Table]]:
-    """The line of each heading with a table, its text, and its table; text around them is for people."""
+    """Yield the line of each heading with a table, its text, and its table; text around them is for people."""
     heading, heading_line = "", 0
     table: _Table = []
     fenced = False

@@ -51,7 +51,7 @@ class RulePage:
 
 
 def list_rules(rules: Sequence[Rule]) -> tuple[RuleLine, ...]:
-    """A line a rule, in the order in which they claim."""
+    """Return a line a rule, in the order in which they claim."""
     return tuple(RuleLine(rule.id, rule.title, rule.status, rule.rows, _pattern_text(rule)) for rule in rules)
 
 
@@ -71,17 +71,17 @@ def show_rule(
 
 
 def lint_rules(rules: Sequence[Rule], ids: Sequence[str] = (), docs: RowDocs = ROW_DOCS) -> tuple[Problem, ...]:
-    """The problems of the rules named; of all where none is named."""
+    """Return the problems of the rules named; of all where none is named."""
     return tuple(problem for rule in chosen(rules, ids) for problem in lint(rule, docs))
 
 
 def case_results(rules: Sequence[Rule], ids: Sequence[str] = (), docs: RowDocs = ROW_DOCS) -> tuple[CaseResult, ...]:
-    """The cases of the rules named; of all where none is named."""
+    """Return the cases of the rules named; of all where none is named."""
     return tuple(result for rule in chosen(rules, ids) for result in run_cases(rule, docs))
 
 
 def chosen(rules: Sequence[Rule], ids: Sequence[str]) -> tuple[Rule, ...]:
-    """The rules with these ids, in that order; all where none is given. Raises UsageError."""
+    """Return the rules with these ids, in that order; all where none is given. Raises UsageError."""
     by_id = {rule.id: rule for rule in rules}
     for rule_id in ids:
         if rule_id not in by_id:
@@ -121,7 +121,7 @@ def _advice_text(one: Advice, written: Callable[[str], str]) -> str:
 
 
 def _left(rule: Rule) -> str:
-    """How much of the work a rule expects to stay."""
+    """Return how much of the work a rule expects to stay."""
     if rule.left is None:
         return ""
     low, mid, high = rule.left
@@ -130,7 +130,7 @@ def _left(rule: Rule) -> str:
 
 
 def _called(rule: Rule) -> str:
-    """What its fix calls, which decides what is left of the host's work."""
+    """Return what its fix calls, which decides what is left of the host's work."""
     return f" The fix calls {CALLS[rule.call]}." if rule.saving in ("fuse", "one_pass") else ""
 
 
@@ -153,17 +153,17 @@ def _matched(rule: Rule) -> str:
 
 
 def _lines(match: GraphPattern) -> Iterable[tuple[int, str]]:
-    """A graph pattern's lines, without what stands before all of them."""
+    """Return a graph pattern's lines, without what stands before all of them."""
     return enumerate(cleandoc(match.text).splitlines())
 
 
 def _seen(c: str) -> str:
-    """A character of a pattern or a value, escaped where it is not seen."""
+    """Return a character of a pattern or a value, escaped where it is not seen."""
     return c if c.isprintable() else ascii(c)[1:-1]
 
 
 def measure_text(measure: Measure) -> str:
-    """A measure as a rule file writes it.
+    """Return a measure as a rule file writes it.
 
     >>> measure_text(Measure("removable_ns", "sum", ("bias", "act"), "dur_ns"))
     'removable_ns = sum(bias.dur_ns, act.dur_ns)'

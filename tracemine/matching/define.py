@@ -50,7 +50,7 @@ RELATIONS: Final = {
 
 
 def holds(test: ColumnTest, value: Value) -> bool:
-    """Whether one value passes the test.
+    """Return whether one value passes the test.
 
     >>> holds(ColumnTest("op", "is", ("gelu", "silu")), "silu"), holds(ColumnTest("dur_ns", "lt", (5,)), 5)
     (True, False)
@@ -60,7 +60,7 @@ def holds(test: ColumnTest, value: Value) -> bool:
 
 
 def column_holds(test: ColumnTest, column: Column, rows: slice) -> BoolArray:
-    """Which of the rows pass the test; a null never does."""
+    """Return which of the rows pass the test; a null never does."""
     if isinstance(column, Categories):
         return category_holds(test, column)[column.codes[rows]]
     values = column.values[rows]
@@ -74,7 +74,7 @@ def column_holds(test: ColumnTest, column: Column, rows: slice) -> BoolArray:
 
 
 def category_holds(test: ColumnTest, column: Categories) -> BoolArray:
-    """Which distinct values pass, by code; one more at the end, for code -1 (null), which does not."""
+    """Return which distinct values pass, by code; one more at the end, for code -1 (null), which does not."""
     return np.fromiter((*(holds(test, value) for value in column.values), False), np.bool_, len(column.values) + 1)
 
 
@@ -82,7 +82,7 @@ def category_holds(test: ColumnTest, column: Categories) -> BoolArray:
 
 
 def exclusive(one: Sequence[ColumnTest], other: Sequence[ColumnTest]) -> bool:
-    """Whether the tests themselves say that no row passes both; False where they do not tell.
+    """Return whether the tests themselves say that no row passes both; False where they do not tell.
 
     >>> gelu, add = ColumnTest("op", "is", ("gelu",)), ColumnTest("op", "is", ("add",))
     >>> exclusive([gelu], [add]), exclusive([gelu], [ColumnTest("dur_ns", "lt", (5,))])
@@ -93,7 +93,7 @@ def exclusive(one: Sequence[ColumnTest], other: Sequence[ColumnTest]) -> bool:
 
 
 def impossible(tests: Iterable[ColumnTest]) -> bool:
-    """Whether no value can pass all these tests on one column.
+    """Return whether no value can pass all these tests on one column.
 
     >>> impossible([ColumnTest("dur_ns", "lt", (5,)), ColumnTest("dur_ns", "gte", (5,))])
     True
@@ -121,7 +121,7 @@ _REGEX_TOKEN = re.compile(
 
 
 def regex_problem(text: str) -> str | None:
-    """Why this regular expression may not be used; None where it may.
+    """Return why this regular expression may not be used; None where it may.
 
     Refused: what `re` does not read, back-references, lookaround, a repeated group (its repetitions can nest and take
     exponential time), and more unbounded repetitions than keep the time at the square of the text's length.

@@ -50,7 +50,7 @@ class _Lines:
 
 
 def graph_of_table(cells: Cells, count: int) -> Graph:
-    """The graph of a table of so many lines. Raises RuleError naming the line."""
+    """Return the graph of a table of so many lines. Raises RuleError naming the line."""
     lines = _lines(cells, count)
     kept, guessed, unknown = (_flags(cells, name, count) for name in ("kept", "guessed", "unknown"))
     pairs = sorted({(node, value) for node, values in enumerate(lines.reads) for value in values if value < count})
@@ -107,7 +107,7 @@ def _lines(cells: Cells, count: int) -> _Lines:
 
 
 def _tensor(cells: Cells, place: str, line: int, otherwise: _Tensor) -> _Tensor:
-    """What the table says of one input or output; where it is silent, as it came."""
+    """Return what the table says of one input or output; where it is silent, as it came."""
     shape, dtype, layout = ((cells[name][line] if (name := f"{place}_{what}") in cells else None) for what in _TENSOR)
     sizes = otherwise.shape
     if shape is not None and shape[1]:

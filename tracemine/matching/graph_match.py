@@ -68,7 +68,7 @@ class _Partial:
         return [*self.vertices.values(), *self.slots.values()]
 
     def named(self, name: str, groups: Sequence[Group]) -> list[IntArray]:
-        """The nodes of a variable, a column for each that it may stand for."""
+        """Return the nodes of a variable, a column for each that it may stand for."""
         if name in self.vertices:
             return [self.vertices[name]]
         return [nodes for (group, _), nodes in self.slots.items() if groups[group].name == name]
@@ -202,7 +202,7 @@ class _Search:
         return self._read_by_no_other(partial)
 
     def _along(self, partial: _Partial, group: int, segment: Segment, way: tuple[int, ...], forwards: bool) -> _Partial:
-        """The partial matches, each with the nodes of one way through a segment."""
+        """Return the partial matches, each with the nodes of one way through a segment."""
         hops = [  # the direction and the slot of each node between
             (each.reads, (group + number, turn))
             for number, (each, count) in enumerate(zip(segment.groups, way, strict=True))
@@ -224,7 +224,7 @@ class _Search:
         return partial
 
     def _met(self, partial: _Partial, at: IntArray, reads: bool, name: str) -> _Partial:
-        """Those with an edge to a node that they have already."""
+        """Return those with an edge to a node that they have already."""
         other = partial.vertices[name]
         edge = self._edge(at, other) if reads else self._edge(other, at)
         there = edge >= 0
@@ -233,7 +233,7 @@ class _Search:
         return replace(found, evidence=np.minimum(found.evidence, self.graph.evidence[edge[there]]))
 
     def _stepped(self, partial: _Partial, at: IntArray, reads: bool, place: Slot | str) -> tuple[_Partial, IntArray]:
-        """Those with an edge to a node that they have not, once for each."""
+        """Return those with an edge to a node that they have not, once for each."""
         adjacency = self._adjacency(reads, place if isinstance(place, str) else place[0])
         degree = adjacency.begin[at + 1] - adjacency.begin[at]
         few = self._not_too_many(partial.start, degree)
@@ -265,7 +265,7 @@ class _Search:
         return self.adjacent[reads, to]
 
     def _edge(self, consumer: IntArray, producer: IntArray) -> IntArray:
-        """The number of the edge between each two nodes, −1 where there is none."""
+        """Return the number of the edge between each two nodes, −1 where there is none."""
         graph, width = self.graph, len(self.graph)
         keys = graph.consumer * width + graph.producer
         wanted = consumer * width + producer
@@ -287,7 +287,7 @@ class _Search:
     # --- WHERE and ONLY READER ---------------------------------------------------------------------------------------
 
     def _tested(self, partial: _Partial, asked: set[Test]) -> _Partial:
-        """Those that pass the tests that can be asked now and have not been."""
+        """Return those that pass the tests that can be asked now and have not been."""
         for test in self.pattern.where:
             if test in asked or not set(test.names) <= partial.vertices.keys():
                 continue
@@ -300,7 +300,7 @@ class _Search:
         return partial
 
     def _shared(self, one: IntArray, other: IntArray) -> npt.NDArray[np.int8]:
-        """The best evidence that two nodes read one value, −1 where none says so."""
+        """Return the best evidence that two nodes read one value, −1 where none says so."""
         graph = self.graph
         counts = [graph.read_begin[nodes + 1] - graph.read_begin[nodes] for nodes in (one, other)]
         pairs = counts[0] * counts[1]
@@ -358,7 +358,7 @@ class _Search:
         return self._found(bound, np.stack(codes, axis=1), evidence)
 
     def _shown(self, group: Group, nodes: IntArray) -> IntArray:
-        """What the nodes of a group are called: by its name, or each by the first of its labels that it has."""
+        """Return what the nodes of a group are called: by its name, or each by the first of its labels that it has."""
         names = self.pattern.variables
         if group.name is not None:
             return np.full(len(nodes), names.index(group.name))
@@ -388,7 +388,7 @@ class _Search:
 
 
 def _cost(segment: Segment, reached: set[str]) -> tuple[bool, bool, int]:
-    """How early a segment is followed: the least first."""
+    """Return how early a segment is followed: the least first."""
     ends = [end in reached for end in (segment.first, segment.last) if end is not None]
     follows = any(ends) if segment.last is not None else segment.first in reached
     return not follows, segment.last is None, (0 if all(ends) else 1) + len(segment.groups)

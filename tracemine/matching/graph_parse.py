@@ -24,7 +24,7 @@ MOST_NODES: Final = 32  # nodes that one match can have
 
 
 def connected(segments: Sequence[Segment], start: str) -> set[str]:
-    """The vertices that paths lead to from one.
+    """Return the vertices that paths lead to from one.
 
     >>> connected([Segment("a", (), True, "b"), Segment("c", (), True, "d")], "b") == {"a", "b"}
     True
@@ -80,7 +80,7 @@ def _check(pattern: GraphPattern) -> None:
 
 
 def parse_graph(text: str, labels: Collection[str]) -> GraphPattern:
-    """The checked pattern of a text. Raises PatternError naming line and column.
+    """Return the checked pattern of a text. Raises PatternError naming line and column.
 
     labels: those that can be asked for; `(a)` alone means `(a IS a)` where there is a label of that name.
 

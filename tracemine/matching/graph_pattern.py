@@ -85,7 +85,7 @@ class Segment:
     last: str | None
 
     def ways(self) -> Iterator[tuple[int, ...]]:
-        """Every combination of how often each group is there, the most first."""
+        """Yield every combination of how often each group is there, the most first."""
         return product(*(range(group.high, group.low - 1, -1) for group in self.groups))
 
 

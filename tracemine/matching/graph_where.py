@@ -23,7 +23,7 @@ _SIGNS: Final[dict[str, Callable[[IntArray, IntArray], BoolArray]]] = {
 
 
 def compared(test: Comparison, vertices: Mapping[str, IntArray], tensors: NodeTensors) -> BoolArray:
-    """Which partial matches pass a comparison; what is not known does not."""
+    """Return which partial matches pass a comparison; what is not known does not."""
     if test.left.kind == "shape":
         (one, one_rank), (other, other_rank) = (_shape(side, vertices, tensors) for side in (test.left, test.right))
         equal = (one == other).all(axis=1) & (one_rank == other_rank)
@@ -107,7 +107,7 @@ def _memory(entry: IntArray, tensors: NodeTensors) -> tuple[IntArray, IntArray]:
 
 
 def _dense(shape: IntArray, strides: IntArray, axes: Sequence[int]) -> BoolArray:
-    """Whether tensors lie without gaps, the first of these axes innermost."""
+    """Return whether tensors lie without gaps, the first of these axes innermost."""
     dense, wanted = np.ones(len(shape), np.bool_), np.ones(len(shape), np.int64)
     for axis in axes:
         dense &= (shape[:, axis] <= 1) | (strides[:, axis] == wanted)

@@ -48,7 +48,7 @@ _Check = Callable[[_Linted], _Found]
 
 
 def lint(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[Problem, ...]:
-    """Every problem of one rule, in the order of CHECKS. Raises RuleError where cases.md cannot be read."""
+    """Return every problem of one rule, in the order of CHECKS. Raises RuleError where cases.md cannot be read."""
     cases = read_cases(rule, docs)
     content = read_file(rule.folder / "rule.toml", RULE_SIZE_LIMIT).decode()
     linted = _Linted(rule, content, cases, tuple(run_case(rule, case) for case in cases))
@@ -124,7 +124,7 @@ def texts_are_sentences(linted: _Linted) -> _Found:
 
 
 def advice_can_be_reached(linted: _Linted) -> _Found:
-    """An advice that asks for no more than one before it never counts; braces other than the placeholder stay."""
+    """Yield an advice that asks for no more than one before it never counts; braces other than the placeholder stay."""
     before: list[Advice] = []
     for one in linted.rule.advice:
         earlier = next((each for each in before if each.when.items() <= one.when.items()), None)
@@ -139,7 +139,7 @@ def advice_can_be_reached(linted: _Linted) -> _Found:
 
 
 def _names_optimizer(advice: Advice) -> bool:
-    """Whether it asks for one of several classes, of which the text may name the one that it is."""
+    """Return whether it asks for one of several classes, of which the text may name the one that it is."""
     return isinstance(advice.when.get("optimizer"), tuple)
 
 
@@ -156,7 +156,7 @@ def references_are_addresses(linted: _Linted) -> _Found:
 
 
 def repetition_is_bounded_or_explained(linted: _Linted) -> _Found:
-    """The reason is a comment at the pattern's line or right above it."""
+    """Yield the reason is a comment at the pattern's line or right above it."""
     steps = () if linted.rule.pattern is None else linted.rule.pattern.steps
     unbounded = [str(step) for step in steps if step.high is None]
     line = key_line(linted.content, "pattern")

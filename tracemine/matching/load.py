@@ -65,7 +65,7 @@ _DEFAULT_GROUP = ("ops", "shapes", "dtype", "module")
 
 
 def rules_directory() -> Path:
-    """The rules that come with tracemine: inside the package when installed, beside it in a checkout.
+    """Return the rules that come with tracemine: inside the package when installed, beside it in a checkout.
 
     >>> rules_directory().name in ("rules", "_rules")
     True
@@ -76,7 +76,7 @@ def rules_directory() -> Path:
 
 
 def load_rules(*directories: str | Path, docs: RowDocs = ROW_DOCS) -> tuple[Rule, ...]:
-    """The built-in rules and those in further directories, in the order in which they claim: priority, then id.
+    """Return the built-in rules and those in further directories, in the order in which they claim: priority, then id.
 
     A directory holds one folder a rule, or is itself one. Raises RuleError for a rule that cannot be used or an id
     that is there twice, UsageError for a directory that is not there or holds no rule.
@@ -171,7 +171,7 @@ def _stays(file: RuleFile, match: tuple[GraphPattern, ...]) -> tuple[str, ...]:
 
 
 def _left(file: RuleFile) -> tuple[float, float, float]:
-    """The share of what was matched that stays: three numbers from 0 to 1, low, mid and high."""
+    """Return the share of what was matched that stays: three numbers from 0 to 1, low, mid and high."""
     shares = file.value("left", list, "a list of three shares: low, mid and high")
     numbers = all(isinstance(share, int | float) and not isinstance(share, bool) for share in shares)
     if not numbers or len(shares) != 3 or not 0 <= shares[0] <= shares[1] <= shares[2] <= 1:
@@ -181,7 +181,7 @@ def _left(file: RuleFile) -> tuple[float, float, float]:
 
 
 def _advice(file: RuleFile) -> tuple[Advice, ...]:
-    """The texts with conditions, each `[[advice]]` in order."""
+    """Return the texts with conditions, each `[[advice]]` in order."""
     found = []
     for table in file.value("advice", list, "a list of tables, each `[[advice]]`", []):
         if not isinstance(table, dict):
@@ -203,7 +203,7 @@ def _advice(file: RuleFile) -> tuple[Advice, ...]:
 
 
 def _wanted(file: RuleFile, name: str, value: object) -> bool | tuple[str, ...]:
-    """What a condition asks of a fact: that it holds or not, or that it is one of several texts."""
+    """Return what a condition asks of a fact: that it holds or not, or that it is one of several texts."""
     if isinstance(value, bool):
         return value
     key, values = f"advice.when.{name}", [value] if isinstance(value, str) else value
@@ -273,7 +273,7 @@ def _all_used(
     pattern: Pattern | None,
     match: tuple[GraphPattern, ...],
 ) -> tuple[str, ...]:
-    """What can bind a row. Raises RuleError for what define names and no pattern uses."""
+    """Return what can bind a row. Raises RuleError for what define names and no pattern uses."""
     by_row = () if pattern is None else variables(pattern.tree)
     used = dict.fromkeys([*by_row, *(label for each in match for label in each.labels)])
     for variable in define:

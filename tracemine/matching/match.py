@@ -33,7 +33,7 @@ _LETTERS: Final = 256
 
 
 def mine(rows_by_kind: Mapping[str, Rows], rules: Iterable[Rule]) -> list[Matches]:
-    """All matches of every rule that is not deprecated, lower priority number first, ties by id.
+    """Return all matches of every rule that is not deprecated, lower priority number first, ties by id.
 
     Raises RuleError where a rule reads a row set or column that is not there.
 
@@ -64,7 +64,7 @@ def mine(rows_by_kind: Mapping[str, Rows], rules: Iterable[Rule]) -> list[Matche
 def find(
     rule: Rule, rows: Rows, arrangement: Arrangement | None = None, *, without: BoolArray | None = None
 ) -> Matches:
-    """All matches of one rule; `arrangement` is that of its partition_by and order_by, where it is at hand.
+    """Return all matches of one rule; `arrangement` is that of its partition_by and order_by, where it is at hand.
 
     Rows that `without` marks satisfy no variable: they stay where they are, and no match crosses them.
 
@@ -139,7 +139,7 @@ def _not_told(part: _Part, rows: Rows) -> _Part:
 
 
 def _merged(one: _Part, other: _Part) -> _Part:
-    """The matches of both, by their first rows."""
+    """Return the matches of both, by their first rows."""
     if not len(one.rows) or not len(other.rows):
         few = one if len(one.rows) else other
         return replace(few, left_out=one.left_out + other.left_out)
@@ -255,7 +255,7 @@ def _eight(variables: Sequence[tuple[str, tuple[ColumnTest, ...]]], rows: Rows) 
 def _spans(
     rule: Rule, pattern: Pattern, symbols: Bytes, bounds: IntArray, alphabet: Mapping[str, bytes]
 ) -> tuple[IntArray, IntArray, list[bytes]]:
-    """Where matches start, their lengths, and their bytes (only where a byte may be bound by two variables).
+    """Return where matches start, their lengths, and their bytes (only where a byte may be bound by two variables).
 
     One split by the pattern's own group gives text, match, text, match, … as bytes, and their lengths give the spans:
     about three times faster than asking each match for its span.

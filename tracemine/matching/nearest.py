@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The names most like it; all of them where there are few, or none is like it.
+    """Return the names most like it; all of them where there are few, or none is like it.
 
     >>> nearest("dur", ["op", "dur_ns"]), nearest("durns", [f"column_{i}" for i in range(20)] + ["dur_ns"])
     ('there are: op, dur_ns', 'did you mean dur_ns?')

@@ -99,7 +99,7 @@ def _combine(
 
 
 def _sorted(keys: Sequence[npt.NDArray[np.generic]]) -> bool:
-    """Whether rows stand in the order of these keys, the first one first."""
+    """Return whether rows stand in the order of these keys, the first one first."""
     if not keys or len(keys[0]) < 2:
         return True
     rises: BoolArray | None = None

@@ -108,7 +108,7 @@ class Pattern:
 
 
 def parse(text: str) -> Node:
-    """The tree of a pattern's text. Raises PatternError naming the column.
+    """Return the tree of a pattern's text. Raises PatternError naming the column.
 
     >>> parse("a{2,}")
     Step(variable='a', low=2, high=None, number=0, column=1)
@@ -260,7 +260,7 @@ def _ways(node: Node, fixed: frozenset[int]) -> int:
 
 
 def _most_rows(node: Node) -> int | None:
-    """The most rows that one match can have; None where there is no bound."""
+    """Return the most rows that one match can have; None where there is no bound."""
     if isinstance(node, Step):
         return node.high
     rows = [_most_rows(part) for part in (node.options if isinstance(node, Choice) else node.parts)]

@@ -96,7 +96,7 @@ class RuleFile:
 
 
 def toml_type(value: object) -> str:
-    """What a TOML value is, in words.
+    """Return what a TOML value is, in words.
 
     >>> toml_type(True), toml_type({}), toml_type([1])
     ('a boolean', 'a table', 'a list')
@@ -105,7 +105,7 @@ def toml_type(value: object) -> str:
 
 
 def key_line(content: str, key: str) -> int | None:
-    """The line (1-based) where a dotted key stands in TOML text, or else the nearest key around it.
+    """Return the line (1-based) where a dotted key stands in TOML text, or else the nearest key around it.
 
     >>> key_line('title = "x"\\n[define]\\nbias = { op = "add" }', "define.bias.op")
     3

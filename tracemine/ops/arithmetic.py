@@ -26,7 +26,7 @@ class UnitRow(NamedTuple):
 
 @cache
 def unit_rows() -> tuple[UnitRow, ...]:
-    """Every row, in its order: the first that fits decides."""
+    """Return every row, in its order: the first that fits decides."""
     table = tomllib.loads(resources.files(__package__).joinpath("arithmetic.toml").read_text("utf-8"))
     return tuple(
         UnitRow(cast("Unit", row["unit"]), re.compile(row["regex"]), tuple(row["examples"])) for row in table["unit"]
@@ -35,7 +35,7 @@ def unit_rows() -> tuple[UnitRow, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def unit_of(kernel: str) -> Unit | None:
-    """What a kernel multiplies with; None where its name does not tell.
+    """Return what a kernel multiplies with; None where its name does not tell.
 
     >>> unit_of("volta_sgemm_128x32_nt"), unit_of("nvjet_sm90_hsh_64x8_64x16_1x2_h_bz_NNT"), unit_of("mystery")
     ('vector', 'matrix', None)
@@ -46,7 +46,7 @@ def unit_of(kernel: str) -> Unit | None:
 
 @lru_cache(maxsize=1 << 14)
 def is_narrow(kernel: str) -> bool:
-    """Whether a kernel for half precision was built for operands that are not aligned to 16 bytes.
+    """Return whether a kernel for half precision was built for operands that are not aligned to 16 bytes.
 
     Its name says so (`align1`, `align2`, `align4`), or it is one of CUTLASS's for an older GPU: libraries fall back on
     those where the newer ones ask for an alignment that the operands lack. Alone the latter proves nothing.

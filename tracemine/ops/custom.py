@@ -40,7 +40,7 @@ class Library(NamedTuple):
 
 @cache
 def libraries() -> tuple[Library, ...]:
-    """The whole table."""
+    """Return the whole table."""
     blocks = tomllib.loads(resources.files(__package__).joinpath("custom.toml").read_text("utf-8"))["library"]
     return tuple(Library(b["name"], b["source"], b["versions"], _operators(b["operators"])) for b in blocks)
 

@@ -25,7 +25,7 @@ _SAME = {"true": "1", "false": "0"}
 
 @lru_cache(maxsize=65_536)
 def canonical(name: str) -> str:
-    """The spelling that both demanglers' outputs have in common.
+    """Return the spelling that both demanglers' outputs have in common.
 
     >>> canonical("void at::native::add<(int)4, float>(float*)") == canonical("add<4, float>(T2 *)") == "add 4 float"
     True
@@ -38,7 +38,7 @@ def canonical(name: str) -> str:
 
 
 def short(name: str) -> str:
-    """The bare function name, of a demangled or a mangled one.
+    """Return the bare function name, of a demangled or a mangled one.
 
     >>> short("void at::native::elementwise_kernel<128, 4>(int)"), short("_ZN2at6native18elementwise_kernelILi128EEEvi")
     ('elementwise_kernel', 'elementwise_kernel')
@@ -54,7 +54,7 @@ _LAUNCHERS = frozenset({"Kernel", "Kernel2"})
 
 
 def short_name(name: str) -> str:
-    """What tells a kernel from others in few words: its function, and the operation that its whole name shows.
+    """Return what tells a kernel from others in few words: its function, and the operation that its whole name shows.
 
     >>> short_name("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(int, …)")
     'vectorized_elementwise_kernel (add)'

@@ -61,7 +61,7 @@ def classify(names: Iterable[str]) -> list[KernelFamily]:
 
 
 def functor(name: str) -> str | None:
-    """The operation that an elementwise kernel's name shows; None where it shows none.
+    """Return the operation that an elementwise kernel's name shows; None where it shows none.
 
     >>> functor("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(int, …)")
     'add'
@@ -74,7 +74,7 @@ def functor(name: str) -> str | None:
 
 
 def head(name: str) -> str:
-    """The kernel's qualified name without return type, template arguments, parameters and anonymous namespaces.
+    """Return the kernel's qualified name without return type, template arguments, parameters and anonymous namespaces.
 
     >>> head("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int>(float*, int)")
     'at::native::CatArrayBatchedCopy'
@@ -102,7 +102,7 @@ def _document() -> dict[str, list[dict[str, object]]]:
 
 @cache
 def family_rows() -> tuple[FamilyRow, ...]:
-    """Every row of the kernel table, in its order: the first that fits decides."""
+    """Return every row of the kernel table, in its order: the first that fits decides."""
     rows = []
     for row in _document()["kernel"]:
         family = KernelFamily(str(row["family"]), str(row["op_class"]))
@@ -114,7 +114,7 @@ def family_rows() -> tuple[FamilyRow, ...]:
 
 @cache
 def functor_rows() -> tuple[FunctorRow, ...]:
-    """Every row of the functor table, in its order: the first that fits decides."""
+    """Return every row of the functor table, in its order: the first that fits decides."""
     rows = []
     for row in _document()["functor"]:
         operation = str(row["operation"]) if "operation" in row else None
@@ -138,7 +138,7 @@ def _classify(name: str) -> KernelFamily:
 
 @lru_cache(maxsize=1 << 12)
 def _rows_of_head(text: str) -> tuple[FamilyRow, ...]:
-    """The rows whose regex is found in the head, up to and with the first that asks for nothing more."""
+    """Return the rows whose regex is found in the head, up to and with the first that asks for nothing more."""
     rows = []
     for row in family_rows():
         if row.head.search(text):

@@ -119,7 +119,7 @@ class Operator:
 
 
 def lookup(name: str) -> Operator | None:
-    """The operator of this name; None where neither torch's registry nor the hand-written table knows it.
+    """Return the operator of this name; None where neither torch's registry nor the hand-written table knows it.
 
     A name with an overload (`aten::mul.Tensor`) gives the operator with that overload alone.
 
@@ -179,7 +179,7 @@ def mutated_inputs(name: str, input_types: Sequence[str] = ()) -> tuple[int, ...
 
 
 def table_version() -> str:
-    """The torch release whose schemas the table holds.
+    """Return the torch release whose schemas the table holds.
 
     >>> table_version()
     '2.13.0'
@@ -188,7 +188,7 @@ def table_version() -> str:
 
 
 def operator_names() -> Iterable[str]:
-    """Every name in the generated table, sorted."""
+    """Return every name in the generated table, sorted."""
     return _table().operators.keys()
 
 
@@ -222,7 +222,7 @@ class NameRow:
 
 @cache
 def name_rows() -> tuple[NameRow, ...]:
-    """Every row of names.toml, in its order: the first that matches a whole name decides."""
+    """Return every row of names.toml, in its order: the first that matches a whole name decides."""
     table = tomllib.loads(resources.files(__package__).joinpath("names.toml").read_text("utf-8"))
     rows = tuple(NameRow(r["op_class"], re.compile(r["regex"]), tuple(r["examples"])) for r in table["name"])
     assert all(row.op_class in CLASSES for row in rows)  # noqa: S101  (our own data; tests check it too)
@@ -299,7 +299,7 @@ def _undefined(overload: Overload, input_types: Sequence[str]) -> bool:
 
 
 def _fits(overload: Overload, input_types: Sequence[str]) -> bool:
-    """Whether inputs recorded so can be this overload's arguments."""
+    """Return whether inputs recorded so can be this overload's arguments."""
     if len(overload.arguments) != len(input_types):
         return False
     for place, (argument, recorded) in enumerate(zip(overload.arguments, input_types, strict=True)):

@@ -190,7 +190,7 @@ class Recording:
                     return
 
     def scan(self, **options: Any) -> Report:
-        """What is worth fixing in what was recorded: `tracemine.scan` of the folder, with its options.
+        """Return what is worth fixing in what was recorded: `tracemine.scan` of the folder, with its options.
 
         Raises UsageError while the block still runs, and where it ended with an error.
         """

@@ -67,7 +67,7 @@ class Options:
 
 
 def driver() -> str | None:
-    """The GPU driver's version; null where nvidia-smi does not say."""
+    """Return the GPU driver's version; null where nvidia-smi does not say."""
     tool = program("nvidia-smi")
     if tool is None:
         return None
@@ -122,7 +122,7 @@ def says_where(given: str) -> Iterator[None]:
 
 
 def line_of(given: str, written: Capture) -> str:
-    """What was recorded, what it cost, and what to do with it."""
+    """Return what was recorded, what it cost, and what to do with it."""
     steps = count_text(written.steps, "step") if written.steps else "no steps marked (recording.step() marks them)"
     seen = count_text(written.gpu_activities, "GPU activity") if written.gpus else "no GPU here, the host side only"
     if written.gpus and not written.gpu_activities:
@@ -139,7 +139,7 @@ def line_of(given: str, written: Capture) -> str:
 
 
 def doubts(written: Capture, options: Options) -> Iterator[str]:
-    """What keeps a capture from being the evidence that was asked for."""
+    """Yield what keeps a capture from being the evidence that was asked for."""
     if options.steps is not None and written.steps < options.steps:
         yield f"the block ended after {written.steps} of {count_text(options.steps, 'recorded step')}"
     if options.execution_trace and written.execution_trace is None:

@@ -45,7 +45,7 @@ def render(name: str, scan: Scan, out: TextIO, options: Options | None = None) -
 
 
 def renderer(name: str) -> Callable[..., Any]:
-    """What draws the report `name`: ours, or that of the plug-in of this name. Errors as `render`.
+    """Return what draws the report `name`: ours, or that of the plug-in of this name. Errors as `render`.
 
     >>> renderer("json").__module__
     'tracemine.report.json'
@@ -65,7 +65,7 @@ def renderer(name: str) -> Callable[..., Any]:
 
 
 def _guarded(plugin: plugins.Plugin) -> Callable[..., Any]:
-    """The report of another package, whose every failure names it."""
+    """Return the report of another package, whose every failure names it."""
     drawn = plugin.load()
     if not callable(drawn):
         raise plugin.error("is no function render(scan, out, options)")

@@ -42,7 +42,7 @@ class Segment:
 
 
 def segments(parts: Parts, width: int) -> list[Segment]:
-    """The bar's segments, `width` columns with the edges before, between and behind them; shortest 1 column.
+    """Return the bar's segments, `width` columns with the edges before, between and behind them; shortest 1 column.
 
     >>> from tracemine.findings.record import Part, Parts, Range
     >>> step = Parts(ns=100, covered_communication_ns=0, after_ns=Range(50, 60, 70), parts=(
@@ -61,12 +61,12 @@ def segments(parts: Parts, width: int) -> list[Segment]:
 
 
 def bar(pieces: Sequence[Segment]) -> str:
-    """All segments as one text."""
+    """Return all segments as one text."""
     return EDGE + EDGE.join(piece.text for piece in pieces) + EDGE if pieces else ""
 
 
 def rest(pieces: Sequence[Segment], parts: Parts) -> str:
-    """What cannot be read in the bar, and communication that other work covers; "" where that is nothing."""
+    """Return what cannot be read in the bar, and communication that other work covers; "" where that is nothing."""
     said = [piece.label for piece in pieces if not piece.whole]
     if parts.covered_communication_ns:
         said.append(f"communication behind other work {share_text(parts.covered_communication_ns, parts.ns)}")
@@ -74,13 +74,13 @@ def rest(pieces: Sequence[Segment], parts: Parts) -> str:
 
 
 def legend(parts: Parts) -> str:
-    """All parts with their shares, in the order of the bar."""
+    """Return all parts with their shares, in the order of the bar."""
     pieces = segments(parts, 0)
     return ", ".join(part for part in (", ".join(piece.label for piece in pieces), rest((), parts)) if part)
 
 
 def share_text(part_ns: int, whole_ns: int) -> str:
-    """A share in whole per cents, that does not say nothing where it is something.
+    """Return a share in whole per cents, that does not say nothing where it is something.
 
     >>> share_text(1, 3), share_text(1, 1_000)
     ('33 %', '<1 %')

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def console_for(out: TextIO, options: Options) -> Console:
-    """What writes a report: nothing of it is taken for markup."""
+    """Return what writes a report: nothing of it is taken for markup."""
     return Console(
         file=out,
         width=options.width,

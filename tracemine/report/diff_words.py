@@ -43,12 +43,12 @@ _SHORT = 16  # digits of a fingerprint; all of them
 
 
 def title(difference: Difference) -> str:
-    """Which two are compared."""
+    """Return which two are compared."""
     return f"{difference.before.trace} → {difference.after.trace}"
 
 
 def about_text(about: About) -> str:
-    """What one side is: its GPU and how many steps were recorded."""
+    """Return what one side is: its GPU and how many steps were recorded."""
     gpu = about.gpu or "GPU not known"
     return f"{gpu}, {count_text(about.steps, 'step')}" if about.steps else f"{gpu}, no steps known"
 
@@ -60,7 +60,7 @@ def sides_text(difference: Difference) -> str:
 
 
 def change_text(before_ns: int, after_ns: int) -> str:
-    """What it was, what it is, and by how much that is more.
+    """Return what it was, what it is, and by how much that is more.
 
     >>> change_text(47_535_666, 0), change_text(0, 1_000), change_text(1_914_300, 2_883_700)
     ('47.5 ms → –', '– → 1.00 µs', '1.91 → 2.88 ms')
@@ -71,7 +71,7 @@ def change_text(before_ns: int, after_ns: int) -> str:
 
 
 def signed(ns: int) -> str:
-    """A change with its sign.
+    """Return a change with its sign.
 
     >>> signed(1_500), signed(-2_000_000), signed(0)
     ('+1.50 µs', '−2.00 ms', '±0 ns')
@@ -80,7 +80,7 @@ def signed(ns: int) -> str:
 
 
 def share_text(change_ns: int, whole_ns: int) -> str:
-    """A change as a signed share; "" of nothing."""
+    """Return a change as a signed share; "" of nothing."""
     if not whole_ns:
         return ""
     return f"({'+' if change_ns >= 0 else '−'}{percent_text(abs(change_ns), whole_ns)})"
@@ -96,19 +96,19 @@ def step_text(change: StepChange) -> str:
 
 
 def basis_text(difference: Difference) -> str:
-    """What the step's times rest on."""
+    """Return what the step's times rest on."""
     return _BASES.get(difference.basis, difference.basis)
 
 
 def incomparable_texts(difference: Difference) -> Iterator[str]:
-    """Why nothing compares, and the way out, a line each; none where it does."""
+    """Yield why nothing compares, and the way out, a line each; none where it does."""
     for one in difference.incomparable:
         what, way_out = _INCOMPARABLE[one.what]
         yield f"nothing compares: {what} ({one.before} → {one.after}); {way_out}"
 
 
 def how_measured(basis: str) -> str:
-    """How it was found out by how much a step got shorter, behind the time.
+    """Return how it was found out by how much a step got shorter, behind the time.
 
     >>> how_measured("recorded"), how_measured("estimated")
     ('measured, with the profiler', 'estimated')
@@ -118,7 +118,7 @@ def how_measured(basis: str) -> str:
 
 
 def differs_texts(difference: Difference) -> Iterator[str]:
-    """What else than the program is not the same, a line each."""
+    """Yield what else than the program is not the same, a line each."""
     for one in difference.differs:
         if one in difference.incomparable:
             continue  # said first
@@ -169,7 +169,7 @@ def _said(saving: Range) -> str:
 
 
 def _verdict(predicted: Range, measured: Range) -> str:
-    """Whether what was measured lies in what was predicted."""
+    """Return whether what was measured lies in what was predicted."""
     if measured.high < predicted.low:
         return ": less than predicted"
     if measured.low > predicted.high:
@@ -178,7 +178,7 @@ def _verdict(predicted: Range, measured: Range) -> str:
 
 
 def marks(change: Change) -> str:
-    """The fingerprints on both sides, once where they agree."""
+    """Return the fingerprints on both sides, once where they agree."""
     before, after = (
         ", ".join(part.fingerprint[:_SHORT] for part in side[:2]) + (" …" if len(side) > 2 else "")
         for side in (change.before, change.after)
@@ -187,25 +187,25 @@ def marks(change: Change) -> str:
 
 
 def where(change: Change) -> str:
-    """The line that leads to it, else its module; "" where neither is known."""
+    """Return the line that leads to it, else its module; "" where neither is known."""
     parts = [*change.after, *change.before]
     first = next((part.source for part in parts if part.source), None)
     return first or next((part.module for part in parts if part.module), None) or ""
 
 
 def counts_text(difference: Difference) -> str:
-    """How many findings became what."""
+    """Return how many findings became what."""
     if not difference.counts:
         return "no findings on either side"
     return ", ".join(f"{count:,} {status}" for status, count in difference.counts.items())
 
 
 def same_text(changes: Sequence[Change]) -> str:
-    """What did not change, in one line."""
+    """Return what did not change, in one line."""
     before, after = sum(one.before_ns for one in changes), sum(one.after_ns for one in changes)
     return f"{count_text(len(changes), 'finding')}, {change_text(before, after)}"
 
 
 def per_text(difference: Difference) -> str:
-    """What times are of."""
+    """Return what times are of."""
     return "over the trace" if difference.per == "trace" else "a step"

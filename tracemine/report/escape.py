@@ -46,7 +46,7 @@ def line(text: str, longest: int = LONGEST) -> str:
 
 
 def shorten(text: str, longest: int) -> str:
-    """The beginning and the end of `text` with "…" between them where it has more than `longest` characters.
+    """Return the beginning and the end of `text` with "…" between them where it has more than `longest` characters.
 
     >>> shorten("void at::native::elementwise_kernel<4>", 20)
     'void at::n…kernel<4>'
@@ -58,7 +58,7 @@ def shorten(text: str, longest: int) -> str:
 
 
 def code(text: str) -> str:
-    """A Markdown code span: nothing in it is markup, a link or a mention.
+    """Return a Markdown code span: nothing in it is markup, a link or a mention.
 
     >>> code("a`b"), code("<b>@all</b>")
     ('``a`b``', '`<b>@all</b>`')
@@ -73,7 +73,7 @@ def code(text: str) -> str:
 
 
 def code_cell(text: str) -> str:
-    """A code span for a table's cell: there a pipe ends the cell even inside code.
+    """Return a code span for a table's cell: there a pipe ends the cell even inside code.
 
     >>> print(code_cell("a|b"))
     `a\\|b`
@@ -82,7 +82,7 @@ def code_cell(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A sentence as Markdown: its `code` stays code, everything else is text and nothing but text.
+    """Return a sentence as Markdown: its `code` stays code, everything else is text and nothing but text.
 
     >>> prose("Call `torch.compile`, *not* <b>this</b>, @everyone")
     'Call `torch.compile`, \\\\*not\\\\* \\\\<b\\\\>this\\\\</b\\\\>, @&#8203;everyone'
@@ -92,7 +92,7 @@ def prose(text: str) -> str:
 
 
 def spans(text: str) -> Iterator[tuple[bool, str]]:
-    """The parts of a sentence, (is code, text) each.
+    """Yield the parts of a sentence, (is code, text) each.
 
     >>> list(spans("Call `torch.compile`."))
     [(False, 'Call '), (True, 'torch.compile'), (False, '.')]
@@ -106,7 +106,7 @@ def spans(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def prose_cell(text: str) -> str:
-    """A sentence for a table's cell.
+    """Return a sentence for a table's cell.
 
     >>> print(prose_cell("a|b, `c|d`"))
     a\\|b, `c\\|d`

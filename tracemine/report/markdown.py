@@ -179,7 +179,7 @@ def _savings(step: Range, gpu: Range, scan: Scan) -> str:
 
 
 def _verdicts(finding: Finding) -> Iterator[str]:
-    """The verdict, or that on each variant that has one."""
+    """Yield the verdict, or that on each variant that has one."""
     every: Sequence[Finding | Variant] = finding.variants or (finding,)
     for one in every:
         if one.verdict is not None:
@@ -290,13 +290,13 @@ def _check(finding: Finding) -> Iterator[str]:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """A rule's text: paragraphs, and its indented code in a fence that nothing in it can close."""
+    """Yield a rule's text: paragraphs, and its indented code in a fence that nothing in it can close."""
     for is_code, block in blocks(text):
         yield _fenced(block) if is_code else prose(block)
 
 
 def rule_text(text: str) -> str:
-    """A rule's text as `rules show` prints it: its author's own Markdown, for a terminal and without HTML.
+    """Return a rule's text as `rules show` prints it: its author's own Markdown, for a terminal and without HTML.
 
     >>> rule_text("Call `f`, <b>not</b>\\n`g`.")
     'Call `f`, &lt;b>not&lt;/b> `g`.'
@@ -312,7 +312,7 @@ def _fenced(block: str) -> str:
 
 
 def _refuted(findings: Sequence[Finding]) -> Iterator[str]:
-    """What verdicts took away: a line each, for it saves nothing."""
+    """Yield what verdicts took away: a line each, for it saves nothing."""
     if not findings:
         return
     yield "## Refuted"

@@ -52,14 +52,14 @@ _LEFT_CELL = '<td style="text-align: left">'
 
 
 def fragment(scan: Scan) -> str:
-    """The head of a scan and at most `MOST_ROWS` findings of it, most worth first."""
+    """Return the head of a scan and at most `MOST_ROWS` findings of it, most worth first."""
     shown = [finding for finding in scan.reported if not finding.refuted]
     parts = [*_head(scan), *_table(scan, shown[:MOST_ROWS]), *_foot(scan, shown)]
     return "\n".join([_BEGIN, *parts, "</div>"])
 
 
 def text(of: str, longest: int = _LONGEST_CELL) -> str:
-    """A text of the trace as HTML that is nothing but text.
+    """Return a text of the trace as HTML that is nothing but text.
 
     >>> text("<img src=x onerror=alert(1)>")
     '&lt;img src=x onerror=alert(1)&gt;'
@@ -85,7 +85,7 @@ def _head(scan: Scan) -> Iterator[str]:
 
 
 def _bar(parts: Parts) -> str:
-    """The step as one bar: a box for each part, as wide as its share, with as much of its name as fits."""
+    """Return the step as one bar: a box for each part, as wide as its share, with as much of its name as fits."""
     shown = [part.ns for part in parts.parts if part.ns]
     boxes = "".join(
         f'<div style="flex: {share} 1 0; background: {_COLOURS.get(piece.name, _GREY)}; overflow: hidden">'
@@ -138,7 +138,7 @@ def _interval(of: Range) -> str:
 
 
 def _where(finding: Finding) -> str:
-    """Its innermost source line and its module, as far as they are known."""
+    """Return its innermost source line and its module, as far as they are known."""
     first = next(iter(finding.source), None)
     place = "" if first is None else f"{first.file.replace(chr(92), '/').rpartition('/')[2]}:{first.line}"
     return " · ".join(part for part in (place, finding.module or "") if part)

@@ -78,7 +78,7 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
 
 
 def work_text(bound: Bound) -> str:
-    """What the GPU does most when it works.
+    """Return what the GPU does most when it works.
 
     >>> from tracemine.findings.record import Bound
     >>> facts = dict(idle_share=0.2, bare_communication_share=0.0, cause=None, cause_share=None, unclassified_share=0.0)
@@ -95,7 +95,7 @@ def _share_of(parts: Parts, name: str) -> float:
 
 
 def _as_recorded(summary: Summary) -> bool:
-    """Whether a step counts as it was recorded: what recording costs is not known, or it costs nothing."""
+    """Return whether a step counts as it was recorded: what recording costs is not known, or it costs nothing."""
     step = summary.per_step
     alone = summary.unprofiled_ns if step is None else step.unprofiled_ns
     recorded_ns = summary.span_ns if step is None else max(step.span_ns, step.gpu_busy_ns)
@@ -103,7 +103,7 @@ def _as_recorded(summary: Summary) -> bool:
 
 
 def _spread_text(low: float, high: float) -> str:
-    """The ends of a share, in brackets; "" where they read the same.
+    """Return the ends of a share, in brackets; "" where they read the same.
 
     >>> _spread_text(0.821, 0.894), _spread_text(0.821, 0.822)
     (' (82–89 %)', '')
@@ -113,7 +113,7 @@ def _spread_text(low: float, high: float) -> str:
 
 
 def share_text(share: float) -> str:
-    """A share without decimals, that says neither all nor nothing where it is neither.
+    """Return a share without decimals, that says neither all nor nothing where it is neither.
 
     >>> share_text(0.614), share_text(0.9996), share_text(0.001), share_text(1)
     ('61 %', 'over 99 %', 'below 1 %', '100 %')
@@ -124,7 +124,7 @@ def share_text(share: float) -> str:
 
 
 def step_texts(steps: StepSummary) -> Iterator[str]:
-    """What a step takes, where steps were not marked what tells them apart, and the kinds of steps, a line each.
+    """Yield what a step takes, where steps were not marked what tells them apart, and the kinds of steps, a line each.
 
     >>> from tracemine.findings.record import StepSummary
     >>> print(*step_texts(StepSummary(span_ns=7_100_000, gpu_busy_ns=1_150_000, count=3, span_p50_ns=7_000_000,

@@ -166,7 +166,7 @@ def _head(scan: Scan, width: int) -> Iterator[_Row]:
 
 
 def _parts(parts: Parts, width: int) -> Iterator[Text]:
-    """The step as a bar, and what cannot be read in it."""
+    """Yield the step as a bar, and what cannot be read in it."""
     pieces = segments(parts, min(width, _WIDEST_BAR))
     if not pieces:
         return
@@ -212,7 +212,7 @@ def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[_R
 
 
 def _all_savings(scan: Scan) -> Iterator[Text]:
-    """What all findings save together, shown or not."""
+    """Yield what all findings save together, shown or not."""
     if scan.summary.step_saving_ns.high:
         step, whole_ns = all_of(scan, "step_saving_ns"), unprofiled_ns(scan.summary)
         change = f"({text})" if (text := saved_text(scan)) else f"of the unprofiled {whole_text(scan)}"
@@ -259,7 +259,7 @@ def _saved(saving: Range, name: str, share: str) -> Text:
 
 
 def _variants(finding: Finding, scan: Scan, width: int) -> Iterator[Text]:
-    """Where there are several: how often each, what it costs, and its shapes."""
+    """Yield where there are several: how often each, what it costs, and its shapes."""
     if len(finding.variants) < 2:
         return
     told_by_ops = len({variant.ops for variant in finding.variants}) > 1
@@ -289,7 +289,7 @@ def _verdict(finding: Finding) -> Iterator[Text]:
 
 
 def _refuted(findings: Sequence[Finding]) -> Iterator[_Row]:
-    """What verdicts took away, with what was predicted of GPU time: it saves nothing, so it is one line each."""
+    """Yield what verdicts took away, with what was predicted of GPU time: it saves nothing, so it is one line each."""
     yield _paragraph(("refuted: no finding claims what was predicted here", "bold"))
     for finding in findings[:_LINES_OF_REFUSED]:
         verified = finding.verdict
@@ -336,7 +336,7 @@ def _where(finding: Finding) -> Iterator[Text]:
 
 
 def _fix(fix: str, width: int) -> Iterator[Text]:
-    """The first sentence; a paragraph that leads up to code, with the code. That there is more is said."""
+    """Yield the first sentence; a paragraph that leads up to code, with the code. That there is more is said."""
     (_, first), *others = blocks(fix) or [(False, "")]
     if not (first.endswith(":") and others and others[0][0]):
         sentence = first_sentence(first)
@@ -367,7 +367,7 @@ def _source_text(source: Source) -> str:
 
 
 def _why_not(refused: Sequence[Refused]) -> Iterator[_Row]:
-    """What shares data and is not one kernel."""
+    """Yield what shares data and is not one kernel."""
     yield _paragraph(("why not one kernel", "bold"))
     if not refused:
         yield _paragraph("Nothing that shares data was kept apart, or its dataflow is not known.")

@@ -30,13 +30,13 @@ def unprofiled_ns(summary: Summary) -> int | None:
 
 
 def refuted_ns(finding: Finding) -> int:
-    """What was predicted of GPU time that verdicts took away."""
+    """Return what was predicted of GPU time that verdicts took away."""
     verdicts = [one.verdict for one in finding.variants or (finding,)]
     return sum(verdict.predicted_ns.mid for verdict in verdicts if verdict is not None)
 
 
 def saved_text(scan: Scan) -> str:
-    """How long a step takes as it is and once all findings are fixed; "" where that is not known."""
+    """Return how long a step takes as it is and once all findings are fixed; "" where that is not known."""
     before, parts = unprofiled_ns(scan.summary), scan.summary.parts
     if before is None or parts is None:
         return ""
@@ -51,7 +51,7 @@ def said_text(verified: Verified) -> str:
 
 
 def times_text(verified: Verified) -> str:
-    """What one occurrence took where it was run, in a line; "" where nothing was timed.
+    """Return what one occurrence took where it was run, in a line; "" where nothing was timed.
 
     >>> from tracemine.findings.record import NOTHING, Verified
     >>> times_text(Verified(basis="measured", level="L4", says="", device="NVIDIA H200", state="cold", eager_ns=30_000,
@@ -101,7 +101,7 @@ def error_text(finding: Finding | Variant) -> str:
 
 
 def not_tested_text(verified: Verified) -> str:
-    """The levels that were not tried, and why, those with one reason together.
+    """Return the levels that were not tried, and why, those with one reason together.
 
     >>> from tracemine.findings.record import NOTHING, Verified
     >>> not_tested_text(Verified(basis="predicted", level="L2", says="", device=None, state=None, eager_ns=None,

@@ -96,7 +96,7 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
 
 
 def _print_table(found: Verdicts, console: Console, width: int) -> Sequence[str]:
-    """A line a finding, and what the levels say; the names of the columns that there is room for."""
+    """Return a line a finding, and what the levels say; the names of the columns that there is room for."""
     timed = any(v.measured is not None for v in found.verdicts)
     columns = _columns(width) if timed else _COLUMNS[:5]
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -164,7 +164,7 @@ def _print_step(step: StepVerdict, console: Console) -> None:
 
 
 def wrong_texts(verdict: Verdict) -> list[str]:
-    """How many wrong kernels were found out, and those that were not; nothing where none were tried."""
+    """Return how many wrong kernels were found out, and those that were not; nothing where none were tried."""
     proof = verdict.proof
     if proof is None or not proof.mutants:
         return []
@@ -175,7 +175,7 @@ def wrong_texts(verdict: Verdict) -> list[str]:
 
 
 def bug_texts(verdict: Verdict) -> list[str]:
-    """A bug of ours that is not what the finding came to."""
+    """Return a bug of ours that is not what the finding came to."""
     return [verdict.bug] if verdict.bug is not None and verdict.bug not in verdict.says else []
 
 
@@ -185,7 +185,7 @@ def left_texts(verdict: Verdict) -> list[str]:
 
 
 def granted_texts(verdicts: Sequence[Verdict]) -> list[str]:
-    """Each assumption once, with the ranks of the findings that take it for granted."""
+    """Return each assumption once, with the ranks of the findings that take it for granted."""
     ranks: dict[str, list[int]] = {}
     for rank, verdict in enumerate(verdicts, 1):
         for text in verdict.assumptions:
@@ -209,7 +209,7 @@ def _ranks(found: Sequence[int]) -> str:
 
 
 def summary_text(found: Verdicts) -> str:
-    """How many findings reached which level, which share of the predicted saving is proved, how long it took."""
+    """Return how many findings reached which level, which share of the predicted saving is proved, how long it took."""
     counts = Counter(v.level for v in found.verdicts)
     levels = ", ".join(f"{counts[level]} {level}" for level in sorted(counts, reverse=True))
     says = [f"{count_text(len(found.verdicts), 'finding')}: {levels}" if counts else "no finding to verify"]
@@ -225,7 +225,7 @@ def summary_text(found: Verdicts) -> str:
 
 
 def _came_to(verdict: Verdict, stepped: bool) -> str:
-    """What a finding came to: how many times as fast, and what its level asks beyond that."""
+    """Return what a finding came to: how many times as fast, and what its level asks beyond that."""
     if verdict.by == GRAPH:
         return f"{verdict.level}, {verdict.says}"
     if verdict.measured is None or verdict.level < "L4":
@@ -241,7 +241,7 @@ def _as_fast(ratio: float) -> str:
 
 
 def call_texts(verdict: Verdict) -> list[str]:
-    """What calls there are in place of a finding's chain, and how they did."""
+    """Return what calls there are in place of a finding's chain, and how they did."""
     found = []
     for name, beside in (("library", verdict.library), ("compiled", verdict.compiled)):
         if beside is not None:
@@ -254,7 +254,7 @@ def call_texts(verdict: Verdict) -> list[str]:
 
 
 def _did(call: CallVerdict) -> str:
-    """How a call did: its level, and how many times as long eager takes."""
+    """Return how a call did: its level, and how many times as long eager takes."""
     if call.ratio is None:
         return f"{call.level}, {call.says}"
     did = f"{_as_fast(call.ratio)}, {call.level}"

@@ -46,7 +46,7 @@ _WORTH_A_WORD = 0.01  # of GPU time, of memory
 
 
 def summary_parts(trace: TraceSummary) -> tuple[str, ...]:
-    """What was read: format, GPU, steps, activities."""
+    """Return what was read: format, GPU, steps, activities."""
     unattributed = f" ({trace.unattributed:,} without an operator)" if trace.unattributed else ""
     return (
         trace.format,
@@ -78,7 +78,7 @@ def busy_text(summary: Summary) -> str:
 
 
 def whole_text(scan: Scan) -> str:
-    """What savings of the step are of."""
+    """Return what savings of the step are of."""
     return "trace" if scan.summary.per_step is None else "step"
 
 
@@ -99,7 +99,7 @@ def basis_text(finding: Finding) -> str:
 
 
 def ceiling_text(scan: Scan) -> str:
-    """How far GPU time could fall, and how far the findings get; "" where that is not known.
+    """Return how far GPU time could fall, and how far the findings get; "" where that is not known.
 
     >>> from tracemine.findings.record import Part, Parts
     >>> parts = Parts(ns=9_000, parts=(Part(name="products", ns=8_000, gpu_time_ns=8_000),), covered_communication_ns=0,
@@ -143,7 +143,7 @@ def payback_text(scan: Scan) -> str:
 
 
 def all_of(scan: Scan, name: str) -> Range:
-    """What all findings save together, a step where steps are known: `gpu_saving_ns` or `step_saving_ns`."""
+    """Return what all findings save together, a step where steps are known: `gpu_saving_ns` or `step_saving_ns`."""
     if scan.summary.per_step is None or any(finding.per_step is None for finding in scan.findings):
         whole: Range = getattr(scan.summary, name)
         return whole
@@ -151,18 +151,18 @@ def all_of(scan: Scan, name: str) -> Range:
 
 
 def of_finding(finding: Finding, name: str) -> Range:
-    """What a finding saves, a step where steps are known, as `all_of`."""
+    """Return what a finding saves, a step where steps are known, as `all_of`."""
     found: Range = getattr(finding if finding.per_step is None else finding.per_step, name)
     return found
 
 
 def outside_steps(finding: Finding) -> bool:
-    """Whether all of it lies outside of the steps: no step gains anything."""
+    """Return whether all of it lies outside of the steps: no step gains anything."""
     return finding.per_step is not None and finding.per_step.measured_ns == 0 < finding.measured_ns
 
 
 def gpu_text(saving_ns: int, scan: Scan) -> str:
-    """What share of GPU time a saving is: of a step's, where steps are known and savings are a step's."""
+    """Return what share of GPU time a saving is: of a step's, where steps are known and savings are a step's."""
     step = scan.summary.per_step
     if step is None:
         return f"{percent_text(saving_ns, scan.summary.gpu_time_ns)} of GPU time"
@@ -170,7 +170,7 @@ def gpu_text(saving_ns: int, scan: Scan) -> str:
 
 
 def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> str:
-    """How often a finding, or a variant of it, occurs and what that takes; a step where steps are known."""
+    """Return how often a finding, or a variant of it, occurs and what that takes; a step where steps are known."""
     one = finding if variant is None else variant
     if finding.per_step is None or outside_steps(finding):
         times = "once" if one.occurrences == 1 else f"{one.occurrences:,} times"
@@ -182,7 +182,7 @@ def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> s
 
 
 def little_text(scan: Scan) -> str:
-    """How many findings are not shown, and what they save together; "" where none are."""
+    """Return how many findings are not shown, and what they save together; "" where none are."""
     little = [finding for finding in scan.findings if not finding.reported]
     if not little:
         return ""
@@ -195,7 +195,7 @@ def little_text(scan: Scan) -> str:
 
 
 def source_text(source: Source, file: str) -> str:
-    """A line, as far as it is known: profilers record the line at which a function begins.
+    """Return a line, as far as it is known: profilers record the line at which a function begins.
 
     >>> from tracemine.findings.record import Source
     >>> source_text(Source(file="/a/norm.py", line=70, function="forward", begins=True), "a/norm.py")
@@ -209,7 +209,7 @@ def source_text(source: Source, file: str) -> str:
 
 
 def counted_text(counted: Counted) -> str:
-    """What Nsight Compute counted of a finding's kernels, in a line.
+    """Return what Nsight Compute counted of a finding's kernels, in a line.
 
     >>> from tracemine.findings.record import Counted
     >>> counted_text(Counted(kernels=8, known=8, exact=8, dram_bytes=164_000_000, derived=False, flops=656_000_000,
@@ -236,7 +236,7 @@ def _bounds(bounds: Mapping[str, int]) -> Iterator[str]:
 
 
 def dropped_text(dropped: Mapping[str, int]) -> str:
-    """What was looked at and not reported, and why, most first.
+    """Return what was looked at and not reported, and why, most first.
 
     >>> dropped_text({"below_threshold": 2, "some_new_reason": 1200})
     '1,200 matches some new reason, 2 below --min-saving'
@@ -249,7 +249,7 @@ def dropped_text(dropped: Mapping[str, int]) -> str:
 
 
 def cut_off(scan: Scan) -> str:
-    """What is said before all else of a file that ends before its content does; "" of any other."""
+    """Return what is said before all else of a file that ends before its content does; "" of any other."""
     if scan.recorded is None or not scan.recorded.cut_off:
         return ""
     return "The file is cut off: what came after the cut is not known. Copy or record it again, to its end."
@@ -270,7 +270,7 @@ def no_findings(scan: Scan) -> str:
 
 
 def nothing_found(scan: Scan) -> str:
-    """Why a scan has no finding, in one sentence."""
+    """Return why a scan has no finding, in one sentence."""
     summary = scan.summary
     if not scan.trace.activities and cut_off(scan):
         return "The file ends before any GPU activity."
@@ -294,7 +294,7 @@ def chain(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def operator_name(name: str) -> str:
-    """An operator without the namespace that all have; a kernel family as it is.
+    """Return an operator without the namespace that all have; a kernel family as it is.
 
     >>> operator_name("aten::pow"), operator_name("my_ops::rope"), operator_name("triton")
     ('pow', 'my_ops::rope', 'triton')
@@ -303,7 +303,7 @@ def operator_name(name: str) -> str:
 
 
 def blocks(text: str) -> tuple[tuple[bool, str], ...]:
-    """A rule's text as paragraphs and indented code, (is code, text) each; a paragraph is one line.
+    """Return a rule's text as paragraphs and indented code, (is code, text) each; a paragraph is one line.
 
     >>> blocks('''Do this:
     ...

@@ -19,7 +19,7 @@ _LONGEST_LINE = 1_000
 
 
 def document(blocks: tuple[Block, ...]) -> Node:
-    """The blocks as a document; what is too long for a ticket is left out, and a line says so."""
+    """Return the blocks as a document; what is too long for a ticket is left out, and a line says so."""
     content: list[Node] = []
     room = _LONGEST_TEXT
     for block in blocks:
@@ -33,7 +33,7 @@ def document(blocks: tuple[Block, ...]) -> Node:
 
 
 def texts(node: Node) -> Iterator[str]:
-    """Every text of a node, in order."""
+    """Yield every text of a node, in order."""
     if node.get("type") == "text":
         yield str(node.get("text", ""))
     for child in node.get("content") or ():
@@ -41,7 +41,7 @@ def texts(node: Node) -> Iterator[str]:
 
 
 def title(text: str) -> str:
-    """A title: one line of what can be seen."""
+    """Return a title: one line of what can be seen."""
     return line(text, longest=_LONGEST_TITLE).replace("`", "'")
 
 

@@ -45,7 +45,7 @@ class Details:
 
 
 def draft(finding: Finding, scan: Scan, names: Names, details: Details) -> Draft:
-    """The ticket of a finding. Raises UsageError where its identity is none."""
+    """Return the ticket of a finding. Raises UsageError where its identity is none."""
     aliases = tuple(key_of(names.project, one) for one in finding.identity.aliases[:MOST_ALIASES])
     key = key_of(names.project, finding.identity.finding)
     mark = Mark(key, aliases, figures(finding), redacted=names.redact)
@@ -55,7 +55,7 @@ def draft(finding: Finding, scan: Scan, names: Names, details: Details) -> Draft
 
 
 def figures(finding: Finding) -> Figures:
-    """What is compared with what the ticket said last."""
+    """Return what is compared with what the ticket said last."""
     saving = of_finding(finding, "step_saving_ns").mid or of_finding(finding, "gpu_saving_ns").mid
     steps = finding.per_step is not None
     measured_ns = finding.per_step.measured_ns if finding.per_step is not None else finding.measured_ns
@@ -75,7 +75,7 @@ def _hidden(finding: Finding) -> frozenset[str]:
 
 
 def _rule_words(finding: Finding) -> set[str]:
-    """What the finding's rule says whatever trace it is of: `RMSNorm` and `step` are no secret there."""
+    """Return what the finding's rule says whatever trace it is of: `RMSNorm` and `step` are no secret there."""
     rule = _rules().get(finding.rule)
     texts = [_head(finding), *([rule.title, rule.why, rule.fix] if rule is not None else [])]
     return {word for text in texts for word in re.findall(r"\w+", text)}
@@ -87,13 +87,13 @@ def _rules() -> Mapping[str, Rule]:
 
 
 def _head(finding: Finding) -> str:
-    """Its title without the module's class, in which it ends."""
+    """Return its title without the module's class, in which it ends."""
     head, _, tail = finding.title.rpartition(": ")
     return head if head and tail in (finding.module or "") else finding.title
 
 
 def _title(finding: Finding, names: Names) -> str:
-    """The rule's title, the place and what it saves. The place is left out where the title ends in it."""
+    """Return the rule's title, the place and what it saves. The place is left out where the title ends in it."""
     title = finding.title
     place = _place(finding, names)
     # A finding's title ends in its module's class; the ticket's has the whole module in its place.
@@ -159,7 +159,7 @@ def _savings(finding: Finding, scan: Scan) -> Iterator[Run]:
 
 
 def _before_after(finding: Finding, scan: Scan) -> Table:
-    """What is measured, and what is predicted; a step where steps are known."""
+    """Return what is measured, and what is predicted; a step where steps are known."""
     each = "a step" if finding.per_step is not None else "over the trace"
     rows: list[tuple[Runs, ...]] = []
     measured = a_step(finding, Range(*[finding.measured_ns] * 3)).mid

@@ -56,7 +56,7 @@ class Fixed:
     each: str = "a step"
 
     def __str__(self) -> str:
-        """The comment that closes its ticket.
+        """Return the comment that closes its ticket.
 
         >>> print(Fixed("80c2800cc9860f75", 236_000, 292_365))
         Fixed, as `tracemine diff` says. It cost 292 µs a step and is gone; predicted to save 236 µs.
@@ -71,7 +71,7 @@ class Fixed:
 
 
 def fixed_before(after: Path | Mapping[str, Any], scan: Scan) -> tuple[Fixed, ...]:
-    """The findings that a comparison, of which `scan` is the later side, says are `fixed`.
+    """Return the findings that a comparison, of which `scan` is the later side, says are `fixed`.
 
     Raises InputError where a file is no comparison; UsageError where its later side is another recording, or has what
     the comparison says is fixed: nothing is closed then.
@@ -90,7 +90,7 @@ def fixed_before(after: Path | Mapping[str, Any], scan: Scan) -> tuple[Fixed, ..
 
 
 def _is_of(side: object, scan: Scan) -> bool:
-    """Whether a side of a comparison is this recording, whatever its file is called now."""
+    """Return whether a side of a comparison is this recording, whatever its file is called now."""
     about = side_of(scan).about
     return isinstance(side, dict) and all(side.get(name) == getattr(about, name) for name in _SAME_RECORDING)
 
@@ -143,7 +143,7 @@ def _together(predicted: object, basis: object) -> Iterator[Together]:
 
 
 def _ns(found: object) -> int | None:
-    """A time, or the middle of a range of times."""
+    """Return a time, or the middle of a range of times."""
     if isinstance(found, dict):
         found = found.get("mid")
     return found if isinstance(found, int) and not isinstance(found, bool) and abs(found) <= _MOST_NS else None

@@ -116,7 +116,7 @@ class GitHub:
         self._client.send("PATCH", f"{self._path}/issues/{issue.number}", content)
 
     def _every(self, path: str, query: Mapping[str, str | int]) -> Iterator[Mapping[str, Any]]:
-        """What all pages of a list hold."""
+        """Yield what all pages of a list hold."""
         answer = self._client.get(path, {**query, "per_page": 100})
         for _ in range(_MOST_PAGES):
             found = answer.json()
@@ -130,7 +130,7 @@ class GitHub:
         raise ServiceError(f"{self.place}: a list has more than {_MOST_PAGES:,} pages")
 
     def _issue(self, found: Mapping[str, Any]) -> Issue | None:
-        """An issue of ours; None: a pull request, which is listed too, or without a mark."""
+        """Return an issue of ours; None: a pull request, which is listed too, or without a mark."""
         number, text = found.get("number"), found.get("body")
         mark = mark_in(text) if isinstance(text, str) else None
         if mark is None or not isinstance(number, int) or "pull_request" in found:

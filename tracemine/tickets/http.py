@@ -71,12 +71,12 @@ class Answer:
     content: bytes
 
     def json(self) -> Any:
-        """Its JSON; None where it has no content."""
+        """Return its JSON; None where it has no content."""
         return msgspec.json.decode(self.content) if self.content else None
 
 
 def origin_of(url: str, option: str) -> str:
-    """A service's address as given, without a slash at its end.
+    """Return a service's address as given, without a slash at its end.
 
     Raises UsageError for what is not https, but to this machine, and for a user, a query or a fragment in it.
 
@@ -130,11 +130,11 @@ class Client:
         self._patience.sleep(self._patience.settle_s * (0.5 + random.random()))  # noqa: S311 - spreads requests
 
     def get(self, path: str, parameters: Mapping[str, str | int] | None = None) -> Answer:
-        """What lies at a path, or at an address of this service that an earlier answer named."""
+        """Return what lies at a path, or at an address of this service that an earlier answer named."""
         return self._ask("GET", self._address(path, parameters), None, repeatable=True)
 
     def send(self, method: str, path: str, content: object | None = None, *, repeatable: bool | None = None) -> Answer:
-        """The answer to a request with JSON. repeatable: by its method, where nothing else is said.
+        """Return the answer to a request with JSON. repeatable: by its method, where nothing else is said.
 
         Raises Unanswered where it is unknown what became of it, ServiceError where it is refused or never answered.
         """
@@ -150,7 +150,7 @@ class Client:
         return url.copy_merge_params(dict(parameters)) if parameters else url
 
     def _checked(self, url: str | httpx.URL) -> httpx.URL:
-        """An address as the client that asks reads it. Raises ServiceError where it is of another origin."""
+        """Return an address as the client that asks reads it. Raises ServiceError where it is of another origin."""
         try:
             there = httpx.URL(url)
         except httpx.InvalidURL:
@@ -249,7 +249,7 @@ class Client:
         patience.sleep(wait_s)
 
     def _says(self, answer: Answer) -> str:
-        """What the service says of a refusal, in a line and without the token, should it repeat it."""
+        """Return what the service says of a refusal, in a line and without the token, should it repeat it."""
         try:
             found = msgspec.json.decode(answer.content)
         except msgspec.DecodeError:
@@ -283,7 +283,7 @@ def _problem(error: Exception) -> str:
 
 
 def _is_unknown_host(error: BaseException | None) -> bool:
-    """Whether a name has no address: what is asked a moment later has none either."""
+    """Return whether a name has no address: what is asked a moment later has none either."""
     while error is not None:
         if isinstance(error, socket.gaierror):
             return error.errno != socket.EAI_AGAIN
@@ -310,7 +310,7 @@ def _is_limited(answer: Answer) -> bool:
 
 
 def _asked_wait_s(answer: Answer) -> float | None:
-    """How long the service asks to wait: Retry-After in seconds or as a date, else until the limit is reset."""
+    """Return how long the service asks to wait: Retry-After in seconds or as a date, else until the limit is reset."""
     after = answer.headers.get("retry-after", "")
     if after.isdecimal():
         return float(after[:9])

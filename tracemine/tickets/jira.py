@@ -146,7 +146,7 @@ class Jira:
         raise ServiceError(f"{self.place}: a search has more than {_MOST_PAGES:,} pages")
 
     def _before(self, created: Issue) -> list[Issue]:
-        """The issues of ours that were created before this one, as far back as a search may not see them yet."""
+        """Return the issues of ours that were created before this one, as far back as a search may not see them yet."""
         found: list[Issue] = []
         until: datetime | None = None
         first = created.number
@@ -180,7 +180,7 @@ class Jira:
         return found
 
     def _ours(self, found: Sequence[Mapping[str, Any]]) -> list[Issue]:
-        """Those with a mark; an issue that was moved to another project is no longer ours."""
+        """Return those with a mark; an issue that was moved to another project is no longer ours."""
         issues = []
         for one in found:
             name, mark = _key(one), _mark(one)
@@ -217,7 +217,7 @@ class Jira:
         raise ServiceError(f"{self.place}: {issue.name} did not move: {problem or 'its status stays'}")
 
     def _is_moved(self, path: str, done: bool) -> bool:
-        """Whether an issue's status is done, or is not, as wished."""
+        """Return whether an issue's status is done, or is not, as wished."""
         now = self._client.get(path, {"fields": "status"}).json()
         return _is_done(now.get("fields", {}).get("status")) == done
 
@@ -274,7 +274,7 @@ def _is_done(status: object) -> bool:
 
 
 def _transition(offered: Sequence[Mapping[str, Any]], *, done: bool, wishes: Sequence[str]) -> Node | None:
-    """The transition to take, and the resolution that it asks for; None where none leads there.
+    """Return the transition to take, and the resolution that it asks for; None where none leads there.
 
     >>> offered = [{"id": "31", "name": "Done", "to": {"statusCategory": {"key": "done"}}}]
     >>> _transition(offered, done=True, wishes=("done",)), _transition(offered, done=False, wishes=())

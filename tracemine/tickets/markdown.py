@@ -18,7 +18,7 @@ _AUTOMATIC = re.compile(r"@(?=\w)|#(?=\d)|(?i:\bgh-)(?=\d)|:(?=//)")
 
 
 def markdown(blocks: tuple[Block, ...], longest: int = _LONGEST_BODY) -> str:
-    """The blocks as Markdown; sections that are too long for a ticket are left out, and a line says so."""
+    """Return the blocks as Markdown; sections that are too long for a ticket are left out, and a line says so."""
     parts: list[str] = []
     room = longest
     for block in blocks:
@@ -32,12 +32,12 @@ def markdown(blocks: tuple[Block, ...], longest: int = _LONGEST_BODY) -> str:
 
 
 def body(draft: Draft) -> str:
-    """The hidden lines, and between them the text."""
+    """Return the hidden lines, and between them the text."""
     return f"{mark_lines(draft.mark)}\n\n{markdown(draft.blocks)}\n\n{end_line()}"
 
 
 def title(text: str) -> str:
-    """A title: one line without markup, mentions or links.
+    """Return a title: one line without markup, mentions or links.
 
     >>> title("Fix #12 for @all")
     'Fix #\\u200b12 for @\\u200ball'

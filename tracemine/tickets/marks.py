@@ -32,7 +32,7 @@ _COMMENT = re.compile(rf"^<!-- tracemine-comment: ({_KEY}) (\d{{1,9}}) -->[ \t]*
 
 
 def key_of(project: str, identity: str) -> str:
-    """The key of a finding of a project. Raises UsageError where either is none.
+    """Return the key of a finding of a project. Raises UsageError where either is none.
 
     >>> key_of("decoder", "80c2800cc9860f75")
     'decoder/80c2800cc9860f75'
@@ -53,7 +53,7 @@ def check_project(project: str) -> None:
 
 
 def mark_lines(mark: Mark) -> str:
-    """The lines at the beginning of a ticket's text.
+    """Return the lines at the beginning of a ticket's text.
 
     >>> print(mark_lines(Mark("decoder/80c2800cc9860f75", (), Figures(236_000, 292_365, "step"), 3)))
     <!-- tracemine: decoder/80c2800cc9860f75 -->
@@ -72,12 +72,12 @@ def _state_line(mark: Mark) -> str:
 
 
 def end_line() -> str:
-    """The line at the end of a ticket's text."""
+    """Return the line at the end of a ticket's text."""
     return "<!-- tracemine-end -->"
 
 
 def mark_in(body: str) -> Mark | None:
-    """The mark that a body carries; None: it is no ticket of ours."""
+    """Return the mark that a body carries; None: it is no ticket of ours."""
     found = _LINE.search(body)
     if found is None:
         return None
@@ -126,11 +126,11 @@ def with_state(body: str, mark: Mark) -> str:
 
 
 def comment_line(key: str, revision: int) -> str:
-    """The hidden line of a comment: what was written to which ticket."""
+    """Return the hidden line of a comment: what was written to which ticket."""
     return f"<!-- tracemine-comment: {key} {revision} -->"
 
 
 def comment_in(body: str, key: str) -> int | None:
-    """Which revision a comment is about; None: it is no comment of ours on this ticket."""
+    """Return which revision a comment is about; None: it is no comment of ours on this ticket."""
     found = _COMMENT.search(body)
     return int(found[2]) if found is not None and found[1] == key else None

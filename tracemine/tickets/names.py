@@ -28,7 +28,7 @@ _SHORTEST_NAME = 4  # characters of a name that is looked for in sentences
 
 
 def file_name(path: str) -> str:
-    """A file without the folders that say whose machine it was on.
+    """Return a file without the folders that say whose machine it was on.
 
     >>> file_name("/home/x/env/lib/python3.12/site-packages/transformers/models/llama.py")
     'transformers/models/llama.py'
@@ -44,7 +44,7 @@ def file_name(path: str) -> str:
 
 
 def without_paths(text: str) -> str:
-    """A sentence in which each absolute path is a file's name.
+    """Return a sentence in which each absolute path is a file's name.
 
     >>> without_paths("read /home/x y/a/b.py, and 3 FLOP/byte at https://example.org/a/b")
     'read b.py, and 3 FLOP/byte at https://example.org/a/b'
@@ -61,13 +61,13 @@ class Names:
     redact: bool = False
 
     def module(self, name: str) -> str:
-        """The path of a module, `*` and all."""
+        """Return the path of a module, `*` and all."""
         if not self.redact:
             return without_paths(name)
         return ".".join(part if set(part) <= set("*_") else self._pseudonym("Module", part) for part in name.split("."))
 
     def file(self, path: str) -> str:
-        """A file's name, and of a package's file the path within it."""
+        """Return a file's name, and of a package's file the path within it."""
         name = file_name(path)
         if not self.redact:
             return name
@@ -75,7 +75,7 @@ class Names:
         return self._pseudonym("file", name) + (f".{ending}" if ending in ("py", "pyx", "cpp", "cu") else "")
 
     def function(self, name: str) -> str:
-        """A function's name."""
+        """Return a function's name."""
         return self._pseudonym("function", name) if self.redact and name not in EVERYONES else name
 
     def blocks(self, blocks: tuple[Block, ...], hidden: frozenset[str]) -> tuple[Block, ...]:
@@ -83,7 +83,7 @@ class Names:
         return tuple(self._block(block, hidden) for block in blocks)
 
     def text(self, text: str, hidden: frozenset[str]) -> str:
-        """A sentence, or code, as `blocks`."""
+        """Return a sentence, or code, as `blocks`."""
         text = without_paths(text)
         if self.redact:
             for name in sorted(hidden, key=len, reverse=True):

@@ -77,7 +77,7 @@ def one(keeper: Keeper[Thing]) -> Thing:
 
 
 def settled(keeper: Keeper[Thing], made: Thing | None) -> list[Thing]:
-    """The things with the key, ours among them, once no older one can be missing; none where there are none."""
+    """Return the things with the key, ours among them, once no older one can be missing; none where there are none."""
     there: list[Thing] = []
     for number in range(_MOST_LOOKS):
         if number:
@@ -91,7 +91,7 @@ def settled(keeper: Keeper[Thing], made: Thing | None) -> list[Thing]:
 
 
 def one_ticket(service: Service, draft: Draft) -> Issue:
-    """The ticket of a draft, created unless another run has."""
+    """Return the ticket of a draft, created unless another run has."""
 
     def look(made: Issue | None) -> tuple[list[Issue], bool]:
         issues, complete = service.since(made)

@@ -49,7 +49,7 @@ class Found:
 
 
 def plan(found: Found, issues: Sequence[Issue], most: int) -> list[Step]:
-    """The steps, duplicates first. `most`: so many tickets are created, and no more."""
+    """Return the steps, duplicates first. `most`: so many tickets are created, and no more."""
     kept, duplicates = one_each(issues)
     steps = [_withdrawal(issue, winner) for issue, winner in duplicates if issue.state == "open"]
     fixed = dict(found.fixed)
@@ -81,7 +81,7 @@ def one_each(issues: Iterable[Issue]) -> tuple[list[Issue], list[tuple[Issue, Is
 
 
 def moved(before: Figures | None, now: Figures | None) -> bool:
-    """Whether figures moved by more than a tenth.
+    """Return whether figures moved by more than a tenth.
 
     >>> before = Figures(100, 500, "step")
     >>> moved(before, Figures(109, 549, "step")), moved(before, Figures(111, 500, "step"))
@@ -167,7 +167,7 @@ def _withdrawal(issue: Issue, winner: Issue) -> Step:
 
 
 def summary(kinds: Sequence[Kind]) -> str:
-    """How many tickets get what.
+    """Return how many tickets get what.
 
     >>> summary(["create", "leave", "create"])
     '2 to create, 1 to leave'

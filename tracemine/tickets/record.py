@@ -37,7 +37,7 @@ class Figures:
         return "a step" if self.of == "step" else "in the trace"
 
     def __str__(self) -> str:
-        """The figures in words.
+        """Return the figures in words.
 
         >>> print(Figures(236_000, 292_365, "step"))
         saves 236 µs of 292 µs a step

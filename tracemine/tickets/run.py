@@ -93,7 +93,7 @@ def findings_of(
     redact: bool = False,
     details: Details | None = None,
 ) -> Found:
-    """The tickets that a scan's findings ask for. Arguments and errors as of `sync`."""
+    """Return the tickets that a scan's findings ask for. Arguments and errors as of `sync`."""
     check_project(project)
     names, about = Names(project, redact), details or Details()
     drafts: dict[str, Draft] = {}
@@ -169,7 +169,7 @@ def _say(service: Service, issue: Issue, step: Step) -> None:
 
 
 def _mark(issue: Issue, now: Draft) -> Mark:
-    """The ticket's key, which stays, and under what else it may be looked for."""
+    """Return the ticket's key, which stays, and under what else it may be looked for."""
     names = dict.fromkeys((*issue.mark.aliases, now.mark.key, *now.mark.aliases))
     aliases = tuple(name for name in names if name != issue.mark.key)[:MOST_ALIASES]
     return replace(now.mark, key=issue.mark.key, aliases=aliases, revision=issue.mark.revision + 1)
@@ -191,7 +191,7 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 def _folder(locks: Path | None, place: str, project: str) -> Path:
-    """The folder of a place and a project: its lock, and the names of the tickets created last."""
+    """Return the folder of a place and a project: its lock, and the names of the tickets created last."""
     name = hashlib.sha256(f"{place}\0{project}".encode("utf-8", "replace")).hexdigest()[:16]
     return (_locks() if locks is None else locks) / name
 

@@ -45,7 +45,7 @@ class Service(Protocol):
         ...
 
     def comments(self, issue: Issue) -> list[Comment]:
-        """The comments of ours on a ticket."""
+        """Return the comments of ours on a ticket."""
         ...
 
     def comment(self, issue: Issue, revision: int, blocks: Sequence[Block]) -> Comment:

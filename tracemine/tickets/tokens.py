@@ -21,7 +21,7 @@ _KEYRING = "tracemine"
 
 
 def github_token(url: str, environment: Mapping[str, str] | None = None) -> Secret:
-    """The header's value for GitHub at `url`. Raises UsageError where there is no token."""
+    """Return the header's value for GitHub at `url`. Raises UsageError where there is no token."""
     known = os.environ if environment is None else environment
     host = urlsplit(url).hostname or ""
     # GITHUB_API_URL is set by Actions, beside the GITHUB_TOKEN of that server.
@@ -50,7 +50,7 @@ def jira_token(url: str, environment: Mapping[str, str] | None = None) -> Secret
 
 
 def _kept(host: str) -> str | None:
-    """What the keyring has for a host, where there is one; one that is locked or broken has nothing."""
+    """Return what the keyring has for a host, where there is one; one that is locked or broken has nothing."""
     with suppress(Exception):
         found = import_module("keyring").get_password(_KEYRING, host)
         return found if isinstance(found, str) else None

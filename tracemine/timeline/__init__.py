@@ -121,7 +121,7 @@ class Timeline:
                     _replace(staging, target, folder / "old")
 
     def table(self, name: str) -> pa.Table:
-        """A table as `write` stores it: with the number of each row, and of kernels their short names.
+        """Return a table as `write` stores it: with the number of each row, and of kernels their short names.
 
         Raises UsageError where there is no table of that name.
 
@@ -138,7 +138,7 @@ class Timeline:
 
     @staticmethod
     def lies_in(directory: Path) -> bool:
-        """Whether `directory` looks like one that `write` made."""
+        """Return whether `directory` looks like one that `write` made."""
         return (directory / _META).is_file() and (directory / "activities.parquet").is_file()
 
     @staticmethod
@@ -153,7 +153,7 @@ class Timeline:
 
 
 def read_counters_table(directory: Path) -> pa.Table | None:
-    """The table of the schema `COUNTERS` that lies in a timeline directory; None where there is none.
+    """Return the table of the schema `COUNTERS` that lies in a timeline directory; None where there is none.
 
     Raises TimelineError if it is damaged, or of another schema.
 
@@ -222,14 +222,14 @@ def _read_meta(path: Path) -> Meta:
 
 
 def _facts(directory: Path, table: Table) -> pa.Table:
-    """A table that was stored, without what was derived from it."""
+    """Return a table that was stored, without what was derived from it."""
     found = _read_table(directory / f"{table.name}.parquet")
     derived = [column.name for column in table.derived if column.name in found.column_names]
     return found.drop_columns(derived) if derived else found
 
 
 def _with_derived(rows: pa.Table, name: str) -> pa.Table:
-    """A table and what is derived from it, before its facts."""
+    """Return a table and what is derived from it, before its facts."""
     if name not in TABLES:
         return rows
     made = [_DERIVE[column.name](rows) for column in TABLES[name].derived]
@@ -238,7 +238,7 @@ def _with_derived(rows: pa.Table, name: str) -> pa.Table:
 
 
 def _encodings(rows: pa.Table) -> dict[str, Any]:
-    """How columns are packed: row numbers as their differences, which take no room, all else by dictionaries."""
+    """Return how columns are packed: row numbers as their differences, which take no room, all else by dictionaries."""
     if ROW.name not in rows.column_names:
         return {}
     lists = {field.name: pa.types.is_nested(field.type) for field in rows.schema if field.name != ROW.name}

@@ -30,21 +30,21 @@ class Given:
         return self.call.outputs[0]
 
     def tensor(self, name: str) -> Tensor:
-        """A tensor argument. Raises Unsupported where there is none."""
+        """Return a tensor argument. Raises Unsupported where there is none."""
         value = self.values.get(name)
         if not isinstance(value, Ref):
             raise Unsupported(f"{self.call.label} is called without a tensor for {name}")
         return self.tensors[value.value]
 
     def members(self, name: str) -> tuple[Tensor | None, ...]:
-        """A list of tensors."""
+        """Return a list of tensors."""
         value = self.values.get(name)
         if not isinstance(value, Refs):
             raise Unsupported(f"{self.call.label} is called without a list for {name}")
         return tuple(None if v is None else self.tensors[v] for v in value.values)
 
     def operand(self, name: str, default: float | None = None) -> Operand:
-        """A tensor or a number. Raises Unsupported where neither is given and there is no default."""
+        """Return a tensor or a number. Raises Unsupported where neither is given and there is no default."""
         value = self.values.get(name)
         if isinstance(value, Ref):
             return self.tensors[value.value]
@@ -57,7 +57,7 @@ class Given:
         raise Unsupported(f"{self.call.label} is called without {name}")
 
     def literal(self, name: str, default: bool | int | float | str | tuple[int, ...] | None = None) -> object:
-        """What shapes the kernel; the default where None was given."""
+        """Return what shapes the kernel; the default where None was given."""
         value = self.values.get(name)
         if isinstance(value, Literal):
             return value.value
@@ -66,14 +66,14 @@ class Given:
         return default
 
     def integer(self, name: str, default: int) -> int:
-        """An integer literal."""
+        """Return an integer literal."""
         value = self.literal(name, default)
         if not isinstance(value, int):
             raise Unsupported(f"{self.call.label}: {name} is no integer")
         return int(value)
 
     def integers(self, name: str) -> tuple[int, ...] | None:
-        """A list of integers, also where one alone is given; None where None is."""
+        """Return a list of integers, also where one alone is given; None where None is."""
         value = self.literal(name)
         if value is None:
             return None

@@ -152,7 +152,7 @@ class Lowering:
         self._seen[target] = self._seen[root] = (root, self._version[root])
 
     def _at_end(self, value: int) -> Tensor:
-        """What whoever reads a value outside finds in its memory."""
+        """Return what whoever reads a value outside finds in its memory."""
         root, version = self._seen[value]
         if version == self._version[root]:
             return self._tensors[value]
@@ -195,7 +195,7 @@ class Lowering:
         gives: str | None = None,
         as_is: tuple[int, ...] = (),
     ) -> Pointwise:
-        """An expression over operands, broadcast; its dimensions are joined with theirs."""
+        """Return an expression over operands, broadcast; its dimensions are joined with theirs."""
         self.operations.append(operation)
         tensors = [a for a in args if isinstance(a, Tensor)]
         try:
@@ -218,7 +218,7 @@ class Lowering:
         return Pointwise(dims=dims, dtype=type_, origin=self.at, operation="identity", args=(arg,), compute=type_)
 
     def _broadcast(self, tensors: Sequence[Tensor], shape: Sequence[int]) -> Dims:
-        """The dimensions of tensors that are broadcast to a shape."""
+        """Return the dimensions of tensors that are broadcast to a shape."""
         dims: list[tuple[int, ...]] = []
         for back in range(len(shape), 0, -1):
             here = [t.dims[-back] for t in tensors if len(t.dims) >= back]
@@ -236,7 +236,7 @@ class Lowering:
         return self._apart(tuple(dims))
 
     def op(self, name: str, *args: Operand | float) -> Pointwise:
-        """A row of the table, in float32."""
+        """Return a row of the table, in float32."""
         row = pointwise_rows()[name]
         return self.pointwise(row.short if row.short and len(args) < len(row.args) else row.operation, args, FLOAT)
 
@@ -249,7 +249,7 @@ class Lowering:
         return Cast(dims=tensor.dims, dtype=dtype, origin=tensor.origin, arg=tensor, always=always)
 
     def reshape(self, tensor: Tensor, dims: Dims) -> Tensor:
-        """The same elements in the same order, in other dimensions."""
+        """Return the same elements in the same order, in other dimensions."""
         if tensor.dims == dims:
             return tensor
         flat = tuple(a for dim in tensor.dims for a in dim)
@@ -258,11 +258,11 @@ class Lowering:
         return Reshape(dims=self._apart(dims), dtype=tensor.dtype, origin=self.at, arg=tensor)
 
     def num_elements(self, tensor: Tensor, over: Sequence[int]) -> NumElements:
-        """How many elements some dimensions of a tensor have."""
+        """Return how many elements some dimensions of a tensor have."""
         return NumElements(dims=(), dtype=FLOAT, origin=self.at, over=tuple(a for d in over for a in tensor.dims[d]))
 
     def apply_row(self, row: PointwiseRow, args: Sequence[Operand], out: str, short: bool = False) -> Tensor:
-        """A row of the table over a call's operands, rounded to the dtype of its result."""
+        """Return a row of the table over a call's operands, rounded to the dtype of its result."""
         kinds = row.types or (row.compute,) * len(args)
         common = _common([a for a, kind in zip(args, kinds, strict=False) if kind != BOOL])
         if TYPE_OF[out] in (INT, LONG) and all(a.type != FLOAT for a in args if isinstance(a, Tensor)):
@@ -288,7 +288,7 @@ WRITES_ANYWHERE = "it writes where indices say, and nothing tells that no two ar
 
 
 def _common(args: Sequence[Operand]) -> str:
-    """What operands are computed in together. Python numbers count by kind alone."""
+    """Return what operands are computed in together. Python numbers count by kind alone."""
     dtypes = [a.dtype for a in args if isinstance(a, Tensor)]
     types = {TYPE_OF[d] for d in dtypes}
     numbers = [a.value for a in args if isinstance(a, ScalarArg)]
@@ -301,7 +301,7 @@ _RANGES: Mapping[str, range] = {"uint8": range(256), "int8": range(-128, 128), "
 
 
 def _wrapped(low: Lowering, arg: Operand, among: Sequence[Operand]) -> Operand:
-    """A number that the tensors' dtype does not hold goes round, as eager's does: −1 among bytes is 255."""
+    """Return a number that the tensors' dtype does not hold goes round, as eager's does: −1 among bytes is 255."""
     dtype = result_type(a.dtype for a in among if isinstance(a, Tensor)) if isinstance(arg, ScalarArg) else ""
     if dtype not in _RANGES or not isinstance(arg, ScalarArg) or arg.value in _RANGES[dtype]:
         return arg

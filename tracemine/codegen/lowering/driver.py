@@ -32,7 +32,7 @@ def lower(graph: Graph) -> Lowered:
 
 
 def lower_call(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """The results of one call, by the operator's rule or its row in the table."""
+    """Return the results of one call, by the operator's rule or its row in the table."""
     name = given.call.operator.removeprefix("aten::")
     if any(isinstance(given.tensors[v], Complex) for v in reads(given.call)):
         if name not in COMPLEX:
@@ -78,7 +78,7 @@ _TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round"})  # of integers they c
 
 
 def _is_default(row: PointwiseRow, value: Operand) -> bool:
-    """Whether an argument is left out: one with a name may be another number at another call."""
+    """Return whether an argument is left out: one with a name may be another number at another call."""
     constant = isinstance(value, ScalarArg) and value.name is None
     return constant and row.unless is not None and value == ScalarArg(row.defaults[row.unless])
 

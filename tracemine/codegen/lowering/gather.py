@@ -26,7 +26,7 @@ def gather(
 
 
 def nests(sizes: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether axes can be split and merged into others without any that overlap.
+    """Return whether axes can be split and merged into others without any that overlap.
 
     >>> nests([6, 4], [2, 12]), nests([6, 4], [8, 3]), nests([8, 7], [7, 8])
     (True, False, False)
@@ -43,7 +43,7 @@ def nests(sizes: Sequence[int], shape: Sequence[int]) -> bool:
 
 
 def computed_view(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor:
-    """A view whose axes do not nest, as windows of an image that become a grid: which elements, is computed.
+    """Return a view whose axes do not nest, as windows of an image that become a grid: which elements, is computed.
 
     Raises Unsupported where there are none.
     """
@@ -79,7 +79,7 @@ def computed_view(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor
 
 
 def _segments(sizes: Sequence[int], shape: Sequence[int]) -> Iterator[tuple[range, range]]:
-    """The shortest stretches of either that have as many elements."""
+    """Yield the shortest stretches of either that have as many elements."""
     begin = first = 0
     while begin < len(sizes) or first < len(shape):
         end, last = begin + 1, first + 1

@@ -13,7 +13,7 @@ _NONE, _MEAN = 0, 1  # torch.nn._reduction
 
 
 def _beside_classes(low: Lowering, scores: Tensor, target: Tensor) -> Tensor:
-    """The target with an axis of one element where the scores have their classes."""
+    """Return the target with an axis of one element where the scores have their classes."""
     dims = (target.dims[0], (), *target.dims[1:])
     return Reshape(dims=dims, dtype=target.dtype, origin=low.at, arg=target)
 
@@ -53,7 +53,7 @@ def _nll_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 @rule("nll_loss_backward", "nll_loss2d_backward")
 def _nll_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """Each row's gradient is at its target's class, and 0 elsewhere."""
+    """Return each row's gradient is at its target's class, and 0 elsewhere."""
     scores = _scores(given)
     target = _beside_classes(low, scores, given.tensor("target"))
     grad = given.tensor("grad_output")
@@ -80,7 +80,7 @@ def _mse_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def _gathered(low: Lowering, given: Given, each: Tensor) -> tuple[Tensor, ...]:
-    """A loss's elements as its `reduction` says: as they are, their mean or their sum."""
+    """Return a loss's elements as its `reduction` says: as they are, their mean or their sum."""
     reduction = given.integer("reduction", _MEAN)
     if reduction == _NONE:
         return cast_outputs(low, given, [each])

@@ -68,14 +68,14 @@ def _input_gradient(
 
 
 def _wanted(low: Lowering, given: Given, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Those of the gradients that are asked for."""
+    """Return those of the gradients that are asked for."""
     mask = given.literal("output_mask")
     wanted = mask if isinstance(mask, tuple) else (True,) * len(grads)
     return cast_outputs(low, given, [grad for grad, asked in zip(grads, wanted, strict=True) if asked])
 
 
 def _inner(given: Given, source: Tensor) -> tuple[int, ...]:
-    """The dimensions that a layer's norm walks."""
+    """Return the dimensions that a layer's norm walks."""
     return tuple(range(len(source.dims) - len(given.integers("normalized_shape") or ()), len(source.dims)))
 
 
@@ -131,7 +131,7 @@ def _rms_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def _grouped(low: Lowering, given: Given, source: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-    """A tensor as batch × groups × channels of a group × the rest, and the dimensions that a group's norm walks.
+    """Return a tensor as batch × groups × channels of a group × the rest, and the dimensions that a group's norm walks.
 
     How many groups there are is a number of the call's, whatever the channels.
     """
@@ -178,7 +178,7 @@ _BATCH_NORMS = ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_no
 
 @rule(*_BATCH_NORMS)
 def _batch_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """What it keeps of a run is given after its results, to be written in place."""
+    """Return what it keeps of a run is given after its results, to be written in place."""
     source = given.tensor("input")
     rank = len(source.dims)
     over = _all_but_channels(rank)
@@ -214,7 +214,7 @@ def _all_but_channels(rank: int) -> tuple[int, ...]:
 
 
 def _reserve(low: Lowering, given: Given) -> list[Tensor]:
-    """What cuDNN's keeps beside the statistics, of no elements."""
+    """Return what cuDNN's keeps beside the statistics, of no elements."""
     specs = given.call.outputs[3:]
     if any(spec.elements for spec in specs):
         raise Unsupported("what cuDNN reserves for its own gradient")

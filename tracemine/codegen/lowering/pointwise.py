@@ -90,7 +90,7 @@ def _elu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 @rule("log_sigmoid_forward")
 def _log_sigmoid(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """The second result is what a CPU's backward pass reads; a GPU's has no elements."""
+    """Return the second result is what a CPU's backward pass reads; a GPU's has no elements."""
     source, dtype = given.tensor("self"), result_dtype(given)
     found = low.cast(low.op("log_sigmoid_forward", source), dtype)
     kept: Tensor = low.op("exp", low.op("neg", low.op("abs", source)))

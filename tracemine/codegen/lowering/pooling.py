@@ -46,18 +46,18 @@ class _Image:
             low.axes.pin(dim)
 
     def place(self, axis: int) -> Tensor:
-        """The result's own place along its rows (0) or columns (1)."""
+        """Return the result's own place along its rows (0) or columns (1)."""
         dims = (self.axes[axis],)
         return self.upright(Iota(dims=dims, dtype=LONG, origin=self.low.at, along=0), axis)
 
     def upright(self, tensor: Tensor, axis: int) -> Tensor:
-        """What changes along rows, as a column."""
+        """Return what changes along rows, as a column."""
         if axis == 1:
             return tensor
         return Reshape(dims=(*tensor.dims, ()), dtype=tensor.dtype, origin=self.low.at, arg=tensor)
 
     def at(self, row: Tensor, column: Tensor, source: Tensor | None = None) -> Tensor:
-        """Its elements, or another's of the same shape, at a row and a column that must be inside."""
+        """Return its elements, or another's of the same shape, at a row and a column that must be inside."""
         table = self.source if source is None else source
         lead = len(table.dims) - 2
         dims = (*table.dims[:-2], *self.axes)
@@ -302,7 +302,7 @@ def _guarded(low: Lowering, image: _Image, row: Tensor, column: Tensor, kept: st
 def _windows(
     low: Lowering, image: _Image, kernel: Pair, step: Pair, pad: Pair
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """The windows that an element may lie in, in order: row and column of each, and whether it does."""
+    """Yield the windows that an element may lie in, in order: row and column of each, and whether it does."""
     counts = [-(-k // s) for k, s in zip(kernel, step, strict=True)]
     _few((counts[0], counts[1]))
     last = [_index(low, "add_floordiv", image.place(a), pad[a], step[a]) for a in (0, 1)]
@@ -319,7 +319,7 @@ def _windows(
 def _count(
     low: Lowering, given: Given, first: Sequence[Tensor], kernel: Pair, pad: Pair, sizes: Sequence[int]
 ) -> Tensor | int:
-    """How many elements a window's sum is divided by."""
+    """Return how many elements a window's sum is divided by."""
     override = given.literal("divisor_override", None)
     if isinstance(override, int):
         return override
@@ -334,7 +334,7 @@ def _count(
 
 
 def _added(low: Lowering, parts: Sequence[Tensor]) -> Tensor:
-    """The sum, in order."""
+    """Return the sum, in order."""
     low.reduces = True
     total = parts[0]
     for part in parts[1:]:
@@ -343,7 +343,7 @@ def _added(low: Lowering, parts: Sequence[Tensor]) -> Tensor:
 
 
 def _scale(given: Given, name: str, size: int, result: int, corners: bool) -> float:
-    """How far a step of the result goes in the source, as eager's float32 has it."""
+    """Return how far a step of the result goes in the source, as eager's float32 has it."""
     asked = given.literal(name, None) if name in given else None
     if corners:
         return _narrow((size - 1) / (result - 1)) if result > 1 else 0.0
@@ -353,7 +353,7 @@ def _scale(given: Given, name: str, size: int, result: int, corners: bool) -> fl
 
 
 def _times(scale: float, size: int, result: int) -> bool:
-    """Whether each element is taken an integer number of times, as eager's float32 works it out."""
+    """Return whether each element is taken an integer number of times, as eager's float32 works it out."""
     if result % max(size, 1):
         return False
     factor = result // max(size, 1)

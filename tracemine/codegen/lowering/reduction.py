@@ -29,7 +29,7 @@ from tracemine.codegen.tensor_ir import (
 
 
 def _axes(given: Given, source: Tensor, name: str = "dim") -> tuple[int, ...]:
-    """The dimensions that a call reduces: all where none are named."""
+    """Return the dimensions that a call reduces: all where none are named."""
     rank = len(source.dims)
     named = given.integers(name) if name in given else None
     return tuple(sorted(d % max(rank, 1) for d in named)) if named and rank else tuple(range(rank))
@@ -40,7 +40,7 @@ _IN_STAGES = frozenset({"sum", "max", "min"})  # what is reduced of them is redu
 
 
 def reduce(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: bool, type_: str = FLOAT) -> Tensor:
-    """A reduction in `type_`; over dimensions of size 1 alone it is the element itself.
+    """Return a reduction in `type_`; over dimensions of size 1 alone it is the element itself.
 
     What waits for a reduction over some of these dimensions is reduced over those first, in the same walk.
     """
@@ -61,7 +61,7 @@ def reduce(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: 
 
 
 def _first(low: Lowering, source: Tensor, over: Sequence[int]) -> tuple[int, ...]:
-    """The dimensions, fewer than all, that a reduction walks which a value waits for."""
+    """Return the dimensions, fewer than all, that a reduction walks which a value waits for."""
     for front in nearest_reductions(source):
         columns = {*columns_of(low.axes, front)}
         inner = tuple(d for d in over if source.dims[d] and {*low.axes.leaves(source.dims[d])} <= columns)
@@ -73,7 +73,7 @@ def _first(low: Lowering, source: Tensor, over: Sequence[int]) -> tuple[int, ...
 
 
 def cast_outputs(low: Lowering, given: Given, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Each result rounded to the dtype that the call gives; those that were not recorded are left out."""
+    """Return each result rounded to the dtype that the call gives; those that were not recorded are left out."""
     kept = results[: len(given.call.outputs) or len(results)]
     return tuple(low.cast(r, result_dtype(given, at)) for at, r in enumerate(kept))
 
@@ -128,7 +128,7 @@ def _unscaled(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def _number(low: Lowering, tensor: Tensor) -> Tensor:
-    """A tensor of one element, without dimensions."""
+    """Return a tensor of one element, without dimensions."""
     return Reshape(dims=(), dtype=tensor.dtype, origin=low.at, arg=tensor)
 
 
@@ -143,7 +143,7 @@ def _place_of_extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def _extreme_and_place(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: bool) -> list[Tensor]:
-    """A row's maximum or minimum, and the first place where it is; of NaN the first."""
+    """Return a row's maximum or minimum, and the first place where it is; of NaN the first."""
     if source.type == BOOL or len(over) != 1 or not source.dims or not source.dims[over[0]]:
         raise Unsupported("the place of a maximum of booleans, or of one element")
     named = kind if source.type == FLOAT else f"{kind}_{source.type}"
@@ -212,7 +212,7 @@ def _foreach_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def is_computed(tensor: Tensor) -> bool:
-    """Whether its elements are not just loaded."""
+    """Return whether its elements are not just loaded."""
     while not isinstance(tensor, Input):
         if isinstance(tensor, Cast | Reshape | Permute | Slice):
             tensor = tensor.arg

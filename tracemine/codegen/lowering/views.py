@@ -73,7 +73,7 @@ def slice_dim(low: Lowering, source: Tensor, dim: int, start: int, size: int, st
 
 
 def squeeze_dim(low: Lowering, source: Tensor, dim: int) -> Tensor:
-    """A dimension of size 1 goes."""
+    """Return a dimension of size 1 goes."""
     dims = source.dims[:dim] + source.dims[dim + 1 :]
     return Reshape(dims=dims, dtype=source.dtype, origin=low.at, arg=source)
 
@@ -145,7 +145,7 @@ def _roll(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 @rule("constant_pad_nd")
 def _pad(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """A join with a constant before and behind, a dimension at a time, the last first."""
+    """Return a join with a constant before and behind, a dimension at a time, the last first."""
     source, pad = given.tensor("self"), given.integers("pad") or ()
     value = given.operand("value", 0)
     for back, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
@@ -339,7 +339,7 @@ def behind(low: Lowering, view: Tensor, root: Tensor, result: Tensor) -> Tensor:
 
 
 def _between(low: Lowering, view: Slice, result: Tensor) -> Tensor:
-    """What was there before, then what is written, then what was there behind it."""
+    """Return what was there before, then what is written, then what was there behind it."""
     shape, dim = low.shape(view.arg), view.dim
     end = view.start + low.shape(view)[dim]
     parts = [(0, view.start), (end, shape[dim] - end)]

@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
 
 def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) -> list[Run]:
-    """The axes that may be walked as one in kernels that share a launch, as their tensors were recorded.
+    """Return the axes that may be walked as one in kernels that share a launch, as their tensors were recorded.
 
     With each kernel, whether it reduces nothing, so that its rows may become columns.
     """
@@ -57,14 +57,14 @@ def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) 
 
 
 def _walks(kernel: Kernel, pointwise: bool) -> tuple[tuple[Axis, ...], ...]:
-    """The axes that a kernel walks as one."""
+    """Return the axes that a kernel walks as one."""
     if kernel.pieces > 1:
         return (kernel.rows,)
     return ((*kernel.rows, *kernel.columns),) if pointwise else (kernel.rows, kernel.columns)
 
 
 def _agrees(buffers: Mapping[str, Buffer], kernel: Kernel, pointwise: bool, axes: tuple[Axis, ...]) -> bool:
-    """Whether a kernel too walks axes one behind the other, or none of them."""
+    """Return whether a kernel too walks axes one behind the other, or none of them."""
     if not _may(buffers, kernel, axes):
         return False
     size = len(axes)
@@ -73,7 +73,7 @@ def _agrees(buffers: Mapping[str, Buffer], kernel: Kernel, pointwise: bool, axes
 
 
 def _behind(buffers: Mapping[str, Buffer], kernel: Kernel, walk: Sequence[Axis]) -> Iterable[tuple[Axis, ...]]:
-    """The longest runs of a walk."""
+    """Yield the longest runs of a walk."""
     run: list[Axis] = []
     for axis in walk:
         if run and not _may(buffers, kernel, (run[-1], axis)):
@@ -100,7 +100,7 @@ def _may(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) 
 
 
 def _laid_out_alike(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) -> bool:
-    """Whether every access has all of the axes, each as far as the next ones reach, or none of them."""
+    """Return whether every access has all of the axes, each as far as the next ones reach, or none of them."""
     mine = {*axes}
     for buffer, index in _accesses(kernel):
         dims = [_dim(index, axis) for axis in axes]
@@ -131,5 +131,5 @@ def _places(nodes: Iterable[Node]) -> set[Axis]:
 
 
 def _dim(index: Sequence[Node], axis: Axis) -> int | None:
-    """The dimension along which an access goes with an axis."""
+    """Return the dimension along which an access goes with an axis."""
     return next((d for d, place in enumerate(index) if isinstance(place, ir.LoopIndex) and place.axis == axis), None)

@@ -29,7 +29,7 @@ class RotatedHalf:
     origins: dict[Node, int]
 
     def value(self, first: Node, second: Node) -> Node | None:
-        """What both members are at once; None where they differ in more than that."""
+        """Return what both members are at once; None where they differ in more than that."""
         if first is second:
             return first
         found = self._both(first, second)
@@ -100,7 +100,7 @@ class RotatedHalf:
 
 
 def _known(nodes: Iterable[Node | None]) -> tuple[Node, ...] | None:
-    """All of them, or none if one is not known."""
+    """Return all of them, or none if one is not known."""
     found = tuple(nodes)
     known = tuple(n for n in found if n is not None)
     return known if len(known) == len(found) else None

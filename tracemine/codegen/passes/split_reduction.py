@@ -19,7 +19,7 @@ PARTS = 16  # of a row, as far as the plan knows
 
 
 def split(lowered: Lowered, chosen: Collection[Reduction]) -> Lowered:
-    """The same recipes with the chosen reductions made in parts."""
+    """Return the same recipes with the chosen reductions made in parts."""
     splitter = _SplitReductions(lowered, frozenset(chosen))
     return replace(
         lowered,
@@ -62,7 +62,7 @@ class _SplitReductions:
         return value
 
     def each(self, row: Reduction, kind: str, arg: Tensor) -> Tensor:
-        """What each part of a row gives."""
+        """Return what each part of a row gives."""
         over = frozenset(leaf for d in row.over for leaf in self.axes.leaves(row.arg.dims[d]))
         rows = frozenset(self.axes.flat(row.dims))
         if (rows, over) not in self._parts:
@@ -75,7 +75,7 @@ class _SplitReductions:
         return self._made[key]
 
     def whole(self, row: Reduction, kind: str, parts: Tensor) -> Tensor:
-        """What all parts of a row give together."""
+        """Return what all parts of a row give together."""
         key = (kind, parts)
         if key not in self._made:
             kept = tuple(range(1, 1 + len(row.dims)))
@@ -83,7 +83,7 @@ class _SplitReductions:
         return self._made[key]
 
     def pointwise(self, operation: str, *args: Tensor | ScalarArg, like: Tensor | None = None) -> Tensor:
-        """An expression over what has the dimensions of the first, or none."""
+        """Return an expression over what has the dimensions of the first, or none."""
         key = (operation, args, like)
         if key not in self._made:
             dims = max((t.dims for t in (*args, like) if isinstance(t, Tensor)), key=len)
@@ -92,7 +92,7 @@ class _SplitReductions:
 
 
 def _plain(s: _SplitReductions, row: Reduction) -> Tensor:
-    """The sum of sums, the largest of the largest."""
+    """Return the sum of sums, the largest of the largest."""
     return s.whole(row, row.kind, s.each(row, row.kind, row.arg))
 
 
@@ -108,7 +108,7 @@ def _exponentials(s: _SplitReductions, row: Reduction) -> Tensor:
 
 
 def _welford(s: _SplitReductions, row: Reduction) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean of all parts', by how many elements each has; these; and how far each mean is from that of all.
+    """Return the mean of all parts', by how many elements each has; these; and how far each mean is from that of all.
 
     What rounding left of the mean is added, as in a row that is held whole: equal numbers have no variance.
     """

@@ -59,7 +59,7 @@ class Body(Printer):
         self._depths: dict[Node, int] = {}
 
     def print(self) -> list[str]:
-        """The lines, indented."""
+        """Return the lines, indented."""
         split = self.kernel.split
         for line in self._head():
             self.say(line.format(block=self.block, parts=self.names.axis(split) if split else ""))
@@ -105,7 +105,7 @@ class Body(Printer):
 
     @contextmanager
     def _loop(self) -> Iterator[None]:
-        """A walk over the columns: what is named inside is forgotten after it."""
+        """Yield a walk over the columns: what is named inside is forgotten after it."""
         before = dict(self._names)
         # There and back again: what was walked last is what the cache still has.
         back = self._walks % 2 == 1 and not self.kernel.split
@@ -269,7 +269,7 @@ class Body(Printer):
 
 
 def _below(node: Node) -> Iterator[Node]:
-    """The nodes that a node is made of, and those that they are made of."""
+    """Yield the nodes that a node is made of, and those that they are made of."""
     for child in ir.children(node):
         yield child
         yield from _below(child)

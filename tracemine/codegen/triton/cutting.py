@@ -68,7 +68,7 @@ def cutting(short_steps: bool) -> tuple[str, ...]:
 
 
 def split_lines(part: SubKernel, names: Names) -> list[str]:
-    """How many parts rows are cut into, where they are."""
+    """Return how many parts rows are cut into, where they are."""
     kernel = part.kernel
     if kernel.split is None:
         return []
@@ -79,7 +79,7 @@ def split_lines(part: SubKernel, names: Names) -> list[str]:
 
 
 def cut_lines(part: SubKernel, cut: str, names: Names) -> list[str]:
-    """The lines that say how a walk is cut into blocks. cut: elements of one and of a thread, as arguments."""
+    """Return the lines that say how a walk is cut into blocks. cut: elements of one and of a thread, as arguments."""
     kernel = part.kernel
     walk = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
     beside = [] if kernel.rows else ["many_rows=False"]
@@ -101,13 +101,13 @@ def cut_lines(part: SubKernel, cut: str, names: Names) -> list[str]:
 
 
 def _high(part: SubKernel, names: Names) -> str:
-    """How many rows a block has of rows that are walked in a loop: no more than there are."""
+    """Return how many rows a block has of rows that are walked in a loop: no more than there are."""
     if part.grain == ACROSS:
         return f"min(64, triton.next_power_of_2(max({sizes(part.kernel.rows, names)}, 1)))"
     return "1" if part.grain == ALONG else "16"
 
 
 def _max_columns(part: SubKernel) -> int:
-    """How many columns a block has at most of rows that are walked in a loop: the fewer inputs, the more."""
+    """Return how many columns a block has at most of rows that are walked in a loop: the fewer inputs, the more."""
     most = part.schedule.options.longest_row if part.kernel.split else _MAX_COLUMNS.get(len(loads(part.kernel)), 4096)
     return min(most, part.schedule.options.longest_row)

@@ -26,7 +26,7 @@ _SHORT = (*NARROW, *CODES)
 
 
 def number(value: float | int | bool) -> str:
-    """A number as source.
+    """Return a number as source.
 
     >>> number(1e-6), number(float("-inf")), number(3)
     ('1e-06', "float('-inf')", '3')
@@ -80,7 +80,7 @@ class SizeNames(Names):
 
 
 def sizes(axes: Sequence[Axis], names: Names = Names()) -> str:  # noqa: B008 (it holds nothing)
-    """A product of sizes: pinned ones as one number, the others by name. No axes: 1.
+    """Return a product of sizes: pinned ones as one number, the others by name. No axes: 1.
 
     >>> sizes([Axis(0, 4, True), Axis(1, 8, False), Axis(2, 2, True)])
     '8 * n1'
@@ -91,7 +91,7 @@ def sizes(axes: Sequence[Axis], names: Names = Names()) -> str:  # noqa: B008 (i
 
 
 def typed(text: str, from_type: str, to: str) -> str:
-    """A value in another type.
+    """Return a value in another type.
 
     >>> typed("x", "float32", "bfloat16"), typed("x", "int64", "bool")
     ('x.to(tl.bfloat16)', '(x != 0)')
@@ -141,7 +141,7 @@ def index(node: Node, known: dict[Node, str], names: Names, inner: bool = False)
 
 
 def constant(node: ir.Constant) -> str:
-    """A constant in the type that it is computed in."""
+    """Return a constant in the type that it is computed in."""
     if node.type == FLOAT:
         return number(float(node.value))
     return number(int(node.value)) if node.type in (INT, LONG) else str(bool(node.value))

@@ -26,7 +26,7 @@ class Members(NamedTuple):
 
 
 def members(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[Members]:
-    """How the parts of a launch are called. kinds: alike for those of one code; may: whether it may be chosen.
+    """Return how the parts of a launch are called. kinds: alike for those of one code; may: whether it may be chosen.
 
     >>> [tuple(each) for each in members([0, 0, 0, 3, 3, 5], [True] * 5 + [False])]
     [(0, 3, True), (3, 1, False), (4, 1, False), (5, 1, False)]
@@ -44,7 +44,7 @@ def members(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[Members]:
 
 
 def adjacent(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[int]:
-    """An order of parts in which those that may be chosen together stand behind each other.
+    """Return an order of parts in which those that may be chosen together stand behind each other.
 
     >>> adjacent([0, 1, 0, 0], [True, False, True, True])
     [0, 2, 3, 1]
@@ -86,7 +86,7 @@ def chosen(name: str, each: Members, texts: Sequence[str]) -> list[str]:
 
 
 def planned(each: Members, dense: Iterable[str], walks: Sequence[str]) -> str:
-    """The plan's line for them. dense: what must hold for each to be one row; walks: their rows and columns."""
+    """Return the plan's line for them. dense: what must hold for each to be one row; walks: their rows and columns."""
     parts = ", ".join(f"part_{k}" for k in each.places)
     before = f"part_{each.first - 1}[-4]" if each.first else "0"
     held = " and ".join(dense) or "True"

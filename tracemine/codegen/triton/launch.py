@@ -118,7 +118,7 @@ class Launch:
         return _function(self.name, [*takes, *numbered], constants, [f"    {line}" for line in lines])
 
     def _known(self) -> list[str]:
-        """What a plan knows of all parts: known to the compiler too where the code of any part wants it so."""
+        """Return what a plan knows of all parts: known to the compiler too where the code of any part wants it so."""
         found: dict[str, bool] = {}
         for part, code in zip(self.parts, (self.parts[k] for k in self.shared), strict=True):
             for name, taken in zip(part.known, code.parameters(code.known), strict=True):
@@ -241,7 +241,7 @@ def _turned(group: list[Schedule], before: list[Launch]) -> bool:
 
 
 def _fits(schedule: Schedule, group: list[Schedule]) -> bool:
-    """Whether a kernel may share a launch: all programs get as many registers as the one that needs most."""
+    """Return whether a kernel may share a launch: all programs get as many registers as the one that needs most."""
     first = group[0]
     alike = schedule.mode == first.mode or schedule.elements * _SMALL <= first.elements
     return schedule.kernel.level == first.kernel.level and alike and len(group) < _MOST_PARTS

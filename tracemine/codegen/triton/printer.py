@@ -70,7 +70,7 @@ class Printer:
         return fresh
 
     def _fresh(self, stem: str) -> str:
-        """A name that is no other's."""
+        """Return a name that is no other's."""
         while True:
             count = self._taken[stem] = self._taken.get(stem, 0) + 1
             if (name := f"{stem}_{count}") not in self._reserved:
@@ -93,7 +93,7 @@ class Printer:
     # Nodes.
 
     def value(self, node: Node) -> str:
-        """The text of a value, computed on lines before where it is not a name or a number already."""
+        """Return the text of a value, computed on lines before where it is not a name or a number already."""
         if node in self._names:
             return self._names[node]
         if isinstance(node, ir.ScalarArg):
@@ -143,7 +143,7 @@ class Printer:
         return f"{'_quotient' if self.exact else '_ratio'}({', '.join(args)})"
 
     def _random(self, node: ir.Random) -> str:
-        """A number drawn for a place: where the program walks whole rows of them, four at once."""
+        """Return a number drawn for a place: where the program walks whole rows of them, four at once."""
         self.scalars[node.seed] = None
         seed = self.names.other(node.seed)
         before, column = self._index(node.before), self._index(node.column)
@@ -153,7 +153,7 @@ class Printer:
         return self._named(node, text, "random")
 
     def _reduce(self, node: ir.Reduce) -> str:
-        """A reduction of rows that are held whole."""
+        """Return a reduction of rows that are held whole."""
         arg = self.value(node.arg)
         family, _, part = node.kind.partition("_")
         if family in ONLINE:
@@ -171,17 +171,17 @@ class Printer:
         return self._named(node, row.end.format(kept))
 
     def _by_row(self, node: ir.Op) -> bool:
-        """Whether many elements are divided by one number: then its inverse is worked out once."""
+        """Return whether many elements are divided by one number: then its inverse is worked out once."""
         if node.name != "div" or (self.exact and self.mode == POINTWISE):
             return False
         return self._across(node.args[0]) and not self._across(node.args[1])
 
     def _nothing_beyond(self, node: ir.Reduce) -> bool:
-        """Whether lanes beyond the row add nothing as they are."""
+        """Return whether lanes beyond the row add nothing as they are."""
         return node.kind == "sum" and self._zero(node.arg)
 
     def _zero(self, value: Node) -> bool:
-        """Whether a value is 0 beyond the row: what is loaded there is."""
+        """Return whether a value is 0 beyond the row: what is loaded there is."""
         if isinstance(value, ir.Load):
             return self._across(*value.index, *([value.guard] if value.guard is not None else []))
         if isinstance(value, ir.Cast):
@@ -204,7 +204,7 @@ class Printer:
         return self._named(node, typed(text, buffer.dtype, node.type), self.names.other(buffer.name))
 
     def _kept(self, large: bool) -> str:
-        """What is walked again is to stay in the cache, what is walked for the last time is not."""
+        """Return what is walked again is to stay in the cache, what is walked for the last time is not."""
         if not (large and self.long and self.walks > 1):
             return ""
         return f', eviction_policy="evict_{"first" if self._walks == self.walks else "last"}"'
@@ -226,7 +226,7 @@ class Printer:
         return " + ".join([f"{name}_ptr", *terms])
 
     def _index(self, node: Node) -> str:
-        """An index expression; values in it are computed first."""
+        """Return an index expression; values in it are computed first."""
         todo = [node]
         while todo:
             here = todo.pop()
@@ -240,7 +240,7 @@ class Printer:
         return index(node, self._names, self.names)
 
     def _is_whole(self, node: ir.ScalarArg) -> bool:
-        """Whether a number that is computed with as a float was given as a whole one."""
+        """Return whether a number that is computed with as a float was given as a whole one."""
         return node.type == FLOAT and isinstance(self._given.get(node.name), int)
 
     def store(self, store: ir.Store) -> None:
@@ -269,7 +269,7 @@ class Printer:
 
 
 def _is_number(node: Node) -> TypeGuard[ir.Constant | ir.ScalarArg]:
-    """Whether it is a number of Python's, or to the compiler may be one."""
+    """Return whether it is a number of Python's, or to the compiler may be one."""
     return isinstance(node, ir.Constant | ir.ScalarArg)
 
 

@@ -92,7 +92,7 @@ def shared() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _stem(name: str) -> str:
-    """What kernels of a graph are called, whatever it is called itself: a rule of a file may have any name.
+    """Return what kernels of a graph are called, whatever it is called itself: a rule of a file may have any name.
 
     >>> _stem("RMS norm"), _stem("3d_conv"), _stem("²")
     ('rms_norm', 'chain_3d_conv', 'chain')
@@ -102,7 +102,7 @@ def _stem(name: str) -> str:
 
 
 def _helpers(text: str) -> list[str]:
-    """The functions that a text calls, and those that they call, in an order that defines first."""
+    """Return the functions that a text calls, and those that they call, in an order that defines first."""
     found: dict[str, str] = {}
 
     def visit(body: str) -> None:

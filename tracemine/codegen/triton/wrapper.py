@@ -99,7 +99,7 @@ PLANS = {}  # launches, by all that they depend on: layouts of tensors, and whet
 
 
 def calling(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> str:
-    """The functions `_plan` and `fused`."""
+    """Return the functions `_plan` and `fused`."""
     made = [b for b in program.buffers.values() if b.role != "input"]
     names = ["launch"] if len(found) == 1 else [f"launch_{k}" for k in range(len(found))]
     return "\n".join([*_plan(program, found, names, made), "", "", *_fused(program, found, names, parameters, made)])
@@ -213,7 +213,7 @@ def _fused(
 
 
 def _unknown(names: Sequence[str]) -> list[str]:
-    """What whoever pastes the function has to know of numbers that were not recorded."""
+    """Return what whoever pastes the function has to know of numbers that were not recorded."""
     if not names:
         return []
     said = ", ".join(names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
@@ -221,7 +221,7 @@ def _unknown(names: Sequence[str]) -> list[str]:
 
 
 def _size_lines(program: Program, inputs: Sequence[Buffer], told: Collection[str]) -> list[str]:
-    """Where each size that is not part of the kernels is read, of those that are told of."""
+    """Return where each size that is not part of the kernels is read, of those that are told of."""
     lines: dict[str, str] = {}
     for buffer in inputs:
         for d, dim in enumerate(buffer.dims):
@@ -253,7 +253,7 @@ def _shape(dims: tuple[tuple[Axis, ...], ...], names: Names) -> str:
 
 
 def _empty(buffer: Buffer, names: Names) -> str:
-    """A tensor without memory, in the layout that the graph's own has: its order of dimensions, without gaps."""
+    """Return a tensor without memory, in the layout that the graph's own has: its order of dimensions, without gaps."""
     order = sorted(range(len(buffer.dims)), key=lambda d: (-buffer.strides[d], d))
     shape = _shape(tuple(buffer.dims[d] for d in order), names)
     text = f'torch.empty({shape}, dtype=torch.{buffer.dtype}, device="meta")'

@@ -69,7 +69,7 @@ def _launches(timeline: Timeline, order: Order) -> IntArray:
 
 
 def _with(timeline: Timeline, table: pa.Table, rows: IntArray, schemas: list[str]) -> Timeline:
-    """The timeline with these tensors, and these schemas of these rows of `ops`."""
+    """Return the timeline with these tensors, and these schemas of these rows of `ops`."""
     distinct = {schema: number for number, schema in enumerate(sorted(set(schemas)))}
     code = np.full(timeline.ops.num_rows, -1, np.int64)
     code[rows] = [distinct[schema] for schema in schemas]

@@ -42,7 +42,7 @@ class Gradients:
     _nodes: dict[int, GradientNode]
 
     def node(self, position: int) -> GradientNode:
-        """The node at a position."""
+        """Return the node at a position."""
         return self._nodes[position]
 
     @staticmethod
@@ -111,7 +111,7 @@ def _nodes(timeline: Timeline, order: Order) -> tuple[BoolArray, IntArray, Seque
 
 
 def _records(order: Order, is_node: BoolArray) -> IntArray:
-    """The first operator inside each node."""
+    """Return the first operator inside each node."""
     found = np.full(len(is_node), -1)
     inside = np.flatnonzero((order.parent >= 0) & is_node[order.parent])
     found[order.parent[inside[::-1]]] = inside[::-1]

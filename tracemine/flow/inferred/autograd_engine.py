@@ -127,7 +127,7 @@ class Engine:
     def _arrived(
         self, node: int, need: Need, gradient: GradientNode, forward: Forward | None, grads: list[Token], now: int
     ) -> Found:
-        """The gradient that a node takes."""
+        """Return the gradient that a node takes."""
         if gradient.accumulates:
             leaves = [one for one in self._leaves if one.token.key == need.key]
             if leaves:
@@ -235,7 +235,7 @@ class Engine:
         return found
 
     def _sum(self, running: Running, given: list[Gradient], wiring: Wiring) -> Found | None:
-        """A gradient arrives where one is: the sum takes that first, then the new one."""
+        """Return a gradient arrives where one is: the sum takes that first, then the new one."""
         first, second = wiring.needs
         options = [
             (one, there)

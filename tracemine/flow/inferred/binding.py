@@ -73,7 +73,7 @@ class Simulation:
         self._lasting.step()
 
     def list_dtype(self, wiring: Wiring) -> Lists:
-        """The dtype that the members of a list are likely to have."""
+        """Return the dtype that the members of a list are likely to have."""
         for need in wiring.needs:
             if need.listed:
                 pool = self._pools.of(need)
@@ -82,7 +82,7 @@ class Simulation:
         return NOTHING
 
     def lists(self, update: Update, wiring: Wiring) -> Lists:
-        """What members of lists an operator of an optimizer takes, where the profiler has cut them."""
+        """Return what members of lists an operator of an optimizer takes, where the profiler has cut them."""
         found = self._lasting.lists(update, wiring.call)
         return found if found.members else self.list_dtype(wiring)
 
@@ -274,7 +274,7 @@ class Simulation:
         return token, why
 
     def _told(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str] | None:
-        """What an earlier simulation has learnt that it takes."""
+        """Return what an earlier simulation has learnt that it takes."""
         slot = len(taken)
         own = self._hinted(need, slot, taken)
         if own is not None:
@@ -296,7 +296,7 @@ class Simulation:
         return next((token for token in found if token.storage == storage), None)
 
     def hints(self) -> Hints:
-        """What was known before, and what backward passes have told."""
+        """Return what was known before, and what backward passes have told."""
         return self._origins.hints(self._hints, self._engine.resolved, self._engine.own)
 
     # --- what happens to tokens --------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ class Simulation:
         self._pools.sort(token)
 
     def _token(self, give: Give, ran: Ran) -> Token:
-        """What an operator gives, or has inside."""
+        """Return what an operator gives, or has inside."""
         wiring = ran.wiring
         if give.slot >= 0:
             source = ran.taken[give.slot]
@@ -365,7 +365,7 @@ class Simulation:
 
 
 def _copies(wiring: Wiring) -> bool:
-    """Whether it writes all of a tensor that it is given, from another one."""
+    """Return whether it writes all of a tensor that it is given, from another one."""
     return len(wiring.mutated) == 1 and len(wiring.needs) == 2 and bool(wiring.call.overwritten)
 
 

@@ -64,7 +64,7 @@ class Call:
     reads_unknown: bool = False  # the same of one that it reads
 
     def argument(self, slot: int) -> str:
-        """The name of the argument that a slot belongs to; empty where it is not known."""
+        """Return the name of the argument that a slot belongs to; empty where it is not known."""
         position = self.slots[slot].position
         return self.arguments[position] if position < len(self.arguments) else ""
 
@@ -101,11 +101,11 @@ class Calls:
         return len(self._parts[0])
 
     def name(self, number: int) -> str:
-        """The operator's name."""
+        """Return the operator's name."""
         return str(self._texts[0][self._parts[0][number]])
 
     def get(self, number: int, lists: Lists = NOTHING) -> Call:
-        """The call of this number."""
+        """Return the call of this number."""
         key = (number, lists)
         found = self._decoded.get(key)
         if found is None:
@@ -259,7 +259,7 @@ def _spec(shape: Any, dtype: str | None, strides: Any) -> TensorSpec | None:
 
 
 def _can_be(spec: TensorSpec) -> bool:
-    """Whether a GPU could hold it: sums of what does stay within 64 bits."""
+    """Return whether a GPU could hold it: sums of what does stay within 64 bits."""
     return spec.elements <= _LARGEST and all(0 <= size <= _LARGEST for size in (*spec.shape, *(spec.strides or ())))
 
 
@@ -312,7 +312,7 @@ def _source(sources: Sequence[int], index: int, slots: Sequence[Slot]) -> int:
 def _offsets(
     overload: Overload, made: Sequence[TensorSpec | None], slots: tuple[Slot, ...], texts: list[str] | None
 ) -> list[int]:
-    """Where views begin, in elements behind their source's beginning; 0 where nothing was recorded of it."""
+    """Return where views begin, in elements behind their source's beginning; 0 where nothing was recorded of it."""
     none = [0] * len(made)
     if overload.op_class != "view" or texts is None or not slots or slots[0].spec.strides is None:
         return none

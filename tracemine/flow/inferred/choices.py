@@ -222,7 +222,7 @@ class Choices:
         return self.outside(need, remember=True), "none fits" if known else "none fits that is known"
 
     def parameter(self, need: Need) -> tuple[Token, str]:
-        """What an input takes that is a parameter by its position."""
+        """Return what an input takes that is a parameter by its position."""
         inside = [token for token in self._pools.of(need).unread if not token.outside and not token.backward]
         if inside:
             return inside[-1], "parameter made inside"

@@ -29,7 +29,7 @@ class Derivatives:
 
 @cache
 def derivatives() -> Derivatives:
-    """The formulas, read once.
+    """Return the formulas, read once.
 
     >>> [part.calls for part in derivatives().formulas["Bmm"][1]]
     [(('transpose', ('mat2',)), ('bmm', ('grad', '#1')))]
@@ -50,7 +50,7 @@ def _part(argument: str, text: str) -> Part:
 
 
 def programs(kind: str, names: Sequence[str], arguments: Mapping[str, object]) -> Iterator[list[tuple[Part, int]]]:
-    """Every way in which a node of this kind can run operators of these names: its parts, and where each begins.
+    """Yield every way in which a node of this kind can run operators of these names: its parts, and where each begins.
 
     arguments: those of the forward operator that are tensors.
 

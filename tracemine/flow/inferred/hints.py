@@ -45,7 +45,7 @@ class Origins:
         self._count.append(count)
 
     def storage(self, made: _Made) -> int | None:
-        """The number of a storage in this simulation."""
+        """Return the number of a storage in this simulation."""
         at = self._at.get(made[0])
         return None if at is None else self._first[at] + made[1]
 
@@ -57,6 +57,6 @@ class Origins:
         return self._roots[at], storage - self._first[at]
 
     def hints(self, before: Hints, resolved: Iterable[tuple[_Read, int]], own: Iterable[int]) -> Hints:
-        """All that is known by now. resolved: reads, and the storage that each is of."""
+        """Return all that is known by now. resolved: reads, and the storage that each is of."""
         found = {read: made for read, storage in resolved if read[1] >= 0 and (made := self.of(storage)) is not None}
         return Hints(before.reads | found, before.own.union(own))

@@ -9,12 +9,12 @@ from tracemine.ops.infer import TensorSpec
 
 
 def key_of(spec: TensorSpec) -> Hashable:
-    """What two views of the same elements have in common: strides of axes of length 1 mean nothing."""
+    """Return what two views of the same elements have in common: strides of axes of length 1 mean nothing."""
     return (spec.dtype, *loose_key_of(spec))
 
 
 def loose_key_of(spec: TensorSpec) -> tuple[Hashable, Hashable]:
-    """The same without the dtype, which profilers do not record of a list's members."""
+    """Return the same without the dtype, which profilers do not record of a list's members."""
     steps = None
     if spec.strides is not None:
         steps = tuple(step for size, step in zip(spec.shape, spec.strides, strict=True) if size != 1)
@@ -60,5 +60,5 @@ class Keys:
         return [key, *(other for other in others if other != key and (self.vague[key] or self.vague[other]))]
 
     def of_shape(self, key: int) -> list[int]:
-        """All of its shape and dtype."""
+        """Return all of its shape and dtype."""
         return self._of_shape[self.shape_of[key]]

@@ -67,7 +67,7 @@ class Lives:
         return Lives(start[order.row].tolist(), dict(blocks), spans)
 
     def again(self) -> Lives:
-        """The same for another simulation, which numbers storages anew."""
+        """Return the same for another simulation, which numbers storages anew."""
         return Lives(self._start, self._blocks, self._clears)
 
     def made(self, root: int, storages: list[int], specs: list[TensorSpec]) -> None:
@@ -80,12 +80,12 @@ class Lives:
                 self._freed[storage] = fits[wanted[:number].count(size)].freed_ns
 
     def ended(self, storage: int, root: int) -> bool:
-        """Whether a storage was freed before an operator began."""
+        """Return whether a storage was freed before an operator began."""
         freed = self._freed.get(storage)
         return freed is not None and freed <= self._start[root]
 
     def cleared(self, storage: int) -> int | None:
-        """When a gradient was freed, if by an optimizer that goes through its parameters for that."""
+        """Return when a gradient was freed, if by an optimizer that goes through its parameters for that."""
         freed = self._freed.get(storage, _FOREVER)
         at = bisect_right(self._clears, (freed, _FOREVER)) - 1
         return freed if at >= 0 and freed < self._clears[at][1] else None

@@ -87,7 +87,7 @@ class Running:
     reduced: Gradient | None = None
 
     def takes(self, need: Need, number: int, name: str, *, recorded: bool) -> Found | None:
-        """What one of its operators takes: by the formula, by the argument's name, or by what it looks like.
+        """Return what one of its operators takes: by the formula, by the argument's name, or by what it looks like.
 
         recorded: autograd notes the operator, as of a forward pass that runs once more; it takes what that made.
         """
@@ -133,7 +133,7 @@ class Running:
         return took.token if took is not None else None
 
     def _named(self, need: Need) -> Token | None:
-        """What an operator takes by the name of its argument."""
+        """Return what an operator takes by the name of its argument."""
         forward = self.forward
         if forward is None:
             return None
@@ -167,7 +167,7 @@ class Running:
             self.products[part.argument] = at + len(part.calls) - 1 if part.calls else -1
 
     def _follows(self, roots: Sequence[Wiring], program: list[tuple[Part, int]]) -> bool:
-        """Whether what each operator takes looks like what the formula says."""
+        """Return whether what each operator takes looks like what the formula says."""
         for part, at in program:
             for (_, sources), root in zip(part.calls, roots[at:], strict=False):
                 if len(sources) != len(root.needs):
@@ -184,7 +184,7 @@ class Running:
         return True
 
     def gives(self) -> list[Gradient]:
-        """A gradient for each tensor that the forward operator took, as far as it is known which one."""
+        """Return a gradient for each tensor that the forward operator took, as far as it is known which one."""
         if self.given is None:
             self.given = []
             if self.forward is not None:

@@ -43,7 +43,7 @@ class Perhaps:
 
 
 def perhaps(guesses: Guesses, timeline: Timeline, order: Order, nodes: Nodes, reads: Reads, writes: Writes) -> Perhaps:
-    """What may have to run before what, and who may read what. timeline: with the inferred tensors."""
+    """Return what may have to run before what, and who may read what. timeline: with the inferred tensors."""
     walk = _Walk(guesses, timeline, order, nodes, reads, writes)
     walk.run()
     before, after = _in_front_of(np.unique(np.array(walk.takes_anything, np.int64)), len(nodes))
@@ -184,7 +184,7 @@ class _Walk:
 
 
 def _in_front_of(chosen: IntArray, count: int) -> tuple[IntArray, IntArray]:
-    """Each node, and the next of the chosen ones behind it; so all that are in front of one come before it.
+    """Return each node, and the next of the chosen ones behind it; so all that are in front of one come before it.
 
     >>> [each.tolist() for each in _in_front_of(np.array([1, 3]), 5)]
     [[0, 1, 2], [1, 3, 3]]

@@ -63,7 +63,7 @@ class Lasting:
         self._equal &= at < len(self._ran_before) and self._ran_before[at] == wiring.number
 
     def before(self, need: Need, slot: int) -> Token | None:
-        """What the same operator took from outside in the step before."""
+        """Return what the same operator took from outside in the step before."""
         if not self._equal or self.overwritten:
             return None
         token = self._read_before.get((len(self._ran) - 1, slot))
@@ -77,7 +77,7 @@ class Lasting:
     # --- optimizers --------------------------------------------------------------------------------------------------
 
     def lists(self, update: Update, call: Call) -> Lists:
-        """What the members of lists are that the profiler has cut: one for each gradient of the last pass."""
+        """Return what the members of lists are that the profiler has cut: one for each gradient of the last pass."""
         self._begin(update)
         if not (update.lists and update.alone and self.gradients):
             return NOTHING
@@ -98,7 +98,7 @@ class Lasting:
         return Lists(specs[0].dtype, members)
 
     def update(self, update: Update, need: Need, slot: int, wiring: Wiring) -> tuple[Token, str]:
-        """What an operator of an optimizer takes."""
+        """Return what an operator of an optimizer takes."""
         self._begin(update)
         at = wiring.call.lists.index(need.position) if update.lists else slot
         index = max(need.index, 0)
@@ -151,7 +151,7 @@ class Lasting:
         return self.keys.loose_of[token.key] == need.loose if need.listed else token.key == need.key
 
     def _leaf(self, update: Update, need: Need, index: int, parameter: Token | None) -> Leaf | None:
-        """The gradient that belongs to a parameter of an optimizer, by its storage or by what it looks like."""
+        """Return the gradient that belongs to a parameter of an optimizer, by its storage or by what it looks like."""
         found = self._of.get((update.instance, index))
         if found is not None:
             return found

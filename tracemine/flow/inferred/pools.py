@@ -116,7 +116,7 @@ class Pools:
         self._loose: dict[int, Pool] = {number: Pool() for number in lists}
 
     def of(self, need: Need) -> Pool:
-        """Those that look like what an operator takes."""
+        """Return those that look like what an operator takes."""
         return self._loose.get(need.loose, Pool()) if need.listed else self._by_key[need.key]
 
     def storages(self, need: Need) -> tuple[int, ...]:
@@ -127,21 +127,21 @@ class Pools:
         return found or self.of_shape(need)
 
     def of_shape(self, need: Need) -> tuple[int, ...]:
-        """The storages of all of its shape and dtype, whatever strides they were taken to have."""
+        """Return the storages of all of its shape and dtype, whatever strides they were taken to have."""
         return tuple(one for key in self._keys.of_shape(need.key) for one in self.looking(key))
 
     def looking(self, key: int) -> tuple[int, ...]:
-        """The storages of all that look so."""
+        """Return the storages of all that look so."""
         pool = self._by_key.get(key)
         return () if pool is None else _storages(pool)
 
     def both(self, need: Need) -> list[Pool]:
-        """The same, with and without the dtype."""
+        """Return the same, with and without the dtype."""
         loose = self._loose.get(need.loose)
         return [self._by_key[need.key]] if loose is None else [self._by_key[need.key], loose]
 
     def around(self, token: Token) -> tuple[Pool, ...]:
-        """Where a tensor is."""
+        """Return where a tensor is."""
         loose = self._loose.get(self._keys.loose_of[token.key])
         return (self._by_key[token.key],) if loose is None else (self._by_key[token.key], loose)
 
@@ -180,7 +180,7 @@ def _storages(pool: Pool) -> tuple[int, ...]:
 
 
 def fitting(pool: Pool | None, tokens: list[Token], need: Need, taken: list[Token]) -> list[Token]:
-    """Those that look right, lie where they should, and that the operator has not taken already."""
+    """Return those that look right, lie where they should, and that the operator has not taken already."""
     if pool is not None and not pool.host and need.place != HOST and need.twins == 1 and not need.listed:
         return tokens
     place = need.place

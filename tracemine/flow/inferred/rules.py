@@ -24,7 +24,7 @@ class Rules:
 
 @cache
 def rules() -> Rules:
-    """The rules, read once.
+    """Return the rules, read once.
 
     >>> rules().partners["aten::sin"], sorted(rules().parameters["aten::linear"])
     ('aten::cos', [1, 2])

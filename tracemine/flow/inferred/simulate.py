@@ -72,7 +72,7 @@ class Program:
         )
 
     def simulated(self, *, explain: bool) -> tuple[Simulation, dict[int, str]]:
-        """The simulation once it has run, and the schemas of nodes by their place; explain: with reasons."""
+        """Return the simulation once it has run, and the schemas of nodes by their place; explain: with reasons."""
         lists = {need.loose for wiring in self.wirings.values() for need in wiring.needs if need.listed}
         hints = Hints()
         recorded = Lives.of(self.timeline, self.order, self.roots)
@@ -163,7 +163,7 @@ def _roots(timeline: Timeline, order: Order, known: BoolArray, launches: IntArra
 
 
 def _steps(timeline: Timeline, order: Order) -> IntArray:
-    """The step during which each operator begins, −1 before the first."""
+    """Return the step during which each operator begins, −1 before the first."""
     start = numbers(timeline.ops.column("start_ns"))[order.row]
     begins = numbers(timeline.steps.column("start_ns"))
     steps: IntArray = np.searchsorted(begins, start, "right") - 1

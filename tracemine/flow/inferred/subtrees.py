@@ -73,7 +73,7 @@ def _numbers(calls: Calls, order: Order, launches: IntArray, at: IntArray, place
 
 
 def _inverse_powers(power: Array, first: IntArray) -> Array:
-    """What takes power[first] off again: odd numbers have an inverse modulo 2⁶⁴."""
+    """Return what takes power[first] off again: odd numbers have an inverse modulo 2⁶⁴."""
     inverse = pow(int(_ODD), -1, 1 << 64)
     with np.errstate(over="ignore"):
         powers = np.cumprod(np.full(len(power), np.uint64(inverse)))

@@ -19,7 +19,7 @@ from tracemine.timeline import TABLES
 
 
 def tensors_table(bound: Bound, order: Order, subtrees: Subtrees) -> tuple[pa.Table, BoolArray, IntArray]:
-    """The table `tensors`, whether each row is sure, and its place in `bound.storages`."""
+    """Return the table `tensors`, whether each row is sure, and its place in `bound.storages`."""
     wirings = list({id(wiring): wiring for wiring in bound.wiring}.values())
     number = {id(wiring): at for at, wiring in enumerate(wirings)}
     specs: dict[TensorSpec, int] = {}
@@ -103,13 +103,13 @@ def _table(
 
 
 def integers(values: IntArray, kind: pa.DataType) -> pa.Array:
-    """A column of integers that are not negative; null where they are."""
+    """Return a column of integers that are not negative; null where they are."""
     own = np.ascontiguousarray(np.maximum(values, 0).astype(np.int32 if kind == pa.int32() else np.int64))
     return pa.Array.from_buffers(kind, len(own), [_present(values >= 0), pa.py_buffer(own)])
 
 
 def texts(codes: IntArray, distinct: Sequence[str]) -> pa.Array:
-    """A column of texts by their place among the distinct ones; null where that is negative."""
+    """Return a column of texts by their place among the distinct ones; null where that is negative."""
     encoded = [text.encode("utf-8", "surrogatepass") for text in distinct]
     ends = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
     strings = pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))

@@ -36,11 +36,11 @@ class Builder:
         self._launches = launches.tolist()
 
     def call(self, position: int) -> Call:
-        """The operator there."""
+        """Return the operator there."""
         return self._calls.get(self._of[position])
 
     def build(self, position: int, lists: Lists) -> Wiring:
-        """The wiring of the operator there."""
+        """Return the wiring of the operator there."""
         call = self._calls.get(self._of[position], lists)
         wiring = Wiring(call, has_list=any(slot.list_index >= 0 for slot in call.slots))
         self._root = self._place[position]
@@ -175,7 +175,7 @@ class Builder:
     def _bound(
         self, call: Call, given: list[Local], made: list[Local], read: set[int], fixed: set[int]
     ) -> list[Local | None]:
-        """What a call inside takes: of its parent's inputs and of what elder siblings gave. fixed: storages that
+        """Return what a call inside takes: of its parent's inputs and of what elder siblings gave. fixed: storages that
         nothing writes."""
         taken: list[Local | None] = [None] * len(call.slots)
         # What is overwritten was made for it; so it is looked for first, and nothing else is taken for that.
@@ -332,7 +332,7 @@ def _hands_on(call: Call, made: list[Local], launched: bool) -> bool:
 
 
 def _waits(local: Local, given: list[Local], made: list[Local], read: set[int]) -> bool:
-    """Whether it is whole, computed, and has no consumer yet: nothing overwrites that."""
+    """Return whether it is whole, computed, and has no consumer yet: nothing overwrites that."""
     if local.allocated or id(local) in read or any(local is one for one in given):
         return False
     return sum(one.storage == local.storage for one in made) == 1
@@ -344,7 +344,7 @@ def _same_but_dtype(local: Local, call: Call, number: int) -> bool:
 
 
 def _fits(spec: TensorSpec, wanted: TensorSpec) -> bool:
-    """The layout of one is not known."""
+    """Return the layout of one is not known."""
     if spec.strides is not None and wanted.strides is not None:
         return False
     return spec.shape == wanted.shape and spec.dtype == wanted.dtype

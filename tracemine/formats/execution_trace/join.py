@@ -23,7 +23,7 @@ _OUTSIDE = "execution trace: node outside the profiler's window"
 
 
 def join(timeline: Timeline, trace: ExecutionTrace, path: str) -> Timeline:
-    """The timeline with `ops.execution_node_id`, `ops.op_schema` and the table `tensors` filled from the trace.
+    """Return the timeline with `ops.execution_node_id`, `ops.op_schema` and the table `tensors` filled from the trace.
 
     Nodes and operators share a record function id. Where the profiler wrote none, a thread's operators are matched by
     their names in order, as far as there is one way only; the report says what was not matched.
@@ -111,7 +111,7 @@ def _by_order(timeline: Timeline, name: Array, node_name: Array, trace: Executio
 
 
 def _alignments(some: Array, others: Array) -> list[tuple[int, int, int]]:
-    """Where the shorter lies in the longer: (begin in some, begin in others, length), at most two."""
+    """Return where the shorter lies in the longer: (begin in some, begin in others, length), at most two."""
     short, long, swapped = (some, others, False) if len(some) <= len(others) else (others, some, True)
     if not len(short):
         return []
@@ -126,7 +126,7 @@ def _alignments(some: Array, others: Array) -> list[tuple[int, int, int]]:
 
 
 def _as_in(trace: ExecutionTrace, strings: tuple[str, ...]) -> Array:
-    """The nodes' names as ids of the timeline's own strings; −2 for a name that it does not have."""
+    """Return the nodes' names as ids of the timeline's own strings; −2 for a name that it does not have."""
     known = {text: code for code, text in enumerate(strings)}
     codes = np.array([*(known.get(text, -2) for text in trace.strings), -2], np.int64)
     return codes[trace.nodes["name"]]
@@ -159,7 +159,7 @@ def _tensors_table(trace: ExecutionTrace, node_of: Array) -> pa.Table:
 
 
 def _lists(values: Array, ends: Array, rows: Array) -> tuple[Array, Array]:
-    """The values of the lists of `rows` one after the other, and where each ends."""
+    """Return the values of the lists of `rows` one after the other, and where each ends."""
     counts = np.diff(ends, prepend=0)
     lengths = counts[rows]
     until = np.cumsum(lengths)

@@ -75,7 +75,7 @@ class FlatNode(Struct, gc=False, frozen=True):
     output_types: list[str] = []
 
     def node(self) -> Node:
-        """The same in the later layout."""
+        """Return the same in the later layout."""
         facts = (("rf_id", self.rf_id), ("tid", self.tid), ("op_schema", self.op_schema))
         return Node(
             id=self.id,
@@ -120,7 +120,7 @@ FLAT = Layout(
 
 
 def layout_of(text: bytes) -> Layout | None:
-    """The layout of a text that begins with a node; None: neither, or another order of keys.
+    """Return the layout of a text that begins with a node; None: neither, or another order of keys.
 
     >>> layout_of(b'{"id": 2, "name": "aten::mul", "ctrl_deps": 1') is CHAKRA
     True

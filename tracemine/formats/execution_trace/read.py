@@ -84,7 +84,7 @@ def _read(source: FileSource, progress: Progress | None, block_bytes: int) -> Ex
 
 
 def _last_begin(layout: Layout, text: bytes) -> int:
-    """Where the last node of a text begins that begins with a node."""
+    """Return where the last node of a text begins that begins with a node."""
     for length in (_TAIL_BYTES, len(text)):
         begins = [found.start() for found in layout.begin.finditer(text, max(0, len(text) - length))]
         if begins:
@@ -93,7 +93,7 @@ def _last_begin(layout: Layout, text: bytes) -> int:
 
 
 def _header(source: FileSource) -> tuple[Members, int | None]:
-    """The members before `nodes`, and where in the file its first node may begin; None: there are no nodes."""
+    """Return the members before `nodes`, and where in the file its first node may begin; None: there are no nodes."""
     head = source.head
     found, begin = Members(), None
     start = head.find(b"{") + 1
@@ -168,7 +168,7 @@ class _Nodes:
             self.collected.dropped[f"execution trace: {UNREADABLE}"] += 1
 
     def _read(self, text: bytes) -> bool:
-        """Whether a node could be read, as it stands or repaired."""
+        """Return whether a node could be read, as it stands or repaired."""
         piece = text.rstrip(_BETWEEN)
         try:
             node = self.layout.one.decode(piece)

@@ -58,7 +58,7 @@ def _mend_commas(text: bytes) -> bytes:
 
 
 def repairs(layout: Layout) -> Repairs:
-    """What is tried on a node that does not decode, in this order."""
+    """Return what is tried on a node that does not decode, in this order."""
     return (
         ("execution trace: name escaped", lambda text: _escape_name(layout, text)),
         *((f"execution trace: {name}", repair) for name, repair in REPAIRS),

@@ -154,7 +154,7 @@ def _extended(column: array[int], values: Sequence[Any]) -> bool:
 
 
 def _members(value: Any, shape: Any, strides: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """What is in a list, or in a list of lists, in order, with its shape and strides."""
+    """Yield what is in a list, or in a list of lists, in order, with its shape and strides."""
     waiting = [(value, shape, strides)]
     while waiting:
         value, shape, strides = waiting.pop()

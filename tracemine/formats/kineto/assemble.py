@@ -179,7 +179,7 @@ def _stack_rows(frames: Columns, ops: Columns, api: Columns, strings: list[str])
 
 
 def _step_rows(launched_ns: Array, start: Array, end: Array) -> Array:
-    """The step whose host span holds the launch, -1 where none does or the launch is not known."""
+    """Return the step whose host span holds the launch, -1 where none does or the launch is not known."""
     last = np.searchsorted(start, launched_ns, "right") - 1
     return np.where((last >= 0) & (launched_ns < take(end, last, MISSING)), last, -1)
 
@@ -271,7 +271,7 @@ def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table
 
 
 def _named(ids: Array, strings: list[str]) -> Array:
-    """A name is never null: an event that has none says so."""
+    """Return a name is never null: an event that has none says so."""
     if not (ids < 0).any():
         return ids
     strings.append(_UNNAMED)

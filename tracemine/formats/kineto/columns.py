@@ -39,12 +39,12 @@ class Strings(dict[Any, int]):
         return number
 
     def table(self) -> list[str]:
-        """The texts by id."""
+        """Return the texts by id."""
         return [t if isinstance(t, str) else t.decode("utf-8", "replace") for t in list(self)[self._reserved :]]
 
 
 def new_columns(table: Table) -> dict[str, array[Any]]:
-    """A table's columns, empty. Strings are kept as ids."""
+    """Return a table's columns, empty. Strings are kept as ids."""
     own = {name: array({"category": "B", "name": "i"}.get(name, "q")) for name in table.columns}
     return own | {a.column: array(_TYPECODES[a.kind]) for a in table.arguments}
 
@@ -120,7 +120,7 @@ def _extend_threads(column: array[Any], values: list[Any]) -> None:
 
 
 def _thread(value: int | str) -> int:
-    """A process or thread number; of a text such as "stream 7 " the number that it ends with."""
+    """Return a process or thread number; of a text such as "stream 7 " the number that it ends with."""
     if isinstance(value, int):
         return value if abs(value) < NS_LIMIT * 2 else MISSING
     match = _NUMBER_AT_THE_END.search(value)

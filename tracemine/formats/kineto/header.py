@@ -120,12 +120,12 @@ def rank(header: Mapping[str, Any], source_name: str) -> int | None:
 
 
 def world_size(header: Mapping[str, Any]) -> int | None:
-    """How many ranks the job had, if the header says."""
+    """Return how many ranks the job had, if the header says."""
     return _integer(_distributed(header).get("world_size"))
 
 
 def versions(header: Mapping[str, Any]) -> dict[str, str]:
-    """The recorded versions of the GPU's software.
+    """Return the recorded versions of the GPU's software.
 
     >>> versions({"cupti_version": 24, "host_name": "secret", "roctracer_version": "4.1"})
     {'cupti_version': '24', 'roctracer_version': '4.1'}
@@ -138,7 +138,7 @@ def versions(header: Mapping[str, Any]) -> dict[str, str]:
 
 
 def torch_version(features: Iterable[Feature], *, whole_microseconds: bool) -> tuple[int, int] | None:
-    """The oldest torch that writes all these features; None if nothing tells.
+    """Return the oldest torch that writes all these features; None if nothing tells.
 
     Times relative to a base came with 2.4. So a file without a base is from 2.3 at the latest, and one that has
     fractions of a microsecond nonetheless is from 2.3 at the earliest.
@@ -156,7 +156,7 @@ def torch_version(features: Iterable[Feature], *, whole_microseconds: bool) -> t
 
 
 def switched_on(header: Mapping[str, Any], key: str, *, seen: bool, absent_means_off: bool) -> bool | None:
-    """Whether an option of the profiler was on: as the header says, else by what it leaves in the trace.
+    """Return whether an option of the profiler was on: as the header says, else by what it leaves in the trace.
 
     A header without the key says "off" only from torch 2.0 on, which writes the key when the option is on.
     """

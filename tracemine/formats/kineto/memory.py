@@ -27,7 +27,7 @@ def unsound(memory: Columns) -> Counter[str]:
 
 
 def memory_table(memory: Columns, nesting: Nesting, is_op: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Table:
-    """The table `memory`; is_op: of each interval of the nesting, whether it is an operator."""
+    """Return the table `memory`; is_op: of each interval of the nesting, whether it is an operator."""
     order = time_order(memory["start_ns"])
     columns = {name: values[order] for name, values in memory.items()}
     kinds, device = columns["device_type"], columns["device"]
@@ -49,7 +49,7 @@ def memory_table(memory: Columns, nesting: Nesting, is_op: np.ndarray[tuple[int]
 
 
 def _device(kind: int, number: int) -> str:
-    """The name of a device; empty where it was not recorded."""
+    """Return the name of a device; empty where it was not recorded."""
     if kind == MISSING:
         return ""
     name = _DEVICES.get(kind, f"type{kind}")

@@ -26,7 +26,7 @@ MARKS = re.compile(r"ProfilerStep#\d|Optimizer\.\w+#|enumerate\(DataLoader\)#")
 
 
 def copy_kind(name: str) -> str | None:
-    """The direction that a copy's name states.
+    """Return the direction that a copy's name states.
 
     >>> copy_kind("Memcpy HtoD (Pageable -> Device)"), copy_kind("CopyDeviceToHost"), copy_kind("Memcpy")
     ('HtoD', 'DtoH', None)
@@ -39,7 +39,7 @@ def copy_kind(name: str) -> str | None:
 
 
 def source_memory(name: str) -> str | None:
-    """The kind of memory that a copy's name says it reads.
+    """Return the kind of memory that a copy's name says it reads.
 
     >>> source_memory("Memcpy DtoH (Device -> Pinned)"), source_memory("Memcpy DtoH (Unknown -> Pinned)")
     ('device', None)
@@ -49,7 +49,7 @@ def source_memory(name: str) -> str | None:
 
 
 def target_memory(name: str) -> str | None:
-    """The kind of memory that a copy's name says it writes.
+    """Return the kind of memory that a copy's name says it writes.
 
     >>> target_memory("Memcpy DtoH (Device -> Pinned)")
     'pinned'

@@ -22,7 +22,7 @@ ROUNDS = 64  # of jumps; real traces need about 20. What is then left is settled
 
 
 def time_order(start: Array, *ties: Array) -> Array:
-    """The rows by start, equal starts by the first of `ties`, then the next …, then as they stand.
+    """Return the rows by start, equal starts by the first of `ties`, then the next …, then as they stand.
 
     >>> time_order(np.array([5, 0, 5]), np.array([-1, -9, -2])).tolist()
     [1, 2, 0]
@@ -139,7 +139,7 @@ def _enclosing(end: Array, first: Array) -> Array:
 
 
 def _last_reaching(end: Array, position: Array, least: Array, low: Array) -> Array:
-    """The last position from `position` down to `low` whose end is at least `least`, -1 where there is none.
+    """Return the last position from `position` down to `low` whose end is at least `least`, -1 where there is none.
 
     For the few that many rounds of jumps did not settle: in log(n) steps each by the maxima of blocks of 2, 4, 8 …
     """

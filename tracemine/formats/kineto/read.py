@@ -13,7 +13,7 @@ from tracemine.timeline import Timeline
 
 
 def read(source: FileSource, progress: Progress | None) -> Timeline:
-    """The timeline of a trace. Raises InputError where it holds none that can be read."""
+    """Return the timeline of a trace. Raises InputError where it holds none that can be read."""
     return assemble(scan(source, progress=progress), Path(source.path).name)
 
 

@@ -108,5 +108,5 @@ def _activities(count: int) -> str:
 
 
 def _any(column: Array) -> bool:
-    """Whether any row has a value: absent ones are negative in every column."""
+    """Return whether any row has a value: absent ones are negative in every column."""
     return bool((column >= 0).any())

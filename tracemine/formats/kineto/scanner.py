@@ -262,7 +262,7 @@ class _Scan:
         self.event_decoder = msgspec.json.Decoder(union)
 
     def _decoded(self, text: memoryview) -> _Batch | None:
-        """The events of a block, or None if its text is not valid JSON."""
+        """Return the events of a block, or None if its text is not valid JSON."""
         batch = _Batch()
         try:
             batch.events = self.block_decoder.decode(text)
@@ -338,7 +338,7 @@ class _Scan:
             self._append(name, rows[name], start_ns, dur_ns)
 
     def _of_name(self, events: list[Any], name: str) -> list[Any]:
-        """The events of this name; others carry no row."""
+        """Return the events of this name; others carry no row."""
         kept = [event for event in events if event.name == name]
         for event in events if len(kept) < len(events) else ():
             self.counts["skipped"][self.spelling_of[type(event)]] += event.name != name

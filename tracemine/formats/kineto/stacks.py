@@ -33,7 +33,7 @@ class CallPaths:
 
 
 def call_paths(parent: Array, frame: Array) -> tuple[CallPaths, Array]:
-    """The distinct paths of a forest of frames, and for each frame the row of its path.
+    """Return the distinct paths of a forest of frames, and for each frame the row of its path.
 
     `parent` is a row of the same columns (-1: outermost), `frame` a string id.
 
@@ -61,7 +61,7 @@ def call_paths(parent: Array, frame: Array) -> tuple[CallPaths, Array]:
 
 
 def _depths(parent: Array) -> Array:
-    """How many are above each, by doubling the distance looked up: log(depth) rounds."""
+    """Return how many are above each, by doubling the distance looked up: log(depth) rounds."""
     ancestor = np.append(parent, -1)
     depth = (ancestor >= 0).astype(np.int32)
     while (ancestor >= 0).any():
@@ -112,7 +112,7 @@ class FrameStacks:
 
 
 def recorded_stacks(call_stack: Array, strings: list[str]) -> tuple[CallPaths, Array]:
-    """The paths of `Call stack` texts (innermost frame first, `;` between), and each row's path, -1 where none.
+    """Return the paths of `Call stack` texts (innermost frame first, `;` between), and each row's path, -1 where none.
 
     `call_stack` are string ids of raw JSON text; frames are added to `strings`.
     """
@@ -137,7 +137,7 @@ def recorded_stacks(call_stack: Array, strings: list[str]) -> tuple[CallPaths, A
 
 
 def decoded(text: str) -> str:
-    """The string that a JSON text stands for; text that is no JSON string stands for itself.
+    """Return the string that a JSON text stands for; text that is no JSON string stands for itself.
 
     >>> decoded('"a\\\\tb"'), decoded("triton")
     ('a\\tb', 'triton')
@@ -151,7 +151,7 @@ def decoded(text: str) -> str:
 
 
 def stacks_table(paths: CallPaths, strings: list[str]) -> tuple[pa.Table, Array, list[str]]:
-    """The table `stacks`, and each row's module path as ids (-1: none) into the list of module paths."""
+    """Return the table `stacks`, and each row's module path as ids (-1: none) into the list of module paths."""
     modules: dict[str, int] = {}
     module = np.full(len(paths.parent), -1, np.int32)
     names: list[str] = []

@@ -50,7 +50,7 @@ def _arguments_struct(table: Table) -> type[Struct] | None:
 
 
 def field_name(key: str) -> str:
-    """The attribute under which a Struct holds the argument `key`; two spellings of one key differ in it.
+    """Return the attribute under which a Struct holds the argument `key`; two spellings of one key differ in it.
 
     >>> field_name("External id"), field_name("external id")
     ('External_id', 'external_id_')
@@ -62,7 +62,7 @@ ARGUMENTS = {name: _arguments_struct(table) for name, table in TABLES.items()}
 
 
 def event_struct(spelling: str, exact: bool) -> type[Struct]:
-    """The Struct that events of one category decode into; without fields where the category carries no row."""
+    """Return the Struct that events of one category decode into; without fields where the category carries no row."""
     options: dict[str, Any] = {"tag": spelling, "tag_field": "cat", "gc": False}
     if spelling.lower() not in CATEGORIES:
         return msgspec.defstruct("Event", [], **options)

@@ -82,7 +82,7 @@ def texts_to_ns(values: list[Raw]) -> npt.NDArray[np.int64]:
 
 
 def text_of(raw: Raw) -> str:
-    """A string as itself, null as nothing, anything else as its JSON text.
+    """Return a string as itself, null as nothing, anything else as its JSON text.
 
     Raises UnicodeDecodeError if it is not UTF-8.
     """
@@ -93,7 +93,7 @@ def text_of(raw: Raw) -> str:
 
 
 def scalar_of(raw: Raw, absent: Any = None) -> Any:
-    """A process or thread id: int or str."""
+    """Return a process or thread id: int or str."""
     text = bytes(raw)
     if text[:1] == b'"':
         return msgspec.json.decode(text, type=str)
@@ -111,7 +111,7 @@ def integer_of(value: Any) -> int | None:
 
 
 def members_of(raw: Raw) -> dict[str, Raw]:
-    """The members of an object as JSON text; none of anything else."""
+    """Return the members of an object as JSON text; none of anything else."""
     try:
         return _ARGUMENTS.decode(raw)
     except msgspec.ValidationError:
@@ -119,7 +119,7 @@ def members_of(raw: Raw) -> dict[str, Raw]:
 
 
 def object_of(raw: Raw) -> dict[str, Any]:
-    """An object; an empty one of anything else."""
+    """Return an object; an empty one of anything else."""
     value = msgspec.json.decode(raw) if bytes(raw) else {}
     return value if isinstance(value, dict) else {}
 

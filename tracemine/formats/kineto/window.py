@@ -92,7 +92,7 @@ class Window:
         return last.start(2)
 
     def framed(self, stop: int) -> Framed:
-        """The events up to the comma at `stop` as one JSON array, made in place."""
+        """Return the events up to the comma at `stop` as one JSON array, made in place."""
         return Framed(self.buffer, self.start - 1, stop)
 
 

@@ -62,12 +62,12 @@ def _refuse_other(source: FileSource) -> None:
 
 
 def _named_like_a_report(path: str) -> bool:
-    """Whether a file that does not begin like a binary report is named like one."""
+    """Return whether a file that does not begin like a binary report is named like one."""
     return path.removesuffix(".gz").endswith((".ncu-rep", ".ncu-repz"))
 
 
 def _lines(source: FileSource) -> Iterator[str]:
-    """The lines of a text; what is no text becomes a replacement character."""
+    """Yield the lines of a text; what is no text becomes a replacement character."""
     encoding = next((name for mark, name in _UTF16.items() if source.head.startswith(mark)), "utf-8")
     decode = codecs.getincrementaldecoder(encoding)("replace").decode
     block = memoryview(bytearray(_BLOCK_BYTES))

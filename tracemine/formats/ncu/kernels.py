@@ -60,12 +60,12 @@ class Reading:
 
 
 def _shown(link: re.Match[str]) -> str:
-    """What ncu shows of a link in a rule's text: not where it leads, which may be a path."""
+    """Return what ncu shows of a link in a rule's text: not where it leads, which may be a path."""
     return link["url"] if link["url"] is not None else link["other"]
 
 
 def kernel_of(reading: Reading, order: int, number: Callable[[str], float | None]) -> Kernel:
-    """The record of one kernel. `number` reads a number as text.
+    """Return the record of one kernel. `number` reads a number as text.
 
     >>> reading = Reading("k")
     >>> reading.add(metrics().names["gpu__time_duration.sum"], "2.5", "us")

@@ -17,7 +17,7 @@ _BLANKS = {ord(blank): None for blank in "\u00a0\u202f '’"}  # which some loca
 
 
 def style_of(text: str) -> Style | None:
-    """The decimal sign that this number must have been printed with; None where it tells nothing.
+    """Return the decimal sign that this number must have been printed with; None where it tells nothing.
 
     >>> [style_of(text) for text in ("1,234.5", "12,50", "27.595.520", "1,234", "n/a")]
     ['.', ',', ',', None, None]
@@ -27,7 +27,7 @@ def style_of(text: str) -> Style | None:
 
 
 def is_unsure(text: str) -> bool:
-    """Whether a number reads as two numbers 1000 times apart, by the style.
+    """Return whether a number reads as two numbers 1000 times apart, by the style.
 
     >>> is_unsure("1,234"), is_unsure("12.50")
     (True, False)
@@ -36,7 +36,7 @@ def is_unsure(text: str) -> bool:
 
 
 def parser(style: Style) -> Callable[[str], float | None]:
-    """What reads numbers of this style; it gives None for what is no finite number (`n/a`, `(!) nan`, a word).
+    """Return what reads numbers of this style; it gives None for what is no finite number (`n/a`, `(!) nan`, a word).
 
     >>> parser(".")("1,234.5"), parser(",")("1.234,5"), parser(".")("n/a"), parser(".")("inf")
     (1234.5, 1234.5, None, None)
@@ -55,7 +55,7 @@ def parser(style: Style) -> Callable[[str], float | None]:
 
 
 def styles_of(texts: Iterable[str]) -> dict[Style, str]:
-    """The styles that these numbers were printed in, each with the first number that shows it.
+    """Return the styles that these numbers were printed in, each with the first number that shows it.
 
     >>> styles_of(["7", "1,234", "12.50", "12,50"])
     {'.': '12.50', ',': '12,50'}

@@ -28,7 +28,7 @@ _KINDS = ("", "INF", "OPT", "WRN", "ERR")  # of ncu_report.MsgType, as the detai
 
 
 def read_report(source: FileSource) -> Report:
-    """The kernels of a binary report.
+    """Return the kernels of a binary report.
 
     Raises InputError if the package is missing, or finds no kernels.
     """
@@ -85,7 +85,7 @@ def _reading(action: Any) -> Reading:
 
 @contextmanager
 def _on_disk(source: FileSource) -> Iterator[Path]:
-    """The report as a plain file: itself, or a packed one unpacked for as long as it is needed."""
+    """Yield the report as a plain file: itself, or a packed one unpacked for as long as it is needed."""
     if not source.compressed:
         yield Path(source.path)
         return

@@ -59,7 +59,7 @@ class _Table:
 
 
 def read_table(lines: Iterable[str], path: str) -> Report:
-    """The kernels of everything that `ncu --csv` printed, and what was left out of it, counted.
+    """Return the kernels of everything that `ncu --csv` printed, and what was left out of it, counted.
 
     Raises InputError if no table is there, or numbers of two locales stand in one.
 
@@ -116,7 +116,7 @@ def _kernels(tables: Sequence[_Table], path: str, dropped: Counter[str]) -> tupl
 
 
 def _row(line: str, width: int) -> list[str] | None:
-    """The fields of a line that belongs to a table; None: it is ncu's or the program's own.
+    """Return the fields of a line that belongs to a table; None: it is ncu's or the program's own.
 
     `width`: fields of the table that was opened last, 0 before the first.
     """
@@ -209,7 +209,7 @@ def _add_detail(table: _Table, row: Sequence[str], reading: Reading) -> None:
 
 
 def _numbers(table: _Table, path: str) -> tuple[Callable[[str], float | None], str | None]:
-    """What reads the table's numbers; and a number of which nothing tells how it is meant."""
+    """Return what reads the table's numbers; and a number of which nothing tells how it is meant."""
     texts = [
         text for reading in table.readings.values() for _, text, _ in reading.cells.values() if isinstance(text, str)
     ]

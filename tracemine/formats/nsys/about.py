@@ -42,14 +42,14 @@ def _exported(tables: Tables) -> dict[str, str]:
 
 
 def versions(tables: Tables) -> dict[str, str]:
-    """The versions of nsys and of the export's schema, where recorded."""
+    """Return the versions of nsys and of the export's schema, where recorded."""
     exported = _exported(tables)
     found = {name: exported[key] for key, name in _VERSIONS.items() if key in exported}
     return {name: text for name, text in found.items() if _VERSION_TEXT.fullmatch(text)}
 
 
 def clock_start_ns(tables: Tables) -> int:
-    """What to add to the export's times to have nanoseconds since the Unix epoch; 0 where they were shifted."""
+    """Return what to add to the export's times to have nanoseconds since the Unix epoch; 0 where they were shifted."""
     exported = _exported(tables)
     shifted = exported.get("EXPORT_PARAM_TIME_NORMALIZE", "false") == "true"
     shifted |= exported.get("EXPORT_PARAM_TIME_SHIFT", "0") not in ("0", "")

@@ -139,7 +139,7 @@ def _one_process(gpu: Columns, api: Columns) -> None:
 
 
 def _owners(gpu: Columns, api: Columns, ops: Ranges, is_op: Array, strings: Strings) -> tuple[Array, launches.Owners]:
-    """The launch of each activity by process and correlation id, and its operator."""
+    """Return the launch of each activity by process and correlation id, and its operator."""
     both = np.concatenate((gpu["process"], api["process"]))
     process = np.where(both == MISSING, -1, distinct(both)[0].astype(np.int64))
     number = np.concatenate((gpu["correlation"], api["correlation"]))
@@ -166,7 +166,7 @@ def _owners(gpu: Columns, api: Columns, ops: Ranges, is_op: Array, strings: Stri
 
 
 def _step_rows(api: Columns, launch: Array, ops: Ranges, rows: Array) -> Array:
-    """The step of its process during which each activity was launched, −1 where there is none."""
+    """Return the step of its process during which each activity was launched, −1 where there is none."""
     found = np.full(len(launch), -1, np.int64)
     launched_ns, process = (take(api[name], launch, MISSING) for name in ("start_ns", "process"))
     start, end, owner = (ops.columns[name][rows] for name in ("start_ns", "end_ns", "process"))
@@ -246,7 +246,7 @@ def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table
 
 
 def _table(name: str, columns: dict[str, pa.Array], absent: Array) -> pa.Table:
-    """The table with what this format does not record as null."""
+    """Return the table with what this format does not record as null."""
     empty: dict[pa.DataType, Callable[[], pa.Array]] = {
         pa.int64(): lambda: integers(absent, pa.int64()),
         pa.int32(): lambda: integers(absent, pa.int32()),

@@ -48,7 +48,7 @@ class Arguments:
     list_length: int = 1
 
     def entry(self, position: int) -> int | None:
-        """Where the sizes of an argument stand; None for a list.
+        """Return where the sizes of an argument stand; None for a list.
 
         >>> Arguments((), (), list_position=1, list_length=3).entry(2)
         4
@@ -58,7 +58,7 @@ class Arguments:
         return None if position == self.list_position else position + self.list_length - 1
 
     def place(self, entry: int) -> tuple[int, int]:
-        """The argument that an entry belongs to, and which member of a list it is (−1: no list).
+        """Return the argument that an entry belongs to, and which member of a list it is (−1: no list).
 
         >>> Arguments((), (), list_position=1, list_length=3).place(3)
         (1, 2)
@@ -113,7 +113,7 @@ def _has_its_outputs(overload: Overload, arguments: Arguments, sizes: Sizes) -> 
 
 @lru_cache(maxsize=1 << 16)
 def output_shapes(name: str, sizes: Sizes) -> tuple[tuple[int, ...] | None, ...]:
-    """The shape of each output as far as it follows from the inputs' sizes alone.
+    """Return the shape of each output as far as it follows from the inputs' sizes alone.
 
     >>> output_shapes("aten::mul", ((4, 8), (8,))), output_shapes("aten::mean", ((4, 8), (), (), ()))
     (((4, 8),), ())

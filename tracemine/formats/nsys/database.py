@@ -34,7 +34,7 @@ NO_NUMBER = "value that is no integer, read as not recorded"
 
 
 def is_database(head: bytes) -> bool:
-    """Whether a file that begins so is an SQLite database; whether of nsys, only its tables tell.
+    """Return whether a file that begins so is an SQLite database; whether of nsys, only its tables tell.
 
     >>> is_database(b"SQLite format 3\\0"), is_database(b"{}")
     (True, False)
@@ -43,7 +43,7 @@ def is_database(head: bytes) -> bool:
 
 
 def read_database(source: FileSource, progress: Progress | None) -> Timeline:
-    """The timeline of an SQLite export.
+    """Return the timeline of an SQLite export.
 
     Raises InputError where it is damaged, packed, or another database.
     """
@@ -103,7 +103,7 @@ class Database:
         return self._columns.get(table, set())
 
     def numbers(self, table: str) -> Numbers:
-        """The table's columns of `schema.NUMBERS`, all of one length."""
+        """Return the table's columns of `schema.NUMBERS`, all of one length."""
         rows = self._counts[table]
         wanted = self._wanted(table)
         columns = nothing(tuple(name for name in schema.NUMBERS[table] if name not in wanted), rows)
@@ -121,7 +121,7 @@ class Database:
         return columns
 
     def texts(self, table: str) -> dict[str, list[str | None]]:
-        """The table's columns of `schema.TEXTS`, in the same order of rows."""
+        """Return the table's columns of `schema.TEXTS`, in the same order of rows."""
         found: dict[str, list[str | None]] = {}
         for name in schema.TEXTS.get(table, ()):
             found[name] = [None] * self._counts.get(table, 0)
@@ -145,7 +145,7 @@ class Database:
         self.close()
 
     def _answer(self, query: str) -> sqlite3.Cursor:
-        """What a query of ours gives. Its names are those of `schema`, never what the file says."""
+        """Return what a query of ours gives. Its names are those of `schema`, never what the file says."""
         return self._connection.execute(query)
 
     def _wanted(self, table: str) -> list[str]:
@@ -168,7 +168,7 @@ class Database:
             columns[name][at:] = MISSING
 
     def _plain_rows(self, query: str, width: int) -> Iterator[Sequence[Array]]:
-        """What a query gives, by columns. Raises TypeError, ValueError, OverflowError: not all of it is int64."""
+        """Yield what a query gives, by columns. Raises TypeError, ValueError, OverflowError: not all of it is int64."""
         cursor = self._answer(query)
         while rows := cursor.fetchmany(_ROWS_AT_ONCE):
             flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width)
@@ -239,11 +239,11 @@ class Database:
 
 
 def _query(table: str, wanted: Sequence[str], value: str) -> str:
-    """All rows of a table of the closed list; `value`: how a column is asked for."""
+    """Return all rows of a table of the closed list; `value`: how a column is asked for."""
     selected = ", ".join(value.format(_quoted(name)) for name in wanted)
     return f'select {selected} from "{table}" order by rowid'
 
 
 def _quoted(name: str) -> str:
-    """A column of the closed list; `end` is a keyword."""
+    """Return a column of the closed list; `end` is a keyword."""
     return f'"{name}"'

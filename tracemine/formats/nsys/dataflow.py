@@ -131,7 +131,7 @@ class _Walk:
         return self._unnamed(call, shape) if shape else None
 
     def _unnamed(self, call: _Call, shape: Shape) -> Tensor | None:
-        """A tensor of no operator: a parameter or an input of the model, unless memory made inside."""
+        """Return a tensor of no operator: a parameter or an input of the model, unless memory made inside."""
         holder = self._holder(call)
         if holder is None:
             made = self._new(shape)
@@ -154,7 +154,7 @@ class _Walk:
         return self._new(shape) if inside else None
 
     def _holder(self, call: _Call) -> _Call | None:
-        """The nearest operator or backward node around a call of which it is known what it can hold."""
+        """Return the nearest operator or backward node around a call of which it is known what it can hold."""
         around = call.around
         while around >= 0:
             outer = self.calls[around]
@@ -172,7 +172,7 @@ class _Walk:
         return self.ranges.parsed[int(self.ranges.columns["text"][call.row])].sequence
 
     def _given(self, holder: _Call) -> list[Tensor]:
-        """The tensors that a holder had before it began."""
+        """Return the tensors that a holder had before it began."""
         given = [t for t in holder.inputs if t is not None]
         sequence = self._sequence(holder)
         if nvtx.is_backward(holder.name) and sequence is not None:
@@ -182,7 +182,7 @@ class _Walk:
         return given
 
     def _reaches(self, call: _Call, made: Tensor) -> bool:
-        """Whether an operator inside another can have been given this storage."""
+        """Return whether an operator inside another can have been given this storage."""
         holder = self._holder(call)
         if holder is None:
             return True
@@ -218,7 +218,7 @@ class _Walk:
                 call.outputs[number] = self._handed_up(made, shape)
 
     def _handed_up(self, made: Tensor, shape: Shape | None) -> Tensor:
-        """What an operator inside made, as the one around it gives it, of which alone the shape may be known."""
+        """Return what an operator inside made, as the one around it gives it, of which alone the shape may be known."""
         if shape is not None and made.shape is None:
             self.told_later.setdefault(made.storage, shape)
         return Tensor(made.storage, shape or made.shape)
@@ -279,7 +279,7 @@ def tensors_of(
 
 
 def _allocates(name: str) -> bool:
-    """Whether an operator without a kernel gives new memory: what others give without one was there before."""
+    """Return whether an operator without a kernel gives new memory: what others give without one was there before."""
     operator = lookup(name)
     return operator is not None and operator.op_class in _NEW_MEMORY
 
@@ -293,7 +293,7 @@ def _operator_around(parent: Array, is_op: Array) -> Array:
 
 
 def _walked(walk: _Walk, own: Array, around: Array) -> _Walk:
-    """All operators, begun and ended in time order; of two threads whichever did first."""
+    """Return all operators, begun and ended in time order; of two threads whichever did first."""
     columns = walk.ranges.columns
     depth = np.zeros(len(columns["start_ns"]), np.int64)
     for row in own.tolist():

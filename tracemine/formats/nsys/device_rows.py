@@ -47,7 +47,7 @@ class Reasons:
 
 
 def timed(tables: Tables, table: str, report: Reasons) -> tuple[Numbers, Array]:
-    """The table's rows that have a start and an end, with `dur`; and which rows these are."""
+    """Return the table's rows that have a start and an end, with `dur`; and which rows these are."""
     rows = tables.numbers(table)
     present = rows["start"] != MISSING
     present &= rows["end"] != MISSING
@@ -88,7 +88,7 @@ def _sum(some: Array | None, others: Array | None, nothing: Array) -> Array:
 
 
 def _kernel_names(rows: Numbers, strings: Strings) -> Array:
-    """The demangled name; the short one where there is no text for it."""
+    """Return the demangled name; the short one where there is no text for it."""
     demangled, short = rows.pop("demangledName"), rows.pop("shortName")
     codes, firsts = distinct(demangled)
     without = np.array([strings.value(i) is None for i in firsts.tolist()], np.bool_)
@@ -97,7 +97,7 @@ def _kernel_names(rows: Numbers, strings: Strings) -> Array:
 
 
 def _titles(*columns: Array, title: Any) -> Array:
-    """A title for each distinct row of columns."""
+    """Return a title for each distinct row of columns."""
     if not len(columns[0]):
         return np.empty(0, np.int32)
     codes = np.zeros(len(columns[0]), np.int64)
@@ -163,15 +163,15 @@ def calls(tables: Tables, strings: Strings, report: Reasons) -> Columns:
 
 
 def process(global_tid: Array) -> Array:
-    """The process part of packed ids, as globalPid holds it."""
+    """Return the process part of packed ids, as globalPid holds it."""
     return np.where(global_tid == MISSING, MISSING, global_tid & ~_WHOLE_THREAD)
 
 
 def pid(global_tid: Array) -> Array:
-    """The process id in packed ids."""
+    """Return the process id in packed ids."""
     return np.where(global_tid == MISSING, MISSING, (global_tid >> 24) & _WHOLE_THREAD)
 
 
 def tid(global_tid: Array) -> Array:
-    """The thread id in packed ids."""
+    """Return the thread id in packed ids."""
     return np.where(global_tid == MISSING, MISSING, global_tid & _WHOLE_THREAD)

@@ -26,7 +26,7 @@ _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 def files_in(folder: Path) -> dict[str, Path]:
-    """The tables in a folder: name → file. Empty where it is no export.
+    """Return the tables in a folder: name → file. Empty where it is no export.
 
     >>> files_in(Path("no/such/folder"))
     {}
@@ -38,7 +38,7 @@ def files_in(folder: Path) -> dict[str, Path]:
 
 
 def read_folder(path: Path) -> Timeline:
-    """The timeline of a parquetdir or arrowdir export.
+    """Return the timeline of a parquetdir or arrowdir export.
 
     Raises InputError where a file of it is damaged.
     """
@@ -70,7 +70,7 @@ class Folder:
         return set(self._table(table).column_names) if table in self._files else set()
 
     def numbers(self, table: str) -> Numbers:
-        """The table's columns of `schema.NUMBERS`, all of one length."""
+        """Return the table's columns of `schema.NUMBERS`, all of one length."""
         if table not in self._files:
             return nothing(schema.NUMBERS[table])
         data = self._table(table)
@@ -81,7 +81,7 @@ class Folder:
         return columns
 
     def texts(self, table: str) -> dict[str, list[str | None]]:
-        """The table's columns of `schema.TEXTS`, in the same order of rows."""
+        """Return the table's columns of `schema.TEXTS`, in the same order of rows."""
         data = self._table(table) if table in self._files else None
         found: dict[str, list[str | None]] = {}
         for name in schema.TEXTS.get(table, ()):
@@ -131,7 +131,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _texts(column: pa.ChunkedArray) -> list[str | None]:
-    """The texts of a column; one that is repeated is held once."""
+    """Return the texts of a column; one that is repeated is held once."""
     if not pa.types.is_dictionary(column.type):
         return list(column.to_pylist())
     found: list[str | None] = []
@@ -142,5 +142,5 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
 
 
 def _read(path: Path, known: tuple[str, ...]) -> pa.Table:
-    """The known columns of one table's file."""
+    """Return the known columns of one table's file."""
     return read_parquet(path, known) if path.suffix == ".parquet" else read_arrow(path, known)

@@ -22,7 +22,7 @@ _INT16, _INT32, _INT64 = (struct.Struct(code) for code in ("<H", "<i", "<q"))
 
 
 def read_arrow(path: Path, wanted: Container[str]) -> pa.Table:
-    """The wanted columns of an Arrow file.
+    """Return the wanted columns of an Arrow file.
 
     Raises InputError for what is no regular file, and where more would be held than a file of its size can say;
     ArrowException and OSError where it is damaged.
@@ -40,7 +40,7 @@ def read_arrow(path: Path, wanted: Container[str]) -> pa.Table:
 
 
 def _inflated(content: pa.Buffer) -> int:
-    """How many bytes its messages come to once they are read, each value counted as 8 at least."""
+    """Return how many bytes its messages come to once they are read, each value counted as 8 at least."""
     try:
         return sum(map(_held, pa.ipc.MessageReader.open_stream(content)))
     except (struct.error, IndexError):
@@ -64,7 +64,7 @@ def _held(message: pa.Message) -> int:
 
 
 def _size(body: memoryview, at: int, length: int) -> int:
-    """A compressed buffer's size, which stands in front of it; -1: it is not compressed."""
+    """Return a compressed buffer's size, which stands in front of it; -1: it is not compressed."""
     (size,) = _INT64.unpack_from(body, at)
     return length if size < 0 else int(size)
 
@@ -73,7 +73,7 @@ def _size(body: memoryview, at: int, length: int) -> int:
 
 
 def _field(text: memoryview, table: int, number: int) -> int:
-    """Where a table's field stands; 0: it has its default."""
+    """Return where a table's field stands; 0: it has its default."""
     offsets = table - _INT32.unpack_from(text, table)[0]
     at = 4 + 2 * number
     if at >= _INT16.unpack_from(text, offsets)[0]:
@@ -83,13 +83,13 @@ def _field(text: memoryview, table: int, number: int) -> int:
 
 
 def _table(text: memoryview, table: int, number: int) -> int:
-    """Where the table or list that is a table's field stands; 0: it is not there."""
+    """Return where the table or list that is a table's field stands; 0: it is not there."""
     field = _field(text, table, number)
     return field + _INT32.unpack_from(text, field)[0] if field else 0
 
 
 def _pairs(text: memoryview, table: int, number: int) -> list[tuple[int, int]]:
-    """A field that is a list of two numbers each."""
+    """Return a field that is a list of two numbers each."""
     at = _table(text, table, number)
     if not at:
         return []

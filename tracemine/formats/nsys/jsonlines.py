@@ -65,7 +65,7 @@ class _Line(msgspec.Struct):
 
 
 def is_json_lines(head: bytes) -> bool:
-    """Whether a file that begins so is this export.
+    """Return whether a file that begins so is this export.
 
     >>> is_json_lines(b'{"Type":59,"NvtxEvent":{"Type":59'), is_json_lines(b'{"schemaVersion": 1}')
     (True, False)
@@ -77,7 +77,7 @@ def is_json_lines(head: bytes) -> bool:
 
 
 def read_json_lines(source: FileSource, progress: Progress | None) -> Timeline:
-    """The timeline of such an export.
+    """Return the timeline of such an export.
 
     Raises InputError where a line of it is no JSON.
     """
@@ -128,14 +128,14 @@ class JsonLines:
         return set(self._numbers.get(table, ())) | set(self._texts.get(table, ()))
 
     def numbers(self, table: str) -> Numbers:
-        """The table's columns of `schema.NUMBERS`, all of one length."""
+        """Return the table's columns of `schema.NUMBERS`, all of one length."""
         found = self._numbers.get(table)
         if found is None:
             return nothing(schema.NUMBERS[table])
         return {name: _int64(found[name]) for name in schema.NUMBERS[table]}
 
     def texts(self, table: str) -> dict[str, list[str | None]]:
-        """The table's columns of `schema.TEXTS`, in the same order of rows."""
+        """Return the table's columns of `schema.TEXTS`, in the same order of rows."""
         found = self._texts.get(table, {})
         return {name: found.get(name, []) for name in schema.TEXTS.get(table, ())}
 
@@ -195,7 +195,7 @@ def _int64(values: list[int]) -> Array:
 
 
 def _lines(source: FileSource, progress: Callable[[int, int], None] | None) -> Iterator[bytes]:
-    """The lines of a file that hold something, one after the other."""
+    """Yield the lines of a file that hold something, one after the other."""
     block = bytearray(_BLOCK_BYTES)
     rest = bytearray()
     while count := source.readinto(memoryview(block)):

@@ -43,7 +43,7 @@ class Range:
 
 
 def parsed(text: str) -> Range:
-    """The parts of a text that torch's emit_nvtx wrote, or `nsys profile --pytorch=autograd-shapes-nvtx`.
+    """Return the parts of a text that torch's emit_nvtx wrote, or `nsys profile --pytorch=autograd-shapes-nvtx`.
 
     Names hold commas and brackets of their own, so the parts are taken off from the right.
 
@@ -76,14 +76,14 @@ def _part(text: str, mark: str, allowed: re.Pattern[str]) -> tuple[str, str | No
 
 @lru_cache(maxsize=1 << 14)
 def _is_op(name: str, *, has_sizes: bool) -> bool:
-    """An operator, and not a user's record_function, whose text has the same parts."""
+    """Return an operator, and not a user's record_function, whose text has the same parts."""
     if names.MARKS.match(name):
         return False
     return bool(is_backward(name) or _OPERATOR.fullmatch(name) or (has_sizes and name.isidentifier()) or lookup(name))
 
 
 def is_backward(name: str) -> bool:
-    """Whether a range is a node of the backward pass.
+    """Return whether a range is a node of the backward pass.
 
     >>> is_backward("autograd::engine::evaluate_function: MulBackward0"), is_backward("mul")
     (True, False)

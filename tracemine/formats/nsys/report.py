@@ -22,7 +22,7 @@ _SECONDS = 1800  # the largest reports take minutes
 
 
 def read_report(path: Path, progress: Progress | None) -> Timeline:
-    """The timeline of a `.nsys-rep`, by way of the nsys on PATH.
+    """Return the timeline of a `.nsys-rep`, by way of the nsys on PATH.
 
     Raises InputError where there is no nsys, or it cannot export the report.
     """
@@ -33,7 +33,7 @@ def read_report(path: Path, progress: Progress | None) -> Timeline:
 
 @contextmanager
 def exported(path: Path) -> Iterator[Path]:
-    """The SQLite export of a report, for as long as the block lasts.
+    """Yield the SQLite export of a report, for as long as the block lasts.
 
     Raises InputError where no nsys is on PATH, or it does not export the report.
     """

@@ -66,7 +66,7 @@ _TELLING = re.compile(r"CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS|TARGET_INFO_\w+|META
 
 
 def is_export(tables: set[str]) -> bool:
-    """Whether tables of these names are an Nsight Systems export.
+    """Return whether tables of these names are an Nsight Systems export.
 
     >>> is_export({"StringIds", "NVTX_EVENTS"}), is_export({"users", "StringIds"})
     (True, False)

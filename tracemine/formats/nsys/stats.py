@@ -65,7 +65,7 @@ Row = dict[str, str]
 
 
 def is_stats(head: bytes) -> bool:
-    """Whether a file that begins so is one of the three reports.
+    """Return whether a file that begins so is one of the three reports.
 
     >>> is_stats(b"Start (ns),Duration (ns),CorrId,GrdX"), is_stats(b"Time (%),Total Time (ns),Instances")
     (True, False)
@@ -74,7 +74,7 @@ def is_stats(head: bytes) -> bool:
 
 
 def read_stats(source: FileSource, progress: Progress | None) -> Timeline:
-    """The timeline of tables of `nsys stats`.
+    """Return the timeline of tables of `nsys stats`.
 
     Raises InputError where there is none in the file.
     """
@@ -106,7 +106,7 @@ class Stats:
 
     @staticmethod
     def of(path: Path) -> Stats:
-        """The reports that lie beside `path` under its prefix, and it."""
+        """Return the reports that lie beside `path` under its prefix, and it."""
         stats = Stats(str(path))
         report = _report_of(path)
         found = {report: path}
@@ -135,7 +135,7 @@ class Stats:
         return {name for row in self._rows.get(table, []) for name in row}
 
     def numbers(self, table: str) -> Numbers:
-        """The table's columns of `schema.NUMBERS`, all of one length."""
+        """Return the table's columns of `schema.NUMBERS`, all of one length."""
         if table == schema.STRINGS:
             return {"id": np.array(list(self._strings.values()), np.int64)}
         if table == schema.GPU:
@@ -144,7 +144,7 @@ class Stats:
         return {name: np.array([row.get(name, MISSING) for row in rows], np.int64) for name in schema.NUMBERS[table]}
 
     def texts(self, table: str) -> dict[str, list[str | None]]:
-        """The table's columns of `schema.TEXTS`, in the same order of rows."""
+        """Return the table's columns of `schema.TEXTS`, in the same order of rows."""
         if table == schema.STRINGS:
             return {"value": list(self._strings)}
         if table == schema.GPU:

@@ -36,14 +36,14 @@ class Strings:
         self._values = {i: v for i, v in zip(ids.tolist(), values, strict=True) if v is not None and i != MISSING}
 
     def code(self, text: str) -> int:
-        """The number of a text."""
+        """Return the number of a text."""
         code = self._codes.setdefault(text, len(self.texts))
         if code == len(self.texts):
             self.texts.append(text)
         return code
 
     def value(self, string_id: int) -> str | None:
-        """The text that the export gives this id."""
+        """Return the text that the export gives this id."""
         return self._values.get(string_id)
 
     def of_ids(self, ids: Array, *, without_version: bool = False) -> Array:

@@ -30,10 +30,10 @@ class Tables(Protocol):
         """Names of a table's columns; empty where it is not there."""
 
     def numbers(self, table: str) -> Numbers:
-        """The table's columns of `schema.NUMBERS`, all of one length; without rows where it is not there."""
+        """Return the table's columns of `schema.NUMBERS`, all of one length; without rows where it is not there."""
 
     def texts(self, table: str) -> dict[str, list[str | None]]:
-        """The table's columns of `schema.TEXTS`, in the same order of rows."""
+        """Return the table's columns of `schema.TEXTS`, in the same order of rows."""
 
 
 def nothing(columns: tuple[str, ...], rows: int = 0) -> Numbers:

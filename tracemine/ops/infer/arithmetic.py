@@ -11,7 +11,7 @@ from tracemine.ops.infer.tensor import Sizes, TensorSpec, broadcast, contiguous,
 
 
 def made(shape: Sequence[int], dtype: str | None) -> TensorSpec:
-    """A new row-major tensor."""
+    """Return a new row-major tensor."""
     shape = tuple(shape)
     if any(size < 0 for size in shape):
         raise Unknown("the inputs do not fit the operator")
@@ -19,19 +19,19 @@ def made(shape: Sequence[int], dtype: str | None) -> TensorSpec:
 
 
 def plain(source: TensorSpec, dtype: str | None) -> TensorSpec:
-    """A new tensor of another's shape, row-major where the other is; else its layout is not told."""
+    """Return a new tensor of another's shape, row-major where the other is; else its layout is not told."""
     dense = source.strides is not None and is_contiguous(source.shape, source.strides)
     return TensorSpec(source.shape, dtype, contiguous(source.shape) if dense else None)
 
 
 def laid_like(source: TensorSpec, dtype: str | None) -> TensorSpec:
-    """A new tensor of another's shape that keeps its layout (empty_like)."""
+    """Return a new tensor of another's shape that keeps its layout (empty_like)."""
     strides = None if source.strides is None else like(source.shape, source.strides)
     return TensorSpec(source.shape, dtype, strides)
 
 
 def known(dtype: str | None) -> str:
-    """The dtype, where it was recorded."""
+    """Return the dtype, where it was recorded."""
     if dtype is None:
         raise Unknown("the dtype of a list's members is not recorded")
     return dtype
@@ -45,7 +45,7 @@ def promoted(tensors: Sequence[TensorSpec], numbers: Sequence[str] = ()) -> str:
 
 
 def elementwise(tensors: Sequence[TensorSpec], dtype: str | None) -> TensorSpec:
-    """The result of a pointwise operation."""
+    """Return the result of a pointwise operation."""
     if not tensors:
         raise Unknown("no tensor was recorded among the inputs")
     shape = broadcast([tensor.shape for tensor in tensors])
@@ -87,7 +87,7 @@ def pointwise(call: Call, dtype: str = "promote", apart: str = "", backwards: bo
 
 @rule
 def keeps(call: Call, argument: str = "self", dtype: str = "promote", agreed: bool = False) -> Outputs:
-    """A pointwise operation over all tensors whose dtype one of them decides.
+    """Return a pointwise operation over all tensors whose dtype one of them decides.
 
     agreed: the layout is known only where all have the same.
     """
@@ -100,14 +100,14 @@ def keeps(call: Call, argument: str = "self", dtype: str = "promote", agreed: bo
 
 @rule
 def same(call: Call, argument: str = "self", dtype: str = "", layout: str = "") -> Outputs:
-    """A new tensor like one argument, layout kept unless it is unknown."""
+    """Return a new tensor like one argument, layout kept unless it is unknown."""
     source = call.tensor(argument, "input")
     return ((plain if layout else laid_like)(source, dtype or source.dtype),)
 
 
 @rule
 def row_major(call: Call, argument: str = "self") -> Outputs:
-    """A new row-major tensor of one argument's shape."""
+    """Return a new row-major tensor of one argument's shape."""
     source = call.tensor(argument, "input")
     return (made(source.shape, source.dtype),)
 
@@ -148,7 +148,7 @@ def log_sigmoid(call: Call) -> Outputs:
 
 @rule
 def dropout(call: Call, mask: str = "bool") -> Outputs:
-    """The tensor and the mask of what was kept."""
+    """Return the tensor and the mask of what was kept."""
     source = call.tensor("input", "self")
     trains = call.flag("train", default=True)
     return laid_like(source, source.dtype) if trains else source, laid_like(source, mask)
@@ -174,7 +174,7 @@ def conjugate(call: Call) -> Outputs:
 
 
 def _axes(call: Call, rank: int) -> set[int]:
-    """The axes that are reduced; all where none is named."""
+    """Return the axes that are reduced; all where none is named."""
     name = "axis" if "axis" in call else "dim"
     named = call.integers(name) if name in call else None
     if not named:
@@ -184,7 +184,7 @@ def _axes(call: Call, rank: int) -> set[int]:
 
 
 def reduced(shape: Sizes, axes: set[int], keep: bool) -> Sizes:
-    """The shape that is left."""
+    """Return the shape that is left."""
     if keep:
         return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     return tuple(size for axis, size in enumerate(shape) if axis not in axes)
@@ -263,7 +263,7 @@ def kth_value(call: Call) -> Outputs:
 
 @rule
 def softmax(call: Call) -> Outputs:
-    """The same shape; half_to_float or dtype may widen it."""
+    """Return the same shape; half_to_float or dtype may widen it."""
     source = call.tensor("self", "input")
     if call.flag("half_to_float"):
         return (made(source.shape, "float32"),)
@@ -347,7 +347,7 @@ def dot(call: Call) -> Outputs:
 
 @rule
 def outer(call: Call, left: str = "self", right: str = "vec2", layout: str = "") -> Outputs:
-    """Every product of two vectors' elements."""
+    """Return every product of two vectors' elements."""
     first, second = call.tensor(left), call.tensor(right)
     result = made((*_rank(first, 1), *_rank(second, 1)), promoted((first, second)))
     return (TensorSpec(result.shape, result.dtype, None) if layout else result,)

@@ -61,20 +61,20 @@ class Call:
         self._given: list[Given] = [*(_given(*row) for row in rows), *(None,) * later]
 
     def __contains__(self, name: str) -> bool:
-        """Whether the overload has an argument of this name."""
+        """Return whether the overload has an argument of this name."""
         return name in self._places
 
     def at(self, place: int) -> Given:
-        """The input at a position."""
+        """Return the input at a position."""
         return self._given[place]
 
     def given(self, name: str) -> bool:
-        """Whether the argument exists and something other than None was given for it, as far as was recorded."""
+        """Return whether the argument exists and something other than None was given for it, as far as was recorded."""
         place = self._places.get(name)
         return place is not None and bool(self._types[place])
 
     def tensor(self, *names: str) -> TensorSpec:
-        """The tensor given for the first of these arguments that the overload has; Unknown where it is none."""
+        """Return the tensor given for the first of these arguments that the overload has; Unknown where it is none."""
         found = self.optional(*names)
         if found is None:
             raise Unknown(f"{names[0]} was not recorded as a tensor")
@@ -90,7 +90,7 @@ class Call:
         return None
 
     def tensors(self, name: str) -> tuple[TensorSpec, ...]:
-        """The members of a TensorList. Unknown where they were not recorded: long lists are cut to nothing."""
+        """Return the members of a TensorList. Unknown where they were not recorded: long lists are cut to nothing."""
         place = self._places.get(name)
         found = None if place is None else self._given[place]
         if not isinstance(found, tuple) or not found:
@@ -98,7 +98,7 @@ class Call:
         return found
 
     def text(self, name: str) -> str:
-        """The value given for an argument, as text; "" for None. Unknown where values were not recorded."""
+        """Return the value given for an argument, as text; "" for None. Unknown where values were not recorded."""
         place = self._places.get(name)
         if place is None:
             return ""
@@ -112,7 +112,7 @@ class Call:
         return text
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """An integer argument; the default where None was given, or Unknown without one."""
+        """Return an integer argument; the default where None was given, or Unknown without one."""
         text = self.text(name)
         if not text:
             if default is None:
@@ -121,7 +121,7 @@ class Call:
         return _integer(text)
 
     def integers(self, name: str) -> tuple[int, ...] | None:
-        """A list of integers, also where one alone was recorded; None where None was given."""
+        """Return a list of integers, also where one alone was recorded; None where None was given."""
         text = self.text(name)
         return _integers(text) if text else None
 
@@ -133,11 +133,11 @@ class Call:
         return found
 
     def flags(self, name: str) -> tuple[bool, ...]:
-        """A list of booleans."""
+        """Return a list of booleans."""
         return tuple(part.strip() in ("True", "1") for part in self.text(name).strip("[]").split(","))
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A boolean argument; the default where the overload has none of this name, or None was given."""
+        """Return a boolean argument; the default where the overload has none of this name, or None was given."""
         text = self.text(name)
         if text in ("True", "1"):
             return True
@@ -148,7 +148,7 @@ class Call:
         return default
 
     def dtype(self, name: str = "dtype") -> str | None:
-        """A dtype argument; None where None was given."""
+        """Return a dtype argument; None where None was given."""
         text = self.text(name)
         if not text:
             return None
@@ -158,11 +158,11 @@ class Call:
         return found
 
     def axis(self, name: str, rank: int, default: int | None = None) -> int:
-        """An axis, counted from the front; a 0-dim tensor counts as having one."""
+        """Return an axis, counted from the front; a 0-dim tensor counts as having one."""
         return wrapped(self.integer(name, default), rank)
 
     def operands(self) -> tuple[list[TensorSpec], list[str]]:
-        """What is computed on, element by element: the tensors, and the dtypes of Python numbers that promote.
+        """Return what is computed on, element by element: the tensors, and the dtypes of Python numbers that promote.
 
         A Python number where a tensor was wanted is recorded as a 0-dim tensor of type double or long int. No trace
         tells it from a true one, so each that is not `self` counts as a number.
@@ -197,7 +197,7 @@ class Call:
         return self._given
 
     def is_number(self, place: int) -> bool:
-        """Whether the input there is taken for a Python number that was recorded as a 0-dim tensor."""
+        """Return whether the input there is taken for a Python number that was recorded as a 0-dim tensor."""
         given = self._given[place]
         if place == 0 or not isinstance(given, TensorSpec) or given.shape or given.dtype not in _NUMBERS:
             return False
@@ -210,7 +210,7 @@ class Call:
 
 
 def wrapped(axis: int, rank: int) -> int:
-    """An axis counted from the front. Raises Unknown where the tensor has no such axis."""
+    """Return an axis counted from the front. Raises Unknown where the tensor has no such axis."""
     rank = max(rank, 1)
     if not -rank <= axis < rank:
         raise Unknown("an axis is out of range")
@@ -218,7 +218,7 @@ def wrapped(axis: int, rank: int) -> int:
 
 
 def number_type(text: str) -> str:
-    """The dtype that a recorded Python number stands for.
+    """Return the dtype that a recorded Python number stands for.
 
     >>> number_type("1"), number_type("1.e-05"), number_type("True"), number_type("(1,2)")
     ('int64', 'float64', 'bool', 'complex128')

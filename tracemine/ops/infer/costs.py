@@ -22,7 +22,7 @@ class Costs:
 
 @cache
 def costs() -> Costs:
-    """The tables."""
+    """Return the tables."""
     document = tomllib.loads(resources.files(__package__).joinpath("costs.toml").read_text("utf-8"))
     return Costs(
         unread={name: frozenset(arguments.split()) for name, arguments in document["unread"].items()},

@@ -65,7 +65,7 @@ def library_call(
     strides: Sequence[Any] | None = None,
     concrete: Sequence[str] | None = None,
 ) -> LibraryCall | None:
-    """What a recorded call asks of its library; None where it is of no such class, or that was not recorded.
+    """Return what a recorded call asks of its library; None where it is of no such class, or that was not recorded.
 
     >>> one = library_call("aten::mm", [[64, 49], [49, 32]], ["c10::Half"] * 2, [[49, 1], [32, 1]])
     >>> one.flops, one.nbytes, one.misaligned, one.padded_flops
@@ -149,7 +149,7 @@ def _transposed(one: TensorSpec) -> TensorSpec:
 
 
 def _leading(one: TensorSpec, rows: str, columns: str) -> tuple[str, int] | None:
-    """The axis that lies contiguous in a matrix, and the step from one of its runs to the next, in elements.
+    """Return the axis that lies contiguous in a matrix, and the step from one of its runs to the next, in elements.
 
     >>> _leading(TensorSpec((768, 30522), "float16", (1, 768)), "k", "n")
     ('k', 768)

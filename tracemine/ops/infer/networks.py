@@ -14,7 +14,7 @@ _WIDE = {"float16": "float32", "bfloat16": "float32"}  # what GPUs accumulate an
 
 
 def _each(values: Sequence[int] | None, axes: int, default: int) -> Sequence[int]:
-    """A value an axis, where one may stand for all."""
+    """Return a value an axis, where one may stand for all."""
     if not values:
         return (default,) * axes
     if len(values) == 1:
@@ -127,20 +127,20 @@ def _values(source: TensorSpec, sizes: Sequence[int], axes: int, indices: bool, 
 
 @rule
 def adaptive_pool(call: Call, axes: int, indices: bool = False, layout: str = "") -> Outputs:
-    """The size of the output is given."""
+    """Return the size of the output is given."""
     return _values(call.tensor("self"), _each(call.sizes("output_size"), axes, 1), axes, indices, layout)
 
 
 @rule
 def suggested_like(call: Call, argument: str = "self") -> Outputs:
-    """The shape of one argument, row-major or channels last as it suggests."""
+    """Return the shape of one argument, row-major or channels last as it suggests."""
     source = call.tensor(argument, "input")
     return (_placed(source.shape, source.dtype, source),)
 
 
 @rule
 def upsample(call: Call) -> Outputs:
-    """The size of the output is given, or a factor an axis."""
+    """Return the size of the output is given, or a factor an axis."""
     source = call.tensor("self" if "self" in call else "input")
     sizes = call.integers("output_size")
     if sizes is None:
@@ -154,7 +154,7 @@ def upsample(call: Call) -> Outputs:
 
 @rule
 def upsample_backward(call: Call) -> Outputs:
-    """The gradient of the input, whose size is given."""
+    """Return the gradient of the input, whose size is given."""
     grad = call.tensor("grad_output")
     return (_placed(call.sizes("input_size"), grad.dtype, grad),)
 
@@ -176,7 +176,7 @@ def _statistics(dtype: str | None) -> str:
 
 @rule
 def layer_norm(call: Call, statistics: int = 0, layout: str = "") -> Outputs:
-    """The tensor, row-major, and its statistics: one a row, with an axis of 1 for each that was normalised.
+    """Return the tensor, row-major, and its statistics: one a row, with an axis of 1 for each that was normalised.
 
     layout: of inputs that are not row-major it is not known.
     """
@@ -212,7 +212,7 @@ def norm_backward(call: Call, grads: int, layout: str = "row major") -> Outputs:
 
 @rule
 def group_norm(call: Call, statistics: int = 0) -> Outputs:
-    """The tensor, and mean and rstd a group."""
+    """Return the tensor, and mean and rstd a group."""
     source = call.tensor("input")
     result = plain(source, source.dtype)
     if not statistics:

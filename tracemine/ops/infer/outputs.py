@@ -44,7 +44,7 @@ def table() -> dict[str, tuple[Rule, dict[str, Any]]]:
 
 
 def outputs(call: Call) -> tuple[TensorSpec | None, ...]:
-    """What the call makes or writes into. Raises Unknown, or what arithmetic on hostile sizes raises."""
+    """Return what the call makes or writes into. Raises Unknown, or what arithmetic on hostile sizes raises."""
     overload = call.overload
     wanted = [place for place, kind in enumerate(overload.outputs) if kind.startswith("Tensor")]
     if not wanted:
@@ -64,7 +64,7 @@ def outputs(call: Call) -> tuple[TensorSpec | None, ...]:
 
 
 def _like(call: Call, argument: int | None) -> TensorSpec | None:
-    """A new tensor of an argument's shape and dtype; None where it has no such argument."""
+    """Return a new tensor of an argument's shape and dtype; None where it has no such argument."""
     given = None if argument is None else call.at(argument)
     return TensorSpec(given.shape, given.dtype, contiguous(given.shape)) if isinstance(given, TensorSpec) else None
 

@@ -115,7 +115,7 @@ def resized(call: Call) -> Outputs:
 
 @rule
 def to_copy(call: Call, clones: bool = False) -> Outputs:
-    """A copy, with another dtype or layout if asked for."""
+    """Return a copy, with another dtype or layout if asked for."""
     source = call.tensor("self")
     dtype = (call.dtype() if "dtype" in call else None) or source.dtype
     memory_format = _format(call, _PRESERVE)
@@ -131,7 +131,7 @@ def to_copy(call: Call, clones: bool = False) -> Outputs:
 
 @rule
 def to(call: Call) -> Outputs:
-    """The tensor itself where it is already so, else a copy: which of both shows only where one is not dense."""
+    """Return the tensor itself where it is already so, else a copy: which of both shows only where one is not dense."""
     source = call.tensor("self")
     dtype = call.tensor("other").dtype if "other" in call else (call.dtype() if "dtype" in call else None)
     (copy,) = to_copy(call)
@@ -144,7 +144,7 @@ def to(call: Call) -> Outputs:
 
 @rule
 def contiguous_(call: Call) -> Outputs:
-    """The tensor itself where it already lies so, else a copy."""
+    """Return the tensor itself where it already lies so, else a copy."""
     source = call.tensor("self")
     memory_format = _format(call, _CONTIGUOUS)
     copy = _formatted(source.shape, source.dtype, memory_format)
@@ -156,7 +156,7 @@ def contiguous_(call: Call) -> Outputs:
 
 @rule
 def flip(call: Call) -> Outputs:
-    """The same shape, layout kept."""
+    """Return the same shape, layout kept."""
     source = call.tensor("self")
     return (laid_like(source, source.dtype),)
 
@@ -212,7 +212,7 @@ def stack(call: Call) -> Outputs:
 
 @rule
 def repeat(call: Call, argument: str = "repeats") -> Outputs:
-    """Every axis so many times."""
+    """Return every axis so many times."""
     source, times = call.tensor("self"), call.sizes(argument)
     shape = (1,) * (len(times) - len(source.shape)) + source.shape
     times = (1,) * (len(shape) - len(times)) + times
@@ -221,7 +221,7 @@ def repeat(call: Call, argument: str = "repeats") -> Outputs:
 
 @rule
 def repeat_interleave(call: Call) -> Outputs:
-    """Every index of an axis so many times, where that is one number."""
+    """Return every index of an axis so many times, where that is one number."""
     source = call.tensor("self")
     if call.recorded("repeats") not in ("Scalar", "Int"):
         raise Unknown("how often each index repeats is data")
@@ -271,7 +271,7 @@ def gather(call: Call) -> Outputs:
 
 @rule
 def index_select(call: Call) -> Outputs:
-    """The axis becomes as long as the index."""
+    """Return the axis becomes as long as the index."""
     source, index = call.tensor("self"), call.tensor("index")
     shape = list(source.shape)
     if shape:
@@ -288,14 +288,14 @@ def embedding(call: Call) -> Outputs:
 
 @rule
 def embedding_backward(call: Call) -> Outputs:
-    """The gradient of the whole table."""
+    """Return the gradient of the whole table."""
     grad = call.tensor("grad_output")
     return (made((call.integer("num_weights"), grad.shape[-1]), grad.dtype),)
 
 
 @rule
 def one_hot(call: Call) -> Outputs:
-    """A new last axis, one place a class."""
+    """Return a new last axis, one place a class."""
     classes = call.integer("num_classes")
     if classes < 0:
         raise Unknown("the number of classes is data")
@@ -310,7 +310,7 @@ def full_gradient(call: Call, argument: str = "input_sizes") -> Outputs:
 
 @rule
 def foreach(call: Call) -> Outputs:
-    """A pointwise operation on each member, with the members of other lists that stand at its place."""
+    """Return a pointwise operation on each member, with the members of other lists that stand at its place."""
     lists = [given for given in call.inputs if isinstance(given, tuple) and given]
     if not lists or len({len(members) for members in lists}) != 1:
         raise Unknown("the members of the lists were not recorded")

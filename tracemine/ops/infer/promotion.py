@@ -31,7 +31,7 @@ def category(dtype: str) -> int:
 
 
 def promote(first: str, second: str) -> str:
-    """The common dtype of two tensors of equal rank in promotion. Raises ValueError where torch has none.
+    """Return the common dtype of two tensors of equal rank in promotion. Raises ValueError where torch has none.
 
     >>> promote("float16", "bfloat16"), promote("uint8", "int8"), promote("int64", "float16")
     ('float32', 'int16', 'float16')
@@ -56,7 +56,7 @@ def promote(first: str, second: str) -> str:
 
 
 def real(dtype: str) -> str:
-    """The dtype of the parts of a complex one; any other as it is.
+    """Return the dtype of the parts of a complex one; any other as it is.
 
     >>> real("complex64"), real("int8")
     ('float32', 'int8')
@@ -65,7 +65,7 @@ def real(dtype: str) -> str:
 
 
 def whole(dtype: str) -> str:
-    """The complex dtype of which a real one is the parts; any other as it is.
+    """Return the complex dtype of which a real one is the parts; any other as it is.
 
     >>> whole("float32"), whole("complex64")
     ('complex64', 'complex64')
@@ -74,7 +74,7 @@ def whole(dtype: str) -> str:
 
 
 def floating(dtype: str) -> str:
-    """What arithmetic that leaves the integers makes of a dtype.
+    """Return what arithmetic that leaves the integers makes of a dtype.
 
     >>> floating("int64"), floating("bfloat16")
     ('float32', 'bfloat16')

@@ -115,7 +115,7 @@ def looks_channels_last(shape: Sizes, strides: Sizes) -> bool:
 
 
 def is_dense(shape: Sizes, strides: Sizes) -> bool:
-    """Every element of the storage's span belongs to the tensor, once, in whatever order of axes."""
+    """Return every element of the storage's span belongs to the tensor, once, in whatever order of axes."""
     if is_contiguous(shape, strides):
         return True
     step = 1
@@ -127,7 +127,7 @@ def is_dense(shape: Sizes, strides: Sizes) -> bool:
 
 
 def overlaps(spec: TensorSpec) -> bool:
-    """Whether elements may share memory: an axis steps no further than the ones inside it reach.
+    """Return whether elements may share memory: an axis steps no further than the ones inside it reach.
 
     >>> overlaps(TensorSpec((3, 4), "float32", (4, 1))), overlaps(TensorSpec((3, 4), "float32", (2, 1)))
     (False, True)
@@ -234,7 +234,7 @@ def _stretched(shape: Sizes, own: Sizes, strides: Sizes) -> Sizes:
 
 
 def broadcast(shapes: Sequence[Sizes]) -> Sizes:
-    """The common shape. Raises ValueError where there is none.
+    """Return the common shape. Raises ValueError where there is none.
 
     >>> broadcast([(4, 1, 3), (5, 1), ()])
     (4, 5, 3)

@@ -69,7 +69,7 @@ def _bytes(tensors: Iterable[TensorSpec | None]) -> int | None:
 
 
 def _read(call: Call, outputs: tuple[TensorSpec | None, ...] | None) -> int | None:
-    """The tensors that are read; of a lookup, as much of the table as comes out."""
+    """Return the tensors that are read; of a lookup, as much of the table as comes out."""
     name, overload = call.name, call.overload
     skipped = costs().unread.get(name, frozenset())
     tensors: list[TensorSpec | None] = []
@@ -108,7 +108,7 @@ def _new(call: Call, outputs: tuple[TensorSpec | None, ...]) -> int | None:
 
 
 def _resized(call: Call, place: int | None) -> bool:
-    """Whether that input is an empty out=, which takes the result's size."""
+    """Return whether that input is an empty out=, which takes the result's size."""
     if place not in call.overload.overwrites or place < call.overload.positional:
         return False
     given = call.at(place)
@@ -116,7 +116,7 @@ def _resized(call: Call, place: int | None) -> bool:
 
 
 def _written(call: Call) -> int | None:
-    """The inputs that are written into."""
+    """Return the inputs that are written into."""
     targets: list[TensorSpec | None] = []
     for place in call.overload.mutates:
         given = call.at(place)

@@ -15,13 +15,13 @@ from tracemine.ops.infer.tensor import Sizes, TensorSpec, broadcast, viewed
 
 
 def _pick(source: TensorSpec, axes: Sequence[int]) -> TensorSpec:
-    """The tensor with its axes in another order."""
+    """Return the tensor with its axes in another order."""
     strides = None if source.strides is None else tuple(source.strides[axis] for axis in axes)
     return TensorSpec(tuple(source.shape[axis] for axis in axes), source.dtype, strides)
 
 
 def _with(source: TensorSpec, axis: int, size: int, step: int = 1) -> TensorSpec:
-    """The tensor with another length of one axis, its stride times `step`."""
+    """Return the tensor with another length of one axis, its stride times `step`."""
     shape = (*source.shape[:axis], size, *source.shape[axis + 1 :])
     strides = source.strides
     if strides is not None and step != 1:
@@ -35,7 +35,7 @@ def _without(source: TensorSpec, axes: set[int]) -> TensorSpec:
 
 @rule
 def alias(call: Call) -> Outputs:
-    """The tensor itself."""
+    """Return the tensor itself."""
     return (call.tensor("self", "input", "data"),)
 
 
@@ -69,7 +69,7 @@ def reversed_axes(call: Call) -> Outputs:
 
 @rule
 def permute(call: Call) -> Outputs:
-    """The axes in the order given."""
+    """Return the axes in the order given."""
     source = call.tensor("self")
     axes = [wrapped(axis, len(source.shape)) for axis in call.sizes("dims")]
     if sorted(axes) != list(range(len(source.shape))):
@@ -90,7 +90,7 @@ def movedim(call: Call) -> Outputs:
 
 
 def _filled_in(wanted: Sizes, elements: int) -> Sizes:
-    """A shape with its one −1 worked out."""
+    """Return a shape with its one −1 worked out."""
     if wanted.count(-1) > 1 or any(size < -1 for size in wanted):
         raise Unknown("the inputs do not fit the operator")
     if -1 in wanted:
@@ -104,7 +104,7 @@ def _filled_in(wanted: Sizes, elements: int) -> Sizes:
 
 
 def reshaped(source: TensorSpec, wanted: Sizes, copies: bool) -> TensorSpec:
-    """The same elements in another shape: a view where strides allow, else a row-major copy if that may be."""
+    """Return the same elements in another shape: a view where strides allow, else a row-major copy if that may be."""
     wanted = _filled_in(wanted, source.elements)
     if source.strides is None:
         return TensorSpec(wanted, source.dtype, None)
@@ -140,13 +140,13 @@ def _reinterpreted(source: TensorSpec, dtype: str | None) -> TensorSpec:
 
 @rule
 def view_as(call: Call, copies: bool = False) -> Outputs:
-    """The shape of another tensor."""
+    """Return the shape of another tensor."""
     return (reshaped(call.tensor("self"), call.tensor("other").shape, copies),)
 
 
 @rule
 def flatten(call: Call) -> Outputs:
-    """A run of axes becomes one."""
+    """Return a run of axes becomes one."""
     source = call.tensor("self")
     rank = len(source.shape)
     first, last = call.axis("start_dim", rank), call.axis("end_dim", rank)
@@ -195,7 +195,7 @@ def broadcast_lists(call: Call) -> Outputs:
 
 @rule
 def unsqueeze(call: Call) -> Outputs:
-    """A new axis of size 1."""
+    """Return a new axis of size 1."""
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape) + 1)
     shape = (*source.shape[:axis], 1, *source.shape[axis:])
@@ -364,7 +364,7 @@ _PAIRS: dict[str, str] = {"float16": "complex32", "float32": "complex64", "float
 
 @rule
 def view_as_real(call: Call) -> Outputs:
-    """A complex number becomes two real ones, along a new last axis."""
+    """Return a complex number becomes two real ones, along a new last axis."""
     source = call.tensor("self")
     strides = None if source.strides is None else (*(2 * stride for stride in source.strides), 1)
     return (TensorSpec((*source.shape, 2), real(known(source.dtype)), strides),)
