@@ -31,6 +31,7 @@ from tracemine.cli.console import (
 from tracemine.cli.counters import counters
 from tracemine.cli.diff import diff
 from tracemine.cli.ingest import ingest
+from tracemine.cli.mcp import mcp
 from tracemine.cli.report import report
 from tracemine.cli.scan import scan
 from tracemine.cli.tickets import tickets
@@ -62,6 +63,7 @@ app.command(short_help="Print findings again, with verdicts beside them.")(repor
 app.command(short_help="Give each finding a ticket of GitHub or Jira.")(tickets)
 app.command(short_help="Say what became of each finding.")(diff)
 app.command(short_help="Measure this machine's GPU.")(calibrate)
+app.command(short_help="Answer a coding agent (Model Context Protocol).")(mcp)
 app.add_typer(baseline.app, name="baseline", short_help="Keep findings that later scans are compared with.")
 app.add_typer(rules.app, name="rules", short_help="List, show, lint and test the rules.")
 

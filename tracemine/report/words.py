@@ -244,8 +244,17 @@ def dropped_text(dropped: Mapping[str, int]) -> str:
     by_count = sorted(dropped.items(), key=lambda item: (-item[1], item[0]))
     first = count_text(by_count[0][1], "match") if by_count else ""
     counts = [first, *(f"{count:,}" for _, count in by_count[1:])]
-    reasons = [_DROPPED.get(reason, reason.replace("_", " ")) for reason, _ in by_count]
+    reasons = [left_out_text(reason) for reason, _ in by_count]
     return ", ".join(map(" ".join, zip(counts, reasons, strict=False)))
+
+
+def left_out_text(reason: str) -> str:
+    """What is said of matches that a scan left out, behind their number.
+
+    >>> left_out_text("nothing_to_win"), left_out_text("some_new_reason")
+    ('with nothing to win', 'some new reason')
+    """
+    return _DROPPED.get(reason, reason.replace("_", " "))
 
 
 def cut_off(scan: Scan) -> str:

@@ -1,0 +1,88 @@
+"""Sessions of a real client over standard input and output, and what every answer is held to."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import jsonschema
+import pytest
+
+pytest.importorskip("mcp.server.lowlevel", reason="the SDK is not installed: pip install 'tracemine[mcp]'")
+
+from mcp import Client, StdioServerParameters, stdio_client
+
+from tracemine.agents.schemas import schema_of
+from tracemine.agents.served import TOOLS
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "fixtures"
+LONGEST_ANSWER = 30_000  # characters
+_T = TypeVar("_T")
+
+
+class Session:
+    """One client's session: each answer is held to its schema, and to the same in its text."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    async def answer(self, name: str, **arguments: object) -> dict[str, Any]:
+        result = await self.client.call_tool(name, arguments)  # the SDK validates it as well
+        assert not result.is_error, result.content[0].text
+        (text,) = result.content
+        assert json.loads(text.text) == result.structured_content
+        assert wrong(name, result.structured_content) == []
+        assert len(text.text) <= LONGEST_ANSWER
+        return dict(result.structured_content)
+
+    async def refusal(self, name: str, **arguments: object) -> str:
+        result = await self.client.call_tool(name, arguments)
+        assert result.is_error
+        assert result.structured_content is None
+        (text,) = result.content
+        assert "\n" not in text.text
+        assert text.text.isprintable()
+        return str(text.text)
+
+
+def over_stdio(run: Callable[[Session], Awaitable[_T]], folders: Sequence[Path], *options: str) -> _T:
+    """Start `tracemine mcp`, and run a session with it."""
+    arguments = ["-P", "-m", "tracemine", "mcp", *map(str, folders), *options]
+    own = {name: os.environ[name] for name in ("PYTHONPATH", "XDG_DATA_HOME", "TRITON_INTERPRET") if name in os.environ}
+    own["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [own.get("PYTHONPATH")])])
+    server = StdioServerParameters(command=sys.executable, args=arguments, env=own)
+
+    async def session() -> _T:
+        async with Client(stdio_client(server)) as client:
+            return await run(Session(client))
+
+    return anyio.run(session)
+
+
+def wrong(name: str, answer: Mapping[str, Any]) -> list[str]:
+    """What a tool's schema says against an answer, which may have no key that it does not name."""
+    schema = copy.deepcopy(schema_of(TOOLS[name].answers))
+    for part in (schema, *schema.get("$defs", {}).values()):
+        if "properties" in part:
+            part["additionalProperties"] = False
+    validator = jsonschema.Draft202012Validator(schema)
+    return [f"{error.json_path}: {error.message[:200]}" for error in validator.iter_errors(answer)]
+
+
+def texts(answer: object, place: str = "") -> Iterator[tuple[str, str]]:
+    """Every text of an answer with the keys that lead to it, `findings.title.untrusted`."""
+    if isinstance(answer, dict):
+        for name, inner in answer.items():
+            yield from texts(inner, f"{place}.{name}".lstrip("."))
+    elif isinstance(answer, list | tuple):
+        for inner in answer:
+            yield from texts(inner, place)
+    elif isinstance(answer, str):
+        yield place, answer

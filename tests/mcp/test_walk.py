@@ -1,0 +1,132 @@
+"""An agent's way through a session: from a trace to a finding, its kernel, and what became of it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mcp.sessions import FIXTURES, Session, over_stdio
+from tracemine.version import __version__
+
+CAPTURE, BEFORE, AFTER = (
+    "captures/decoder_prefill",
+    "kineto/decoder_prefill.json.gz",
+    "kineto/decoder_prefill_compiled.json.gz",
+)
+Walk = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def walk() -> Walk:
+    """The answers of a session that reads: scan, findings, explain, why_not, emit, diff."""
+
+    async def walked(session: Session) -> Walk:
+        found: Walk = {"server": session.client.server_info, "tools": (await session.client.list_tools()).tools}
+        found["scan"] = await session.answer("scan", path=CAPTURE)
+        found["findings"] = await session.answer("findings", path=CAPTURE)
+        first = found["findings"]["findings"][0]["fingerprint"]
+        found["explain"] = await session.answer("explain", path=CAPTURE, fingerprint=first)
+        found["why_not"] = await session.answer("why_not", path=CAPTURE, operator="aten::mm")
+        found["emit"] = await session.answer("emit", path=CAPTURE, fingerprint=first, limit=400)
+        found["diff"] = await session.answer("diff", before=BEFORE, after=AFTER, status="fixed")
+        found["verify"] = await session.refusal("verify", path=CAPTURE, fingerprint=first)
+        found["written"] = await session.refusal("emit", path=CAPTURE, fingerprint=first, output="out")
+        return found
+
+    return over_stdio(walked, [FIXTURES])
+
+
+def test_the_server_says_what_it_is_and_every_tool_has_both_schemas(walk: Walk) -> None:
+    assert (walk["server"].name, walk["server"].version) == ("tracemine", __version__)
+    names = [tool.name for tool in walk["tools"]]
+    assert names == ["scan", "findings", "explain", "why_not", "diff", "emit", "verify"]
+    for tool in walk["tools"]:
+        assert tool.input_schema["type"] == tool.output_schema["type"] == "object"
+        assert tool.input_schema["additionalProperties"] is False
+        assert tool.annotations.read_only_hint is True
+        assert tool.annotations.destructive_hint is False
+    assert len(json.dumps([tool.model_dump(mode="json") for tool in walk["tools"]])) < 30_000
+
+
+def test_a_scan_says_in_short_what_findings_say_one_by_one(walk: Walk) -> None:
+    scan, findings = walk["scan"], walk["findings"]
+    assert scan["gpu"] == {"untrusted": "NVIDIA H200"}
+    assert scan["steps"] == 2
+    assert scan["findings"] == findings["total"] == len(findings["findings"]) == 4
+    assert scan["best"] == findings["findings"][:3]
+    assert scan["recorded"] == {"shapes": True, "stacks": True, "execution_trace": True, "cut_off": False}
+
+
+def test_a_finding_is_explained_with_its_rule_its_fix_and_its_figures(walk: Walk) -> None:
+    explained = walk["explain"]
+    assert explained["finding"] == walk["findings"]["findings"][0]
+    assert explained["rule"]["id"] == explained["finding"]["rule"] == "rmsnorm_unfused"
+    assert "torch.nn.functional.rms_norm" in explained["fix"]["untrusted"]
+    assert explained["evidence_says"] == "it follows from what the profiler recorded"
+    assert explained["one_kernel"] is True
+    assert explained["variants_in_all"] == len(explained["variants"]) == 2
+
+
+def test_why_two_operators_are_not_one_kernel(walk: Walk) -> None:
+    assert walk["why_not"]["total"] == len(walk["why_not"]["refused"]) > 0
+    for pair in walk["why_not"]["refused"]:
+        assert "aten::mm" in pair["first"]["untrusted"] + pair["second"]["untrusted"]
+        assert pair["reason"] == {"untrusted": "a matrix product is a library's kernel"}
+    assert {"reason": "at_its_rate", "matches": 4}.items() <= walk["why_not"]["left_out"][1].items()
+
+
+def test_a_reproduction_is_shown_whole_and_is_python(walk: Walk) -> None:
+    emitted = walk["emit"]
+    assert emitted["refused"] is None
+    assert emitted["written"] == []
+    assert emitted["next_cursor"] is None
+    text = emitted["text"]["untrusted"]
+    assert text.count("\n") == emitted["lines_in_all"]
+    names = {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)}
+    assert {"eager", "fused"} <= names
+    assert not any("validated" in each["untrusted"] for each in emitted["assumptions"])  # nothing was
+
+
+def test_a_diff_says_what_is_fixed(walk: Walk) -> None:
+    assert walk["diff"]["comparable"] is True
+    assert walk["diff"]["counts"] == {"fixed": 3, "same": 1}
+    rules = [change["rule"] for change in walk["diff"]["changes"]]
+    assert rules == ["rmsnorm_unfused", "rotary_unfused", "memory_bound_chain"]
+    assert {change["status"] for change in walk["diff"]["changes"]} == {"fixed"}
+
+
+def test_a_server_that_was_started_plainly_neither_runs_nor_writes(walk: Walk) -> None:
+    assert "`tracemine mcp --allow-run`" in walk["verify"]
+    assert "`tracemine mcp --allow-write`" in walk["written"]
+    assert not (FIXTURES / "out").exists()
+
+
+def test_an_allowed_server_validates_and_writes_below_its_folders_alone(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    served = tmp_path / "served"
+    shutil.copytree(FIXTURES / "captures" / "chain", served / "chain")
+
+    async def walked(session: Session) -> Walk:
+        found: Walk = {tool.name: tool.annotations for tool in (await session.client.list_tools()).tools}
+        (finding,) = (await session.answer("findings", path="chain"))["findings"]
+        found["asked"] = asked = {"path": "chain", "fingerprint": finding["fingerprint"]}
+        found["emitted"] = await session.answer("emit", output="out", **asked)
+        found["verified"] = await session.answer("verify", output="out", **asked)
+        found["outside"] = await session.refusal("emit", output=str(tmp_path / "elsewhere"), **asked)
+        return found
+
+    found = over_stdio(walked, [served], "--allow-write", "--allow-run")
+    assert {name for name in ("scan", "explain", "emit", "verify") if found[name].read_only_hint} == {"scan", "explain"}
+    (verdict,) = found["verified"]["verdicts"]
+    assert (verdict["level"], verdict["measured_ns"], verdict["bug"]) == ("L2", None, None)
+    written = [each["untrusted"] for each in (*found["emitted"]["written"], *found["verified"]["written"])]
+    reproduction = f"out/{verdict['fingerprint']}_memory_bound_chain_LogReluBias.py"
+    assert {reproduction, "out/tracemine_repro.py", "out/verdicts.json", "out/verdicts.parquet"} == {*written}
+    assert all((served / name).is_file() for name in written)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["served"]
+    assert "is not below a folder" in found["outside"]

@@ -1,0 +1,13 @@
+"""What coding agents call: tools over the Model Context Protocol, for files below named folders alone.
+
+quoted.py    text that may hold words of a trace, marked as such
+folders.py   which paths are served
+pages.py     long lists in short answers
+reading.py   traces, read once and kept
+answers.py   what tools take and answer, as records
+tools.py     the tools that read
+kernels.py   the tools that generate kernels, run and write them
+schemas.py   JSON Schemas of the records
+served.py    the table of tools, and one call of one of them
+server.py    the protocol; nothing else knows its SDK
+"""

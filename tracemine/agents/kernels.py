@@ -1,0 +1,170 @@
+"""The tools that generate kernels: `emit` shows a reproduction, `verify` runs one; both write files where they may."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracemine.agents.answers import AskEmit, AskVerify, EmitAnswer, Judged, VerifyAnswer
+from tracemine.agents.folders import Folders
+from tracemine.agents.pages import page
+from tracemine.agents.quoted import SENTENCE, Quoted, lines, maybe, quoted, some, word
+from tracemine.agents.reading import Read, Reader
+from tracemine.errors import UsageError
+from tracemine.files import make_folder, writing
+from tracemine.findings.grouping import scan_of_variants
+from tracemine.findings.record import Finding
+from tracemine.verdicts.files import verdicts_before, write_verdicts
+from tracemine.verdicts.verdict import Verdict, Verdicts
+from tracemine.verify.internal_errors import Bugs
+from tracemine.verify.pipeline import How, fusable, gpu_name, needed
+from tracemine.verify.prepare import Ready, prepared
+from tracemine.verify.rebuild.rebuilder import Rebuilder
+from tracemine.verify.repro.emitter import Emitter
+from tracemine.verify.repro.facts import file_name
+from tracemine.verify.run import Run, verified
+
+_SENTENCES = 8
+_LONGEST_TEXT = 400_000  # characters of a reproduction
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What the server may do beside reading."""
+
+    write: bool = False  # below its folders
+    run: bool = False  # kernels that it generates
+
+    def check_run(self) -> None:
+        """Raise UsageError where generated kernels may not be run."""
+        if not self.run:
+            says = "verify: runs generated kernels, and this server was started to read only"
+            raise UsageError(says, hint="ask the user to start it with `tracemine mcp --allow-run`")
+
+    def folder(self, output: str | None, folders: Folders) -> Path | None:
+        """Return the folder that files are written into, made where it is not there; None: none was named.
+
+        Raise UsageError where nothing may be written, and for a folder that is not served.
+        """
+        if output is None:
+            return None
+        if not self.write:
+            says = "output: this server writes no files"
+            raise UsageError(says, hint="leave it out, or ask the user to start it with `tracemine mcp --allow-write`")
+        folder = folders.inside(output)
+        with writing(folder):
+            make_folder(folder)
+        return folder
+
+
+def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
+    """Return a page of the file that runs a finding's operators and its fix, which nothing is run for."""
+    folder = allowed.folder(ask.output, reader.folders)
+    read, analysis = reader.analysed(ask.path, ask.gpu)
+    variant = _fixable(read, ask.fingerprint)
+    bugs, before = Bugs(), _names(folder)
+    with Emitter(folder) as emitter:
+        ready = prepared(variant, Rebuilder(analysis.dataflow, analysis.groups), emitter, None, bugs)
+    text = _text_of(ready)
+    question = ("emit", read.key, variant.fingerprint, ask.output)
+    rows = [] if text is None else text[:_LONGEST_TEXT].splitlines(keepends=True)
+    shown, cursor = page(rows, ask.limit, ask.cursor, question)
+    return EmitAnswer(
+        fingerprint=word(variant.fingerprint),
+        rule=word(variant.rule),
+        refused=maybe(ready.refused or bugs.first, SENTENCE),
+        file_name=None if text is None else file_name(variant, variant.fingerprint),
+        text=None if text is None else lines("".join(shown), _LONGEST_TEXT),
+        lines_in_all=len(rows),
+        next_cursor=cursor,
+        assumptions=some(_assumed(ready), _SENTENCES, SENTENCE),
+        written=_written(folder, before, reader.folders),
+    )
+
+
+def verify(reader: Reader, ask: AskVerify, allowed: Allowed) -> VerifyAnswer:
+    """Generate a finding's kernel or apply its fix, check it, and time it where there is a GPU."""
+    allowed.check_run()
+    needed()
+    begun = time.monotonic()
+    folder = allowed.folder(ask.output, reader.folders)
+    stem = None if folder is None else folder / "verdicts"
+    read, analysis = reader.analysed(ask.path, ask.gpu)
+    variant = _fixable(read, ask.fingerprint)
+    gpu = gpu_name()
+    if stem is not None:
+        verdicts_before(stem, gpu)  # better an error now than after minutes of proofs
+    before = _names(folder)
+    how = How(gpu=gpu, time_limit_s=float(ask.time_limit_s), emit=folder)
+    run = verified([variant], analysis, scan_of_variants(read.scan), how, step=False)
+    if isinstance(run.stopped, Exception):
+        raise run.stopped
+    if stem is not None:
+        write_verdicts(_kept(read, run, gpu, time.monotonic() - begun), stem, gpu)
+    return VerifyAnswer(
+        gpu=maybe(gpu), verdicts=tuple(map(_judged, run.verdicts)), written=_written(folder, before, reader.folders)
+    )
+
+
+def _fixable(read: Read, fingerprint: str) -> Finding:
+    """Return the variant of a finding that a kernel or another call is made for: the one named, or that saves most."""
+    finding = read.report[fingerprint]
+    variants = fusable([finding])
+    named = [one for one in variants if any(name.startswith(fingerprint) for name in one.names)]
+    if not variants:
+        says = f"no kernel is made for {word(finding.fingerprint)}: its fix is in the program"
+        raise UsageError(says, hint="`explain` says what to change")
+    return (named or variants)[0]
+
+
+def _text_of(ready: Ready) -> str | None:
+    """Return the reproduction: with the kernel, else of a library's call that says the same."""
+    if ready.text is None and ready.alone is not None:
+        return ready.alone.text
+    return ready.text
+
+
+def _assumed(ready: Ready) -> Sequence[str]:
+    """Return what the reproduction assumes, without what checking it would add: here nothing is checked."""
+    checked = () if ready.tried is None else ready.tried.says
+    return [text for text in ready.assumptions if text not in checked]
+
+
+def _kept(read: Read, run: Run, gpu: str | None, seconds: float) -> Verdicts:
+    return Verdicts(
+        trace=read.scan.trace.path,
+        gpu=gpu,
+        verdicts=run.verdicts,
+        skipped={},
+        warnings=run.warnings,
+        seconds=round(seconds, 1),
+    )
+
+
+def _judged(verdict: Verdict) -> Judged:
+    return Judged(
+        fingerprint=word(verdict.fingerprint),
+        rule=word(verdict.rule),
+        level=word(verdict.level),
+        says=quoted(verdict.says, SENTENCE),
+        predicted_ns=verdict.predicted_ns,
+        measured_ns=verdict.measured_ns,
+        within_interval=verdict.within_interval,
+        best=verdict.best,
+        assumptions=some(verdict.assumptions, _SENTENCES, SENTENCE),
+        not_tested=some(verdict.not_tested, _SENTENCES, SENTENCE),
+        bug=maybe(verdict.bug, SENTENCE),
+    )
+
+
+def _names(folder: Path | None) -> dict[Path, int]:
+    """Return the files of a folder, with when they were written."""
+    return {} if folder is None else {path: path.stat().st_mtime_ns for path in folder.iterdir() if path.is_file()}
+
+
+def _written(folder: Path | None, before: dict[Path, int], folders: Folders) -> tuple[Quoted, ...]:
+    """Return the files that were not there before, or not as they are now."""
+    now = sorted(_names(folder).items())
+    return tuple(quoted(folders.shown(path)) for path, when in now if before.get(path) != when)

@@ -1,0 +1,113 @@
+"""Traces and stored findings, read once and kept while they do not change: pages of one answer are of one scan."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tracemine import pipeline
+from tracemine.agents.folders import Folders, shown_argument
+from tracemine.api.report import Report
+from tracemine.api.settings import Settings
+from tracemine.errors import UsageError
+from tracemine.findings.record import Scan
+from tracemine.findings.stored import one_stored
+from tracemine.formats import NSYS_REPORTS
+from tracemine.formats.discover import traces
+from tracemine.pipeline import Analysis
+from tracemine.units import count_text
+
+_MOST_SCANS = 16  # kept; of the last trace alone what is needed to generate kernels is kept too
+_NAMED = 10  # traces in a message
+_Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was found in a trace."""
+
+    path: Path
+    scan: Scan  # with its refused pairs, and without a threshold
+    key: _Key  # of the files as they were, and of what was asked
+
+    @property
+    def report(self) -> Report:
+        """The same, to look into."""
+        return Report(self.scan)
+
+
+@dataclass(slots=True)
+class Reader:
+    """Read what lies below the folders that are served."""
+
+    folders: Folders
+    rules: Sequence[Path] = ()
+    _scans: OrderedDict[_Key, Read] = field(default_factory=OrderedDict)
+    _last: tuple[_Key, Analysis] | None = None
+
+    def read(self, given: str, gpu: str | None = None) -> Read:
+        """Return the findings of a trace, or those that a file holds. Raise TracemineError where it cannot be read."""
+        path = self._one(given)
+        key = self._key(path, gpu)
+        if key in self._scans:
+            self._scans.move_to_end(key)
+            return self._scans[key]
+        stored = one_stored(path)
+        read = self._scanned(path, key, gpu)[0] if stored is None else Read(path, stored, key)
+        self._keep(read)
+        return read
+
+    def analysed(self, given: str, gpu: str | None = None) -> tuple[Read, Analysis]:
+        """Return the findings of a trace and what kernels are generated from. Raise UsageError for stored findings."""
+        path = self._one(given)
+        key = self._key(path, gpu)
+        if self._last is not None and self._last[0] == key and key in self._scans:
+            return self._scans[key], self._last[1]
+        if one_stored(path) is not None:  # it names its trace itself, which may lie anywhere
+            raise UsageError(f"{shown_argument(given)} holds findings", hint="name the trace that they were found in")
+        read, analysis = self._scanned(path, key, gpu)
+        self._keep(read)
+        return read, analysis
+
+    def shown(self, read: Read) -> str:
+        """Return a path as answers name it."""
+        return self.folders.shown(read.path)
+
+    def _scanned(self, path: Path, key: _Key, gpu: str | None) -> tuple[Read, Analysis]:
+        asked, notes = Settings(gpu=gpu, rules=tuple(self.rules), why_not=True).options()
+        self._last = None  # so that two are never held
+        analysis = pipeline.analyse(path)
+        scan = pipeline.mined(analysis, asked)
+        self._last = (key, analysis)
+        return Read(path, replace(scan, warnings=(*scan.warnings, *notes)), key), analysis
+
+    def _keep(self, read: Read) -> None:
+        self._scans[read.key] = read
+        while len(self._scans) > _MOST_SCANS:
+            self._scans.popitem(last=False)
+
+    def _one(self, given: str) -> Path:
+        """Return the one trace, or file of findings, that a path stands for."""
+        if self.folders.inside(given).suffix in NSYS_REPORTS:
+            says = f"{shown_argument(given)} is what only Nsight Systems reads, and this server starts no program"
+            raise UsageError(says, hint="nsys export --type sqlite makes a database that it reads")
+        path = self.folders.readable(given)
+        if path.is_dir() and one_stored(path) is None:
+            below = [*traces(str(path))]
+            if len(below) != 1:
+                names = ", ".join(shown_argument(self.folders.shown(place)) for place in below[:_NAMED])
+                more = "" if len(below) <= _NAMED else ", …"
+                says = f"{shown_argument(given)} holds {count_text(len(below), 'trace')}: {names}{more}"
+                raise UsageError(says, hint="name one of them")
+            path = self.folders.readable(str(below[0]))
+        return path
+
+    def _key(self, path: Path, gpu: str | None) -> _Key:
+        """Return what changes with the files and with what is asked."""
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        stats = [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+        return (str(path), gpu, *stats)

@@ -1,0 +1,46 @@
+"""tracemine mcp: what coding agents call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracemine.cli.scan import RulesOption
+from tracemine.errors import UsageError
+
+
+def mcp(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER", help="Folders with traces. No file outside of them is read.")
+    ],
+    allow_write: Annotated[
+        bool, typer.Option("--allow-write", help="Let emit and verify write files below these folders.")
+    ] = False,
+    allow_run: Annotated[
+        bool, typer.Option("--allow-run", help="Let verify run the kernels that it generates, on this machine.")
+    ] = False,
+    rules: RulesOption = None,
+) -> int:
+    """Answer a coding agent over standard input and output, by the Model Context Protocol.
+
+    Tools: scan, findings, explain, why_not, diff, emit, verify. An agent's configuration names this command.
+    It reads, and neither writes nor runs anything, unless an option allows it.
+
+    Needs `pip install "tracemine[mcp]"`. Exit code: 0 the agent is done, 2 the call is wrong.
+
+    \b
+    Examples:
+      tracemine mcp runs/
+      tracemine mcp runs/ baselines/ --allow-run --allow-write
+    """
+    try:
+        from tracemine.agents.server import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
+            raise
+        says = f"mcp needs the Python SDK of the Model Context Protocol, which this Python does not have: {error}"
+        raise UsageError(says, hint='pip install "tracemine[mcp]"') from None
+    serve(folders, rules or (), write=allow_write, run=allow_run)
+    return 0
