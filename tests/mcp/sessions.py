@@ -52,12 +52,15 @@ class Session:
         return str(text.text)
 
 
-def over_stdio(run: Callable[[Session], Awaitable[_T]], folders: Sequence[Path], *options: str) -> _T:
-    """Start `tracemine mcp`, and run a session with it."""
+def over_stdio(
+    run: Callable[[Session], Awaitable[_T]], folders: Sequence[Path], *options: str, python: Path | None = None
+) -> _T:
+    """Start `tracemine mcp`, and run a session with it. python: of an environment where tracemine is installed."""
     arguments = ["-P", "-m", "tracemine", "mcp", *map(str, folders), *options]
     own = {name: os.environ[name] for name in ("PYTHONPATH", "XDG_DATA_HOME", "TRITON_INTERPRET") if name in os.environ}
-    own["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [own.get("PYTHONPATH")])])
-    server = StdioServerParameters(command=sys.executable, args=arguments, env=own)
+    if python is None:
+        own["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [own.get("PYTHONPATH")])])
+    server = StdioServerParameters(command=str(python or sys.executable), args=arguments, env=own)
 
     async def session() -> _T:
         async with Client(stdio_client(server)) as client:
