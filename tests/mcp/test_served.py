@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import tracemine
 from tests.mcp.sessions import FIXTURES, LONGEST_ANSWER, Session, over_stdio, texts, wrong
 from tracemine.agents import tools
 from tracemine.agents.folders import Folders
@@ -216,6 +217,20 @@ def test_what_is_no_readable_trace_says_so_in_one_line(folder: Path) -> None:
     assert answer(server, "scan", path="cut.json")["recorded"]["cut_off"] is True
 
 
+def test_a_timeline_an_export_and_a_capture_are_read_and_nothing_is_written(tmp_path: Path) -> None:
+    assert (
+        main(["ingest", str(FIXTURES / "kineto" / "chain.json.gz"), "-o", str(tmp_path / "timeline"), "--quiet"]) == 0
+    )
+    shutil.copy(next((FIXTURES / "nsys").glob("*.sqlite")), tmp_path / "t.sqlite")
+    shutil.copytree(FIXTURES / PREFILL, tmp_path / "capture")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    server = served(tmp_path)
+    for path in ("timeline", "t.sqlite", "capture"):
+        assert answer(server, "scan", path=path)["activities"] > 0
+    answer(server, "emit", path="capture", fingerprint="10bb")
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
 def test_several_traces_are_named_to_choose_from(server: Served) -> None:
     said = refusal(server, "scan", path="captures")
     assert said.startswith("'captures' holds 5 traces: 'captures/chain', ")
@@ -269,9 +284,9 @@ HOSTILE = (
 )
 # Keys of texts that are tracemine's own: all others stand under "untrusted".
 OWN = {
-    "fingerprint", "rule", "severity", "evidence", "evidence_says", "format", "per", "basis", "estimated_for", "source",
+    "fingerprint", "rule", "severity", "evidence", "evidence_says", "format", "per", "basis", "source",
     "bound_by", "status", "what", "id", "title", "why", "limits", "false_positives", "references", "reason", "says",
-    "before", "after", "next_cursor", "file_name",
+    "before", "after", "next_cursor", "level",
 }  # fmt: skip
 SEVERAL_LINES = {"fix.untrusted": TEXT, "text.untrusted": LONGEST_ANSWER}
 
@@ -334,6 +349,34 @@ def test_names_of_a_trace_are_quoted_shortened_and_without_what_is_not_seen(host
             assert len(msgspec.json.encode(given)) <= LONGEST_ANSWER
             seen |= {name for _, text in texts(found) if OBEY in text}
     assert {"scan", "findings", "explain", "why_not", "diff"} <= seen
+
+
+def poisoned(value: Any) -> Any:
+    """A decoded scan with a stranger's text in place of every other."""
+    if isinstance(value, dict):
+        return {key if key.isidentifier() else HOSTILE: poisoned(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [poisoned(one) for one in value]
+    return HOSTILE[:400] if isinstance(value, str) else value
+
+
+def test_findings_that_a_stranger_wrote_are_quoted(tmp_path: Path) -> None:
+    scan = plain(tracemine.scan(FIXTURES / PREFILL, why_not=True, evidence=FIXTURES / "verdicts").scan)
+    hostile = poisoned(scan) | {"dropped": {HOSTILE: 3}}
+    (tmp_path / "findings.json").write_text(json.dumps(hostile))
+    server = served(tmp_path)
+    for name in ("scan", "findings", "why_not", "diff"):
+        both = {"before": "findings.json", "after": "findings.json"}
+        given = answer(server, name, **(both if name == "diff" else {"path": "findings.json"}))
+        assert faults(given) == []
+        assert any(OBEY in text for _, text in texts(given))
+    mark = "0123456789abcdef"
+    first = hostile["findings"][0] | {"fingerprint": mark, "identity": {"finding": mark, "aliases": []}}
+    (tmp_path / "findings.json").write_text(json.dumps(hostile | {"findings": [first]}))
+    given = answer(server, "explain", path="findings.json", fingerprint=mark)
+    assert any(OBEY in text for _, text in texts(given))
+    assert faults(given) == []
+    assert given["rule"] is None
 
 
 def test_an_error_that_names_a_strangers_file_is_one_line(hostile: Path) -> None:

@@ -1,6 +1,6 @@
 """What tools take and what they answer, as records. Times are whole nanoseconds, sizes whole bytes, null is not known.
 
-Texts that may hold words of a trace are `Quoted`; all others are tracemine's own, or one word.
+Texts that may hold words of a trace are `Quoted`; all others are tracemine's own, or one word without spaces.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class ScanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     trace: Quoted
     format: str
     gpu: Quoted | None
-    estimated_for: str | None
+    estimated_for: Quoted | None
     steps: int
     activities: int
     per: Literal["step", "trace"]
@@ -246,7 +246,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     """Matches of rules that are no findings, by reason."""
 
     reason: str
-    says: str
+    says: Quoted
     matches: int
 
 
@@ -315,7 +315,7 @@ class EmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     rule: str
     refused: Quoted | None
-    file_name: str | None
+    file_name: Quoted | None
     text: Quoted | None
     lines_in_all: int
     next_cursor: str | None

@@ -75,7 +75,7 @@ def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
         fingerprint=word(variant.fingerprint),
         rule=word(variant.rule),
         refused=maybe(ready.refused or bugs.first, SENTENCE),
-        file_name=None if text is None else file_name(variant, variant.fingerprint),
+        file_name=None if text is None else quoted(file_name(variant, variant.fingerprint)),
         text=None if text is None else lines("".join(shown), _LONGEST_TEXT),
         lines_in_all=len(rows),
         next_cursor=cursor,

@@ -52,7 +52,7 @@ def scan(reader: Reader, ask: AskScan) -> ScanAnswer:
         trace=quoted(reader.shown(read)),
         format=word(trace.format),
         gpu=maybe(trace.gpu),
-        estimated_for=None if trace.estimated_for is None else quoted(trace.estimated_for).untrusted,
+        estimated_for=maybe(trace.estimated_for),
         steps=trace.steps,
         activities=trace.activities,
         per=_per(found),
@@ -140,7 +140,7 @@ def why_not(reader: Reader, ask: AskWhyNot) -> WhyNotAnswer:
         total=len(rows),
         refused=None if refused is None else tuple(shown),
         left_out=tuple(
-            LeftOut(reason=word(reason), says=left_out_text(word(reason)), matches=count) for reason, count in dropped
+            LeftOut(reason=word(reason), says=quoted(left_out_text(reason)), matches=count) for reason, count in dropped
         ),
         next_cursor=cursor,
     )
