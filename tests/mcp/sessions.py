@@ -53,9 +53,16 @@ class Session:
 
 
 def over_stdio(
-    run: Callable[[Session], Awaitable[_T]], folders: Sequence[Path], *options: str, python: Path | None = None
+    run: Callable[[Session], Awaitable[_T]],
+    folders: Sequence[Path],
+    *options: str,
+    python: Path | None = None,
+    mode: str = "auto",
 ) -> _T:
-    """Start `tracemine mcp`, and run a session with it. python: of an environment where tracemine is installed."""
+    """Start `tracemine mcp`, and run a session with it.
+
+    python: of an environment where tracemine is installed. mode: "legacy" for the handshake of older clients.
+    """
     arguments = ["-P", "-m", "tracemine", "mcp", *map(str, folders), *options]
     own = {name: os.environ[name] for name in ("PYTHONPATH", "XDG_DATA_HOME", "TRITON_INTERPRET") if name in os.environ}
     if python is None:
@@ -63,7 +70,7 @@ def over_stdio(
     server = StdioServerParameters(command=str(python or sys.executable), args=arguments, env=own)
 
     async def session() -> _T:
-        async with Client(stdio_client(server)) as client:
+        async with Client(stdio_client(server), mode=mode) as client:
             return await run(Session(client))
 
     return anyio.run(session)

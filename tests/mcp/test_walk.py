@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,41 @@ def test_a_server_that_was_started_plainly_neither_runs_nor_writes(walk: Walk) -
     assert "`tracemine mcp --allow-run`" in walk["verify"]
     assert "`tracemine mcp --allow-write`" in walk["written"]
     assert not (FIXTURES / "out").exists()
+
+
+def test_a_client_with_the_older_handshake_gets_the_same() -> None:
+    async def asked(session: Session) -> tuple[str, dict[str, Any]]:
+        return session.client.protocol_version, await session.answer("findings", path=CAPTURE)
+
+    (version, old), (_, new) = (over_stdio(asked, [FIXTURES], mode=mode) for mode in ("legacy", "auto"))
+    assert version < "2026"
+    assert old == new
+
+
+def test_a_client_of_no_sdk_speaks_lines_of_json() -> None:
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    said = [
+        {"id": 1, "method": "initialize", "params": about},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/list"},
+        {"id": 3, "method": "tools/call", "params": {"name": "scan", "arguments": {"path": CAPTURE}}},
+    ]
+    command = [sys.executable, "-m", "tracemine", "mcp", str(FIXTURES)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write("".join(json.dumps({"jsonrpc": "2.0"} | line) + "\n" for line in said))
+        server.stdin.flush()
+        answers = {line["id"]: line["result"] for line in (json.loads(server.stdout.readline()) for _ in range(3))}
+        rest, errors = server.communicate()
+    assert (server.returncode, rest, errors) == (0, "", "")
+    assert answers[1]["serverInfo"]["name"] == "tracemine"
+    assert '"untrusted"' in answers[1]["instructions"]
+    assert len(answers[2]["tools"]) == 7
+    assert answers[3]["structuredContent"]["findings"] == 4
 
 
 def test_an_allowed_server_validates_and_writes_below_its_folders_alone(tmp_path: Path) -> None:
