@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.mcp.sessions import FIXTURES, Session, over_stdio
+from tests.mcp.sessions import FIXTURES, ROOT, Session, over_stdio
 from tracemine.version import __version__
 
 CAPTURE, BEFORE, AFTER = (
@@ -142,6 +142,14 @@ def test_a_client_of_no_sdk_speaks_lines_of_json() -> None:
     assert '"untrusted"' in answers[1]["instructions"]
     assert len(answers[2]["tools"]) == 7
     assert answers[3]["structuredContent"]["findings"] == 4
+
+
+def test_help_loads_neither_the_sdk_nor_arrow() -> None:
+    code = "import sys; from tracemine.cli import main; main(['mcp', '--help']); print(); print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    loaded = {*said.splitlines()[-1].split()}
+    assert "tracemine.cli.mcp" in loaded
+    assert loaded.isdisjoint({"mcp", "mcp_types", "anyio", "msgspec", "numpy", "pyarrow", "tracemine.agents"})
 
 
 def test_an_allowed_server_validates_and_writes_below_its_folders_alone(tmp_path: Path) -> None:
