@@ -15,6 +15,7 @@ import pytest
 
 import tracemine
 from tests.mcp.sessions import FIXTURES, LONGEST_ANSWER, Session, over_stdio, texts, wrong
+from tracemine import processes
 from tracemine.agents import tools
 from tracemine.agents.folders import Folders
 from tracemine.agents.kernels import Allowed
@@ -229,6 +230,22 @@ def test_a_timeline_an_export_and_a_capture_are_read_and_nothing_is_written(tmp_
         assert answer(server, "scan", path=path)["activities"] > 0
     answer(server, "emit", path="capture", fingerprint="10bb")
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_writing_a_reproduction_runs_nothing_unless_that_is_allowed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(FIXTURES / PREFILL, tmp_path / "run")
+    started: list[object] = []
+    monkeypatch.setattr(processes, "start", lambda command, *given, **how: started.append(command))
+    asked = {"path": "run", "fingerprint": "10bb", "output": "out"}
+    names = ["out/43d1af701ac6613f_rmsnorm_unfused_RMSNorm.py", "out/tracemine_repro.py"]
+    written = answer(served(tmp_path, allowed=Allowed(write=True)), "emit", **asked)
+    assert [each["untrusted"] for each in written["written"]] == names
+    assert all((tmp_path / name).is_file() for name in names)
+    assert started == []
+    served(tmp_path, allowed=Allowed(write=True, run=True)).call("emit", asked)
+    assert len(started) > 0  # the compiler's process
 
 
 def test_several_traces_are_named_to_choose_from(server: Served) -> None:

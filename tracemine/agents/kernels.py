@@ -22,7 +22,7 @@ from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.pipeline import How, fusable, gpu_name, needed
 from tracemine.verify.prepare import Ready, prepared
 from tracemine.verify.rebuild.rebuilder import Rebuilder
-from tracemine.verify.repro.emitter import Emitter
+from tracemine.verify.repro.emitter import Emitter, write, write_harness
 from tracemine.verify.repro.facts import file_name
 from tracemine.verify.run import Run, verified
 
@@ -65,9 +65,12 @@ def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
     read, analysis = reader.analysed(ask.path, ask.gpu)
     variant = _fixable(read, ask.fingerprint)
     bugs, before = Bugs(), _names(folder)
-    with Emitter(folder) as emitter:
+    with Emitter(folder if allowed.run else None) as emitter:  # one that writes compiles the kernel too
         ready = prepared(variant, Rebuilder(analysis.dataflow, analysis.groups), emitter, None, bugs)
-    text = _text_of(ready)
+    name, text = _reproduction(ready)
+    if folder is not None and text is not None and not allowed.run:
+        write_harness(folder)
+        write(folder, name, text)
     question = ("emit", read.key, variant.fingerprint, ask.output)
     rows = [] if text is None else text[:_LONGEST_TEXT].splitlines(keepends=True)
     shown, cursor = page(rows, ask.limit, ask.cursor, question)
@@ -75,7 +78,7 @@ def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
         fingerprint=word(variant.fingerprint),
         rule=word(variant.rule),
         refused=maybe(ready.refused or bugs.first, SENTENCE),
-        file_name=None if text is None else quoted(file_name(variant, variant.fingerprint)),
+        file_name=None if text is None else quoted(name),
         text=None if text is None else lines("".join(shown), _LONGEST_TEXT),
         lines_in_all=len(rows),
         next_cursor=cursor,
@@ -119,11 +122,12 @@ def _fixable(read: Read, fingerprint: str) -> Finding:
     return (named or variants)[0]
 
 
-def _text_of(ready: Ready) -> str | None:
-    """Return the reproduction: with the kernel, else of a library's call that says the same."""
+def _reproduction(ready: Ready) -> tuple[str, str | None]:
+    """Return the reproduction and its file's name: with the kernel, else of a library's call that says the same."""
+    finding = ready.finding
     if ready.text is None and ready.alone is not None:
-        return ready.alone.text
-    return ready.text
+        return file_name(finding, finding.fingerprint, suffix="library"), ready.alone.text
+    return file_name(finding, finding.fingerprint), ready.text
 
 
 def _assumed(ready: Ready) -> Sequence[str]:
