@@ -128,7 +128,7 @@ def test_a_call_without_a_command_prints_the_help_and_is_wrong(run: Run, argumen
         (["scan"], "tracemine scan: missing argument 'PATH'\n  hint: tracemine scan --help\n"),
         (["bogus"], "tracemine: no such command 'bogus'\n  hint: tracemine --help\n"),
         (["scan", "no/such.json"], "no/such.json: there is no such file\n"),
-        (["scan", "no/*.json"], "no/*.json: no file fits this pattern\n"),
+        (["scan", "no/*.json"], "no/*.json: no file matches this pattern\n"),
         (
             ["scan", "s3://bucket/t.json"],
             "s3://bucket/t.json: s3:// is not supported yet\n  hint: copy the trace here and pass the file's path\n",
@@ -308,8 +308,8 @@ def test_one_trace_that_cannot_be_read_does_not_stop_the_others(run: Run) -> Non
 def test_top_0_prints_all_findings(run: Run) -> None:
     findings = json.loads(run("scan", TRACE, "--format", "json")[1])["findings"]
     assert len(findings) > 1
-    assert "more finding" in run("scan", TRACE, "--top", 1)[1]
-    assert "more finding" not in run("scan", TRACE, "--top", 0)[1]
+    assert "1 of 4 findings shown" in run("scan", TRACE, "--top", 1)[1]
+    assert "findings shown" not in run("scan", TRACE, "--top", 0)[1]
 
 
 def test_a_higher_threshold_leaves_findings_out_and_counts_them(run: Run) -> None:

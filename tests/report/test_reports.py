@@ -82,7 +82,7 @@ def test_measured_stands_beside_predicted_and_what_is_refuted_is_listed_whatever
     assert "verdicts not used: 2 beside another on the same finding, 3 of another GPU, 40 on no finding" in " ".join(
         text.split()
     )
-    assert "1 more finding" in text
+    assert "2 of 3 findings shown" in text
 
 
 def test_the_terminal_report_in_colour_is_as_it_is(golden: Golden) -> None:
@@ -154,9 +154,9 @@ def test_variants_are_rows_with_how_often_they_occur_a_step(report: str) -> None
 
 
 def test_top_limits_what_people_read_and_says_so() -> None:
-    assert "1 more finding: --top 3" in drawn("text", SCAN, top=2)
-    assert "1 more finding: `--top 3`" in drawn("markdown", SCAN, top=2)
-    assert "more finding" not in drawn("text", SCAN, top=None)
+    assert "2 of 3 findings shown: --top 0 shows all" in drawn("text", SCAN, top=2)
+    assert "2 of 3 findings shown: `--top 0` shows all" in drawn("markdown", SCAN, top=2)
+    assert "findings shown" not in drawn("text", SCAN, top=None)
 
 
 def test_json_has_all_findings_whatever_top_says() -> None:

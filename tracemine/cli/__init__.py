@@ -10,7 +10,8 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Annotated, cast
 
 import typer
@@ -34,6 +35,7 @@ from tracemine.cli.ingest import ingest
 from tracemine.cli.mcp import mcp
 from tracemine.cli.report import report
 from tracemine.cli.scan import scan
+from tracemine.cli.settings import NONE, defaults
 from tracemine.cli.tickets import tickets
 from tracemine.cli.verify import verify
 from tracemine.errors import DEBUG, TracemineError, UsageError, bug_text
@@ -45,13 +47,14 @@ __all__ = ["app", "main"]
 # What Typer raises for a call that it cannot parse; it has no public name in every version of Typer.
 _CallError = cast("type[Exception]", typer.BadParameter.__mro__[1])
 
+_COMPLETE = "_TRACEMINE_COMPLETE"  # set by a shell that asks how an argument may go on
+_ANSWERED = ("--help", "-h", "--version", "--install-completion", "--show-completion")
 _EMPTY_OPTION = re.compile(r"--[a-z-]+=")
 
 # Plain help: drawing it with rich would take half the time that --help may take.
 app = typer.Typer(
     name="tracemine",
     rich_markup_mode=None,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -96,12 +99,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0
     """
     open_streams()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    known = NONE
     try:
-        _check_given(sys.argv[1:] if arguments is None else arguments)
+        _check_given(given)
+        command = typer.main.get_command(app)
+        given = _meant(given, getattr(command, "commands", {}))
+        known = NONE if _asks_for_help(given) else defaults(Path.cwd(), os.environ)
         with ending():
-            code = app(arguments, prog_name="tracemine", standalone_mode=False)
+            code = command.main(
+                given,
+                prog_name="tracemine",
+                standalone_mode=False,
+                default_map=known.of_commands(getattr(command, "commands", {})),
+            )
     except TracemineError as error:
-        say_error(error)
+        say_error(known.placed(error, given))
         return error.exit_code
     except _CallError as error:
         say_error(_as_usage_error(error))
@@ -125,6 +138,23 @@ def _check_given(arguments: Sequence[str]) -> None:
             f"{command}: an argument is empty: tracemine {shlex.join(arguments)}",
             hint="is a variable not set? The current folder is .",
         )
+
+
+def _meant(arguments: list[str], commands: Collection[str]) -> list[str]:
+    """Return a call with what it leaves out: `scan` of a file; `help` and `version` are options."""
+    first, *others = arguments or [""]
+    if not first or first in commands or (first.startswith("-") and first != "-"):
+        return arguments
+    if first == "-" or Path(first).exists() or "." in first or "/" in first or "*" in first:
+        return ["scan", *arguments]
+    if first == "help":
+        return [*others, "--help"]
+    return ["--version"] if arguments == ["version"] else arguments
+
+
+def _asks_for_help(arguments: Sequence[str]) -> bool:
+    """Whether a call runs no command: it is answered whatever settings say."""
+    return not arguments or _COMPLETE in os.environ or any(one in _ANSWERED for one in arguments)
 
 
 def _as_usage_error(error: BaseException) -> UsageError:

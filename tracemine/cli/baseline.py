@@ -9,7 +9,8 @@ import typer
 
 from tracemine.cli.console import say, say_lines
 from tracemine.cli.diff import one_scan
-from tracemine.cli.scan import QuietOption, RulesOption, device_named
+from tracemine.cli.options import QuietOption, RuleOption, RulesOption, SkipOption
+from tracemine.cli.scan import device_named, rules_asked
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import make_folder, writing
 from tracemine.tickets.marks import check_project
@@ -46,6 +47,8 @@ def write(
         str | None, typer.Option(metavar="NAME", help="As in scan, for a trace whose GPU is not known.")
     ] = None,
     rules: RulesOption = None,
+    rule: RuleOption = None,
+    skip: SkipOption = None,
     quiet: QuietOption = False,
 ) -> int:
     """Keep a trace's findings and what its operators take, one a line: a file to commit.
@@ -58,7 +61,6 @@ def write(
       tracemine scan new.json.gz --baseline .tracemine/decoder.json --fail-on worse,2%
     """
     from tracemine.comparison.baseline import baseline_of, read_baseline, write_baseline
-    from tracemine.matching import load_rules
     from tracemine.pipeline import Options
 
     check_project(project)
@@ -69,7 +71,7 @@ def write(
             hint="name another file with --output, or delete this one",
         )
     accepted = there.accepted if there is not None else ()
-    asked = Options(rules=load_rules(*(rules or ())), device=None if gpu is None else device_named(gpu))
+    asked = Options(rules=rules_asked(rules, rule, skip), device=None if gpu is None else device_named(gpu))
     scan = one_scan(trace, asked, quiet=quiet)
     _check_whole(scan, trace)
     found = baseline_of(scan, project, accepted)

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from tracemine.cli.console import write
+from tracemine.cli.options import QuietOption
 from tracemine.cli.progress import reading
-from tracemine.cli.scan import QuietOption
 from tracemine.errors import UsageError
 from tracemine.files import make_folder, write_file, writing
 from tracemine.report.escape import line

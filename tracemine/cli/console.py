@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from traceback import walk_tb
 from types import FrameType
 from typing import TextIO
 
@@ -55,9 +56,12 @@ def write(text: str) -> None:
 def machine_error(error: OSError) -> UsageError:
     """A full disk, a folder that may not be written to: the machine's word as an error of ours, with its place.
 
-    What names no file is of standard output where that still holds what it could not write: --help is not printed here.
+    What names no file is of standard output where Typer raised it as it printed --help, or where standard output still
+    holds what it could not write.
     """
     if error.filename is None:
+        if any(frame.f_code.co_name == "echo" for frame, _ in walk_tb(error.__traceback__)):
+            return _unwritten(error)
         try:
             sys.stdout.flush()
         except OSError as unwritten:
@@ -117,8 +121,10 @@ def options(out: TextIO, *, top: int, no_color: bool) -> Options:
     """How to draw on `out`: a terminal's width and colours, or plain text."""
     terminal = out.isatty()
     width = shutil.get_terminal_size((_WIDTH_WITHOUT_TERMINAL, 24)).columns if terminal else _WIDTH_WITHOUT_TERMINAL
-    # https://no-color.org: set to anything but the empty string.
-    plain = no_color or not terminal or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    # https://no-color.org and https://force-color.org: set to anything but the empty string.
+    forced = out is sys.stdout and any(os.environ.get(name) for name in ("FORCE_COLOR", "CLICOLOR_FORCE"))
+    dull = not terminal or os.environ.get("TERM") == "dumb"
+    plain = no_color or bool(os.environ.get("NO_COLOR")) or (dull and not forced)
     return Options(top=top or None, width=max(_NARROWEST, min(width, _WIDEST)), color=not plain)
 
 

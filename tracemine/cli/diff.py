@@ -12,7 +12,8 @@ import typer
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.findings import one_stored
 from tracemine.cli.gates import NoiseOption, fails, gates_given, noise_given
-from tracemine.cli.scan import FAIL_ON_REACHED, QuietOption, RulesOption, all_traces, device_named, scanned
+from tracemine.cli.options import QuietOption, RuleOption, RulesOption, SkipOption
+from tracemine.cli.scan import FAIL_ON_REACHED, all_traces, device_named, rules_asked, scanned
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import DIFF_REPORTS, render_difference
@@ -48,6 +49,8 @@ def diff(
         str | None, typer.Option(metavar="NAME", help="As in scan, for traces whose GPU is not known.")
     ] = None,
     rules: RulesOption = None,
+    rule: RuleOption = None,
+    skip: SkipOption = None,
     quiet: QuietOption = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,
 ) -> int:
@@ -70,10 +73,9 @@ def diff(
         raise UsageError(f"--top: {top} is negative", hint="0 prints all changes")
     share, gates = noise_given(noise), gates_given(fail_on or ())
     from tracemine.comparison import diff as difference_of
-    from tracemine.matching import load_rules
     from tracemine.pipeline import Options
 
-    asked = Options(rules=load_rules(*(rules or ())), device=None if gpu is None else device_named(gpu))
+    asked = Options(rules=rules_asked(rules, rule, skip), device=None if gpu is None else device_named(gpu))
     scans = []
     for given in (before, after):
         try:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeAlias
 
 import typer
 
 from tracemine.cli.console import say
+from tracemine.cli.thresholds import parse_fail_on
 from tracemine.errors import UsageError
 from tracemine.units import parse_percent
 
 if TYPE_CHECKING:
     from tracemine.comparison import Difference
     from tracemine.comparison.baseline import Baseline
-    from tracemine.comparison.gates import Gate
+    from tracemine.comparison.gates import Gate as DifferenceGate
     from tracemine.findings import Scan
     from tracemine.report import Options
 
+# Whether a scan makes the call fail; what it has to say of that follows the report, of this name, in the text.
+Gate: TypeAlias = "Callable[[Scan, str, TextIO, Options], bool]"
 NoiseOption = Annotated[
     str,
     typer.Option(
@@ -48,7 +51,7 @@ def noise_given(text: str) -> float | None:
         raise UsageError(f"--noise: {error}", hint="write a share, 3%, or auto") from None
 
 
-def gates_given(texts: Iterable[str]) -> list[Gate]:
+def gates_given(texts: Iterable[str]) -> list[DifferenceGate]:
     """What --fail-on asks of a difference, several with commas too. Raises UsageError for what it cannot."""
     from tracemine.comparison.gates import WORDS, parse_gate
 
@@ -59,7 +62,7 @@ def gates_given(texts: Iterable[str]) -> list[Gate]:
         raise UsageError(f"--fail-on: {error}", hint=hint) from None
 
 
-def fails(difference: Difference, gates: Sequence[Gate]) -> bool:
+def fails(difference: Difference, gates: Sequence[DifferenceGate]) -> bool:
     """Whether a gate is shut; what shuts it is said, each once."""
     lines = dict.fromkeys(text for gate in gates for text in gate(difference))
     for text in lines:
@@ -72,7 +75,7 @@ class Watch:
     """A baseline, and what may not have become of its findings."""
 
     baseline: Baseline
-    gates: Sequence[Gate]
+    gates: Sequence[DifferenceGate]
 
     def reached(self, scan: Scan, name: str, out: TextIO, how: Options) -> bool:
         """Whether a scan fails. The difference follows its report; as JSON there is the scan alone."""
@@ -91,3 +94,13 @@ def watch(baseline: Path, fail_on: str | None) -> Watch:
     from tracemine.comparison.baseline import read_baseline
 
     return Watch(read_baseline(baseline), gates_given([] if fail_on is None else [fail_on]))
+
+
+def scan_gate(baseline: Path | None, fail_on: str | None) -> Gate:
+    """Return what --fail-on and --baseline ask of a scan. Raises UsageError, InputError where one of them is wrong."""
+    if baseline is not None:
+        return watch(baseline, fail_on).reached
+    if fail_on is None:
+        return lambda scan, name, out, how: False
+    reached = parse_fail_on(fail_on)
+    return lambda scan, name, out, how: reached(scan)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.console import write
+from tracemine.cli.options import CountersOption, ExecutionTraceOption, QuietOption
 from tracemine.cli.progress import reading
-from tracemine.cli.scan import CountersOption, ExecutionTraceOption, QuietOption, reports_in
+from tracemine.cli.scan import reports_in
 from tracemine.errors import UsageError
 from tracemine.report.escape import line
 

@@ -57,12 +57,12 @@ class _Bar:
 
 
 @contextmanager
-def reading(path: Path, *, quiet: bool) -> Iterator[_Bar | None]:
-    """What to tell about the reading of `path`; None where it would not be seen."""
+def reading(path: Path, *, quiet: bool, position: str = "") -> Iterator[_Bar | None]:
+    """What to tell about the reading of `path`; None where it would not be seen. position: stands before its name."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    bar = _Bar(path.name)
+    bar = _Bar(f"{position}{path.name}")
     try:
         yield bar
     finally:

@@ -13,7 +13,8 @@ import typer
 
 from tracemine.cli.console import options, say, say_error, write
 from tracemine.cli.findings import findings_files, stored_scans
-from tracemine.cli.scan import EvidenceOption, QuietOption, all_traces, check_report, evidence_in, scanned
+from tracemine.cli.options import EvidenceOption, QuietOption
+from tracemine.cli.scan import all_traces, check_report, evidence_in, scanned
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import REPORTS, Options, render

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.console import say_lines, write
-from tracemine.cli.scan import RulesOption
+from tracemine.cli.options import RulesOption
 from tracemine.errors import UsageError
 from tracemine.report.escape import line
 from tracemine.units import count_text

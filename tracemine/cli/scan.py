@@ -3,135 +3,83 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from tracemine.cli.console import options, say, say_error, write
 from tracemine.cli.counters import said_reports
-from tracemine.cli.gates import BaselineOption, watch
+from tracemine.cli.gates import BaselineOption, Gate, scan_gate
+from tracemine.cli.options import (
+    CalibrationOption,
+    CountersOption,
+    EvidenceOption,
+    ExecutionTraceOption,
+    FailOnOption,
+    FormatOption,
+    GPUOption,
+    GraphCaptureOption,
+    MinSavingOption,
+    NoColorOption,
+    OutputOption,
+    PathsArgument,
+    QuietOption,
+    RuleOption,
+    RulesOption,
+    SkipOption,
+    TablesOption,
+    TopOption,
+    WhyNotOption,
+)
 from tracemine.cli.progress import reading
-from tracemine.cli.thresholds import SEVERITIES, parse_fail_on, parse_threshold
+from tracemine.cli.standard_input import STDIN, from_standard_input
+from tracemine.cli.thresholds import parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import REPORTS, render, renderer
+from tracemine.report import Options as Drawing
 
 if TYPE_CHECKING:
     from tracemine.counters import Report
     from tracemine.devices import Device
     from tracemine.findings import Scan
+    from tracemine.matching import Rule
     from tracemine.perfmodel import UserCalibration
     from tracemine.pipeline import Options
     from tracemine.verdicts.evidence import Evidence
 
 FAIL_ON_REACHED = 1
-RulesOption = Annotated[
-    list[Path] | None,
-    typer.Option("--rules", metavar="DIR", help="Further rules: a folder of rule folders, or one. May be repeated."),
-]
-ExecutionTraceOption = Annotated[
-    Path | None, typer.Option("--et", metavar="ET", help="The execution trace of the same run: dataflow is known then.")
-]
-GraphCaptureOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--graph-capture",
-        metavar="TRACE",
-        help="A trace of the same program capturing its CUDA graphs: replayed kernels get the operators it names.",
-    ),
-]
-CountersOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--ncu",
-        metavar="REPORT",
-        help="A report of Nsight Compute (.ncu-rep, or its CSV) of the same program. May be repeated.",
-    ),
-]
-EvidenceOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--evidence",
-        metavar="DIR",
-        help="Verdicts that verify wrote, or what reproductions printed: a folder of them, or a file. May be repeated.",
-    ),
-]
-CalibrationOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--calibration",
-        metavar="FILE",
-        help="What `tracemine calibrate` wrote, for traces of that GPU. Default: what it wrote into your data folder, "
-        "else what comes with tracemine.",
-    ),
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no notes on standard error.")]
 
 
 def scan(
-    paths: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="Traces, timelines, folders of them, or patterns.")
-    ],
-    report: Annotated[
-        str, typer.Option("--format", "-f", metavar="|".join(REPORTS), help="What to print.", show_default=True)
-    ] = "text",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")
-    ] = None,
-    top: Annotated[
-        int, typer.Option(metavar="N", help="Print so many findings, 0 for all. JSON always has all of them.")
-    ] = 10,
-    min_saving: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME|%",
-            help="Show no finding that saves less over the trace: 0.1ms, 50us, 1%. Default: 1% of the unprofiled step "
-            "or of GPU time. JSON has the others too, marked as not reported.",
-        ),
-    ] = None,
-    fail_on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="|".join((*reversed(SEVERITIES), "TIME", "%")),
-            help="Exit with 1 if a finding is so severe, or saves so much; several with commas between them. With "
-            "--baseline: as in diff.",
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Estimate for this GPU where the trace's own is not known: h100, H100 PCIe, mi300x."
-        ),
-    ] = None,
+    paths: PathsArgument,
+    report: FormatOption = "text",
+    output: OutputOption = None,
+    top: TopOption = 10,
+    min_saving: MinSavingOption = None,
+    fail_on: FailOnOption = None,
+    gpu: GPUOption = None,
     rules: RulesOption = None,
+    rule: RuleOption = None,
+    skip: SkipOption = None,
     execution_trace: ExecutionTraceOption = None,
     graph_capture: GraphCaptureOption = None,
     counters: CountersOption = None,
     evidence: EvidenceOption = None,
     calibration: CalibrationOption = None,
     baseline: BaselineOption = None,
-    tables: Annotated[
-        Path | None,
-        typer.Option(
-            "--parquet",
-            metavar="DIR",
-            help="Also keep the trace and its findings as Parquet tables that join; a timeline there is replaced.",
-        ),
-    ] = None,
-    why_not: Annotated[
-        bool, typer.Option("--why-not", help="Also say what shares data and is not one kernel, and why.")
-    ] = False,
+    tables: TablesOption = None,
+    why_not: WhyNotOption = False,
     quiet: QuietOption = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,
+    no_color: NoColorOption = False,
 ) -> int:
-    """Say what is worth fusing and which gaps are worth closing, most first.
+    """Find what is worth fusing and which gaps are worth closing, most first.
 
-    Several traces are reported one after the other; as JSON, one object a line each. One that cannot be read
-    does not stop the others.
+    `scan` may be left out where a file is named. Several traces are reported one after the other; as JSON, one object a
+    line each. One that cannot be read does not stop the others.
 
     Exit code: 0 done, 1 --fail-on reached, 2 the call or a trace is wrong.
 
@@ -141,69 +89,114 @@ def scan(
       tracemine scan runs/ --format json -o findings.jsonl
       tracemine scan trace.json.gz --fail-on high --min-saving 0.5%
       tracemine scan trace.json.gz --et et.json.gz --why-not
-      tracemine scan replays.json.gz --graph-capture capture.json.gz
-      tracemine scan trace.json.gz --ncu report.ncu-rep
-      tracemine scan trace.json.gz --evidence results/
+      tracemine scan trace.json.gz --rule '*_unfused' --skip rotary_unfused
+      tracemine scan trace.json.gz --ncu report.ncu-rep --evidence results/
       tracemine scan trace.json.gz --baseline decoder.json --fail-on new,worse
-      tracemine scan trace.json.gz --parquet timeline/
+      curl -s https://host/trace.json.gz | tracemine scan -
     """
     _check(report, top)
-    threshold = None if min_saving is None else parse_threshold("--min-saving", min_saving)
-    kept = None if baseline is None else watch(baseline, fail_on)
-    reached = None if fail_on is None or kept is not None else parse_fail_on(fail_on)
-    device = None if gpu is None else device_named(gpu)
-    from tracemine.matching import load_rules
+    gate = scan_gate(baseline, fail_on)
+    chosen = rules_asked(rules, rule, skip)
+    asked = _asked(min_saving, gpu, chosen, evidence, calibration, why_not=why_not, quiet=quiet)
+    beside = Beside(execution_trace, graph_capture, reports_in(counters or (), quiet=quiet), tables)
+    drawn = _Drawn(report, output, options(StringIO() if output else sys.stdout, top=top, no_color=no_color))
+    scan_one = partial(scanned, asked=asked, beside=beside, quiet=quiet)
+    return drawn.exit_code(_each(beside.checked(all_traces(paths, quiet=quiet)), scan_one), gate)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Files that belong to one trace, and what is written beside it."""
+
+    execution_trace: Path | None = None
+    graph_capture: Path | None = None
+    reports: Sequence[Report] = ()  # of Nsight Compute
+    tables: Path | None = None
+
+    def checked(self, paths: Iterable[Path | TracemineError]) -> Iterable[Path | TracemineError]:
+        """Return the traces. Raises UsageError where they are several, and a file belongs to one."""
+        given = {"--et": self.execution_trace, "--graph-capture": self.graph_capture, "--parquet": self.tables}
+        for option, path in given.items():
+            if path is not None:
+                paths = [_only(option, paths)]
+        return paths
+
+
+def _asked(
+    min_saving: str | None,
+    gpu: str | None,
+    rules: Sequence[Rule],
+    evidence: Sequence[Path] | None,
+    calibration: Path | None,
+    *,
+    why_not: bool,
+    quiet: bool,
+) -> Options:
+    """Return what is asked of every trace. Raises TracemineError where an option's value or file is wrong."""
     from tracemine.pipeline import Options
 
-    asked = Options(
-        rules=load_rules(*(rules or ())),
-        device=device,
-        threshold=threshold,
+    return Options(
+        rules=rules,
+        device=None if gpu is None else device_named(gpu),
+        threshold=None if min_saving is None else parse_threshold("--min-saving", min_saving),
         evidence=evidence_in(evidence or (), quiet=quiet),
         why_not=why_not,
         calibrations=calibrations_in(calibration, quiet=quiet),
     )
-    reports = reports_in(counters or (), quiet=quiet)
-    to_file = StringIO()
-    how = options(to_file if output else sys.stdout, top=top, no_color=no_color)
-    failed = failing = False
-    printed = 0
-    found_paths = all_traces(paths, quiet=quiet)
-    for option, given in (("--et", execution_trace), ("--graph-capture", graph_capture), ("--parquet", tables)):
-        if given is not None:
-            found_paths = iter([_only(option, found_paths)])
-    one = partial(
-        scanned,
-        asked=asked,
-        execution_trace=execution_trace,
-        graph_capture=graph_capture,
-        reports=reports,
-        tables=tables,
-        quiet=quiet,
-    )
-    for found in _each(found_paths, one):
-        if isinstance(found, TracemineError):
-            say_error(found)
-            failed = True
-            continue
+
+
+def rules_asked(
+    folders: Sequence[Path] | None, only: Sequence[str] | None = None, skip: Sequence[str] | None = None
+) -> tuple[Rule, ...]:
+    """Return the rules that --rules, --rule and --skip leave. Raises RuleError, UsageError."""
+    from tracemine.matching import load_rules
+    from tracemine.matching.selection import selected
+
+    return selected(load_rules(*(folders or ())), only or (), skip or ())
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """The reports of a call: printed one by one, or written to one file at the end."""
+
+    report: str
+    file: Path | None
+    how: Drawing
+    text: StringIO = field(default_factory=StringIO)  # for the file
+    count: int = 0
+
+    def add(self, found: Scan, gate: Gate) -> bool:
+        """Draw a report. Return whether it makes the call fail."""
         text = StringIO()
-        if printed and report != "json":
+        if self.count and self.report != "json":
             text.write("\n\n")
-        render(report, found, text, how)
-        failing |= kept is not None and kept.reached(found, report, text, how)
-        (to_file.write if output else write)(text.getvalue())
-        failing |= reached is not None and reached(found)
-        printed += 1
-    if output and printed:
-        write_file(output, to_file.getvalue())
-    return UsageError.exit_code if failed else FAIL_ON_REACHED if failing else 0
+        render(self.report, found, text, self.how)
+        shut = gate(found, self.report, text, self.how)
+        (self.text.write if self.file else write)(text.getvalue())
+        self.count += 1
+        return shut
+
+    def exit_code(self, each: Iterator[Scan | TracemineError], gate: Gate) -> int:
+        """Draw all, and say what is wrong with those that are none."""
+        failed = shut = False
+        for found in each:
+            if isinstance(found, TracemineError):
+                say_error(found)
+                failed = True
+            else:
+                shut |= self.add(found, gate)
+        if self.file and self.count:
+            write_file(self.file, self.text.getvalue())
+        return UsageError.exit_code if failed else FAIL_ON_REACHED if shut else 0
 
 
-def _each(paths: Iterator[Path | TracemineError], scan_one: Callable[[Path], Scan]) -> Iterator[Scan | TracemineError]:
+def _each(paths: Iterable[Path | TracemineError], scan_one: Callable[..., Scan]) -> Iterator[Scan | TracemineError]:
     """Yield the scan of each trace; what is wrong with one in its place."""
-    for path in paths:
+    several = list(paths)
+    for number, path in enumerate(several, 1):
+        position = f"{number} of {len(several)} · " if len(several) > 1 else ""
         try:
-            yield path if isinstance(path, TracemineError) else scan_one(path)
+            yield path if isinstance(path, TracemineError) else scan_one(path, position=position)
         except TracemineError as error:
             yield error
 
@@ -238,6 +231,9 @@ def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | Tracemin
 
     seen: set[Path] = set()
     for given in paths:
+        if given == "-":
+            yield STDIN
+            continue
         try:
             for path in traces(given, None if quiet else say):
                 if path not in seen:
@@ -249,7 +245,7 @@ def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | Tracemin
             yield InputError(f"cannot be read: {error.strerror}", where=Location(given))
 
 
-def _only(option: str, paths: Iterator[Path | TracemineError]) -> Path | TracemineError:
+def _only(option: str, paths: Iterable[Path | TracemineError]) -> Path | TracemineError:
     """The one trace that an option's file belongs to."""
     found = list(paths)
     if len(found) != 1:
@@ -293,30 +289,28 @@ def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:
     return evidence
 
 
-def scanned(
-    path: Path,
-    asked: Options,
-    *,
-    execution_trace: Path | None = None,
-    graph_capture: Path | None = None,
-    reports: Sequence[Report] = (),
-    tables: Path | None = None,
-    quiet: bool,
-) -> Scan:
-    """One trace, read with a progress bar and mined; kept in the folder `tables`, where one is named.
+def scanned(path: Path, asked: Options, *, beside: Beside | None = None, quiet: bool, position: str = "") -> Scan:
+    """Read one trace with a progress bar, and mine it; keep it in the folder that `beside` names.
 
-    Raises TracemineError where it cannot be.
+    position: of this trace among several, for the bar. Raises TracemineError where it cannot be.
     """
     from tracemine.pipeline import analyse, mined, write_tables
 
-    with reading(path, quiet=quiet) as progress:
+    beside = beside or Beside()
+    with from_standard_input(path) as file, reading(path, quiet=quiet, position=position) as progress:
         analysis = analyse(
-            path, execution_trace=execution_trace, graph_capture=graph_capture, reports=reports, progress=progress
+            file,
+            execution_trace=beside.execution_trace,
+            graph_capture=beside.graph_capture,
+            reports=beside.reports,
+            progress=progress,
         )
+    if file is not path:
+        analysis = replace(analysis, path=str(path))
     known, given = analysis.device, asked.device
     if known is not None and given is not None and known is not given and not quiet:
         say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
     found = mined(analysis, asked)
-    if tables is not None:
-        write_tables(analysis, found, tables)
+    if beside.tables is not None:
+        write_tables(analysis, found, beside.tables)
     return found

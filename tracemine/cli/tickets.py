@@ -11,8 +11,8 @@ import typer
 
 from tracemine.cli.console import say, write
 from tracemine.cli.findings import stored_scans
+from tracemine.cli.options import QuietOption
 from tracemine.cli.progress import reading
-from tracemine.cli.scan import QuietOption
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.report.escape import line
 

@@ -17,8 +17,8 @@ import typer
 
 from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, options, say, say_error, write
 from tracemine.cli.findings import stored_scans
+from tracemine.cli.options import ExecutionTraceOption, QuietOption, RulesOption
 from tracemine.cli.progress import reading
-from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import path_text
 from tracemine.report import VERDICT_REPORTS, render_verdicts

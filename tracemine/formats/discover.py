@@ -44,7 +44,7 @@ def traces(given: str, note: Callable[[str], None] | None = None) -> Iterator[Pa
 def _fitting(pattern: str) -> Sequence[Path]:
     found = sorted(Path(name) for name in glob.glob(pattern, recursive=True))  # noqa: PTH207 - the pattern may be absolute
     if not found:
-        raise InputError("no file fits this pattern", where=Location(pattern))
+        raise InputError("no file matches this pattern", where=Location(pattern))
     return found
 
 

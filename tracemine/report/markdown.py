@@ -43,6 +43,7 @@ from tracemine.report.words import (
     of_finding,
     outside_steps,
     payback_text,
+    shown_text,
     source_text,
     summary_parts,
     unprofiled_text,
@@ -344,7 +345,7 @@ def _foot(scan: Scan, hidden: int) -> Iterator[str]:
         yield f"**{prose(no_findings(scan))}**"
         yield prose(nothing_found(scan))
     if hidden:
-        yield f"{count_text(hidden, 'more finding')}: `--top {len(scan.reported)}`"
+        yield f"{shown_text(scan, hidden)}: `--top 0` shows all"
     if text := little_text(scan):
         yield prose(text)
     if scan.dropped:

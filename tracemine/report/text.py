@@ -45,6 +45,7 @@ from tracemine.report.words import (
     operator_name,
     outside_steps,
     payback_text,
+    shown_text,
     source_text,
     summary_parts,
     unprofiled_text,
@@ -385,7 +386,7 @@ def _foot(scan: Scan, hidden: int) -> Iterator[_Row]:
         yield _paragraph((line(no_findings(scan)), "bold"))
         yield _paragraph(nothing_found(scan))
     if hidden:
-        yield _paragraph(f"{count_text(hidden, 'more finding')}: --top {len(scan.reported)}")
+        yield _paragraph(f"{shown_text(scan, hidden)}: --top 0 shows all")
     if text := little_text(scan):
         yield _paragraph(text)
     if scan.dropped:

@@ -257,6 +257,12 @@ def left_out_text(reason: str) -> str:
     return _DROPPED.get(reason, reason.replace("_", " "))
 
 
+def shown_text(scan: Scan, hidden: int) -> str:
+    """Say how many findings a report shows of how many; what verdicts took away is not counted."""
+    claimed = sum(not finding.refuted for finding in scan.reported)
+    return f"{claimed - hidden:,} of {count_text(claimed, 'finding')} shown"
+
+
 def cut_off(scan: Scan) -> str:
     """Return what is said before all else of a file that ends before its content does; "" of any other."""
     if scan.recorded is None or not scan.recorded.cut_off:

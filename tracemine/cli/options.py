@@ -1,0 +1,130 @@
+"""Options that several commands have, and those of scan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracemine.cli.complete import complete_gpu, complete_report, complete_rule
+from tracemine.cli.thresholds import SEVERITIES
+from tracemine.report import REPORTS
+
+PathsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="PATH", help="Traces, timelines, folders of them, or patterns; - for standard input."),
+]
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="|".join(REPORTS),
+        help="What to print.",
+        show_default=True,
+        autocompletion=complete_report,
+    ),
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")
+]
+TopOption = Annotated[int, typer.Option(metavar="N", help="Print so many findings, 0 for all. JSON always has all.")]
+MinSavingOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME|%",
+        help="Show no finding that saves less over the trace: 0.1ms, 50us, 1%. Default: 1% of the unprofiled step "
+        "or of GPU time. JSON has the others too, marked as not reported.",
+    ),
+]
+FailOnOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join((*reversed(SEVERITIES), "TIME", "%")),
+        help="Exit with 1 if a finding is so severe (high: saves 5% of the unprofiled step, medium: 1%), or saves so "
+        "much; several with commas between them. With --baseline: as in diff.",
+    ),
+]
+GPUOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        metavar="NAME",
+        help="Estimate for this GPU where the trace's own is not known: h100, H100 PCIe, mi300x.",
+        autocompletion=complete_gpu,
+    ),
+]
+RulesOption = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", metavar="DIR", help="Further rules: a folder of rule folders, or one. May be repeated."),
+]
+RuleOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rule",
+        metavar="RULE",
+        help="Look for this rule alone: a name, or a pattern such as '*_unfused'. May be repeated.",
+        autocompletion=complete_rule,
+    ),
+]
+SkipOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--skip",
+        metavar="RULE",
+        help="Do not look for this rule, a name or a pattern; what it would claim is free for others. May be repeated.",
+        autocompletion=complete_rule,
+    ),
+]
+ExecutionTraceOption = Annotated[
+    Path | None, typer.Option("--et", metavar="ET", help="The execution trace of the same run: dataflow is known then.")
+]
+GraphCaptureOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--graph-capture",
+        metavar="TRACE",
+        help="A trace of the same program capturing its CUDA graphs: replayed kernels get the operators it names.",
+    ),
+]
+CountersOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--ncu",
+        metavar="REPORT",
+        help="A report of Nsight Compute (.ncu-rep, or its CSV) of the same program. May be repeated.",
+    ),
+]
+EvidenceOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--evidence",
+        metavar="DIR",
+        help="Verdicts that verify wrote, or what reproductions printed: a folder of them, or a file. May be repeated.",
+    ),
+]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration",
+        metavar="FILE",
+        help="What `tracemine calibrate` wrote, for traces of that GPU. Default: what it wrote into your data folder, "
+        "else what comes with tracemine.",
+    ),
+]
+TablesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--parquet",
+        metavar="DIR",
+        help="Also keep the trace and its findings as Parquet tables that join; a timeline there is replaced.",
+    ),
+]
+WhyNotOption = Annotated[
+    bool, typer.Option("--why-not", help="Also say what shares data and is not one kernel, and why.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no notes on standard error.")]
+NoColorOption = Annotated[
+    bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same, FORCE_COLOR=1 the opposite.")
+]

@@ -1,0 +1,176 @@
+"""Defaults of options: from the environment (TRACEMINE_GPU), else from `[tool.tracemine]` in pyproject.toml.
+
+The file is looked for from the current folder upwards, as far as the root of its repository; outside of a repository in
+the current folder alone. What it may say is a table of names and kinds: nothing in it is run, and none of its keys
+names a file that is written.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tracemine.errors import InputError, Location, TracemineError, UsageError
+from tracemine.files import read_file
+
+_FILE: Final = "pyproject.toml"
+_SIZE_LIMIT: Final = 1 << 20
+_SWITCHES: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
+_SCAN: Final = ("scan",)
+_MINING: Final = ("scan", "diff", "write")  # of baselines; verify's --rule is about findings
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """An option whose default can be set: its kind, and which commands take it (none named: all that have it)."""
+
+    kind: str  # of _KINDS
+    commands: tuple[str, ...] = ()
+
+
+SETTINGS: Final[Mapping[str, Setting]] = {
+    "gpu": Setting("text"),
+    "rules": Setting("paths"),
+    "rule": Setting("texts", _MINING),
+    "skip": Setting("texts", _MINING),
+    "min-saving": Setting("text"),
+    "fail-on": Setting("text", _SCAN),
+    "baseline": Setting("path", _SCAN),
+    "calibration": Setting("path"),
+    "format": Setting("text", _SCAN),
+    "top": Setting("integer", _SCAN),
+    "quiet": Setting("switch"),
+    "no-color": Setting("switch"),
+}
+KINDS: Final = {
+    "text": "a text",
+    "texts": "a list of texts",
+    "path": "a path",
+    "paths": "a list of paths",
+    "integer": "an integer",
+    "switch": "true or false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What stands in for options that a call does not give, and where each was said."""
+
+    values: Mapping[str, Any]
+    places: Mapping[str, Location]
+
+    def of_commands(self, commands: Mapping[str, Any]) -> dict[str, Any]:
+        """Return them as Click's default_map: by command, and in groups by command again, then by parameter."""
+        found: dict[str, Any] = {}
+        for name, command in commands.items():
+            inner = getattr(command, "commands", None)
+            found[name] = dict(self._of(name, command)) if inner is None else self.of_commands(inner)
+        return found
+
+    def _of(self, name: str, command: Any) -> Iterator[tuple[str, Any]]:
+        for parameter in command.params:
+            for option in parameter.opts:
+                key = option.removeprefix("--")
+                if key in self.values and (not SETTINGS[key].commands or name in SETTINGS[key].commands):
+                    yield parameter.name, self.values[key]
+
+    def placed(self, error: TracemineError, arguments: Sequence[str]) -> TracemineError:
+        """Return an error that names an option of the call; one that no argument gave is named by its place."""
+        option, _, rest = error.message.partition(": ")
+        key = option.removeprefix("--")
+        given = any(one == option or one.startswith(f"{option}=") for one in arguments)
+        if option == key or given or key not in self.places:
+            return error
+        return UsageError(rest, where=self.places[key], hint=error.hint)
+
+
+NONE: Final = Defaults({}, {})
+
+
+def defaults(folder: Path, environment: Mapping[str, str]) -> Defaults:
+    """Read what holds in a folder and an environment. Raises InputError, UsageError that name the place and the key."""
+    values: dict[str, Any] = {}
+    places: dict[str, Location] = {}
+    for file, table in _tables(folder):
+        for key, value in table.items():
+            places[key] = Location(str(file), key=f"tool.tracemine.{key}")
+            values[key] = _of_file(key, value, places[key], file.parent)
+    for key, setting in SETTINGS.items():
+        name = variable(key)
+        if name in environment:
+            places[key] = Location(name)
+            values[key] = _of_variable(setting.kind, environment[name], places[key])
+    return Defaults(values, places)
+
+
+def variable(key: str) -> str:
+    """Return the environment variable of a setting.
+
+    >>> variable("min-saving")
+    'TRACEMINE_MIN_SAVING'
+    """
+    return f"TRACEMINE_{key.upper().replace('-', '_')}"
+
+
+def _tables(folder: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Yield the nearest file that has the table, and the table."""
+    for place in _folders(folder):
+        file = place / _FILE
+        if not file.is_file():
+            continue
+        try:
+            content = tomllib.loads(read_file(file, _SIZE_LIMIT).decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(f"is not TOML: {error}", where=Location(str(file))) from None
+        tool = content.get("tool")
+        table = tool.get("tracemine") if isinstance(tool, dict) else None
+        if table is None:
+            continue
+        if not isinstance(table, dict):
+            raise InputError("is no table", where=Location(str(file), key="tool.tracemine"))
+        yield file, table
+        return
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    """Yield the folder, and those above it as far as the root of the repository that it lies in."""
+    above = [folder, *folder.parents]
+    root = next((number for number, place in enumerate(above) if (place / ".git").exists()), 0)
+    yield from above[: root + 1]
+
+
+def _of_file(key: str, value: object, where: Location, folder: Path) -> Any:
+    """Return what a key of the file says; a path is meant from the file's folder."""
+    if key not in SETTINGS:
+        from tracemine.matching.nearest import nearest
+
+        raise InputError("there is no such setting", where=where, hint=nearest(key, SETTINGS))
+    kind = SETTINGS[key].kind
+    several = kind in ("texts", "paths")
+    given: list[Any] = value if several and isinstance(value, list) else [value]
+    wanted = {"integer": int, "switch": bool}.get(kind, str)
+    if not all(type(one) is wanted and one != "" for one in given):
+        raise InputError(f"must be {KINDS[kind]}", where=where)
+    if kind in ("path", "paths"):
+        given = [str(folder / one) for one in given]
+    return given if several else given[0]
+
+
+def _of_variable(kind: str, text: str, where: Location) -> Any:
+    """Return what a variable says: several paths as in PATH, several texts with commas between them."""
+    if kind == "switch":
+        if text.casefold() not in _SWITCHES:
+            raise UsageError(f"must be 1 or 0, not {text[:100]!a}", where=where)
+        return _SWITCHES[text.casefold()]
+    if kind == "integer":
+        if not text.lstrip("-").isdecimal():
+            raise UsageError(f"must be {KINDS[kind]}, not {text[:100]!a}", where=where)
+        return int(text)
+    if kind in ("texts", "paths"):
+        parts = text.split("," if kind == "texts" else os.pathsep)
+        return [part.strip() for part in parts if part.strip()]
+    return text or None

@@ -1,0 +1,37 @@
+"""Choose among rules by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from tracemine.errors import UsageError
+from tracemine.matching.nearest import nearest
+from tracemine.matching.rule import Rule
+
+
+def selected(rules: Sequence[Rule], only: Sequence[str] = (), skip: Sequence[str] = ()) -> tuple[Rule, ...]:
+    """Return the rules that `only` names, all where it is empty, without those that `skip` names; names or patterns.
+
+    Raises UsageError for a name that is no rule's, a pattern that fits none, and where nothing is left.
+
+    >>> from tracemine.matching.load import load_rules
+    >>> [rule.id for rule in selected(load_rules(), ["host_*", "launch_gap"], ["host_stall"])]
+    ['host_sync', 'launch_gap']
+    """
+    wanted = _fitting(rules, only, "--rule") if only else {rule.id for rule in rules}
+    left = wanted - _fitting(rules, skip, "--skip")
+    if not left:
+        raise UsageError("--skip: no rule is left to look for", hint="tracemine rules list names them")
+    return tuple(rule for rule in rules if rule.id in left)
+
+
+def _fitting(rules: Sequence[Rule], patterns: Sequence[str], option: str) -> set[str]:
+    ids = [rule.id for rule in rules]
+    fitting: set[str] = set()
+    for pattern in patterns:
+        named = {name for name in ids if fnmatchcase(name, pattern)}
+        if not named:
+            raise UsageError(f"{option}: there is no rule {pattern[:100]!a}", hint=nearest(pattern, ids))
+        fitting |= named
+    return fitting
