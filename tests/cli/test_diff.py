@@ -90,7 +90,7 @@ def test_both_wrong_files_are_named(capsys: pytest.CaptureFixture[str], tmp_path
 def test_several_scans_are_not_one(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "diff", str(FIXTURES / "kineto"), EAGER, "-q")
     assert code == 2
-    assert "11 traces, and one is compared with one" in err
+    assert "11 traces, and one is looked at" in err
 
 
 def test_a_baseline_lets_pass_what_it_holds_and_what_is_accepted(

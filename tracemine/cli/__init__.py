@@ -31,6 +31,7 @@ from tracemine.cli.console import (
 )
 from tracemine.cli.counters import counters
 from tracemine.cli.diff import diff
+from tracemine.cli.explain import explain
 from tracemine.cli.ingest import ingest
 from tracemine.cli.mcp import mcp
 from tracemine.cli.report import report
@@ -63,6 +64,7 @@ app.command(short_help="Keep a trace as a timeline (Parquet).")(ingest)
 app.command(short_help="Say what Nsight Compute counted of each kernel.")(counters)
 app.command(short_help="Prove and time the kernels that findings ask for.")(verify)
 app.command(short_help="Print findings again, with verdicts beside them.")(report)
+app.command(short_help="Explain one finding, whole.")(explain)
 app.command(short_help="Give each finding a ticket of GitHub or Jira.")(tickets)
 app.command(short_help="Say what became of each finding.")(diff)
 app.command(short_help="Measure this machine's GPU.")(calibrate)

@@ -13,11 +13,10 @@ from tracemine.cli.console import options, say_error, write
 from tracemine.cli.findings import one_stored
 from tracemine.cli.gates import NoiseOption, fails, gates_given, noise_given
 from tracemine.cli.options import QuietOption, RuleOption, RulesOption, SkipOption
-from tracemine.cli.scan import FAIL_ON_REACHED, all_traces, device_named, rules_asked, scanned
+from tracemine.cli.scan import FAIL_ON_REACHED, device_named, one_trace, rules_asked, scanned
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import DIFF_REPORTS, render_difference
-from tracemine.units import count_text
 
 if TYPE_CHECKING:
     from tracemine.findings import Scan
@@ -99,11 +98,4 @@ def one_scan(given: str, asked: Options, *, quiet: bool) -> Scan:
     stored = one_stored(Path(given))
     if stored is not None:
         return stored
-    traces = list(all_traces([given], quiet=quiet))
-    if len(traces) != 1:
-        says = f"{given}: {count_text(len(traces), 'trace')}, and one is compared with one"
-        raise UsageError(says, hint="name one file")
-    only = traces[0]
-    if isinstance(only, TracemineError):
-        raise only
-    return scanned(only, asked, quiet=quiet)
+    return scanned(one_trace(given, quiet=quiet), asked, quiet=quiet)

@@ -1,12 +1,20 @@
-"""Findings that scan printed as JSON, read back: what reads them is loaded when a command needs it."""
+"""Findings that scan printed as JSON, read back, and one of them by name: what reads them is loaded when needed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracemine.errors import UsageError
+from tracemine.report.escape import line
+from tracemine.units import count_text
+
 if TYPE_CHECKING:
-    from tracemine.findings.record import Scan
+    from tracemine.findings.record import Finding, Scan
+
+_SHORTEST_MARK = 4  # digits
+_SHOWN = 10  # fingerprints in a hint
 
 
 def stored_scans(path: Path) -> list[Scan] | None:
@@ -28,3 +36,24 @@ def findings_files(folder: Path) -> list[Path]:
     from tracemine.findings import stored
 
     return stored.findings_files(folder)
+
+
+def named_finding(mark: str, scans: Sequence[Scan], option: str) -> tuple[Finding, Scan]:
+    """Return the one finding whose fingerprint, or that of one of its variants, begins so; and its scan.
+
+    Raises UsageError, which names `option`, where there is none, or several.
+    """
+    if len(mark) < _SHORTEST_MARK:
+        raise UsageError(f"{option}: a fingerprint has 16 digits; give {_SHORTEST_MARK} at least")
+    named = {
+        finding.fingerprint: (finding, scan)
+        for scan in reversed(scans)
+        for finding in scan.findings
+        if any(name.startswith(mark) for name in finding.names)
+    }
+    if len(named) != 1:
+        shown = [line(finding.fingerprint, 20) for scan in scans for finding in scan.reported]
+        more = ", …" if len(shown) > _SHOWN else ""
+        hint = f"there are: {', '.join(shown[:_SHOWN])}{more}" if shown else "there are no findings"
+        raise UsageError(f"{option}: {count_text(len(named), 'finding')} begin with {mark[:40]!a}", hint=hint)
+    return next(iter(named.values()))

@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.console import options, say, say_error, write
-from tracemine.cli.findings import findings_files, stored_scans
+from tracemine.cli.findings import findings_files, named_finding, stored_scans
 from tracemine.cli.options import EvidenceOption, QuietOption
 from tracemine.cli.scan import all_traces, check_report, evidence_in, scanned
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import REPORTS, Options, render
-from tracemine.units import count_text
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Finding, Scan
+    from tracemine.findings.record import Scan
     from tracemine.verdicts.evidence import Evidence
-
-_SHORTEST_MARK = 4
 
 
 def report(
@@ -94,7 +91,7 @@ def _draw(name: str, scans: Sequence[Scan], finding: str | None, text: StringIO,
     if finding is not None and scans:
         from tracemine.report.markdown import ticket
 
-        ticket(*_named(finding, scans), text)
+        ticket(*named_finding(finding, scans, "--finding"), text)
         return
     for number, scan in enumerate(scans):
         text.write("\n\n" if number and name != "json" else "")
@@ -113,8 +110,8 @@ def _scans(paths: Sequence[str], evidence: Evidence | None, *, quiet: bool) -> I
             continue
         if stored:
             if evidence is None and not quiet:
-                _say_verdicts(files)
-            yield from (_with(scan, evidence) for scan in stored)
+                say_verdicts(files)
+            yield from (with_evidence(scan, evidence) for scan in stored)
             continue
         for trace in all_traces([given], quiet=quiet):
             try:
@@ -123,7 +120,7 @@ def _scans(paths: Sequence[str], evidence: Evidence | None, *, quiet: bool) -> I
                 yield error
 
 
-def _say_verdicts(files: Sequence[Path]) -> None:
+def say_verdicts(files: Sequence[Path]) -> None:
     """Name the verdicts that verify wrote beside findings, and that are not asked for."""
     for file in files:
         beside = file.with_name(f"{file.stem}.verdicts.json")
@@ -131,7 +128,8 @@ def _say_verdicts(files: Sequence[Path]) -> None:
             say(f"{file}: verdicts lie beside it and are not looked at: --evidence {shlex.quote(str(beside))}")
 
 
-def _with(scan: Scan, evidence: Evidence | None) -> Scan:
+def with_evidence(scan: Scan, evidence: Evidence | None) -> Scan:
+    """Put verdicts beside stored findings; None: leave them as they are."""
     if evidence is None:
         return scan
     from msgspec.structs import replace
@@ -147,19 +145,3 @@ def _scan(trace: Path, evidence: Evidence | None, *, quiet: bool) -> Scan:
     from tracemine import pipeline
 
     return scanned(trace, pipeline.Options(evidence=evidence), quiet=quiet)
-
-
-def _named(mark: str, scans: Sequence[Scan]) -> tuple[Finding, Scan]:
-    """The one finding whose fingerprint begins so, or that of one of its variants, and its scan."""
-    found = {
-        finding.fingerprint: (finding, scan)
-        for scan in reversed(scans)
-        for finding in scan.findings
-        if any(name.startswith(mark) for name in finding.names)
-    }
-    hint = "scan --format json and the tickets of --format markdown name them"
-    if len(mark) < _SHORTEST_MARK:
-        raise UsageError(f"--finding: a fingerprint has 16 digits; give {_SHORTEST_MARK} at least", hint=hint)
-    if len(found) != 1:
-        raise UsageError(f"--finding: {count_text(len(found), 'finding')} begin with {mark[:40]!a}", hint=hint)
-    return next(iter(found.values()))

@@ -41,6 +41,7 @@ from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import REPORTS, render, renderer
 from tracemine.report import Options as Drawing
+from tracemine.units import count_text
 
 if TYPE_CHECKING:
     from tracemine.counters import Report
@@ -243,6 +244,16 @@ def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | Tracemin
             yield error
         except OSError as error:
             yield InputError(f"cannot be read: {error.strerror}", where=Location(given))
+
+
+def one_trace(given: str, *, quiet: bool) -> Path:
+    """Return the one trace that an argument stands for. Raises TracemineError where it is not one."""
+    paths = list(all_traces([given], quiet=quiet))
+    if len(paths) != 1:
+        raise UsageError(f"{given}: {count_text(len(paths), 'trace')}, and one is looked at", hint="name one file")
+    if isinstance(paths[0], TracemineError):
+        raise paths[0]
+    return paths[0]
 
 
 def _only(option: str, paths: Iterable[Path | TracemineError]) -> Path | TracemineError:

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
 from rich.text import Text
 
 from tracemine.report.bar import EDGE, rest, segments
 from tracemine.report.console import console_for
 from tracemine.report.escape import line, shorten
-from tracemine.report.step_words import headline, step_texts
-from tracemine.report.verdict_words import (
-    error_text,
-    evidence_text,
-    refuted_ns,
-    refuted_text,
-    said_text,
-    saved_text,
-    times_text,
-    unprofiled_ns,
+from tracemine.report.paragraphs import (
+    LABEL,
+    LABEL_WIDTH,
+    RANK_WIDTH,
+    Row,
+    labelled,
+    paragraph,
+    saved,
+    saving_of,
+    savings,
+    verdict,
 )
+from tracemine.report.step_words import headline, step_texts
+from tracemine.report.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
 from tracemine.report.words import (
     all_of,
-    basis_text,
     blocks,
     busy_text,
     ceiling_text,
@@ -41,9 +41,7 @@ from tracemine.report.words import (
     memory_text,
     no_findings,
     nothing_found,
-    of_finding,
     operator_name,
-    outside_steps,
     payback_text,
     shown_text,
     source_text,
@@ -51,15 +49,13 @@ from tracemine.report.words import (
     unprofiled_text,
     whole_text,
 )
-from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text
+from tracemine.units import bytes_text, count_text, percent_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Parts, Refused, Scan, Source, Summary
-    from tracemine.perfmodel import Range
     from tracemine.report import Options
 
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "low": "dim"}
-_LABEL = "dim"
 _PART_STYLES = {
     "products": "black on cyan",
     "attention": "black on magenta",
@@ -70,8 +66,6 @@ _PART_STYLES = {
     "communication": "white on red",
     "idle": "dim",
 }
-_RANK_WIDTH = 4  # a rank and the space after it
-_LABEL_WIDTH = 10  # a label and the spaces after it
 _BAR_WIDTH = 30
 _WIDEST_BAR = 90
 _RIGHT_EDGE = 90
@@ -82,36 +76,6 @@ _LINES_OF_SOURCE = 2
 _LINES_OF_VARIANTS = 3
 _MORE = "… all of it: --format markdown"
 _LINES_OF_REFUSED = 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A paragraph with a label in front of its first line; the others are indented as far."""
-
-    value: Text
-    label: str = ""
-    indent: int = 0  # of the label
-    width: int = 0  # of the label with the spaces after it
-
-    def wrapped(self, console: Console) -> Iterator[Text]:
-        margin = self.indent + self.width
-        whole = self.value.no_wrap  # code: where the terminal breaks it, it can still be copied
-        lines = [self.value] if whole else self.value.wrap(console, max(console.width - margin, 20)) or [Text()]
-        for number, text in enumerate(lines):
-            label = "" if number else " " * self.indent + self.label
-            row = Text.assemble((f"{label:<{margin}}", _LABEL), text)
-            row.rstrip()
-            yield row
-
-
-def _paragraph(*parts: str | tuple[str, str]) -> _Row:
-    return _Row(Text.assemble(*parts))
-
-
-def _labelled(label: str, *values: Text, indent: int = 0) -> Iterator[_Row]:
-    for value in values:
-        yield _Row(value, label, indent, _LABEL_WIDTH)
-        label = ""
 
 
 def render(scan: Scan, out: TextIO, options: Options) -> None:
@@ -135,35 +99,35 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
                 console.print(wrapped, no_wrap=True, overflow="ignore", crop=False)
 
 
-def _head(scan: Scan, width: int) -> Iterator[_Row]:
+def _head(scan: Scan, width: int) -> Iterator[Row]:
     summary = scan.summary
     if text := cut_off(scan):
-        yield _paragraph((text, "bold red"))
+        yield paragraph((text, "bold red"))
     if text := headline(scan):
-        yield _paragraph((line(text), "bold"))
-    yield _paragraph((line(scan.trace.path), "bold"))
-    yield _paragraph((line(" · ".join(summary_parts(scan.trace))), _LABEL))
+        yield paragraph((line(text), "bold"))
+    yield paragraph((line(scan.trace.path), "bold"))
+    yield paragraph((line(" · ".join(summary_parts(scan.trace))), LABEL))
     if not scan.trace.activities:
         return
-    yield _paragraph()
+    yield paragraph()
     if summary.parts is None:  # stored by a version that did not know them
-        yield from _labelled("GPU busy", _busy(summary))
+        yield from labelled("GPU busy", _busy(summary))
     steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
     if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
-        drawn = () if summary.parts is None else _parts(summary.parts, width - _LABEL_WIDTH)
-        yield from _labelled(
+        drawn = () if summary.parts is None else _parts(summary.parts, width - LABEL_WIDTH)
+        yield from labelled(
             "in all" if summary.per_step is None else "a step", *drawn, *(Text(line(text)) for text in texts)
         )
     if scan.findings:
-        yield from _labelled("can save", *_all_savings(scan))
+        yield from labelled("can save", *_all_savings(scan))
     if text := ceiling_text(scan):
-        yield from _labelled("limit", Text(line(text)))
+        yield from labelled("limit", Text(line(text)))
     if text := memory_text(scan):
-        yield from _labelled("memory", Text(line(text)))
+        yield from labelled("memory", Text(line(text)))
     if text := payback_text(scan):
-        yield from _labelled("pays", Text(line(text)))
+        yield from labelled("pays", Text(line(text)))
     if text := evidence_text(scan):
-        yield from _labelled("verdicts", Text(line(text)))
+        yield from labelled("verdicts", Text(line(text)))
 
 
 def _parts(parts: Parts, width: int) -> Iterator[Text]:
@@ -187,29 +151,29 @@ def _busy(summary: Summary) -> Text:
     return Text.assemble(
         (f"{percent_text(summary.gpu_busy_ns, whole)} ", "bold"),
         ("━" * filled, "green"),
-        ("─" * (_BAR_WIDTH - filled), _LABEL),
+        ("─" * (_BAR_WIDTH - filled), LABEL),
         f" {time_text(summary.gpu_busy_ns)} of {time_text(whole)}",
     )
 
 
-def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[_Row]:
+def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[Row]:
     title = Text(line(finding.title), "bold")
     severity = Text(line(finding.severity), _SEVERITY_STYLES.get(finding.severity, ""))
     # At the right edge, unless that is far away; in the title's own line where both fit.
-    room = min(width, _RIGHT_EDGE) - _RANK_WIDTH - title.cell_len - severity.cell_len
-    yield _Row(Text.assemble(title, " " * max(room, 2), severity), f"{rank:>{_RANK_WIDTH - 1}}", 0, _RANK_WIDTH)
+    room = min(width, _RIGHT_EDGE) - RANK_WIDTH - title.cell_len - severity.cell_len
+    yield Row(Text.assemble(title, " " * max(room, 2), severity), f"{rank:>{RANK_WIDTH - 1}}", 0, RANK_WIDTH)
     for label, values in (
-        ("saves", _savings(finding, scan)),
-        ("verdict", _verdict(finding)),
+        ("saves", savings(finding, scan)),
+        ("verdict", verdict(finding)),
         ("cost", [Text(f"{cost_text(finding, scan)} · evidence: {line(finding.evidence)}")]),
         ("counted", [Text(counted_text(finding.counters))] if finding.counters else ()),
-        ("kernels" if finding.on_gpu else "before", _what(finding, width - _RANK_WIDTH - _LABEL_WIDTH)),
-        ("variants", _variants(finding, scan, width - _RANK_WIDTH - _LABEL_WIDTH)),
+        ("kernels" if finding.on_gpu else "before", _what(finding, width - RANK_WIDTH - LABEL_WIDTH)),
+        ("variants", _variants(finding, scan, width - RANK_WIDTH - LABEL_WIDTH)),
         ("where", _where(finding)),
-        ("fix", _fix(finding.fix, width - _RANK_WIDTH - _LABEL_WIDTH)),
-        ("id", [Text(f"{line(finding.fingerprint)} · rule {line(finding.rule)}", _LABEL)]),
+        ("fix", _fix(finding.fix, width - RANK_WIDTH - LABEL_WIDTH)),
+        ("id", [Text(f"{line(finding.fingerprint)} · rule {line(finding.rule)}", LABEL)]),
     ):
-        yield from _labelled(label, *values, indent=_RANK_WIDTH)
+        yield from labelled(label, *values, indent=RANK_WIDTH)
 
 
 def _all_savings(scan: Scan) -> Iterator[Text]:
@@ -217,46 +181,10 @@ def _all_savings(scan: Scan) -> Iterator[Text]:
     if scan.summary.step_saving_ns.high:
         step, whole_ns = all_of(scan, "step_saving_ns"), unprofiled_ns(scan.summary)
         change = f"({text})" if (text := saved_text(scan)) else f"of the unprofiled {whole_text(scan)}"
-        yield _saving(step, "step", step.mid, whole_ns, change)
+        yield saving_of(step, "step", step.mid, whole_ns, change)
     if scan.summary.gpu_saving_ns.high:
         gpu = all_of(scan, "gpu_saving_ns")
-        yield _saved(gpu, "GPU", gpu_text(gpu.mid, scan))
-
-
-def _savings(finding: Finding, scan: Scan) -> Iterator[Text]:
-    """The step first: it is what a person waits for. A finding without a saving of one kind does not mention it, but
-    one of GPU time alone says so."""
-    step, gpu = finding.step_saving_ns, finding.gpu_saving_ns
-    if outside_steps(finding):
-        for name, saving in (("all", step), ("GPU", gpu)):
-            if saving.high:
-                yield _saved(saving, name, "over the trace, outside of the steps")
-        return
-    if step.high:
-        each = of_finding(finding, "step_saving_ns")
-        whole = f"of the unprofiled {whole_text(scan)}"
-        yield _saving(each, "step", each.mid, unprofiled_ns(scan.summary), whole)
-    if gpu.high:
-        each, basis = of_finding(finding, "gpu_saving_ns"), basis_text(finding)
-        basis = f", {basis}" if basis else ""
-        yield _saved(each, "GPU", gpu_text(each.mid, scan) + line(basis))
-    if gpu.high and not step.high:
-        yield Text("step none: the GPU is not what it waits for", _LABEL)
-
-
-def _saving(saving: Range, name: str, part_ns: int, whole_ns: int | None, of_what: str) -> Text:
-    return _saved(saving, name, "" if whole_ns is None else f"{percent_text(part_ns, whole_ns)} {of_what}")
-
-
-def _saved(saving: Range, name: str, share: str) -> Text:
-    number, percent, rest = share.partition("%")
-    share = f"  {number + percent:>6}{rest}" if percent else f"  {share}" if share else ""
-    return Text.assemble(
-        f"{name:<4} ",
-        (f"{time_text(saving.mid):>7}", "bold green"),
-        f"  {f'({range_text(saving.low, saving.high)})':<18}",
-        (share, _LABEL),
-    )
+        yield saved(gpu, "GPU", gpu_text(gpu.mid, scan))
 
 
 def _variants(finding: Finding, scan: Scan, width: int) -> Iterator[Text]:
@@ -273,35 +201,26 @@ def _variants(finding: Finding, scan: Scan, width: int) -> Iterator[Text]:
         yield Text(f"{cost}: {shorten(line(what), max(width - len(cost) - 2, 20))}")
     more = len(finding.variants) - _LINES_OF_VARIANTS
     if more > 0:
-        yield Text(f"{more:,} more", _LABEL)
+        yield Text(f"{more:,} more", LABEL)
 
 
 def _short_chain(ops: Sequence[str]) -> str:
     return " → ".join(chain([operator_name(name) for name in ops]))
 
 
-def _verdict(finding: Finding) -> Iterator[Text]:
-    """Draw what was measured, what was predicted, and what was not tried."""
-    for one in finding.variants or (finding,):
-        if one.verdict is not None:
-            for text in (said_text(one.verdict), times_text(one.verdict), error_text(one)):
-                if text:
-                    yield Text(line(text))
-
-
-def _refuted(findings: Sequence[Finding]) -> Iterator[_Row]:
+def _refuted(findings: Sequence[Finding]) -> Iterator[Row]:
     """Yield what verdicts took away, with what was predicted of GPU time: it saves nothing, so it is one line each."""
-    yield _paragraph(("refuted: no finding claims what was predicted here", "bold"))
+    yield paragraph(("refuted: no finding claims what was predicted here", "bold"))
     for finding in findings[:_LINES_OF_REFUSED]:
         verified = finding.verdict
         if verified is None:
             continue
         what = Text.assemble(
-            line(finding.title), (f" · {line(finding.fingerprint)}: {line(refuted_text(verified))}", _LABEL)
+            line(finding.title), (f" · {line(finding.fingerprint)}: {line(refuted_text(verified))}", LABEL)
         )
-        yield _Row(what, f"{time_text(refuted_ns(finding)):>9}", 0, 11)
+        yield Row(what, f"{time_text(refuted_ns(finding)):>9}", 0, 11)
     if len(findings) > _LINES_OF_REFUSED:
-        yield _paragraph((f"{count_text(len(findings) - _LINES_OF_REFUSED, 'more line')}: --format json", _LABEL))
+        yield paragraph((f"{count_text(len(findings) - _LINES_OF_REFUSED, 'more line')}: --format json", LABEL))
 
 
 def _what(finding: Finding, width: int) -> Iterator[Text]:
@@ -343,13 +262,13 @@ def _fix(fix: str, width: int) -> Iterator[Text]:
         sentence = first_sentence(first)
         yield Text(line(sentence))
         if others or sentence != first:
-            yield Text(_MORE, _LABEL)
+            yield Text(_MORE, LABEL)
         return
     yield Text(line(first))
     for one in filter(None, others[0][1].splitlines()):
         yield Text(f"  {_code_line(line(one), width - 2)}", "cyan", no_wrap=True)
     if others[1:]:
-        yield Text(_MORE, _LABEL)
+        yield Text(_MORE, LABEL)
 
 
 def _code_line(text: str, width: int) -> str:
@@ -367,29 +286,29 @@ def _source_text(source: Source) -> str:
     return line(source_text(source, "/".join(PurePath(source.file).parts[-2:])))
 
 
-def _why_not(refused: Sequence[Refused]) -> Iterator[_Row]:
+def _why_not(refused: Sequence[Refused]) -> Iterator[Row]:
     """Yield what shares data and is not one kernel."""
-    yield _paragraph(("why not one kernel", "bold"))
+    yield paragraph(("why not one kernel", "bold"))
     if not refused:
-        yield _paragraph("Nothing that shares data was kept apart, or its dataflow is not known.")
+        yield paragraph("Nothing that shares data was kept apart, or its dataflow is not known.")
     for one in refused[:_LINES_OF_REFUSED]:
         names = [line(operator_name(name), _LONGEST_NAME) for name in (one.first, one.second)]
         times = f", {one.occurrences:,} times" if one.occurrences > 1 else ""
-        what = Text.assemble(" → ".join(names), (f"{times}: {line(one.reason)}", _LABEL))
-        yield _Row(what, f"{'?' if one.bytes is None else bytes_text(one.bytes):>9}", 0, 11)
+        what = Text.assemble(" → ".join(names), (f"{times}: {line(one.reason)}", LABEL))
+        yield Row(what, f"{'?' if one.bytes is None else bytes_text(one.bytes):>9}", 0, 11)
     if len(refused) > _LINES_OF_REFUSED:
-        yield _paragraph((f"{count_text(len(refused) - _LINES_OF_REFUSED, 'more line')}: --format json", _LABEL))
+        yield paragraph((f"{count_text(len(refused) - _LINES_OF_REFUSED, 'more line')}: --format json", LABEL))
 
 
-def _foot(scan: Scan, hidden: int) -> Iterator[_Row]:
+def _foot(scan: Scan, hidden: int) -> Iterator[Row]:
     if not scan.reported:
-        yield _paragraph((line(no_findings(scan)), "bold"))
-        yield _paragraph(nothing_found(scan))
+        yield paragraph((line(no_findings(scan)), "bold"))
+        yield paragraph(nothing_found(scan))
     if hidden:
-        yield _paragraph(f"{shown_text(scan, hidden)}: --top 0 shows all")
+        yield paragraph(f"{shown_text(scan, hidden)}: --top 0 shows all")
     if text := little_text(scan):
-        yield _paragraph(text)
+        yield paragraph(text)
     if scan.dropped:
-        yield from _labelled("left out", Text(line(dropped_text(scan.dropped))))
+        yield from labelled("left out", Text(line(dropped_text(scan.dropped))))
     for number, warning in enumerate(scan.warnings):
-        yield from _labelled("" if number else "note", Text(line(warning)))
+        yield from labelled("" if number else "note", Text(line(warning)))

@@ -1,0 +1,68 @@
+"""tracemine explain: one finding, whole."""
+
+from __future__ import annotations
+
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracemine.cli.console import options, write
+from tracemine.cli.findings import named_finding, one_stored
+from tracemine.cli.options import (
+    EvidenceOption,
+    ExecutionTraceOption,
+    GPUOption,
+    NoColorOption,
+    QuietOption,
+    RulesOption,
+)
+from tracemine.cli.report import say_verdicts, with_evidence
+from tracemine.cli.scan import Beside, device_named, evidence_in, one_trace, rules_asked, scanned
+
+
+def explain(
+    fingerprint: Annotated[
+        str, typer.Argument(metavar="FINGERPRINT", help="Of the finding, as a report's `id` says; its first digits do.")
+    ],
+    path: Annotated[str, typer.Argument(metavar="FINDINGS.json|TRACE", help="Findings as JSON, or a trace to scan.")],
+    evidence: EvidenceOption = None,
+    execution_trace: ExecutionTraceOption = None,
+    gpu: GPUOption = None,
+    rules: RulesOption = None,
+    quiet: QuietOption = False,
+    no_color: NoColorOption = False,
+) -> int:
+    """Explain one finding: what it is, where, on what evidence, what it costs, what its fix saves, and the whole fix.
+
+    Nothing is cut. For a ticket's text see `tracemine report --finding`.
+
+    Exit code: 0 done, 2 the call or a file is wrong.
+
+    \b
+    Examples:
+      tracemine explain 10bb trace.json.gz
+      tracemine explain 10bb findings.json --evidence results/
+    """
+    from tracemine.pipeline import Options
+    from tracemine.report.explain import render
+
+    known = rules_asked(rules)
+    verdicts = evidence_in(evidence or (), quiet=quiet)
+    stored = one_stored(Path(path))
+    if stored is None:
+        device = None if gpu is None else device_named(gpu)
+        asked = Options(rules=known, device=device, evidence=verdicts)
+        scan = scanned(one_trace(path, quiet=quiet), asked, beside=Beside(execution_trace), quiet=quiet)
+    else:
+        scan = with_evidence(stored, verdicts)
+        if verdicts is None and not quiet:
+            say_verdicts([Path(path)])
+    finding, _ = named_finding(fingerprint, [scan], "FINGERPRINT")
+    text = StringIO()
+    rule = next((rule for rule in known if rule.id == finding.rule), None)
+    render(finding, scan, rule, text, options(sys.stdout, top=0, no_color=no_color))
+    write(text.getvalue())
+    return 0
