@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracemine.cli.console import say_lines, write
-from tracemine.cli.options import RulesOption
+from tracemine.cli.complete import complete_rule
+from tracemine.cli.console import options, say, say_lines, write
+from tracemine.cli.options import ExecutionTraceOption, GPUOption, NoColorOption, QuietOption, RulesOption
+from tracemine.cli.progress import reading
+from tracemine.cli.scan import device_named, one_trace
+from tracemine.cli.standard_input import from_standard_input
 from tracemine.errors import UsageError
 from tracemine.report.escape import line
 from tracemine.units import count_text
@@ -25,7 +32,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.callback(invoke_without_command=True)
 def rules(context: typer.Context) -> int:
-    """The rules: list, show, lint, test.
+    """The rules: list, show, why, new, lint, test.
 
     \b
     Example:
@@ -73,6 +80,28 @@ def show(
     return 0
 
 
+@app.command(short_help="Begin a rule.")
+def new(
+    name: Annotated[str, typer.Argument(metavar="ID", help="The rule's id: what is found, not the cure.")],
+    directory: Annotated[
+        Path, typer.Option("--in", metavar="DIR", help="The folder that its folder is made in.")
+    ] = Path("my_rules"),
+) -> int:
+    """Write a folder to begin a rule with: rule.toml, and cases.md with a near miss, with TODOs to be filled in.
+
+    \b
+    Example:
+      tracemine rules new bias_apart --in my_rules/
+    """
+    from tracemine.matching.scaffold import new_rule
+
+    folder = new_rule(name, directory)
+    given = shlex.quote(str(directory))
+    write(f"{line(str(folder))}: rule.toml, cases.md\n")
+    say(f"fill in each TODO; what is left of them says: tracemine rules lint {name} --rules {given}")
+    return 0
+
+
 @app.command(short_help="Say what rules lack.")
 def lint(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
     """Say what rules lack: cases, near misses, limits, bounds. Exit code 1 if something is lacking.
@@ -107,6 +136,47 @@ def test(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
     known = f", {count_text(misses, 'known miss')}" if misses else ""
     write(f"{count_text(len(results) - len(failed), 'case')} passed{known}, {len(failed):,} failed\n")
     return _FAILED if failed else 0
+
+
+@app.command(short_help="Say why a rule does not match a trace.")
+def why(
+    rule: Annotated[
+        str, typer.Argument(metavar="ID", help="The rule's id, its folder's name.", autocompletion=complete_rule)
+    ],
+    trace: Annotated[str, typer.Argument(metavar="TRACE", help="A trace, timeline or capture.")],
+    execution_trace: ExecutionTraceOption = None,
+    gpu: GPUOption = None,
+    rules: RulesOption = None,
+    quiet: QuietOption = False,
+    no_color: NoColorOption = False,
+) -> int:
+    """Say why a rule does not match a trace: its nearest miss, and the condition that failed.
+
+    A near miss is what the rule would match with one condition left out. Of matches it says what became.
+
+    \b
+    Examples:
+      tracemine rules why rmsnorm_unfused trace.json.gz
+      tracemine rules why my_rule trace.json.gz --rules my_rules/
+    """
+    from tracemine.matching.catalogue import chosen
+    from tracemine.matching.nearest_miss import why as why_of
+    from tracemine.pipeline import Options, analyse, mined
+    from tracemine.report.rule_why import render
+
+    known = _loaded(rules)
+    asked = chosen(known, [rule])[0]
+    device = None if gpu is None else device_named(gpu)
+    path = one_trace(trace, quiet=quiet)
+    with from_standard_input(path) as file, reading(path, quiet=quiet) as bar:
+        analysis = analyse(file, execution_trace=execution_trace, progress=bar)
+    found = why_of(asked, analysis.rows[asked.rows])
+    scan = mined(analysis, Options(rules=known, device=device))
+    alone = mined(analysis, Options(rules=(asked,), device=device))
+    text = StringIO()
+    render(found, scan, alone.dropped, text, options(sys.stdout, top=0, no_color=no_color))
+    write(text.getvalue())
+    return 0
 
 
 def _loaded(directories: list[Path] | None) -> tuple[Rule, ...]:

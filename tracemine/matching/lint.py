@@ -19,6 +19,8 @@ from tracemine.matching.rule import Rule
 from tracemine.matching.rule_file import RULE_SIZE_LIMIT, key_line
 from tracemine.rows import ROW_DOCS
 
+_TODO: Final = "TODO"
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -143,6 +145,17 @@ def _names_optimizer(advice: Advice) -> bool:
     return isinstance(advice.when.get("optimizer"), tuple)
 
 
+def nothing_is_left_to_do(linted: _Linted) -> _Found:
+    """What `rules new` writes is filled in."""
+    rule = linted.rule
+    for key in ("title", "what", "why", "fix", "limits", "false_positives"):
+        if _TODO in str(getattr(rule, key)):
+            yield key, f"{key} has a {_TODO}"
+    for variable, tests in rule.define.items():
+        if any(_TODO in str(value) for test in tests for value in test.values):
+            yield f"define.{variable}", f"{variable!r} has a {_TODO}"
+
+
 def lists_hold_text(linted: _Linted) -> _Found:
     for key in ("limits", "false_positives", "references", "needs"):
         if not all(text.strip() for text in getattr(linted.rule, key)):
@@ -177,6 +190,7 @@ CHECKS: Final[Sequence[_Check]] = (
     texts_say_different_things,
     texts_are_sentences,
     advice_can_be_reached,
+    nothing_is_left_to_do,
     lists_hold_text,
     references_are_addresses,
     repetition_is_bounded_or_explained,

@@ -114,6 +114,12 @@ def _rule_folders(directory: Path) -> list[Path]:
     return sorted(path.parent for path in directory.glob("*/rule.toml"))
 
 
+def check_id(name: str) -> None:
+    """Raises UsageError for a name that no rule can have."""
+    if not _ID.fullmatch(name):
+        raise UsageError(f"{name[:100]!a} is not a valid id", hint="an id is small letters, digits, _")
+
+
 def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
     """One folder of rules/. Raises RuleError."""
     path = Path(folder) / "rule.toml"

@@ -49,7 +49,11 @@ class ColumnTest:
 
     def __str__(self) -> str:
         relation = {"lt": "<", "lte": "≤", "gt": ">", "gte": "≥", "re": "matches"}.get(self.relation, self.relation)
-        return f"{self.column} {relation} {' or '.join(str(value) for value in self.values)}"
+        return f"{self.column} {relation} {' or '.join(_text(value) for value in self.values)}"
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,8 @@ def _fix(fix: str) -> Iterator[Text]:
 def _variants(finding: Finding, scan: Scan) -> Table:
     """Return a table of where it occurs: how often, what that costs, and what tells one from the others."""
     table = Table(box=None, pad_edge=False, header_style=LABEL)
-    for title in ("variant", "occurs", "GPU saved", "step saved", "tensors"):
+    table.add_column("variant", no_wrap=True)
+    for title in ("occurs", "GPU saved", "step saved", "tensors"):
         table.add_column(title, justify="right" if "saved" in title else "left", overflow="fold")
     for one in finding.variants:
         gpu, step = (a_step(finding, saving).mid for saving in (one.gpu_saving_ns, one.step_saving_ns))
