@@ -159,3 +159,10 @@ def test_no_setting_names_a_file_that_is_written() -> None:
 def test_a_file_that_is_no_regular_file_or_too_large_is_refused(project: Path, run: Run) -> None:
     (project / "pyproject.toml").write_text("[tool.tracemine]\n" + "#" * (1 << 20))
     assert run("scan", TRACE)[0] == 2
+
+
+def test_the_guide_names_every_setting_and_its_variable() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "settings.md").read_text("utf-8")
+    for key in SETTINGS:
+        assert f"`{key}`" in page
+        assert f"`{variable(key)}`" in page

@@ -1,0 +1,179 @@
+"""The GitHub Action and the example workflow, as far as a shell can run them: codes held, inputs never run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tracemine.cli import main
+
+ROOT = Path(__file__).parents[1]
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / ".github/actions/tracemine/action.yml").read_text("utf-8"))
+WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / "docs/examples/workflow.yml").read_text("utf-8"))
+SLOW = str(ROOT / "fixtures" / "kineto" / "decoder_prefill.json.gz")
+FAST = str(ROOT / "fixtures" / "kineto" / "decoder_prefill_compiled.json.gz")
+STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
+EXPRESSION = re.compile(r"\$\{\{ inputs\.([\w-]+) \}\}")
+
+
+@dataclass
+class Ran:
+    code: int
+    said: str
+    outputs: dict[str, str]
+    summary: str
+
+    def kept(self, name: str) -> Path:
+        return Path(self.outputs["folder"]) / name
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Path:
+    """A runner's folders, with tracemine installed as this checkout."""
+    environment = tmp_path / "temporary" / "tracemine-environment" / "bin"
+    environment.mkdir(parents=True)
+    (tmp_path / "workspace").mkdir()
+    program = environment / "tracemine"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m tracemine "$@"\n')
+    program.chmod(0o755)
+    return tmp_path
+
+
+def step(runner: Path, name: str, inputs: dict[str, str], **more: str) -> Ran:
+    """Runs a step's script as GitHub does: with its env, whose expressions are replaced, in the workspace."""
+    given = {name: one.get("default", "") for name, one in ACTION["inputs"].items()} | inputs
+    environment = {name: EXPRESSION.sub(lambda m: given[m[1]], text) for name, text in STEPS[name]["env"].items()}
+    places = {"GITHUB_OUTPUT": str(runner / "output"), "GITHUB_STEP_SUMMARY": str(runner / "summary.md")}
+    places |= {"RUNNER_TEMP": str(runner / "temporary"), "GITHUB_ACTION_PATH": str(ROOT / ".github/actions/tracemine")}
+    for place in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
+        Path(places[place]).write_text("")
+    script = runner / "script.sh"
+    script.write_text(STEPS[name]["run"])
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
+        cwd=runner / "workspace",
+        env={"PATH": os.environ["PATH"], **environment, **places, **more},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    outputs = dict(line.split("=", 1) for line in Path(places["GITHUB_OUTPUT"]).read_text().splitlines())
+    return Ran(done.returncode, done.stdout + done.stderr, outputs, Path(places["GITHUB_STEP_SUMMARY"]).read_text())
+
+
+def test_no_input_is_a_part_of_a_script() -> None:
+    assert EXPRESSION.findall(str(ACTION["runs"]["steps"]))
+    for one in [*ACTION["runs"]["steps"], *(step for job in WORKFLOW["jobs"].values() for step in job["steps"])]:
+        assert "${{" not in one.get("run", "")
+
+
+def test_every_input_reaches_a_step() -> None:
+    used = set(EXPRESSION.findall(str(ACTION["runs"]["steps"])))
+    assert used == set(ACTION["inputs"])
+
+
+def test_a_trace_passes_and_its_report_is_the_summary_and_is_kept(runner: Path) -> None:
+    ran = step(runner, "Scan", {"traces": SLOW})
+    assert (ran.code, ran.outputs["exit-code"]) == (0, "0")
+    assert "RMSNorm spelled out" in ran.summary
+    assert ran.kept("report.md").read_text() == ran.summary
+    assert '"rmsnorm_unfused"' in ran.kept("findings.json").read_text()
+
+
+def test_a_fault_against_the_baseline_fails_and_nothing_new_passes(runner: Path) -> None:
+    baseline = runner / "workspace" / "baseline.json"
+    assert main(["baseline", "write", FAST, "-o", str(baseline), "--project", "decoder", "-q"]) == 0
+    gate = {"baseline": "baseline.json", "fail-on": "new,worse,2%"}
+    assert step(runner, "Scan", {"traces": FAST, **gate}).code == 0
+    ran = step(runner, "Scan", {"traces": SLOW, **gate})
+    assert (ran.code, ran.outputs["exit-code"]) == (1, "1")
+    assert "--fail-on:" in ran.said
+    assert "new" in ran.summary
+
+
+@pytest.mark.parametrize(("gate", "code"), [("high", 1), ("99%", 0), ("severe", 2)])
+def test_the_gate_of_a_scan_without_a_baseline_is_held(runner: Path, gate: str, code: int) -> None:
+    ran = step(runner, "Scan", {"traces": SLOW, "fail-on": gate})
+    assert (ran.code, ran.outputs["exit-code"]) == (code, str(code))
+
+
+def test_a_trace_that_is_none_fails_with_2_and_says_so(runner: Path) -> None:
+    ran = step(runner, "Scan", {"traces": f"{SLOW}\nnothing.json"})
+    assert ran.code == 2
+    assert "nothing.json: there is no such file" in ran.said
+    assert "RMSNorm" in ran.summary  # of the other one
+    ran = step(runner, "Scan", {"traces": "nothing.json"})
+    assert (ran.code, ran.summary) == (2, "tracemine could not scan: the job's log says why.\n")
+
+
+def test_another_form_is_kept_beside_the_markdown(runner: Path) -> None:
+    ran = step(runner, "Scan", {"traces": SLOW, "format": "text"})
+    assert ran.code == 0
+    assert "can save" in ran.kept("report.text").read_text()
+    assert step(runner, "Scan", {"traces": SLOW, "format": "nonsense"}).code == 2
+
+
+@pytest.mark.parametrize("name", sorted(set(ACTION["inputs"]) - {"artifact", "package"}))
+@pytest.mark.parametrize("text", ["$(touch pwned)", "`touch pwned`", '"; touch pwned; "', "--output=pwned", "-opwned"])
+def test_what_an_input_says_is_never_run_and_is_no_option(runner: Path, name: str, text: str) -> None:
+    ran = step(runner, "Scan", {"traces": SLOW, name: text})
+    assert ran.code == 2
+    assert not list((runner / "workspace").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "installed"),
+    [("", f"{ROOT}/.github/actions/tracemine/../../.."), ("tracemine==0.1.0", "tracemine==0.1.0"), ("-r x", "-r x")],
+)
+def test_what_is_installed_is_the_actions_own_repository_or_what_is_named(
+    runner: Path, given: str, installed: str
+) -> None:
+    (runner / "bin").mkdir()
+    fake = runner / "bin" / "python3"
+    fake.write_text("#!/bin/sh\nexit 0\n")
+    called = runner / "temporary" / "tracemine-environment" / "bin" / "python"
+    called.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{runner}/called"\n')
+    for one in (fake, called):
+        one.chmod(0o755)
+    ran = step(
+        runner, "Install tracemine", {"package": given}, PATH=f"{runner / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    )
+    assert ran.code == 0
+    assert (runner / "called").read_text().splitlines() == ["-m", "pip", "install", "--quiet", "--", installed]
+    assert (ROOT / ".github/actions/tracemine/../../.." / "pyproject.toml").is_file()
+
+
+def test_the_report_is_kept_whatever_the_scan_came_to() -> None:
+    assert "always()" in STEPS["Keep the report"]["if"]
+    assert list(STEPS) == ["Install tracemine", "Scan", "Keep the report"]
+
+
+def test_the_example_gives_the_action_inputs_that_it_has_and_runs_as_it_stands(runner: Path) -> None:
+    workspace = runner / "workspace"
+    steps = WORKFLOW["jobs"]["trace"]["steps"]
+    assert main(["baseline", "write", FAST, "-o", str(workspace / "base.json"), "--project", "decoder", "-q"]) == 0
+    (workspace / ".tracemine").mkdir()
+    (workspace / "base.json").rename(workspace / ".tracemine" / "decoder.json")
+    (workspace / "run").mkdir()
+    given = next(one["with"] for one in steps if "tracemine@" in one.get("uses", ""))
+    assert set(given) <= set(ACTION["inputs"])
+    for trace, code in ((FAST, 0), (SLOW, 1)):
+        (workspace / "record.py").write_text(f"import shutil, sys\nshutil.copy({trace!r}, sys.argv[1])\n")
+        for one in steps:
+            if "run" in one:
+                path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+                subprocess.run(["bash", "-ec", one["run"]], cwd=workspace, env={"PATH": path}, check=True)
+        assert step(runner, "Scan", given).code == code
+
+
+def test_the_example_does_not_run_in_this_repository_and_may_only_read() -> None:
+    assert not list((ROOT / ".github").glob("workflows/*"))
+    assert WORKFLOW["permissions"] == {"contents": "read"}
