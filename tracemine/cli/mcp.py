@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tracemine.cli.scan import RulesOption
+from tracemine.cli.options import RulesOption
 from tracemine.errors import UsageError
 
 
