@@ -13,9 +13,8 @@ from tests.codegen.test_operators import CASES, CHAINS, case
 from tracemine.codegen import Graph
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.operators import PointwiseRow, expression, table
-from tracemine.fusion.op_cost import STEPS
 from tracemine.ops import lookup
-from tracemine.ops.infer.costs import costs
+from tracemine.ops.facts import facts
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests/codegen/test_operator_table.py"
@@ -25,7 +24,7 @@ OPERATORS = {name: row for row in table().pointwise for name in row.ops if looku
 # No call of it can be made: it has no rule in tracemine/ops/infer/outputs.toml.
 NO_CASE = {"_masked_scale"}
 
-# No row in costs.toml, so an element counts as one operation. Of these it is one, or two where numbers are given …
+# Not in [flops_per_element]: an element counts as one operation. Of these it is one, or two where numbers are given …
 ONE_OPERATION = """
 add sub subtract rsub mul multiply div divide true_divide floor_divide reciprocal neg negative abs absolute square exp
 exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan tanh erf erfc erfinv lgamma acos asin atan sinh cosh acosh asinh
@@ -99,18 +98,18 @@ def test_every_power_and_every_operator_over_lists_has_a_case(used: tuple[set[st
     assert not lists, f"no test calls _foreach_ {lists}: add it to lists_in_place in tests/codegen/test_operators.py"
 
 
-def test_every_operator_says_what_an_element_costs() -> None:
-    lacking = OPERATORS.keys() - STEPS.keys()
+def test_every_operator_says_what_an_element_facts() -> None:
+    lacking = OPERATORS.keys() - facts().steps.keys()
     assert not lacking, (
-        f"{sorted(lacking)}: add to STEPS in tracemine/fusion/op_cost.py, beside a function that takes as many "
-        "instructions, or where one or two do to the names that are ('simple',)"
+        f"{sorted(lacking)}: add to [steps] in tracemine/ops/facts.toml, at a function that takes as many "
+        "instructions, or where one or two do to simple"
     )
 
 
 def test_every_operator_says_how_many_operations_an_element_takes() -> None:
-    stated, excused = costs().flops_per_element.keys(), {*ONE_OPERATION.split(), *COUNTED_TOO_LOW.split()}
+    stated, excused = facts().flops_per_element.keys(), {*ONE_OPERATION.split(), *COUNTED_TOO_LOW.split()}
     lacking = OPERATORS.keys() - stated - excused
-    assert not lacking, f"{sorted(lacking)}: add to [flops_per_element] in tracemine/ops/infer/costs.toml"
+    assert not lacking, f"{sorted(lacking)}: add to [flops_per_element] in tracemine/ops/facts.toml"
     assert not excused & stated, f"{sorted(excused & stated)}: has a row now; take it out of the lists in {HERE}"
 
 

@@ -8,15 +8,8 @@ from typing import Any
 import msgspec
 
 from tracemine.codegen.graph import Call, Graph, Ref, Refs
+from tracemine.ops.facts import base_name, keeping_values
 from tracemine.ops.infer import TensorSpec
-
-# Calls whose results hold values of their first argument, as they are.
-KEEPS = frozenset(
-    (
-        *("view", "permute", "slice", "select", "expand", "clone", "_to_copy", "squeeze", "unsqueeze"),
-        *("gather", "index_select", "embedding", "index", "flip"),
-    )
-)
 
 # Which argument holds places in which: of the operator, the index argument, and of what, along which argument's axis.
 _POINTS: Mapping[str, tuple[str, str, str | None]] = {
@@ -37,7 +30,7 @@ _POINTS: Mapping[str, tuple[str, str, str | None]] = {
 
 def pointing(call: Call, specs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
     """Index tensors of a call, each with the number of places that it may point to."""
-    base = call.operator.removeprefix("aten::").removesuffix("_")
+    base = base_name(call.operator)
     named = call.given()
     if base in ("index", "_unsafe_index", "index_put", "_index_put_impl"):
         source, indices = named.get("self"), named.get("indices")
@@ -66,7 +59,7 @@ def pointing(call: Call, specs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
 
 def wraps(call: Call) -> bool:
     """Return whether negative places count from the end."""
-    return call.operator.removeprefix("aten::").removesuffix("_") in ("index", "index_put", "_index_put_impl")
+    return base_name(call.operator) in ("index", "index_put", "_index_put_impl")
 
 
 def within(graph: Graph) -> Graph:
@@ -100,7 +93,7 @@ def _origins(graph: Graph) -> Iterator[tuple[int, int]]:
 
 def origin(value: int, giver: Callable[[int], Call | None]) -> int:
     """Return the value of which another is a view or a copy. giver: the call that gives a value; None of an input."""
-    while (call := giver(value)) is not None and call.operator.removeprefix("aten::") in KEEPS:
+    while (call := giver(value)) is not None and base_name(call.operator) in keeping_values():
         first = call.arguments[0]
         if not isinstance(first, Ref):
             break

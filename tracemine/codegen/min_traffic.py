@@ -15,16 +15,13 @@ from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.tensor_ir import Input, Reduction, Tensor, arguments
 from tracemine.ops import itemsize
+from tracemine.ops.facts import VIEWS, base_name, keeping_values
 
 # Registers and shared memory of a multiprocessor, 256 and 228 KiB since A100 and H100.
 _HELD_BYTES = 484 * 1024
 
 # What looks up as many elements of its first tensor as it gives; what gives some or all of them, in another shape.
-_LOOKUPS = frozenset({"index", "index_select", "gather", "embedding", "take"})
-_VIEWS = frozenset(
-    {"slice", "select", "split", "split_with_sizes", "narrow", "unbind", "as_strided", "alias", "detach", "expand"}
-    | {"view", "_unsafe_view", "reshape", "transpose", "t", "permute", "unsqueeze", "squeeze"}
-)
+_LOOKUPS, _VIEWS = keeping_values("looked_up"), keeping_values(*VIEWS)
 
 
 class Compulsory(NamedTuple):
@@ -126,7 +123,7 @@ def _needed(graph: Graph) -> list[int]:
     for number in reversed(range(len(graph.calls))):
         call, first = graph.calls[number], graph.first_output(number)
         outputs = range(first, first + len(call.outputs))
-        name = call.operator.removeprefix("aten::")
+        name = base_name(call.operator)
         for place, value in enumerate(reads(call)):
             whole = _distinct(graph, value)
             part = whole

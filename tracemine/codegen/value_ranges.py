@@ -11,7 +11,8 @@ from itertools import islice, product
 from typing import Any
 
 from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Value, mutated, settled
-from tracemine.codegen.index_inputs import KEEPS, pointing, wraps
+from tracemine.codegen.index_inputs import pointing, wraps
+from tracemine.ops.facts import base_name, keeping_values
 
 Range = tuple[float, float]  # the least and the largest, both included
 _Sizes = tuple[int, int]  # elements of the first tensor that a call takes, and of the first that it gives
@@ -84,7 +85,7 @@ def ranges(graph: Graph) -> list[Range | None]:
 
 def _of_outputs(call: Call, found: Range | None) -> list[Range | None]:
     """Return the range of each output of a call, whose first has `found`."""
-    if call.operator.removeprefix("aten::") in _ALL_ALIKE:
+    if base_name(call.operator) in _ALL_ALIKE:
         return [found] * len(call.outputs)
     outputs: list[Range | None] = [(0, 1) if spec.dtype == "bool" else None for spec in call.outputs]
     if outputs and outputs[0] is None:
@@ -107,9 +108,9 @@ def _range(value: Value, known: Sequence[Range | None]) -> Any:
 
 
 def _called(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range | None:
-    name = call.operator.removeprefix("aten::").removesuffix("_")
+    name = base_name(call.operator)
     rule = _RULES.get(name)
-    if rule is None and (name in KEEPS or name in _SAME):
+    if rule is None and (name in keeping_values() or name in _SAME):
         rule = _same
     try:
         found = None if rule is None else rule(call, given, sizes)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tracemine.findings.facts import Facts
 from tracemine.findings.record import Source
 from tracemine.ops import dtype, lookup
+from tracemine.ops.facts import base_name
 from tracemine.rows.signature import texts
 from tracemine.rows.table import Categories, IntArray
 from tracemine.rows.user_frames import written_name
@@ -114,7 +115,7 @@ def _core(ops: Sequence[str], classes: Sequence[str | None]) -> tuple[str, ...]:
         ops,
     ):
         if chosen:
-            return tuple(sorted({op.removeprefix("aten::").removesuffix("_") for op in chosen}))
+            return tuple(sorted({base_name(op) for op in chosen}))
     return ()
 
 

@@ -19,6 +19,7 @@ from tracemine.flow.effects import effects
 from tracemine.flow.order import codes
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.ops import lookup
+from tracemine.ops.facts import base_name
 
 # What gives the same for the same arguments; random numbers, collectives, reads of the host and other libraries do not.
 _REPEATS: Final = frozenset(
@@ -207,7 +208,7 @@ def _host_operands(flow: Flow) -> tuple[BoolArray, BoolArray, BoolArray]:
     kind, kinds = string_ids(table.column("dtype"))
     decimal, whole = (np.array([*(name == wanted for name in kinds), False], np.bool_) for wanted in (_DECIMAL, _WHOLE))
     name, names = string_ids(flow.timeline.ops.column("name"))
-    scales = np.array([*(text.removeprefix("aten::").rstrip("_") in _SCALES for text in names), False], np.bool_)
+    scales = np.array([*(base_name(text) in _SCALES for text in names), False], np.bool_)
     number = (numbers(table.column("numel"), 0)[rows] == 1) & (decimal | whole)[kind[rows]]
     assumed, shifts, other = np.zeros((3, len(nodes)), np.bool_)
     assumed[node[number]], other[node[~number]] = True, True

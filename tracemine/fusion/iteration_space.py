@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from tracemine.fusion.roles import Role, base
+from tracemine.fusion.roles import Role
+from tracemine.ops.facts import base_name
 from tracemine.ops.infer.call import Call, Unknown, wrapped
 from tracemine.ops.infer.tensor import TensorSpec
 
@@ -30,7 +31,7 @@ def space_of(call: Call) -> Space | None:
     >>> space_of(call)
     Space(rows=4, length=8, columns=False)
     """
-    rule = _BY_NAME.get(base(call.name)) or _BY_CLASS.get(call.overload.op_class)
+    rule = _BY_NAME.get(base_name(call.name)) or _BY_CLASS.get(call.overload.op_class)
     if rule is None:
         raise Unknown("which rows it reduces is not known")
     return rule(call)
@@ -92,7 +93,7 @@ def _loss(call: Call) -> Space | None:
     if call.integer("reduction", 1) == 0:
         return None
     source = call.tensor("self", "input")
-    if base(call.name).startswith("nll"):  # of each row one element, and those summed: what softmax has as rows
+    if base_name(call.name).startswith("nll"):  # of each row one element, and those summed: what softmax has as rows
         return _over(source, {min(1, len(source.shape) - 1)})
     return Space(1, max(source.elements, 1))
 

@@ -21,8 +21,8 @@ from tracemine.fusion.kernel import FINISH, REDUCTIONS
 from tracemine.fusion.op_cost import steps_of
 from tracemine.fusion.roles import Role, role_of
 from tracemine.ops import is_custom, lookup
+from tracemine.ops.facts import facts
 from tracemine.ops.infer.call import Call, Unknown
-from tracemine.ops.infer.costs import costs
 from tracemine.ops.infer.flops import flops
 from tracemine.ops.infer.outputs import outputs
 from tracemine.timeline import Timeline
@@ -206,7 +206,7 @@ def meaning_of(
     space = _space(call) if role in NEEDS_SPACE else None
     positions = {} if call is None else {argument.name: at for at, argument in enumerate(call.overload.arguments)}
     base = name.removeprefix("aten::")
-    unread = () if role is Role.GATHER else costs().unread.get(base, ())
+    unread = () if role is Role.GATHER else facts().unread.get(base, ())
     return Meaning(
         role=role,
         library=_library(name, op_class) if role is Role.LIBRARY else None,

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 from tracemine.ops import is_custom, lookup
+from tracemine.ops.facts import base_name
 
 
 class Role(IntEnum):
@@ -27,16 +28,6 @@ TAKES_PRODUCERS = frozenset({Role.POINTWISE, Role.ROW, Role.GATHER, Role.SCATTER
 TAKES_CONSUMERS = frozenset({Role.POINTWISE, Role.ROW, Role.GATHER, Role.WINDOW})
 
 
-def base(operator: str) -> str:
-    """Return the name that tables use.
-
-    >>> base("aten::mul_"), base("aten::add.Tensor"), base("aten::__and__")
-    ('mul', 'add', '__and__')
-    """
-    name = operator.removeprefix("aten::").split(".")[0]
-    return name if name.endswith("__") else name.removesuffix("_")
-
-
 def role_of(operator: str, op_class: str | None) -> Role:
     """Return the role of an operator; `op_class` is its overload's class, None where the operator is not known.
 
@@ -46,7 +37,7 @@ def role_of(operator: str, op_class: str | None) -> Role:
     if op_class is None or lookup(operator) is None or is_custom(operator):
         return Role.LIBRARY
     by_class, by_name, _ = _tables()
-    return by_name.get(base(operator), by_class.get(op_class, Role.LIBRARY))
+    return by_name.get(base_name(operator), by_class.get(op_class, Role.LIBRARY))
 
 
 def reason_of(op_class: str) -> str:

@@ -18,6 +18,7 @@ from tracemine.flow.repeated import Repeated, repeated, untouched
 from tracemine.fusion.barriers import unowned
 from tracemine.fusion.record import Groups
 from tracemine.ops import lookup
+from tracemine.ops.facts import base_name
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import coded, rows_of
 from tracemine.rows.table import BoolArray, Column, FloatArray, IntArray, Numbers, Rows
@@ -107,7 +108,7 @@ class _Operators:
         name, texts = string_ids(ops.column("name"))
         parent = rows_of(ops.column("parent_row"))
         self.name = name[rows]
-        self.operation = tuple(text.removeprefix("aten::").rstrip("_") for text in texts)
+        self.operation = tuple(base_name(text) for text in texts)
         self.op_class = tuple("" if (known := lookup(text)) is None else known.op_class for text in texts)
         self.of_engine = nearest(parent, _flags(text.startswith(_ENGINE) for text in texts)[name])[rows] >= 0
         self.of_linear = nearest(parent, _flags(text == "aten::linear" for text in texts)[name])[rows] >= 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tracemine.codegen.graph import Call, Graph, Ref, Refs, Scalar, Value, tensors
+from tracemine.ops.facts import base_name, keeping_values
 
 # Operator and the argument that is an average of squares, or else not negative.
 NOT_NEGATIVE = frozenset(
@@ -47,9 +48,7 @@ _BOUNDS = frozenset(
 )
 _PRODUCTS = frozenset({"aten::bmm", "aten::baddbmm", "aten::matmul", "aten::mm", "aten::addmm"})
 # Results are not negative where the first argument is not, the other being a number that is not, or none.
-_KEEPS = frozenset(
-    ("add", "mul", "div", "clone", "_to_copy", "view", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t")
-)
+_KEEPS = keeping_values("in_order", "copied", "converted", "rearranged") | {"add", "mul", "div"}
 
 
 def domains(graph: Graph) -> dict[int, str]:
@@ -143,7 +142,7 @@ def _cast(ref: Ref, made: Mapping[int, Call]) -> int:
 
 def _kept(call: Call) -> int | None:
     """Return the value that a call's result has its sign from; None where others have a say."""
-    if call.operator.removeprefix("aten::").removesuffix("_") not in _KEEPS:
+    if base_name(call.operator) not in _KEEPS:
         return None
     source, *others = (v for v in call.arguments if isinstance(v, Ref | Refs | Scalar))
     plain = all(isinstance(v, Scalar) and v.value >= 0 for v in others)

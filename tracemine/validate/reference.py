@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, Value, mutated, reads
+from tracemine.ops.facts import base_name
 from tracemine.validate import rng_checks, rounding_noise, undefined_casts
 from tracemine.validate.gpu_semantics import ROUNDED_ONCE, STAND_INS, wide
 from tracemine.validate.rounding_noise import DRAWS, Signs, Spread
@@ -208,9 +209,9 @@ def _called(call: Call, values: Sequence[Any], scalars: Numbers, double: bool) -
     name = call.operator.removeprefix("aten::")
     function = getattr(getattr(torch.ops.aten, name), call.overload or "default")
     arguments = _arguments(call, values, scalars, double)
-    if not double and name.removeprefix("_foreach_").removesuffix("_") == "sqrt":
+    if not double and base_name(name).removeprefix("_foreach_") == "sqrt":
         return _roots(call, arguments["self"])
-    if not double and (name.startswith("_foreach_") or name.removesuffix("_") in ROUNDED_ONCE):
+    if not double and (name.startswith("_foreach_") or base_name(name) in ROUNDED_ONCE):
         return _rounded_once(call, function, arguments)
     if name in STAND_INS:
         return _stood_in(call, STAND_INS[name], arguments)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tracemine.codegen.graph import Graph, Input, Literal, Ref
-from tracemine.codegen.index_inputs import KEEPS
+from tracemine.ops.facts import base_name, keeping_values
 from tracemine.ops.infer import TensorSpec
 from tracemine.validate.input_domains import bounds
 
@@ -244,9 +244,9 @@ def _ignored(graph: Graph) -> dict[int, int]:
     behind = dict(enumerate(range(len(graph.inputs))))  # of each value the input whose numbers it holds
     found: dict[int, int] = {}
     for number, call in enumerate(graph.calls):
-        given, base = call.given(), call.operator.removeprefix("aten::")
+        given, base = call.given(), base_name(call.operator)
         first = call.arguments[0] if call.arguments else None
-        if base in KEEPS and isinstance(first, Ref) and call.outputs and first.value in behind:
+        if base in keeping_values() and isinstance(first, Ref) and call.outputs and first.value in behind:
             behind[graph.first_output(number)] = behind[first.value]
         target, none = given.get("target"), given.get("ignore_index")
         source = behind.get(target.value) if base.startswith("nll_loss") and isinstance(target, Ref) else None

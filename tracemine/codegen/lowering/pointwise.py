@@ -9,6 +9,7 @@ from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
 from tracemine.codegen.lowering.views import concat, slice_dim
 from tracemine.codegen.operators import pointwise_rows, table
 from tracemine.codegen.tensor_ir import TYPE_OF, Iota, Pointwise, ScalarArg, Tensor
+from tracemine.ops.facts import base_name
 
 
 @rule("pow")
@@ -167,7 +168,7 @@ def _fill(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     plain: dict[str, float] = {"ones_like": 1, "ones": 1, "new_ones": 1}
     value = next((given.operand(n) for n in ("fill_value", "value", "s") if n in given), ScalarArg(plain.get(name, 0)))
     dtype = result_dtype(given)
-    dims = given.tensor("self").dims if name.removesuffix("_") in _LIKE else low.new_dims(given.output.shape)
+    dims = given.tensor("self").dims if base_name(name) in _LIKE else low.new_dims(given.output.shape)
     kind, operation = TYPE_OF[dtype], "identity"
     compute = kind
     if kind == BOOL and isinstance(value, ScalarArg) and value.name is not None:

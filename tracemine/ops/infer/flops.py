@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from math import prod
 
+from tracemine.ops.facts import base_name, facts
 from tracemine.ops.infer.call import Call, Unknown
-from tracemine.ops.infer.costs import costs
 from tracemine.ops.infer.tensor import TensorSpec
 
 _MOST = 1 << 100
@@ -33,7 +33,7 @@ Outputs = tuple[TensorSpec | None, ...] | None
 def flops(call: Call, outputs: Outputs) -> int | None:
     """Operations, or None where not known. May raise as the rules of outputs do."""
     kind = call.overload.op_class
-    listed = call.name.removesuffix("_") in costs().flops_per_element
+    listed = base_name(call.name) in facts().flops_per_element
     if kind in _NONE and not listed:
         return 0
     formula = _FORMULAS.get(kind, _elements if listed or kind in _BY_ELEMENT else None)
@@ -43,7 +43,7 @@ def flops(call: Call, outputs: Outputs) -> int | None:
 
 def _elements(call: Call, outputs: Outputs) -> int | None:
     """Of the largest tensor that goes in or comes out, times what each costs."""
-    each = costs().flops_per_element.get(call.name.removesuffix("_"), 1)
+    each = facts().flops_per_element.get(base_name(call.name), 1)
     given = call.inputs
     lists = [tensor for one in given if isinstance(one, tuple) for tensor in one]
     if call.overload.op_class == "foreach":

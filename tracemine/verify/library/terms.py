@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, mutated
 from tracemine.ops import lookup
+from tracemine.ops.facts import keeping_values
 from tracemine.ops.infer import TensorSpec
 
 INPUT = "input"
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 # What keeps elements, their order and their values: another shape, or other memory.
-RESHAPES = frozenset({"view", "_unsafe_view", "reshape", "clone", "unsqueeze", "squeeze", "alias", "detach"})
-
-_ORDERED = frozenset({"view", "_unsafe_view", "alias", "detach"})  # what gives all of a tensor, in its order
+RESHAPES = keeping_values("in_order", "copied")
+_ORDERED = keeping_values("in_order")
 
 Operand = int | tuple[int | None, ...] | Scalar | tuple[Scalar, ...] | Literal | None
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tracemine.codegen.graph import Call, Graph, Ref, Refs, Scalars, Value, mutated
 from tracemine.codegen.operators import pointwise_rows
 from tracemine.ops import Argument
+from tracemine.ops.facts import base_name
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.rebuild.arguments import NUMBER, NotRecorded, given, is_number, told
 from tracemine.verify.rebuild.call_facts import CallFacts, Seen, from_outside
@@ -75,7 +76,7 @@ class Assembly:
         except NotRecorded as reason:
             raise NotRebuilt(f"{facts.operator}: {reason}") from None
         self.making.assumptions += read.assumptions
-        row = pointwise_rows().get(form.operator.removeprefix("aten::").removesuffix("_").removeprefix("_foreach_"))
+        row = pointwise_rows().get(base_name(form.operator).removeprefix("_foreach_"))
         if row is not None and argument.name == row.unless and read.value == row.defaults[row.unless]:
             return None  # as if not given: kernels are simpler without it
         return self.making.numbers.value(argument, read.value, self.making.names, recorded=read.recorded)

@@ -8,9 +8,10 @@ from typing import Any
 
 from tracemine.codegen.graph import Call, Graph, GraphError, Input, Ref, Value, reads, renumbered
 from tracemine.codegen.graph_builder import check, infer_outputs, with_eps
-from tracemine.codegen.index_inputs import KEEPS, computed, copied, origin, pointing
+from tracemine.codegen.index_inputs import computed, copied, origin, pointing
 from tracemine.codegen.value_ranges import in_tables
 from tracemine.errors import TracemineError
+from tracemine.ops.facts import base_name, keeping_values
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.rebuild.arguments import Names, Numbers
 from tracemine.verify.rebuild.view_recovery import Step
@@ -96,7 +97,7 @@ class Making:
             if at in self.inputs:
                 found.add(at)
             call = self._giver(at)
-            looked_up = call is not None and call.operator.removeprefix("aten::") in KEEPS
+            looked_up = call is not None and base_name(call.operator) in keeping_values()
             new = set(() if call is None else reads(call)[:1] if looked_up else reads(call)) - seen
             seen |= new
             todo += new

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracemine.codegen.graph import Call, Literal, Ref, Refs
-from tracemine.codegen.index_inputs import KEEPS, pointing
+from tracemine.codegen.index_inputs import pointing
 from tracemine.columns import numbers
 from tracemine.errors import Location, TracemineError
 from tracemine.flow.record import Flow
 from tracemine.ops import itemsize, op_class, overload_of
+from tracemine.ops.facts import base_name, keeping_values
 from tracemine.ops.infer import TensorSpec
 from tracemine.validate.input_domains import NOT_NEGATIVE
 from tracemine.verdicts.step import Left
@@ -27,7 +28,6 @@ from tracemine.verify.step.program import Buffer, Place, Places, Program, StepCa
 _LARGEST_BUFFER_BYTES = 1 << 37  # more memory than a GPU has: such a tensor is not allocated
 _MOST_OPERATORS = 200_000
 _FEW = 2  # integers that indices are computed from stay below this
-_KEEPS = KEEPS | {"to", "contiguous", "reshape", "t", "transpose", "flatten", "unflatten", "detach", "narrow", "split"}
 # Classes of operators that draw random numbers, some of them with an argument alone: these keep their order.
 _DRAWS = frozenset({"random", "attention", "rnn"})
 
@@ -263,7 +263,7 @@ class _Making:
                 memory.below = below if memory.below is None else min(below, memory.below)
             for number in memory.givers:
                 call = self.calls[number]
-                keeps = call.operator.removeprefix("aten::") in _KEEPS or call.operator == "aten::copy_"
+                keeps = base_name(call.operator) in keeping_values() | {"copy"}
                 places = [p for p in call.reads if p.dtype in ("int64", "int32") and p.buffer != buffer]
                 todo += [(p.buffer, below if keeps else min(below, _FEW)) for p in places]
 

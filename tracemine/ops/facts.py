@@ -1,0 +1,65 @@
+"""What an operator is, beyond its class and schema: facts.toml, read once."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+VIEWS: Final = ("in_order", "rearranged", "part")  # kinds of [values] that share the memory of what they read
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The tables of facts.toml."""
+
+    unread: dict[str, frozenset[str]]  # operator → arguments whose elements are not all read
+    looked_up: frozenset[str]
+    placed: dict[str, str]  # operator → the argument with what is placed
+    replaced: frozenset[str]
+    unknown: frozenset[str]
+    flops_per_element: dict[str, int]
+    steps: dict[str, tuple[str, ...]]
+    values: dict[str, frozenset[str]]  # kind → operators
+
+
+@cache
+def facts() -> Facts:
+    """Return the tables."""
+    document = tomllib.loads(resources.files(__package__).joinpath("facts.toml").read_text("utf-8"))
+    return Facts(
+        unread={name: frozenset(arguments.split()) for name, arguments in document["unread"].items()},
+        looked_up=_names(document["looked_up"]),
+        placed=document["placed"],
+        replaced=_names(document["replaced"]),
+        unknown=_names(document["unknown"]),
+        flops_per_element=document["flops_per_element"],
+        steps={name: tuple(key.split()) for key, names in document["steps"].items() for name in names.split()}
+        | dict.fromkeys(_names(document["unmeasured"]), ("simple",)),
+        values={kind: frozenset(names.split()) for kind, names in document["values"].items()},
+    )
+
+
+def keeping_values(*kinds: str) -> frozenset[str]:
+    """Return the operators whose results hold values of their first argument as they are, of some kinds or of all.
+
+    >>> "permute" in keeping_values(), "permute" in keeping_values("in_order", "copied")
+    (True, False)
+    """
+    return frozenset().union(*(facts().values[kind] for kind in kinds or facts().values))
+
+
+def base_name(operator: str) -> str:
+    """Return the name that tables use: without namespace, overload, and the underscore of what writes in place.
+
+    >>> base_name("aten::mul_"), base_name("aten::add.Tensor"), base_name("aten::__and__"), base_name("relu")
+    ('mul', 'add', '__and__', 'relu')
+    """
+    name = operator.removeprefix("aten::").split(".")[0]
+    return name if name.endswith("__") else name.removesuffix("_")
+
+
+def _names(table: dict[str, Any]) -> frozenset[str]:
+    return frozenset(table["operators"].split())
