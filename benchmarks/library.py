@@ -18,7 +18,7 @@ from tracemine.pipeline import analyse, mined
 from tracemine.validate.record import Validation
 from tracemine.validate.sandbox import Sandbox
 from tracemine.verify.library import find
-from tracemine.verify.library.prove import WORKER, job
+from tracemine.verify.library.validation_job import WORKER, job
 from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder
 
@@ -65,17 +65,17 @@ def main() -> None:
         asked.output.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
 
 
-def _row(trace: str, fingerprint: str, kind: str, call: str, text: str, proof: Validation | str) -> dict[str, Any]:
+def _row(trace: str, fingerprint: str, kind: str, call: str, text: str, validation: Validation | str) -> dict[str, Any]:
     row: dict[str, Any] = {"trace": trace, "fingerprint": fingerprint, "kind": kind, "call": call, "text": text}
-    if isinstance(proof, str) or proof.refused is not None:
-        says = proof if isinstance(proof, str) else proof.refused
+    if isinstance(validation, str) or validation.refused is not None:
+        says = validation if isinstance(validation, str) else validation.refused
         return row | {"proved": None, "says": f"not tried: {says}"}
-    caught, wrong = proof.killed
-    says = f"wrong: {proof.faults[0].trial}: {proof.faults[0].says}" if proof.faults else "right"
-    error = {name: float(f"{getattr(proof, name):.3g}") for name in ("error", "eager_error", "seconds")}
-    counts = {"trials": proof.trials, "skipped": len(proof.skipped), "wrong_calls": wrong, "caught": caught}
-    survives = [m.name for m in proof.mutants if m.killed_by is None]
-    return row | {"proved": not proof.faults, "says": says, **counts, **error, "not_caught": survives}
+    caught, wrong = validation.killed
+    says = f"wrong: {validation.faults[0].trial}: {validation.faults[0].says}" if validation.faults else "right"
+    error = {name: float(f"{getattr(validation, name):.3g}") for name in ("error", "eager_error", "seconds")}
+    counts = {"trials": validation.trials, "skipped": len(validation.skipped), "wrong_calls": wrong, "caught": caught}
+    survives = [m.name for m in validation.mutants if m.killed_by is None]
+    return row | {"proved": not validation.faults, "says": says, **counts, **error, "not_caught": survives}
 
 
 def _summary(findings: int, rows: list[dict[str, Any]], near: Counter[str], distinct: int) -> None:

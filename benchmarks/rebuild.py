@@ -44,11 +44,11 @@ def reached(
         return 1, f"rebuilt, no kernel: {text}"
     if sandbox is None or chains is None:
         return 2, ""
-    proof = chains.too_large or sandbox.validate(chains.small, mutants=False, recorded=chains.recorded)
-    if isinstance(proof, str):
-        return 2, f"a kernel, not proved: {proof}"
-    if proof.faults:
-        fault = proof.faults[0]
+    validation = chains.too_large or sandbox.validate(chains.small, mutants=False, recorded=chains.recorded)
+    if isinstance(validation, str):
+        return 2, f"a kernel, not proved: {validation}"
+    if validation.faults:
+        fault = validation.faults[0]
         calls = ", ".join(dict.fromkeys(call.operator.removeprefix("aten::") for call in chain.calls))
         return 2, f"a kernel, WRONG: {fault.trial}: {fault.says} ({calls})"
     return 3, ""

@@ -37,7 +37,7 @@ from tracemine.flow.record import Flow
 from tracemine.pipeline import analyse, mined
 from tracemine.validate.downsize import tried
 from tracemine.validate.record import Validation
-from tracemine.verify.pipeline import fusable, kernel_proof
+from tracemine.verify.pipeline import fusable, kernel_validation
 from tracemine.verify.prepare import graph_text, recorded_kernels, with_products
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro.harness import NAME as HARNESS
@@ -196,19 +196,28 @@ def prove(arguments: argparse.Namespace) -> None:
     with Validators(arguments.time_limit, arguments.jobs) as provers, path.open("ab") as file:
         answers = {provers.start(partial(_proved, chain)): stem for stem, chain in asked}
         for answer in as_completed(answers):
-            stem, proof = answers[answer], answer.result()
-            file.write(msgspec.json.encode((stem, proof)) + b"\n")
+            stem, validation = answers[answer], answer.result()
+            file.write(msgspec.json.encode((stem, validation)) + b"\n")
             file.flush()
-            seconds += [proof.seconds] if isinstance(proof, Validation) else []
-            says = proof if isinstance(proof, str) else proof.faults[0].says if proof.faults else "right"
-            print(f"{stem:60} {proof.seconds if isinstance(proof, Validation) else 0:6.1f} s  {says}", flush=True)
+            seconds += [validation.seconds] if isinstance(validation, Validation) else []
+            says = (
+                validation
+                if isinstance(validation, str)
+                else validation.faults[0].says
+                if validation.faults
+                else "right"
+            )
+            print(
+                f"{stem:60} {validation.seconds if isinstance(validation, Validation) else 0:6.1f} s  {says}",
+                flush=True,
+            )
     if seconds:
         print(f"{len(seconds)} proved, in the median {statistics.median(seconds):.1f} s of processor time")
 
 
 def _proved(chain: Graph, machines: Machines) -> Validation | str:
     try:
-        return kernel_proof(tried(chain), machines, mutants=False)
+        return kernel_validation(tried(chain), machines, mutants=False)
     except Unsupported as reason:
         return f"no kernel is generated: {reason.message}"
 

@@ -42,10 +42,10 @@ LIMIT_S = 3600.0  # of a processor, for a chain with its wrong kernels
 TOGETHER = 8  # wrong kernels that one process judges, beside the right one, where several share them
 
 
-def verdict(proof: Validation) -> str:
-    if proof.refused is not None:
-        return f"refused: {proof.refused}"
-    return "right" if not proof.faults else f"WRONG: {proof.faults[0].trial}: {proof.faults[0].says}"
+def verdict(validation: Validation) -> str:
+    if validation.refused is not None:
+        return f"refused: {validation.refused}"
+    return "right" if not validation.faults else f"WRONG: {validation.faults[0].trial}: {validation.faults[0].says}"
 
 
 def parts(job: Job, jobs: int) -> list[Job]:
@@ -62,32 +62,33 @@ def judged(job: Job, machines: Machines) -> Validation:
     return found
 
 
-def whole(proofs: list[Validation]) -> Validation:
+def whole(validations: list[Validation]) -> Validation:
     """One proof of those of its parts: the first's, with all wrong kernels, and any fault that one of them saw."""
-    mutants = tuple(joined.from_iterable(p.mutants for p in proofs))
-    faults = next((p.faults for p in proofs if p.faults), ())
-    seconds = sum(p.seconds for p in proofs)
-    return msgspec.structs.replace(proofs[0], mutants=mutants, faults=faults, seconds=seconds)
+    mutants = tuple(joined.from_iterable(p.mutants for p in validations))
+    faults = next((p.faults for p in validations if p.faults), ())
+    seconds = sum(p.seconds for p in validations)
+    return msgspec.structs.replace(validations[0], mutants=mutants, faults=faults, seconds=seconds)
 
 
-def show(proof: Validation) -> None:
-    caught, able = proof.killed
-    same = sum(m.equivalent is not None for m in proof.mutants)
+def show(validation: Validation) -> None:
+    caught, able = validation.killed
+    same = sum(m.equivalent is not None for m in validation.mutants)
     print(
-        f"{proof.chain:28} {len(proof.kernels):7} {proof.trials:6} {caught:3}/{able:3} {same:5} "
-        f"{proof.equal_share:6.1%} {proof.error:9.2e} {proof.eager_error:9.2e} {proof.seconds:7.1f}  {verdict(proof)}",
+        f"{validation.chain:28} {len(validation.kernels):7} {validation.trials:6} {caught:3}/{able:3} {same:5} "
+        f"{validation.equal_share:6.1%} {validation.error:9.2e} {validation.eager_error:9.2e} "
+        f"{validation.seconds:7.1f}  {verdict(validation)}",
         flush=True,
     )
-    for m in proof.mutants:
+    for m in validation.mutants:
         if m.killed_by is None and m.equivalent is None:
             print(f"    not caught: {m.name}: {m.line}", flush=True)
 
 
-def keep(name: str, proof: Validation, path: Path | None) -> None:
+def keep(name: str, validation: Validation, path: Path | None) -> None:
     """Adds a verdict to a file."""
     if path is not None:
         with path.open("ab") as file:
-            file.write(msgspec.json.encode({**msgspec.to_builtins(proof), "chain": name}) + b"\n")
+            file.write(msgspec.json.encode({**msgspec.to_builtins(validation), "chain": name}) + b"\n")
 
 
 def main() -> int:
@@ -99,7 +100,7 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, help="a file to which each chain's verdict is added")
     given = parser.parse_args()
     table = {name: partial(recorded, name, 5, 36) for name in USER_WRITTEN} if given.user_written else CATALOGUE
-    proofs: list[Validation] = []
+    validations: list[Validation] = []
     head = f"{'chain':28} {'kernels':>7} {'trials':>6} {'caught':>7} {'same':>5} {'bits':>6} {'error':>9} {'eager':>9}"
     print(f"{head} {'seconds':>7}  verdict")
     done = set() if given.output is None or not given.output.exists() else set(kept([given.output]))
@@ -114,9 +115,9 @@ def main() -> int:
             try:
                 job = make_job(made, not given.no_mutants, LONGEST_ROW.get(name, USUAL))
             except Unsupported as refusal:
-                proofs.append(refused(made, refusal.message))
-                show(proofs[-1])
-                keep(name, proofs[-1], given.output)
+                validations.append(refused(made, refusal.message))
+                show(validations[-1])
+                keep(name, validations[-1], given.output)
                 continue
             shared = parts(job, given.jobs)
             expected[name] = len(shared)
@@ -126,18 +127,18 @@ def main() -> int:
             name = asked[answer]
             ended[name].append(answer.result())
             if len(ended[name]) == expected[name]:
-                proofs.append(whole(ended[name]))
-                show(proofs[-1])
-                keep(name, proofs[-1], given.output)
-    if not proofs:
+                validations.append(whole(ended[name]))
+                show(validations[-1])
+                keep(name, validations[-1], given.output)
+    if not validations:
         print("all of them are in the file already")
         return 0
-    caught, able = (sum(column) for column in zip(*(p.killed for p in proofs), strict=True))
-    right = sum(p.refused is None and not p.faults for p in proofs)
-    seconds = statistics.median(p.seconds for p in proofs)
+    caught, able = (sum(column) for column in zip(*(p.killed for p in validations), strict=True))
+    right = sum(p.refused is None and not p.faults for p in validations)
+    seconds = statistics.median(p.seconds for p in validations)
     caught_of = f"{caught} of {able} wrong kernels caught"
-    print(f"{right} of {len(proofs)} chains right, {caught_of}, median {seconds:.1f} s a chain")
-    return 0 if all(p.passed for p in proofs) else 1
+    print(f"{right} of {len(validations)} chains right, {caught_of}, median {seconds:.1f} s a chain")
+    return 0 if all(p.passed for p in validations) else 1
 
 
 if __name__ == "__main__":

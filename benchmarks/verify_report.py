@@ -111,8 +111,8 @@ class Row(msgspec.Struct, kw_only=True):
     judged_right: Sequence[str] = ()  # variants that the rule was asked about
     error: float | None = None
     eager_error: float | None = None
-    proof: str | None = None
-    proof_s: float | None = None
+    validation: str | None = None
+    validation_s: float | None = None
 
     @property
     def saving_ns(self) -> int:
@@ -135,9 +135,11 @@ class Row(msgspec.Struct, kw_only=True):
 def report(arguments: argparse.Namespace) -> None:
     items = msgspec.msgpack.decode((arguments.folder / "prepared.msgpack").read_bytes(), type=list[Item])
     ran, same, machines = _ran(arguments.ran)
-    proofs = _proofs(arguments.folder / "proofs.jsonl")
+    validations = _validations(arguments.folder / "proofs.jsonl")
     traces = {p.name: p for folder in arguments.ran for p in (folder / "traces").glob("*") if p.is_dir()}
-    rows = [_row(item, ran.get(item.stem, "not run"), proofs.get(item.stem), traces.get(item.stem)) for item in items]
+    rows = [
+        _row(item, ran.get(item.stem, "not run"), validations.get(item.stem), traces.get(item.stem)) for item in items
+    ]
     _print(rows, machines, same)
     _claimed(arguments.folder / "claims.json", [row for row in rows if row.kind == "finding"])
     if arguments.output is not None:
@@ -209,27 +211,27 @@ def _once(machines: Sequence[Any]) -> list[Any]:
     return [m for k, m in enumerate(machines) if m not in machines[:k]]
 
 
-def _proofs(path: Path) -> dict[str, Validation | str]:
+def _validations(path: Path) -> dict[str, Validation | str]:
     if not path.exists():
         return {}
     lines = path.read_bytes().splitlines()
     return dict(msgspec.json.decode(line, type=tuple[str, Validation | str]) for line in lines)
 
 
-def _row(item: Item, ran: Any, proof: Validation | str | None, trace: Path | None) -> Row:
+def _row(item: Item, ran: Any, validation: Validation | str | None, trace: Path | None) -> Row:
     times = ran.get("times") if isinstance(ran, Mapping) else None
     if item.finding is not None and item.kind == "finding":
         by = KERNEL if item.copy is None else PINNED
-        proof = proof if item.copy is None else NOT_VALIDATED
+        validation = validation if item.copy is None else NOT_VALIDATED
         calls = 1 if item.chain is None else len(item.chain.calls)
-        v: Verdict = verdict(item.finding, calls=calls, evidence=item.evidence, proof=proof, ran=ran, by=by)
+        v: Verdict = verdict(item.finding, calls=calls, evidence=item.evidence, validation=validation, ran=ran, by=by)
         level, says, predicted, measured = v.level, v.says, v.predicted_ns, v.measured
     else:
         predicted, traced_ns = _scanned(trace) if trace is not None else (None, 0.0)
         measured = measured_of(times, traced_ns) if times else None
         if isinstance(ran, Mapping):  # of no trace: there is none whose kernels it could have
             ran = {**ran, "replay": {"same_names": True, "same_grids": True}}
-        verified = reached(None, proof, ran, measured)
+        verified = reached(None, validation, ran, measured)
         level, says = verified.level, verified.says
     row = Row(
         stem=item.stem,
@@ -244,11 +246,13 @@ def _row(item: Item, ran: Any, proof: Validation | str | None, trace: Path | Non
         says=says,
         predicted_ns=predicted,
     )
-    if isinstance(proof, Validation):
-        row.proof = "refused" if proof.refused else proof.faults[0].says if proof.faults else "right"
-        row.proof_s = round(proof.seconds, 2)
-    elif proof is not None:
-        row.proof = proof
+    if isinstance(validation, Validation):
+        row.validation = (
+            "refused" if validation.refused else validation.faults[0].says if validation.faults else "right"
+        )
+        row.validation_s = round(validation.seconds, 2)
+    elif validation is not None:
+        row.validation = validation
     if item.chain is not None:
         with contextlib.suppress(Unsupported):
             row.again_bytes = read_again(item.chain, _CACHE_BYTES)
@@ -454,11 +458,11 @@ def _same(same: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _proved(rows: Sequence[Row]) -> None:
-    seconds = [r.proof_s for r in rows if r.proof_s is not None]
+    seconds = [r.validation_s for r in rows if r.validation_s is not None]
     if seconds:
-        says: Callable[[Row], str] = lambda r: "right" if r.proof == "right" else "not right or not proved"  # noqa: E731
-        print(f"\nproved on a CPU: {dict(Counter(says(r) for r in rows if r.proof))}, ", end="")
+        says: Callable[[Row], str] = lambda r: "right" if r.validation == "right" else "not right or not proved"  # noqa: E731
+        print(f"\nproved on a CPU: {dict(Counter(says(r) for r in rows if r.validation))}, ", end="")
         print(f"in the median {statistics.median(seconds):.1f} s a chain")
         for r in rows:
-            if r.proof not in (None, "right"):
-                print(f"    {r.stem}: {r.proof}", file=sys.stderr)
+            if r.validation not in (None, "right"):
+                print(f"    {r.stem}: {r.validation}", file=sys.stderr)

@@ -15,7 +15,7 @@ import pytest
 
 import tracemine
 from tests.report.scans import EMPTY, SCAN, VERIFIED, hostile, hostile_verdicts
-from tests.verdicts.test_verdict import PROOF, judged, ran
+from tests.verdicts.test_verdict import VALIDATION, judged, ran
 from tracemine.findings.record import Scan
 from tracemine.verdicts.verdict import Verdicts
 
@@ -91,7 +91,12 @@ def test_scans_made_by_hand_are_as_the_schema_says(scan: Scan) -> None:
 VERDICTS = Verdicts(
     trace="t",
     gpu="NVIDIA H200",
-    verdicts=(judged(), judged(proof=PROOF), judged(proof=PROOF, ran=ran()), judged(refused="no shapes")),
+    verdicts=(
+        judged(),
+        judged(validation=VALIDATION),
+        judged(validation=VALIDATION, ran=ran()),
+        judged(refused="no shapes"),
+    ),
     skipped={"beyond_top": 3},
 )
 
@@ -165,7 +170,7 @@ def test_a_wrong_field_is_caught_in_findings(path: str, put: object) -> None:
 @pytest.mark.parametrize(
     ("path", "put"),
     [
-        ("schema_version", 2),
+        ("schema_version", 1),
         ("trace", None),
         ("verdicts/0/level", 4),
         ("verdicts/0/predicted_ns/high", "1"),

@@ -182,7 +182,7 @@ class Process(Closing):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                process_group=0,  # Ctrl-C is for whoever asks: what a child had proved until then is an answer
+                process_group=0,  # Ctrl-C is for whoever asks: what a child had validated until then is an answer
             )
             assert self._child.stdin is not None  # noqa: S101
             os.set_blocking(self._child.stdin.fileno(), False)

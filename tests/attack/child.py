@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 # Loaded by no command that forks here, for it needs torch.
-_LATER = ("__main__", "calibrate", "recording", "gpu", "worker", "replay", "proof", "library", "interpreter")
+_LATER = ("__main__", "calibrate", "recording", "gpu", "worker", "replay", "validation", "library", "interpreter")
 
 _HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.verdicts.test_verdict import PROOF, judged, ran
+from tests.verdicts.test_verdict import VALIDATION, judged, ran
 from tracemine.codegen import GraphBuilder
 from tracemine.errors import Location, UsageError
 from tracemine.findings.record import GRAPH
@@ -56,8 +56,8 @@ def test_a_capture_is_proved_on_a_cpu_from_end_to_end(run: Run, tmp_path: Path) 
     (verdict,) = found["verdicts"]
     assert found["gpu"] is None
     assert verdict["level"] == "L2"
-    assert verdict["proof"]["trials"] > 10
-    assert verdict["proof"]["faults"] == []
+    assert verdict["validation"]["trials"] > 10
+    assert verdict["validation"]["faults"] == []
     assert verdict["measured_ns"] is None
     assert verdict["predicted_ns"]["mid"] > 0
     assert [text[:2] for text in verdict["not_tested"]] == ["L1", "L3", "L4", "L5", "L6"]
@@ -127,10 +127,10 @@ def _verdict(fingerprint: str, **known: Any) -> Verdict:
 
 
 def test_verdicts_join_those_of_before_and_what_was_timed_stays_where_there_is_no_gpu() -> None:
-    timed, proved = _verdict("a" * 16, ran=ran()), _verdict("b" * 16, proof=PROOF)
-    before = Verdicts(trace="t", gpu="G", verdicts=(timed, proved), skipped={"beyond_top": 3})
-    again, new = _verdict("b" * 16, proof="too large"), _verdict("c" * 16, proof=PROOF)
-    now = Verdicts(trace="t", gpu=None, verdicts=(_verdict("a" * 16, proof=PROOF), again, new), skipped={})
+    timed, validated = _verdict("a" * 16, ran=ran()), _verdict("b" * 16, validation=VALIDATION)
+    before = Verdicts(trace="t", gpu="G", verdicts=(timed, validated), skipped={"beyond_top": 3})
+    again, new = _verdict("b" * 16, validation="too large"), _verdict("c" * 16, validation=VALIDATION)
+    now = Verdicts(trace="t", gpu=None, verdicts=(_verdict("a" * 16, validation=VALIDATION), again, new), skipped={})
     found = merged(before, now)
     assert (found.gpu, found.verdicts, found.skipped) == ("G", (timed, again, new), {})
     on_gpu = msgspec.structs.replace(now, gpu="G")
@@ -587,8 +587,8 @@ def test_wrong_kernels_that_were_not_found_out_are_named(run: Run, monkeypatch: 
     tried = (Mutant("bound late", "mask = row <= rows", killed_by="reads"), Mutant("cast", "  x = y  "))
     b = GraphBuilder("none")
     none = refused(b.done(b.call("aten::relu", b.input("x", (1,), "float32"))), "")
-    proof = msgspec.structs.replace(none, refused=None, mutants=(*tried, Mutant("a", "b", equivalent="c")))
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: proof)
+    validation = msgspec.structs.replace(none, refused=None, mutants=(*tried, Mutant("a", "b", equivalent="c")))
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: validation)
     code, out, _ = run("verify", CHAIN, "--mutants")
     assert code == 0
     assert "1 of 2 wrong kernels found out\n" in out
@@ -617,7 +617,7 @@ def test_times_are_whole_at_any_width(width: int) -> None:
     times = {"eager_ns": 21_230, "fused_ns": 5_004, "compiled_ns": 5_200, "copy_ns": 3_100, "saving_ns": 16_226}
     ratio = {"low": 4.1, "ratio": 4.2, "high": 4.3}
     taken = {"device": "a GPU", "state": "cold", "eager_to_fused": ratio, "compiled_to_fused": None, "noise": 0.01}
-    of = dict.fromkeys(("evidence", "within_interval", "proof", "replay", "right", "times", "source"))
+    of = dict.fromkeys(("evidence", "within_interval", "validation", "replay", "right", "times", "source"))
     claim = {"low": 10_000, "mid": 12_300, "high": 20_000}
     one: dict[str, Any] = {
         "fingerprint": "0" * 16,
@@ -642,15 +642,15 @@ def test_verdicts_read_like_this(golden: Callable[[str, str], None]) -> None:
     """A finding that torch.compile wins, one in a shorter step, one cut short, one with a bug, and launch gaps."""
     pytest.importorskip("triton")
     smaller = ("the CPU validated the same source at smaller sizes",)
-    slower = judged(proof=PROOF, ran=ran(fused=5_000, compiled=4_000), assumptions=smaller)
+    slower = judged(validation=VALIDATION, ran=ran(fused=5_000, compiled=4_000), assumptions=smaller)
     short = ran()
     short["times"]["left_out"] = {"second clock": "no time was left for it"}
     known: list[Verdict] = [
         slower,
         msgspec.structs.replace(
-            judged(proof=PROOF, ran=ran(), assumptions=smaller), level="L6", says="shorter by 9 µs"
+            judged(validation=VALIDATION, ran=ran(), assumptions=smaller), level="L6", says="shorter by 9 µs"
         ),
-        judged(proof=PROOF, ran=short, assumptions=("a number is not recorded",)),
+        judged(validation=VALIDATION, ran=short, assumptions=("a number is not recorded",)),
         msgspec.structs.replace(
             judged(refused="a bug in tracemine: x.py:1: KeyError"), bug="a bug in tracemine: x.py:1"
         ),

@@ -282,9 +282,9 @@ def test_a_verdict_of_what_was_not_timed_is_not_said_to_be_as_predicted() -> Non
 
 def test_a_verdict_of_what_was_timed_and_not_settled_says_so() -> None:
     settled = [f for f in VERIFIED.findings if f.verdict is None or f.verdict.basis != "predicted"]
-    (proved,) = [f for f in VERIFIED.findings if f not in settled]
-    timed = msgspec.structs.replace(proved.verdict, level="L3", eager_ns=30_000, says="unstable: two clocks differ")
-    findings = [*settled, msgspec.structs.replace(proved, verdict=timed)]
+    (validated,) = [f for f in VERIFIED.findings if f not in settled]
+    timed = msgspec.structs.replace(validated.verdict, level="L3", eager_ns=30_000, says="unstable: two clocks differ")
+    findings = [*settled, msgspec.structs.replace(validated, verdict=timed)]
     text = " ".join(drawn("text", msgspec.structs.replace(VERIFIED, findings=tuple(findings))).split())
     assert "1 timed, and not settled: 1 L3" in text
     assert "not timed" not in text

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.report.scans import SCAN
 from tests.verdicts.test_verdict import FINDING as PLAIN
-from tests.verdicts.test_verdict import PROOF, judged, ran
+from tests.verdicts.test_verdict import VALIDATION, judged, ran
 from tracemine.cli import main
 from tracemine.errors import InputError
 from tracemine.findings.record import Alike, Scan, Share
@@ -45,7 +45,7 @@ def printed(mark: str = MARK, gpu: str = H200, **times: int) -> dict[str, Any]:
 
 def verified(gpu: str = H200, **known: Any) -> Verdict:
     """A verdict as `verify` makes it on this GPU."""
-    return judged(proof=PROOF, ran={**printed(gpu=gpu), **known})
+    return judged(validation=VALIDATION, ran={**printed(gpu=gpu), **known})
 
 
 def written(folder: Path, *verdicts: Verdict, gpu: str | None = H200, form: str = "json") -> Path:
@@ -195,7 +195,7 @@ def test_another_replay_than_the_traces_leaves_the_prediction(tmp_path: Path) ->
 
 
 def test_a_proof_without_a_gpu_holds_for_any_gpu(tmp_path: Path) -> None:
-    evidence = read_evidence([written(tmp_path, judged(proof=PROOF), gpu=None)])
+    evidence = read_evidence([written(tmp_path, judged(validation=VALIDATION), gpu=None)])
     for gpu in (H200, A100, None):
         found = evidence.on(FINDING, gpu)
         assert found is not None
@@ -305,7 +305,7 @@ def test_a_claim_that_torch_compile_keeps_is_kept(
 
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_what_torch_compile_came_to_is_read_back(tmp_path: Path, form: str) -> None:
-    made = judged(proof=PROOF, ran=with_compiled(4_000, fused=30_000))
+    made = judged(validation=VALIDATION, ran=with_compiled(4_000, fused=30_000))
     assert (made.level, made.best) == ("L3", "compiled")
     assert made.compiled is not None
     assert (made.compiled.level, made.compiled.not_tested[-2]) == ("L4", "L5: it is torch.compile's own")
@@ -330,7 +330,7 @@ def test_the_library_call_of_a_verdict_is_read_back(tmp_path: Path, form: str) -
     )
     call = CallVerdict(
         call="F.rms_norm", text="F.rms_norm(x, (64,), w)", level="L5", says="not slower than torch.compile",
-        products=False, calls=2, eager_calls=0, measured=took, proof=None, right=None, source=None, assumptions=(),
+        products=False, calls=2, eager_calls=0, measured=took, validation=None, right=None, source=None, assumptions=(),
         not_tested=(),
     )  # fmt: skip
     path = written(tmp_path, msgspec.structs.replace(kernel, library=call), form=form)
@@ -373,21 +373,21 @@ def test_of_two_the_newest_counts_and_the_other_is_counted(tmp_path: Path) -> No
 
 def test_one_that_settles_the_matter_goes_before_a_newer_one_that_does_not(tmp_path: Path) -> None:
     timed = put(tmp_path / "timed.json", printed())
-    proved = written(tmp_path, judged(proof=PROOF), gpu=None)
+    validated = written(tmp_path, judged(validation=VALIDATION), gpu=None)
     os.utime(timed, ns=(1, 1))
-    os.utime(proved, ns=(2, 2))
+    os.utime(validated, ns=(2, 2))
     found = read_evidence([tmp_path]).on(FINDING, H200)
     assert found is not None
     assert found.basis == "measured"
 
 
-def proved(source: str, **known: Any) -> Verdict:
+def validated(source: str, **known: Any) -> Verdict:
     """A verdict on a machine without a GPU, of this reproduction."""
-    return msgspec.structs.replace(judged(proof=msgspec.structs.replace(PROOF, **known)), source=source)
+    return msgspec.structs.replace(judged(validation=msgspec.structs.replace(VALIDATION, **known)), source=source)
 
 
 def test_a_proof_of_the_file_that_was_run_is_part_of_the_verdict(tmp_path: Path) -> None:
-    written(tmp_path, proved("the file"), gpu=None)
+    written(tmp_path, validated("the file"), gpu=None)
     same, other = (hashlib.sha256(text).hexdigest() for text in (b"the file", b"another"))
     for mark, untried in ((same, ["L6"]), (other, ["L2", "L6"])):
         put(tmp_path / "out.json", printed() | {"source_sha256": mark})
@@ -398,7 +398,7 @@ def test_a_proof_of_the_file_that_was_run_is_part_of_the_verdict(tmp_path: Path)
 
 
 def test_what_is_fast_on_a_gpu_and_wrong_by_the_proof_of_the_same_file_is_refuted(tmp_path: Path) -> None:
-    wrong = proved("the file", faults=(Fault("normal", "error 3"),))
+    wrong = validated("the file", faults=(Fault("normal", "error 3"),))
     written(tmp_path, wrong, gpu=None)
     path = put(tmp_path / "out.json", printed() | {"source_sha256": hashlib.sha256(b"the file").hexdigest()})
     os.utime(path, ns=(2**62, 2**62))  # newer
@@ -506,7 +506,7 @@ def test_what_is_too_large_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_table_that_repeats_long_texts_is_too_large(tmp_path: Path) -> None:
-    path = written(tmp_path, judged(proof=PROOF), form="parquet")
+    path = written(tmp_path, judged(validation=VALIDATION), form="parquet")
     rows = pq.read_table(path)
     long = rows.set_column(rows.schema.get_field_index("says"), "says", pa.array(["x" * 10_000]))
     pq.write_table(pa.concat_tables([long] * 10_000).combine_chunks(), path)
@@ -515,7 +515,7 @@ def test_a_table_that_repeats_long_texts_is_too_large(tmp_path: Path) -> None:
 
 
 def test_a_table_whose_gpu_is_no_text_names_none(tmp_path: Path) -> None:
-    path = written(tmp_path, judged(proof=PROOF), gpu=None, form="parquet")
+    path = written(tmp_path, judged(validation=VALIDATION), gpu=None, form="parquet")
     rows = pq.read_table(path)
     pq.write_table(rows.set_column(rows.schema.get_field_index("gpu"), "gpu", pa.array([5])), path)
     found = read_evidence([path]).on(FINDING, H200)

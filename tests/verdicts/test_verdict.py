@@ -21,7 +21,7 @@ FINDING = Finding(
     traffic_bytes=None, flops=None, arithmetic_intensity=None, intermediate_bytes=None,
     gpu_saving_ns=Range(26_000, 28_000, 30_000), step_saving_ns=NOTHING, why="", fix="", assumptions=(),
 )  # fmt: skip
-PROOF = Validation(
+VALIDATION = Validation(
     chain="c", kernels=("k",), trials=9, skipped=(), faults=(), error=0.0, eager_error=0.0, equal_share=1.0,
     exact=True, bytes_read=1, bytes_written=1, mutants=(), seconds=0.1,
 )  # fmt: skip
@@ -51,7 +51,7 @@ def judged(**known: Any) -> Verdict:
 
 
 def test_all_levels_but_the_step_are_reached_where_everything_holds() -> None:
-    found = judged(proof=PROOF, ran=ran())
+    found = judged(validation=VALIDATION, ran=ran())
     assert found.level == "L5"
     assert found.measured is not None
     assert found.measured.state == "warm"  # in which eager takes what it took in the trace
@@ -61,13 +61,13 @@ def test_all_levels_but_the_step_are_reached_where_everything_holds() -> None:
 
 
 def test_without_a_gpu_the_proof_on_the_cpu_is_the_last_level() -> None:
-    found = judged(proof=PROOF)
+    found = judged(validation=VALIDATION)
     assert (found.level, found.measured_ns) == ("L2", None)
     assert [text[:2] for text in found.not_tested] == ["L1", "L3", "L4", "L5", "L6"]
 
 
 def test_a_fusion_that_loses_says_so() -> None:
-    found = judged(proof=PROOF, ran=ran(fused=30_000))
+    found = judged(validation=VALIDATION, ran=ran(fused=30_000))
     assert (found.level, found.says) == ("L3", "this fusion loses")
     assert found.within_interval is False
 
@@ -75,14 +75,14 @@ def test_a_fusion_that_loses_says_so() -> None:
 def test_times_that_two_clocks_do_not_agree_on_or_memory_does_not_allow_prove_nothing() -> None:
     found = ran()
     found["times"] |= {"unstable": ["fused", "compiled"]}
-    assert (judged(proof=PROOF, ran=found).level, judged(proof=PROOF, ran=found).says) == (
+    assert (judged(validation=VALIDATION, ran=found).level, judged(validation=VALIDATION, ran=found).says) == (
         "L3",
         "unstable: two clocks differ on fused",
     )
     found["times"] |= {"unstable": ["eager"], "other_clock_ns": {"eager": {"ns": 14_000}}}
-    assert judged(proof=PROOF, ran=found).says == "unstable: two clocks differ on eager"
+    assert judged(validation=VALIDATION, ran=found).says == "unstable: two clocks differ on eager"
     found["times"] |= {"unstable": ["compiled"], "too_fast": ["fused"], "least_ns": 6_000}
-    assert judged(proof=PROOF, ran=found).says == "not believed: faster than memory allows, 6,000 ns"
+    assert judged(validation=VALIDATION, ran=found).says == "not believed: faster than memory allows, 6,000 ns"
 
 
 def test_a_kernel_that_is_faster_by_either_clock_is_faster_and_its_interval_holds_both() -> None:
@@ -91,49 +91,49 @@ def test_a_kernel_that_is_faster_by_either_clock_is_faster_and_its_interval_hold
         "unstable": ["eager"],
         "other_clock_ns": {"eager": {"ns": 54_000}},
     }  # cold, where 60,000 were seen
-    came_to = judged(proof=PROOF, ran=found)
+    came_to = judged(validation=VALIDATION, ran=found)
     assert came_to.level == "L5"
     assert came_to.measured is not None
     assert came_to.measured.eager_to_fused == {"low": 3.6, "ratio": 4.0, "high": 4.0}
     found["times"] |= {"unstable": ["fused"], "other_clock_ns": {"fused": {"ns": 20_000}}}  # 15,000 were seen
-    assert judged(proof=PROOF, ran=found).level == "L5"
+    assert judged(validation=VALIDATION, ran=found).level == "L5"
     found["times"]["other_clock_ns"]["fused"]["ns"] = 61_000
-    assert judged(proof=PROOF, ran=found).says == "unstable: two clocks differ on fused"
+    assert judged(validation=VALIDATION, ran=found).says == "unstable: two clocks differ on fused"
 
 
 def test_slower_than_torch_compile_stays_below_its_level() -> None:
-    assert judged(proof=PROOF, ran=ran(compiled=4_000)).level == "L4"
+    assert judged(validation=VALIDATION, ran=ran(compiled=4_000)).level == "L4"
 
 
 def test_another_replay_ends_it_however_fast_the_kernel_is() -> None:
     other = {"same_count": True, "same_names": False, "same_grids": False, "kernels": []}
-    found = judged(proof=PROOF, ran=ran(replay=other))
+    found = judged(validation=VALIDATION, ran=ran(replay=other))
     assert found.level == "L0"
     assert "other kernels than the trace has" in found.says
 
 
 def test_wrong_results_end_it() -> None:
-    wrong = msgspec.structs.replace(PROOF, faults=(Fault("normal", "error 3 where eager's is 0"),))
-    assert judged(proof=wrong).level == "L0"
-    assert judged(proof=wrong).says == "wrong on a CPU: normal: error 3 where eager's is 0"
-    found = judged(proof=PROOF, ran=ran(right={"faults": ["element 3"]}))
+    wrong = msgspec.structs.replace(VALIDATION, faults=(Fault("normal", "error 3 where eager's is 0"),))
+    assert judged(validation=wrong).level == "L0"
+    assert judged(validation=wrong).says == "wrong on a CPU: normal: error 3 where eager's is 0"
+    found = judged(validation=VALIDATION, ran=ran(right={"faults": ["element 3"]}))
     assert (found.level, found.says) == ("L2", "wrong on the GPU: element 3")
 
 
 def test_a_proof_that_hung_is_not_tested_and_the_gpu_may_go_on() -> None:
-    found = judged(proof="validating took longer than 60 s")
+    found = judged(validation="validating took longer than 60 s")
     assert (found.level, found.says) == ("L0", "validating took longer than 60 s")
-    assert judged(proof="validating took longer than 60 s", ran=ran()).level == "L5"
+    assert judged(validation="validating took longer than 60 s", ran=ran()).level == "L5"
 
 
 def test_a_crash_on_the_gpu_is_a_verdict() -> None:
     text = answered(-11, "", [], what="the reproduction")
-    found = judged(proof=PROOF, ran=text)
+    found = judged(validation=VALIDATION, ran=text)
     assert (found.level, found.says) == ("L2", "the reproduction was ended by SIGSEGV")
 
 
 def test_verdicts_are_a_table_too() -> None:
-    found = (judged(proof=PROOF, ran=ran()), judged(refused="not rebuilt: why"))
+    found = (judged(validation=VALIDATION, ran=ran()), judged(refused="not rebuilt: why"))
     rows = table(Verdicts(trace="t", gpu=None, verdicts=found, skipped={})).to_pylist()
     assert [row["level"] for row in rows] == ["L5", "L0"]
     assert rows[0]["error_ns"] == 1_000

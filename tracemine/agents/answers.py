@@ -105,7 +105,7 @@ class AskVerify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     fingerprint: Fingerprint
     gpu: GPU = None
     output: Output = None
-    time_limit_s: Annotated[int, Meta(description="Processor time that a proof may take.", ge=1, le=600)] = 60
+    time_limit_s: Annotated[int, Meta(description="Processor time that a validation may take.", ge=1, le=600)] = 60
 
 
 # --- what is answered -------------------------------------------------------------------------------------------------

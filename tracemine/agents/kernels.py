@@ -98,7 +98,7 @@ def verify(reader: Reader, ask: AskVerify, allowed: Allowed) -> VerifyAnswer:
     variant = _fixable(read, ask.fingerprint)
     gpu = gpu_name()
     if stem is not None:
-        verdicts_before(stem, gpu)  # better an error now than after minutes of proofs
+        verdicts_before(stem, gpu)  # better an error now than after minutes of validation
     before = _names(folder)
     how = How(gpu=gpu, time_limit_s=float(ask.time_limit_s), emit=folder)
     run = verified([variant], analysis, scan_of_variants(read.scan), how, step=False)

@@ -59,7 +59,7 @@ MutantsOption = Annotated[
     bool, typer.Option("--mutants", help="Also try wrong kernels beside the right ones, which must be found out.")
 ]
 TimeLimitOption = Annotated[
-    float, typer.Option(metavar="SECONDS", help="Processor time that the proof of a finding may take.")
+    float, typer.Option(metavar="SECONDS", help="Processor time that the validation of a finding may take.")
 ]
 NoColorOption = Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")]
 
@@ -80,9 +80,9 @@ def verify(
     quiet: QuietOption = False,
     no_color: NoColorOption = False,
 ) -> int:
-    """Rebuild what findings would fuse, generate the kernel, prove it, and on a GPU time it.
+    """Rebuild what findings would fuse, generate the kernel, validate it, and on a GPU time it.
 
-    Without a GPU the numerics are proved in Triton's interpreter, and nothing is timed. Beside a findings file the
+    Without a GPU the numerics are validated in Triton's interpreter, and nothing is timed. Beside a findings file the
     verdicts are written as NAME.verdicts.json and NAME.verdicts.parquet.
 
     \b
@@ -102,9 +102,9 @@ def verify(
     kept, skipped = _selected(given, rule or (), rules or (), top=top, again=again, step=step)
     gpu = gpu_name()
     if given.stem is not None:
-        verdicts_before(given.stem, gpu)  # better an error now than after minutes of proofs
+        verdicts_before(given.stem, gpu)  # better an error now than after minutes of validation
     if gpu is None and not quiet and report == "text":
-        say("no GPU here: kernels are proved in Triton's interpreter, levels above L2 are left out")
+        say("no GPU here: kernels are validated in Triton's interpreter, levels above L2 are left out")
     how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit, identity=given.identity)
     with reading(path, quiet=quiet) as bar:
         run = verified(kept, given.analysis, given.scan, how, step=step, progress=bar)
@@ -137,7 +137,7 @@ def _check(report: str, top: int, time_limit_s: float) -> None:
     if top < 0:
         raise UsageError(f"--top: {top} is negative", hint="0 verifies all findings")
     if not 0 < time_limit_s <= _LONGEST_S:
-        says = f"--time-limit: {time_limit_s:g} is no time that a proof could take"
+        says = f"--time-limit: {time_limit_s:g} is no time that a validation could take"
         raise UsageError(says, hint="a number of seconds")
 
 
@@ -232,7 +232,7 @@ def _ended(run: Run) -> int:
 
 
 def _writable(folder: Path, unasked: bool) -> None:
-    """Makes a folder that something is written to at the end: better an error now than after minutes of proofs.
+    """Makes a folder that something is written to at the end: better an error now than after minutes of validation.
 
     unasked: it was not named, and another can be named.
     """

@@ -1,7 +1,7 @@
 """Which dimensions of which tensors are the same axis: found by joining and splitting, never by size alone.
 
 Dimensions meet in pointwise calls (they are joined) and in views (one is split into several). A dimension is a tuple
-of axes, the outermost first; of size 1, an empty one. So a view regroups axes, and one kernel can walk them all.
+of axes, the outermost first; of size 1, an empty one. So a view regroups axes, and one kernel can loop over them all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Axes:
         self._pinned: list[bool] = []
         self._tensors = 0  # whose axes are kept apart
         self._together: list[set[int]] = []  # of each axis, the tensors among them that it is one of
-        self._walks: dict[tuple[int, int], int] = {}
+        self._loops: dict[tuple[int, int], int] = {}
 
     def dims(self, shape: Sequence[int]) -> Dims:
         """New axes for a shape, one a dimension."""
@@ -113,10 +113,10 @@ class Axes:
         return len(self._size) - 1
 
     def part(self, leaf: int, size: int) -> int:
-        """Return an axis of a known size that walks a part of another: the same one each time."""
-        if (leaf, size) not in self._walks:
-            self._walks[leaf, size] = self._new(size, True)
-        return self._walks[leaf, size]
+        """Return an axis of a known size over a part of another: the same one each time."""
+        if (leaf, size) not in self._loops:
+            self._loops[leaf, size] = self._new(size, True)
+        return self._loops[leaf, size]
 
     def _root(self, axis: int) -> int:
         while self._parent[axis] != axis:

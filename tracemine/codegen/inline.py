@@ -1,4 +1,4 @@
-"""What one element of a recipe is, inside a kernel that walks given columns: recipes become nodes.
+"""What one element of a tensor is, inside a kernel that loops over given columns: tensor IR becomes loop IR.
 
 The question "which element" goes down from what is stored to what is loaded. What this kernel cannot compute on the
 way (a reduction over other axes, or one needed at another row) is demanded of an earlier kernel and loaded.
@@ -74,16 +74,16 @@ class Inliner(IndexMath):
         self.large = large
         self.demanded: dict[Tensor, str] = {}
         self._root: Tensor | None = None
-        self._elements = 0  # that the kernel walks for it
+        self._elements = 0  # that the kernel loops over for it
         self._part: Dim = ()  # the axis of parts, where it is what a part gives
         self.reduces: set[Reduction] = set()  # what the kernel reduces itself
         self.scans = False
-        self.cuts: set[int] = set()  # columns at which a join goes from one member to the next
+        self.boundaries: set[int] = set()  # columns at which a join goes from one member to the next
         self._known: dict[tuple[object, ...], Node] = {}
         self.walked = ir.FreeAxes(self.columns)
 
     def store(self, tensor: Tensor, buffer: str, piece: Piece | None = None) -> ir.Store:
-        """Writes a recipe's element at its own place; of `piece` alone, where the columns are a part of an axis."""
+        """Store an expression's element at its own index; of `piece` alone, where the columns are a part of an axis."""
         self._root = tensor
         self._part = tensor.part if isinstance(tensor, Reduction) else ()
         leaves = {*self.axes.flat(tensor.dims)}
@@ -117,7 +117,7 @@ class Inliner(IndexMath):
 
     def converted(self, node: Node, type_: str) -> Node:
         """In another type of computing."""
-        assert isinstance(node, ir.Value)  # noqa: S101  (recipes give values)
+        assert isinstance(node, ir.Value)  # noqa: S101  (expressions give values)
         if isinstance(node, ir.Constant) and node.value in (0, 1):  # the same number in every type
             return self.nodes.make(ir.Constant, type_, node.value)
         return node if node.type == type_ else self.nodes.make(ir.Cast, type_, node, type_)
@@ -125,7 +125,7 @@ class Inliner(IndexMath):
     # What this kernel cannot compute.
 
     def foreign(self, tensor: Tensor) -> bool:
-        """Return whether it walks other columns than this kernel."""
+        """Return whether it loops over other columns than this kernel."""
         return set(columns_of(self.axes, tensor)) != set(self.columns)
 
     def _belongs_elsewhere(self, tensor: Tensor, index: Index) -> bool:
@@ -161,7 +161,7 @@ class Inliner(IndexMath):
         buffer = self.demanded.setdefault(tensor, f"part_{id(tensor)}")
         return self.nodes.make(ir.Load, tensor.type, buffer, self.by_dim(tensor.dims, index), guard)
 
-    # One method a kind of recipe.
+    # One method a kind of expression.
 
     def input(self, tensor: Input, index: Index, guard: Node | None) -> Node:
         return self.nodes.make(ir.Load, tensor.type, tensor.buffer, self.by_dim(tensor.dims, index), guard)
@@ -259,7 +259,7 @@ class Inliner(IndexMath):
         groups = self.groups(tensor.dims, index)
         place = self.linear(*groups[tensor.dim])
         ends = tuple(accumulate(tensor.sizes))
-        self._note_cuts(place, ends)
+        self._note_boundaries(place, ends)
         low, high = ir.bounds(place) or (0, ends[-1] - 1)
         found: Node | None = None
         behind: Node | None = None  # what must hold for what was found before
@@ -304,12 +304,12 @@ class Inliner(IndexMath):
         guard, *each = guards
         return RotatedHalf(self.nodes, place, size, guard, (each[0], each[1]), self.origins).value(first, second)
 
-    def _note_cuts(self, place: Node, ends: Sequence[int]) -> None:
+    def _note_boundaries(self, place: Node, ends: Sequence[int]) -> None:
         """Where a join along the columns goes from one member to the next."""
         found = ir.bounds(place)
         if found is not None and self.walked(place) == {*self.columns}:
             low, high = found
-            self.cuts.update(end - low for end in ends if low < end <= high)
+            self.boundaries.update(end - low for end in ends if low < end <= high)
 
     def _compare(self, operation: str, place: Node, bound: int) -> Node:
         left = self.nodes.make(ir.IndexValue, LONG, place)

@@ -1,6 +1,6 @@
 """The loop-level language between a graph and its kernels: index arithmetic, values of one element, stores.
 
-A kernel walks rows × columns. Rows are spread over programs; columns are what it reduces, or the innermost axis
+A kernel loops over rows × columns. Rows are spread over programs; columns are what it reduces, or the innermost axis
 where it reduces nothing. Every node says what one element is, at the row and the column that the program stands at.
 Nodes are made by `Nodes.make`, which gives the same object for the same fields: equal work is done once.
 """
@@ -27,7 +27,7 @@ _SIGN = {"+": 1, "-": -1}
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis that a kernel walks. `pinned`: its size is part of the kernel; else the launcher reads it."""
+    """One axis that a kernel loops over. `pinned`: its size is part of the kernel; else the launcher reads it."""
 
     number: int
     size: int
@@ -203,14 +203,14 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One walk over rows × columns. `level`: lower ones come first; those of one need nothing of each other."""
+    """One loop over rows × columns. `level`: lower ones come first; those of one need nothing of each other."""
 
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     level: int
     stores: tuple[Store, ...]
-    split: Axis | None = None  # the columns are walked in so many parts, each by a program of its own
-    pieces: int = 1  # of an axis that the columns are one piece of: a program walks them all
+    split: Axis | None = None  # the columns are looped over in so many parts, each by a program of its own
+    pieces: int = 1  # of an axis that the columns are one piece of: a program loops over them all
     after: frozenset[str] = frozenset()  # inputs of which it reads what an earlier kernel wrote in place
 
 
@@ -339,7 +339,10 @@ def bounds(place: Node) -> tuple[int, int] | None:
 
 
 class FreeAxes:
-    """The axes that a node changes along, each node asked once. A reduction ends those that it walks: `columns`."""
+    """The axes that a node changes along, each node asked once.
+
+    A reduction ends those that it loops over: `columns`.
+    """
 
     def __init__(self, columns: Iterable[int]) -> None:
         self._columns = frozenset(columns)

@@ -81,7 +81,7 @@ def read_again(graph: Graph, cache_bytes: int) -> int:
 
 
 def _reached(lowered: Lowered, begin: Iterable[Tensor]) -> tuple[set[str], set[Reduction]]:
-    """Return the inputs that recipes come to short of reductions that are too long to hold, and these."""
+    """Return the inputs that expressions come to short of reductions that are too long to hold, and these."""
     sources: set[str] = set()
     long: set[Reduction] = set()
     seen: set[Tensor] = set()

@@ -55,7 +55,7 @@ ONLINE = {
             "{a}_squares = tl.maximum({a}_sum_squares - {a}_rest_squares, 0.0, propagate_nan=tl.PropagateNan.ALL)",
         ],
     ),
-    # The maximum so far and the sum of exponentials less it, in one walk, for as many elements as a thread holds
+    # The maximum so far and the sum of exponentials less it, in one loop, for as many elements as a thread holds
     # together: a sum is scaled anew once for all of them. What saw nothing counts nothing. `{least}`: the element,
     # rounded before its largest is taken off.
     "online": OnlineReduction(

@@ -1,4 +1,4 @@
-"""Which kernels a graph becomes: as few as walk the same rows and columns, each after those that it loads from."""
+"""Which kernels a graph becomes: as few as loop over the same rows and columns, each after those that it loads from."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tracemine.ops.infer.tensor import contiguous
 _FEW_ROWS, _LONG_ROW = 32, 8192
 
 _LARGE = 16  # kernels of so many times the longest row's elements take longer than a launch
-_SHORTEST_PIECE, _MOST_PIECES = 4, 2  # of columns that are walked in pieces
+_SHORTEST_PIECE, _MOST_PIECES = 4, 2  # of columns that are looped over in pieces
 
 
 @dataclass(slots=True, eq=False)
 class _Target:
-    """A recipe to be stored, and the kernel that suits it."""
+    """An expression to be stored, and the kernel that suits it."""
 
     tensor: Tensor
     buffer: str
     columns: Dim
     rows: Dim
-    part: Dim  # the axis of parts that its columns are walked in
+    part: Dim  # the axis of parts that its columns are looped over in
     level: int
     pieces: tuple[Piece, ...] = ()  # its columns are a part of an axis, and it is stored once for each
 
@@ -50,7 +50,7 @@ class _Planner:
     origins: dict[Node, int] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
     targets: dict[Tensor, _Target] = field(default_factory=dict)
-    homes: dict[Tensor, str] = field(default_factory=dict)  # the buffer each recipe is stored in
+    homes: dict[Tensor, str] = field(default_factory=dict)  # the buffer each expression is stored in
     names: dict[str, str] = field(default_factory=dict)  # placeholders of what is demanded, and their buffers
     in_place: frozenset[Tensor] = frozenset()  # what inputs hold at the end
 
@@ -112,7 +112,7 @@ def _buffer(p: _Planner, name: str, tensor: Tensor, strides: Sequence[int], role
 
 
 def _homes(p: _Planner) -> tuple[str, ...]:
-    """Return where each wanted recipe is stored; the names of what the launcher gives back."""
+    """Return where each wanted expression is stored; the names of what the launcher gives back."""
     for value, tensor in p.lowered.written.items():
         p.homes[tensor] = p.graph.inputs[value].name
     specs = p.graph.specs
@@ -158,15 +158,15 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
 def _pieces(p: _Planner, trial: Inliner, columns: Dim, buffer: Buffer) -> tuple[Piece, ...]:
     """Return the parts of the columns between which joins change members, all of one size; none where they are no few.
 
-    A program walks all of them at once: no element is asked which member it is of, and halves that are turned into each
-    other are loaded once. Small kernels are sooner done by more programs.
+    A program loops over all of them at once: no element is asked which member it is of, and halves that are turned into
+    each other are loaded once. Small kernels are sooner done by more programs.
     """
-    if not trial.cuts or trial.reduces or trial.scans or buffer.role == "input" or len(columns) != 1:
+    if not trial.boundaries or trial.reduces or trial.scans or buffer.role == "input" or len(columns) != 1:
         return ()
     whole = p.axes.size(columns)
     if prod(buffer.shape) < p.large:
         return ()
-    size = gcd(whole, *trial.cuts)
+    size = gcd(whole, *trial.boundaries)
     if not p.axes.axis(columns[0]).pinned or size < _SHORTEST_PIECE or whole > size * _MOST_PIECES:
         return ()
     return tuple(Piece(columns[0], start) for start in range(0, whole, size))
@@ -180,7 +180,7 @@ def _scratch(p: _Planner, name: str, tensor: Tensor) -> Buffer:
 
 
 def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
-    """Return the axes to walk inside a program: what is reduced, or else the innermost."""
+    """Return the axes to loop over inside a program: what is reduced, or else the innermost."""
     leaves = p.axes.flat(tensor.dims)
     if isinstance(tensor, Reduction):
         return columns_of(p.axes, tensor)
@@ -319,7 +319,7 @@ def _ordered(p: _Planner, kernels: Sequence[Kernel]) -> list[Kernel]:
 
 
 def _check_stored(p: _Planner, kernels: Sequence[Kernel]) -> None:
-    """Raises Unsupported where a kernel reads what none before it stores: joined with another, and walking other
+    """Raises Unsupported where a kernel reads what none before it stores: joined with another, and looping over other
     columns than alone, it may demand what was not planned for.
     """
     stored = {name for name, buffer in p.buffers.items() if buffer.role == "input"}

@@ -11,22 +11,22 @@ from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import Axis, Buffer, Kernel, Node, Program
 from tracemine.codegen.options import LONGEST_ROW, CodegenOptions
 
-POINTWISE, WHOLE, LOOPED = "pointwise", "whole", "looped"
-ALONG, ACROSS, MIXED = "along", "across", "mixed"
+POINTWISE, PERSISTENT, LOOPED = "pointwise", "persistent", "looped"
+INNER, OUTER, MIXED = "inner-contiguous", "outer-contiguous", "mixed"
 
 # Elements of a row that is held beside others, where elements side by side in memory are of several rows: so many rows
 # that 32 bytes of each column are taken at once, and 32 elements a thread.
-_LONGEST_ACROSS, _LONGEST_MIXED = 64, 1024
-# Rows that are walked in a loop by few programs, each by one or so many by one, leave most of a GPU idle: they are cut
+_LONGEST_OUTER, _LONGEST_MIXED = 64, 1024
+# Rows that are looped over by few programs, each by one or so many by one, leave most of a GPU idle: they are split
 # into parts. Unless they are as short as that, where some lie side by side.
-_SHORT_ACROSS, _HIGH = 512, {ALONG: 1, MIXED: 16, ACROSS: 64}
+_SHORT_OUTER, _HIGH = 512, {INNER: 1, MIXED: 16, OUTER: 64}
 # Rows of so many times what registers hold keep a program busy for so long that even four to a multiprocessor leave it
 # half idle: 128 rows of 524,288 elements took an H200 396 µs, and torch.compile's kernels, in parts, 176.
 _VERY_LONG = 16
-SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how to walk
+SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how a kernel loops
 
 
-def shape_of(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> str:
+def schedule_kind(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> str:
     """Which of the three shapes a kernel has: see body.py. Raises Unsupported for a running sum that is too long."""
     nodes = ir.nodes_of(kernel)
     if not any(isinstance(n, ir.Reduce | ir.Scan) for n in nodes):
@@ -35,27 +35,27 @@ def shape_of(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> st
     if any(isinstance(n, ir.Scan) for n in nodes):
         if length > LONGEST_ROW:
             raise Unsupported(f"a running sum over more than {LONGEST_ROW} elements")
-        return WHOLE
+        return PERSISTENT
     if kernel.split is not None:
         return LOOPED
-    limits = {ALONG: longest_row, ACROSS: _LONGEST_ACROSS, MIXED: min(_LONGEST_MIXED, longest_row)}
-    return WHOLE if length <= limits[grain(buffers, kernel)] else LOOPED
+    limits = {INNER: longest_row, OUTER: _LONGEST_OUTER, MIXED: min(_LONGEST_MIXED, longest_row)}
+    return PERSISTENT if length <= limits[contiguity(buffers, kernel)] else LOOPED
 
 
 class Schedule:
     """How a kernel is looped over: its kind, how its tensors lie, and whether its rows may be one.
 
     flat: how each tensor must lie at a call for all rows to be one; empty where they may not. long: rows that a loop
-    goes over lie one behind the other, and those that programs walk at a time may be more than the cache holds.
+    goes over lie one behind the other, and those that programs loop over at a time may be more than the cache holds.
     """
 
     def __init__(self, program: Program, kernel: Kernel, options: CodegenOptions) -> None:
         self.program, self.kernel, self.options = program, kernel, options
-        self.mode = shape_of(program.buffers, kernel, options.longest_row)
-        self.grain = grain(program.buffers, kernel)
-        along = self.mode == POINTWISE and self.grain == ALONG
+        self.mode = schedule_kind(program.buffers, kernel, options.longest_row)
+        self.contiguity = contiguity(program.buffers, kernel)
+        along = self.mode == POINTWISE and self.contiguity == INNER
         self.flat = flat_orders(program.buffers, kernel) if along else {}
-        self.long = self.mode == LOOPED and self.grain == ALONG and kernel.split is None
+        self.long = self.mode == LOOPED and self.contiguity == INNER and kernel.split is None
 
     @property
     def elements(self) -> int:
@@ -76,13 +76,13 @@ def large_reads(schedules: Iterable[Schedule]) -> set[str]:
 
 
 def few_programs(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> bool:
-    """Return whether a kernel walks so long rows by so few programs that each should be cut into parts."""
-    if kernel.split is not None or shape_of(buffers, kernel, longest_row) != LOOPED:
+    """Return whether a kernel loops over so long rows by so few programs that each should be split into parts."""
+    if kernel.split is not None or schedule_kind(buffers, kernel, longest_row) != LOOPED:
         return False
     rows, length = (prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns))
-    lies = grain(buffers, kernel)
-    shortest = longest_row if lies == ALONG else min(_SHORT_ACROSS, longest_row)
-    few = max(4, longest_row // (32 if lies == ACROSS else 128))  # fewer where rows are walked in a loop for trial
+    lies = contiguity(buffers, kernel)
+    shortest = longest_row if lies == INNER else min(_SHORT_OUTER, longest_row)
+    few = max(4, longest_row // (32 if lies == OUTER else 128))  # fewer where rows are looped over for trial
     if length >= _VERY_LONG * longest_row:
         few *= 4
     return length > shortest and rows < few * _HIGH[lies]
@@ -98,15 +98,15 @@ def by_memory(buffers: dict[str, Buffer], kernel: Kernel) -> tuple[Axis, ...]:
     return kernel.columns
 
 
-def grain(buffers: dict[str, Buffer], kernel: Kernel) -> str:
+def contiguity(buffers: dict[str, Buffer], kernel: Kernel) -> str:
     """How the largest tensors that a kernel loads and stores lie: columns side by side, rows side by side, or both."""
     if not kernel.columns or not kernel.rows:
-        return ALONG
+        return INNER
     accesses = [(n.buffer, n.index) for n in ir.loads(kernel)] + [(s.buffer, s.index) for s in kernel.stores]
     kinds = {(prod(buffers[name].shape), _kind(buffers[name], index, kernel)) for name, index in accesses}
     largest = max((size for size, kind in kinds if kind), default=0)
     found = {kind for size, kind in kinds if kind and size * SHARE >= largest}
-    return MIXED if len(found) > 1 else found.pop() if found else ALONG
+    return MIXED if len(found) > 1 else found.pop() if found else INNER
 
 
 def reads_windows(kernel: Kernel) -> bool:
@@ -116,17 +116,17 @@ def reads_windows(kernel: Kernel) -> bool:
     return any(isinstance(p, ir.IndirectIndex) and walked(p) & columns and not ir.reads(p) for p in places)
 
 
-def writes_across(buffers: dict[str, Buffer], kernel: Kernel) -> bool:
+def writes_outer_contiguous(buffers: dict[str, Buffer], kernel: Kernel) -> bool:
     """Return whether what it stores lies with elements of several rows side by side."""
-    return any(_kind(buffers[s.buffer], s.index, kernel) == ACROSS for s in kernel.stores)
+    return any(_kind(buffers[s.buffer], s.index, kernel) == OUTER for s in kernel.stores)
 
 
 def _kind(buffer: Buffer, index: tuple[Node, ...], kernel: Kernel) -> str:
     """Return how one access lies; empty where neither columns nor rows are side by side."""
     column = abs(_step(buffer, index, kernel.columns[-1]))
     if column == 1:
-        return ALONG
-    return ACROSS if column and any(abs(_step(buffer, index, row)) == 1 for row in kernel.rows) else ""
+        return INNER
+    return OUTER if column and any(abs(_step(buffer, index, row)) == 1 for row in kernel.rows) else ""
 
 
 def _step(buffer: Buffer, index: tuple[Node, ...], axis: Axis) -> int:
@@ -153,7 +153,8 @@ class Dense(NamedTuple):
     """How a tensor must lie at a call for one place to say where its element is.
 
     Its dimensions lie without gaps in the order `order`. Of one element, a dimension may have any stride; but `outer`,
-    the one of the outermost column, is walked beyond its end where all rows are one: its stride is as many elements as
+    the one of the outermost column, is looped over beyond its end where all rows are one: its stride is as many
+    elements as
     `inner` have.
     """
 

@@ -1,7 +1,7 @@
-"""Tensors of a graph as recipes: each says from which others, and how, any one of its elements comes.
+"""Tensors of a graph as expressions: each says from which others, and how, any one of its elements comes.
 
-A recipe is not evaluated as a whole. A kernel asks for an element at an index, and the question is passed on through
-views, slices and casts down to what is loaded; so no layout call costs anything.
+An expression is not evaluated as a whole. A kernel asks for an element at an index, and the question is passed on
+through views, slices and casts down to what is loaded; so no layout call costs anything.
 """
 
 from __future__ import annotations
@@ -168,14 +168,14 @@ class NumElements(Tensor):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Complex(Tensor):
-    """Complex numbers: no recipe, but two. Dimensions are those of `real`."""
+    """Complex numbers: no expression, but two. Dimensions are those of `real`."""
 
     real: Tensor
     imaginary: Tensor
 
 
 def arguments(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Return the recipes that a recipe is made of."""
+    """Return the expressions that an expression is made of."""
     if isinstance(tensor, Pointwise | Concat):
         return tuple(a for a in tensor.args if isinstance(a, Tensor))
     if isinstance(tensor, Gather):
@@ -185,7 +185,7 @@ def arguments(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def nearest_reductions(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Return the reductions and scans that a recipe meets first, itself included."""
+    """Return the reductions and scans that an expression meets first, itself included."""
     found: dict[Tensor, None] = {}
     seen: set[Tensor] = set()
     todo = [tensor]
@@ -202,7 +202,7 @@ def nearest_reductions(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def expensive_parts(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Return the recipes that take long to compute among those that a recipe is made of, short of reductions."""
+    """Return the expensive expressions that an expression is made of, short of reductions."""
     found: list[Tensor] = []
     seen: set[Tensor] = set()
     todo = [tensor]
@@ -218,7 +218,7 @@ def expensive_parts(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def columns_of(axes: Axes, tensor: Tensor) -> Dim:
-    """Return the axes that a reduction or a scan walks, in the order of its argument's dimensions."""
+    """Return the axes that a reduction or a scan loops over, in the order of its argument's dimensions."""
     assert isinstance(tensor, Reduction | Scan)  # noqa: S101  (what `fronts` gives)
     over = tensor.over if isinstance(tensor, Reduction) else (tensor.along,)
     return reduce(lambda found, d: found + axes.leaves(tensor.arg.dims[d]), over, ())

@@ -165,12 +165,12 @@ def _print_step(step: StepVerdict, console: Console) -> None:
 
 def wrong_texts(verdict: Verdict) -> list[str]:
     """Return how many wrong kernels were found out, and those that were not; nothing where none were tried."""
-    proof = verdict.proof
-    if proof is None or not proof.mutants:
+    validation = verdict.validation
+    if validation is None or not validation.mutants:
         return []
-    caught, tried = proof.killed
+    caught, tried = validation.killed
     found = [f"{caught} of {count_text(tried, 'wrong kernel')} found out"]
-    left = [m for m in proof.mutants if m.killed_by is None and m.equivalent is None]
+    left = [m for m in validation.mutants if m.killed_by is None and m.equivalent is None]
     return found + [f"not found out: {one.name}: {one.line.strip()}" for one in left]
 
 
@@ -209,15 +209,15 @@ def _ranks(found: Sequence[int]) -> str:
 
 
 def summary_text(found: Verdicts) -> str:
-    """Return how many findings reached which level, which share of the predicted saving is proved, how long it took."""
+    """Return how many findings reached which level, what share of the saving is validated, and the time it took."""
     counts = Counter(v.level for v in found.verdicts)
     levels = ", ".join(f"{counts[level]} {level}" for level in sorted(counts, reverse=True))
     says = [f"{count_text(len(found.verdicts), 'finding')}: {levels}" if counts else "no finding to verify"]
     claims = [(v.level, max(v.predicted_ns.mid, 0) * v.occurrences) for v in found.verdicts if v.by != GRAPH]
     least, what = ("L2", "right on a CPU") if found.gpu is None else ("L4", "right and faster than eager")
-    whole, proved = sum(ns for _, ns in claims), sum(ns for level, ns in claims if level >= least)
+    whole, validated = sum(ns for _, ns in claims), sum(ns for level, ns in claims if level >= least)
     if whole:
-        share = f"{proved / whole:.0%} of {time_text(whole)} of GPU time over the trace"
+        share = f"{validated / whole:.0%} of {time_text(whole)} of GPU time over the trace"
         says.append(f"{what}: {share} that they are predicted to save")
     if found.seconds is not None:
         says.append(f"{found.seconds:.0f} s")

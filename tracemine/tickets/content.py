@@ -133,7 +133,7 @@ def _blocks(finding: Finding, scan: Scan, names: Names, details: Details) -> Ite
     yield Paragraph((Text("Record the same steps with the fix, as they were recorded before, and compare both:"),))
     yield Code("tracemine diff before.json.gz after.json.gz", "bash")
     yield Heading("How to reproduce")
-    yield Paragraph((Text("Rebuild it from the recording, generate the kernel, prove it and time it on a GPU:"),))
+    yield Paragraph((Text("Rebuild it from the recording, generate the kernel, validate it and time it on a GPU:"),))
     rule = shlex.quote(re.sub(r"[^\w-]", "", finding.rule, flags=re.ASCII))
     yield Code(f"tracemine verify before.json.gz --rule {rule}", "bash")
     yield Heading("How sure it is")

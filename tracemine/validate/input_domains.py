@@ -1,7 +1,7 @@
 """Find what numbers a graph's inputs hold, as far as their use tells.
 
 Roots and logarithms are taken of numbers that are not negative: drawn with either sign, half of a root's results are no
-numbers and prove nothing, and those around 0 are chance. What an exponential is taken of is not large: of it infinities
+numbers and tell nothing, and those around 0 are chance. What an exponential is taken of is not large: of it infinities
 are made, which meet zeros. A norm's gradient takes the mean and the inverse deviation of what was normalised; of others
 a thousand times as large its terms cancel, and what is left is what rounding left. An attention's scores are rounded
 to eager's 16 bits: in the thousands, by several units, and which of a row is the largest is chance.

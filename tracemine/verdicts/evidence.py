@@ -77,7 +77,7 @@ class Evidence:
             found,
             key=lambda one: (one[1].basis != "predicted", -marks.index(one[0].entry.said.fingerprint), one[0].rank),
         )
-        return _with_proof(verified, item, items)
+        return _with_validation(verified, item, items)
 
     def account(self, scan: Scan, gpu: str | None) -> dict[str, int]:
         """Return what became of the verdicts in a scan made with them: keys of ACCOUNTS, which add up to all."""
@@ -247,19 +247,19 @@ def _faster(beside: StoredCall, said: StoredVerdict | StoredCall) -> bool:
     return beside.measured.fused_ns < said.measured.fused_ns
 
 
-def _with_proof(verified: Verified, item: _Item, items: Sequence[_Item]) -> Verified:
+def _with_validation(verified: Verified, item: _Item, items: Sequence[_Item]) -> Verified:
     """Join what a reproduction gave on a GPU with the validation of that same file on a CPU, where there is one."""
     if not isinstance(item.entry.said, StoredRun) or verified.by != "kernel":
         return verified
-    proofs = [each for each in items if each.entry.on_cpu and each.entry.source == item.entry.source is not None]
-    if not proofs:
+    validations = [each for each in items if each.entry.on_cpu and each.entry.source == item.entry.source is not None]
+    if not validations:
         return verified
-    proof = max(proofs, key=lambda each: each.rank).entry.said
-    if not isinstance(proof, StoredVerdict):
+    validation = max(validations, key=lambda each: each.rank).entry.said
+    if not isinstance(validation, StoredVerdict):
         return verified
-    if proof.says.startswith(WRONG):
-        return replace(verified, basis="refuted", level=proof.level, says=_text(proof.says))
-    if proof.level < "L2":
+    if validation.says.startswith(WRONG):
+        return replace(verified, basis="refuted", level=validation.level, says=_text(validation.says))
+    if validation.level < "L2":
         return verified
     return replace(verified, not_tested=tuple(text for text in verified.not_tested if not text.startswith("L2")))
 

@@ -53,19 +53,22 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 def reached(
-    refused: str | None, proof: Validation | str | None, ran: Mapping[str, Any] | str | None, measured: Measured | None
+    refused: str | None,
+    validation: Validation | str | None,
+    ran: Mapping[str, Any] | str | None,
+    measured: Measured | None,
 ) -> Reached:
     """Return the level, by what failed first; what was not tried does not hold up what comes after it."""
     if refused is not None:
         return Reached("L0", refused, tuple(f"{k}: {LEVELS[k]}" for k in LEVELS if k != "L0"))
     tests = _Tests()
-    tests.on_cpu(proof)
+    tests.on_cpu(validation)
     tests.on_gpu(ran, measured)
     level, failed = tests.highest()
     if isinstance(ran, str) and not failed:
         says = ran
-    elif isinstance(proof, str) and level == "L0":
-        says = proof
+    elif isinstance(validation, str) and level == "L0":
+        says = validation
     else:
         says = failed or LEVELS[level]
     left_out = (ran.get("times") or {}).get("left_out", {}) if isinstance(ran, Mapping) else {}
@@ -89,14 +92,14 @@ class _Tests:
             level = name
         return level, ""
 
-    def on_cpu(self, proof: Validation | str | None) -> None:
+    def on_cpu(self, validation: Validation | str | None) -> None:
         """Take in what validating on a CPU came to."""
-        if not isinstance(proof, Validation):
-            self.untried["L2"] = proof or "not asked for"
-        elif proof.refused is not None:
-            self.untried["L2"] = proof.refused
+        if not isinstance(validation, Validation):
+            self.untried["L2"] = validation or "not asked for"
+        elif validation.refused is not None:
+            self.untried["L2"] = validation.refused
         else:
-            self.tried["L2"] = _why_wrong(proof)
+            self.tried["L2"] = _why_wrong(validation)
 
     def on_gpu(self, ran: Mapping[str, Any] | str | None, measured: Measured | None) -> None:
         """Take in what a reproduction said on a GPU."""
@@ -123,11 +126,11 @@ class _Tests:
             self.tried["L5"] = "" if judged["not_slower_than_compile"] else "slower than torch.compile"
 
 
-def _why_wrong(proof: Validation) -> str:
+def _why_wrong(validation: Validation) -> str:
     """Return the first fault, or the first mutant that was not caught; "" where there is none."""
-    if proof.faults:
-        return f"{WRONG}a CPU: {proof.faults[0].trial}: {proof.faults[0].says}"
-    survivors = [m.name for m in proof.mutants if not m.killed_by and not m.equivalent]
+    if validation.faults:
+        return f"{WRONG}a CPU: {validation.faults[0].trial}: {validation.faults[0].says}"
+    survivors = [m.name for m in validation.mutants if not m.killed_by and not m.equivalent]
     return f"a wrong kernel was not told from the right one: {survivors[0]}" if survivors else ""
 
 

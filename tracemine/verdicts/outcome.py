@@ -30,7 +30,7 @@ class CallVerdict(msgspec.Struct, frozen=True, kw_only=True):
     calls: int  # of the chain
     eager_calls: int  # that stay around it
     measured: Measured | None  # `fused_ns` is what the call takes, with what stays around it
-    proof: Validation | None
+    validation: Validation | None
     right: dict[str, Any] | None  # faults and errors on the GPU
     source: str | None  # a reproduction of its own; null: it stands in the finding's
     assumptions: tuple[str, ...]
@@ -65,7 +65,7 @@ def compiled(ran: Mapping[str, Any] | str | None, *, calls: int, traced_ns: floa
         calls=calls,
         eager_calls=0,
         measured=took,
-        proof=None,
+        validation=None,
         right=own["right"],
         source=None,
         assumptions=(),

@@ -28,7 +28,7 @@ from tracemine.verdicts.verdict import TABLE_MARK, VERDICTS_SCHEMA_VERSION, verd
 
 LARGEST_BYTES = 1 << 26  # of one file; a verdict with every sample and its source has some 100 kB
 _TOLERANCE = 0.02  # by which a ratio and the medians that it is of may differ
-_PROOF = "the results of a reproduction come without it"
+_VALIDATION = "the results of a reproduction come without it"
 
 Ns = Annotated[int, Meta(ge=0, le=1 << 53)]
 Ratio = Annotated[float, Meta(gt=0, le=1e9)]
@@ -135,7 +135,7 @@ class Entry:
     said: StoredVerdict | StoredRun
     gpu: str | None  # null: not named
     whole: dict[str, Any] | None = None  # of a reproduction
-    source: str | None = None  # SHA-256 of the reproduction that was proved, or run
+    source: str | None = None  # SHA-256 of the reproduction that was validated, or run
 
     @property
     def on_cpu(self) -> bool:
@@ -162,7 +162,9 @@ def _judged(finding: Finding, said: StoredRun, whole: dict[str, Any]) -> StoredV
     """Return what a reproduction printed as a verdict, on the kernel and on the library's call beside it."""
 
     def of(ran: Mapping[str, Any] | str) -> StoredVerdict:
-        return msgspec.convert(verdict(finding, ran=ran, proof=_PROOF, by=said.by), StoredVerdict, from_attributes=True)
+        return msgspec.convert(
+            verdict(finding, ran=ran, validation=_VALIDATION, by=said.by), StoredVerdict, from_attributes=True
+        )
 
     if not said.kernel:
         call = of(whole)

@@ -17,7 +17,7 @@ from tracemine.verdicts.outcome import CallVerdict, best
 from tracemine.verdicts.outcome import compiled as by_compile
 from tracemine.verdicts.step import StepVerdict
 
-VERDICTS_SCHEMA_VERSION = 1
+VERDICTS_SCHEMA_VERSION = 2
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     error_ns: int | None  # measured less predicted
     within_interval: bool | None
     measured: Measured | None
-    proof: Validation | None
+    validation: Validation | None
     replay: dict[str, Any] | None  # what eager launched here beside the trace's kernels
     right: dict[str, Any] | None  # faults and errors on the GPU
     times: dict[str, Any] | None  # every sample
@@ -71,7 +71,7 @@ def verdict(
     calls: int = 0,
     evidence: str | None = None,
     refused: str | None = None,
-    proof: Validation | str | None = None,
+    validation: Validation | str | None = None,
     ran: Mapping[str, Any] | str | None = None,
     source: str | None = None,
     assumptions: Sequence[str] = (),
@@ -89,7 +89,7 @@ def verdict(
     times = ran.get("times") if isinstance(ran, Mapping) else None
     traced = finding.measured_ns / occurrences if traced_ns is None else traced_ns
     measured = measured_of(times, traced) if times else None
-    found = reached(refused, proof, ran, measured)
+    found = reached(refused, validation, ran, measured)
     compiled = by_compile(ran, calls=calls, traced_ns=traced)
     error = None if measured is None else measured.saving_ns - predicted.mid
     return Verdict(
@@ -106,7 +106,7 @@ def verdict(
         error_ns=error,
         within_interval=None if measured is None else predicted.low <= measured.saving_ns <= predicted.high,
         measured=measured,
-        proof=proof if isinstance(proof, Validation) else None,
+        validation=validation if isinstance(validation, Validation) else None,
         replay=ran.get("replay") if isinstance(ran, Mapping) else None,
         right=ran.get("right") if isinstance(ran, Mapping) else None,
         times=times,

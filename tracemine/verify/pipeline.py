@@ -1,4 +1,4 @@
-"""From findings to verdicts: rebuild, generate, prove on the CPU; with a GPU also replay, check and time."""
+"""From findings to verdicts: rebuild, generate, validate on the CPU; with a GPU also replay, check and time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tracemine.validate.downsize import Tried
 from tracemine.validate.record import Validation
 from tracemine.verdicts.outcome import CallVerdict
 from tracemine.verdicts.verdict import Verdict, verdict
-from tracemine.verify.fixes.reproduction import CALL_NOT_PROVED
+from tracemine.verify.fixes.reproduction import CALL_NOT_VALIDATED
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.library import Replacement
 from tracemine.verify.library.outcome import outcome
-from tracemine.verify.library.prove import job
+from tracemine.verify.library.validation_job import job
 from tracemine.verify.prepare import CallInstead, Identity, Ready, prepared
 from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
 from tracemine.verify.repro.emitter import Emitter
@@ -96,11 +96,11 @@ def verify(
 ) -> Iterator[Verdict]:
     """Generate a verdict on each finding, in order. A crash, a hang, a lack of memory or an internal error is one too.
 
-    For a GPU many are compiled side by side, and proved meanwhile; then each is timed alone, while proofs go on.
-    Without one, some are proved side by side while the next is made ready.
+    For a GPU many are compiled side by side and validated meanwhile; then each is timed alone, as validation goes on.
+    Without one, some are validated side by side while the next is made ready.
     """
     rebuilder = Rebuilder(flow, groups)
-    with Validators(how.time_limit_s, at_once(alone=how.gpu is None)) as provers, ExitStack() as stack:
+    with Validators(how.time_limit_s, at_once(alone=how.gpu is None)) as validators, ExitStack() as stack:
         ahead = None if how.gpu is None else stack.enter_context(Ahead(GPU_LIMIT_S))
         emitter = stack.enter_context(Emitter(how.emit))
         begun: deque[tuple[Ready, Future[dict[str, Validation | str]]]] = deque()
@@ -109,18 +109,18 @@ def verify(
             for number, finding in enumerate(findings, 1):
                 progress(done, len(findings))
                 ready = _ready(finding, rebuilder, emitter, how.identity)
-                begun.append((ready, _proofs(ready, provers, how)))
+                begun.append((ready, _validations(ready, validators, how)))
                 if ahead is not None:
                     ahead.start(ready.texts)
                     if len(begun) < BATCH and number < len(findings):
                         continue
                     ahead.wait()
-                waiting = 0 if ahead is not None or number == len(findings) else provers.count
+                waiting = 0 if ahead is not None or number == len(findings) else validators.count
                 while len(begun) > waiting:
                     progress(done, len(findings))
                     yield _verdict(*begun.popleft(), ahead)
                     done += 1
-        except (KeyboardInterrupt, OSError, TracemineError):  # what is proved by now is not thrown away
+        except (KeyboardInterrupt, OSError, TracemineError):  # what is validated by now is not thrown away
             while ahead is None and begun and begun[0][1].done():
                 yield _verdict(*begun.popleft(), ahead)
             raise
@@ -133,54 +133,58 @@ def _ready(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: I
     return Ready(finding=finding, refused=found, bugs=bugs) if isinstance(found, str) else found
 
 
-def _proofs(ready: Ready, provers: Validators, how: How) -> Future[dict[str, Validation | str]]:
+def _validations(ready: Ready, validators: Validators, how: How) -> Future[dict[str, Validation | str]]:
     """On the CPU: of the kernel, of a call in its place, and of one around it; a text says why there is none."""
 
-    def prove(machines: Machines) -> dict[str, Validation | str]:
+    def validate(machines: Machines) -> dict[str, Validation | str]:
         found: dict[str, Validation | str] = {}
         bugs = ready.bugs
         if (graphs := ready.tried) is not None:
-            found["kernel"] = bugs.tried(lambda: kernel_proof(graphs, machines, mutants=how.mutants))
+            found["kernel"] = bugs.tried(lambda: kernel_validation(graphs, machines, mutants=how.mutants))
         rebuilt, replacement = ready.rebuilt, ready.replacement
         if rebuilt is not None and replacement is not None:
-            found["library"] = bugs.tried(lambda: _proved(rebuilt, replacement, machines, how))
+            found["library"] = bugs.tried(lambda: _library_validation(rebuilt, replacement, machines, how))
         if (around := ready.around) is not None:
-            found["around"] = bugs.tried(lambda: _proved(around.rebuilt, around.replacement, machines, how))
+            found["around"] = bugs.tried(lambda: _library_validation(around.rebuilt, around.replacement, machines, how))
         return found
 
-    return provers.start(prove)
+    return validators.start(validate)
 
 
-def _verdict(ready: Ready, proofs: Future[dict[str, Validation | str]], ahead: Ahead | None) -> Verdict:
+def _verdict(ready: Ready, validations: Future[dict[str, Validation | str]], ahead: Ahead | None) -> Verdict:
     bugs = ready.bugs
     ran = {} if ahead is None else {text: bugs.tried(partial(ahead.timed, text)) for text in ready.texts}
-    proved = proofs.result()  # proofs go on while others are timed
-    found = bugs.tried(lambda: judged(ready, proved, ran))
+    validated = validations.result()  # validation goes on while others are timed
+    found = bugs.tried(lambda: judged(ready, validated, ran))
     found = verdict(ready.finding, refused=found) if isinstance(found, str) else found
     return msgspec.structs.replace(found, bug=bugs.first)
 
 
-def judged(ready: Ready, proofs: Mapping[str, Validation | str], ran: Mapping[str, Mapping[str, Any] | str]) -> Verdict:
-    """Return the verdict on a finding. proofs: by what they are of; ran: each reproduction's output, or why none."""
+def judged(
+    ready: Ready, validations: Mapping[str, Validation | str], ran: Mapping[str, Mapping[str, Any] | str]
+) -> Verdict:
+    """Return the verdict on a finding. validations: by what of; ran: each reproduction's output, or why none."""
     finding, rebuilt, said = ready.finding, ready.rebuilt, ran.get(ready.text or "")
     if ready.copy is not None:
-        return verdict(finding, calls=1, evidence="proven", proof=NOT_VALIDATED, ran=said, source=ready.text, by=PINNED)
+        return verdict(
+            finding, calls=1, evidence="proven", validation=NOT_VALIDATED, ran=said, source=ready.text, by=PINNED
+        )
     if ready.made is not None:
         return verdict(
-            finding, calls=ready.made.calls, evidence=ready.made.evidence, proof=CALL_NOT_PROVED, ran=said,
+            finding, calls=ready.made.calls, evidence=ready.made.evidence, validation=CALL_NOT_VALIDATED, ran=said,
             source=ready.text, by=CALL, assumptions=ready.assumptions, traced_ns=ready.made.traced_ns,
         )  # fmt: skip
     if rebuilt is None:
         return verdict(finding, refused=ready.refused)
     library = None
     if ready.alone is not None:
-        library = _outcome(ready.alone, proofs["library"], ran.get(ready.alone.text))
+        library = _outcome(ready.alone, validations["library"], ran.get(ready.alone.text))
     elif ready.replacement is not None:
         library = outcome(
             ready.replacement,
             calls=len(rebuilt.graph.calls),
             traced_ns=finding.measured_ns / max(finding.occurrences, 1),
-            proof=proofs["library"],
+            validation=validations["library"],
             ran=said,
         )
     around = ready.around
@@ -189,30 +193,30 @@ def judged(ready: Ready, proofs: Mapping[str, Validation | str], ran: Mapping[st
         calls=len(rebuilt.graph.calls),
         evidence=rebuilt.evidence,
         refused=ready.refused,
-        proof=proofs.get("kernel"),
+        validation=validations.get("kernel"),
         ran=said,
         source=ready.text,
         assumptions=ready.assumptions,
         library=library,
-        with_products=None if around is None else _outcome(around, proofs["around"], ran.get(around.text)),
+        with_products=None if around is None else _outcome(around, validations["around"], ran.get(around.text)),
     )
 
 
-def _outcome(call: CallInstead, proof: Validation | str, ran: Mapping[str, Any] | str | None) -> CallVerdict:
+def _outcome(call: CallInstead, validation: Validation | str, ran: Mapping[str, Any] | str | None) -> CallVerdict:
     calls = len(call.rebuilt.graph.calls)
-    return outcome(call.replacement, calls=calls, traced_ns=None, proof=proof, ran=ran, source=call.text)
+    return outcome(call.replacement, calls=calls, traced_ns=None, validation=validation, ran=ran, source=call.text)
 
 
-def kernel_proof(graphs: Tried, machines: Machines, *, mutants: bool) -> Validation | str:
-    """Return the proof of a graph's kernel on a CPU, or why there is none."""
+def kernel_validation(graphs: Tried, machines: Machines, *, mutants: bool) -> Validation | str:
+    """Return the validation of a graph's kernel on a CPU, or why there is none."""
     try:
         return graphs.too_large or machines.kernels.validate(graphs.small, mutants, graphs.recorded)
     except Unsupported as reason:  # of the build that rounds, or at the sizes that are tried
         return f"no kernel is generated that could be validated: {reason.message}"
 
 
-def _proved(rebuilt: Rebuilt, replacement: Replacement, machines: Machines, how: How) -> Validation | str:
-    """Return the proof of a library call on a CPU, or why there is none."""
+def _library_validation(rebuilt: Rebuilt, replacement: Replacement, machines: Machines, how: How) -> Validation | str:
+    """Return the validation of a library call on a CPU, or why there is none."""
     if replacement.gpu_only is not None:
         return replacement.gpu_only
     return machines.calls.answer(job(rebuilt.graph, rebuilt.unread, how.mutants))

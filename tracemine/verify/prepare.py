@@ -16,7 +16,7 @@ from tracemine.verify.fixes.record import NoFixedForm
 from tracemine.verify.fixes.reproduction import call_reproduction, fixed_calls, graph_reproduction, library_call
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.library import Replacement, find
-from tracemine.verify.library.prove import LIBRARY_ULP, Sizes
+from tracemine.verify.library.validation_job import LIBRARY_ULP, Sizes
 from tracemine.verify.rebuild.arguments import NotRecorded
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import kernels_of
@@ -62,7 +62,7 @@ class Ready:
     made: OtherCalls | None = None  # the same call made in another way, or a fixed form of several, takes their place
     refused: str | None = None  # why there is no kernel
     text: str | None = None  # the reproduction, with the kernel
-    tried: Tried | None = None  # what the CPU proves
+    tried: Tried | None = None  # what the CPU validates
     assumptions: tuple[str, ...] = ()
     replacement: Replacement | None = None  # a call that says the same
     alone: CallInstead | None = None  # that call, where no kernel is generated beside which it could be timed
@@ -116,10 +116,10 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
         instead = ready.replacement
         alone = None if instead is None else _call(finding, rebuilt, instead, rebuilder, emitter)
         return replace(ready, refused=made, alone=alone)
-    text, proved = made
+    text, validated = made
     text = emitter.fitted(text)
     emitter.write(file_name(finding, _mark(finding)), text)
-    return replace(ready, text=text, tried=proved, assumptions=(*ready.assumptions, *proved.says))
+    return replace(ready, text=text, tried=validated, assumptions=(*ready.assumptions, *validated.says))
 
 
 def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
@@ -147,7 +147,7 @@ def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
 
 
 def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, library: bool) -> tuple[str, Tried]:
-    """Return the reproduction, and what the CPU proves. Raises Unsupported."""
+    """Return the reproduction, and what the CPU validates. Raises Unsupported."""
     try:
         return reproduction(finding, rebuilt, flow, library=library), tried(rebuilt.graph)
     except RecursionError:

@@ -53,7 +53,7 @@ def verified(
         done.extend(verify(findings, analysis.dataflow, analysis.groups, how, progress or (lambda done, all_: None)))
         run = Run(verdicts=tuple(done))
         return _with_step(run, findings, analysis, scan, how) if step else run
-    except (KeyboardInterrupt, OSError, TracemineError) as error:  # what is proved by now took its time
+    except (KeyboardInterrupt, OSError, TracemineError) as error:  # what is validated by now took its time
         if not done:
             raise
         warnings = ("no step was replayed: the run ended before",) * step

@@ -124,14 +124,14 @@ def test_other_clocks_are_left_out_after_the_end_and_said_to_be(clock: Clock, mo
 def test_another_cut_is_tried_where_it_should_be_compiled_in_time(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, seconds: float, tried: list[int]
 ) -> None:
-    cuts = [(1, 1), (2, 1), (3, 1)]
-    blocks = {"kernel": list(cuts)}
+    tile_configs = [(1, 1), (2, 1), (3, 1)]
+    blocks = {"kernel": list(tile_configs)}
     compiled: list[int] = []
 
     def fused() -> None:
-        cut = blocks["kernel"][0][0]
-        if cut not in compiled:
-            compiled.append(cut)
+        tile_config = blocks["kernel"][0][0]
+        if tile_config not in compiled:
+            compiled.append(tile_config)
             clock.now += 10.0
 
     monkeypatch.setattr(tuning, "flusher", lambda: lambda: None)
@@ -140,4 +140,4 @@ def test_another_cut_is_tried_where_it_should_be_compiled_in_time(
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
     found = tuning.tuned(fused, blocks, [], seconds)
     assert compiled == tried
-    assert blocks["kernel"] == cuts == [cut for cut, _ in found["kernel"]]
+    assert blocks["kernel"] == tile_configs == [tile_config for tile_config, _ in found["kernel"]]

@@ -1,4 +1,4 @@
-"""How kernels are cut into blocks: what ptxas says of each cut without a GPU, and which one a GPU finds fastest."""
+"""Tile configs of kernels: what ptxas says of each without a GPU, and which one a GPU finds fastest."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from tracemine.verify.gpu import tuning
 from tracemine.verify.repro.harness import NAME, harness_text
 from tracemine.verify.repro.text import repro
 
-Cut = tuple[int, int]
+TileConfig = tuple[int, int]
 
 
 def _softmax(columns: int) -> Graph:
@@ -34,10 +34,10 @@ def _text(chain: Graph) -> str:
     return repro(chain, generate(chain), fingerprint="0", title="rows", ulp=1.0)
 
 
-def test_every_cut_is_compiled_without_a_gpu_and_none_spills(compiler: Compiler) -> None:
+def test_every_tile_config_is_compiled_without_a_gpu_and_none_spills(compiler: Compiler) -> None:
     text = _text(_softmax(512))
     found = compiler.resources(text)
-    assert [r.cut for r in found] == [(1024, 32), (1024, 16), (2048, 32), (1024, 64)]
+    assert [r.tile_config for r in found] == [(1024, 32), (1024, 16), (2048, 32), (1024, 64)]
     assert [r.warps for r in found] == [1, 2, 2, 1]
     assert all(16 <= r.registers <= 128 and r.stack_bytes == 0 for r in found)
     assert "registers on sm_90" in fitting(text, found)
@@ -55,10 +55,10 @@ def test_a_long_recurrence_of_many_inputs_spills_nothing(compiler: Compiler) -> 
     assert all(r.stack_bytes == 0 for r in found)
 
 
-def test_a_cut_that_spills_is_left_out(compiler: Compiler) -> None:
+def test_a_tile_config_that_spills_is_left_out(compiler: Compiler) -> None:
     text = _text(_softmax(512))
     found = compiler.resources(text.replace("(1024, 32), (1024, 16)", "(16384, 512), (1024, 16)"))
-    wide = next(r for r in found if r.cut == (16384, 512))
+    wide = next(r for r in found if r.tile_config == (16384, 512))
     assert wide.stack_bytes > 0
     kept = re.search(r'"rows_kernel": (\[.*?\])', fitting(text.replace("(1024, 32)", "(16384, 512)"), found))
     assert kept is not None
@@ -87,9 +87,11 @@ def test_where_nothing_can_be_compiled_a_text_stays_as_it_is(compiler: Compiler)
         ({(1024, 8): 1000, (2048, 8): 0, (512, 8): 900}, (512, 8)),  # 0: it cannot be launched
     ],
 )
-def test_the_fastest_cut_comes_first(monkeypatch: pytest.MonkeyPatch, took: dict[Cut, int], first: Cut) -> None:
+def test_the_fastest_tile_config_comes_first(
+    monkeypatch: pytest.MonkeyPatch, took: dict[TileConfig, int], first: TileConfig
+) -> None:
     blocks = {"kernel": list(took)}
-    launched: list[Cut] = []
+    launched: list[TileConfig] = []
 
     def fused(x: torch.Tensor) -> None:
         if took[blocks["kernel"][0]] == 0:
@@ -100,7 +102,7 @@ def test_the_fastest_cut_comes_first(monkeypatch: pytest.MonkeyPatch, took: dict
         launched.clear()
         work()
         mark = {"name": "spin_kernel"}
-        kernels = [{"name": "kernel", "dur_ns": took[cut]} for cut in launched]
+        kernels = [{"name": "kernel", "dur_ns": took[tile_config]} for tile_config in launched]
         return [event for kernel in kernels for event in (mark, kernel, mark)]
 
     monkeypatch.setattr(tuning, "traced", traced)

@@ -52,9 +52,9 @@ def interpreter() -> Iterator[object]:
 
 @pytest.mark.parametrize("make", [rotary, sums])
 def test_what_is_complex_in_between_is_generated_and_right(interpreter: object, make: object) -> None:
-    proof = interpreter.validate(make(), mutants=False)  # type: ignore[attr-defined, operator]
-    assert not proof.faults
-    assert proof.trials >= 20
+    validation = interpreter.validate(make(), mutants=False)  # type: ignore[attr-defined, operator]
+    assert not validation.faults
+    assert validation.trials >= 20
 
 
 def test_complex_numbers_that_come_in_or_leave_are_refused() -> None:

@@ -142,7 +142,7 @@ def test_what_files_ask_of_the_harness_is_what_its_interface_has(tmp_path: Path)
             "_num_splits",
             "_warps",
             "_tiles",
-            "_tiles_across",
+            "_tiles_outer",
             "_persistent_tiles",
             "_looped_tiles",
         ),
@@ -305,7 +305,7 @@ def test_with_a_gpu_the_output_is_a_small_table_with_short_kernel_names(
     monkeypatch.setattr(harness, "tuned", lambda fused, blocks, inputs, within: {"k": []})
     found = check.results((), 1.0, 2.0)
     assert (asked["nbytes"], asked["seconds"], [*asked["others"]]) == (check.nbytes, 2.0, ["fused"])
-    assert (found["fingerprint"], found["kernel"], found["cuts"]) == (MARK, True, {"k": []})
+    assert (found["fingerprint"], found["kernel"], found["tile_configs"]) == (MARK, True, {"k": []})
     lines = list(check.table(found))
     assert lines[3:7] == [
         "               error (float64)  cold us  warm us  eager / it",

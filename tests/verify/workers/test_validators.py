@@ -54,15 +54,15 @@ def test_what_is_proved_while_another_is_made_ready_is_kept_where_that_is_interr
     pytest.importorskip("triton")
     from tracemine.pipeline import analyse, mined
 
-    stock, made, proved = pipeline.prepared, itertools.count(), threading.Event()
+    stock, made, validated = pipeline.prepared, itertools.count(), threading.Event()
 
     def prove(*_: object) -> str:
-        proved.set()
+        validated.set()
         return "proved before"
 
     def prepared(*given: Any) -> Any:
         if next(made):
-            proved.wait(30)
+            validated.wait(30)
             time.sleep(0.2)  # until its prover has said so
             raise KeyboardInterrupt
         return stock(*given)

@@ -14,7 +14,7 @@ Operand = Tensor | ScalarArg
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of one call, asked for by name, with the recipes of its tensors."""
+    """The arguments of one call, asked for by name, with the expressions of its tensors."""
 
     call: Call
     values: Mapping[str, Value]

@@ -1,7 +1,7 @@
 """Complex numbers, between the calls that make them of real ones and take them apart again.
 
-No memory of a kernel holds one: a complex tensor is the pair of recipes for its real and its imaginary parts. What is
-not said here of complex numbers is refused.
+No memory of a kernel holds one: a complex tensor is the pair of expressions for its real and its imaginary parts. What
+is not said here of complex numbers is refused.
 """
 
 from __future__ import annotations

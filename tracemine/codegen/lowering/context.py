@@ -44,7 +44,7 @@ def rule(*names: str, of: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """Recipes for all that the graph's kernels must write."""
+    """Expressions for all that the graph's kernels must write."""
 
     axes: Axes
     inputs: tuple[Input, ...]
@@ -62,7 +62,7 @@ class Lowered:
 
 
 class Lowering:
-    """The state of one graph while it is lowered, and the methods that rules build recipes with.
+    """The state of one graph while it is lowered, and the methods that rules build expressions with.
 
     lower_call: lowers one call. behind: what a tensor holds after a view of it was written.
     """
@@ -177,7 +177,7 @@ class Lowering:
     # What rules build with.
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
-        """Sizes of a recipe's dimensions."""
+        """Sizes of an expression's dimensions."""
         return tuple(self.axes.size(self.axes.leaves(dim)) for dim in tensor.dims)
 
     def new_dims(self, shape: Sequence[int], pinned: bool = False) -> Dims:
@@ -223,7 +223,8 @@ class Lowering:
         for back in range(len(shape), 0, -1):
             here = [t.dims[-back] for t in tensors if len(t.dims) >= back]
             wide = [d for d in here if self.axes.size(self.axes.leaves(d)) != 1]
-            # A vector that meets itself turned: its axis is walked once already, the second time by one of its own.
+            # A vector that meets itself turned: its axis is looped over once already, the second time by one of its
+            # own.
             walked = set(self.axes.flat(tuple(dims)))
             free = [d for d in wide if walked.isdisjoint(self.axes.leaves(d))]
             if len(free) < len(wide):  # of other sizes it would be broadcast

@@ -1,4 +1,5 @@
-"""From the calls of a graph to recipes for its tensors, by the operator table and by rules for what is no expression.
+"""From the calls of a graph to expressions for its tensors, by the operator table and by rules for what is no
+expression.
 
 Nothing but the table and the rules here decides what is computed: of a trace only numbers and table names are used.
 """
@@ -27,7 +28,7 @@ from tracemine.codegen.tensor_ir import Complex, ScalarArg, Tensor
 
 
 def lower(graph: Graph) -> Lowered:
-    """Recipes for what a graph computes. Raises Unsupported, with the reason, where no kernel can be generated."""
+    """Expressions for what a graph computes. Raises Unsupported, with the reason, where no kernel can be generated."""
     return Lowering(graph, lower_call, behind).run()
 
 

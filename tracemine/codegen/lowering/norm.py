@@ -75,7 +75,7 @@ def _wanted(low: Lowering, given: Given, grads: Sequence[Tensor]) -> tuple[Tenso
 
 
 def _inner(given: Given, source: Tensor) -> tuple[int, ...]:
-    """Return the dimensions that a layer's norm walks."""
+    """Return the dimensions that a layer's norm loops over."""
     return tuple(range(len(source.dims) - len(given.integers("normalized_shape") or ()), len(source.dims)))
 
 
@@ -131,7 +131,8 @@ def _rms_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def _grouped(low: Lowering, given: Given, source: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-    """Return a tensor as batch × groups × channels of a group × the rest, and the dimensions that a group's norm walks.
+    """Return a tensor as batch × groups × channels of a group × the rest, and the dimensions that a group's norm loops
+    over.
 
     How many groups there are is a number of the call's, whatever the channels.
     """

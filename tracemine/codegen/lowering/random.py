@@ -1,6 +1,6 @@
 """Rules for random numbers: each element's is made of one drawn for its place.
 
-What is drawn is noted, so that a proof can have eager make its numbers of the same draws.
+What is drawn is noted, so that validation can have eager make its numbers of the same draws.
 """
 
 from __future__ import annotations

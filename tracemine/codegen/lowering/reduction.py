@@ -42,7 +42,7 @@ _IN_STAGES = frozenset({"sum", "max", "min"})  # what is reduced of them is redu
 def reduce(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: bool, type_: str = FLOAT) -> Tensor:
     """Return a reduction in `type_`; over dimensions of size 1 alone it is the element itself.
 
-    What waits for a reduction over some of these dimensions is reduced over those first, in the same walk.
+    What waits for a reduction over some of these dimensions is reduced over those first, in the same loop.
     """
     rank = len(source.dims)
     first = _first(low, source, over) if kind in _IN_STAGES else ()
@@ -61,7 +61,7 @@ def reduce(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: 
 
 
 def _first(low: Lowering, source: Tensor, over: Sequence[int]) -> tuple[int, ...]:
-    """Return the dimensions, fewer than all, that a reduction walks which a value waits for."""
+    """Return the dimensions, fewer than all, that a reduction loops over which a value waits for."""
     for front in nearest_reductions(source):
         columns = {*columns_of(low.axes, front)}
         inner = tuple(d for d in over if source.dims[d] and {*low.axes.leaves(source.dims[d])} <= columns)
@@ -230,7 +230,7 @@ def _softmax(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     highest = reduce(low, "online_max", source, over, True)
     total = reduce(low, "online_sum", source, over, True)
     # A GPU makes a product and a difference one operation, rounded once: of a product that is the row's largest then
-    # something is left, which another walk over the row, whose sum was of rounded ones, does not know.
+    # something is left, which another loop over the row, whose sum was of rounded ones, does not know.
     centred = low.pointwise("sub_max_of_computed" if is_computed(source) else "sub", [source, highest], FLOAT)
     if "log" in given.call.operator:
         return cast_outputs(low, given, [low.op("sub", centred, low.op("log", total))])

@@ -244,7 +244,7 @@ def _cat(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     members = [m for m in given.members("tensors") if m is not None and low.shape(m) != (0,)]
     dim = given.integer("dim", 0) % len(spec.shape)
     if len(members) == 1 and members[0].dtype == str(spec.dtype):
-        return (members[0],)  # walked along its own axes, with what reads it besides
+        return (members[0],)  # looped over along its own axes, with what reads it besides
     return (concat(low, members, dim, spec.shape, str(spec.dtype)),)
 
 

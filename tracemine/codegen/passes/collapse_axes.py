@@ -1,4 +1,4 @@
-"""Axes that lie behind each other without gaps in all tensors of a kernel: a launcher walks them as one.
+"""Axes that lie behind each other without gaps in all tensors of a kernel: a launcher loops over them as one.
 
 The kernel stays as it is. It is told that the outer ones have one place and the innermost all of them, so that a block
 holds more than one short row, and reads of a row are as wide as they can be.
@@ -17,14 +17,14 @@ _WIDE = 16  # elements that lie side by side: more are not read at once
 
 
 class Run(NamedTuple):
-    """Axes to walk as one, the outermost first, and what must hold of the tensors at a call."""
+    """Axes to loop over as one, the outermost first, and what must hold of the tensors at a call."""
 
     axes: tuple[Axis, ...]
     conditions: tuple[str, ...]
 
     @property
     def line(self) -> str:
-        """The launcher's line that says how they are walked.
+        """The launcher's line that says how they are looped over.
 
         >>> Run((Axis(1, 4, False), Axis(2, 8, False)), ("x.stride(1) == n2 * x.stride(2)",)).line
         'n1_collapsed, n2_collapsed = (1, n1 * n2) if x.stride(1) == n2 * x.stride(2) else (n1, n2)'
@@ -36,17 +36,17 @@ class Run(NamedTuple):
 
 
 def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) -> list[Run]:
-    """Return the axes that may be walked as one in kernels that share a launch, as their tensors were recorded.
+    """Return the axes that may be looped over as one in kernels that share a launch, as their tensors were recorded.
 
     With each kernel, whether it reduces nothing, so that its rows may become columns.
     """
     found: dict[tuple[Axis, ...], None] = {}
     for kernel, pointwise in kernels:
-        for walk in _walks(kernel, pointwise):
-            for axes in _behind(buffers, kernel, walk):
+        for loop in _loops(kernel, pointwise):
+            for axes in _behind(buffers, kernel, loop):
                 if axes[-1] not in kernel.columns:
-                    continue  # rows that are walked as one save a division each
-                if axes[0] == walk[0] and axes[-1].size % _WIDE == 0:
+                    continue  # rows that are looped over as one save a division each
+                if axes[0] == loop[0] and axes[-1].size % _WIDE == 0:
                     continue  # reads are wide as it is, and another batch would compile once more
                 found[axes] = None
     return [
@@ -56,26 +56,26 @@ def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) 
     ]
 
 
-def _walks(kernel: Kernel, pointwise: bool) -> tuple[tuple[Axis, ...], ...]:
-    """Return the axes that a kernel walks as one."""
+def _loops(kernel: Kernel, pointwise: bool) -> tuple[tuple[Axis, ...], ...]:
+    """Return the axes that a kernel loops over as one."""
     if kernel.pieces > 1:
         return (kernel.rows,)
     return ((*kernel.rows, *kernel.columns),) if pointwise else (kernel.rows, kernel.columns)
 
 
 def _agrees(buffers: Mapping[str, Buffer], kernel: Kernel, pointwise: bool, axes: tuple[Axis, ...]) -> bool:
-    """Return whether a kernel too walks axes one behind the other, or none of them."""
+    """Return whether a kernel too loops over axes one behind the other, or none of them."""
     if not _may(buffers, kernel, axes):
         return False
     size = len(axes)
-    behind = any(walk[k : k + size] == axes for walk in _walks(kernel, pointwise) for k in range(len(walk)))
+    behind = any(loop[k : k + size] == axes for loop in _loops(kernel, pointwise) for k in range(len(loop)))
     return behind or not {*axes} & {*kernel.rows, *kernel.columns}
 
 
-def _behind(buffers: Mapping[str, Buffer], kernel: Kernel, walk: Sequence[Axis]) -> Iterable[tuple[Axis, ...]]:
-    """Yield the longest runs of a walk."""
+def _behind(buffers: Mapping[str, Buffer], kernel: Kernel, loop: Sequence[Axis]) -> Iterable[tuple[Axis, ...]]:
+    """Yield the longest runs of a loop's axes."""
     run: list[Axis] = []
-    for axis in walk:
+    for axis in loop:
         if run and not _may(buffers, kernel, (run[-1], axis)):
             if len(run) > 1:
                 yield tuple(run)
@@ -94,7 +94,7 @@ def _may(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) 
         sized = node.axes if isinstance(node, ir.Size | ir.NumElements) else ()
         if mine & {*sized} and not mine <= {*sized}:
             return False
-        if not isinstance(node, ir.Load) and mine & _places(ir.children(node)):
+        if not isinstance(node, ir.Load) and mine & _indices(ir.children(node)):
             return False
     return True
 
@@ -104,7 +104,7 @@ def _laid_out_alike(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[A
     mine = {*axes}
     for buffer, index in _accesses(kernel):
         dims = [_dim(index, axis) for axis in axes]
-        if mine & _places(index) != (mine if None not in dims else set()):
+        if mine & _indices(index) != (mine if None not in dims else set()):
             return False
         strides = buffers[buffer].strides
         for (_, outer), (axis, inner) in pairwise(zip(axes, dims, strict=True)):
@@ -126,7 +126,7 @@ def _accesses(kernel: Kernel) -> list[tuple[str, tuple[Node, ...]]]:
     return [*((n.buffer, n.index) for n in ir.loads(kernel)), *((s.buffer, s.index) for s in kernel.stores)]
 
 
-def _places(nodes: Iterable[Node]) -> set[Axis]:
+def _indices(nodes: Iterable[Node]) -> set[Axis]:
     return {node.axis for node in nodes if isinstance(node, ir.LoopIndex)}
 
 

@@ -1,7 +1,7 @@
 """Long reductions of few rows in parts: each part is reduced by a program of its own, and then the parts are.
 
-A recipe becomes two: what each part gives, and how the parts make the whole. Both have a fixed order: the bits are the
-same at each run. How many parts there are, the launcher decides.
+An expression becomes two: what each part gives, and how the parts make the whole. Both have a fixed order: the bits are
+the same at each run. How many parts there are, the launcher decides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PARTS = 16  # of a row, as far as the plan knows
 
 
 def split(lowered: Lowered, chosen: Collection[Reduction]) -> Lowered:
-    """Return the same recipes with the chosen reductions made in parts."""
+    """Return the same expressions with the chosen reductions made in parts."""
     splitter = _SplitReductions(lowered, frozenset(chosen))
     return replace(
         lowered,
@@ -34,7 +34,9 @@ class _SplitReductions:
     def __init__(self, lowered: Lowered, chosen: frozenset[Reduction]) -> None:
         self.axes, self.chosen = lowered.axes, chosen
         self._known: dict[Tensor, Tensor] = {}
-        self._parts: dict[tuple[frozenset[int], frozenset[int]], Dim] = {}  # by the rows and columns that are walked
+        self._parts: dict[
+            tuple[frozenset[int], frozenset[int]], Dim
+        ] = {}  # by the rows and columns that are looped over
         self._made: dict[tuple[object, ...], Tensor] = {}
 
     def __call__(self, tensor: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""The body of one kernel as text: where a program stands, and its walks over rows and columns.
+"""The body of one kernel as text: where a program stands, and its loops over rows and columns.
 
-Three shapes of kernel: `pointwise` tiles rows and columns; `whole` holds rows in registers; `looped` walks rows that
-are too long for that, once for each reduction that needs an earlier one's result, and once more to store.
+Three shapes of kernel: `pointwise` tiles rows and columns; `persistent` holds rows in registers; `looped` loops over
+rows that are too long for that, once for each reduction that needs an earlier one's result, and once more to store.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tracemine.codegen.indexing import spans
 from tracemine.codegen.loop_ir import Axis, Node
 from tracemine.codegen.online_reductions import ONLINE
 from tracemine.codegen.operators import table
-from tracemine.codegen.schedule import LOOPED, POINTWISE, WHOLE, Schedule
+from tracemine.codegen.schedule import LOOPED, PERSISTENT, POINTWISE, Schedule
 from tracemine.codegen.triton.expressions import TRITON_TYPE, Names, sizes
 from tracemine.codegen.triton.printer import COLUMN, Printer, grouped, least
 
@@ -28,12 +28,12 @@ _HEADS = {
         _ROW_MASK,
         "column = (({block} % blocks).to(INDEX) * RBLOCK + tl.arange(0, RBLOCK))[None, :]",
     ),
-    WHOLE: (*_ROW_HEAD, "column = tl.arange(0, RBLOCK)[None, :].to(INDEX)"),
+    PERSISTENT: (*_ROW_HEAD, "column = tl.arange(0, RBLOCK)[None, :].to(INDEX)"),
     LOOPED: _ROW_HEAD,
 }
-# Loads that come before everything else: of a row, each some 8 registers of a thread; of tiles fewer, as `cuts` gives
-# a thread fewer elements the more it loads. More go to its stack: on an H200 63, of 8 each, took a recurrence of 64
-# calls from 44 µs to 206.
+# Loads that come before everything else: of a row, each some 8 registers of a thread; of tiles fewer, as `tile_configs`
+# gives a thread fewer elements the more it loads. More go to its stack: on an H200 63, of 8 each, took a recurrence of
+# 64 calls from 44 µs to 206.
 _MOST_HELD, _MOST_OF_TILES = 16, 64
 # Where there are no rows, blocks are of one dimension: no division says which row, and loads are as wide as can be.
 # Rows in parts: `parts` programs for each block of rows, which take turns at the blocks of columns: all of them read in
@@ -66,12 +66,12 @@ class Body(Printer):
         if split:
             self._note_sizes((split,))
             self._names |= {n: "part" for n in self._all() if isinstance(n, ir.LoopIndex) and n.axis == split}
-        self._places(self.kernel.rows, _ROW)
+        self._indices(self.kernel.rows, _ROW)
         if self.mode == LOOPED:
             self._print_loops()
         else:
-            self._column_places()
-            if self.mode == WHOLE or len(self.kernel.stores) > 1:
+            self._column_indices()
+            if self.mode == PERSISTENT or len(self.kernel.stores) > 1:
                 self._load_first()
             for store in self.kernel.stores:
                 self.store(store)
@@ -84,7 +84,7 @@ class Body(Printer):
         deepest = max(map(self._depth, values), default=0)
         early = [s for s in self.kernel.stores if self._in_loop(s) and self._early(s, deepest)]
         inside = [s for s in self.kernel.stores if self._in_loop(s) and s not in early]
-        self.walks = deepest + bool(inside)
+        self.loops = deepest + bool(inside)
         for depth in range(1, 1 + deepest):
             self._reduce_pass([r for r in self._reductions() if self._depth(r) == depth], early if depth == 1 else [])
         rowwise = [s for s in self.kernel.stores if not self._in_loop(s)]
@@ -105,11 +105,11 @@ class Body(Printer):
 
     @contextmanager
     def _loop(self) -> Iterator[None]:
-        """Yield a walk over the columns: what is named inside is forgotten after it."""
+        """Yield a loop over the columns: what is named inside is forgotten after it."""
         before = dict(self._names)
-        # There and back again: what was walked last is what the cache still has.
-        back = self._walks % 2 == 1 and not self.kernel.split
-        self._walks += 1
+        # There and back again: what was looped over last is what the cache still has.
+        back = self._loops % 2 == 1 and not self.kernel.split
+        self._loops += 1
         # All blocks but the last of a row lie within it whole, and need no masks.
         first, step = self._stride["first"], self._stride["step"]
         rest = "rest" if self.kernel.split else "full"
@@ -122,26 +122,26 @@ class Body(Printer):
         self._indent += 1
         self._begin = "(start if tail else full - RBLOCK - start)" if back else "start"
         self.say(f"column = ({self._begin} + tl.arange(0, RBLOCK)[None, :]).to(INDEX)")
-        self._column_places("(column < columns) | (tail == 0)")
+        self._column_indices("(column < columns) | (tail == 0)")
         yield
         self._indent -= 2
         self._names = before
 
     @property
     def _stride(self) -> dict[str, str]:
-        """From which column on a loop walks, how far a step goes, and how many columns it meets."""
+        """At which column a loop begins, how far a step goes, and how many columns it meets."""
         if self.kernel.split:
             return {"first": "first", "step": "step", "count": "length"}
         return {"first": "0", "step": "RBLOCK", "count": "columns"}
 
-    def _column_places(self, inside: str = "column < columns") -> None:
+    def _column_indices(self, inside: str = "column < columns") -> None:
         self.say(f"column_mask = {inside}")
         if not self.flat:
             self.say("mask = row_mask & column_mask")
-        self._places(self.kernel.columns, COLUMN)
+        self._indices(self.kernel.columns, COLUMN)
 
-    def _places(self, axes: tuple[Axis, ...], whole: str) -> None:
-        """Where the program stands on each of several axes that are walked as one, or on some of them together."""
+    def _indices(self, axes: tuple[Axis, ...], whole: str) -> None:
+        """Where the program stands on each of several axes that are looped over as one, or on some of them together."""
         for node, (first, last) in self._spans.get(axes, {}).items():
             inner, here = axes[last:], axes[first:last]
             text = f"{whole} // {grouped(sizes(inner, self.names))}" if inner else whole
@@ -166,7 +166,7 @@ class Body(Printer):
         return list(found)
 
     def _early(self, store: ir.Store, deepest: int) -> bool:
-        """Whether a store can be done on the first walk: it waits for no reduction, and no later walk reads there."""
+        """Whether a store can be done on the first loop: it waits for no reduction, and no later loop reads there."""
         last_walk = deepest == 1 and all(self._depth(s.value) == 0 for s in self.kernel.stores if self._in_loop(s))
         return self._depth(store.value) == 0 and (last_walk or self.program.buffers[store.buffer].role != "input")
 
@@ -189,9 +189,9 @@ class Body(Printer):
                 self.value(node)
 
     def _load_rows(self) -> None:
-        """What rows have one of each, as a target's score: waited for while the columns are walked, not after."""
+        """What rows have one of each, as a target's score: waited for while the columns are looped over, not after."""
         loads = (n for n in reversed(self._all()) if isinstance(n, ir.Load))
-        first = [n for n in loads if self._depth(n) == 0 and not self._across(n)]
+        first = [n for n in loads if self._depth(n) == 0 and not self._outer(n)]
         if len(first) <= _MOST_HELD:
             for node in first:
                 self.value(node)
@@ -206,7 +206,7 @@ class Body(Printer):
             if node in seen or node in self._names:
                 return
             seen.add(node)
-            if isinstance(node, ir.Value) and not self._across(node):
+            if isinstance(node, ir.Value) and not self._outer(node):
                 self.value(node)
                 return
             for child in ir.children(node):

@@ -85,24 +85,24 @@ def chosen(name: str, each: Members, texts: Sequence[str]) -> list[str]:
     return [f"{name} = {last[1]}", *lines]
 
 
-def planned(each: Members, dense: Iterable[str], walks: Sequence[str]) -> str:
-    """Return the plan's line for them. dense: what must hold for each to be one row; walks: their rows and columns."""
+def planned(each: Members, dense: Iterable[str], loops: Sequence[str]) -> str:
+    """Return the plan's line for them. dense: what must hold for each to be one row; loops: their rows and columns."""
     parts = ", ".join(f"part_{k}" for k in each.places)
     before = f"part_{each.first - 1}[-4]" if each.first else "0"
     held = " and ".join(dense) or "True"
-    return f"{parts} = _members(elements, elements_per_thread, {before}, {held}, {', '.join(walks)})"
+    return f"{parts} = _members(elements, elements_per_thread, {before}, {held}, {', '.join(loops)})"
 
 
 HELPER = '''
-def _members(elements, elements_per_thread, end, dense, *walks):
+def _members(elements, elements_per_thread, end, dense, *loops):
     """Members that share their code share its tile: rows, columns, blocks per row, end and tile of each."""
-    walks = [(1, rows * columns) if dense else (rows, columns) for rows, columns in walks]
-    most_rows, most_columns = (max(sizes) for sizes in zip(*walks))
+    loops = [(1, rows * columns) if dense else (rows, columns) for rows, columns in loops]
+    most_rows, most_columns = (max(sizes) for sizes in zip(*loops))
     rblock = min(triton.next_power_of_2(max(most_columns, 1)), elements)
     xblock = min(elements // rblock, triton.next_power_of_2(max(most_rows, 1)))
     blocks_per_row = triton.cdiv(most_columns, rblock) if most_rows > 1 else 2**31 - 1  # blocks of a row, or more
     tiles = []
-    for rows, columns in walks:
+    for rows, columns in loops:
         end += triton.cdiv(rows, xblock) * (blocks_per_row if most_rows > 1 else triton.cdiv(columns, rblock))
         tiles.append((rows, columns, blocks_per_row, end, xblock, rblock, _warps(xblock * rblock, elements_per_thread)))
     return tiles

@@ -1,4 +1,4 @@
-"""How kernels are launched: what each takes, and how it is cut into blocks.
+"""How kernels are launched: what each takes, and how it is divided into tiles.
 
 Kernels of one level that need nothing of each other become parts of one launch: siblings that a model runs one after
 another, the members of a list. Parts that differ in names alone share their code.
@@ -15,11 +15,11 @@ from tracemine.codegen.loop_ir import Axis, Program, Random, in_flight, loads, n
 from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.passes.collapse_axes import Run, runs
 from tracemine.codegen.schedule import POINTWISE, Schedule, large_reads, reads_windows
-from tracemine.codegen.tiles import Cuts, cuts
-from tracemine.codegen.triton.cutting import cut_lines
+from tracemine.codegen.tiles import TileConfigs, tile_configs
 from tracemine.codegen.triton.expressions import SizeNames
 from tracemine.codegen.triton.foreach import Members, adjacent, choice, chosen, members, planned
 from tracemine.codegen.triton.subkernel import PROGRAM, Parameter, SubKernel, texts
+from tracemine.codegen.triton.tiling import tile_lines
 
 _FEW_LOADS, _RAGGED_SHARE = 4, 0.7  # inputs of rows of which a thread may hold 64 elements; what fills a block
 _MOST_PARTS = 32  # of one launch: 161 tensors of an SGD step took 130 µs so, by 16 140
@@ -42,16 +42,16 @@ class Launch:
     turned: bool  # the last blocks first: a launch before it has read the same, and the cache has its end
 
     @property
-    def cuts(self) -> Cuts:
-        """How it may be cut into blocks."""
+    def tile_configs(self) -> TileConfigs:
+        """How it may be divided into tiles."""
         first = self.parts[0]
         most = max(len(loads(part.kernel)) for part in self.parts)
         length = prod(axis.size for axis in first.kernel.columns)
         ragged = most <= _FEW_LOADS and 0 < length <= _RAGGED_SHARE * (1 << (length - 1).bit_length())
-        again, parts = first.long and first.body.walks > 1, first.kernel.split is not None
-        return cuts(
+        again, parts = first.long and first.body.loops > 1, first.kernel.split is not None
+        return tile_configs(
             first.mode,
-            first.grain,
+            first.contiguity,
             first.kernel.pieces,
             max(in_flight(part.kernel) for part in self.parts),
             odd=length % 2 == 1,
@@ -81,7 +81,7 @@ class Launch:
         """Return what a dispatching kernel takes of sub-kernels that share their code, by their numbers."""
         found: list[Parameter] = []
         for at in each.places:
-            own = self.parts[at].columns[: 1 if at > each.first else None]  # members are cut alike
+            own = self.parts[at].columns[: 1 if at > each.first else None]  # members are tiled alike
             named = (self.parts[self.shared[at]].rows, *own, Parameter("end"))
             found += [Parameter(f"{name}_{at}", constexpr) for name, constexpr in named]
         return texts(found)
@@ -127,7 +127,7 @@ class Launch:
 
     @property
     def merged(self) -> list[Run]:
-        """Axes that are walked as one."""
+        """Axes that are looped over as one."""
         if any(part.flat for part in self.parts):
             return []
         kernels = [(part.kernel, part.mode == POINTWISE) for part in self.parts]
@@ -147,23 +147,23 @@ class Launch:
         """Return a plan's lines for it, by that name: what it takes behind what it is given."""
         names.looped = frozenset(axis for run in self.merged for axis in run.axes)
         known = self._known_texts(names)
-        cut = f'BLOCKS["{self.name}"][0]'
+        tile_config = f'BLOCKS["{self.name}"][0]'
         if len(self.parts) == 1:
             part = self.parts[0]
             known += ["rows", "columns", *["blocks_per_row"] * bool(part.flat), "index", "xblock", "rblock"]
-            return [*cut_lines(part, f"*{cut}", names), *self._planned(name, "blocks", known, "warps")]
-        lines = [f"elements, elements_per_thread = {cut}"]
+            return [*tile_lines(part, f"*{tile_config}", names), *self._planned(name, "blocks", known, "warps")]
+        lines = [f"elements, elements_per_thread = {tile_config}"]
         for each in self.members:
             k, part = each.first, self.parts[each.first]
             if each.chosen:
                 mine = [self.parts[at] for at in each.places]
                 dense = dict.fromkeys(text for part in mine for text in part.dense(names))
-                lines.append(planned(each, dense, [part.walk(names) for part in mine]))
+                lines.append(planned(each, dense, [part.loop(names) for part in mine]))
                 short = each.places[1:] if part.flat else each.places  # that are told nothing of a row's blocks
                 known += [f"*part_{at}[:2], part_{at}[-4]" if at in short else f"*part_{at}[:-3]" for at in each.places]
                 continue
             known.append(f"*part_{k}[:-3]")
-            lines += cut_lines(part, "elements, elements_per_thread", names)
+            lines += tile_lines(part, "elements, elements_per_thread", names)
             end = f"blocks + part_{k - 1}[-4]" if k else "blocks"
             wide = "blocks_per_row, " * bool(part.flat)
             lines.append(f"part_{k} = rows, columns, {wide}{end}, xblock, rblock, warps")

@@ -1,6 +1,6 @@
 """The values of one kernel as text: loads, one line a computed node with the call it comes from, stores.
 
-Where a program stands in rows and columns, and in which walk of them, is body.py's.
+Where a program stands in rows and columns, and in which loop of them, is body.py's.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Printer:
         self.sizes: dict[Axis, None] = {}
         self.scalars: dict[str, None] = {}
         self.pointers: dict[str, None] = {}
-        self.walks = 0  # over the columns, all together
-        self._walks = 0  # over the columns, so far
+        self.loops = 0  # over the columns, all together
+        self._loops = 0  # over the columns, so far
         self._begin = f"({block} % blocks) * RBLOCK" if mode == POINTWISE else "0"  # of a block of columns
         self._indent = 1
         self._names: dict[Node, str] = {}
@@ -81,14 +81,14 @@ class Printer:
 
     # What nodes change along.
 
-    def _across(self, *nodes: Node) -> bool:
+    def _outer(self, *nodes: Node) -> bool:
         return any(self.walked(n) & self._columns for n in nodes)
 
     def _down(self, *nodes: Node) -> bool:
         return any(self.walked(n) & self._rows for n in nodes)
 
     def _in_loop(self, store: ir.Store) -> bool:
-        return self._across(store.value, *store.index)
+        return self._outer(store.value, *store.index)
 
     # Nodes.
 
@@ -123,7 +123,7 @@ class Printer:
             return self._random(node)
         if isinstance(node, ir.Scan):
             arg = self.value(node.arg)
-            if not self._across(node.arg):  # one number for the whole row has no columns yet
+            if not self._outer(node.arg):  # one number for the whole row has no columns yet
                 arg = f"tl.where(column_mask, {arg}, 0)"
             return self._named(node, f"tl.cumsum({arg}, 1)")  # what lies beyond the row comes last
         assert isinstance(node, ir.Reduce)  # noqa: S101
@@ -143,7 +143,7 @@ class Printer:
         return f"{'_quotient' if self.exact else '_ratio'}({', '.join(args)})"
 
     def _random(self, node: ir.Random) -> str:
-        """Return a number drawn for a place: where the program walks whole rows of them, four at once."""
+        """Return a number drawn for a place: where the program loops over whole rows of them, four at once."""
         self.scalars[node.seed] = None
         seed = self.names.other(node.seed)
         before, column = self._index(node.before), self._index(node.column)
@@ -174,7 +174,7 @@ class Printer:
         """Return whether many elements are divided by one number: then its inverse is worked out once."""
         if node.name != "div" or (self.exact and self.mode == POINTWISE):
             return False
-        return self._across(node.args[0]) and not self._across(node.args[1])
+        return self._outer(node.args[0]) and not self._outer(node.args[1])
 
     def _nothing_beyond(self, node: ir.Reduce) -> bool:
         """Return whether lanes beyond the row add nothing as they are."""
@@ -183,7 +183,7 @@ class Printer:
     def _zero(self, value: Node) -> bool:
         """Return whether a value is 0 beyond the row: what is loaded there is."""
         if isinstance(value, ir.Load):
-            return self._across(*value.index, *([value.guard] if value.guard is not None else []))
+            return self._outer(*value.index, *([value.guard] if value.guard is not None else []))
         if isinstance(value, ir.Cast):
             return self._zero(value.arg)
         if not isinstance(value, ir.Op):
@@ -194,9 +194,9 @@ class Printer:
     def _load(self, node: ir.Load) -> str:
         buffer = self.program.buffers[node.buffer]
         guard = None if node.guard is None else self.value(node.guard)
-        across, down = self._across(*node.index), self._down(*node.index)
+        across, down = self._outer(*node.index), self._down(*node.index)
         if node.guard is not None:
-            across, down = across or self._across(node.guard), down or self._down(node.guard)
+            across, down = across or self._outer(node.guard), down or self._down(node.guard)
         pointer = self._pointer(buffer, node.index, across, down)
         masks = [m for m in (_MASKS[across, down], guard) if m]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
@@ -204,10 +204,10 @@ class Printer:
         return self._named(node, typed(text, buffer.dtype, node.type), self.names.other(buffer.name))
 
     def _kept(self, large: bool) -> str:
-        """Return what is walked again is to stay in the cache, what is walked for the last time is not."""
-        if not (large and self.long and self.walks > 1):
+        """Return what is looped over again is to stay in the cache, what is looped over for the last time is not."""
+        if not (large and self.long and self.loops > 1):
             return ""
-        return f', eviction_policy="evict_{"first" if self._walks == self.walks else "last"}"'
+        return f', eviction_policy="evict_{"first" if self._loops == self.loops else "last"}"'
 
     def _pointer(self, buffer: Buffer, places: tuple[Node, ...], across: bool, down: bool) -> str:
         """Address of an element, as wide as what it is masked with."""
@@ -219,7 +219,7 @@ class Printer:
                 continue
             self.strides[buffer.name, d] = None
             terms.append(f"{grouped(self._index(place))} * {name}_s{d}")
-        if across and not self._across(*places):
+        if across and not self._outer(*places):
             terms.append("column * 0")
         if down and not self.flat and not self._down(*places):
             terms.append("row * 0")
@@ -250,7 +250,7 @@ class Printer:
         if isinstance(node, ir.Cast) and node.dtype == buffer.dtype:  # the store casts
             node = node.arg
         value = self.value(node)
-        across = self._across(*store.index)
+        across = self._outer(*store.index)
         pointer = self._pointer(buffer, store.index, across, True)
         assert isinstance(node, ir.Value)  # noqa: S101
         # A number is no tensor: it takes the buffer's type as it is stored, but for codes and truths: a half is true.
@@ -264,7 +264,7 @@ class Printer:
         if isinstance(node, ir.ScalarArg) and text == self.names.other(node.name) and self._is_whole(node):
             text = f"({text} * 1.0)"  # as 16 bits Triton's interpreter would store its bits, not its value
         mask = "column_mask" if self.flat else "mask" if across else "row_mask"
-        kept = self._kept(across and self._walks == self.walks)
+        kept = self._kept(across and self._loops == self.loops)
         self.say(f"tl.store({pointer}, {text}, mask={mask}{kept})", store.value if node is not store.value else None)
 
 

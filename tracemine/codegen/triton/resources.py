@@ -1,4 +1,4 @@
-"""What each cut of a kernel into blocks takes of a multiprocessor, told without a GPU: registers and spills, by ptxas.
+"""What each tile config of a kernel takes of a multiprocessor, told without a GPU: registers and spills, by ptxas.
 
 The compiler runs in a process of its own (`resources_worker.py`): triton's driver is replaced there.
 """
@@ -23,10 +23,10 @@ _TABLE = re.compile(r"^BLOCKS = (\{\n.*?^\}|\{[^\n]*\})", re.MULTILINE | re.DOTA
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kernel takes, cut in one way. stack_bytes: of a thread, in memory: where spilled registers lie."""
+    """What a kernel takes, in one tile config. stack_bytes: of a thread, in memory: where spilled registers lie."""
 
     kernel: str
-    cut: tuple[int, int]
+    tile_config: tuple[int, int]
     warps: int
     registers: int
     stack_bytes: int
@@ -52,7 +52,10 @@ class Compiler:
         self._folder.cleanup()
 
     def resources(self, text: str) -> list[Resources]:
-        """Of each kernel of a reproduction and each of its cuts, for sm_90. Empty where nothing is compiled in time."""
+        """Of each kernel of a reproduction and each of its tile configs, for sm_90.
+
+        Empty where nothing is compiled in time.
+        """
         path = Path(self._folder.name) / f"source_{next(self._count)}.py"  # Python keeps what it has read of a file
         try:
             while self._beside:
@@ -66,24 +69,25 @@ class Compiler:
 
 
 def fitting(text: str, found: Iterable[Resources]) -> str:
-    """A reproduction without the cuts that spill, unless all do; what registers the others take stands beside them.
+    """A reproduction without the tile configs that spill, unless all do; what registers the others take stands beside
+    them.
 
     >>> text = 'BLOCKS = {"k": [(1024, 32), (1024, 8)]}\\n'
-    >>> short = Resources(kernel="k", cut=(1024, 8), warps=4, registers=40, stack_bytes=0)
-    >>> wide = Resources(kernel="k", cut=(1024, 32), warps=1, registers=255, stack_bytes=96)
+    >>> short = Resources(kernel="k", tile_config=(1024, 8), warps=4, registers=40, stack_bytes=0)
+    >>> wide = Resources(kernel="k", tile_config=(1024, 32), warps=1, registers=255, stack_bytes=96)
     >>> print(fitting(text, [short, wide]), end="")
     BLOCKS = {"k": [(1024, 8)]}  # registers on sm_90: 40
     """
     table = _TABLE.search(text)
-    known = {(r.kernel, r.cut): r for r in found}
+    known = {(r.kernel, r.tile_config): r for r in found}
     if table is None or not known:
         return text
     rows = []
-    for kernel, cuts in ast.literal_eval(table[1]).items():
-        told = [known[kernel, cut] for cut in cuts if (kernel, cut) in known]
+    for kernel, tile_configs in ast.literal_eval(table[1]).items():
+        told = [known[kernel, tile_config] for tile_config in tile_configs if (kernel, tile_config) in known]
         least = min((r.stack_bytes for r in told), default=0)
         kept = [r for r in told if r.stack_bytes == least]
-        listed = tuple(r.cut for r in kept) if told else cuts
+        listed = tuple(r.tile_config for r in kept) if told else tile_configs
         says = f"  # registers on sm_90: {', '.join(str(r.registers) for r in kept)}" if told else ""
         rows.append((kernel, listed, says))
     return text[: table.start(1)] + table_text(rows) + text[table.end(1) :]

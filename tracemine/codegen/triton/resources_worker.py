@@ -1,9 +1,10 @@
 # mypy: ignore-errors
-"""Compiles the kernels of a reproduction for a GPU that is not there, one cut after another: nothing is launched.
+"""Compiles the kernels of a reproduction for a GPU that is not there, one tile config after another: nothing is
+launched.
 
 Run as `python -m tracemine.codegen.triton.resources_worker`; to each line, a file's name in JSON, it answers with a
-list of what each kernel and cut takes. Triton asks a driver which GPU to compile for; this one answers, and gives no
-more. It patches triton's internals, as validate/interpreter.py does.
+list of what each kernel and tile config takes. Triton asks a driver which GPU to compile for; this one answers, and
+gives no more. It patches triton's internals, as validate/interpreter.py does.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ class _NoGpu:
 
 
 def compiled(path):
-    """Resources of each kernel and cut of a file; a cut that cannot be compiled is passed over."""
-    for name, cut, kernel, (registers, stack) in compiling(path):
+    """Resources of each kernel and tile config of a file; a tile config that cannot be compiled is passed over."""
+    for name, tile_config, kernel, (registers, stack) in compiling(path):
         warps = kernel.metadata.num_warps
-        yield Resources(kernel=name, cut=cut, warps=warps, registers=registers, stack_bytes=stack)
+        yield Resources(kernel=name, tile_config=tile_config, warps=warps, registers=registers, stack_bytes=stack)
 
 
 def compiling(path, most=None):
-    """Each kernel and cut of a file, the first `most` cuts alone: name, cut, what triton made, registers and stack."""
+    """Yield name, tile config, compiled kernel, registers and stack, for `most` tile configs of each kernel."""
     kernels = []
     run, empty = JITFunction.run, torch.empty
 
@@ -75,12 +76,12 @@ def _compiling(path, most, kernels):
         sys.path.insert(0, str(Path(path).parent))  # what lies beside it
     spec.loader.exec_module(module)
     tensors = [torch.empty_strided(shape, strides, dtype=t, device="meta") for _, shape, t, strides, _ in module.INPUTS]
-    table = {name: list(cuts) for name, cuts in module.BLOCKS.items()}
+    table = {name: list(tile_configs) for name, tile_configs in module.BLOCKS.items()}
     for place in range(min(most or 99, max(map(len, table.values()), default=0))):
-        for name, cuts in table.items():
-            module.BLOCKS[name][:] = [cuts[min(place, len(cuts) - 1)]]
+        for name, tile_configs in table.items():
+            module.BLOCKS[name][:] = [tile_configs[min(place, len(tile_configs) - 1)]]
         kernels.clear()
-        with contextlib.suppress(Exception):  # more registers or memory than there are: this cut is none
+        with contextlib.suppress(Exception):  # more registers or memory than there are: this one is no tile config
             module.fused(*tensors)
         for name, kernel in kernels:
             if place < len(table[name]):

@@ -14,7 +14,7 @@ from tracemine.codegen.loop_ir import Program
 from tracemine.codegen.operators import table
 from tracemine.codegen.options import DEFAULT, CodegenOptions
 from tracemine.codegen.partition import plan
-from tracemine.codegen.tiles import Cuts, blocks_text
+from tracemine.codegen.tiles import TileConfigs, blocks_text
 from tracemine.codegen.triton.launch import launches
 from tracemine.codegen.triton.wrapper import PLANS, called, calling, launching
 
@@ -68,7 +68,7 @@ def print_program(program: Program, options: CodegenOptions, parameters: list[st
         *helpers,
         bodies,
         *called(calls, options.short_steps),
-        PLANS + blocks_text((launch.name, _least(launch.cuts, options.least_block)) for launch in found),
+        PLANS + blocks_text((launch.name, _least(launch.tile_configs, options.least_block)) for launch in found),
         calls,
     ]
     text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
@@ -76,9 +76,9 @@ def print_program(program: Program, options: CodegenOptions, parameters: list[st
     return Source(text=text, kernels=kernels, masks=program.masks, ulp=program.ulp, draws=program.draws)
 
 
-def _least(cuts: Cuts, elements: int) -> Cuts:
+def _least(tile_configs: TileConfigs, elements: int) -> TileConfigs:
     """Return tile configs of which the first has so many elements at least."""
-    (first, each), *others = cuts
+    (first, each), *others = tile_configs
     return (max(first, elements), each), *others
 
 

@@ -7,7 +7,7 @@ from math import prod
 from typing import NamedTuple
 
 from tracemine.codegen.loop_ir import Axis
-from tracemine.codegen.schedule import ALONG, LOOPED, POINTWISE, SHARE, WHOLE, Schedule, writes_across
+from tracemine.codegen.schedule import INNER, LOOPED, PERSISTENT, POINTWISE, SHARE, Schedule, writes_outer_contiguous
 from tracemine.codegen.triton.body import Body
 from tracemine.codegen.triton.expressions import Names, NeutralNames, sizes
 
@@ -31,7 +31,12 @@ class SubKernel:
 
     def __init__(self, schedule: Schedule, block: str = PROGRAM) -> None:
         self.schedule, self.program, self.kernel = schedule, schedule.program, schedule.kernel
-        self.mode, self.grain, self.flat, self.long = schedule.mode, schedule.grain, schedule.flat, schedule.long
+        self.mode, self.contiguity, self.flat, self.long = (
+            schedule.mode,
+            schedule.contiguity,
+            schedule.flat,
+            schedule.long,
+        )
         self.elements = schedule.elements
         self.body = Body(schedule, block, Names())
         self.lines = self.body.print()
@@ -50,8 +55,8 @@ class SubKernel:
         """Strides of large tensors that are no multiple of 16, but of 2: known, they leave reads of 4 to 16 bytes."""
         # Rows beside each other that are only read so are better spread over lanes: what a thread reads at once are
         # several rows, each of which is summed on its own.
-        beside = self.mode == WHOLE and self.grain != ALONG
-        if self.flat or (beside and not writes_across(self.program.buffers, self.kernel)):
+        beside = self.mode == PERSISTENT and self.contiguity != INNER
+        if self.flat or (beside and not writes_outer_contiguous(self.program.buffers, self.kernel)):
             return set()
         buffers = {name: self.program.buffers[name] for name in self.body.pointers}
         largest = max((prod(b.shape) for b in buffers.values()), default=0)
@@ -70,7 +75,7 @@ class SubKernel:
         A mask that may end anywhere leaves reads of one element: 392 rows beside each other took an H200 75 µs so.
         """
         count = prod(axis.size for axis in self.kernel.rows)
-        return Parameter("rows", self.grain != ALONG and count % 16 != 0 and count % 2 == 0)
+        return Parameter("rows", self.contiguity != INNER and count % 16 != 0 and count % 2 == 0)
 
     @property
     def columns(self) -> list[Parameter]:
@@ -83,7 +88,7 @@ class SubKernel:
     def may_be_chosen(self) -> bool:
         """Whether its code knows nothing of one tensor alone, so that a program may choose among several."""
         plain = not any(parameter.constexpr for parameter in self.parameters(self.takes))
-        return plain and self.mode == POINTWISE and self.grain == ALONG and (bool(self.flat) or self.body.flat)
+        return plain and self.mode == POINTWISE and self.contiguity == INNER and (bool(self.flat) or self.body.flat)
 
     @property
     def even(self) -> bool:
@@ -91,7 +96,7 @@ class SubKernel:
         strides = [s for name in self.body.pointers for s in self.program.buffers[name].strides if s != 1]
         return all(n % 16 == 0 for n in (self.elements, *strides))
 
-    def walk(self, names: Names) -> str:
+    def loop(self, names: Names) -> str:
         """Return its rows and columns, as expressions."""
         return f"({sizes(self.kernel.rows, names)}, {sizes(self.kernel.columns, names)})"
 
@@ -103,7 +108,7 @@ class SubKernel:
         takes = [names.other(name) for name in (*body.pointers, *body.scalars)]
         takes += [f"{names.other(name)}_s{d}" for name, d in body.strides]
         takes += [names.axis(axis) for axis in body.sizes]
-        return (*lines, *takes, self.mode, self.grain)
+        return (*lines, *takes, self.mode, self.contiguity)
 
     def dense(self, names: Names) -> list[str]:
         """Return what must hold at a call for its rows to lie behind each other in all tensors."""

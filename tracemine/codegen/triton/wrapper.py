@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tracemine.codegen.loop_ir import Axis, Buffer, Program
 from tracemine.codegen.passes.collapse_axes import Run
-from tracemine.codegen.triton.cutting import STEP, cutting, split_lines
 from tracemine.codegen.triton.expressions import Names, SizeNames, number, sizes
 from tracemine.codegen.triton.foreach import HELPER as _MEMBERS
 from tracemine.codegen.triton.launch import Launch
+from tracemine.codegen.triton.tiling import STEP, cutting, split_lines
 
 _NAME = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 _WIDTH = 114  # characters of a line, behind its indent

@@ -17,7 +17,7 @@ from tracemine.verify.fixes.by_rule import MAKERS, fixed_graph
 from tracemine.verify.fixes.calls import WAYS_OF, fixed_call
 from tracemine.verify.fixes.record import Around, Fixed
 from tracemine.verify.gpu.marks import INTERFACE
-from tracemine.verify.library.prove import LIBRARY_ULP
+from tracemine.verify.library.validation_job import LIBRARY_ULP
 from tracemine.verify.rebuild.arguments import NUMBER, Names, NotRecorded, given
 from tracemine.verify.rebuild.call_facts import CallFacts
 from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
@@ -27,7 +27,7 @@ from tracemine.verify.repro.standalone import comment
 from tracemine.verify.repro.text import NEEDS, chain_parts, folded, one_line, recorded_rows, title_text
 
 ONE_VALUE = "a Python number among the arguments is not recorded: it is tried at one value"
-CALL_NOT_PROVED = "a library's call has no kernel that could be validated on a CPU"
+CALL_NOT_VALIDATED = "a library's call has no kernel that could be validated on a CPU"
 # What calls a library's function inside itself: the outermost of these is what a program calls.
 _AROUND = frozenset({"aten::_convolution", "aten::convolution"})
 _WIDTH = 100

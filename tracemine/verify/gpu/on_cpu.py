@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tracemine.ops.facts import base_name
 from tracemine.validate import gpu_semantics, interpreter
 from tracemine.validate.roundings import Mode, operator_of
 from tracemine.verify.gpu.correctness import SEEDS, copies, make_inputs, right
@@ -39,7 +38,7 @@ class LikeGpu(Mode):
         name = operator_of(function)
         if name in gpu_semantics.STAND_INS:
             return _stood_in(name, arguments)
-        base = base_name(name)
+        base = name.removesuffix("_")
         rounds = name.startswith("_foreach_") or base in gpu_semantics.ROUNDED_ONCE
         if rounds and any(t.dtype in _NARROW for v in arguments.values() for t in _tensors(v)):
             return _rounded_once(function, arguments)

@@ -67,14 +67,14 @@ class Reproduction(Check):
         self, compiles: Sequence[str] = tuple(MODES), compile_s: float = 60.0, within: float = float("inf")
     ) -> dict[str, Any]:
         end = time.monotonic() + within
-        cuts = self._tuned(within / 2)
+        tile_configs = self._tuned(within / 2)
         for work in self._variants().values():
             work(*copies(make_inputs(self.inputs)))
         for name in compiles:
             if (left := end - time.monotonic()) > 0:
                 compiled_variants(self.eager, copies(make_inputs(self.inputs)), [name], min(compile_s, left))
         torch.cuda.synchronize()
-        return {"cuts": cuts}
+        return {"tile_configs": tile_configs}
 
     def results(
         self,
@@ -84,7 +84,7 @@ class Reproduction(Check):
         within: float = float("inf"),
     ) -> dict[str, Any]:
         end = time.monotonic() + within
-        cuts = self._tuned(within / 4)
+        tile_configs = self._tuned(within / 4)
         found = examined(
             self.eager,
             self._variants(),
@@ -100,7 +100,7 @@ class Reproduction(Check):
             within=end - time.monotonic(),
         )
         kernel = self.fused is not None
-        return {"fingerprint": self.fingerprint, "kernel": kernel, **self.own(), "cuts": cuts, **found}
+        return {"fingerprint": self.fingerprint, "kernel": kernel, **self.own(), "tile_configs": tile_configs, **found}
 
     def without_gpu(self) -> dict[str, Any]:
         from tracemine.verify.gpu import on_cpu  # triton's interpreter is touched by nothing else

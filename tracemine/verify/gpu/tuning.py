@@ -13,7 +13,7 @@ from tracemine.verify.gpu.correctness import Described, copies, make_inputs
 from tracemine.verify.gpu.profiling import between_marks, flusher, traced
 
 _TUNE_ROUNDS = 6
-_TUNE_GAIN = 0.02  # a cut that is faster by less is taken for as fast as the default
+_TUNE_GAIN = 0.02  # a tile config that is faster by less is taken for as fast as the default
 
 
 def tuned(
@@ -24,16 +24,16 @@ def tuned(
 ) -> dict[str, list[tuple[tuple[int, int], int]]]:
     """Put each kernel's fastest tile config first; return the configs in that order and what each took, nanoseconds.
 
-    blocks: for each kernel its cuts, of which `fused` takes the first; changed in place. The cache is flushed before
-    each call; what none can be launched with takes 0, and so does what is not tried: the first cut always is, another
-    where it should be compiled before the seconds are over.
+    blocks: for each kernel its tile configs, of which `fused` takes the first; changed in place. The cache is flushed
+    before each call; what none can be launched with takes 0, and so does what is not tried: the first tile config
+    always is, another where it should be compiled before the seconds are over.
     """
-    given = {name: list(cuts) for name, cuts in blocks.items()}
+    given = {name: list(tile_configs) for name, tile_configs in blocks.items()}
     mine = copies(make_inputs(described))
 
     def call(place: int) -> None:
-        for name, cuts in given.items():
-            blocks[name][:] = [cuts[place % len(cuts)]]
+        for name, tile_configs in given.items():
+            blocks[name][:] = [tile_configs[place % len(tile_configs)]]
         fused(*mine)
 
     able = _able(call, max(map(len, given.values()), default=0), seconds)
@@ -50,17 +50,17 @@ def tuned(
     samples: dict[str, dict[tuple[int, int], list[int]]] = {name: {} for name in given}
     for place, events in zip(plan, between_marks(traced(work)), strict=True):
         for event in events:
-            cuts = given.get(event["name"], [])
-            if cuts:
-                samples[event["name"]].setdefault(cuts[place % len(cuts)], []).append(event["dur_ns"])
-    taken = {name: _fastest_first(cuts, samples[name]) for name, cuts in given.items()}
+            tile_configs = given.get(event["name"], [])
+            if tile_configs:
+                samples[event["name"]].setdefault(tile_configs[place % len(tile_configs)], []).append(event["dur_ns"])
+    taken = {name: _fastest_first(tile_configs, samples[name]) for name, tile_configs in given.items()}
     for name, ordered in taken.items():
-        blocks[name][:] = [cut for cut, _ in ordered]
+        blocks[name][:] = [tile_config for tile_config, _ in ordered]
     return taken
 
 
 def _able(call: Callable[[int], None], count: int, seconds: float) -> list[int]:
-    """Launch each cut once, as long as another should be compiled in time; return those that can be launched."""
+    """Launch each tile config once, as long as time is left to compile another; return those that can be launched."""
     began, able = time.monotonic(), list[int]()
     for place in range(count):
         if able and (time.monotonic() - began) * (place + 1) / place > seconds:
@@ -68,18 +68,21 @@ def _able(call: Callable[[int], None], count: int, seconds: float) -> list[int]:
         try:
             call(place)
             able.append(place)
-        except Exception:  # more registers or memory than a block may have: this cut is none
+        except Exception:  # more registers or memory than a block may have: this one is no tile config
             torch.cuda.synchronize()
     return able
 
 
 def _fastest_first(
-    cuts: Sequence[tuple[int, int]], samples: dict[tuple[int, int], list[int]]
+    tile_configs: Sequence[tuple[int, int]], samples: dict[tuple[int, int], list[int]]
 ) -> list[tuple[tuple[int, int], int]]:
-    """Return a kernel's cuts with their medians, nanoseconds; the default first where others gain next to nothing."""
-    taken = {cut: round(statistics.median(s)) for cut, s in samples.items()}
-    best = min(taken, key=lambda cut: taken[cut], default=cuts[0])
-    if taken.get(cuts[0], 0) * (1 - _TUNE_GAIN) <= taken.get(best, 0):
-        best = cuts[0]
-    rest = sorted((cut for cut in cuts if cut != best), key=lambda cut: taken.get(cut, 0))
-    return [(cut, taken.get(cut, 0)) for cut in (best, *rest)]
+    """Return a kernel's tile configs with their medians, nanoseconds; the default first unless others gain."""
+    taken = {tile_config: round(statistics.median(s)) for tile_config, s in samples.items()}
+    best = min(taken, key=lambda tile_config: taken[tile_config], default=tile_configs[0])
+    if taken.get(tile_configs[0], 0) * (1 - _TUNE_GAIN) <= taken.get(best, 0):
+        best = tile_configs[0]
+    rest = sorted(
+        (tile_config for tile_config in tile_configs if tile_config != best),
+        key=lambda tile_config: taken.get(tile_config, 0),
+    )
+    return [(tile_config, taken.get(tile_config, 0)) for tile_config in (best, *rest)]

@@ -16,7 +16,7 @@ def outcome(
     *,
     calls: int,
     traced_ns: float | None,
-    proof: Validation | str | None,
+    validation: Validation | str | None,
     ran: Mapping[str, Any] | str | None,
     source: str | None = None,
 ) -> CallVerdict:
@@ -29,7 +29,7 @@ def outcome(
         ran = in_place_of_kernel(ran)
     times = ran.get("times") if isinstance(ran, Mapping) else None
     took = measured(times, traced_ns) if times else None
-    found = reached(None, replacement.gpu_only or proof, ran, took)
+    found = reached(None, replacement.gpu_only or validation, ran, took)
     return CallVerdict(
         call=replacement.call,
         text=replacement.says,
@@ -39,7 +39,7 @@ def outcome(
         calls=calls,
         eager_calls=replacement.eager_calls,
         measured=took,
-        proof=proof if isinstance(proof, Validation) else None,
+        validation=validation if isinstance(validation, Validation) else None,
         right=ran.get("right") if isinstance(ran, Mapping) else None,
         source=source,
         assumptions=replacement.assumptions,

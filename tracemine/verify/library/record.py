@@ -37,7 +37,7 @@ class Replacement:
     assumptions: tuple[str, ...] = ()
     # Kinds of values, and layouts: why the two may differ there.
     differs: Mapping[str, str] = field(default_factory=dict)
-    gpu_only: str | None = None  # why a CPU can prove nothing of it
+    gpu_only: str | None = None  # why a CPU can validate nothing of it
     mutants: tuple[CallMutant, ...] = ()
 
 

@@ -1,7 +1,7 @@
 """Proves library calls on a CPU: a process of its own that reads jobs and writes verdicts, as validate/worker.py does.
 
 Run by validate/sandbox.py as `python -m tracemine.verify.library.worker`. The call itself runs, on a CPU: its kernels
-there are others than on a GPU, so what is proved is that the call says what the graph says, with these arguments.
+there are others than on a GPU, so what is validated is that the call says what the graph says, with these arguments.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tracemine.validate.guarded_memory import copied
 from tracemine.validate.jobs import refused
 from tracemine.validate.record import Fault, Mutant, Validation
 from tracemine.validate.trials import Trial
-from tracemine.verify.library.prove import LIBRARY_ULP, MOST_ELEMENTS, Job, Sizes
 from tracemine.verify.library.record import Replacement
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.table import number
+from tracemine.verify.library.validation_job import LIBRARY_ULP, MOST_ELEMENTS, Job, Sizes
 
 _MOST_FAULTS = 20
 _REFUSES = (TracemineError, RuntimeError, IndexError, ValueError, ArithmeticError)
@@ -48,7 +48,7 @@ class _Case:
     noise: reference.Run
 
 
-def prove(job: Job) -> Validation:
+def validate(job: Job) -> Validation:
     """Return all trials of a library call in place of one graph, and of wrong calls beside it."""
     started = time.process_time()
     graph = msgspec.msgpack.decode(job.graph, type=Graph)
@@ -217,11 +217,11 @@ def _loaded(text: str) -> Any:
 
 
 def main() -> None:
-    """Jobs from standard input, one a line; a proof of each to standard output."""
+    """Jobs from standard input, one a line; a validation of each to standard output."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     decoder = msgspec.json.Decoder(Job)
-    serve(lambda line: msgspec.json.encode(prove(decoder.decode(line))))
+    serve(lambda line: msgspec.json.encode(validate(decoder.decode(line))))
 
 
 if __name__ == "__main__":

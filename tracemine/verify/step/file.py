@@ -212,7 +212,7 @@ def main():
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=20.0, help="that timing may take, if rounds do not end before")
-    parser.add_argument("--keep", help="findings whose kernels are put in place; else those that prove to be faster")
+    parser.add_argument("--keep", help="findings whose kernels are put in place; else those that are faster")
     parser.add_argument("--meta", action="store_true")
     with tempfile.TemporaryDirectory() as folder:
         done(parser.parse_args(), folder)

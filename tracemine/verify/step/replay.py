@@ -305,7 +305,7 @@ def step_results(
 ) -> dict[str, Any]:
     """Measure one step. about: ulps, draws and findings of the kernels, and the recorded launches' names.
 
-    kept: fingerprints of findings whose kernels are put in place; None: those of the kernels that prove to be faster.
+    kept: fingerprints of findings whose kernels are put in place; None: those of the kernels that are faster.
     known: the kernels' faults, where they were looked for before. before: what `checked` gave with all kernels in
     place that have none; where it holds, it holds for some of them.
     """

@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from tracemine.validate.sandbox import Sandbox
-from tracemine.verify.library.prove import WORKER as LIBRARY_WORKER
+from tracemine.verify.library.validation_job import WORKER as LIBRARY_WORKER
 from tracemine.verify.workers.pool import Pool
 
 MOST_AT_ONCE = 4  # each takes gigabytes of addresses

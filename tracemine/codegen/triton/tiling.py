@@ -1,10 +1,10 @@
-"""How a walk is cut into blocks: the lines of a plan, and the functions that they call."""
+"""How a loop is divided into tiles: the lines of a plan, and the functions that they call."""
 
 from __future__ import annotations
 
 from tracemine.codegen.loop_ir import loads
 from tracemine.codegen.options import LONGEST_ROW
-from tracemine.codegen.schedule import ACROSS, ALONG, POINTWISE, WHOLE, writes_across
+from tracemine.codegen.schedule import INNER, OUTER, PERSISTENT, POINTWISE, writes_outer_contiguous
 from tracemine.codegen.triton.expressions import Names, sizes
 from tracemine.codegen.triton.subkernel import SubKernel
 
@@ -20,8 +20,8 @@ def _tiles(elements, elements_per_thread, rows, columns, dense=False):
     blocks = triton.cdiv(rows, xblock) * triton.cdiv(columns, rblock)
     return rows, columns, blocks_per_row, blocks, xblock, rblock, _warps(xblock * rblock, elements_per_thread)
 '''
-_TILES_ACROSS = '''
-def _tiles_across(elements, elements_per_thread, rows, columns, many_rows=True):
+_TILES_OUTER = '''
+def _tiles_outer(elements, elements_per_thread, rows, columns, many_rows=True):
     """Tiles of rows and columns, where some tensors are contiguous along the rows."""
     rblock = 64 if elements >= 4096 else 32
     xblock = elements // rblock if many_rows else 1
@@ -64,50 +64,57 @@ def cutting(short_steps: bool) -> tuple[str, ...]:
     """Return the functions that choose tiles. short_steps: loops over short rows take several steps."""
     rblock = "min(elements * few, max_columns) if max_columns else elements // min_rows"
     walked = _LOOPED_TILES.format(widest=f"min({STEP}, {rblock})" if short_steps else rblock)
-    return _TILES, _TILES_ACROSS, _PERSISTENT_TILES, walked
+    return _TILES, _TILES_OUTER, _PERSISTENT_TILES, walked
 
 
 def split_lines(part: SubKernel, names: Names) -> list[str]:
-    """Return how many parts rows are cut into, where they are."""
+    """Return how many parts rows are split into, where they are."""
     kernel = part.kernel
     if kernel.split is None:
         return []
     high = _high(part, names)
-    wide = {ALONG: str(min(2048, part.schedule.options.longest_row)), ACROSS: f"2048 // {high}"}.get(part.grain, "64")
-    walk = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
-    return [f"{kernel.split.name} = _num_splits({walk}, {wide}, {high})"]
+    wide = {INNER: str(min(2048, part.schedule.options.longest_row)), OUTER: f"2048 // {high}"}.get(
+        part.contiguity, "64"
+    )
+    loop = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
+    return [f"{kernel.split.name} = _num_splits({loop}, {wide}, {high})"]
 
 
-def cut_lines(part: SubKernel, cut: str, names: Names) -> list[str]:
-    """Return the lines that say how a walk is cut into blocks. cut: elements of one and of a thread, as arguments."""
+def tile_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
+    """Return the lines that say how a loop is divided into tiles.
+
+    tile_config: elements of a block and of a thread, as arguments.
+    """
     kernel = part.kernel
-    walk = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
+    loop = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
     beside = [] if kernel.rows else ["many_rows=False"]
-    cuts = "rows, columns, blocks, xblock, rblock, warps"
-    if part.mode == POINTWISE and part.grain == ALONG:
+    tile_configs = "rows, columns, blocks, xblock, rblock, warps"
+    if part.mode == POINTWISE and part.contiguity == INNER:
         dense = [" and ".join(part.dense(names)) or "True"] if part.flat else []
-        cuts = f"rows, columns, {'blocks_per_row' if part.flat else '_'}, blocks, xblock, rblock, warps"
-        return [f"{cuts} = _tiles({', '.join([cut, walk, *dense])})"]
+        tile_configs = f"rows, columns, {'blocks_per_row' if part.flat else '_'}, blocks, xblock, rblock, warps"
+        return [f"{tile_configs} = _tiles({', '.join([tile_config, loop, *dense])})"]
     if part.mode == POINTWISE:
-        return [f"{cuts} = _tiles_across({', '.join([cut, walk, *beside])})"]
-    if part.mode == WHOLE:
+        return [f"{tile_configs} = _tiles_outer({', '.join([tile_config, loop, *beside])})"]
+    if part.mode == PERSISTENT:
         # Rows beside each other: 16 bytes of what is read across and 32 of what is written at once.
-        high = [] if part.grain == ALONG else ["16" if writes_across(part.program.buffers, kernel) else "8"]
-        return [f"{cuts} = _persistent_tiles({', '.join([cut, walk, *high, *beside])})"]
+        high = (
+            [] if part.contiguity == INNER else ["16" if writes_outer_contiguous(part.program.buffers, kernel) else "8"]
+        )
+        return [f"{tile_configs} = _persistent_tiles({', '.join([tile_config, loop, *high, *beside])})"]
     rows = _high(part, names)
-    more = [f"max_columns={_max_columns(part)}", "max_warps=32"] if part.grain == ALONG else [f"min_rows={rows}"]
+    more = [f"max_columns={_max_columns(part)}", "max_warps=32"] if part.contiguity == INNER else [f"min_rows={rows}"]
     more += [f"splits={names.axis(kernel.split)}"] if kernel.split else []
-    return [f"{cuts} = _looped_tiles({', '.join([cut, walk, *more, *beside])})"]
+    return [f"{tile_configs} = _looped_tiles({', '.join([tile_config, loop, *more, *beside])})"]
 
 
 def _high(part: SubKernel, names: Names) -> str:
-    """Return how many rows a block has of rows that are walked in a loop: no more than there are."""
-    if part.grain == ACROSS:
+    """Return how many rows a block has of rows that are looped over: no more than there are."""
+    if part.contiguity == OUTER:
         return f"min(64, triton.next_power_of_2(max({sizes(part.kernel.rows, names)}, 1)))"
-    return "1" if part.grain == ALONG else "16"
+    return "1" if part.contiguity == INNER else "16"
 
 
 def _max_columns(part: SubKernel) -> int:
-    """Return how many columns a block has at most of rows that are walked in a loop: the fewer inputs, the more."""
+    """Return how many columns a block has at most of rows that are looped over: the fewer inputs, the more."""
     most = part.schedule.options.longest_row if part.kernel.split else _MAX_COLUMNS.get(len(loads(part.kernel)), 4096)
     return min(most, part.schedule.options.longest_row)

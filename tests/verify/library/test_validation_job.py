@@ -28,10 +28,10 @@ from tracemine.verdicts.levels import Measured
 from tracemine.verdicts.outcome import CallVerdict, best
 from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.outcome import outcome
-from tracemine.verify.library.prove import WORKER, Job, job
 from tracemine.verify.library.source import function
 from tracemine.verify.library.terms import Opaque, terms
-from tracemine.verify.library.worker import prove
+from tracemine.verify.library.validation_job import WORKER, Job, job
+from tracemine.verify.library.worker import validate
 from tracemine.verify.repro.eager import eager_text
 from tracemine.verify.repro.text import repro
 
@@ -45,13 +45,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(count)
 
 
-def proved(graph: Graph) -> Validation:
-    return prove(msgspec.json.decode(job(graph), type=Job))
+def validated(graph: Graph) -> Validation:
+    return validate(msgspec.json.decode(job(graph), type=Job))
 
 
 @cache
-def proved_of(name: str) -> Validation:
-    return proved(CHAINS[name]())
+def validated_of(name: str) -> Validation:
+    return validated(CHAINS[name]())
 
 
 def replaced(graph: Graph) -> Replacement:
@@ -95,12 +95,12 @@ CHAINS: dict[str, Callable[[], Graph]] = {
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_call_passes_and_every_wrong_one_is_caught(name: str) -> None:
-    proof = proved_of(name)
-    assert [f"{f.trial}: {f.says}" for f in proof.faults] == []
-    assert [m.line for m in proof.mutants if m.killed_by is None] == []
-    assert len(proof.mutants) >= 2
-    assert proof.trials >= 20
-    assert proof.error <= 1.25 * proof.eager_error + 1e-7
+    validation = validated_of(name)
+    assert [f"{f.trial}: {f.says}" for f in validation.faults] == []
+    assert [m.line for m in validation.mutants if m.killed_by is None] == []
+    assert len(validation.mutants) >= 2
+    assert validation.trials >= 20
+    assert validation.error <= 1.25 * validation.eager_error + 1e-7
 
 
 def test_a_mask_of_one_number_may_be_left_out_and_that_is_no_fault() -> None:
@@ -109,27 +109,27 @@ def test_a_mask_of_one_number_may_be_left_out_and_that_is_no_fault() -> None:
     mask = b.call("aten::full", [1, 3, 5, 7], 0, dtype="bfloat16")
     scores = b.call("aten::add.Tensor", b.call("aten::view", b.call("aten::bmm", q, k), [2, 3, 5, 7]), mask)
     probs = b.call("aten::view", b.call("aten::_softmax", scores, -1, False), [6, 5, 7])
-    proof = proved(b.done(b.call("aten::bmm", probs, value)))
-    assert proof.passed
-    assert {m.equivalent for m in proof.mutants if m.killed_by is None} == {"the mask is one number"}
+    validation = validated(b.done(b.call("aten::bmm", probs, value)))
+    assert validation.passed
+    assert {m.equivalent for m in validation.mutants if m.killed_by is None} == {"the mask is one number"}
 
 
 def test_the_order_of_beta_is_known() -> None:
     """The control that matters most of an optimizer: its two betas changed places."""
-    swapped = next(m for m in proved_of("a step of AdamW").mutants if m.name.startswith("beta1=beta1"))
+    swapped = next(m for m in validated_of("a step of AdamW").mutants if m.name.startswith("beta1=beta1"))
     assert swapped.killed_by is not None
 
 
 def test_what_a_cpu_computes_otherwise_is_left_to_the_gpu() -> None:
     graph = product(activation="aten::gelu", approximate="tanh")
-    assert proved(graph).faults  # by the error function, where the graph has a tangent
+    assert validated(graph).faults  # by the error function, where the graph has a tangent
     assert "on a GPU" in (replaced(graph).gpu_only or "")
 
 
 def test_a_row_that_sees_nothing_is_said_to_differ_and_left_out() -> None:
     """eager: softmax of −inf alone is NaN; the call gives 0. Neither is an answer that a model lives on."""
-    proof = proved_of("attention with a mask")
-    assert any("eager makes NaN, the call makes 0" in text for text in proof.skipped)
+    validation = validated_of("attention with a mask")
+    assert any("eager makes NaN, the call makes 0" in text for text in validation.skipped)
 
 
 def test_lists_with_gaps_are_not_given_to_fused_optimizers() -> None:
@@ -141,7 +141,7 @@ def test_lists_with_gaps_are_not_given_to_fused_optimizers() -> None:
     assert "densely" in find(b.done()).refused[0]
 
 
-def test_a_process_of_its_own_proves(tmp_path: Path) -> None:
+def test_a_process_of_its_own_validates(tmp_path: Path) -> None:
     with Sandbox(command=WORKER) as sandbox:
         answer = sandbox.answer(job(norm()))
         assert isinstance(answer, Validation)
@@ -302,8 +302,8 @@ def ran(**changed: Any) -> dict[str, Any]:
     return {**base, **changed}
 
 
-def came_to(said: Any, proof: Validation | str | None = None) -> CallVerdict:
-    return outcome(replaced(norm()), calls=8, traced_ns=1000.0, proof=proof, ran=said)
+def came_to(said: Any, validation: Validation | str | None = None) -> CallVerdict:
+    return outcome(replaced(norm()), calls=8, traced_ns=1000.0, validation=validation, ran=said)
 
 
 def test_a_call_is_judged_as_a_kernel_is() -> None:
@@ -311,7 +311,7 @@ def test_a_call_is_judged_as_a_kernel_is() -> None:
     assert (found.level, found.says) == ("L5", "not slower than torch.compile")
     assert found.measured is not None
     assert (found.measured.eager_ns, found.measured.fused_ns, found.ratio) == (1000, 250, 4.0)
-    assert came_to(None, proved_of("a norm")).says == "right on a CPU, by the same call"
+    assert came_to(None, validated_of("a norm")).says == "right on a CPU, by the same call"
 
 
 def test_a_call_that_is_wrong_or_cannot_be_made_says_so() -> None:
@@ -362,6 +362,6 @@ def test_a_terminal_says_which_call_and_how_it_did() -> None:
     call = came_to(ran())
     (text,) = call_texts(msgspec.structs.replace(plain, library=call))
     assert text == "or F.rms_norm(x, (64,), weight, 1e-06): 4.0 times as fast as eager, L5"
-    around = msgspec.structs.replace(came_to(None, proved_of("a norm")), products=True)
+    around = msgspec.structs.replace(came_to(None, validated_of("a norm")), products=True)
     (text,) = call_texts(msgspec.structs.replace(plain, with_products=around))
     assert text.endswith("L2, right on a CPU, by the same call (another algorithm, no fusion)")

@@ -1,4 +1,4 @@
-"""A library call's proof, asked of a process of its own, and the sizes at which it is tried."""
+"""A library call's validation, asked of a process of its own, and the sizes at which it is tried."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENOUGH = 1 << 14  # elements of the largest tensor, for the first
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph, as JSON of the record, whose library call is to be proved. unread: as in `find`."""
+    """A graph, as JSON of the record, whose library call is to be validated. unread: as in `find`."""
 
     graph: bytes  # as MessagePack, for JSON has no infinities
     unread: tuple[int, ...] = ()
