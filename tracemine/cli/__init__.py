@@ -18,6 +18,7 @@ import typer
 
 from tracemine.cli import baseline, rules
 from tracemine.cli.calibrate import calibrate
+from tracemine.cli.capture import capture
 from tracemine.cli.console import (
     BUG,
     INTERRUPTED,
@@ -60,6 +61,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command(short_help="Say what is worth fixing in a trace.")(scan)
+app.command(
+    short_help="Run a program and record some of its steps.", context_settings={"allow_interspersed_args": False}
+)(capture)
 app.command(short_help="Keep a trace as a timeline (Parquet).")(ingest)
 app.command(short_help="Say what Nsight Compute counted of each kernel.")(counters)
 app.command(short_help="Validate and time the kernels that findings ask for.")(verify)
@@ -115,6 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 standalone_mode=False,
                 default_map=known.of_commands(getattr(command, "commands", {})),
             )
+        if callable(code):  # a program is to run here: out of reach of what belongs to a command
+            code = code()
     except TracemineError as error:
         say_error(known.placed(error, given))
         return error.exit_code
@@ -133,7 +139,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check_given(arguments: Sequence[str]) -> None:
-    """Raises UsageError for an argument that is empty: as a path it would be the current folder."""
+    """Raises UsageError for an argument that is empty: as a path it would be the current folder.
+
+    What follows `capture --` is another program's.
+    """
+    if arguments[:1] == ["capture"] and "--" in arguments:
+        arguments = arguments[: arguments.index("--")]
     if any(not one or _EMPTY_OPTION.fullmatch(one) for one in arguments):
         command = f"tracemine {arguments[0]}".rstrip()
         raise UsageError(

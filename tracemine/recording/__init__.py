@@ -10,7 +10,6 @@ It is called `recording` and not `capture`, for a submodule `tracemine.capture` 
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import platform
 import re
@@ -36,8 +35,10 @@ from tracemine.recording.files import (
     Options,
     doubts,
     driver,
+    everywhere,
     line_of,
     may_be_written,
+    pack,
     publish,
     says_where,
 )
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 __all__ = ["ABOUT", "EXECUTION_TRACE", "TRACE", "Capture", "Recording", "capture"]
 
 _OLDEST_TORCH = (2, 4)  # the first that writes `Record function id`
-_GPU_ACTIVITY = re.compile(rb'"cat": "(?:kernel|gpu_memcpy|gpu_memset)"')
 _NO_STEP = "in no step"  # what is called what came after the last step's end, and a block without steps
 _FROM_IDLE = 3  # steps timed on the host alone, each from an idle device on
 
@@ -96,26 +96,14 @@ def capture(
     options = Options(
         steps=steps, warmup=warmup, timed=timed, stacks=stacks, memory=memory, execution_trace=execution_trace
     )
-    torch = _torch()
-    target = Path(folder).resolve()
-    replaces = may_be_written(target, str(folder))
-    staging = beside(target)  # so that it can be renamed
+    recording = Recording(torch_here(), options, folder)
     try:
-        with says_where(str(folder)):
-            staging.mkdir(parents=True)
-        recording = Recording(torch, options, staging)
-        try:
-            recording._advance()
-            yield recording
-        except BaseException:
-            recording._abandon()  # a step that failed half-way would be in it
-            raise
-        with says_where(str(folder)):
-            written = recording._write()
-            publish(staging, target, replaces=replaces)
-        recording.written, recording.folder = written, Path(folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        recording._open()
+        yield recording
+    except BaseException:
+        recording._drop()  # a step that failed half-way would be in it
+        raise
+    written = recording._keep()
     sys.stderr.write("" if quiet else line_of(str(folder), written) + "\n")
     for doubt in doubts(written, options):
         warnings.warn(f"{folder}: {doubt}", stacklevel=3)
@@ -124,10 +112,13 @@ def capture(
 class Recording:
     """A capture while it runs: tell it where steps end, by `steps` or by `step`."""
 
-    def __init__(self, torch: Any, options: Options, folder: Path) -> None:
+    def __init__(self, torch: Any, options: Options, folder: Path | str) -> None:
         self._torch = torch
         self._options = options
-        self._folder = folder
+        self._given = str(folder)
+        self._target = Path(folder).resolve()
+        self._replaces = may_be_written(self._target, self._given)
+        self._folder = beside(self._target)  # so that it can be renamed
         self._has_gpu: bool = torch.cuda.is_available()
         self._profiler: Any = None  # while it is ready or recording
         self._stopped: Any = None  # the same once it has stopped
@@ -208,13 +199,33 @@ class Recording:
         self._advance()
         self._open_mark()
 
+    def _open(self) -> None:
+        with says_where(self._given):
+            self._folder.mkdir(parents=True)
+        self._advance()
+
+    def _keep(self) -> Capture:
+        """Stop if need be, and give the folder with all files its name."""
+        try:
+            with says_where(self._given):
+                written = self._write()
+                publish(self._folder, self._target, replaces=self._replaces)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self.written, self.folder = written, Path(self._given)
+        return written
+
+    def _drop(self) -> None:
+        self._abandon()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
     def _advance(self) -> None:
         while self._agenda and self._agenda[0][0] == self._ended:
             self._agenda.popleft()[1]()
 
     # A step is what lies between two marks, so whatever a loop does besides (loading data, logging) is in one of them.
     def _open_mark(self) -> None:
-        if self._recording and self._mark is None:
+        if self._recording and self._mark is None and self._options.marks:
             self._mark = self._torch.profiler.record_function(f"ProfilerStep#{self._recorded}")
             self._mark.__enter__()
 
@@ -260,6 +271,7 @@ class Recording:
             profile_memory=self._options.memory,
             with_stack=self._options.stacks,
             execution_trace_observer=observer,
+            experimental_config=everywhere(torch_profiler) if self._options.all_threads else None,
         )
         self._profiler = profiler
         with warnings.catch_warnings():
@@ -331,22 +343,9 @@ class Recording:
         return written
 
     def _pack(self, source: Path, name: str) -> int:
-        """Compress `source` into `name` and remove it; says how many GPU activities it holds.
-
-        The mark that was open at the end is no step, and gets another name; so does the file, that calls itself by a
-        folder that is gone.
-        """
-        renamed = {f"ProfilerStep#{self._recorded}": _NO_STEP, str(source): name}
-        pairs = [(json.dumps(old).encode(), json.dumps(new).encode()) for old, new in renamed.items()]
-        found = 0
-        with source.open("rb") as plain, gzip.open(self._folder / name, "wb", compresslevel=6) as packed:
-            for line in plain:
-                found += len(_GPU_ACTIVITY.findall(line))
-                for old, new in pairs:
-                    line = line.replace(old, new)
-                packed.write(line)
-        source.unlink()
-        return found
+        """Compress `source` into `name`. The mark that was open at the end is no step, and gets another name."""
+        renamed = {f"ProfilerStep#{self._recorded}": _NO_STEP} if self._options.marks else {}
+        return pack(source, self._folder / name, {**renamed, str(source): name})
 
     def _capture(self, gpu_activities: int, execution_trace: str | None) -> Capture:
         torch, alone, recorded = self._torch, self._alone_ns, self._recorded_ns
@@ -373,7 +372,8 @@ class Recording:
         )
 
 
-def _torch() -> Any:
+def torch_here() -> Any:
+    """Return torch. Raises TracemineError where there is none, UsageError where it is too old."""
     try:
         import torch
         import torch.profiler

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tracemine.errors import Location, UsageError
 from tracemine.programs import program, run
@@ -19,8 +23,7 @@ TRACE, EXECUTION_TRACE, ABOUT = "trace.json.gz", "et.json.gz", "capture.json"
 _DISTORTING = 1.5  # a step that takes so many times as long was waiting for the recording
 _SHOWN = 3  # names in a message
 
-if TYPE_CHECKING:
-    pass
+_GPU_ACTIVITY = re.compile(rb'"cat": "(?:kernel|gpu_memcpy|gpu_memset)"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +61,38 @@ class Options:
     stacks: bool
     memory: bool
     execution_trace: bool
+    marks: bool = True  # marks a step; False: the program does
+    all_threads: bool = False  # also those in which it does not begin
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("warmup", 0), ("timed", 0)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
                 raise UsageError(f"capture({name}={value!r}): an integer from {least} on is needed")
+
+
+def everywhere(torch_profiler: Any) -> Any:
+    """Return what makes a profiler record every thread; None where this torch cannot."""
+    with suppress(AttributeError, TypeError):
+        return torch_profiler._ExperimentalConfig(profile_all_threads=True)
+    return None
+
+
+def pack(source: Path, target: Path, renamed: Mapping[str, str]) -> int:
+    """Compress `source` into `target` with some texts renamed, and remove it. Returns how many GPU activities it holds.
+
+    The trace calls itself by a folder that is gone.
+    """
+    pairs = [(json.dumps(old).encode(), json.dumps(new).encode()) for old, new in renamed.items()]
+    activities = 0
+    with source.open("rb") as plain, gzip.open(target, "wb", compresslevel=6) as packed:
+        for line in plain:
+            activities += len(_GPU_ACTIVITY.findall(line))
+            for old, new in pairs:
+                line = line.replace(old, new)
+            packed.write(line)
+    source.unlink()
+    return activities
 
 
 def driver() -> str | None:
@@ -121,13 +150,14 @@ def says_where(given: str) -> Iterator[None]:
         ) from None
 
 
-def line_of(given: str, written: Capture) -> str:
-    """Return what was recorded, what it cost, and what to do with it."""
-    steps = count_text(written.steps, "step") if written.steps else "no steps marked (recording.step() marks them)"
+def line_of(given: str, written: Capture, how: str = "", timed_by: str = "capture(..., steps=3)") -> str:
+    """Return what was recorded, what it cost, and what to do with it; `how` says what ended each step."""
+    steps = count_text(written.steps, "step") if written.steps else "no steps marked"
+    steps += f" {how}" if how else "" if written.steps else " (recording.step() marks them)"
     seen = count_text(written.gpu_activities, "GPU activity") if written.gpus else "no GPU here, the host side only"
     if written.gpus and not written.gpu_activities:
         seen += " (nothing ran there, or another profiler holds its events)"
-    cost = "what recording cost the step was not measured (capture(..., steps=3) does)"
+    cost = f"what recording cost the step was not measured ({timed_by} does)"
     if written.alone_step_ns is not None and written.recorded_step_ns is not None and written.slowdown is not None:
         cost = (
             f"a step took {time_text(written.alone_step_ns)} alone and {time_text(written.recorded_step_ns)} "
@@ -135,12 +165,12 @@ def line_of(given: str, written: Capture) -> str:
         )
         if written.slowdown >= _DISTORTING:
             cost += ": the gaps between its kernels are longer than in production"
-    return f"{given}: {steps}, {seen}; {cost}. Next: tracemine scan {given}"
+    return f"{given}: {steps}, {seen}; {cost}. Next: tracemine scan {shlex.quote(given)}"
 
 
 def doubts(written: Capture, options: Options) -> Iterator[str]:
     """Yield what keeps a capture from being the evidence that was asked for."""
     if options.steps is not None and written.steps < options.steps:
-        yield f"the block ended after {written.steps} of {count_text(options.steps, 'recorded step')}"
+        yield f"recording ended after {written.steps} of {count_text(options.steps, 'recorded step')}"
     if options.execution_trace and written.execution_trace is None:
         yield "torch wrote no execution trace (is another ExecutionTraceObserver registered?): edges will not be proven"
