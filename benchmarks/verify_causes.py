@@ -39,6 +39,7 @@ from tracemine.errors import TracemineError
 from tracemine.findings.grouping import variants_of
 from tracemine.findings.record import Finding
 from tracemine.pipeline import analyse, mined
+from tracemine.pool import Pool
 from tracemine.verdicts.levels import Measured
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.pipeline import gpu_name, judged
@@ -46,7 +47,6 @@ from tracemine.verify.prepare import Ready, prepared
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro.emitter import Emitter
 from tracemine.verify.workers.ahead import Runner, at_once
-from tracemine.verify.workers.pool import Pool
 
 MOST_VARIANTS = 2  # of a finding: the same in other shapes
 NOT_VALIDATED = "not asked for"

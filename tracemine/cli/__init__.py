@@ -16,7 +16,7 @@ from typing import Annotated, cast
 
 import typer
 
-from tracemine.cli import baseline, rules
+from tracemine.cli import baseline, fleet, rules
 from tracemine.cli.calibrate import calibrate
 from tracemine.cli.capture import capture
 from tracemine.cli.console import (
@@ -74,6 +74,7 @@ app.command(short_help="Say what became of each finding.")(diff)
 app.command(short_help="Measure this machine's GPU.")(calibrate)
 app.command(short_help="Answer a coding agent (Model Context Protocol).")(mcp)
 app.add_typer(baseline.app, name="baseline", short_help="Keep findings that later scans are compared with.")
+app.add_typer(fleet.app, name="fleet", short_help="Scan many traces, and say what costs most over all.")
 app.add_typer(rules.app, name="rules", short_help="List, show, lint and test the rules.")
 
 
@@ -154,8 +155,10 @@ def _check_given(arguments: Sequence[str]) -> None:
 
 
 def _meant(arguments: list[str], commands: Collection[str]) -> list[str]:
-    """Return a call with what it leaves out: `scan` of a file; `help` and `version` are options."""
+    """Return a call with what it leaves out: `scan` of a file, `run` of a fleet; `help` and `version` are options."""
     first, *others = arguments or [""]
+    if first == "fleet" and others and others[0] not in (*fleet.COMMANDS, *_ANSWERED):
+        return [first, "run", *others]
     if not first or first in commands or (first.startswith("-") and first != "-"):
         return arguments
     if first == "-" or Path(first).exists() or "." in first or "/" in first or "*" in first:

@@ -17,11 +17,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from tracemine.pool import Pool
 from tracemine.processes import Closing, Ended, Process, TooLate, does_not_start
 from tracemine.programs import python
 from tracemine.verify.gpu import worker
 from tracemine.verify.repro.harness import NAME, harness_text
-from tracemine.verify.workers.pool import Pool
 
 MOST_AT_ONCE = 8  # each holds a chain's tensors on the GPU, and some two cores
 _CORES_EACH = 2

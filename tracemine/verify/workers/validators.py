@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from tracemine.pool import Pool
 from tracemine.validate.sandbox import Sandbox
 from tracemine.verify.library.validation_job import WORKER as LIBRARY_WORKER
-from tracemine.verify.workers.pool import Pool
 
 MOST_AT_ONCE = 4  # each takes gigabytes of addresses
 _CORES_EACH = 4  # where a GPU is: compilers and what is timed want cores too

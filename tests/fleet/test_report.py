@@ -1,0 +1,158 @@
+"""What a data set says over all jobs, held against figures summed up by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tracemine.cli import main
+from tracemine.columns import of_values
+from tracemine.errors import InputError, UsageError
+from tracemine.fleet.dataset import FLEET_FINDINGS, RUNS, Dataset, Generation
+from tracemine.fleet.report import hours_of, report
+from tracemine.fleet.text import render
+from tracemine.report import Options
+from tracemine.timeline import Table
+
+_DEFAULTS: Mapping[pa.DataType, Any] = {
+    pa.string(): "", pa.int64(): 0, pa.float64(): 0.0, pa.bool_(): True, pa.list_(pa.string()): [],
+}  # fmt: skip
+
+
+def table(of: Table, rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows of a table; what they do not give is null, or nothing where it may not be null."""
+    arrays = [
+        of_values([row.get(c.name, None if c.null is not None else _DEFAULTS[c.type]) for row in rows], c.type)
+        for c in of.columns
+    ]
+    return pa.Table.from_arrays(arrays, schema=of.schema)
+
+
+class Made:
+    """A data set in the making."""
+
+    def __init__(self, folder: Path) -> None:
+        self.dataset = Dataset(str(folder))
+        self.dataset.begin(Generation(digest="d", tracemine="0", options={}))
+        self._count = 0
+
+    def run(self, job: str, day: str, shares: Mapping[str, float], **about: Any) -> None:
+        """A scanned trace; shares: of its steps, by rule, what a finding saves."""
+        self._count += 1
+        key = f"{self._count:032}"
+        own = {"key": key, "generation": 1}
+        row = own | {"uri": f"{job}/{key}", "content_sha256": key, "job": job, "status": "scanned", "steps": 2}
+        row |= {"size_bytes": 10, "span_ns": 2000, "unprofiled_step_ns": 1000} | about
+        findings = [
+            own
+            | {"fingerprint": f"{rule:0<16}", "rule": rule, "title": rule.title(), "step_saving_share": share}
+            | {"step_saving_low_ns": 500, "step_saving_ns": 1000, "step_saving_high_ns": 2000}
+            | {"per_step_saving_ns": int(1000 * share)}
+            for rule, share in shares.items()
+        ]
+        tables = {"runs": table(RUNS, [row]), "findings": table(FLEET_FINDINGS, findings)}
+        self.dataset.write(day, key, tables)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    found = Made(tmp_path / "set")
+    found.run("llama", "2026-11-21", {"gap": 0.4, "norm": 0.1})
+    found.run("llama", "2026-11-22", {"gap": 0.2}, gpu="H100")
+    found.run("llama", "2026-11-22", {"gap": 0.1}, gpu="H100", unprofiled_step_ns=900)
+    found.run("vit", "2026-11-22", {"gap": 0.1, "cast": 0.3}, gpu="H200")
+    found.run("vit", "2026-11-22", {"gap": 0.9}, content_sha256="3".zfill(32), uri="vit/zcopy", status="refused",
+              message="vit/zcopy: is empty")  # fmt: skip
+    return found
+
+
+def test_a_cause_costs_its_share_of_each_jobs_hours(made: Made) -> None:
+    found = report(made.dataset.uri, hours={"llama": 100, "vit": 10}, price=2)
+    assert [(one.rule, one.jobs, one.traces) for one in found.causes] == [("gap", 2, 3), ("cast", 1, 1)]
+    gap, cast = found.causes
+    assert gap.gpu_hours == pytest.approx(100 * 0.15 + 10 * 0.1)  # the newest day, the mean of its traces
+    assert (gap.gpu_hours_low, gap.gpu_hours_high) == pytest.approx((gap.gpu_hours / 2, gap.gpu_hours * 2))
+    assert cast.gpu_hours == pytest.approx(3) and cast.cost == pytest.approx(6)
+    assert (gap.worst_job, gap.fingerprint) == ("llama", "gap0000000000000")
+    assert found.totals.gpu_hours == 110 and not found.totals.assumed
+
+
+def test_hours_that_are_not_given_are_spread_evenly(made: Made) -> None:
+    found = report(made.dataset.uri)
+    assert found.totals.assumed and found.totals.gpu_hours == 1000
+    assert found.causes[0].gpu_hours == pytest.approx(500 * 0.3)  # cast, in one of two jobs
+    assert found.causes[0].cost is None
+
+
+def test_causes_never_save_more_than_there_is(made: Made) -> None:
+    made.run("greedy", "2026-11-22", {"gap": 0.9, "norm": 0.8})
+    found = report(made.dataset.uri, hours={"greedy": 10})
+    assert all(one.gpu_hours_high <= 10 for one in found.causes)
+
+
+def test_what_is_gone_is_told_with_the_steps_before_and_after(made: Made) -> None:
+    (gone,) = report(made.dataset.uri).gone
+    assert (gone.job, gone.rule, gone.last_day, gone.next_day) == ("llama", "norm", "2026-11-21", "2026-11-22")
+    assert (gone.said_ns, gone.step_before_ns, gone.step_after_ns) == (100, 1000, 950)
+
+
+def test_the_same_content_counts_once_and_a_failure_is_told(made: Made) -> None:
+    made.run("vit", "2026-11-22", {"gap": 0.9}, content_sha256="4".zfill(32), uri="vit/zz")
+    found = report(made.dataset.uri)
+    assert (found.totals.traces, found.totals.duplicates, found.totals.not_scanned) == (4, 1, 1)
+    assert [(one.message, one.traces) for one in found.failures] == [("is empty", 1)]
+
+
+@pytest.mark.parametrize("by", ["job", "model", "gpu", "day"])
+def test_groups_are_of_all_that_counts(made: Made, by: str) -> None:
+    found = report(made.dataset.uri, by=by)
+    names = {"job": ["vit", "llama"], "model": [""], "gpu": ["H200", "H100"], "day": ["2026-11-22", "2026-11-21"]}
+    assert [one.name for one in found.groups] == names[by]
+    assert sum(one.traces for one in found.groups) == (4 if by == "day" else 3)
+    assert found.groups[0].largest in ("cast", "gap")
+
+
+def test_an_empty_data_set_and_none_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no data set"):
+        report(str(tmp_path / "none"))
+    empty = Made(tmp_path / "set")
+    found = report(empty.dataset.uri)
+    assert (found.totals.traces, found.causes) == (0, ())
+
+
+def test_hours_are_read_and_checked(tmp_path: Path) -> None:
+    file = tmp_path / "hours.csv"
+    file.write_text("job,gpu_hours,team\nllama,12.5,a\nvit,3,b\n")
+    assert hours_of(file) == {"llama": 12.5, "vit": 3.0}
+    for text in ("job,hours\nllama,3\n", "job,gpu_hours\nllama,many\n", "job,gpu_hours\nllama,-1\n"):
+        file.write_text(text)
+        with pytest.raises(InputError, match="hours"):
+            hours_of(file)
+
+
+def test_a_group_that_is_none_is_refused(made: Made) -> None:
+    with pytest.raises(UsageError, match="--by"):
+        report(made.dataset.uri, by="job_name; drop table runs")
+
+
+def test_what_is_drawn_holds_escapes_as_text(made: Made) -> None:
+    made.run("\x1b[31mred", "2026-11-22", {"[bold]gap": 0.5})
+    out = StringIO()
+    render(report(made.dataset.uri, price=2), out, Options(width=140, color=False))
+    assert "\x1b" not in out.getvalue() and "[bold]gap" in out.getvalue()
+
+
+def test_the_command_line_prints_both(made: Made, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["fleet", "report", made.dataset.uri, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["totals"]["jobs"] == 2
+    assert main(["fleet", "report", made.dataset.uri, "--by", "gpu", "-o", str(tmp_path / "r.txt")]) == 0
+    text = (tmp_path / "r.txt").read_text()
+    assert "What costs most" in text and "By gpu" in text and "Gone since" in text
+    for wrong in (["--by", "x"], ["--price", "-1"], ["--top", "-1"], ["--format", "pdf"]):
+        assert main(["fleet", "report", made.dataset.uri, *wrong]) == 2

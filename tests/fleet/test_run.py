@@ -1,0 +1,227 @@
+"""A data set holds a row of every trace, once, however often and by whatever it was made."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from tests.fleet.made import CHAIN, PREFILL, folder_of
+from tracemine.errors import InputError, UsageError
+from tracemine.fleet import machine as machines
+from tracemine.fleet.dataset import TABLES, Dataset
+from tracemine.fleet.machine import Limits, Machine
+from tracemine.fleet.run import Total, on_this_machine, tasks, total
+from tracemine.fleet.task import FAILED, KNOWN, REFUSED, SCANNED, Settings, Task, scan_into
+from tracemine.pipeline import scan
+from tracemine.processes import Ended
+
+LABELS = "{job}/{day}/*"
+
+
+def made(traces: Path, dataset: Path, **how: Any) -> tuple[list[Task], int]:
+    given, known, wrong = tasks([str(traces)], str(dataset), Settings(), LABELS, **how)
+    assert not wrong
+    return given, known
+
+
+def filled(traces: Path, dataset: Path, processes: int = 2, limits: Limits | None = None, **how: Any) -> Total:
+    given, known = made(traces, dataset, **how)
+    return total(on_this_machine(processes)(given, limits or Limits()), known, ())
+
+
+def rows(dataset: Path, table: str) -> list[tuple[Any, ...]]:
+    found = duckdb.read_parquet(f"{dataset}/{table}/*/*.parquet", hive_partitioning=True)
+    return sorted(found.fetchall(), key=repr)
+
+
+def test_every_trace_has_one_row_and_its_findings(tmp_path: Path) -> None:
+    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+    found = filled(traces, dataset)
+    assert (found.scanned, found.refused, found.failed, found.known) == (5, 2, 0, 0)
+    runs = {row["uri"]: row for row in pq.read_table(dataset / "runs").to_pylist()}
+    assert len(runs) == 7
+    one = runs[str(traces / "vit/2026-11-22/rank0.json.gz")]
+    scanned = scan(PREFILL)
+    assert (one["job"], str(one["day"]), one["status"]) == ("vit", "2026-11-22", SCANNED)
+    assert one["activities"] == scanned.trace.activities and one["gpu_time_ns"] == scanned.summary.gpu_time_ns
+    findings = [row for row in pq.read_table(dataset / "findings").to_pylist() if row["key"] == one["key"]]
+    assert [row["fingerprint"] for row in findings] == [finding.fingerprint for finding in scanned.findings]
+    assert found.findings == pq.read_table(dataset / "findings").num_rows
+    cut = runs[str(traces / "bad/2026-11-22/damaged.json.gz")]
+    assert cut["status"] in (REFUSED, SCANNED)
+    empty = runs[str(traces / "bad/2026-11-22/empty.json")]
+    assert empty["status"] == REFUSED and empty["message"] and empty["activities"] is None
+
+
+def test_nothing_is_scanned_twice_and_what_is_new_is(tmp_path: Path) -> None:
+    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+    filled(traces, dataset)
+    before = {path: path.stat().st_mtime_ns for path in dataset.rglob("*.parquet")}
+    assert made(traces, dataset) == ([], 7)
+    (traces / "vit/2026-11-23").mkdir()
+    (traces / "vit/2026-11-23/rank0.json.gz").write_bytes(CHAIN.read_bytes())
+    again = filled(traces, dataset)
+    assert (again.scanned, again.known) == (1, 7)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_a_touched_file_is_known_by_its_content(tmp_path: Path) -> None:
+    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+    filled(traces, dataset)
+    os.utime(traces / "vit/2026-11-22/rank0.json.gz", ns=(1, 1))
+    (task,), _ = made(traces, dataset)
+    assert scan_into(task).status == KNOWN
+    assert len(rows(dataset, "runs")) == 7
+
+
+def test_one_process_and_three_make_the_same_data_set(tmp_path: Path) -> None:
+    traces = folder_of(tmp_path / "traces")
+    for count in (1, 3):
+        filled(traces, tmp_path / str(count), processes=count)
+    for table in TABLES:
+        assert rows(tmp_path / "1", table.name) == rows(tmp_path / "3", table.name)
+
+
+def test_cut_off_before_its_run_is_written_a_trace_is_scanned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+    given, _ = made(traces, dataset)
+    task = next(one for one in given if "vit" in one.source.uri)
+    write, names = Dataset._write, list[str]()
+
+    def cut(self: Dataset, name: str, content: bytes) -> None:
+        if name.startswith("runs/"):
+            raise OSError("the machine is gone")
+        names.append(name)
+        write(self, name, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Dataset, "_write", cut)
+        with pytest.raises(OSError, match="gone"):
+            scan_into(task)
+    assert names and not list((dataset / "runs").rglob("*.parquet"))
+    whole = filled(traces, dataset)
+    assert whole.scanned == 5
+    keys = [row["key"] for row in pq.read_table(dataset / "runs").to_pylist()]
+    assert len(keys) == len(set(keys))
+    filled(traces, tmp_path / "other")
+    assert rows(dataset, "findings") == rows(tmp_path / "other", "findings")
+
+
+def test_a_worker_that_is_killed_is_begun_again(tmp_path: Path) -> None:
+    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+    given, _ = made(traces, dataset)
+    with Machine(Limits()) as machine:
+        pid = machine._process.start()
+        threading.Timer(0.05, os.kill, (pid, signal.SIGKILL)).start()
+        outcomes = [machine.do(task) for task in given]
+    assert {one.status for one in outcomes} == {SCANNED, REFUSED}
+    filled(traces, tmp_path / "other")
+    assert rows(dataset, "findings") == rows(tmp_path / "other", "findings")
+
+
+def test_a_trace_beyond_the_time_limit_is_a_row_that_says_so(tmp_path: Path) -> None:
+    traces, dataset = tmp_path / "traces", tmp_path / "set"
+    traces.mkdir()
+    (traces / "a.json.gz").write_bytes(CHAIN.read_bytes())
+    found = filled(traces, dataset, limits=Limits(seconds=0.01))
+    (row,) = pq.read_table(dataset / "runs").to_pylist()
+    assert (found.failed, row["status"], row["message"]) == (1, FAILED, "took longer than 0.01 s")
+    assert made(traces, dataset) == ([], 1)
+    assert filled(traces, dataset, again=True).scanned == 1
+    assert len(rows(dataset, "runs")) == 2  # the report takes the later one
+
+
+@pytest.mark.parametrize(
+    ("ended", "says", "attempts"),
+    [
+        (Ended(1, ["Traceback", "MemoryError"]), "needs more than 8 GiB of memory", 1),
+        (Ended(-9, []), "the process that scans it was ended by SIGKILL", 2),
+        (Ended(1, ["Traceback", '  File "a.py", line 1', "ValueError: odd"]), "ValueError: odd", 2),
+    ],
+)
+def test_how_a_process_ends_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: Ended, says: str, attempts: int
+) -> None:
+    (task,), _ = made(CHAIN, tmp_path / "set")
+    asked = list[bytes]()
+
+    def ask(line: bytes, limit_s: float) -> bytes:
+        asked.append(line)
+        raise ended
+
+    monkeypatch.setattr(machines, "_PAUSE_S", 0)
+    with Machine(Limits(attempts=2)) as machine:
+        monkeypatch.setattr(machine._process, "ask", ask)
+        outcome = machine.do(task)
+    assert (outcome.status, outcome.message, len(asked)) == (FAILED, says, attempts)
+    assert [row["message"] for row in pq.read_table(tmp_path / "set" / "runs").to_pylist()] == [says]
+
+
+def test_other_rules_are_another_generation(tmp_path: Path) -> None:
+    traces, dataset = tmp_path / "traces", tmp_path / "set"
+    traces.mkdir()
+    (traces / "a.json.gz").write_bytes(CHAIN.read_bytes())
+    for settings in (Settings(), Settings(skip=("launch_gap",)), Settings()):
+        given, known, _ = tasks([str(traces)], str(dataset), settings, None)
+        total(on_this_machine(1)(given, Limits()), known, ())
+    assert sorted(row["generation"] for row in pq.read_table(dataset / "runs").to_pylist()) == [1, 2]
+    assert len(Dataset(str(dataset)).about().generations) == 2
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="something else"):
+        tasks([str(CHAIN)], str(tmp_path), Settings())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]
+
+
+def test_a_damaged_data_set_and_another_version_are_said(tmp_path: Path) -> None:
+    (tmp_path / "dataset.json").write_text("{}")
+    with pytest.raises(InputError, match="no data set"):
+        Dataset(str(tmp_path)).about()
+    (tmp_path / "dataset.json").write_text('{"schema_version": 99}')
+    with pytest.raises(InputError, match="version 99"):
+        Dataset(str(tmp_path)).about()
+
+
+def test_wrong_settings_are_said_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="abacus"):
+        tasks([str(CHAIN)], str(tmp_path / "set"), Settings(gpu="abacus"))
+    assert not (tmp_path / "set").exists()
+
+
+def test_a_link_in_the_data_set_is_not_written_through(tmp_path: Path) -> None:
+    traces, dataset, victim = tmp_path / "traces", tmp_path / "set", tmp_path / "victim"
+    traces.mkdir()
+    victim.write_text("mine")
+    (traces / "a.json.gz").write_bytes(CHAIN.read_bytes())
+    (task,), _ = made(traces, dataset)
+    key = scan_into(task).key
+    (file,) = (dataset / "runs").rglob(f"{key}.parquet")
+    file.unlink()
+    file.symlink_to(victim)
+    with pytest.raises((OSError, UsageError)):
+        Dataset(str(dataset)).write(task.labels.day, key, {"runs": pq.read_table(dataset / "findings")})
+    assert victim.read_text() == "mine"
+
+
+def test_tasks_begin_while_others_run(tmp_path: Path) -> None:
+    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+    given, _ = made(traces, dataset)
+    engine = on_this_machine(2)(given, Limits())
+    first = next(engine)
+    assert first.status in (SCANNED, REFUSED)
+    engine.close()  # as Ctrl-C does: what runs is ended at once
+    began = time.monotonic()
+    assert filled(traces, dataset).known + 7 >= 7
+    assert time.monotonic() - began < 60

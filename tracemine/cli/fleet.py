@@ -1,0 +1,213 @@
+"""tracemine fleet: many traces into one data set, and what it says over all of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracemine.cli.console import options, say, write
+from tracemine.cli.options import GPUOption, NoColorOption, QuietOption, RuleOption, RulesOption, SkipOption
+from tracemine.cli.progress import reading
+from tracemine.errors import UsageError
+from tracemine.files import write_file
+from tracemine.units import bytes_text, count_text
+
+if TYPE_CHECKING:
+    from tracemine.cli.progress import _Bar
+    from tracemine.fleet.run import Engine, Total
+    from tracemine.fleet.task import Outcome
+
+COMMANDS = ("run", "report")
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|MB|M|GiB|GB|G)", re.IGNORECASE)
+_UNITS = {"m": 1 << 20, "g": 1 << 30}
+
+app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
+
+PathsArgument = Annotated[
+    list[str], typer.Argument(metavar="PATH", help="Traces, folders, patterns, or URIs: s3://, gs://, abfs:// …")
+]
+DatasetOption = Annotated[
+    str, typer.Option("--output", "-o", metavar="DATASET", help="The data set: a folder, here or at a URI. It grows.")
+]
+LabelsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="What the end of a trace's path says: '{job}/{model}/{day}/*'. Default: its folder is the job.",
+    ),
+]
+ProcessesOption = Annotated[
+    int | None, typer.Option("--processes", "-j", metavar="N", help="Processes of this machine. Default: one a core.")
+]
+RayOption = Annotated[
+    str | None, typer.Option("--ray", metavar="ADDRESS", help="Run on this Ray cluster: auto, ray://head:10001.")
+]
+TimeLimitOption = Annotated[float, typer.Option(metavar="SECONDS", help="What one trace may take.")]
+MemoryOption = Annotated[str, typer.Option(metavar="SIZE", help="Memory that one trace may take: 500MB, 8GB.")]
+AttemptsOption = Annotated[int, typer.Option(metavar="N", help="How often a trace is tried whose process was lost.")]
+AgainOption = Annotated[bool, typer.Option("--again", help="Also try those that could not be scanned before.")]
+DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="What tracemine fleet wrote.")]
+HoursOption = Annotated[
+    Path | None,
+    typer.Option(metavar="CSV", help="GPU-hours by job: columns job, gpu_hours. Default: 1,000 spread over the jobs."),
+]
+PriceOption = Annotated[float | None, typer.Option(metavar="AMOUNT", help="Price of a GPU-hour.")]
+ByOption = Annotated[str, typer.Option("--by", metavar="job|model|gpu|day", help="Sum up over these too.")]
+TopOption = Annotated[int, typer.Option(metavar="N", help="Rows of each table, 0 for all.")]
+FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="text|json", help="What to print.")]
+FileOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")]
+
+
+@app.callback()
+def fleet() -> None:
+    """Scan many traces into one data set, and say what costs most over all of them.
+
+    `tracemine fleet PATH… -o DATASET` is `tracemine fleet run PATH… -o DATASET`.
+
+    \b
+    Examples:
+      tracemine fleet traces/ -o fleet/
+      tracemine fleet report fleet/
+    """
+
+
+@app.command(short_help="Scan many traces into a data set.")
+def run(
+    paths: PathsArgument,
+    output: DatasetOption,
+    labels: LabelsOption = None,
+    processes: ProcessesOption = None,
+    ray: RayOption = None,
+    time_limit_s: Annotated[
+        float, typer.Option("--time-limit", metavar="SECONDS", help="What one trace may take.")
+    ] = 600,
+    memory: MemoryOption = "8GB",
+    attempts: AttemptsOption = 3,
+    again: AgainOption = False,
+    gpu: GPUOption = None,
+    rules: RulesOption = None,
+    rule: RuleOption = None,
+    skip: SkipOption = None,
+    quiet: QuietOption = False,
+) -> int:
+    """Scan many traces and keep what was found as one Parquet data set. What is there already is not scanned again.
+
+    A trace that is damaged, too large or too slow is a row that says why. Cut off, the same call goes on.
+
+    Exit code: 0 every trace has its row, 2 the call is wrong or an argument names no trace.
+
+    \b
+    Examples:
+      tracemine fleet traces/ -o fleet/
+      tracemine fleet 's3://traces/nightly/*/*.json.gz' -o s3://perf/fleet --labels '{job}/*' --ray auto
+    """
+    from tracemine.fleet.machine import Limits
+    from tracemine.fleet.run import tasks, total
+    from tracemine.fleet.task import Settings
+
+    limits = Limits(
+        seconds=_positive(time_limit_s, "--time-limit"), memory_bytes=_bytes(memory), attempts=max(attempts, 1)
+    )
+    settings = Settings(gpu=gpu, rules=tuple(map(str, rules or ())), only=tuple(rule or ()), skip=tuple(skip or ()))
+    began = time.monotonic()
+    made, known, wrong = tasks(paths, output, settings, labels, again, None if quiet else say)
+    with reading(Path(output), quiet=quiet) as bar:
+        found = total(_told(_engine(processes, ray)(made, limits), len(made), bar), known, wrong)
+    for one in found.wrong:
+        say(one)
+    if not quiet:
+        _say_total(found, time.monotonic() - began)
+    return UsageError.exit_code if found.wrong else 0
+
+
+@app.command(short_help="Say what a data set says over all jobs.")
+def report(
+    dataset: DatasetArgument,
+    format_: FormatOption = "text",
+    output: FileOption = None,
+    hours: HoursOption = None,
+    price: PriceOption = None,
+    by: ByOption = "job",
+    top: TopOption = 10,
+    no_color: NoColorOption = False,
+) -> int:
+    """Say which causes cost most over all jobs, which findings recur, what is gone, and how far predictions held.
+
+    \b
+    Examples:
+      tracemine fleet report fleet/ --hours hours.csv --price 2.50
+      tracemine fleet report s3://perf/fleet --by model --format json
+    """
+    import msgspec
+
+    from tracemine.fleet.report import hours_of
+    from tracemine.fleet.report import report as summed
+    from tracemine.fleet.text import render
+
+    if format_ not in ("text", "json"):
+        raise UsageError(f"--format: {format_} is none of text, json")
+    if price is not None:
+        _positive(price, "--price")
+    if top < 0:
+        raise UsageError(f"--top: {top} is negative", hint="0 prints all rows")
+    found = summed(dataset, hours=None if hours is None else hours_of(hours), price=price, by=by, top=top)
+    text = StringIO()
+    if format_ == "json":
+        text.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+    else:
+        render(found, text, options(sys.stdout, top=0, no_color=no_color or output is not None))
+    if output is None:
+        write(text.getvalue())
+    else:
+        write_file(output, text.getvalue())
+    return 0
+
+
+def _engine(processes: int | None, ray: str | None) -> Engine:
+    if ray is not None:
+        from tracemine.fleet.cluster import on_ray
+
+        if processes is not None:
+            raise UsageError("--processes: --ray has its own cores")
+        return on_ray(ray)
+    from tracemine.fleet.run import on_this_machine
+
+    if processes is not None and processes < 1:
+        raise UsageError(f"--processes: {processes} is less than 1")
+    return on_this_machine(processes)
+
+
+def _told(outcomes: Iterator[Outcome], count: int, bar: _Bar | None) -> Iterator[Outcome]:
+    for number, one in enumerate(outcomes, 1):
+        if bar is not None:
+            bar(number, count)
+        yield one
+
+
+def _say_total(found: Total, seconds: float) -> None:
+    parts = [f"{count_text(found.scanned, 'trace')} scanned, {count_text(found.findings, 'finding')}"]
+    parts += [f"{count:,} {what}" for count, what in (
+        (found.known, "known already"), (found.refused, "no trace or damaged"), (found.failed, "failed"),
+    ) if count]  # fmt: skip
+    took = f"{seconds:.1f} s, {found.cpu_seconds:.1f} s of processors, {bytes_text(found.peak_bytes)} at most"
+    say(f"{'; '.join(parts)}; {took}")
+
+
+def _bytes(text: str) -> int:
+    found = _MEMORY.fullmatch(text.strip())
+    if found is None or float(found[1]) <= 0:
+        raise UsageError(f"--memory: {text} is no size", hint="such as 500MB or 8GB")
+    return int(float(found[1]) * _UNITS[found[2][0].lower()])
+
+
+def _positive(number: float, option: str) -> float:
+    if not 0 < number < float("inf"):
+        raise UsageError(f"{option}: {number:g} is not more than 0")
+    return number

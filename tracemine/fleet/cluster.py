@@ -1,0 +1,64 @@
+"""Tasks on a Ray cluster: Ray hands them out and does again what a lost node had; each node scans as this machine does.
+
+A Ray worker keeps one machine, a process with limits: what a trace does to it ends that process, not the worker, and
+comes to the same row as here. Nodes need tracemine, and the same way to the traces and the data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tracemine.errors import UsageError
+from tracemine.fleet.machine import Limits, Machine
+from tracemine.fleet.task import Outcome, Task
+
+_AT_ONCE = 2  # tasks a core that Ray has at a time: one runs, one waits
+_FEWEST_AT_ONCE = 8
+_LOST = 8  # times that a task begins again because its node or worker is gone
+_machine: Machine | None = None  # of this Ray worker
+
+
+def on_ray(address: str) -> Callable[[Sequence[Task], Limits], Iterator[Outcome]]:
+    """Return an engine that runs on the cluster at an address (`auto`, `ray://head:10001`). Raises UsageError."""
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("--ray: Ray is not installed here", hint='pip install "tracemine[fleet]"') from None
+
+    def run(tasks: Sequence[Task], limits: Limits) -> Iterator[Outcome]:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            hint = "`ray start --head` begins a cluster on this machine"
+            raise UsageError(f"--ray: no cluster at {address}: {str(error)[:200]}", hint=hint) from None
+        try:
+            yield from _as_they_end(ray, tasks, limits)
+        finally:
+            ray.shutdown()
+
+    return run
+
+
+def _as_they_end(ray: Any, tasks: Sequence[Task], limits: Limits) -> Iterator[Outcome]:
+    remote = ray.remote(num_cpus=1, max_retries=_LOST, scheduling_strategy="SPREAD")(_do)
+    left, waiting = iter(tasks), []
+    while True:
+        most = max(_FEWEST_AT_ONCE, int(_AT_ONCE * ray.cluster_resources().get("CPU", 1)))
+        for task in left:
+            waiting.append(remote.remote(task, limits))
+            if len(waiting) >= most:
+                break
+        if not waiting:
+            return
+        ended, waiting = ray.wait(waiting, num_returns=1)
+        more, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0) if waiting else ([], [])
+        yield from ray.get([*ended, *more])
+
+
+def _do(task: Task, limits: Limits) -> Outcome:
+    """Do a task on a node, in this worker's own process, which it keeps."""
+    global _machine
+    if _machine is None:
+        _machine = Machine(limits)
+    return _machine.do(task)

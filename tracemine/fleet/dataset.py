@@ -1,0 +1,238 @@
+"""The data set that a fleet's scans are kept in: Parquet files of four tables, of each one a trace.
+
+    DATASET/dataset.json                     the schema's version, and with what traces were scanned: generations
+    DATASET/runs/day=2026-11-23/KEY.parquet
+    DATASET/findings/…  DATASET/occurrences/…  DATASET/steps/…
+
+A file is written whole or not at all, and never changed. `runs` is written last: a trace whose row is not there was not
+scanned to its end, and is scanned again under the same names, so that nothing is kept twice. DuckDB, pandas, Polars and
+Spark read each folder as one table, partitioned by `day`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from tracemine.errors import InputError, Location
+from tracemine.files import write_file
+from tracemine.findings.tables import FINDINGS, OCCURRENCES
+from tracemine.fleet.traces import filesystem
+from tracemine.timeline import Column, Table
+
+DATASET_SCHEMA_VERSION: Final = 1
+_ABOUT: Final = "dataset.json"
+_MARK: Final = b"tracemine_fleet"
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+NO_DAY: Final = "unknown"
+_TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
+_KEY = (
+    Column("key", _TEXT, "the trace and what it was scanned with, as in `runs`"),
+    Column("generation", _INT, "with what it was scanned: its number in dataset.json, counted from 1"),
+)
+_NOT_SCANNED, _NO_STEPS = "it could not be scanned", "no steps are known"
+
+RUNS = Table(
+    "runs",
+    "one trace, scanned or not",
+    "none",
+    (
+        *_KEY,
+        Column("uri", _TEXT, "where the trace lies"),
+        Column("content_sha256", _TEXT, "digest of its files", "they could not be read to their end"),
+        Column("size_bytes", _INT, "of its files"),
+        Column("modified_ns", _INT, "when they last changed, nanoseconds since 1970", "not known"),
+        Column("job", _TEXT, "by its path", "the path does not say"),
+        Column("model", _TEXT, "by its path", "the path does not say"),
+        Column("status", _TEXT, "`scanned`, `refused` (it is no trace, or damaged) or `failed` (see `message`)"),
+        Column("message", _TEXT, "why it could not be scanned", "it was"),
+        Column("tracemine", _TEXT, "version that scanned it"),
+        Column("torch", _TEXT, "version that recorded it", "not recorded"),
+        Column("gpu", _TEXT, "as the trace names it", "it names none"),
+        Column("rank", _INT, "of the process", "not recorded"),
+        Column("world_size", _INT, "processes of the job", "not recorded"),
+        Column("devices", _INT, "that were active", _NOT_SCANNED),
+        Column("activities", _INT, "kernels, copies and fills", _NOT_SCANNED),
+        Column("steps", _INT, "that are known", _NOT_SCANNED),
+        Column("span_ns", _INT, "first start of an activity to the last end", _NOT_SCANNED),
+        Column("gpu_time_ns", _INT, "sum of durations", _NOT_SCANNED),
+        Column("gpu_busy_ns", _INT, "union of durations over streams", _NOT_SCANNED),
+        Column("unprofiled_step_ns", _INT, "a step without the profiler, mean", _NO_STEPS),
+        Column("step_saving_low_ns", _INT, "what all findings save of the steps: low end", _NOT_SCANNED),
+        Column("step_saving_ns", _INT, "the same: middle", _NOT_SCANNED),
+        Column("step_saving_high_ns", _INT, "the same: high end", _NOT_SCANNED),
+        Column("bound_by", _TEXT, "what the unprofiled step waits for", "nothing ran"),
+    ),
+)
+STEPS = Table(
+    "steps",
+    "one kind of step of a run: of a batch size, prefill or decode",
+    "most GPU time first",
+    (
+        *_KEY,
+        Column("kind", _TEXT, "its name"),
+        Column("count", _INT, "steps of it"),
+        Column("span_p50_ns", _INT, "that half of them do not exceed"),
+        Column("span_p99_ns", _INT, "that 99 of 100 do not exceed"),
+        Column("gpu_busy_p50_ns", _INT, "likewise, of the time that the GPU was busy"),
+        Column("gpu_busy_p99_ns", _INT, "likewise"),
+    ),
+)
+FLEET_FINDINGS = Table(FINDINGS.name, FINDINGS.row, FINDINGS.order, (*_KEY, *FINDINGS.columns))
+FLEET_OCCURRENCES = Table(OCCURRENCES.name, OCCURRENCES.row, OCCURRENCES.order, (*_KEY, *OCCURRENCES.columns))
+TABLES = (FLEET_FINDINGS, FLEET_OCCURRENCES, STEPS, RUNS)  # in the order of writing: `runs` says that all is there
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """What traces were scanned with."""
+
+    digest: str
+    tracemine: str
+    options: dict[str, Any]
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What dataset.json says."""
+
+    schema_version: int
+    generations: tuple[Generation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One row of `runs`, as far as it says what need not be scanned again."""
+
+    key: str
+    uri: str
+    generation: int
+    size_bytes: int
+    modified_ns: int | None
+    scanned: bool
+
+
+class Dataset:
+    """A data set in a folder of this machine or of an object store."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._store, self._root = filesystem(uri)
+        self._is_local = isinstance(self._store, fs.LocalFileSystem)
+
+    def begin(self, generation: Generation) -> int:
+        """Take a generation up, if it is new; return its number, counted from 1.
+
+        Raises InputError where the folder is another's, or of another version.
+        """
+        about = self.about()
+        digests = [one.digest for one in about.generations]
+        if generation.digest not in digests:
+            about = msgspec.structs.replace(about, generations=(*about.generations, generation))
+            self._write(_ABOUT, msgspec.json.format(msgspec.json.encode(about), indent=1))
+            digests.append(generation.digest)
+        return digests.index(generation.digest) + 1
+
+    def about(self) -> About:
+        """Return what dataset.json says; of a folder that is not there or empty, that there is nothing yet."""
+        place = Location(posixpath.join(self.uri, _ABOUT))
+        try:
+            with self._store.open_input_stream(self._path(_ABOUT), compression=None) as file:
+                about = msgspec.json.decode(file.read(), type=About)
+        except FileNotFoundError:
+            if self._holds_anything():
+                says, hint = "is a folder of something else", "name one that is empty, or not there"
+                raise InputError(says, where=Location(self.uri), hint=hint) from None
+            return About(schema_version=DATASET_SCHEMA_VERSION)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise InputError(f"is no data set of tracemine fleet: {error}", where=place) from None
+        except OSError as error:
+            raise InputError(f"cannot be read: {error}", where=place) from None
+        if about.schema_version != DATASET_SCHEMA_VERSION:
+            says = f"is of version {about.schema_version}; this tracemine reads {DATASET_SCHEMA_VERSION}"
+            raise InputError(says, where=place, hint="name another folder")
+        return about
+
+    def known(self) -> Iterator[Known]:
+        """Yield what `runs` has. Raises InputError where one of its files is damaged."""
+        names = ["key", "uri", "generation", "size_bytes", "modified_ns", "status"]
+        for path in self._files(RUNS.name):
+            try:
+                rows = pq.read_table(path, filesystem=self._store, columns=names, partitioning=None).to_pylist()
+            except (OSError, pa.ArrowInvalid, pa.ArrowKeyError) as error:
+                raise InputError(f"cannot be read: {error}", where=Location(path), hint="remove it") from None
+            for row in rows:
+                status = row.pop("status")
+                yield Known(**row, scanned=status == "scanned")
+
+    def has(self, day: str | None, key: str) -> bool:
+        """Return whether a run is there whole."""
+        info = self._store.get_file_info(self._path(self._name(RUNS, day, key)))
+        return bool(info.type == fs.FileType.File)
+
+    def write(self, day: str | None, key: str, tables: Mapping[str, pa.Table]) -> None:
+        """Write a trace's tables, `runs` last. Raises UsageError, OSError."""
+        for one in TABLES:
+            table = tables.get(one.name)
+            if table is None or (not table.num_rows and one is not RUNS):
+                continue
+            made = io.BytesIO()
+            marked = table.replace_schema_metadata(
+                {**(table.schema.metadata or {}), _MARK: str(DATASET_SCHEMA_VERSION).encode()}
+            )
+            pq.write_table(marked, made, compression="zstd", version="2.6")
+            self._write(self._name(one, day, key), made.getvalue())
+
+    def read(self, table: Table) -> pa.Table:
+        """Return a table of all traces, with `day`. Raises InputError where a file is damaged."""
+        schema = table.schema.append(pa.field("day", _TEXT))
+        if not self._files(table.name):
+            return schema.empty_table()
+        days = ds.partitioning(pa.schema([pa.field("day", _TEXT)]), flavor="hive")
+        try:
+            return ds.dataset(
+                self._path(table.name), schema=schema, format="parquet", filesystem=self._store, partitioning=days
+            ).to_table()
+        except (OSError, pa.ArrowInvalid) as error:
+            raise InputError(f"cannot be read: {error}", where=Location(posixpath.join(self.uri, table.name))) from None
+
+    def _name(self, table: Table, day: str | None, key: str) -> str:
+        part = day if day is not None and _DAY.fullmatch(day) else NO_DAY
+        return f"{table.name}/day={part}/{key}.parquet"
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._root, name)
+
+    def _files(self, table: str) -> Sequence[str]:
+        selector = fs.FileSelector(self._path(table), recursive=True, allow_not_found=True)
+        found = self._store.get_file_info(selector)
+        return sorted(one.path for one in found if one.type == fs.FileType.File and one.path.endswith(".parquet"))
+
+    def _holds_anything(self) -> bool:
+        selector = fs.FileSelector(self._root, allow_not_found=True)
+        try:
+            return any(not one.base_name.startswith(".") for one in self._store.get_file_info(selector))
+        except NotADirectoryError:
+            return True
+
+    def _write(self, name: str, content: bytes) -> None:
+        path = self._path(name)
+        if self._is_local:
+            target = Path(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_file(target, content, named=False)
+            return
+        with contextlib.suppress(NotImplementedError):
+            self._store.create_dir(posixpath.dirname(path), recursive=True)
+        with self._store.open_output_stream(path, compression=None) as file:  # an object is there once it is closed
+            file.write(content)

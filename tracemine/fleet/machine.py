@@ -1,0 +1,75 @@
+"""A process that does tasks one by one, within limits: what hangs, crashes or eats memory costs its own trace."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import msgspec
+from msgspec.structs import replace
+
+from tracemine.fleet.task import FAILED, Outcome, Task, refused
+from tracemine.processes import Closing, Ended, Process, TooLate, error_text, limit_memory
+from tracemine.programs import python
+
+_COMMAND = python("-m", "tracemine.fleet.worker")
+# Threads of Arrow and of OpenBLAS reserve addresses, each as much as it likes, and one process a core is enough.
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
+_OWN_BYTES = 2 << 30  # addresses of a process that has read nothing
+_NO_MEMORY = ("MemoryError", "bad_alloc", "malloc of size")
+_PAUSE_S = 0.5  # before another attempt, twice as long before each further one
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one trace may take."""
+
+    seconds: float = 600.0
+    memory_bytes: int = 8 << 30
+    attempts: int = 3
+
+
+class Machine(Closing):
+    """One process, begun with the first task, and again after one that ended it."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        most = _OWN_BYTES + limits.memory_bytes
+        self._process = Process(_COMMAND, {**os.environ, **_ENVIRONMENT}, lambda pid: limit_memory(pid, most))
+
+    def do(self, task: Task) -> Outcome:
+        """Do a task, again where another attempt may end otherwise. Raises OSError where no row can be written."""
+        line = msgspec.json.encode(task)
+        for attempt in range(self._limits.attempts):
+            time.sleep(_PAUSE_S * (2**attempt - 1))
+            outcome = self._once(task.source.uri, line)
+            if not outcome.again:
+                break
+        if outcome.status == FAILED:
+            return refused(task, FAILED, outcome.message or "")
+        return outcome
+
+    def _once(self, uri: str, line: bytes) -> Outcome:
+        """Return what one attempt came to; of FAILED no row is written yet."""
+        failed = Outcome(uri=uri, key="", status=FAILED)
+        try:
+            return msgspec.json.decode(self._process.ask(line, self._limits.seconds), type=Outcome)
+        except TooLate:
+            return replace(failed, message=f"took longer than {self._limits.seconds:g} s")
+        except Ended as end:
+            if any(mark in text for text in end.said for mark in _NO_MEMORY):
+                return replace(
+                    failed, message=f"needs more than {self._limits.memory_bytes / (1 << 30):g} GiB of memory"
+                )
+            says = error_text(end.said) if end.code > 0 and end.said else f"the process that scans it {end.how}"
+            return replace(failed, message=says, again=True)
+        except msgspec.DecodeError:
+            self._process.end()
+            return replace(failed, message="the process that scans it answered with something else", again=True)
+
+    def kill(self) -> None:
+        """End what it does at once."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()

@@ -1,0 +1,202 @@
+"""What a data set says over all jobs: which causes cost most, what recurs, what is gone, and how far predictions held.
+
+A trace is a sample of its job: what its findings save, as a share of its unprofiled steps, counts as the job's share.
+Of a job the newest day counts, as the mean over its traces of that day. GPU-hours of jobs are the caller's; without
+them 1,000 are spread evenly over the jobs.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tracemine.errors import InputError, Location, UsageError
+from tracemine.files import read_file
+from tracemine.fleet.dataset import FLEET_FINDINGS, RUNS, Dataset
+
+GROUPS = ("job", "model", "gpu", "day")
+_ASSUMED_HOURS = 1000.0
+_LARGEST_BYTES = 1 << 24
+_COLUMNS = ("job", "gpu_hours")
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """How much was looked at."""
+
+    traces: int
+    jobs: int
+    days: int
+    content_bytes: int
+    not_scanned: int
+    duplicates: int  # traces with the content of another: counted once
+    without_steps: int  # traces whose shares are of their span, since no steps are known
+    gpu_hours: float  # of all jobs
+    assumed: bool  # not given: 1,000 in all, the same of each job
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rule's findings cost over the jobs."""
+
+    rule: str
+    title: str
+    jobs: int
+    traces: int
+    gpu_hours_low: float  # that fixes save
+    gpu_hours: float
+    gpu_hours_high: float
+    cost: float | None  # of gpu_hours, at the price given
+    fingerprint: str  # of the finding that saves most
+    worst_job: str
+
+
+class Recurring(msgspec.Struct, frozen=True, kw_only=True):
+    """One finding that several jobs have."""
+
+    fingerprint: str
+    rule: str
+    title: str
+    jobs: int
+    gpu_hours: float
+
+
+class Gone(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding that a job had on an earlier day and has no more, and what became of the job's steps."""
+
+    job: str
+    fingerprint: str
+    rule: str
+    last_day: str  # with it
+    next_day: str  # without it
+    said_ns: int | None  # that it would save a step
+    step_before_ns: int | None  # median of the day's traces, unprofiled
+    step_after_ns: int | None
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """What all causes cost in one job, model, GPU or day."""
+
+    name: str
+    traces: int
+    share: float  # of the GPU's hours that fixes save
+    largest: str  # rule
+
+
+class Predictions(msgspec.Struct, frozen=True, kw_only=True):
+    """Findings with a verdict that was timed, predicted beside measured."""
+
+    count: int
+    mean_error: float | None  # |predicted − measured| as a share of the unfixed time
+    refuted: int
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why traces could not be scanned."""
+
+    status: str
+    message: str
+    traces: int
+    example: str
+
+
+class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything `tracemine fleet report --format json` prints."""
+
+    schema_version: int = 1
+    dataset: str
+    totals: Totals
+    price: float | None
+    causes: tuple[Cause, ...]
+    by: str
+    groups: tuple[Group, ...]
+    recurring: tuple[Recurring, ...]
+    gone: tuple[Gone, ...]
+    predictions: Predictions
+    failures: tuple[Failure, ...]
+
+
+def report(
+    dataset: str,
+    *,
+    hours: Mapping[str, float] | None = None,
+    price: float | None = None,
+    by: str = "job",
+    top: int = 20,
+) -> FleetReport:
+    """Read a data set and sum up.
+
+    hours: GPU-hours by job; price: of one; by: one of GROUPS; top: rows of each table, 0 for all.
+
+    Raises UsageError without DuckDB and for a group that is none, InputError where there is no data set.
+    """
+    if by not in GROUPS:
+        raise UsageError(f"--by: {by} is none of {', '.join(GROUPS)}")
+    connection = _connected(dataset, hours)
+    connection.execute(_sql("base"))
+    limit = {"top": top or 1 << 31}
+    totals = _rows(connection, "totals", {})[0]
+    causes = _rows(connection, "causes", limit)
+    return FleetReport(
+        dataset=dataset,
+        totals=Totals(**totals, assumed=hours is None),
+        price=price,
+        causes=tuple(Cause(**row, cost=None if price is None else row["gpu_hours"] * price) for row in causes),
+        by=by,
+        groups=tuple(Group(**row) for row in _rows(connection, f"by_{'day' if by == 'day' else 'latest'}", limit, by)),
+        recurring=tuple(Recurring(**row) for row in _rows(connection, "recurring", limit)),
+        gone=tuple(Gone(**row) for row in _rows(connection, "gone", limit)),
+        predictions=Predictions(**_rows(connection, "predictions", {})[0]),
+        failures=tuple(Failure(**row) for row in _rows(connection, "failures", limit)),
+    )
+
+
+def hours_of(path: Path) -> dict[str, float]:
+    """Read GPU-hours by job: a CSV file with the columns job and gpu_hours. Raises InputError."""
+    text = read_file(path, _LARGEST_BYTES).decode("utf-8", "replace")
+    found: dict[str, float] = {}
+    for number, row in enumerate(csv.DictReader(text.splitlines()), 2):
+        try:
+            found[str(row["job"])] = hours = float(row["gpu_hours"])
+        except (KeyError, TypeError, ValueError):
+            says = f"needs a row of {' and '.join(_COLUMNS)}"
+            raise InputError(says, where=Location(str(path), number), hint="the first line names the columns") from None
+        if not 0 <= hours < math.inf:
+            raise InputError(f"{hours} is no number of hours", where=Location(str(path), number))
+    return found
+
+
+def _connected(dataset: str, hours: Mapping[str, float] | None) -> Any:
+    """Return a connection with the data set's tables and the jobs' hours, which reaches no file and no network."""
+    try:
+        import duckdb
+    except ImportError:
+        raise UsageError("fleet report needs DuckDB", hint='pip install "tracemine[fleet]"') from None
+    store = Dataset(dataset)
+    if not store.about().generations:
+        raise InputError(
+            "there is no data set", where=Location(dataset), hint="tracemine fleet PATH… -o DATASET makes one"
+        )
+    connection = duckdb.connect(config={"enable_external_access": "false", "lock_configuration": "true"})
+    for table in (RUNS, FLEET_FINDINGS):
+        connection.register(table.name, store.read(table))
+    connection.execute("create table hours (job varchar, gpu_hours double)")
+    if hours:
+        connection.executemany("insert into hours values (?, ?)", list(hours.items()))
+    connection.execute(f"create table said as select {hours is not None} as hours, {_ASSUMED_HOURS} as assumed")
+    return connection
+
+
+def _sql(name: str) -> str:
+    return resources.files(__package__).joinpath("sql", f"{name}.sql").read_text("utf-8")
+
+
+def _rows(connection: Any, name: str, given: Mapping[str, Any], by: str = "") -> list[dict[str, Any]]:
+    """Run a query of ours. by: a column of GROUPS, which no parameter can be."""
+    found = connection.execute(_sql(name).replace("{by}", by), given or None)
+    names = [column[0] for column in found.description]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]

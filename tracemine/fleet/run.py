@@ -1,0 +1,120 @@
+"""All traces of a call into a data set: by processes of this machine, or by a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+
+import msgspec
+
+from tracemine.errors import InputError, Location, TracemineError
+from tracemine.fleet.dataset import Dataset
+from tracemine.fleet.machine import Limits, Machine
+from tracemine.fleet.task import FAILED, KNOWN, REFUSED, SCANNED, Outcome, Settings, Task
+from tracemine.fleet.traces import Source, labeller, listed
+from tracemine.pool import Pool
+
+_WAITING = 2  # tasks a process that are handed out before one is free
+Engine = Callable[[Sequence[Task], Limits], Iterator[Outcome]]
+
+
+class Total(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of all traces of a call."""
+
+    scanned: int = 0
+    refused: int = 0  # no traces, or damaged
+    failed: int = 0  # not fetched, too large, too slow, or an internal error
+    known: int = 0  # their rows were there
+    findings: int = 0
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
+    wrong: tuple[str, ...] = ()  # arguments that name no trace
+
+
+def tasks(
+    paths: Sequence[str],
+    dataset: str,
+    settings: Settings,
+    labels: str | None = None,
+    again: bool = False,
+    note: Callable[[str], None] | None = None,
+) -> tuple[list[Task], int, list[TracemineError]]:
+    """Return what is to do, how many traces are known already, and what is wrong with arguments.
+
+    A trace is known by place, size and time of its last change; whose content is known is found out when it is read.
+    again: those that failed before are tried again. Raises TracemineError where the data set or the settings are wrong.
+    """
+    settings.options()  # what is wrong with rules or the GPU's name is said before anything is read
+    read = labeller(labels)
+    found = list(listed(paths, note))
+    wrong = [one for one in found if isinstance(one, TracemineError)]
+    sources = [one for one in found if isinstance(one, Source)]
+    if not sources and wrong:
+        return [], 0, wrong
+    store, generation = Dataset(dataset), settings.generation()
+    number = store.begin(generation)
+    known = {
+        (one.uri, one.size_bytes, one.modified_ns)
+        for one in store.known()
+        if one.generation == number and (one.scanned or not again)
+    }
+    left = [one for one in sources if (one.uri, one.size_bytes, one.modified_ns) not in known]
+    made = [
+        Task(
+            source=one, labels=read(one), dataset=dataset, generation=number, digest=generation.digest,
+            settings=settings,
+        )
+        for one in left
+    ]  # fmt: skip
+    return made, len(sources) - len(left), wrong
+
+
+def on_this_machine(count: int | None = None) -> Engine:
+    """Return an engine: so many processes (None: one a core), each of which goes on with the next trace."""
+
+    def run(tasks: Sequence[Task], limits: Limits) -> Iterator[Outcome]:
+        size = min(count or len(os.sched_getaffinity(0)), len(tasks))
+        if not size:
+            return
+        with Pool([Machine(limits) for _ in range(size)]) as pool:
+            yield from _as_they_end(pool, tasks)
+
+    return run
+
+
+def _as_they_end(pool: Pool[Machine], tasks: Iterable[Task]) -> Iterator[Outcome]:
+    waiting: set[Future[Outcome]] = set()
+    for task in tasks:
+        waiting.add(pool.start(lambda machine, task=task: machine.do(task)))  # type: ignore[misc]
+        if len(waiting) >= _WAITING * pool.count:
+            ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            yield from (one.result() for one in ended)
+    while waiting:
+        ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+        yield from (one.result() for one in ended)
+
+
+def total(outcomes: Iterable[Outcome], known: int, wrong: Sequence[TracemineError]) -> Total:
+    """Sum up what became of all. Raises InputError where the data set cannot be written."""
+    counts: Counter[str] = Counter()
+    findings, cpu, peak = 0, 0.0, 0
+    try:
+        for one in outcomes:
+            counts[one.status] += 1
+            findings += one.findings
+            cpu += one.cpu_seconds
+            peak = max(peak, one.peak_bytes)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error}", where=Location("the data set")) from None
+    return Total(
+        scanned=counts[SCANNED],
+        refused=counts[REFUSED],
+        failed=counts[FAILED],
+        known=counts[KNOWN] + known,
+        findings=findings,
+        cpu_seconds=cpu,
+        peak_bytes=peak,
+        wrong=tuple(map(str, wrong)),
+    )

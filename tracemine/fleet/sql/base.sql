@@ -1,0 +1,37 @@
+-- Traces that count: of each place the newest generation, a scan before a failure; of equal contents one.
+create temp table latest as
+select * from runs
+qualify row_number() over (partition by uri order by status = 'scanned' desc, generation desc, modified_ns desc nulls last) = 1;
+
+create temp table scanned as
+select *, coalesce(job, '') as job_name from latest where status = 'scanned'
+qualify row_number() over (partition by content_sha256 order by uri) = 1;
+
+-- Of each job the newest day.
+create temp table newest as
+select * from scanned qualify day = max(day) over (partition by job_name);
+
+create temp table job_hours as
+select job_name,
+    case when (select hours from said) then coalesce(any_value(hours.gpu_hours), 0)
+         else (select assumed from said) / (select count(distinct job_name) from newest) end as gpu_hours
+from newest left join hours on hours.job = newest.job_name
+group by job_name;
+
+-- What each finding saves, as a share of the steps of its trace; where no steps are known, of its span.
+create temp table shares as
+select f.key, f.fingerprint, f.rule, f.title, f.step_saving_share is null as of_span,
+    least(greatest(coalesce(f.step_saving_share, f.step_saving_ns / nullif(s.span_ns, 0), 0), 0), 1) as share,
+    f.step_saving_low_ns / nullif(f.step_saving_ns, 0) as low, f.step_saving_high_ns / nullif(f.step_saving_ns, 0) as high,
+    f.per_step_saving_ns, f.reported
+from findings as f join scanned as s using (key);
+
+-- The mean over a job's traces of the day: a trace without the finding counts as none of it.
+create temp table job_shares as
+select n.job_name, x.rule, x.fingerprint, min(x.title) as title, count(distinct x.key) as traces,
+    sum(x.share) / any_value(t.traces) as share,
+    sum(x.share * coalesce(x.low, 1)) / any_value(t.traces) as low,
+    sum(least(x.share * coalesce(x.high, 1), 1)) / any_value(t.traces) as high
+from newest as n join shares as x using (key)
+    join (select job_name, count(*) as traces from newest group by job_name) as t on t.job_name = n.job_name
+group by n.job_name, x.rule, x.fingerprint;

@@ -1,0 +1,6 @@
+with told as (
+    select status, uri, case when starts_with(message, uri) then ltrim(substr(message, length(uri) + 1), ': ') else message end as message
+    from latest where status <> 'scanned'
+)
+select status, message, count(*) as traces, min(uri) as example from told group by status, message
+order by traces desc, status, message limit $top;

@@ -1,0 +1,7 @@
+select count(*) as traces, count(distinct job_name) as jobs, count(distinct day) as days,
+    coalesce(sum(size_bytes), 0)::bigint as content_bytes,
+    (select count(*) from latest where status <> 'scanned') as not_scanned,
+    (select count(*) from latest where status = 'scanned') - count(*) as duplicates,
+    count(*) filter (steps = 0) as without_steps,
+    (select coalesce(sum(gpu_hours), 0) from job_hours)::double as gpu_hours
+from scanned;

@@ -1,0 +1,139 @@
+"""The report over a fleet for a person at a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from tracemine.report.console import console_for
+from tracemine.report.escape import line, shorten
+from tracemine.units import bytes_text, count_text, time_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tracemine.fleet.report import Cause, FleetReport, Gone
+    from tracemine.report import Options
+
+_LONGEST = 48
+_DIM = "dim"
+
+
+def render(report: FleetReport, out: TextIO, options: Options) -> None:
+    """Write the report: causes, the groups asked for, what recurs, what is gone, predictions, and what failed."""
+    console = console_for(out, options)
+    totals = report.totals
+    console.print(Text(f"{count_text(totals.jobs, 'job')}, {count_text(totals.traces, 'trace')}", "bold"), end="")
+    console.print(
+        Text(f" · {count_text(totals.days, 'day')} · {bytes_text(totals.content_bytes)} · {line(report.dataset)}")
+    )
+    console.print(Text(hours_text(report), _DIM))
+    _causes(console, report)
+    _groups(console, report)
+    _recurring(console, report)
+    _gone(console, report.gone)
+    _predictions(console, report)
+    _failures(console, report)
+
+
+def hours_text(report: FleetReport) -> str:
+    """Say what GPU-hours are of.
+
+    Where they were not given, they are assumed, and spread evenly.
+    """
+    totals = report.totals
+    said = f"of {totals.gpu_hours:,.0f} GPU-hours" + (
+        ", spread evenly over the jobs (--hours says how many)" * totals.assumed
+    )
+    left = [
+        f"{count:,} {what}"
+        for count, what in (
+            (totals.duplicates, "with the content of another, not counted"),
+            (totals.without_steps, "without steps: shares are of their span"),
+        )
+        if count
+    ]
+    return "; ".join([said, *left])
+
+
+def _table(*columns: tuple[str, bool]) -> Table:
+    """Return an empty table. columns: names, and whether numbers stand in it."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for name, is_number in columns:
+        made.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="ellipsis")
+    return made
+
+
+def _draw(console: Console, title: str, table: Table, rows: Iterable[Sequence[str]]) -> None:
+    for row in rows:
+        table.add_row(*(Text(shorten(line(cell), _LONGEST)) for cell in row))
+    if table.row_count:
+        console.print()
+        console.print(Text(title, "bold"))
+        console.print(table)
+
+
+def _causes(console: Console, report: FleetReport) -> None:
+    head = [("saves GPU-hours", True), ("interval", True)]
+    head += [("money", True)] if report.price is not None else []
+    table = _table(*head, ("cause", False), ("jobs", True), ("most in", False), ("finding", False))
+    _draw(console, "What costs most", table, (_cause(one) for one in report.causes))
+    if not report.causes:
+        console.print(Text("Nothing worth fixing was found."))
+
+
+def _cause(one: Cause) -> list[str]:
+    money = [] if one.cost is None else [f"{one.cost:,.2f}"]
+    interval = f"{one.gpu_hours_low:,.1f}–{one.gpu_hours_high:,.1f}"
+    return [f"{one.gpu_hours:,.1f}", interval, *money, one.rule, f"{one.jobs:,}", one.worst_job, one.fingerprint]
+
+
+def _groups(console: Console, report: FleetReport) -> None:
+    table = _table((report.by, False), ("traces", True), ("fixes save", True), ("largest", False))
+    rows = ([one.name or "not known", f"{one.traces:,}", f"{one.share:.1%}", one.largest] for one in report.groups)
+    _draw(console, f"By {report.by}", table, rows)
+
+
+def _recurring(console: Console, report: FleetReport) -> None:
+    table = _table(("jobs", True), ("saves GPU-hours", True), ("finding", False), ("what", False))
+    rows = ([f"{one.jobs:,}", f"{one.gpu_hours:,.1f}", one.fingerprint, one.title] for one in report.recurring)
+    _draw(console, "The same finding in several jobs", table, rows)
+
+
+def _gone(console: Console, gone: Sequence[Gone]) -> None:
+    table = _table(
+        ("job", False), ("finding", False), ("last seen", False), ("would save a step", True), ("step", False)
+    )
+    rows = ([one.job, f"{one.rule} {one.fingerprint}", one.last_day, _time(one.said_ns), _step(one)] for one in gone)
+    _draw(console, "Gone since (fixed, or not recorded any more)", table, rows)
+
+
+def _step(one: Gone) -> str:
+    if one.step_before_ns is None or one.step_after_ns is None:
+        return "not known"
+    return f"{time_text(one.step_before_ns)} → {time_text(one.step_after_ns)}"
+
+
+def _time(ns: int | None) -> str:
+    return "not known" if ns is None else time_text(ns)
+
+
+def _predictions(console: Console, report: FleetReport) -> None:
+    found = report.predictions
+    if not found.count:
+        return
+    error = "not known" if found.mean_error is None else f"{found.mean_error:.1%}"
+    console.print()
+    console.print(Text(
+        f"Verified: {count_text(found.count, 'finding')} timed, {error} off in the mean; {found.refuted:,} refuted"
+    ))  # fmt: skip
+
+
+def _failures(console: Console, report: FleetReport) -> None:
+    table = _table(("traces", True), ("status", False), ("why", False), ("such as", False))
+    rows = ([f"{one.traces:,}", one.status, one.message, one.example] for one in report.failures)
+    _draw(console, f"Not scanned: {report.totals.not_scanned:,}", table, rows)

@@ -1,0 +1,267 @@
+"""Which traces paths name: on this machine, or in an object store that pyarrow or fsspec reads."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import hashlib
+import posixpath
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import msgspec
+from pyarrow import fs
+
+from tracemine.errors import InputError, Location, TracemineError, UsageError
+from tracemine.formats import ABOUT_NAME, EXECUTION_TRACE_NAMES, TRACE_NAMES, recording_in
+from tracemine.formats.discover import traces
+
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
+_SUFFIXES = (".json", ".json.gz", ".sqlite")
+_MAGIC = re.compile(r"[*\[]")
+_RECORDING = frozenset((*TRACE_NAMES, *EXECUTION_TRACE_NAMES, ABOUT_NAME))
+_CHUNK_BYTES = 1 << 22
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """One trace: a file, or the files of a folder that are one recording."""
+
+    uri: str
+    names: tuple[str, ...]  # of files, below the folder that `uri` names; none: `uri` is the file
+    size_bytes: int
+    modified_ns: int | None  # the newest file; null: not known
+
+
+def filesystem(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a path or URI, and the path in it. Raises UsageError for one that cannot be reached."""
+    scheme = _SCHEME.match(uri)
+    if scheme is None:
+        return fs.LocalFileSystem(), str(Path(uri).absolute())
+    try:
+        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(uri)
+    except (ValueError, NotImplementedError):  # pyarrow knows no such scheme
+        return _by_fsspec(uri, scheme[1])
+    except OSError as error:
+        raise UsageError(f"cannot be reached: {error}", where=Location(uri)) from None
+    return found
+
+
+def _by_fsspec(uri: str, scheme: str) -> tuple[fs.FileSystem, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise UsageError(f"{uri}: {scheme}:// needs fsspec", hint='pip install "tracemine[fleet]"') from None
+    try:
+        found, path = url_to_fs(uri)
+    except (ValueError, ImportError) as error:
+        raise UsageError(f"{uri}: {scheme}:// is not known: {error}") from None
+    return fs.PyFileSystem(fs.FSSpecHandler(found)), path
+
+
+def sources(given: str, note: Callable[[str], None] | None = None) -> Iterator[Source]:
+    """Yield the traces that one argument stands for, as `tracemine scan` takes them, or below a URI.
+
+    Raises UsageError or InputError where there is none.
+    """
+    if _SCHEME.match(given) is None:
+        paths = list(traces(given, note))
+        yield from map(_local, paths)
+        yield from map(_local, _empty(Path(given), paths))
+        return
+    yield from _remote(given)
+
+
+def _empty(folder: Path, found: Sequence[Path]) -> Iterator[Path]:
+    """Yield files of a folder that a profiler began and never wrote: scanning them says so."""
+    known = {*found, *(path.parent for path in found)}
+    for path in sorted(folder.rglob("*.json*")) if folder.is_dir() and folder not in known else ():
+        if path.name.endswith(_SUFFIXES) and path not in known and path.is_file() and not path.stat().st_size:
+            yield path
+
+
+def _local(path: Path) -> Source:
+    """Return a source of this machine. A file that is not there is one too: scanning it says so."""
+    try:
+        files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+        if path.is_dir() and recording_in(path) is not None:
+            files = [one for one in files if one.parent == path and one.name in _RECORDING]
+        stats = [one.stat() for one in files]
+    except OSError:
+        return Source(uri=str(path), names=(), size_bytes=0, modified_ns=None)
+    names = tuple(one.relative_to(path).as_posix() for one in files) if path.is_dir() else ()
+    modified = max((one.st_mtime_ns for one in stats), default=None)
+    return Source(uri=str(path), names=names, size_bytes=sum(one.st_size for one in stats), modified_ns=modified)
+
+
+def _remote(given: str) -> Iterator[Source]:
+    """Yield the traces below a URI, or that a pattern fits. What follows `?` is the store's: its endpoint, say."""
+    address, mark, query = given.partition("?")
+    magic = _MAGIC.search(address)
+    base = address if magic is None else address[: magic.start()].rpartition("/")[0]
+    store, root = filesystem(f"{base}{mark}{query}")
+    try:
+        info = store.get_file_info(root)
+        files = [info] if info.type == fs.FileType.File else _below(store, root)
+    except OSError as error:
+        raise InputError(f"cannot be listed: {error}", where=Location(given)) from None
+    named = {one.path: one for one in files if one.type == fs.FileType.File}
+    start = base.removesuffix("/").removesuffix(root.removesuffix("/"))  # what a URI has before a path of the store
+    if magic is not None:
+        wanted = address.removeprefix(start)
+        named = {path: one for path, one in named.items() if fnmatch.fnmatchcase(path, wanted)}
+    found = list(_grouped(named))
+    if not found:
+        raise InputError("no trace lies there", where=Location(given), hint=f"traces end in {', '.join(_SUFFIXES)}")
+    for path, members in found:
+        modified = [one.mtime_ns for one in members if one.mtime_ns is not None]
+        yield Source(
+            uri=f"{start}{path}{mark}{query}",
+            names=tuple(one.base_name for one in members) if members[0].path != path else (),
+            size_bytes=sum(one.size or 0 for one in members),
+            modified_ns=max(modified, default=None),
+        )
+
+
+def _below(store: fs.FileSystem, root: str) -> Sequence[fs.FileInfo]:
+    found: Sequence[fs.FileInfo] = store.get_file_info(fs.FileSelector(root, recursive=True))
+    return found
+
+
+def _grouped(named: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield each trace's path and files: the folder of a recording, or one file."""
+    folders: dict[str, set[str]] = {}
+    for path in named:
+        folders.setdefault(posixpath.dirname(path), set()).add(posixpath.basename(path))
+    recordings = {
+        folder
+        for folder, names in folders.items()
+        if names & set(TRACE_NAMES) and names & {*EXECUTION_TRACE_NAMES, ABOUT_NAME}
+    }
+    for folder in sorted(recordings):
+        yield folder, [named[f"{folder}/{name}"] for name in sorted(folders[folder] & _RECORDING)]
+    for path in sorted(named):
+        if posixpath.dirname(path) not in recordings and path.endswith(_SUFFIXES):
+            yield path, [named[path]]
+
+
+@contextlib.contextmanager
+def fetched(source: Source) -> Iterator[Path]:
+    """Yield a path of this machine that a source can be read from: its own, or a copy that is gone at the end.
+
+    Raises InputError where it cannot be fetched. Copies have names of ours, but for those of a recording's files.
+    """
+    if _SCHEME.match(source.uri) is None:
+        yield Path(source.uri)
+        return
+    store, path = filesystem(source.uri)
+    with tempfile.TemporaryDirectory(prefix="tracemine-") as folder:
+        own = PurePosixPath(path).name
+        suffix = next((one for one in sorted(_SUFFIXES, key=len, reverse=True) if own.endswith(one)), "")
+        pairs = [(f"{path}/{name}", name) for name in source.names] or [(path, f"trace{suffix}")]
+        for origin, name in pairs:
+            _copy(store, origin, Path(folder) / name, source.uri)
+        yield Path(folder) if source.names else Path(folder) / pairs[0][1]
+
+
+def _copy(store: fs.FileSystem, origin: str, target: Path, uri: str) -> None:
+    try:
+        with store.open_input_stream(origin, compression=None) as stream, target.open("wb") as file:
+            shutil.copyfileobj(stream, file, _CHUNK_BYTES)
+    except OSError as error:
+        raise Unreachable(f"cannot be fetched: {error}", where=Location(uri)) from None
+
+
+class Unreachable(InputError):
+    """A file could not be fetched: another attempt may."""
+
+
+def content_sha256(path: Path, names: Sequence[str]) -> str:
+    """Return the digest of a trace's files: their names and contents. Raises InputError where one cannot be read."""
+    digest = hashlib.sha256()
+    for name in names or ("",):
+        try:
+            with (path / name if name else path).open("rb") as file:
+                own = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", where=Location(str(path / name))) from None
+        digest.update(f"{name}\0{own}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+class Labels(msgspec.Struct, frozen=True):
+    """What a trace's path says of it."""
+
+    job: str | None = None
+    model: str | None = None
+    day: str | None = None  # as 2026-11-23
+
+
+_NAMES = re.compile(r"\{(\w+)\}")
+_DAY = re.compile(r"(\d{4})[-_]?(\d\d)[-_]?(\d\d)")
+
+
+def labeller(pattern: str | None) -> Callable[[Source], Labels]:
+    """Return what reads a source's labels off the end of its path. Raises UsageError for a pattern that is none.
+
+    pattern: parts of a path, in which {job}, {model} and {day} stand for what is between, and * for anything; None:
+    the job is the folder that a trace lies in. The day is else that of the file's last change (UTC).
+
+    >>> read = labeller("{job}/{day}/*")
+    >>> read(Source(uri="s3://b/llama-7b/2026-11-23/rank0.json.gz", names=(), size_bytes=1, modified_ns=None))
+    Labels(job='llama-7b', model=None, day='2026-11-23')
+    """
+    unknown = [] if pattern is None else [n for n in _NAMES.findall(pattern) if n not in Labels.__struct_fields__]
+    if unknown or pattern == "":
+        what = f"{{{unknown[0]}}} is none of " if unknown else "is empty; give one with "
+        raise UsageError(f"--labels: {what}{{job}}, {{model}}, {{day}}", hint="such as '{job}/{day}/*'")
+    parts = [] if pattern is None else [re.compile(_part(part)) for part in pattern.split("/")]
+
+    def read(source: Source) -> Labels:
+        place = source.uri.partition("?")[0] if _SCHEME.match(source.uri) else source.uri
+        path = [part for part in re.split(r"[/\\]", place) if part]
+        known: dict[str, str] = {} if parts else {"job": path[-2] if len(path) > 1 else path[-1]}
+        matches = (
+            [part.fullmatch(text) for part, text in zip(parts, path[-len(parts) :], strict=False)] if parts else []
+        )
+        if parts and len(matches) == len(parts) and all(matches):
+            known = {name: text for match in matches if match is not None for name, text in match.groupdict().items()}
+        return Labels(known.get("job"), known.get("model"), _day(known.get("day"), source.modified_ns))
+
+    return read
+
+
+def _part(text: str) -> str:
+    """Return one part of a pattern as a regular expression."""
+    pieces = re.split(r"(\{\w+\}|\*)", text)
+    return "".join(
+        f"(?P<{piece[1:-1]}>.+?)" if piece.startswith("{") else ".*" if piece == "*" else re.escape(piece)
+        for piece in pieces
+    )
+
+
+def _day(text: str | None, modified_ns: int | None) -> str | None:
+    found = None if text is None else _DAY.search(text)
+    if found is not None:
+        with contextlib.suppress(ValueError):
+            return date(*map(int, found.groups())).isoformat()
+    if modified_ns is None:
+        return None
+    return datetime.fromtimestamp(modified_ns // 1_000_000_000, UTC).date().isoformat()
+
+
+def listed(given: Sequence[str], note: Callable[[str], None] | None = None) -> Iterator[Source | TracemineError]:
+    """Yield all sources of several arguments, each once; what is wrong with an argument in its place."""
+    seen: set[str] = set()
+    for one in given:
+        try:
+            for source in sources(one, note):
+                if source.uri not in seen:
+                    seen.add(source.uri)
+                    yield source
+        except TracemineError as error:
+            yield error
