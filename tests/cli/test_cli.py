@@ -24,6 +24,7 @@ from docs.pages_cli import cli_page
 from tracemine.cli import app, main
 from tracemine.perfmodel import calibration_of
 from tracemine.report import REPORTS
+from tracemine.version import __version__
 
 ROOT = Path(__file__).parent.parent.parent
 FIXTURES = ROOT / "fixtures" / "kineto"
@@ -85,7 +86,7 @@ def test_json_is_printed_without_loading_what_draws_on_terminals() -> None:
 def test_it_runs_as_a_module() -> None:
     with process("--version") as started:
         out, err = started.communicate()
-    assert (started.returncode, out, err) == (0, "tracemine 0.1.0\n", "")
+    assert (started.returncode, out, err) == (0, f"tracemine {__version__}\n", "")
 
 
 # --- help -------------------------------------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ def test_a_bug_is_one_line_that_names_the_place(run: Run, monkeypatch: pytest.Mo
     code, out, err = run("scan", CLEAN)
     assert (code, out) == (3, "")
     first, second = err.splitlines()
-    assert first.startswith("tracemine 0.1.0 has a bug in tracemine/pipeline.py:")
+    assert first.startswith(f"tracemine {__version__} has a bug in tracemine/pipeline.py:")
     assert first.endswith(": ZeroDivisionError: division by zero")
     assert second.startswith("  hint: please report it with the traceback that TRACEMINE_DEBUG=1 prints")
 

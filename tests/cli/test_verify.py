@@ -35,6 +35,7 @@ from tracemine.verdicts.step import StepVerdict
 from tracemine.verdicts.verdict import Verdict, Verdicts, merged
 from tracemine.verify import pipeline
 from tracemine.verify.repro.emitter import Emitter
+from tracemine.version import __version__
 
 ROOT = Path(__file__).parent.parent.parent
 CHAIN = ROOT / "fixtures" / "captures" / "chain"
@@ -107,7 +108,7 @@ def test_a_bug_that_a_finding_came_upon_is_said_at_the_end_and_told_by_the_exit_
     code, out, err = run("verify", CHAIN, "--format", "json")
     assert code == 3
     assert json.loads(out)["verdicts"][0]["bug"].endswith("ZeroDivisionError: integer division or modulo by zero")
-    assert "tracemine 0.1.0 has a bug, which 1 finding came upon; the first is a bug in tracemine: " in err
+    assert f"tracemine {__version__} has a bug, which 1 finding came upon; the first is a bug in tracemine: " in err
     assert "TRACEMINE_DEBUG=1" in err
 
 
