@@ -32,7 +32,7 @@ timeline.table("activities")  # an Arrow table, as docs/reference/timeline.md ha
 tracemine.scan_many("fixtures/kineto/*.json.gz", workers=1).to_pandas()
 ```
 
-In a notebook a report that ends a cell is a table: [tutorial.ipynb](../guide/tutorial.ipynb).
+In a notebook a report that ends a cell is a table: [notebook.ipynb](../guide/notebook.ipynb).
 `polars.DataFrame(report)` and `duckdb.sql("from report")` take it as it is; [Tables](../guide/tables.md) has queries.
 [findings.md](findings.md) says what a finding holds, [timeline.md](timeline.md) what the columns of tables are. `import
 tracemine` itself loads nothing; pandas is loaded by `to_pandas()` alone, torch by `capture` alone.

@@ -36,18 +36,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table of attacks that were tried, where there were any; workers send theirs with their reports."""
+    """What attacks and walks were tried, where there were any; workers send theirs with their reports."""
     from tests.attack.harness import table
 
     tallies: dict[str, Counter[str]] = {}
+    walks: list[str] = []
     for report in (one for reports in terminalreporter.stats.values() for one in reports):
         if getattr(report, "when", None) == "teardown":
-            for name, (kind, counts) in report.user_properties:
+            for name, (kind, told) in report.user_properties:
                 if name == "attack":
-                    tallies.setdefault(kind, Counter()).update(counts)
-    if tallies:
-        terminalreporter.section("attacks")
-        terminalreporter.write("\n".join(table(tallies)) + "\n")
+                    tallies.setdefault(kind, Counter()).update(told)
+                elif name == "walk":
+                    walks += [kind, *told]
+    for title, lines in (("attacks", table(tallies) if tallies else []), ("walks", walks)):
+        if lines:
+            terminalreporter.section(title)
+            terminalreporter.write("\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-NOTEBOOK = ROOT / "docs" / "guide" / "tutorial.ipynb"
+NOTEBOOK = ROOT / "docs" / "guide" / "notebook.ipynb"
 # In a process of its own: what Jupyter's packages warn of is nobody's here.
 RUN = """
 import sys, nbclient, nbformat

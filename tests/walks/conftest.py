@@ -1,0 +1,38 @@
+"""One installation for all walks, whichever process comes first; each walk gets a home of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.test_action import ROOT
+from tests.walks.machine import Machine, installed
+from tracemine.files import locked
+
+
+@pytest.fixture(scope="session")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of the environment, and how long it took to install."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "walks"
+    folder.mkdir(exist_ok=True)
+    said = folder / "installed.txt"
+    with locked(folder):
+        if not said.exists():
+            said.write_text(installed(folder))
+    return folder / "temporary" / "tracemine-environment", said.read_text()
+
+
+@pytest.fixture
+def machine(installation: tuple[Path, str], tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Machine]:
+    """A user's folder with recordings, on a machine where tracemine was just installed."""
+    environment, line = installation
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "fixtures").symlink_to(ROOT / "fixtures")
+    made = Machine(environment, folder, [line])
+    yield made
+    request.node.user_properties.append(("walk", (request.node.name, made.lines)))
