@@ -108,6 +108,26 @@ def test_a_service_that_refuses_is_an_error_after_what_was_done(
     )
 
 
+def test_what_is_fixed_is_a_file_too_and_a_wrong_comparison_writes_none(run: Run, tmp_path: Path) -> None:
+    after, diff, out = "fixtures/kineto/decoder_prefill_compiled.json.gz", tmp_path / "diff.json", tmp_path / "out"
+    assert run("diff", TRACE, after, "--format", "json", "-o", diff)[0] == 0
+    code, _, err = run("tickets", TRACE, "--project", "decoder", "--out", out, "--after", diff)
+    assert (code, out.exists()) == (2, False)
+    assert "does not end at the findings given" in err
+    hostile = diff.read_text().replace("1fb1923ef514b93d", "../pwned\\u0000")
+    (tmp_path / "hostile.json").write_text(hostile)
+    code, _, err = run("tickets", after, "--project", "decoder", "--out", out, "--after", tmp_path / "hostile.json")
+    assert (code, out.exists()) == (2, False)
+    assert "16 hex digits" in err
+    code, said, _ = run("tickets", after, "--project", "decoder", "--out", out, "--after", diff)
+    assert code == 0
+    closed = sorted(out.glob("*.fixed.md"))
+    assert len(closed) == 3
+    assert closed[-1].name == "1fb1923ef514b93d.fixed.md"
+    assert closed[-1].read_text().startswith("Fixed, as `tracemine diff` says. It cost 260 µs a step and is gone;")
+    assert sorted(said.split()) == sorted(str(path) for path in out.iterdir())
+
+
 def test_files_need_no_service_and_a_trace_has_times(run: Run, findings: Path, tmp_path: Path) -> None:
     code, out, _ = run("tickets", TRACE, "--project", "decoder", "--out", tmp_path / "out")
     assert code == 0

@@ -27,7 +27,13 @@ PathArgument = Annotated[
 ProjectOption = Annotated[
     str, typer.Option(metavar="LABEL", help="Keeps the tickets of one model apart from those of others: a short name.")
 ]
-OutOption = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each ticket's text to DIR/IDENTITY.md.")]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Write each ticket's text to DIR/IDENTITY.md; what --after says is fixed to IDENTITY.fixed.md.",
+    ),
+]
 GitHubOption = Annotated[str | None, typer.Option("--github", metavar="OWNER/REPO", help="Issues of this repository.")]
 GitHubUrlOption = Annotated[
     str | None, typer.Option("--github-url", metavar="URL", help="An Enterprise server's API: https://HOST/api/v3.")
@@ -87,13 +93,13 @@ def tickets(
       tracemine tickets findings.json --project decoder --jira https://you.atlassian.net --jira-project PERF
     """
     _check(out, github, github_url, jira, jira_project, most)
-    from tracemine.tickets import NoTokenError, findings_of, sync, unseen, write_tickets
+    from tracemine.tickets import NoTokenError, findings_of, sync, unseen, write_fixed, write_tickets
 
     scan, details = _read(path, quiet=quiet)
     most = most or len(scan.findings)
     if out is not None:
-        found = findings_of(scan, project, redact=redact, details=details)
-        paths = write_tickets(found.drafts, out)
+        found = findings_of(scan, project, after=after, redact=redact, details=details)
+        paths = [*write_tickets(found.drafts, out), *write_fixed(found.fixed, out)]
         write("".join(f"{line(str(one))}\n" for one in paths))
         if not paths and not quiet:
             say(f"{_NO_FINDING}: no file was written")

@@ -3,6 +3,7 @@
 sync(scan, service, project)    say what to do, or do it: a list of Action
 GitHub, Jira                    services; they need `pip install 'tracemine[tickets]'`
 write_tickets(drafts, folder)   the texts as files
+write_fixed(fixed, folder)      what to close with, as files
 
     from tracemine import pipeline, tickets
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tracemine.tickets.jira import Jira
     from tracemine.tickets.record import Action, Draft, Figures, Issue, NoTokenError
     from tracemine.tickets.run import UnfinishedError, findings_of, sync, unseen
-    from tracemine.tickets.written import write_tickets
+    from tracemine.tickets.written import write_fixed, write_tickets
 
 __all__ = [
     "Action",
@@ -41,6 +42,7 @@ __all__ = [
     "findings_of",
     "sync",
     "unseen",
+    "write_fixed",
     "write_tickets",
 ]
 
@@ -59,6 +61,7 @@ _PUBLIC = {
     "sync": "run",
     "unseen": "run",
     "NoTokenError": "record",
+    "write_fixed": "written",
     "write_tickets": "written",
 }
 

@@ -106,7 +106,7 @@ def findings_of(
             text = draft(finding, scan, names, about)
             drafts.setdefault(text.mark.key, text)
     fixed = () if after is None else fixed_before(after, scan)
-    return Found(tuple(drafts.values()), others, tuple((f"{project}/{one.identity}", one) for one in fixed))
+    return Found(tuple(drafts.values()), others, tuple((key_of(project, one.identity), one) for one in fixed))
 
 
 def _check_alike(issues: Sequence[Issue], project: str, *, redact: bool) -> None:

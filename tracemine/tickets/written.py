@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tracemine.files import make_folder, write_file, writing
 from tracemine.report.escape import prose
+from tracemine.tickets.fixed import Fixed
 from tracemine.tickets.markdown import body
 from tracemine.tickets.record import Draft
 
@@ -18,11 +19,20 @@ def write_tickets(drafts: Iterable[Draft], folder: Path) -> list[Path]:
 
     Raises UsageError where a file cannot be written, or something else than a file lies there.
     """
+    texts = ((draft.mark.key, f"# {prose(draft.title).replace(_OPENS, _SHOWN)}\n\n{body(draft)}\n") for draft in drafts)
+    return [*_written(texts, folder, ".md")]
+
+
+def write_fixed(fixed: Iterable[tuple[str, Fixed]], folder: Path) -> list[Path]:
+    """Write FOLDER/IDENTITY.fixed.md for each finding that is fixed: the comment to close its ticket with. As above."""
+    return [*_written(((key, f"{said}\n") for key, said in fixed), folder, ".fixed.md")]
+
+
+def _written(texts: Iterable[tuple[str, str]], folder: Path, ending: str) -> Iterator[Path]:
+    """Write a file for each key and text."""
     with writing(folder):
         make_folder(folder)
-    paths = []
-    for draft in drafts:
-        path = folder / f"{draft.mark.key.rpartition('/')[2]}.md"
-        write_file(path, f"# {prose(draft.title).replace(_OPENS, _SHOWN)}\n\n{body(draft)}\n", named=False)
-        paths.append(path)
-    return paths
+    for key, text in texts:
+        path = folder / f"{key.rpartition('/')[2]}{ending}"
+        write_file(path, text, named=False)
+        yield path
