@@ -1,6 +1,7 @@
 """Run every code block of the guide as it stands, in the order of its page, in a folder that has fixtures/.
 
-A block that needs a program which is not there (Nsight's, or a GPU's) is checked for its syntax alone.
+A block that needs a program which is not there (Nsight's, or a GPU's) is checked for its syntax alone. One marked
+`service` speaks to GitHub: here to the one of tests/tickets/server.py, which is empty where a page begins.
 """
 
 from __future__ import annotations
@@ -10,33 +11,52 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.tickets.server import World, running
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 INTERNALS = [ROOT / "docs" / "internals" / f"{name}.md" for name in ("codegen", "validation")]
 FENCE = re.compile(
-    r"^(?:<!-- (?P<mark>printed|needs (?P<program>[\w-]+)) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.M | re.S
+    r"^(?:<!-- (?P<mark>printed|service|needs (?P<program>[\w-]+)) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```$",
+    re.M | re.S,
 )
 SHOWN = {"text", "json"}  # output, no code
 MOST_WORDS = 600
 
 
-def bash(code: str, folder: Path) -> str:
+def bash(code: str, folder: Path, **more: str) -> str:
     """What the commands print, ended by the first that fails."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     own = {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "XDG_DATA_HOME": str(folder / "data")}
-    environment = {name: value for name, value in os.environ.items() if not name.endswith("_TOKEN")} | own
+    own |= {"XDG_STATE_HOME": str(folder / "state")}
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_TOKEN")} | own | more
     done = subprocess.run(["bash", "-euc", code], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{code}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
 
 
+def with_service(code: str, folder: Path, world: World) -> str:
+    """What commands print that speak to a service, which is this world's."""
+    assert "--github you/model" in code
+    elsewhere = f"--github you/model --github-url {world.address}"
+    return bash(code.replace("--github you/model", elsewhere), folder, GH_ENTERPRISE_TOKEN="t0ken-of-tests")
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with running() as world:
+        yield world
+    assert not world.violations
+
+
 @pytest.mark.parametrize("page", [*PAGES, *INTERNALS], ids=lambda page: page.stem)
-def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_page_runs(page: Path, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -45,6 +65,8 @@ def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         kind, code = fence["kind"], fence["code"]
         if fence["program"] and shutil.which(fence["program"]) is None:
             bash(f"set -n\n{code}", tmp_path)  # its syntax
+        elif fence["mark"] == "service":
+            printed = with_service(code, tmp_path, world)
         elif kind == "bash":
             printed = bash(code, tmp_path)
         elif kind == "python":
