@@ -14,9 +14,11 @@ from markdown_it import MarkdownIt
 from rich.text import Text
 
 from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFIED, hostile, hostile_verdicts
-from tracemine.findings.record import NOTHING, Finding, Scan, Variant
-from tracemine.report import REPORTS, Options, render
+from tracemine.findings.record import NOTHING, Finding, Payback, Scan, Variant
+from tracemine.report import REPORTS, Options, explain, render
 from tracemine.report.words import of_finding
+from tracemine.tickets import Figures, findings_of
+from tracemine.tickets.markdown import markdown
 from tracemine.units import percent_text
 
 Golden = Callable[[str, str], None]
@@ -53,6 +55,19 @@ def test_what_was_left_out_is_given_as_the_reason_for_finding_nothing() -> None:
     text = drawn("text", scan)
     assert "and 5 matches of a rule were left out." in text
     assert "left out  3 matches a new reason, 2 below --min-saving" in text
+
+
+def test_where_nothing_is_found_one_share_of_busy_time_is_stated_and_no_payback() -> None:
+    hidden = [msgspec.structs.replace(one, reported=False) for one in SCAN.findings]
+    paid = Payback(compile_low_ns=1, compile_high_ns=2, step_saving_ns=1, low_steps=7, high_steps=9, source="")
+    summary = msgspec.structs.replace(SCAN.summary, payback=paid)
+    assert "it pays after 7–9 steps" in drawn("text", msgspec.structs.replace(SCAN, summary=summary))
+    scan = msgspec.structs.replace(SCAN, summary=summary, findings=tuple(hidden))
+    assert summary.parts is not None
+    text = drawn("text", scan)
+    assert "The GPU was busy for" not in text
+    assert "of a rule were left out." in text
+    assert "it pays after" not in text
 
 
 # --- as they are ------------------------------------------------------------------------------------------------------
@@ -319,6 +334,18 @@ def test_a_finding_outside_of_the_steps_says_so_and_is_never_of_nothing_a_step(r
     assert "34 times, 1.02 ms in all, outside of the steps" in text
     assert "0 ns a step" not in text
     assert "outside of the steps" not in drawn(report, SCAN)
+
+
+def test_a_finding_outside_of_the_steps_is_explained_and_filed_over_the_trace() -> None:
+    finding = outside(NORM)
+    scan, out = msgspec.structs.replace(SCAN, findings=(finding,)), StringIO()
+    explain.render(finding, scan, None, out, Options())
+    assert "after the fix 608 µs over the trace" in out.getvalue()
+    assert " a step" not in out.getvalue().partition("cost ")[2].partition("fix ")[0]
+    (draft,) = findings_of(scan, "decoder").drafts
+    assert draft.mark.figures == Figures(38_000, 1_020_000, "trace")
+    assert draft.title.endswith("(saves 38.0 µs in the trace)")
+    assert "a step" not in markdown(draft.blocks).partition("### Why")[0]
 
 
 @pytest.mark.parametrize(

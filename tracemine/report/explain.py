@@ -20,6 +20,7 @@ from tracemine.report.words import (
     chain,
     cost_text,
     counted_text,
+    each_text,
     operator_name,
     source_text,
     summary_parts,
@@ -104,8 +105,8 @@ def _costs(finding: Finding) -> list[Text]:
     facts = []
     if (fused := finding.fused_ns) is not None:
         each = a_step(finding, fused)
-        per = "" if finding.per_step is None else " a step"
-        facts.append(f"after the fix {time_text(each.mid)}{per} ({time_text(each.low)} to {time_text(each.high)})")
+        low, mid, high = (time_text(ns) for ns in (each.low, each.mid, each.high))
+        facts.append(f"after the fix {mid} {each_text(finding)} ({low} to {high})")
     if (traffic := finding.traffic_bytes) is not None:
         facts.append(f"device memory traffic {bytes_text(traffic.before)} → {bytes_text(traffic.after)}")
     if (intensity := finding.arithmetic_intensity) is not None:

@@ -35,6 +35,7 @@ from tracemine.report.words import (
     counted_text,
     cut_off,
     dropped_text,
+    each_text,
     gpu_text,
     little_text,
     memory_text,
@@ -190,8 +191,8 @@ def _verdicts(finding: Finding) -> Iterator[str]:
 
 
 def _variants(finding: Finding, scan: Scan) -> Iterator[str]:
-    a_step_text = " a step" if finding.per_step else ""
-    yield f"| occurs | GPU time saved{a_step_text} | step time saved{a_step_text} | operators | tensors | fingerprint |"
+    each = f" {each_text(finding)}" if finding.per_step is not None else ""
+    yield f"| occurs | GPU time saved{each} | step time saved{each} | operators | tensors | fingerprint |"
     yield "|---|--:|--:|---|---|---|"
     for variant in finding.variants:
         gpu, step = (a_step(finding, saving).mid for saving in (variant.gpu_saving_ns, variant.step_saving_ns))
@@ -237,7 +238,7 @@ def _verdict(finding: Finding | Variant, verified: Verified) -> Iterator[str]:
 
 
 def _cost(finding: Finding) -> Iterator[str]:
-    yield f"| {'a step' if finding.per_step else 'over the trace'} | low | mid | high |"
+    yield f"| {each_text(finding)} | low | mid | high |"
     yield "|---|--:|--:|--:|"
     measured = a_step(finding, Range(*[finding.measured_ns] * 3))
     yield f"| measured | | {time_text(measured.mid)} | |"

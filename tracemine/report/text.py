@@ -74,7 +74,7 @@ _LONGEST_NAME = 40
 _WRAPPING = 16  # what a line may lose at its end where a name does not fit any more
 _LINES_OF_SOURCE = 2
 _LINES_OF_VARIANTS = 3
-_MORE = "… all of it: --format markdown"
+_MORE = "… all of it: tracemine explain {} FILE"
 _LINES_OF_REFUSED = 20
 
 
@@ -170,7 +170,7 @@ def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[Ro
         ("kernels" if finding.on_gpu else "before", _what(finding, width - RANK_WIDTH - LABEL_WIDTH)),
         ("variants", _variants(finding, scan, width - RANK_WIDTH - LABEL_WIDTH)),
         ("where", _where(finding)),
-        ("fix", _fix(finding.fix, width - RANK_WIDTH - LABEL_WIDTH)),
+        ("fix", _fix(finding, width - RANK_WIDTH - LABEL_WIDTH)),
         ("id", [Text(f"{line(finding.fingerprint)} · rule {line(finding.rule)}", LABEL)]),
     ):
         yield from labelled(label, *values, indent=RANK_WIDTH)
@@ -194,18 +194,18 @@ def _variants(finding: Finding, scan: Scan, width: int) -> Iterator[Text]:
     told_by_ops = len({variant.ops for variant in finding.variants}) > 1
     for variant in finding.variants[:_LINES_OF_VARIANTS]:
         cost = cost_text(finding, scan, variant)
-        shapes = variant.shapes if not finding.shapes else ""
-        ops = _short_chain(variant.ops) if told_by_ops or not shapes else ""
+        room = max(width - len(cost) - 2, 20)
+        shapes = line(variant.shapes or "") if not finding.shapes else ""
+        ops = _arrows(_names(variant.ops), room) if told_by_ops or not shapes else ""
         what = " ".join(text for text in (ops, shapes) if text)
-        what = ops if ops and len(what) > width - len(cost) - 2 else what
-        yield Text(f"{cost}: {shorten(line(what), max(width - len(cost) - 2, 20))}")
+        yield Text(f"{cost}: {shorten(ops if ops and len(what) > room else what, room)}")
     more = len(finding.variants) - _LINES_OF_VARIANTS
     if more > 0:
         yield Text(f"{more:,} more", LABEL)
 
 
-def _short_chain(ops: Sequence[str]) -> str:
-    return " → ".join(chain([operator_name(name) for name in ops]))
+def _names(ops: Sequence[str]) -> tuple[str, ...]:
+    return chain([line(operator_name(name), _LONGEST_NAME) for name in ops])
 
 
 def _refuted(findings: Sequence[Finding]) -> Iterator[Row]:
@@ -224,7 +224,7 @@ def _refuted(findings: Sequence[Finding]) -> Iterator[Row]:
 
 
 def _what(finding: Finding, width: int) -> Iterator[Text]:
-    names = chain([line(operator_name(name), _LONGEST_NAME) for name in finding.ops or finding.kernels])
+    names = _names(finding.ops or finding.kernels)
     if names:
         longest = _LINES_OF_OPS * width - _WRAPPING
         yield Text(_arrows(names, longest, " → " if finding.on_gpu else ", "))  # what follows gaps is no chain
@@ -255,20 +255,21 @@ def _where(finding: Finding) -> Iterator[Text]:
         yield Text(" ← ".join(_source_text(source) for source in finding.source[:_LINES_OF_SOURCE]))
 
 
-def _fix(fix: str, width: int) -> Iterator[Text]:
+def _fix(finding: Finding, width: int) -> Iterator[Text]:
     """Yield the first sentence; a paragraph that leads up to code, with the code. That there is more is said."""
-    (_, first), *others = blocks(fix) or [(False, "")]
+    (_, first), *others = blocks(finding.fix) or [(False, "")]
+    more = Text(_MORE.format(line(finding.fingerprint)), LABEL)
     if not (first.endswith(":") and others and others[0][0]):
         sentence = first_sentence(first)
         yield Text(line(sentence))
         if others or sentence != first:
-            yield Text(_MORE, LABEL)
+            yield more
         return
     yield Text(line(first))
     for one in filter(None, others[0][1].splitlines()):
         yield Text(f"  {_code_line(line(one), width - 2)}", "cyan", no_wrap=True)
     if others[1:]:
-        yield Text(_MORE, LABEL)
+        yield more
 
 
 def _code_line(text: str, width: int) -> str:

@@ -83,8 +83,8 @@ def whole_text(scan: Scan) -> str:
 
 
 def a_step(finding: Finding, of: Range) -> Range:
-    """Nanoseconds over the trace as nanoseconds a step, where steps are known."""
-    if finding.per_step is None:
+    """Nanoseconds over the trace as nanoseconds a step, where the finding's figures are a step's."""
+    if finding.per_step is None or outside_steps(finding):
         return of
     part, whole = finding.per_step.measured_ns, max(finding.measured_ns, 1)
     return Range(*(ns * part // whole for ns in (of.low, of.mid, of.high)))
@@ -133,9 +133,9 @@ def memory_text(scan: Scan) -> str:
 
 
 def payback_text(scan: Scan) -> str:
-    """After how many steps compiling has paid for itself; "" where it never does, or that is not known."""
+    """After how many steps compiling has paid for itself; "" where it never does, or no finding is shown."""
     of = scan.summary.payback
-    if of is None:
+    if of is None or not scan.reported:  # what is too small to show is no reason to compile
         return ""
     takes = range_text(of.compile_low_ns, of.compile_high_ns)
     low, high = (f"{float(f'{steps:.2g}'):,.0f}" for steps in (of.low_steps, of.high_steps))
@@ -154,6 +154,17 @@ def of_finding(finding: Finding, name: str) -> Range:
     """Return what a finding saves, a step where steps are known, as `all_of`."""
     found: Range = getattr(finding if finding.per_step is None else finding.per_step, name)
     return found
+
+
+def each_text(finding: Finding) -> str:
+    """Return what a finding's figures are of."""
+    return "over the trace" if finding.per_step is None or outside_steps(finding) else "a step"
+
+
+def saving_of_each(finding: Finding, name: str) -> Range:
+    """Return what a finding saves, `gpu_saving_ns` or `step_saving_ns`, of what `each_text` says."""
+    saving: Range = getattr(finding if outside_steps(finding) else finding.per_step or finding, name)
+    return saving
 
 
 def outside_steps(finding: Finding) -> bool:
@@ -286,15 +297,16 @@ def no_findings(scan: Scan) -> str:
 
 def nothing_found(scan: Scan) -> str:
     """Return why a scan has no finding, in one sentence."""
-    summary = scan.summary
     if not scan.trace.activities and cut_off(scan):
         return "The file ends before any GPU activity."
     if not scan.trace.activities:
         return "The trace holds no GPU activity: record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
-    busy = percent_text(summary.gpu_busy_ns, summary.gpu_busy_ns + summary.gpu_idle_ns)
     matches = sum(scan.dropped.values())
     were = "was" if matches == 1 else "were"
     what = f"{count_text(matches, 'match')} of a rule {were} left out" if matches else "no rule matched"
+    if scan.summary.parts is not None:  # the first line has said how busy the GPU is, of another whole
+        return f"{what[:1].upper()}{what[1:]}."
+    busy = percent_text(scan.summary.gpu_busy_ns, scan.summary.gpu_busy_ns + scan.summary.gpu_idle_ns)
     return f"The GPU was busy for {busy} of the time, and {what}."
 
 

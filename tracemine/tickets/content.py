@@ -19,7 +19,9 @@ from tracemine.report.words import (
     blocks,
     chain,
     cost_text,
-    of_finding,
+    each_text,
+    outside_steps,
+    saving_of_each,
     source_text,
     unprofiled_text,
     whole_text,
@@ -56,10 +58,10 @@ def draft(finding: Finding, scan: Scan, names: Names, details: Details) -> Draft
 
 def figures(finding: Finding) -> Figures:
     """Return what is compared with what the ticket said last."""
-    saving = of_finding(finding, "step_saving_ns").mid or of_finding(finding, "gpu_saving_ns").mid
-    steps = finding.per_step is not None
-    measured_ns = finding.per_step.measured_ns if finding.per_step is not None else finding.measured_ns
-    return Figures(saving, measured_ns, "step" if steps else "trace")
+    saving = saving_of_each(finding, "step_saving_ns").mid or saving_of_each(finding, "gpu_saving_ns").mid
+    if finding.per_step is None or outside_steps(finding):
+        return Figures(saving, finding.measured_ns, "trace")
+    return Figures(saving, finding.per_step.measured_ns, "step")
 
 
 def _hidden(finding: Finding) -> frozenset[str]:
@@ -111,6 +113,8 @@ def _place(finding: Finding, names: Names) -> str:
     if finding.source:
         source = finding.source[0]
         return f"{names.file(source.file).rpartition('/')[2]}, {names.function(source.function)}"
+    if ": " in finding.title:  # which names the operators already
+        return ""
     return shorten(", ".join(op.removeprefix("aten::") for op in chain(finding.ops)), _LONGEST_PLACE)
 
 
@@ -143,9 +147,10 @@ def _blocks(finding: Finding, scan: Scan, names: Names, details: Details) -> Ite
 
 
 def _savings(finding: Finding, scan: Scan) -> Iterator[Run]:
-    step, gpu = of_finding(finding, "step_saving_ns"), of_finding(finding, "gpu_saving_ns")
-    each = "each step" if finding.per_step is not None else "the trace"
-    whole_ns = unprofiled_ns(scan.summary)
+    step, gpu = saving_of_each(finding, "step_saving_ns"), saving_of_each(finding, "gpu_saving_ns")
+    steps = each_text(finding) == "a step"
+    each = "each step" if steps else "the trace"
+    whole_ns = None if outside_steps(finding) else unprofiled_ns(scan.summary)
     yield Text("Saves ")
     if step.high:
         share = "" if whole_ns is None else f"; {percent_text(step.mid, whole_ns)} of the unprofiled {whole_text(scan)}"
@@ -154,24 +159,23 @@ def _savings(finding: Finding, scan: Scan) -> Iterator[Run]:
     if gpu.high:
         yield Text(" and " if step.high else "")
         yield Strong(time_text(gpu.mid))
-        yield Text(f" of GPU time{' a step' if finding.per_step else ''} ({range_text(gpu.low, gpu.high)})")
+        yield Text(f" of GPU time{' a step' if steps else ''} ({range_text(gpu.low, gpu.high)})")
     yield Text(f". It occurs {cost_text(finding, scan)}.")
 
 
 def _before_after(finding: Finding, scan: Scan) -> Table:
     """Return what is measured, and what is predicted; a step where steps are known."""
-    each = "a step" if finding.per_step is not None else "over the trace"
     rows: list[tuple[Runs, ...]] = []
     measured = a_step(finding, Range(*[finding.measured_ns] * 3)).mid
-    gpu, step = of_finding(finding, "gpu_saving_ns"), of_finding(finding, "step_saving_ns")
+    gpu, step = saving_of_each(finding, "gpu_saving_ns"), saving_of_each(finding, "step_saving_ns")
     if gpu.high:
         rows.append(_row("GPU time of these kernels", measured, gpu))
     else:
         rows.append(_row("the GPU idles here", measured, step.at_most(measured)))
     whole_ns = unprofiled_ns(scan.summary)
-    if whole_ns is not None and step.high:
+    if whole_ns is not None and step.high and not outside_steps(finding):
         rows.append(_row(f"the whole {whole_text(scan)}, unprofiled", whole_ns, step))
-    return Table((each, "before", "after, predicted", "range"), tuple(rows))
+    return Table((each_text(finding), "before", "after, predicted", "range"), tuple(rows))
 
 
 def _row(what: str, before_ns: int, saving: Range) -> tuple[Runs, ...]:
@@ -245,7 +249,7 @@ def _variants(finding: Finding, scan: Scan) -> Table:
 def _confidence(finding: Finding) -> Iterator[Runs]:
     says = EVIDENCE.get(finding.evidence, "see the documentation")
     yield (Text("evidence: "), Strong(finding.evidence), Text(f": {says}"))
-    step, gpu = of_finding(finding, "step_saving_ns"), of_finding(finding, "gpu_saving_ns")
+    step, gpu = saving_of_each(finding, "step_saving_ns"), saving_of_each(finding, "gpu_saving_ns")
     for what, saving in (("step", step), ("GPU time", gpu)):
         if saving.high:
             interval = f"{range_text(saving.low, saving.high)}, {time_text(saving.mid)} in the middle"
