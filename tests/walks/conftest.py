@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from tests.test_action import ROOT
 from tests.walks.machine import Machine, installed
 from tracemine.files import locked
+
+with suppress(ImportError):  # a checkout that draws no HTML has none
+    from tests.browser.conftest import browser, show  # noqa: F401 - fixtures
 
 
 @pytest.fixture(scope="session")
