@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,7 +74,8 @@ def over_stdio(
         async with Client(stdio_client(server), mode=mode) as client:
             return await run(Session(client))
 
-    return anyio.run(session)
+    with ThreadPoolExecutor(1) as thread:  # of its own: in this one the loop of a test's browser may be running
+        return thread.submit(anyio.run, session).result()
 
 
 def wrong(name: str, answer: Mapping[str, Any]) -> list[str]:
