@@ -60,6 +60,18 @@ def test_further_rules_evidence_and_an_execution_trace_are_used(tmp_path: Path) 
         tracemine.scan(CHAIN, rules=tmp_path / "mine")
 
 
+def test_rules_are_chosen_as_on_the_command_line() -> None:
+    trace = FIXTURES / "captures" / "decoder_prefill"
+    assert {finding.rule for finding in tracemine.scan(trace, rule="*_unfused")} == {
+        "rmsnorm_unfused",
+        "rotary_unfused",
+    }
+    chosen = tracemine.scan(trace, rule=["*_unfused", "launch_gap"], skip="rotary_unfused")
+    assert {finding.rule for finding in chosen} == {"rmsnorm_unfused", "launch_gap"}
+    (one,) = tracemine.scan_many(trace, rule="launch_gap", workers=1)
+    assert {finding.rule for finding in one} == {"launch_gap"}
+
+
 def test_another_gpu_is_named_as_on_the_command_line() -> None:
     trace = FIXTURES / "nsys" / "block_train.sqlite"
     with pytest.raises(tracemine.UsageError, match="gpu='h1000' is not in the device table"):
@@ -81,6 +93,10 @@ def test_another_gpu_is_named_as_on_the_command_line() -> None:
         ({"path": CHAIN, "min_saving": 5}, tracemine.UsageError, "min_saving=5"),
         ({"path": CHAIN, "rules": "no/such/folder"}, tracemine.UsageError, "there is no such directory"),
         ({"path": CHAIN, "rules": 5}, tracemine.UsageError, "rules=5 is neither a path nor several"),
+        ({"path": CHAIN, "rule": 5}, tracemine.UsageError, "rule=5 is neither a name nor several"),
+        ({"path": CHAIN, "skip": [5]}, tracemine.UsageError, "skip=[5] is neither a name nor several"),
+        ({"path": CHAIN, "rule": "no_such"}, tracemine.UsageError, "rule: there is no rule 'no_such'"),
+        ({"path": CHAIN, "skip": "*"}, tracemine.UsageError, "skip: no rule is left"),
         ({"path": CHAIN, "ncu": ["no/such/report"]}, tracemine.InputError, "there is no such file"),
         ({"path": CHAIN, "evidence": "no/such/folder"}, tracemine.InputError, "no/such/folder"),
         ({"path": CHAIN, "calibration": "no/such/file"}, tracemine.InputError, "there is no such file"),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tracemine import counters, pipeline
 from tracemine.api.many import Reports
 from tracemine.api.report import Report
-from tracemine.api.settings import PathLike, Paths, path_of, paths_of, settings
+from tracemine.api.settings import Names, PathLike, Paths, path_of, paths_of, settings
 from tracemine.errors import InputError, Location
 from tracemine.findings.stored import load_scans
 from tracemine.formats import open_trace
@@ -29,6 +29,8 @@ def scan(
     graph_capture: PathLike | None = None,
     ncu: Paths = (),
     rules: Paths | None = None,
+    rule: Names = (),
+    skip: Names = (),
     evidence: Paths = (),
     min_saving: str | None = None,
     calibration: PathLike | None = None,
@@ -40,10 +42,11 @@ def scan(
     path: a profiler's export, a timeline directory, or a folder that `tracemine.capture` wrote. gpu: estimate for this
     GPU where the trace's own is not known ("h100"). execution_trace: of the same run; then it is known which kernel
     reads what. graph_capture: a trace of the same program capturing its CUDA graphs. ncu: reports of Nsight Compute.
-    rules: folders of further rules. evidence: verdicts that `verify` wrote. min_saving: report nothing that saves
-    less over the trace ("0.1ms", "1%"); None: 1 % of the step or of GPU time. calibration: what `tracemine calibrate`
-    wrote, for traces of that GPU. why_not: also say what shares data and is not one kernel. progress: is told after
-    each block how many of the file's bytes are read, and how many there are.
+    rules: folders of further rules. rule: look for these alone; skip: not for these; names or patterns ("*_unfused").
+    evidence: verdicts that `verify` wrote. min_saving: report nothing that saves less over the trace ("0.1ms", "1%");
+    None: 1 % of the step or of GPU time. calibration: what `tracemine calibrate` wrote, for traces of that GPU.
+    why_not: also say what shares data and is not one kernel. progress: is told after each block how many of the file's
+    bytes are read, and how many there are.
 
     Raises TracemineError, InputError where `path` cannot be read.
 
@@ -52,7 +55,14 @@ def scan(
     ('rmsnorm_unfused', 'high')
     """
     asked, notes = settings(
-        gpu=gpu, rules=rules, evidence=evidence, min_saving=min_saving, calibration=calibration, why_not=why_not
+        gpu=gpu,
+        rules=rules,
+        rule=rule,
+        skip=skip,
+        evidence=evidence,
+        min_saving=min_saving,
+        calibration=calibration,
+        why_not=why_not,
     ).options()
     reports, left_out = _reports(paths_of(ncu, "ncu"))
     found = pipeline.scan(

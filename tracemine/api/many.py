@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tracemine import pipeline
 from tracemine.api.report import Report
-from tracemine.api.settings import PathLike, Paths, Settings, path_of, settings
+from tracemine.api.settings import Names, PathLike, Paths, Settings, path_of, settings
 from tracemine.api.worker import answered, question
 from tracemine.errors import TracemineError, UsageError
 from tracemine.findings.record import Scan
@@ -98,6 +98,8 @@ def scan_many(
     workers: int | None = None,
     gpu: str | None = None,
     rules: Paths | None = None,
+    rule: Names = (),
+    skip: Names = (),
     evidence: Paths = (),
     min_saving: str | None = None,
     calibration: PathLike | None = None,
@@ -118,7 +120,14 @@ def scan_many(
     if workers is not None and (not isinstance(workers, int) or workers < 1):
         raise UsageError(f"workers={workers!r}: an integer from 1 on is needed")
     asked = settings(
-        gpu=gpu, rules=rules, evidence=evidence, min_saving=min_saving, calibration=calibration, why_not=why_not
+        gpu=gpu,
+        rules=rules,
+        rule=rule,
+        skip=skip,
+        evidence=evidence,
+        min_saving=min_saving,
+        calibration=calibration,
+        why_not=why_not,
     )
     options, said = asked.options()  # what is wrong with them is said before any trace is read
     found, failed, notes = _found(paths)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from tracemine.devices import Device, device_named
 from tracemine.errors import UsageError
-from tracemine.matching import load_rules
+from tracemine.matching import Rule, load_rules
+from tracemine.matching.selection import selected
 from tracemine.perfmodel import of_this_user, read_measured
 from tracemine.pipeline import Options
 from tracemine.units import Threshold, parse_threshold
@@ -18,6 +19,7 @@ from tracemine.verdicts.evidence import read_evidence
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = PathLike | Iterable[PathLike]
+Names: TypeAlias = str | Iterable[str]
 
 
 def path_of(given: PathLike, name: str = "path") -> Path:
@@ -42,6 +44,14 @@ def paths_of(given: Paths | None, name: str) -> tuple[Path, ...]:
         raise UsageError(f"{name}={given!r} is neither a path nor several"[:200]) from None
 
 
+def names_of(given: Names, name: str) -> tuple[str, ...]:
+    """One name or several. Raises UsageError for what is neither."""
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
+    if not isinstance(given, Iterable) or not all(isinstance(one, str) for one in names):
+        raise UsageError(f"{name}={given!r} is neither a name nor several"[:200])
+    return names
+
+
 def threshold_of(given: str, name: str) -> Threshold:
     """Return a time or a share. Raises UsageError."""
     try:
@@ -57,6 +67,8 @@ class Settings:
 
     gpu: str | None = None
     rules: tuple[Path, ...] = ()
+    rule: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
     evidence: tuple[Path, ...] = ()
     min_saving: str | None = None
     calibration: Path | None = None
@@ -71,7 +83,7 @@ class Settings:
         own, unread = of_this_user()
         named = () if self.calibration is None else (read_measured(self.calibration),)
         asked = Options(
-            rules=load_rules(*self.rules),
+            rules=_selected(load_rules(*self.rules), self.rule, self.skip),
             device=None if self.gpu is None else _device(self.gpu),
             threshold=None if self.min_saving is None else threshold_of(self.min_saving, "min_saving"),
             evidence=evidence,
@@ -85,6 +97,8 @@ def settings(
     *,
     gpu: str | None,
     rules: Paths | None,
+    rule: Names,
+    skip: Names,
     evidence: Paths | None,
     min_saving: str | None,
     calibration: PathLike | None,
@@ -94,11 +108,20 @@ def settings(
     return Settings(
         gpu=gpu,
         rules=paths_of(rules, "rules"),
+        rule=names_of(rule, "rule"),
+        skip=names_of(skip, "skip"),
         evidence=paths_of(evidence, "evidence"),
         min_saving=min_saving,
         calibration=None if calibration is None else path_of(calibration, "calibration"),
         why_not=why_not,
     )
+
+
+def _selected(rules: Sequence[Rule], rule: tuple[str, ...], skip: tuple[str, ...]) -> Sequence[Rule]:
+    try:
+        return selected(rules, rule, skip) if rule or skip else rules
+    except UsageError as error:
+        raise UsageError(error.message.removeprefix("--"), hint=error.hint) from None
 
 
 def _device(name: str) -> Device:
