@@ -126,7 +126,16 @@ def test_a_call_without_a_command_prints_the_help_and_is_wrong(run: Run, argumen
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["scan"], "tracemine scan: missing argument 'PATH'\n  hint: tracemine scan --help\n"),
+        (
+            ["scan"],
+            "tracemine scan: missing argument 'PATH'\n"
+            "  hint: tracemine scan [OPTIONS] PATH...; tracemine scan --help says more\n",
+        ),
+        (
+            ["explain", CLEAN],
+            "tracemine explain: missing argument 'FINDINGS.json|TRACE'\n"
+            "  hint: tracemine explain [OPTIONS] FINGERPRINT FINDINGS.json|TRACE; tracemine explain --help says more\n",
+        ),
         (["bogus"], "tracemine: no such command 'bogus'\n  hint: tracemine --help\n"),
         (["scan", "no/such.json"], "no/such.json: there is no such file\n"),
         (["scan", "no/*.json"], "no/*.json: no file matches this pattern\n"),

@@ -174,11 +174,15 @@ def _asks_for_help(arguments: Sequence[str]) -> bool:
 
 
 def _as_usage_error(error: BaseException) -> UsageError:
-    """Typer's complaint in our words: which command, what is wrong, where to look."""
+    """Typer's complaint in our words: which command, what is wrong, where to look; what is missing, with its place."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "tracemine"
     message = getattr(error, "format_message", lambda: str(error))().rstrip(".")
-    return UsageError(f"{command}: {message[:1].lower()}{message[1:]}", hint=f"{command} --help")
+    hint = f"{command} --help"
+    if context is not None and message.startswith("Missing argument"):
+        places = [piece.replace("{", "").replace("}", "") for piece in context.command.collect_usage_pieces(context)]
+        hint = f"{' '.join([command, *places])}; {hint} says more"
+    return UsageError(f"{command}: {message[:1].lower()}{message[1:]}", hint=hint)
 
 
 def _say_bug(error: Exception) -> None:
