@@ -49,7 +49,9 @@ def make(folder: Path, count: int) -> None:
         place = folder / job / day / f"rank{number // (JOBS * DAYS)}.json.gz"
         place.parent.mkdir(parents=True, exist_ok=True)
         document = read[SOURCES[number % JOBS % len(SOURCES)]]
-        place.write_bytes(odd(number // ODD, document) if number % ODD == 0 else whole(document, draw.uniform(0.9, 1.1)))
+        place.write_bytes(
+            odd(number // ODD, document) if number % ODD == 0 else whole(document, draw.uniform(0.9, 1.1))
+        )
 
 
 def whole(document: dict[str, Any], factor: float, times: int = 1) -> bytes:
@@ -87,7 +89,8 @@ def ran(name: str, engine: Engine, traces: Path, dataset: Path, kill: bool) -> t
     took, driver = time.monotonic() - began, time.process_time() - cpu
     print(
         f"{name}: {found.scanned} scanned, {found.refused} refused, {found.failed} failed, {found.findings} findings; "
-        f"{took:.1f} s, {found.cpu_seconds:.1f} s of processors, driver {1000 * driver / max(len(given), 1):.2f} ms a trace",
+        f"{took:.1f} s, {found.cpu_seconds:.1f} s of processors, "
+        f"driver {1000 * driver / max(len(given), 1):.2f} ms a trace",
         flush=True,
     )
     return found, took, driver
@@ -115,7 +118,10 @@ def same(one: Path, other: Path) -> bool:
     """Print for each table whether two data sets have the same rows."""
     every = True
     for table in TABLES:
-        rows = [sorted(duckdb.read_parquet(f"{each}/{table.name}/*/*.parquet").fetchall(), key=repr) for each in (one, other)]
+        rows = [
+            sorted(duckdb.read_parquet(f"{each}/{table.name}/*/*.parquet").fetchall(), key=repr)
+            for each in (one, other)
+        ]
         every &= rows[0] == rows[1]
         print(f"{table.name}: {len(rows[0]):,} rows, {'equal' if rows[0] == rows[1] else f'{len(rows[1]):,} others'}")
     return every
