@@ -156,8 +156,8 @@ def test_a_call_without_a_command_prints_the_help_and_is_wrong(run: Run, argumen
             "--fail-on: 'severe' is not a time\n  hint: write high, medium, low, a time (1ms) or a share (5%)\n",
         ),
         (
-            ["scan", "x", "--format", "html"],
-            f"--format: there is no report 'html'\n  hint: there are: {', '.join(REPORTS)}\n",
+            ["scan", "x", "--format", "htm"],
+            f"--format: there is no report 'htm'\n  hint: there are: {', '.join(REPORTS)}\n",
         ),
         (["scan", "x", "--top", "-1"], "--top: -1 is negative\n  hint: 0 prints all findings\n"),
         (["scan", "x", "--rules", "no/such"], "no/such: there is no such directory\n"),

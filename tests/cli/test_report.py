@@ -177,7 +177,7 @@ def test_a_refuted_finding_reaches_no_severity(run: Run, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--format", "html"], "--format: there is no report 'html'"),
+        (["--format", "htm"], "--format: there is no report 'htm'"),
         (["--finding", "0123456", "--format", "json"], "--finding: a ticket's text is Markdown"),
         (["--finding", "abc"], "--finding: a fingerprint has 16 digits; give 4 at least"),
         (["--finding", "0000000"], "--finding: 0 findings begin with '0000000'"),

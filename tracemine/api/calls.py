@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tracemine import counters, pipeline
 from tracemine.api.many import Reports
+from tracemine.api.pictures import picture_of
 from tracemine.api.report import Report
 from tracemine.api.settings import Names, PathLike, Paths, path_of, paths_of, settings
 from tracemine.errors import InputError, Location
@@ -65,15 +66,16 @@ def scan(
         why_not=why_not,
     ).options()
     reports, left_out = _reports(paths_of(ncu, "ncu"))
-    found = pipeline.scan(
+    analysis = pipeline.analyse(
         path_of(path),
-        asked,
         execution_trace=None if execution_trace is None else path_of(execution_trace, "execution_trace"),
         graph_capture=None if graph_capture is None else path_of(graph_capture, "graph_capture"),
         reports=reports,
         progress=progress,
     )
-    return Report(replace(found, warnings=(*found.warnings, *notes, *left_out)))
+    found = pipeline.mined(analysis, asked)
+    found = replace(found, warnings=(*found.warnings, *notes, *left_out))
+    return Report(found, picture_of(analysis, found, asked))
 
 
 def _reports(paths: Iterable[Path]) -> tuple[Sequence[counters.Report], list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -19,9 +19,9 @@ from tracemine.findings.ranking import order
 from tracemine.findings.record import Finding, Scan, Summary, TraceSummary
 from tracemine.findings.tables import FINDINGS, OCCURRENCES, findings_table, occurrences_table
 from tracemine.frames import frame
-from tracemine.report import Options, render
+from tracemine.report import Options, fragment, render
 from tracemine.report.escape import line
-from tracemine.report.notebook import fragment
+from tracemine.report.picture import Picture
 from tracemine.report.verdict_words import unprofiled_ns
 from tracemine.report.words import all_of
 from tracemine.timeline import Timeline
@@ -43,6 +43,7 @@ class Report:
     """
 
     scan: Scan
+    picture: Picture | None = field(default=None, compare=False)  # None: of a file, or one of several traces
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -111,7 +112,7 @@ class Report:
             replace(one, reported=one.step_saving_ns.mid >= step_ns or one.gpu_saving_ns.mid >= gpu_ns)
             for one in self.scan.findings
         )
-        return Report(replace(self.scan, findings=tuple(sorted(marked, key=order))))
+        return Report(replace(self.scan, findings=tuple(sorted(marked, key=order))), self.picture)
 
     def to_arrow(self) -> pa.Table:
         """One row a finding; docs/reference/timeline.md has the columns."""
@@ -130,12 +131,14 @@ class Report:
         return occurrences_table(self.scan, self.findings)
 
     def render(self, form: str = "text", *, top: int | None = None, width: int = 100) -> str:
-        """The report of this name: `text`, `json`, `markdown`, or another package's. top: so many findings; None: all.
+        """The report of this name: `text`, `json`, `markdown`, `html`, or another package's.
+
+        top: so many findings; None: all, as `json` and `html` have in any case.
 
         Raises UsageError where there is no such report, TracemineError where another package's fails.
         """
         out = StringIO()
-        render(form, self.scan, out, Options(top=top, width=width))
+        render(form, self.scan, out, Options(top=top, width=width, picture=self.picture))
         return out.getvalue()
 
     def to_json(self, path: PathLike | None = None) -> str:
@@ -148,6 +151,14 @@ class Report:
     def to_markdown(self, path: PathLike | None = None) -> str:
         """A ticket's text for each finding; written to `path` too. Raises UsageError where it cannot be written."""
         return self._written(self.render("markdown"), path)
+
+    def to_html(self, path: PathLike | None = None) -> str:
+        """One file that a browser shows, with nothing beside it: findings to sort and search, timeline, roofline.
+
+        Reports of `tracemine.scan` have the timeline, the dataflow of findings and the roofline; what was loaded, or is
+        one of `scan_many`, has them not. Written to `path` too. Raises UsageError where it cannot be written.
+        """
+        return self._written(self.render("html"), path)
 
     def to_parquet(self, folder: PathLike) -> None:
         """Write `findings.parquet` and `occurrences.parquet`, of all findings; into the trace's timeline, they join it.

@@ -78,12 +78,12 @@ class Watch:
     gates: Sequence[DifferenceGate]
 
     def reached(self, scan: Scan, name: str, out: TextIO, how: Options) -> bool:
-        """Whether a scan fails. The difference follows its report; as JSON there is the scan alone."""
+        """Whether a scan fails. The difference follows its report; as JSON and HTML there is the scan alone."""
         from tracemine.comparison.baseline import against
-        from tracemine.report import render_difference
+        from tracemine.report import DIFF_REPORTS, render_difference
 
         found = against(self.baseline, scan)
-        if name != "json":
+        if name != "json" and name in DIFF_REPORTS:
             out.write("\n\n")
             render_difference(name, found, out, how)
         return fails(found, self.gates)

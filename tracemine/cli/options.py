@@ -29,7 +29,7 @@ FormatOption = Annotated[
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")
 ]
-TopOption = Annotated[int, typer.Option(metavar="N", help="Print so many findings, 0 for all. JSON always has all.")]
+TopOption = Annotated[int, typer.Option(metavar="N", help="Print so many findings, 0 for all. JSON and HTML have all.")]
 MinSavingOption = Annotated[
     str | None,
     typer.Option(

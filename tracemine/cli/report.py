@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,10 +15,10 @@ import typer
 from tracemine.cli.console import options, say, say_error, write
 from tracemine.cli.findings import findings_files, named_finding, stored_scans
 from tracemine.cli.options import EvidenceOption, QuietOption
-from tracemine.cli.scan import all_traces, check_report, evidence_in, scanned
+from tracemine.cli.scan import Found, all_traces, check_report, evidence_in, found_in
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import REPORTS, Options, render
+from tracemine.report import PICTURED, REPORTS, Options, render
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
@@ -29,7 +30,7 @@ def report(
         list[str],
         typer.Argument(
             metavar="FINDINGS.json|TRACE|DIR",
-            help="What scan printed as JSON, a folder of such files, or traces, which are scanned first.",
+            help="What scan printed as JSON or HTML, a folder of such JSON, or traces, which are scanned first.",
         ),
     ],
     form: Annotated[
@@ -70,35 +71,42 @@ def report(
         raise UsageError(f"--top: {top} is negative", hint="0 prints all findings")
     text = StringIO()
     how = options(text if output else sys.stdout, top=top, no_color=no_color)
-    failed = False
-    scans = []
-    for scan in _scans(paths, evidence_in(evidence or (), quiet=quiet), quiet=quiet):
-        if isinstance(scan, TracemineError):
-            say_error(scan)
-            failed = True
-        else:
-            scans.append(scan)
+    pictured = name in PICTURED
+    every = [*_scans(paths, evidence_in(evidence or (), quiet=quiet), quiet=quiet, pictured=pictured)]
+    scans = _readable(every)
+    if pictured and len(scans) > 1:
+        raise UsageError(f"--format {name}: is of one trace, and these are {len(scans)}", hint="name them one by one")
     _draw(name, scans, finding, text, how)
     if output and scans:
         write_file(output, text.getvalue())
     elif scans:
         write(text.getvalue())
-    return UsageError.exit_code if failed else 0
+    return UsageError.exit_code if len(scans) < len(every) else 0
 
 
-def _draw(name: str, scans: Sequence[Scan], finding: str | None, text: StringIO, how: Options) -> None:
+def _readable(every: Sequence[Found | TracemineError]) -> list[Found]:
+    """Return what could be read, and say what is wrong with the rest."""
+    for wrong in every:
+        if isinstance(wrong, TracemineError):
+            say_error(wrong)
+    return [one for one in every if isinstance(one, Found)]
+
+
+def _draw(name: str, scans: Sequence[Found], finding: str | None, text: StringIO, how: Options) -> None:
     """Write one finding as a ticket, or all scans one after another."""
     if finding is not None and scans:
         from tracemine.report.markdown import ticket
 
-        ticket(*named_finding(finding, scans, "--finding"), text)
+        ticket(*named_finding(finding, [one.scan for one in scans], "--finding"), text)
         return
-    for number, scan in enumerate(scans):
+    for number, found in enumerate(scans):
         text.write("\n\n" if number and name != "json" else "")
-        render(name, scan, text, how)
+        render(name, found.scan, text, replace(how, picture=found.picture))
 
 
-def _scans(paths: Sequence[str], evidence: Evidence | None, *, quiet: bool) -> Iterator[Scan | TracemineError]:
+def _scans(
+    paths: Sequence[str], evidence: Evidence | None, *, quiet: bool, pictured: bool
+) -> Iterator[Found | TracemineError]:
     """Every scan named, stored ones with the verdicts; what is wrong with a path in its place."""
     for given in paths:
         path = Path(given)
@@ -111,11 +119,11 @@ def _scans(paths: Sequence[str], evidence: Evidence | None, *, quiet: bool) -> I
         if stored:
             if evidence is None and not quiet:
                 say_verdicts(files)
-            yield from (with_evidence(scan, evidence) for scan in stored)
+            yield from (Found(with_evidence(scan, evidence)) for scan in stored)
             continue
         for trace in all_traces([given], quiet=quiet):
             try:
-                yield trace if isinstance(trace, TracemineError) else _scan(trace, evidence, quiet=quiet)
+                yield trace if isinstance(trace, TracemineError) else _found(trace, evidence, quiet, pictured)
             except TracemineError as error:
                 yield error
 
@@ -141,7 +149,7 @@ def with_evidence(scan: Scan, evidence: Evidence | None) -> Scan:
     return replace(found, evidence=evidence.account(found, gpu))
 
 
-def _scan(trace: Path, evidence: Evidence | None, *, quiet: bool) -> Scan:
+def _found(trace: Path, evidence: Evidence | None, quiet: bool, pictured: bool) -> Found:
     from tracemine import pipeline
 
-    return scanned(trace, pipeline.Options(evidence=evidence), quiet=quiet)
+    return found_in(trace, pipeline.Options(evidence=evidence), quiet=quiet, pictured=pictured)

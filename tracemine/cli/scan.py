@@ -39,7 +39,7 @@ from tracemine.cli.standard_input import STDIN, from_standard_input
 from tracemine.cli.thresholds import parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import REPORTS, render, renderer
+from tracemine.report import PICTURED, REPORTS, render, renderer
 from tracemine.report import Options as Drawing
 from tracemine.units import count_text
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tracemine.matching import Rule
     from tracemine.perfmodel import UserCalibration
     from tracemine.pipeline import Options
+    from tracemine.report.picture import Picture
     from tracemine.verdicts.evidence import Evidence
 
 FAIL_ON_REACHED = 1
@@ -88,6 +89,7 @@ def scan(
     Examples:
       tracemine scan trace.json.gz
       tracemine scan runs/ --format json -o findings.jsonl
+      tracemine scan trace.json.gz --format html -o report.html
       tracemine scan trace.json.gz --fail-on high --min-saving 0.5%
       tracemine scan trace.json.gz --et et.json.gz --why-not
       tracemine scan trace.json.gz --rule '*_unfused' --skip rotary_unfused
@@ -101,8 +103,19 @@ def scan(
     asked = _asked(min_saving, gpu, chosen, evidence, calibration, why_not=why_not, quiet=quiet)
     beside = Beside(execution_trace, graph_capture, reports_in(counters or (), quiet=quiet), tables)
     drawn = _Drawn(report, output, options(StringIO() if output else sys.stdout, top=top, no_color=no_color))
-    scan_one = partial(scanned, asked=asked, beside=beside, quiet=quiet)
-    return drawn.exit_code(_each(beside.checked(all_traces(paths, quiet=quiet)), scan_one), gate)
+    traces: Iterable[Path | TracemineError] = beside.checked(all_traces(paths, quiet=quiet))
+    if report in PICTURED:
+        traces = [_only(f"--format {report}", traces)]
+    scan_one = partial(found_in, asked=asked, beside=beside, quiet=quiet, pictured=report in PICTURED)
+    return drawn.exit_code(_each(traces, scan_one), gate)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found in a trace, and what a report draws of the trace itself."""
+
+    scan: Scan
+    picture: Picture | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +179,18 @@ class _Drawn:
     text: StringIO = field(default_factory=StringIO)  # for the file
     count: int = 0
 
-    def add(self, found: Scan, gate: Gate) -> bool:
+    def add(self, found: Found, gate: Gate) -> bool:
         """Draw a report. Return whether it makes the call fail."""
         text = StringIO()
         if self.count and self.report != "json":
             text.write("\n\n")
-        render(self.report, found, text, self.how)
-        shut = gate(found, self.report, text, self.how)
+        render(self.report, found.scan, text, replace(self.how, picture=found.picture))
+        shut = gate(found.scan, self.report, text, self.how)
         (self.text.write if self.file else write)(text.getvalue())
         self.count += 1
         return shut
 
-    def exit_code(self, each: Iterator[Scan | TracemineError], gate: Gate) -> int:
+    def exit_code(self, each: Iterator[Found | TracemineError], gate: Gate) -> int:
         """Draw all, and say what is wrong with those that are none."""
         failed = shut = False
         for found in each:
@@ -191,8 +204,8 @@ class _Drawn:
         return UsageError.exit_code if failed else FAIL_ON_REACHED if shut else 0
 
 
-def _each(paths: Iterable[Path | TracemineError], scan_one: Callable[..., Scan]) -> Iterator[Scan | TracemineError]:
-    """Yield the scan of each trace; what is wrong with one in its place."""
+def _each(paths: Iterable[Path | TracemineError], scan_one: Callable[..., Found]) -> Iterator[Found | TracemineError]:
+    """Yield what is found in each trace; what is wrong with one in its place."""
     several = list(paths)
     for number, path in enumerate(several, 1):
         position = f"{number} of {len(several)} · " if len(several) > 1 else ""
@@ -300,10 +313,18 @@ def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:
     return evidence
 
 
-def scanned(path: Path, asked: Options, *, beside: Beside | None = None, quiet: bool, position: str = "") -> Scan:
+def scanned(path: Path, asked: Options, *, beside: Beside | None = None, quiet: bool) -> Scan:
+    """Read one trace with a progress bar, and mine it, as `found_in`."""
+    return found_in(path, asked, beside=beside, quiet=quiet).scan
+
+
+def found_in(
+    path: Path, asked: Options, *, beside: Beside | None = None, quiet: bool, position: str = "", pictured: bool = False
+) -> Found:
     """Read one trace with a progress bar, and mine it; keep it in the folder that `beside` names.
 
-    position: of this trace among several, for the bar. Raises TracemineError where it cannot be.
+    position: of this trace among several, for the bar. pictured: also what is drawn of it. Raises TracemineError where
+    it cannot be.
     """
     from tracemine.pipeline import analyse, mined, write_tables
 
@@ -324,4 +345,8 @@ def scanned(path: Path, asked: Options, *, beside: Beside | None = None, quiet: 
     found = mined(analysis, asked)
     if beside.tables is not None:
         write_tables(analysis, found, beside.tables)
-    return found
+    if not pictured:
+        return Found(found)
+    from tracemine.api.pictures import picture_of
+
+    return Found(found, picture_of(analysis, found, asked))

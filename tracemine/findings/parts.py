@@ -16,7 +16,7 @@ from tracemine.findings.ceiling import least_times
 from tracemine.findings.context import ScanContext
 from tracemine.findings.record import NOTHING, Finding, Part, Parts, Range
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, Categories, IntArray, category
+from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category
 from tracemine.units import shares
 
 IDLE, OTHER, COMMUNICATION = "idle", "other", "communication"
@@ -56,7 +56,7 @@ def parts_of(context: ScanContext, findings: Sequence[Finding]) -> Parts | None:
     Where no steps are known, of the whole span.
     """
     accounts, step = context.accounts, context.accounts.per_step
-    part = part_of_activities(context, findings)
+    part = part_of_activities(context.rows["activities"], findings)
     chosen = np.ones(len(part), np.bool_) if step is None else accounts.in_step
     if not accounts.gpu_busy_ns or not chosen.any():
         return None
@@ -117,11 +117,10 @@ def _by_part(part: IntArray, ns: IntArray, chosen: BoolArray) -> list[int]:
     return found
 
 
-def part_of_activities(context: ScanContext, findings: Sequence[Finding]) -> IntArray:
-    """Return the part of each activity, as a position in PARTS."""
-    rows = context.rows["activities"]
+def part_of_activities(rows: Rows, findings: Sequence[Finding]) -> IntArray:
+    """Return the part of each activity, as a position in PARTS. rows: the row set `activities`."""
     part = parts_by_class(category(rows, "op_class"))
-    part[context.facts["activities"].optimizer.codes >= 0] = _NAMES.index("optimizer")
+    part[category(rows, "optimizer").codes >= 0] = _NAMES.index("optimizer")
     for finding in findings:
         if (name := OF_RULE.get(finding.rule)) is not None and finding.on_gpu:
             part[[row for occurrence in finding.activities for row in occurrence]] = _NAMES.index(name)

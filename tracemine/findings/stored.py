@@ -1,4 +1,7 @@
-"""Stored scans: JSON that scan printed, read back, one a line. Such a file is as little trusted as a trace."""
+"""Stored scans: JSON that scan printed, one a line, or within an HTML report, of which nothing else is looked at.
+
+Such a file is as little trusted as a trace.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,9 @@ _HEAD_BYTES = 4096
 _VERSIONS = range(1, FINDINGS_SCHEMA_VERSION + 1)
 _MOST_NS = 1 << 62  # as in a timeline
 _SUFFIXES = (".json", ".jsonl")
+_PAGES = (".html", ".htm")
+_PAGE = b'<meta name="generator" content="tracemine'
+_EMBEDDED, _END = b'<script type="application/json" id="tracemine-findings">', b"</script>"
 _HINT = "scan --format json writes one"
 
 
@@ -65,7 +71,7 @@ def load_scans(path: Path) -> list[Scan]:
 
 
 def _scans_in(path: Path) -> list[Scan]:
-    content = read_file(path, _LARGEST_BYTES)
+    content = _embedded(read_file(path, _LARGEST_BYTES))
     found = []
     for number, line in enumerate(_lines(content), 1):
         if not line.strip():
@@ -111,6 +117,17 @@ def _impossible_times(one: Finding | Variant, whole: Summary) -> str | None:
     return None
 
 
+def _embedded(content: bytes) -> bytes:
+    """Return the findings of an HTML report; of all else the whole.
+
+    >>> _embedded(b'<!doctype html><script type="application/json" id="tracemine-findings">{}</script>')
+    b'{}'
+    """
+    if not content[:_HEAD_BYTES].lstrip().startswith(b"<!doctype html>"):
+        return content
+    return content.partition(_EMBEDDED)[2].partition(_END)[0]
+
+
 def _lines(content: bytes) -> list[bytes]:
     """Return its lines; all of it as one, where what begins in the first line goes on in others, as jq writes JSON."""
     lines = content.splitlines()
@@ -119,8 +136,8 @@ def _lines(content: bytes) -> list[bytes]:
 
 
 def findings_files(folder: Path) -> list[Path]:
-    """Return the files right in a folder that begin as findings do, in order of name."""
-    return [path for path in sorted(folder.iterdir()) if _is_findings(path)]
+    """Return the files of JSON right in a folder that begin as findings do, in order of name."""
+    return [path for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES and _is_findings(path)]
 
 
 def _check_no_verdicts(path: Path) -> None:
@@ -134,11 +151,13 @@ def _check_no_verdicts(path: Path) -> None:
 def _is_findings(path: Path) -> bool:
     """Return whether a file begins as findings do. Verdicts begin alike, but only of findings `trace` is an object."""
     head = _head(path)
+    if path.suffix in _PAGES:
+        return _PAGE in head
     return b'"schema_version"' in head and b'"trace":{' in head.replace(b" ", b"")
 
 
 def _head(path: Path) -> bytes:
-    if path.suffix not in _SUFFIXES or not path.is_file():
+    if path.suffix not in (*_SUFFIXES, *_PAGES) or not path.is_file():
         return b""
     return read_head(path, _HEAD_BYTES)
 

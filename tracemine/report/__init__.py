@@ -17,9 +17,11 @@ from tracemine.errors import TracemineError, UsageError
 if TYPE_CHECKING:
     from tracemine.comparison import Difference
     from tracemine.findings.record import Scan
+    from tracemine.report.picture import Picture
     from tracemine.verdicts.verdict import Verdicts
 
-REPORTS = ("text", "json", "markdown")
+REPORTS = ("text", "json", "markdown", "html")
+PICTURED = frozenset({"html"})  # of these, that draw more of a trace than its findings; one trace each
 VERDICT_REPORTS = {"text": "verdicts", "json": "json"}  # of what `verify` came to: the module that draws each
 
 DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown"}  # of what `diff` came to
@@ -27,11 +29,15 @@ DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to draw: at most `top` findings (None: all), `width` columns, and whether colours may be used."""
+    """How to draw: at most `top` findings (None: all), `width` columns, and whether colours may be used.
+
+    picture: what is drawn of the trace beside its findings; None: nothing is at hand.
+    """
 
     top: int | None = 10
     width: int = 100
     color: bool = False
+    picture: Picture | None = None
 
 
 def render(name: str, scan: Scan, out: TextIO, options: Options | None = None) -> None:
@@ -42,6 +48,12 @@ def render(name: str, scan: Scan, out: TextIO, options: Options | None = None) -
     Raises UsageError where there is no such report, TracemineError where it is another package's and fails.
     """
     renderer(name)(scan, out, options or Options())
+
+
+def fragment(scan: Scan) -> str:
+    """Return the head of a scan and a table of its findings as a piece of HTML, for a notebook's cell."""
+    made: str = import_module(f"{__name__}.html").fragment(scan)
+    return made
 
 
 def renderer(name: str) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tracemine.findings.record import Range, Variant
 from tracemine.report.bar import bar, legend, segments
+from tracemine.report.cost_words import cost_rows, traffic_texts
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
 from tracemine.report.step_words import headline, step_texts
 from tracemine.report.verdict_words import (
@@ -27,7 +28,6 @@ from tracemine.report.words import (
     EVIDENCE,
     a_step,
     all_of,
-    basis_text,
     blocks,
     ceiling_text,
     chain,
@@ -50,7 +50,7 @@ from tracemine.report.words import (
     unprofiled_text,
     whole_text,
 )
-from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
+from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan, Verified
@@ -145,7 +145,8 @@ def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
         yield from _verdicts(finding)
     yield "### Cost"
     yield "\n".join(_cost(finding))
-    yield from _traffic(finding)
+    if facts := " ".join(traffic_texts(finding)):
+        yield facts
     if len(finding.variants) > 1:
         yield "### Variants"
         yield "\n".join(_variants(finding, scan))
@@ -240,36 +241,9 @@ def _verdict(finding: Finding | Variant, verified: Verified) -> Iterator[str]:
 def _cost(finding: Finding) -> Iterator[str]:
     yield f"| {each_text(finding)} | low | mid | high |"
     yield "|---|--:|--:|--:|"
-    measured = a_step(finding, Range(*[finding.measured_ns] * 3))
-    yield f"| measured | | {time_text(measured.mid)} | |"
-    verified = finding.verdict if len(finding.variants) < 2 else None  # of one variant; each says it itself
-    text = basis_text(finding)
-    settled = text not in ("", "predicted", "partly predicted")
-    basis = f", {prose_cell(text)}" if settled else ""
-    for name, estimate in (
-        (f"{'' if settled else 'predicted '}after the change{basis}", finding.fused_ns),
-        ("GPU time saved, predicted", verified.predicted_ns if verified is not None and settled else None),
-        (f"GPU time saved{basis}", finding.gpu_saving_ns),
-        ("step time saved", finding.step_saving_ns),
-    ):
-        if estimate is not None:
-            each = a_step(finding, estimate)
-            ends = (time_text(ns) for ns in (each.low, each.mid, each.high))
-            yield f"| {name} | {' | '.join(ends)} |"
-
-
-def _traffic(finding: Finding) -> Iterator[str]:
-    facts = []
-    if (traffic := finding.traffic_bytes) is not None:
-        facts.append(f"Device memory traffic goes from {bytes_text(traffic.before)} to {bytes_text(traffic.after)}.")
-    if (intensity := finding.arithmetic_intensity) is not None:
-        before, after = ratio_text(intensity.before), ratio_text(intensity.after)
-        ridge = "" if intensity.ridge is None else f"; arithmetic is the limit from {ratio_text(intensity.ridge)} on"
-        facts.append(f"Arithmetic intensity goes from {before} to {after} FLOP per byte{ridge}.")
-    if finding.intermediate_bytes:
-        facts.append(f"Tensors of {bytes_text(finding.intermediate_bytes)} need not exist any more.")
-    if facts:
-        yield " ".join(facts)
+    for name, low, mid, high in cost_rows(finding):
+        cells = (prose_cell(name), low, mid, high)
+        yield f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in cells)}|"
 
 
 def _kernels(kernels: Sequence[str]) -> Iterator[str]:

@@ -67,9 +67,7 @@ class Evidence:
         Of several one that settles the matter goes before one that does not, then one by its own name before one by an
         alias, then the newest file, then the last in it.
         """
-        marks = _marks(finding)
-        named = [item for mark in marks for item in self.items.get(mark, ())]
-        items = [item for item in named if item.is_for(gpu) and item.suits(finding)]
+        marks, items = _marks(finding), self._items(finding, gpu)
         found = [(item, _verified(item.entry.on(finding), finding, item.file)) for item in items]
         if not found:
             return None
@@ -78,6 +76,21 @@ class Evidence:
             key=lambda one: (one[1].basis != "predicted", -marks.index(one[0].entry.said.fingerprint), one[0].rank),
         )
         return _with_validation(verified, item, items)
+
+    def codes(self, scan: Scan, gpu: str | None) -> dict[str, str]:
+        """Return the newest code that came with verdicts on this GPU, of each variant of a scan that has a verdict."""
+        found = {}
+        for finding in scan_of_variants(scan).findings:
+            items = self._items(finding, gpu) if finding.verdict is not None else ()
+            coded = [(item.rank, item.entry.code) for item in items if item.entry.code is not None]
+            if coded:
+                found[finding.fingerprint] = max(coded)[1]
+        return found
+
+    def _items(self, finding: Finding, gpu: str | None) -> list[_Item]:
+        """Return the verdicts that are on a finding and hold for a GPU."""
+        named = [item for mark in _marks(finding) for item in self.items.get(mark, ())]
+        return [item for item in named if item.is_for(gpu) and item.suits(finding)]
 
     def account(self, scan: Scan, gpu: str | None) -> dict[str, int]:
         """Return what became of the verdicts in a scan made with them: keys of ACCOUNTS, which add up to all."""

@@ -136,6 +136,7 @@ class Entry:
     gpu: str | None  # null: not named
     whole: dict[str, Any] | None = None  # of a reproduction
     source: str | None = None  # SHA-256 of the reproduction that was validated, or run
+    code: str | None = None  # that reproduction, where the file has it
 
     @property
     def on_cpu(self) -> bool:
@@ -330,7 +331,7 @@ def _entry(value: Any, gpu: str | None) -> Entry:
         raise msgspec.ValidationError("its times are of several GPUs")
     source = value.get("source") if isinstance(value, dict) else None
     mark = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest() if isinstance(source, str) else None
-    return Entry(said, taken[0].device if taken else gpu, source=mark)
+    return Entry(said, taken[0].device if taken else gpu, source=mark, code=source if mark is not None else None)
 
 
 def _check(times: _Times) -> None:

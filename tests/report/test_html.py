@@ -1,0 +1,223 @@
+"""The HTML report: one file in which nothing of a trace is markup, and whose findings can be read back."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tracemine
+from tests.report.scans import EMPTY, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFIED, hostile, hostile_verdicts
+from tracemine.errors import InputError
+from tracemine.findings.record import Scan
+from tracemine.findings.stored import findings_files, load_scans
+from tracemine.report import Options, html, render
+from tracemine.report.html.data import MOST_ACTIVITIES
+from tracemine.report.picture import Activities, Picture
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+ATTACKS = (
+    *HOSTILE_STRINGS,
+    "</script><script>alert(1)</script>",
+    "--><!--<script>",
+    "\"'><img src=x onerror=alert(1)>",
+)
+
+
+def drawn(scan: Scan, picture: Picture | None = None) -> str:
+    out = StringIO()
+    render("html", scan, out, Options(picture=picture))
+    return out.getvalue()
+
+
+def activities(*names: str, count: int = 8) -> Activities:
+    return Activities(
+        begin_ns=1_000,
+        start_ns=np.arange(count, dtype=np.int64) * 100,
+        dur_ns=np.full(count, 60, np.int64),
+        lane=np.zeros(count, np.int64),
+        lanes=((0, 7),),
+        name=np.arange(count, dtype=np.int64) % len(names),
+        names=names,
+        part=np.zeros(count, np.int64),
+        steps=(),
+    )
+
+
+def picture(*names: str, count: int = 8) -> Picture:
+    return Picture(activities=activities(*names, count=count), dataflow={}, roofline=None)
+
+
+class Parsed(HTMLParser):
+    """Elements and attributes of a page, its texts, and the data in it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, tuple[str, ...]]] = []
+        self.values: set[tuple[str, str]] = set()
+        self.data: dict[str, str] = {}
+        self.texts: list[str] = []
+        self._open = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.elements.append((tag, tuple(sorted(given))))
+        self.values |= set(given.items())
+        self._open = given.get("id", tag) if tag in ("script", "style") else ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.data[self._open] = self.data.get(self._open, "") + data
+        else:
+            self.texts.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(data)
+
+
+def policy(text: str) -> str:
+    found = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert found is not None
+    return found[1].replace("&#39;", "'").replace("&#43;", "+")
+
+
+def test_the_policy_allows_our_script_and_style_and_nothing_else() -> None:
+    text = drawn(SCAN, picture("kernel"))
+    parsed = Parsed(text)
+    hashes = {
+        name: base64.b64encode(hashlib.sha256(parsed.data[name].encode()).digest()).decode()
+        for name in ("script", "style")
+    }
+    assert policy(text) == (
+        f"default-src 'none'; script-src 'sha256-{hashes['script']}'; style-src 'sha256-{hashes['style']}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_no_attribute_runs_loads_or_styles_anything() -> None:
+    parsed = Parsed(drawn(VERIFIED, picture("kernel")))
+    names = {name for _, attributes in parsed.elements for name in attributes}
+    assert not {name for name in names if name.startswith("on") or name in ("src", "srcdoc", "style", "action", "ping")}
+    assert {value[:1] for name, value in parsed.values if name in ("href", "xlink:href")} == {"#"}
+
+
+@pytest.mark.parametrize("made", [hostile, hostile_verdicts])
+@pytest.mark.parametrize("text", ATTACKS)
+def test_nothing_of_a_trace_is_markup(text: str, made: Callable[[str], Scan]) -> None:
+    found, ordinary = Parsed(drawn(made(text), picture(text))), Parsed(drawn(made("name"), picture("name")))
+    assert set(found.elements) <= set(ordinary.elements)
+    assert found.data["script"] == ordinary.data["script"]
+    assert json.loads(found.data["tracemine-findings"])["findings"]
+
+
+@given(st.text(max_size=60))
+def test_no_text_at_all_is_markup_or_breaks_the_data(text: str) -> None:
+    kernel = msgspec.structs.replace(NORM, title=text, kernels=(text,), module=text, rule=text, variants=())
+    found = Parsed(drawn(msgspec.structs.replace(SCAN, findings=(kernel,)), picture(text or "x")))
+    ordinary = msgspec.structs.replace(NORM, title="t", kernels=("k",), module="m", rule="r", variants=())
+    assert set(found.elements) <= set(
+        Parsed(drawn(msgspec.structs.replace(SCAN, findings=(ordinary,)), picture("x"))).elements
+    )
+    assert json.loads(found.data["tracemine-findings"])["findings"][0]["title"] == text
+    assert len(json.loads(found.data["tracemine-trace"])["names"]) == 1
+
+
+def test_the_test_of_markup_sees_a_text_that_is_put_in_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    careless = html._environment.__wrapped__()
+    careless.autoescape = False
+    monkeypatch.setattr("tracemine.report.html._environment", lambda: careless)
+    with pytest.raises(AssertionError):
+        test_nothing_of_a_trace_is_markup("<script>alert(1)</script><img src=x onerror=alert(1)>", hostile)
+
+
+@pytest.mark.parametrize("scan", [SCAN, VERIFIED, EMPTY, QUIET])
+def test_the_findings_are_read_back_as_they_were(scan: Scan, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(drawn(scan, picture("kernel")), encoding="utf-8")
+    if scan in (EMPTY, QUIET):
+        assert tracemine.load(file).scan == scan
+    else:
+        assert load_or_impossible(file, scan)
+
+
+def load_or_impossible(file: Path, scan: Scan) -> bool:
+    """Scans made by hand need not add up; then the same is said of them as of JSON."""
+    beside = file.with_name("findings.json")
+    beside.write_bytes(msgspec.json.encode(scan))
+    try:
+        return load_scans(file) == load_scans(beside) == [scan]
+    except InputError as error:
+        with pytest.raises(InputError, match=re.escape(error.message)):
+            load_scans(beside)
+        return True
+
+
+def test_a_page_without_findings_or_with_broken_ones_is_an_error(tmp_path: Path) -> None:
+    for content in ("<!doctype html><p>hello", drawn(SCAN).replace('{"schema_version"', '{"schema')):
+        (tmp_path / "report.html").write_text(content)
+        with pytest.raises(InputError, match="findings"):
+            tracemine.load(tmp_path / "report.html")
+
+
+def test_a_folder_of_findings_counts_no_page_twice(tmp_path: Path) -> None:
+    report = tracemine.scan(FIXTURES / "captures" / "chain")
+    report.to_json(tmp_path / "findings.json")
+    report.to_html(tmp_path / "findings.html")
+    assert [path.name for path in findings_files(tmp_path)] == ["findings.json"]
+
+
+def test_a_report_of_a_scan_draws_the_trace_and_one_that_was_loaded_says_why_not(tmp_path: Path) -> None:
+    report = tracemine.scan(FIXTURES / "captures" / "decoder_prefill")
+    text = report.to_html(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text("utf-8") == text
+    assert {"tracemine-findings", "tracemine-trace"} <= set(Parsed(text).data)
+    again = tracemine.load(tmp_path / "report.html")
+    assert again.scan == report.scan
+    loaded = Parsed(again.to_html())
+    assert "tracemine-trace" not in loaded.data
+    assert "scan the trace itself" in " ".join(loaded.texts)
+
+
+def test_activities_are_packed_as_they_are() -> None:
+    made = activities("a", "b")
+    packed = json.loads(Parsed(drawn(SCAN, picture("a", "b"))).data["tracemine-trace"])
+    for name, kind in (("start_ns", "<f8"), ("dur_ns", "<f8"), ("lane", "<i2"), ("name", "<u2"), ("part", "<u1")):
+        assert np.frombuffer(base64.b64decode(packed[name]), kind).tolist() == getattr(made, name).tolist()
+    assert packed["lanes"] == ["GPU 0 · stream 7"]
+
+
+def test_too_many_activities_are_not_drawn_and_the_page_says_so() -> None:
+    parsed = Parsed(drawn(SCAN, picture("a", count=MOST_ACTIVITIES + 1)))
+    assert "tracemine-trace" not in parsed.data
+    assert "400,001 activities are too many for a page" in " ".join(parsed.texts)
+
+
+def test_dataflow_is_drawn_or_said_to_be_unknown() -> None:
+    known = Parsed(tracemine.scan(FIXTURES / "captures" / "decoder_prefill").to_html())
+    assert ("class", "flow") in known.values
+    unknown = Parsed(drawn(SCAN, picture("a")))
+    assert ("class", "flow") not in unknown.values
+    assert "What these kernels read and write is not known" in " ".join(unknown.texts)
+
+
+def test_what_verdicts_say_stands_beside_what_was_predicted() -> None:
+    text = " ".join(Parsed(drawn(VERIFIED)).texts)
+    assert "Predicted beside measured" in text
+    assert "eager 30.0 µs, one kernel 18.0 µs" in text
+    assert "this fusion loses" in text

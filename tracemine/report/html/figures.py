@@ -1,0 +1,81 @@
+"""Small figures of the HTML report as geometry: where each mark stands. Templates draw them as SVG.
+
+Coordinates are in the units of each figure's view box. What a figure says with colours it says with letters, shapes or
+places too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracemine.findings.record import Parts, Range
+from tracemine.report.bar import segments
+from tracemine.units import shares, time_text
+
+__all__ = ["Bar", "Interval", "bar", "interval"]
+
+_WHOLE = 1_000  # tenths of a per cent
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of the step in the bar."""
+
+    name: str
+    label: str
+    begin: str  # per cent of the bar, as SVG takes lengths
+    width: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The step as one bar."""
+
+    pieces: tuple[Piece, ...]
+
+
+def bar(parts: Parts) -> Bar:
+    """Return the step as one bar; each part as wide as its share.
+
+    >>> from tracemine.findings.record import Part
+    >>> made = bar(Parts(ns=100, covered_communication_ns=0, after_ns=Range(50, 60, 70), parts=(
+    ...     Part(name="products", ns=99, gpu_time_ns=99), Part(name="idle", ns=1, gpu_time_ns=0))))
+    >>> [(piece.label, piece.begin, piece.width) for piece in made.pieces]
+    [('products 99 %', '0.0%', '99.0%'), ('idle 1 %', '99.0%', '1.0%')]
+    """
+    widths = shares([part.ns for part in parts.parts if part.ns], _WHOLE)
+    pieces, begin = [], 0
+    for segment, width in zip(segments(parts, 0), widths, strict=True):
+        pieces.append(Piece(segment.name, segment.label, f"{begin / 10}%", f"{width / 10}%"))
+        begin += width
+    return Bar(tuple(pieces))
+
+
+_INTERVAL_UNITS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An interval as a line with its middle, and what was measured beside it."""
+
+    low: float
+    mid: float
+    high: float
+    measured: float | None
+    says: str
+
+
+def interval(of: Range, most_ns: int, measured_ns: int | None = None) -> Interval:
+    """Return an interval on a scale that ends at `most_ns`.
+
+    >>> interval(Range(0, 5_000, 10_000), 20_000, 8_000)
+    Interval(low=0.0, mid=50.0, high=100.0, measured=80.0, says='5.00 µs, from 0 ns to 10.0 µs; measured 8.00 µs')
+    """
+
+    def place(ns: int) -> float:
+        return round(_INTERVAL_UNITS * max(min(ns / max(most_ns, 1), 1.0), 0.0), 1)
+
+    says = f"{time_text(of.mid)}, from {time_text(of.low)} to {time_text(of.high)}"
+    says += "" if measured_ns is None else f"; measured {time_text(measured_ns)}"
+    measured = None if measured_ns is None else place(measured_ns)
+    return Interval(place(of.low), place(of.mid), place(of.high), measured, says)

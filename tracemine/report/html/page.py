@@ -1,0 +1,343 @@
+"""What the HTML report says, as records that its templates draw: everything is decided here, nothing in a template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from tracemine.findings.record import Finding, Range, Scan, Variant, Verified
+from tracemine.ops.kernel_names import short_name
+from tracemine.report.bar import legend
+from tracemine.report.cost_words import cost_rows, traffic_texts
+from tracemine.report.html.figures import Bar, Interval, bar, interval
+from tracemine.report.html.flow_figure import FlowFigure, flow_figure
+from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figure
+from tracemine.report.step_words import headline, step_texts
+from tracemine.report.verdict_words import (
+    error_text,
+    evidence_text,
+    not_tested_text,
+    refuted_ns,
+    refuted_text,
+    saved_text,
+    times_text,
+    unprofiled_ns,
+)
+from tracemine.report.words import (
+    EVIDENCE,
+    all_of,
+    basis_text,
+    blocks,
+    busy_text,
+    ceiling_text,
+    chain,
+    cost_text,
+    counted_text,
+    cut_off,
+    gpu_text,
+    left_out_text,
+    little_text,
+    memory_text,
+    no_findings,
+    nothing_found,
+    of_finding,
+    outside_steps,
+    payback_text,
+    source_text,
+    summary_parts,
+    unprofiled_text,
+    whole_text,
+)
+from tracemine.units import percent_text, range_text, time_text
+from tracemine.version import __version__
+
+if TYPE_CHECKING:
+    from tracemine.report.picture import Picture
+
+__all__ = ["FindingPage", "Page", "page"]
+
+_SEVERITIES = ("high", "medium", "low")
+_NO_PICTURE = "The trace is not at hand here, its findings alone are: scan the trace itself to see this."
+_MOST_ALIASES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """A saving as it is read: its middle, its ends, its share of the whole."""
+
+    ns: int
+    mid: str
+    ends: str
+    share: str
+    figure: Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictPage:
+    """What was measured of a finding or a variant of it, beside what was predicted."""
+
+    of: str  # fingerprint of the variant, "" where there is one alone
+    says: str
+    lines: tuple[str, ...]
+    predicted: Interval | None  # None: nothing was measured
+    code: str | None  # generated, and proved or timed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingPage:
+    """A finding with all that is said of it."""
+
+    rank: int
+    finding: Finding
+    severity_rank: int
+    step: Saving
+    gpu: Saving
+    outside: bool  # all of it lies outside of the steps
+    cost: str
+    place: str
+    why: tuple[tuple[bool, str], ...]  # is code, and the text
+    fix: tuple[tuple[bool, str], ...]
+    evidence: str
+    counted: str
+    costs: tuple[tuple[str, str, str, str], ...]
+    traffic: tuple[str, ...]
+    variants: tuple[tuple[str, ...], ...]
+    kernels: tuple[tuple[str, str], ...]  # in few words, and whole
+    where: tuple[str, ...]
+    ops: str
+    verdicts: tuple[VerdictPage, ...]
+    names: tuple[str, ...]  # under which `diff` finds it
+    flow: FlowFigure | None
+    flow_unknown: str  # why there is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The report."""
+
+    scan: Scan
+    version: str
+    name: str  # of the file
+    read: str
+    cut_off: str
+    headline: str
+    bar: Bar | None
+    legend: str
+    whole: str  # what savings are of: a step, the trace
+    facts: tuple[tuple[str, str], ...]
+    savings: tuple[tuple[str, Saving], ...]
+    findings: tuple[FindingPage, ...]
+    refuted: tuple[tuple[str, str, str, str], ...]
+    nothing: tuple[str, str] | None  # why there is no finding
+    rules: tuple[str, ...]
+    severities: tuple[str, ...]
+    roofline: RooflineFigure | None
+    no_roofline: str
+    timeline: str  # why it is not drawn; "": it is
+    left_out: tuple[tuple[str, str], ...]  # how many, and why
+    warnings: tuple[str, ...]
+
+
+def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
+    """Return the report of a scan. timeline: why it is not drawn, "" where it is."""
+    shown = [finding for finding in scan.reported if not finding.refuted]
+    summary = scan.summary
+    titles = {finding.fingerprint: finding.title for finding in shown}
+    roofline = None if picture is None or picture.roofline is None else roofline_figure(picture.roofline, titles)
+    return Page(
+        scan=scan,
+        version=__version__,
+        name=PurePath(scan.trace.path.replace("\\", "/")).name or scan.trace.path,
+        read=" · ".join(summary_parts(scan.trace)),
+        cut_off=cut_off(scan),
+        headline=headline(scan),
+        bar=None if summary.parts is None else bar(summary.parts),
+        legend="" if summary.parts is None else legend(summary.parts),
+        whole="a step" if summary.per_step is not None else "in all",
+        facts=tuple(_facts(scan)) if scan.trace.activities else (),
+        savings=tuple(_savings(scan)) if scan.findings else (),
+        findings=tuple(_finding_pages(shown, scan, picture)),
+        refuted=tuple(_refuted(scan)),
+        nothing=None if scan.reported else (no_findings(scan), nothing_found(scan)),
+        rules=tuple(sorted({finding.rule for finding in shown})),
+        severities=tuple(name for name in _SEVERITIES if any(finding.severity == name for finding in shown)),
+        roofline=roofline,
+        no_roofline=_NO_PICTURE if picture is None else "The trace names no GPU whose bandwidth and peaks are known.",
+        timeline=_NO_PICTURE if picture is None else timeline,
+        left_out=tuple(_left_out(scan)),
+        warnings=scan.warnings,
+    )
+
+
+def _facts(scan: Scan) -> Iterator[tuple[str, str]]:
+    """Yield what the head says of the trace, each with its label."""
+    summary = scan.summary
+    each = "in all" if summary.per_step is None else "a step"
+    steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
+    for text in (unprofiled_text(summary), *steps):
+        if text:
+            yield each, text
+    for label, text in (
+        ("limit", ceiling_text(scan)),
+        ("memory", memory_text(scan)),
+        ("pays", payback_text(scan)),
+        ("verdicts", evidence_text(scan)),
+    ):
+        if text:
+            yield label, text
+
+
+def _savings(scan: Scan) -> Iterator[tuple[str, Saving]]:
+    """Yield what all findings save together, of the step and of GPU time."""
+    summary, whole_ns = scan.summary, unprofiled_ns(scan.summary)
+    if summary.step_saving_ns.high:
+        step = all_of(scan, "step_saving_ns")
+        share = "" if whole_ns is None else f"{percent_text(step.mid, whole_ns)} of the unprofiled {whole_text(scan)}"
+        text = f"{share} ({saved_text(scan)})" if saved_text(scan) else share
+        yield ("each step" if summary.per_step else "the trace"), _saving(step, text, max(step.high, whole_ns or 0))
+    if summary.gpu_saving_ns.high:
+        gpu = all_of(scan, "gpu_saving_ns")
+        spent_ns = summary.gpu_time_ns if summary.per_step is None else summary.per_step.gpu_busy_ns
+        yield (
+            ("GPU time a step" if summary.per_step else "GPU time"),
+            _saving(gpu, gpu_text(gpu.mid, scan), max(gpu.high, spent_ns)),
+        )
+
+
+def _saving(of: Range, share: str, most_ns: int, measured_ns: int | None = None) -> Saving:
+    ends = range_text(of.low, of.high)
+    return Saving(ns=of.mid, mid=time_text(of.mid), ends=ends, share=share, figure=interval(of, most_ns, measured_ns))
+
+
+def _finding_pages(shown: Sequence[Finding], scan: Scan, picture: Picture | None) -> Iterator[FindingPage]:
+    most = {name: max((of_finding(one, name).high for one in shown), default=0) for name in _NAMES}
+    for rank, finding in enumerate(shown, 1):
+        drawn = None if picture is None else picture.dataflow.get(finding.fingerprint)
+        yield FindingPage(
+            rank=rank,
+            finding=finding,
+            severity_rank=_SEVERITIES.index(finding.severity) if finding.severity in _SEVERITIES else len(_SEVERITIES),
+            step=_of_finding(finding, scan, "step_saving_ns", most),
+            gpu=_of_finding(finding, scan, "gpu_saving_ns", most),
+            outside=outside_steps(finding),
+            cost=cost_text(finding, scan),
+            place=_place(finding),
+            why=blocks(finding.why),
+            fix=blocks(finding.fix),
+            evidence=EVIDENCE.get(finding.evidence, "see the documentation"),
+            counted=counted_text(finding.counters) if finding.counters else "",
+            costs=tuple(cost_rows(finding)),
+            traffic=tuple(traffic_texts(finding)),
+            variants=tuple(_variants(finding, scan)) if len(finding.variants) > 1 else (),
+            kernels=tuple((short_name(name), name) for name in finding.kernels),
+            where=tuple(_where(finding)),
+            ops=(" → " if finding.on_gpu else ", ").join(chain(finding.ops)),
+            verdicts=tuple(_verdicts(finding, picture)),
+            names=(finding.fingerprint, *finding.identity.aliases[:_MOST_ALIASES]),
+            flow=None if drawn is None else flow_figure(drawn),
+            flow_unknown="" if drawn is not None else _flow_unknown(finding, picture),
+        )
+
+
+_NAMES = ("step_saving_ns", "gpu_saving_ns")
+
+
+def _of_finding(finding: Finding, scan: Scan, name: str, most: dict[str, int]) -> Saving:
+    saving: Range = getattr(finding, name) if outside_steps(finding) else of_finding(finding, name)
+    whole_ns = unprofiled_ns(scan.summary)
+    if outside_steps(finding):
+        share = "over the trace, outside of the steps"
+    elif name == "gpu_saving_ns":
+        share = ", ".join(text for text in (gpu_text(saving.mid, scan), basis_text(finding)) if text)
+    else:
+        share = "" if whole_ns is None else percent_text(saving.mid, whole_ns)
+    return _saving(saving, share, most[name])
+
+
+def _place(finding: Finding) -> str:
+    """Return its innermost source line and its module, as far as they are known."""
+    first = next(iter(finding.source), None)
+    line = "" if first is None else f"{first.file.replace(chr(92), '/').rpartition('/')[2]}:{first.line}"
+    return " · ".join(part for part in (line, finding.module or "") if part)
+
+
+def _where(finding: Finding) -> Iterator[str]:
+    if finding.module:
+        yield f"module {finding.module}"
+    yield from (source_text(source, source.file) for source in finding.source)
+
+
+def _variants(finding: Finding, scan: Scan) -> Iterator[tuple[str, ...]]:
+    for variant in finding.variants:
+        yield (
+            cost_text(finding, scan, variant),
+            time_text(variant.gpu_saving_ns.mid),
+            time_text(variant.step_saving_ns.mid),
+            " → ".join(chain(variant.ops)),
+            variant.shapes or "–",
+            variant.identity.finding,
+        )
+
+
+def _verdicts(finding: Finding, picture: Picture | None) -> Iterator[VerdictPage]:
+    every: Sequence[Finding | Variant] = finding.variants or (finding,)
+    for one in every:
+        if one.verdict is not None:
+            yield _verdict(one, one.verdict, several=len(every) > 1, picture=picture)
+
+
+def _verdict(one: Finding | Variant, verified: Verified, *, several: bool, picture: Picture | None) -> VerdictPage:
+    by = "" if verified.by == "kernel" else f" · with {verified.by}"
+    untested = not_tested_text(verified)
+    lines = (times_text(verified), error_text(one), f"not tested: {untested}" if untested else "")
+    assumed = (*(f"taken for granted: {text}" for text in verified.assumptions), f"read from {verified.file}")
+    measured_ns = one.gpu_saving_ns.mid if verified.basis == "measured" else None
+    if verified.basis == "refuted":
+        measured_ns = 0
+    most_ns = max(verified.predicted_ns.high, measured_ns or 0)
+    name = one.identity.finding
+    return VerdictPage(
+        of=name if several else "",
+        says=f"{verified.level}, {verified.says}{by}",
+        lines=tuple(text for text in (*lines, *assumed) if text),
+        predicted=None if measured_ns is None else interval(verified.predicted_ns, most_ns, measured_ns),
+        code=None if picture is None else picture.sources.get(name),
+    )
+
+
+def _flow_unknown(finding: Finding, picture: Picture | None) -> str:
+    if not finding.on_gpu:
+        return ""
+    if picture is None:
+        return _NO_PICTURE
+    return "What these kernels read and write is not known, so no dataflow is drawn: they are neighbours on a stream."
+
+
+def _refuted(scan: Scan) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what verdicts took away: predicted, title, fingerprint, and why."""
+    for finding in scan.reported:
+        if finding.refuted and finding.verdict is not None:
+            why = refuted_text(finding.verdict)
+            yield time_text(refuted_ns(finding)), finding.title, finding.fingerprint, why
+
+
+def _left_out(scan: Scan) -> Iterator[tuple[str, str]]:
+    """Yield what was looked at and not reported, most first: how many matches, and why."""
+    if text := little_text(scan):
+        yield "", text
+    for reason, count in sorted(scan.dropped.items(), key=lambda item: (-item[1], item[0])):
+        yield f"{count:,}", left_out_text(reason)
+    for one in scan.refused or ():
+        yield f"{one.occurrences:,}", f"{one.first} and {one.second} are not one kernel: {one.reason}"
+
+
+def mark(name: str) -> str:
+    """Return a fingerprint as a shell takes it.
+
+    >>> mark("10bb; rm -rf ~")
+    '10bbrmrf'
+    """
+    return re.sub("[^0-9a-zA-Z]", "", name)

@@ -1,0 +1,217 @@
+"""A roofline as geometry: both axes logarithmic, classes of kernels as marks, fixes as arrows; and the table below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10, sqrt
+
+from tracemine.report.picture import Roofline
+from tracemine.report.picture.roofline import Kernels
+from tracemine.units import bytes_text, ratio_text, time_text
+
+__all__ = ["RooflineFigure", "roofline_figure"]
+
+_WIDTH, _HEIGHT = 760, 420
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 20, 50
+_LEAST_KNOWN = 0.5  # of a class's time, of which bytes and FLOPs must be known
+_SHAPES = ("circle", "square", "triangle", "diamond", "cross", "down")
+_SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A class of kernels in the plot."""
+
+    number: int
+    shape: str
+    colour: int
+    x: float
+    y: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A line of the grid."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoofLine:
+    """A roof: the slope of memory, or the flat of arithmetic."""
+
+    path: str
+    label: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class MovedMark:
+    """Where a fix moves a finding."""
+
+    fingerprint: str
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineRow:
+    """A class of kernels in the table below the plot."""
+
+    number: int | None  # None: not in the plot
+    name: str
+    count: int
+    time: str
+    bandwidth: str
+    arithmetic: str
+    intensity: str
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineFigure:
+    """The plot, with both axes logarithmic, and the table."""
+
+    width: int
+    height: int
+    left: int
+    bottom: int
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    roofs: tuple[RoofLine, ...]
+    marks: tuple[Mark, ...]
+    moved: tuple[MovedMark, ...]
+    rows: tuple[RooflineRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """Decades that are shown, and where they lie."""
+
+    x0: int
+    x1: int
+    y0: int
+    y1: int
+
+    def x(self, intensity: float) -> float:
+        width = _WIDTH - _LEFT - _RIGHT
+        return round(_LEFT + width * (log10(intensity) - self.x0) / (self.x1 - self.x0), 1)
+
+    def y(self, flops_per_s: float) -> float:
+        height = _HEIGHT - _TOP - _BOTTOM
+        return round(_TOP + height * (self.y1 - log10(flops_per_s)) / (self.y1 - self.y0), 1)
+
+
+def roofline_figure(of: Roofline, titles: Mapping[str, str]) -> RooflineFigure:
+    """Return the roofline as a figure. titles: of the findings that are shown, by
+    fingerprint.
+    """
+    shown = [each for each in of.kernels if _is_known(each)]
+    axes = _axes(of, shown)
+    marks = [
+        Mark(number, _SHAPES[number % len(_SHAPES)], number % 7, axes.x(x), axes.y(y), _name(each))
+        for number, each in enumerate(shown)
+        if (x := each.intensity) and (y := each.flops_per_s)
+    ]
+    moved = [
+        MovedMark(
+            each.fingerprint, axes.x(each.before[0]), axes.y(each.before[1]), axes.x(each.after[0]),
+            axes.y(each.after[1]), f"{titles[each.fingerprint]}: {_moved_text(each.before, each.after)}",
+        )
+        for each in of.moved
+        if each.fingerprint in titles
+    ]  # fmt: skip
+    numbers = {id(each): number for number, each in enumerate(shown)}
+    return RooflineFigure(
+        width=_WIDTH,
+        height=_HEIGHT,
+        left=_LEFT,
+        bottom=_HEIGHT - _BOTTOM,
+        x_ticks=tuple(Tick(axes.x(10.0**n), _power(n)) for n in range(axes.x0, axes.x1 + 1)),
+        y_ticks=tuple(Tick(axes.y(10.0**n), _rate(10.0**n)) for n in range(axes.y0, axes.y1 + 1)),
+        roofs=tuple(_roofs(of, axes)),
+        marks=tuple(marks),
+        moved=tuple(moved),
+        rows=tuple(_row(each, numbers.get(id(each)), of) for each in of.kernels),
+    )
+
+
+def _is_known(one: Kernels) -> bool:
+    return bool(one.intensity and one.flops_per_s and one.both_ns >= _LEAST_KNOWN * one.ns)
+
+
+def _axes(of: Roofline, shown: Sequence[Kernels]) -> _Axes:
+    """Return decades that hold all marks and the ridge of each roof."""
+    peaks = [roof.flops_per_s for roof in of.roofs] or [of.bytes_per_s]
+    x = [peak / of.bytes_per_s for peak in peaks] + [0.1]
+    y: list[float] = [*peaks, of.bytes_per_s * 0.1]
+    x += [each.intensity or 1.0 for each in shown] + [at for each in of.moved for at in (each.before[0], each.after[0])]
+    y += [each.flops_per_s or 1.0 for each in shown]
+    y += [at for each in of.moved for at in (each.before[1], each.after[1])]
+    return _Axes(floor(log10(min(x))), ceil(log10(max(x)) + 0.3), floor(log10(min(y))), ceil(log10(max(y)) + 0.1))
+
+
+def _roofs(of: Roofline, axes: _Axes) -> Iterator[RoofLine]:
+    top = max((roof.flops_per_s for roof in of.roofs), default=10**axes.y1)
+    begin = max(10.0**axes.x0, 10.0**axes.y0 / of.bytes_per_s)
+    path = f"M{axes.x(begin)} {axes.y(begin * of.bytes_per_s)}L{axes.x(top / of.bytes_per_s)} {axes.y(top)}"
+    middle = sqrt(begin * top / of.bytes_per_s)
+    label = f"memory {bytes_text(of.bytes_per_s)}/s"
+    yield RoofLine(path, label, axes.x(middle) - 8, axes.y(middle * of.bytes_per_s) - 6)
+    for roof in of.roofs:
+        y, right = axes.y(roof.flops_per_s), axes.x(10.0**axes.x1)
+        path = f"M{axes.x(roof.flops_per_s / of.bytes_per_s)} {y}H{right}"
+        yield RoofLine(path, f"{roof.name} {_rate(roof.flops_per_s)}", right - 4, y - 6)
+
+
+def _row(one: Kernels, number: int | None, of: Roofline) -> RooflineRow:
+    rate = one.bytes_per_s if one.bytes_ns >= _LEAST_KNOWN * one.ns else None
+    share = "" if rate is None else f" ({100 * rate / of.bytes_per_s:.0f} % of the roof)"
+    known = number is not None
+    return RooflineRow(
+        number=number,
+        name=_name(one),
+        count=one.count,
+        time=time_text(one.ns),
+        bandwidth="not known" if rate is None else f"{bytes_text(rate)}/s{share}",
+        arithmetic=_rate(one.flops_per_s or 0) if known else "not known, or none",
+        intensity=ratio_text(one.intensity or 0) if known else "–",
+    )
+
+
+def _name(one: Kernels) -> str:
+    return " ".join(part for part in (one.op_class, _SHORT.get(one.dtype or "", one.dtype)) if part)
+
+
+def _moved_text(before: tuple[float, float], after: tuple[float, float]) -> str:
+    return (
+        f"from {ratio_text(before[0])} FLOP a byte at {_rate(before[1])} "
+        f"to {ratio_text(after[0])} at {_rate(after[1])}, predicted"
+    )
+
+
+def _rate(flops_per_s: float) -> str:
+    """Return a rate of arithmetic.
+
+    >>> _rate(989.4e12), _rate(1e9)
+    ('989 TFLOP/s', '1 GFLOP/s')
+    """
+    for factor, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if flops_per_s >= factor:
+            return f"{flops_per_s / factor:.3g} {unit}FLOP/s"
+    return f"{flops_per_s:.3g} FLOP/s"
+
+
+def _power(n: int) -> str:
+    """Return a power of ten as a tick says it.
+
+    >>> _power(-2), _power(3)
+    ('0.01', '1,000')
+    """
+    return f"{10**n:,}" if n >= 0 else f"{10.0**n:.{-n}f}"

@@ -1,0 +1,47 @@
+"""What reports draw of a trace beside its findings: activities by stream, dataflow of findings, a roofline.
+
+picture(timeline, …)  → Picture
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tracemine.devices import Device
+from tracemine.findings.record import Scan
+from tracemine.flow.record import Flow
+from tracemine.report.picture.activities import Activities, activities_of
+from tracemine.report.picture.dataflow import Drawn, dataflow_of
+from tracemine.report.picture.roofline import Roofline, roofline_of
+from tracemine.rows.table import Rows
+from tracemine.timeline import Timeline
+
+__all__ = ["Activities", "Drawn", "Picture", "Roofline", "picture"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Picture:
+    """What is drawn of a trace that its findings do not hold."""
+
+    activities: Activities
+    dataflow: Mapping[str, Drawn]  # of a finding's first occurrence, by fingerprint; missing: dataflow is not known
+    roofline: Roofline | None  # None: the GPU is not known
+    sources: Mapping[str, str] = field(default_factory=dict)  # generated code by fingerprint of a variant
+
+
+def picture(
+    timeline: Timeline,
+    dataflow: Flow,
+    rows: Mapping[str, Rows],
+    device: Device | None,
+    scan: Scan,
+    sources: Mapping[str, str] | None = None,
+) -> Picture:
+    """Return what is drawn of a trace. device: the one of estimates. sources: code that verdicts came with."""
+    return Picture(
+        activities=activities_of(timeline, rows["activities"], scan),
+        dataflow=dataflow_of(timeline, dataflow, scan.findings),
+        roofline=None if device is None else roofline_of(timeline, rows["activities"], device, scan),
+        sources=sources or {},
+    )

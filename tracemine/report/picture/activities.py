@@ -1,0 +1,96 @@
+"""Activities of a trace by lane, a stream of a device: what a timeline is drawn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.columns import numbers, string_ids
+from tracemine.findings.parts import part_of_activities
+from tracemine.findings.record import Scan
+from tracemine.ops.kernel_names import short_name
+from tracemine.rows.table import IntArray, Rows
+from tracemine.timeline import Timeline
+
+__all__ = ["Activities", "Step", "activities_of"]
+
+_NOT_RECORDED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step as it was marked on the host."""
+
+    name: str
+    start_ns: int  # from `begin_ns` of the activities on; before it, negative
+    dur_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Activities:
+    """Activities in the timeline's order. Nanoseconds."""
+
+    begin_ns: int  # of the first one, on the trace's clock
+    start_ns: IntArray  # from `begin_ns` on
+    dur_ns: IntArray
+    lane: IntArray  # position in `lanes`
+    lanes: tuple[tuple[int | None, int | None], ...]  # device and stream; None: not recorded
+    name: IntArray  # position in `names`
+    names: tuple[str, ...]
+    part: IntArray  # position in PARTS
+    steps: tuple[Step, ...]
+
+    @property
+    def short_names(self) -> tuple[str, ...]:
+        """Return of each name what tells it from others in few words."""
+        return tuple(map(short_name, self.names))
+
+    def end_ns(self) -> IntArray:
+        """Return when each ends, from `begin_ns` on."""
+        return self.start_ns + self.dur_ns
+
+
+def activities_of(timeline: Timeline, rows: Rows, scan: Scan) -> Activities:
+    """Return the activities of a timeline. rows: its row set `activities`.
+
+    >>> from tracemine.pipeline import analyse, mined
+    >>> analysis = analyse("fixtures/captures/chain")
+    >>> made = activities_of(analysis.timeline, analysis.rows["activities"], mined(analysis))
+    >>> made.lanes, int(made.start_ns[0]), len(made.names) <= len(made.start_ns)
+    (((0, 7),), 0, True)
+    """
+    table = timeline.activities
+    start = numbers(table.column("start_ns"))
+    begin_ns = int(start[0]) if len(start) else 0
+    name, names = string_ids(table.column("name"))
+    lane, lanes = _lanes(timeline)
+    return Activities(
+        begin_ns=begin_ns,
+        start_ns=start - begin_ns,
+        dur_ns=numbers(table.column("dur_ns")),
+        lane=lane,
+        lanes=lanes,
+        name=name.astype(np.int64),
+        names=tuple(names),
+        part=part_of_activities(rows, scan.findings),
+        steps=_steps(timeline, begin_ns),
+    )
+
+
+def _lanes(timeline: Timeline) -> tuple[IntArray, tuple[tuple[int | None, int | None], ...]]:
+    """Return the lane of each activity, and what device and stream each is, in order."""
+    table = timeline.activities
+    places = np.stack([numbers(table.column(name), _NOT_RECORDED).astype(np.int64) for name in ("device", "stream")])
+    distinct, lane = np.unique(places, axis=1, return_inverse=True)
+    lanes = tuple((_known(device), _known(stream)) for device, stream in distinct.T.tolist())
+    return lane.reshape(-1).astype(np.int64), lanes
+
+
+def _known(ordinal: int) -> int | None:
+    return None if ordinal == _NOT_RECORDED else ordinal
+
+
+def _steps(timeline: Timeline, begin_ns: int) -> tuple[Step, ...]:
+    names, starts, durations = (timeline.steps.column(each).to_pylist() for each in ("name", "start_ns", "dur_ns"))
+    return tuple(Step(name, start - begin_ns, dur) for name, start, dur in zip(names, starts, durations, strict=True))

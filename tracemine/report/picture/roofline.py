@@ -1,0 +1,193 @@
+"""A roofline: what each class of kernels reaches of the device's bandwidth and arithmetic, and where fixes move it.
+
+S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52 (2009). Bytes and FLOPs follow from the recorded shapes, or
+were counted by Nsight Compute; roofs are the data sheet's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.devices import Device
+from tracemine.findings.record import Finding, Scan
+from tracemine.ops.infer import infer
+from tracemine.rows.activities import kernels_of_operator
+from tracemine.rows.arrow import categories, rows_of, take
+from tracemine.rows.codes import distinct
+from tracemine.rows.signature import decoded_inputs
+from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, number
+from tracemine.timeline import Timeline
+
+__all__ = ["Kernels", "Moved", "Roof", "Roofline", "roofline_of"]
+
+_CALLS = ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
+_S = 10**9
+# Peaks of the data sheet by the data type that a class of kernels takes; of products and convolutions those of matrix
+# units, of all others float32's, which they compute in.
+_PEAK = {"float16": "fp16", "bfloat16": "bf16", "float32": "tf32", "float64": "fp64", "int8": "int8"}
+_ON_MATRIX_UNITS = frozenset({"gemm", "conv", "attention", "rnn"})
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """A peak of arithmetic."""
+
+    name: str
+    flops_per_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """A class of kernels of one data type. Bytes and FLOPs are those of the kernels of which they are known."""
+
+    op_class: str
+    dtype: str | None  # null: not recorded
+    count: int
+    ns: int
+    bytes: int
+    bytes_ns: int  # time of the kernels whose bytes are known
+    flops: int
+    both_bytes: int  # of the kernels whose FLOPs are known too
+    both_ns: int
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Return what they move in a second; None: not known."""
+        return self.bytes * _S / self.bytes_ns if self.bytes_ns and self.bytes else None
+
+    @property
+    def flops_per_s(self) -> float | None:
+        """Return what they compute in a second; None: not known, or nothing."""
+        return self.flops * _S / self.both_ns if self.both_ns and self.flops else None
+
+    @property
+    def intensity(self) -> float | None:
+        """Return FLOP per byte; None: not known, or nothing is computed."""
+        return self.flops / self.both_bytes if self.both_bytes and self.flops else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A finding before and after its fix: FLOP per byte, and FLOP a second."""
+
+    fingerprint: str
+    before: tuple[float, float]
+    after: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """What is drawn of a device and what ran on it."""
+
+    device: str
+    bytes_per_s: int  # of the data sheet
+    achieved_bytes_per_s: int  # that a large copy reaches
+    roofs: tuple[Roof, ...]
+    kernels: tuple[Kernels, ...]  # most time first
+    moved: tuple[Moved, ...]
+
+
+def roofline_of(timeline: Timeline, rows: Rows, device: Device, scan: Scan) -> Roofline:
+    """Return the roofline of a trace. rows: its row set `activities`.
+
+    >>> from tracemine.pipeline import analyse, mined
+    >>> analysis = analyse("fixtures/captures/clean_gemms")
+    >>> made = roofline_of(analysis.timeline, analysis.rows["activities"], analysis.device, mined(analysis))
+    >>> [(one.op_class, one.dtype, round(one.flops_per_s / 1e12)) for one in made.kernels[:1]]
+    [('gemm', 'bfloat16', 706)]
+    """
+    kernels = tuple(sorted(_kernels(timeline, rows), key=lambda one: (-one.ns, one.op_class, one.dtype or "")))
+    return Roofline(
+        device=device.title,
+        bytes_per_s=device.bandwidth_bytes_per_s,
+        achieved_bytes_per_s=device.achieved_bytes_per_s,
+        roofs=tuple(_roofs(device, kernels)),
+        kernels=kernels,
+        moved=tuple(_moved(scan.findings)),
+    )
+
+
+def _roofs(device: Device, kernels: Sequence[Kernels]) -> Iterator[Roof]:
+    """Yield float32's peak, and those of the types that matrix units took."""
+    wanted = ["fp32"]
+    wanted += [_PEAK.get(one.dtype or "", "") for one in kernels if one.op_class in _ON_MATRIX_UNITS]
+    for name in dict.fromkeys(wanted):
+        if (peak := device.flops_per_s.get(name)) is not None:
+            yield Roof(name, peak)
+
+
+def _kernels(timeline: Timeline, rows: Rows) -> Iterator[Kernels]:
+    dur, moved = number(rows, "dur_ns"), number(rows, "bytes", null=-1)
+    flops = _flops(timeline, rows)
+    shared, known = _of_calls(rows, dur)
+    moved[known], flops[known] = shared[0][known], shared[1][known]
+    moved[flags(rows, "auxiliary")] = -1
+    kinds, of = distinct(category(rows, "op_class"), category(rows, "dtype"))
+    for at, (op_class, dtype) in enumerate(kinds):
+        members = of == at
+        sized = members & (moved >= 0)
+        both = sized & (flops >= 0)
+        yield Kernels(
+            op_class=op_class,
+            dtype=dtype,
+            count=int(members.sum()),
+            ns=int(dur[members].sum()),
+            bytes=int(moved[sized].sum()),
+            bytes_ns=int(dur[sized].sum()),
+            flops=int(flops[both].sum()),
+            both_bytes=int(moved[both].sum()),
+            both_ns=int(dur[both].sum()),
+        )
+
+
+def _of_calls(rows: Rows, dur: IntArray) -> tuple[tuple[IntArray, IntArray], BoolArray]:
+    """Return bytes and FLOPs of library calls, shared by time among the kernels that do their work, and where they are
+    known. What else a call launched, such as a change of layout, has none of them.
+    """
+    call, counts = number(rows, "call"), [number(rows, f"call_{of}", null=-1) for of in ("bytes", "flops")]
+    known = (call > 0) & (counts[0] >= 0) & (counts[1] >= 0) & ~flags(rows, "auxiliary")
+    together = np.bincount(call[known], dur[known], int(call.max(initial=-1)) + 1)
+    share = np.zeros(len(dur))
+    share[known] = dur[known] / np.maximum(together[call[known]], 1)
+    nbytes, flops = (np.round(count * share).astype(np.int64) for count in counts)
+    return (nbytes, flops), known
+
+
+def _flops(timeline: Timeline, rows: Rows) -> IntArray:
+    """Return FLOPs of each activity: as counted, else of an operator's only kernel by its inputs; −1: not known."""
+    ops, op_row = timeline.ops, rows_of(timeline.activities["op_row"])
+    is_kernel = category(rows, "kind").codes == _code(category(rows, "kind").values, "kernel")
+    alone = is_kernel & (kernels_of_operator(op_row, is_kernel) == 1)
+    recorded = (take(categories(ops.column(name)), op_row) for name in _CALLS)
+    calls, of = distinct(take(categories(ops.column("name")), op_row), *recorded)
+    found = np.array([*(_flops_of(name, *inputs) for name, *inputs in calls), -1], np.int64)
+    asked: IntArray = found[np.where(alone, of, -1)]
+    if "flops" not in rows.columns:
+        return asked
+    counted = number(rows, "flops", null=-1)
+    return np.where(counted >= 0, counted, asked)
+
+
+def _flops_of(name: str, shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None) -> int:
+    inputs = decoded_inputs(shapes, dtypes, strides, concrete)
+    count = None if inputs is None else infer(name, *inputs).flops
+    return -1 if count is None else min(count, 1 << 60)
+
+
+def _code(values: Sequence[str], wanted: str) -> int:
+    return values.index(wanted) if wanted in values else -2
+
+
+def _moved(findings: Sequence[Finding]) -> Iterator[Moved]:
+    """Yield where fixes move findings whose bytes and FLOPs are known, before and after."""
+    for finding in findings:
+        intensity, fused, flops = finding.arithmetic_intensity, finding.fused_ns, finding.flops
+        if intensity is None or fused is None or not flops or not (fused.mid and finding.measured_ns):
+            continue
+        if min(intensity.before, intensity.after) > 0 and not finding.refuted:
+            before = intensity.before, flops * _S / finding.measured_ns
+            after = intensity.after, flops * _S / fused.mid
+            yield Moved(fingerprint=finding.fingerprint, before=before, after=after)
