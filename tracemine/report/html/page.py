@@ -145,8 +145,6 @@ def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
     """Return the report of a scan. timeline: why it is not drawn, "" where it is."""
     shown = [finding for finding in scan.reported if not finding.refuted]
     summary = scan.summary
-    titles = {finding.fingerprint: finding.title for finding in shown}
-    roofline = None if picture is None or picture.roofline is None else roofline_figure(picture.roofline, titles)
     return Page(
         scan=scan,
         version=__version__,
@@ -164,12 +162,18 @@ def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
         nothing=None if scan.reported else (no_findings(scan), nothing_found(scan)),
         rules=tuple(sorted({finding.rule for finding in shown})),
         severities=tuple(name for name in _SEVERITIES if any(finding.severity == name for finding in shown)),
-        roofline=roofline,
+        roofline=_roofline(shown, picture),
         no_roofline=_NO_PICTURE if picture is None else "The trace names no GPU whose bandwidth and peaks are known.",
         timeline=_NO_PICTURE if picture is None else timeline,
         left_out=tuple(_left_out(scan)),
         warnings=scan.warnings,
     )
+
+
+def _roofline(shown: Sequence[Finding], picture: Picture | None) -> RooflineFigure | None:
+    if picture is None or picture.roofline is None:
+        return None
+    return roofline_figure(picture.roofline, {finding.fingerprint: finding.title for finding in shown})
 
 
 def _facts(scan: Scan) -> Iterator[tuple[str, str]]:

@@ -318,6 +318,7 @@
   const trace = data("tracemine-trace");
   if (trace) {
     at("timeline").hidden = false;
+    at("unscripted").hidden = true;
     chart = timeline(trace, at("canvas"));
     for (const button of all(".show")) button.hidden = false;
   }

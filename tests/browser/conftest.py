@@ -1,0 +1,78 @@
+"""A browser for tests of the HTML report: the chromium of the system, driven by Playwright.
+
+Where TRACEMINE_BROWSER=required, what is missing is an error; elsewhere these tests are skipped, and say so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REQUIRED = os.environ.get("TRACEMINE_BROWSER") == "required"
+
+
+def _missing(what: str) -> Any:
+    if REQUIRED:
+        pytest.fail(f"TRACEMINE_BROWSER=required, and {what}")
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One browser for all tests."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("Playwright is not installed: pip install -e '.[dev]'")
+    executable = shutil.which("chromium")
+    if executable is None:
+        _missing("there is no chromium here: apt-get install chromium")
+    with sync_playwright() as playwright:
+        # As root, as in a container, chromium's own sandbox does not start.
+        found = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@dataclass
+class Opened:
+    """A page that is open, and what went wrong in it."""
+
+    page: Any
+    file: Path
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Nothing was logged, and nothing but the file itself was asked for."""
+        assert self.errors == []
+        assert self.requests == [self.file.as_uri()]
+
+
+@pytest.fixture
+def show(browser: Any) -> Iterator[Any]:
+    """Opens a file in a page of its own; at the end nothing may have been logged or asked for."""
+    opened: list[Opened] = []
+
+    def call(file: Path, *, width: int = 1200, scheme: str = "light", **more: Any) -> Opened:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
+        one = Opened(page, file)
+        page.on("console", lambda message: one.errors.append(message.text))
+        page.on("pageerror", lambda error: one.errors.append(str(error)))
+        page.on("dialog", lambda dialog: one.errors.append(dialog.message))
+        page.on("request", lambda request: one.requests.append(request.url.partition("#")[0]))
+        page.goto(file.as_uri())
+        page.wait_for_selector("html[data-ready]", timeout=20_000)
+        opened.append(one)
+        return one
+
+    yield call
+    for one in opened:
+        one.check()
+        one.page.close()
