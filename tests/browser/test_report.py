@@ -235,6 +235,7 @@ def many(count: int) -> Picture:
     return Picture(
         activities=Activities(
             begin_ns=10**18,
+            base_ns=0,
             start_ns=start[order],
             dur_ns=dur[order],
             lane=lane[order],

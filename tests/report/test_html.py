@@ -44,6 +44,7 @@ def drawn(scan: Scan, picture: Picture | None = None) -> str:
 def activities(*names: str, count: int = 8) -> Activities:
     return Activities(
         begin_ns=1_000,
+        base_ns=0,
         start_ns=np.arange(count, dtype=np.int64) * 100,
         dur_ns=np.full(count, 60, np.int64),
         lane=np.zeros(count, np.int64),

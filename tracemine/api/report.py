@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO, StringIO
@@ -21,6 +22,7 @@ from tracemine.findings.tables import FINDINGS, OCCURRENCES, findings_table, occ
 from tracemine.frames import frame
 from tracemine.report import Options, fragment, render
 from tracemine.report.escape import line
+from tracemine.report.overlay import overlay
 from tracemine.report.picture import Picture
 from tracemine.report.verdict_words import unprofiled_ns
 from tracemine.report.words import all_of
@@ -159,6 +161,21 @@ class Report:
         one of `scan_many`, has them not. Written to `path` too. Raises UsageError where it cannot be written.
         """
         return self._written(self.render("html"), path)
+
+    def to_perfetto(self, path: PathLike | None = None) -> str:
+        """Findings as slices of a Chrome trace, to open beside the trace in Perfetto; written to `path` too.
+
+        `.gz` at the end of the path packs it. Raises UsageError where the report is not of `tracemine.scan`, so that
+        when activities ran is not known, and where it cannot be written.
+        """
+        if self.picture is None:
+            says = "this report does not hold when activities ran"
+            raise UsageError(says, hint="tracemine.scan of the trace itself makes one that does")
+        content = b"".join(overlay(self.scan, self.picture.activities))
+        if path is not None:
+            target = path_of(path)
+            write_file(target, gzip.compress(content) if target.suffix == ".gz" else content)
+        return content.decode()
 
     def to_parquet(self, folder: PathLike) -> None:
         """Write `findings.parquet` and `occurrences.parquet`, of all findings; into the trace's timeline, they join it.

@@ -35,6 +35,7 @@ from tracemine.cli.diff import diff
 from tracemine.cli.explain import explain
 from tracemine.cli.ingest import ingest
 from tracemine.cli.mcp import mcp
+from tracemine.cli.overlay import overlay
 from tracemine.cli.report import report
 from tracemine.cli.scan import scan
 from tracemine.cli.settings import NONE, defaults
@@ -68,6 +69,7 @@ app.command(short_help="Keep a trace as a timeline (Parquet).")(ingest)
 app.command(short_help="Say what Nsight Compute counted of each kernel.")(counters)
 app.command(short_help="Validate and time the kernels that findings ask for.")(verify)
 app.command(short_help="Print findings again, with verdicts beside them.")(report)
+app.command(short_help="Put findings over a trace, for Perfetto.")(overlay)
 app.command(short_help="Explain one finding, whole.")(explain)
 app.command(short_help="Give each finding a ticket of GitHub or Jira.")(tickets)
 app.command(short_help="Say what became of each finding.")(diff)

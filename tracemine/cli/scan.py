@@ -100,7 +100,7 @@ def scan(
     _check(report, top)
     gate = scan_gate(baseline, fail_on)
     chosen = rules_asked(rules, rule, skip)
-    asked = _asked(min_saving, gpu, chosen, evidence, calibration, why_not=why_not, quiet=quiet)
+    asked = options_asked(min_saving, gpu, chosen, evidence, calibration, why_not=why_not, quiet=quiet)
     beside = Beside(execution_trace, graph_capture, reports_in(counters or (), quiet=quiet), tables)
     drawn = _Drawn(report, output, options(StringIO() if output else sys.stdout, top=top, no_color=no_color))
     traces: Iterable[Path | TracemineError] = beside.checked(all_traces(paths, quiet=quiet))
@@ -136,7 +136,7 @@ class Beside:
         return paths
 
 
-def _asked(
+def options_asked(
     min_saving: str | None,
     gpu: str | None,
     rules: Sequence[Rule],

@@ -14,6 +14,7 @@ from tracemine.files.writing import (
     path_text,
     resolved,
     write_file,
+    write_pieces,
     writing,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "read_parquet",
     "resolved",
     "write_file",
+    "write_pieces",
     "writing",
 ]

@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tracemine.errors import Location, UsageError
@@ -21,6 +21,11 @@ _HINTS = (
 
 
 def write_file(path: Path, content: str | bytes, *, named: bool = True) -> None:
+    """As `write_pieces`, of what is held as a whole."""
+    write_pieces(path, [content.encode("utf-8", "replace") if isinstance(content, str) else content], named=named)
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes], *, named: bool = True) -> None:
     """Write `path` whole or not at all: what is written gets its name when all of it is on the disk.
 
     named: the user gave this name. Then a link keeps pointing to what is written, and a pipe or a terminal is written
@@ -28,10 +33,10 @@ def write_file(path: Path, content: str | bytes, *, named: bool = True) -> None:
 
     Raises UsageError where it cannot be written.
     """
-    content = content.encode("utf-8", "replace") if isinstance(content, str) else content
     with writing(path):
         if named and path.exists() and not path.is_file():
-            path.write_bytes(content)
+            with path.open("wb") as file:
+                file.writelines(pieces)
             return
         if not named:
             check_plain(path)
@@ -39,7 +44,7 @@ def write_file(path: Path, content: str | bytes, *, named: bool = True) -> None:
         staging = beside(target)
         try:
             with staging.open("xb") as file:  # made here: a link that lies there is not followed
-                file.write(content)
+                file.writelines(pieces)
             staging.replace(target)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -54,6 +54,9 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     time_resolution_ns: Annotated[
         int, _Says(description="1000 where every time in the file is a whole microsecond, else 1")
     ] = 1
+    base_ns: Annotated[
+        int | None, _Says(description="nanoseconds that the timeline's times have more than those in the export")
+    ] = None
     devices: Annotated[tuple[Device, ...], _Says(description="the GPUs")] = ()
     execution_trace: Annotated[
         str | None, _Says(description="file name of the execution trace whose tensors the timeline has")

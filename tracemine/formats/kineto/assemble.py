@@ -16,6 +16,7 @@ from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.report import Seen, warnings
 from tracemine.formats.kineto.scan import ABSENT, Columns, RawTrace
 from tracemine.formats.kineto.stacks import CallPaths, FrameStacks, decoded, recorded_stacks, stacks_table
+from tracemine.formats.kineto.values import integer_of
 from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
 from tracemine.version import __version__
 
@@ -89,6 +90,7 @@ def _meta(raw: RawTrace, seen: Seen, source_name: str, devices: list[int], repor
         format="kineto",
         producer=None if seen.torch is None else f"PyTorch {seen.torch[0]}.{seen.torch[1]} or later",
         time_resolution_ns=raw.time_resolution_ns,
+        base_ns=integer_of(raw.header.get("baseTimeNanoseconds")) or 0,
         devices=header.devices(raw.header, devices),
         rank=header.rank(raw.header, source_name),
         world_size=header.world_size(raw.header),

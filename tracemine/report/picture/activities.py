@@ -32,6 +32,7 @@ class Activities:
     """Activities in the timeline's order. Nanoseconds."""
 
     begin_ns: int  # of the first one, on the trace's clock
+    base_ns: int  # that this clock has more than the file that was read; 0: as much, or not known
     start_ns: IntArray  # from `begin_ns` on
     dur_ns: IntArray
     lane: IntArray  # position in `lanes`
@@ -67,6 +68,7 @@ def activities_of(timeline: Timeline, rows: Rows, scan: Scan) -> Activities:
     lane, lanes = _lanes(timeline)
     return Activities(
         begin_ns=begin_ns,
+        base_ns=timeline.meta.base_ns or 0,
         start_ns=start - begin_ns,
         dur_ns=numbers(table.column("dur_ns")),
         lane=lane,
