@@ -1,4 +1,4 @@
-"""Pictures of HTML reports, to be looked at: of each file in both themes and at phone width, with a finding open.
+"""Pictures of HTML reports, to be looked at: of each file in both themes and at phone width, a finding open, in pieces.
 
 python tools/screenshots.py OUT report.html …    draws files
 python tools/screenshots.py OUT                  scans all fixtures first
@@ -15,6 +15,7 @@ from playwright.sync_api import Page, sync_playwright
 from tracemine.api import scan
 
 ROOT = Path(__file__).parents[1]
+PIECE = 1600  # pixels: longer pictures cannot be read
 VIEWS = {"light": (1200, "light"), "dark": (1200, "dark"), "phone": (390, "light")}
 
 
@@ -53,7 +54,11 @@ def shoot(page: Page, file: Path, to: Path) -> None:
     page.wait_for_selector("html[data-ready]")
     if links := page.query_selector_all(".findings a"):
         links[0].click()
-    page.screenshot(path=to, full_page=True)
+    page.evaluate("scrollTo(0, 0)")
+    width, height = page.evaluate("[innerWidth, document.documentElement.scrollHeight]")
+    for number, top in enumerate(range(0, height, PIECE), 1):
+        clip = {"x": 0, "y": top, "width": width, "height": min(PIECE, height - top)}
+        page.screenshot(path=to.with_stem(f"{to.stem}_{number}"), full_page=True, clip=clip)
 
 
 if __name__ == "__main__":

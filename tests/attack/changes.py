@@ -188,7 +188,15 @@ _INPUTS: list[Any] = [[[2**62, 2**62, 4]], [[-5, 3]], [[0]], [[]], [[[1, 2], [3]
 
 
 def _scan(name: str, r: Random) -> list[str]:
-    args = ["scan", name, "-q", "--top", "0", "--format", r.choice(("json", "json", "json", "text", "markdown"))]
+    args = [
+        "scan",
+        name,
+        "-q",
+        "--top",
+        "0",
+        "--format",
+        r.choice(("json", "json", "json", "text", "markdown", "html")),
+    ]
     return args + ["--why-not"] * (r.random() < 0.3) + ["--min-saving", "0ns"] * (r.random() < 0.5)
 
 
@@ -398,7 +406,10 @@ def findings(r: Random, here: Path) -> list[str]:
     document = json.loads(r.choice(sorted(prepared().glob("findings_*.json"))).read_bytes())
     (here / "f.json").write_bytes(json_bytes(document, r, r.choice((0.0002, 0.001, 0.01))))
     more = r.choice(
-        ([], ["--format", "json"], ["--format", "markdown"], ["--finding", document["findings"][0]["fingerprint"][:6]])
+        (
+            *([], ["--format", "json"], ["--format", "markdown"], ["--format", "html"]),
+            ["--finding", document["findings"][0]["fingerprint"][:6]],
+        )
     )
     return ["report", "f.json", "--top", "0", "-q", *more]
 
@@ -407,7 +418,7 @@ def verdicts(r: Random, here: Path) -> list[str]:
     lines = (FIXTURES / "verdicts/captures_h200.jsonl").read_bytes().splitlines()
     (here / "v.json").write_bytes(b"\n".join(json_bytes(json.loads(x), r, r.choice((0, 0.002, 0.05))) for x in lines))
     shutil.copyfile(prepared() / "findings_decoder_prefill.json", here / "f.json")
-    report = ["report", "f.json", "-q", "--evidence", "v.json", "--format", r.choice(("text", "json", "markdown"))]
+    report = ["report", "f.json", "-q", "--evidence", "v.json", "--format", r.choice(("text", "json", "html"))]
     return report if r.random() < 0.7 else [*_scan(str(FIXTURES / "captures/chain"), r), "--evidence", "v.json"]
 
 

@@ -34,6 +34,8 @@ READERS: dict[str, tuple[list[str], Path | str]] = {
     "counters of a timeline": (["counters", "@"], "timeline_counters"),
     "counters": (["counters", "@"], FIXTURES / "ncu/chain/raw.csv.gz"),
     "counters --trace": (["counters", str(FIXTURES / "ncu/chain/raw.csv.gz"), "--trace", "@"], FIXTURES / "ncu/chain/trace.json.gz"),
+    "overlay": (["overlay", "@", "-q", "-o", "out"], TRACE),
+    "overlay --merge": (["overlay", "@", "-q", "-o", "out", "--merge"], TRACE),
     "verify": (["verify", "@", "-q"], TRACE),
     "verify --et": (["verify", str(TRACE), "-q", "--et", "@"], FIXTURES / "captures/clean_gemms/et.json.gz"),
     "verify --rules": (["verify", str(TRACE), "-q", "--rules", "@"], "rules"),
@@ -108,6 +110,7 @@ def test_a_reader_reads_it_or_says_in_a_line_what_it_is(
 WRITERS: dict[str, tuple[list[str], bool]] = {
     "scan -o": (["scan", str(TRACE), "-q", "--format", "json", "-o", "@"], False),
     "report -o": (["report", "f.json", "-q", "-o", "@"], False),
+    "overlay -o": (["overlay", str(TRACE), "-q", "-o", "@"], False),
     "ingest -o": (["ingest", str(TRACE), "-q", "-o", "@"], True),
     "verify -o": (["verify", str(TRACE), "-q", "-o", "@"], True),
     "verify --emit": (["verify", str(TRACE), "-q", "--emit", "@"], True),

@@ -13,11 +13,13 @@ import shutil
 import sqlite3
 import tokenize
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tracemine
 from tests.attack.changes import trace
 from tests.attack.harness import FIXTURES, UNSEEN, Attack, Ended
 from tests.attack.test_known import with_rule
@@ -76,6 +78,29 @@ def hostile(texts: dict[str, str], device: str = "") -> dict[str, Any]:
     return document | {"distributedInfo": {"rank": 0, "backend": device}, "trace_id": device}
 
 
+class Parsed(HTMLParser):
+    """Elements of a page, each with the names of its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.attributes: set[tuple[str, str]] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes |= {(tag, ""), *((tag, name) for name, _ in attrs)}
+
+
+def _ours() -> set[tuple[str, str]]:
+    """Return the same of our templates: no text of a trace adds to it."""
+    templates = (Path(tracemine.__file__).parent / "report/html/templates").glob("*.html")
+    return set().union(
+        *(Parsed(re.sub(r"{[%{#].*?[%}#]}", "", path.read_text("utf-8"))).attributes for path in templates)
+    )
+
+
+OUR_ATTRIBUTES = _ours()
+
+
 def harmless(args: list[str]) -> Callable[[Ended], None]:
     """Asserts of Markdown that nothing in it is live."""
 
@@ -83,6 +108,8 @@ def harmless(args: list[str]) -> Callable[[Ended], None]:
         if "markdown" in args or "--finding" in args:
             found = LIVE.search(CODE.sub(b"", ended.out))
             assert not found, f"live in Markdown: {ended.out[max(found.start() - 40, 0) : found.end() + 40]!r}"
+        if "html" in args:
+            assert Parsed(ended.out.decode()).attributes <= OUR_ATTRIBUTES
 
     return check
 
@@ -112,13 +139,19 @@ def test_every_text_in_every_place_comes_out_harmless(attacks: Callable[..., Att
         ["scan", "all.json", "--top", "0", "--why-not", "--min-saving", "0ns"],
         ["scan", "all.json", "--top", "0", "--format", "markdown"],
         ["scan", "all.json", "--format", "json"],
+        ["scan", name, "--format", "html"],
+        ["scan", "all.json", "--format", "html"],
+        ["report", "f.json", "--format", "html"],
+        ["overlay", "all.json", "-q", "-o", "over.json"],
         ["report", "f.json", "--format", "markdown"],
         ["report", "f.json", "--finding", "FIRST"],
         ["ingest", name, "-o", "tl"],
     ):
         if "FIRST" in args:
             args[-1] = json.loads((attack.here / "f.json").read_bytes())["findings"][0]["fingerprint"]
-        attack(*args, label=f"{turn} {args[:1]}", codes=(0,), may_write=["f.json", "tl"], must=harmless(args))
+        attack(
+            *args, label=f"{turn} {args[:1]}", codes=(0,), may_write=["f.json", "tl", "over.json"], must=harmless(args)
+        )
 
 
 def test_texts_of_findings_come_out_harmless(attacks: Callable[..., Attack], long: bool) -> None:
@@ -130,7 +163,7 @@ def test_texts_of_findings_come_out_harmless(attacks: Callable[..., Attack], lon
         attack.run("scan", "t.json", "-q", "--format", "json", "-o", "f.json")
         whole = json.loads((attack.here / "f.json").read_bytes())
         (attack.here / "f.json").write_text(json.dumps(_with_texts(whole, text)))
-        for more in ([], ["--format", "markdown"], ["--format", "json"], ["--finding", "c"]):
+        for more in ([], ["--format", "markdown"], ["--format", "json"], ["--format", "html"], ["--finding", "c"]):
             args = ["report", "f.json", "-q", *more]
             attack(*args, label=f"findings {turn} {more}", must=harmless(args) if more != ["--finding", "c"] else None)
 

@@ -222,3 +222,50 @@ def test_what_verdicts_say_stands_beside_what_was_predicted() -> None:
     assert "Predicted beside measured" in text
     assert "eager 30.0 µs, one kernel 18.0 µs" in text
     assert "this fusion loses" in text
+
+
+def test_the_kernel_that_a_verdict_came_with_can_be_copied(tmp_path: Path) -> None:
+    path = FIXTURES / "captures" / "chain"
+    variant = tracemine.scan(path)[0].variants[0].identity.finding
+    code = "import triton\n\n\n@triton.jit\ndef kernel(x, n: tl.constexpr):  # a < b\n    pass"
+    verdict = {"fingerprint": variant, "level": "L2", "says": "right in the interpreter, on a CPU", "source": code}
+    verdicts = tmp_path / "verdicts.json"
+    verdicts.write_text(json.dumps({"schema_version": 1, "trace": "t", "gpu": None, "verdicts": [verdict]}))
+    text = tracemine.scan(path, evidence=[verdicts]).to_html()
+    assert code in " ".join(Parsed(text).texts)
+    assert "The kernel that was tried" in text
+    assert "The kernel that was tried" not in tracemine.scan(path).to_html()
+
+
+def test_kernels_one_after_another_are_counted_and_long_lists_cut() -> None:
+    kernels = ("void first<1>(int)",) * 3 + tuple(f"void kernel_{number}<2>(int)" for number in range(60))
+    finding = msgspec.structs.replace(NORM, kernels=kernels)
+    text = drawn(msgspec.structs.replace(SCAN, findings=(finding,)))
+    assert "first</code> × 3" in text
+    assert "21 more kernels" in text
+
+
+def test_a_class_of_kernels_is_in_the_roofline_where_its_bytes_and_flops_are_known() -> None:
+    made = tracemine.scan(FIXTURES / "captures" / "decoder_prefill").picture
+    assert made is not None and made.roofline is not None
+    kinds = {(one.op_class, one.dtype): one for one in made.roofline.kernels}
+    products = kinds["gemm", "bfloat16"]
+    assert 0.5e15 < products.flops_per_s < 0.9894e15  # the data sheet's peak
+    norms = kinds["reduction", "float32"]
+    assert 1e12 < norms.bytes_per_s < made.roofline.bytes_per_s
+    assert kinds["copy", "bfloat16"].flops_per_s is None
+    assert (
+        sum(one.ns for one in made.roofline.kernels)
+        == tracemine.scan(FIXTURES / "captures" / "decoder_prefill").summary.gpu_time_ns
+    )
+    for move in made.roofline.moved:
+        assert move.after[0] > move.before[0] and move.after[1] > move.before[1]
+
+
+def test_dataflow_adds_up_to_what_the_finding_says() -> None:
+    report = tracemine.scan(FIXTURES / "captures" / "chain")
+    assert report.picture is not None
+    drawn_ = report.picture.dataflow[report[0].fingerprint]
+    inside = [one for one in drawn_.tensors if one.producer is not None and one.consumer is not None]
+    assert sum(one.bytes or 0 for one in inside) == report[0].intermediate_bytes
+    assert {one.evidence for one in inside} == {"proven"}

@@ -45,7 +45,7 @@ def report(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")
     ] = None,
     top: Annotated[
-        int, typer.Option(metavar="N", help="Print so many findings, 0 for all. JSON always has all of them.")
+        int, typer.Option(metavar="N", help="Print so many findings, 0 for all. JSON and HTML have all.")
     ] = 10,
     quiet: QuietOption = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,

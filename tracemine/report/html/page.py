@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,7 @@ __all__ = ["FindingPage", "Page", "page"]
 
 _SEVERITIES = ("high", "medium", "low")
 _NO_PICTURE = "The trace is not at hand here, its findings alone are: scan the trace itself to see this."
-_MOST_ALIASES = 8
+_MOST_ALIASES, _MOST_KERNELS = 8, 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ class VerdictPage:
     says: str
     lines: tuple[str, ...]
     predicted: Interval | None  # None: nothing was measured
-    code: str | None  # generated, and proved or timed
+    code: str | None  # generated, and validated or timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ class FindingPage:
     severity_rank: int
     step: Saving
     gpu: Saving
-    outside: bool  # all of it lies outside of the steps
+    savings: tuple[tuple[str, Saving], ...]  # those that are any, each with what it is of
     cost: str
     place: str
     why: tuple[tuple[bool, str], ...]  # is code, and the text
@@ -105,7 +106,8 @@ class FindingPage:
     costs: tuple[tuple[str, str, str, str], ...]
     traffic: tuple[str, ...]
     variants: tuple[tuple[str, ...], ...]
-    kernels: tuple[tuple[str, str], ...]  # in few words, and whole
+    kernels: tuple[tuple[str, str, int], ...]  # in few words, whole, and how many one after another
+    more_kernels: int  # behind those
     where: tuple[str, ...]
     ops: str
     verdicts: tuple[VerdictPage, ...]
@@ -220,13 +222,15 @@ def _finding_pages(shown: Sequence[Finding], scan: Scan, picture: Picture | None
     most = {name: max((of_finding(one, name).high for one in shown), default=0) for name in _NAMES}
     for rank, finding in enumerate(shown, 1):
         drawn = None if picture is None else picture.dataflow.get(finding.fingerprint)
+        kernels = tuple((short_name(name), name, len(list(run))) for name, run in groupby(finding.kernels))
+        step, gpu = (_of_finding(finding, scan, name, most) for name in _NAMES)
         yield FindingPage(
             rank=rank,
             finding=finding,
             severity_rank=_SEVERITIES.index(finding.severity) if finding.severity in _SEVERITIES else len(_SEVERITIES),
-            step=_of_finding(finding, scan, "step_saving_ns", most),
-            gpu=_of_finding(finding, scan, "gpu_saving_ns", most),
-            outside=outside_steps(finding),
+            step=step,
+            gpu=gpu,
+            savings=tuple(_of_what(finding, step, gpu)),
             cost=cost_text(finding, scan),
             place=_place(finding),
             why=blocks(finding.why),
@@ -236,7 +240,8 @@ def _finding_pages(shown: Sequence[Finding], scan: Scan, picture: Picture | None
             costs=tuple(cost_rows(finding)),
             traffic=tuple(traffic_texts(finding)),
             variants=tuple(_variants(finding, scan)) if len(finding.variants) > 1 else (),
-            kernels=tuple((short_name(name), name) for name in finding.kernels),
+            kernels=kernels[:_MOST_KERNELS],
+            more_kernels=sum(count for _, _, count in kernels[_MOST_KERNELS:]),
             where=tuple(_where(finding)),
             ops=(" → " if finding.on_gpu else ", ").join(chain(finding.ops)),
             verdicts=tuple(_verdicts(finding, picture)),
@@ -259,6 +264,14 @@ def _of_finding(finding: Finding, scan: Scan, name: str, most: dict[str, int]) -
     else:
         share = "" if whole_ns is None else percent_text(saving.mid, whole_ns)
     return _saving(saving, share, most[name])
+
+
+def _of_what(finding: Finding, step: Saving, gpu: Saving) -> Iterator[tuple[str, Saving]]:
+    each = finding.per_step is not None and not outside_steps(finding)
+    if step.figure.high:
+        yield ("of each step" if each else "of the time in all"), step
+    if gpu.figure.high:
+        yield ("of GPU time a step" if each else "of GPU time"), gpu
 
 
 def _place(finding: Finding) -> str:

@@ -8,12 +8,13 @@ from math import ceil, floor, log10, sqrt
 
 from tracemine.report.picture import Roofline
 from tracemine.report.picture.roofline import Kernels
-from tracemine.units import bytes_text, ratio_text, time_text
+from tracemine.units import bytes_text, percent_text, ratio_text, time_text
 
 __all__ = ["RooflineFigure", "roofline_figure"]
 
 _WIDTH, _HEIGHT = 760, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 20, 50
+_LEAST_SHARE = 0.01  # of GPU time: a class with less is in the table alone
 _LEAST_KNOWN = 0.5  # of a class's time, of which bytes and FLOPs must be known
 _SHAPES = ("circle", "square", "triangle", "diamond", "cross", "down")
 _SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
@@ -112,7 +113,8 @@ def roofline_figure(of: Roofline, titles: Mapping[str, str]) -> RooflineFigure:
     """Return the roofline as a figure. titles: of the findings that are shown, by
     fingerprint.
     """
-    shown = [each for each in of.kernels if _is_known(each)]
+    least_ns = _LEAST_SHARE * sum(each.ns for each in of.kernels)
+    shown = [each for each in of.kernels if _is_known(each) and each.ns >= least_ns]
     axes = _axes(of, shown)
     marks = [
         Mark(number, _SHAPES[number % len(_SHAPES)], number % 7, axes.x(x), axes.y(y), _name(each))
@@ -172,8 +174,8 @@ def _roofs(of: Roofline, axes: _Axes) -> Iterator[RoofLine]:
 
 def _row(one: Kernels, number: int | None, of: Roofline) -> RooflineRow:
     rate = one.bytes_per_s if one.bytes_ns >= _LEAST_KNOWN * one.ns else None
-    share = "" if rate is None else f" ({100 * rate / of.bytes_per_s:.0f} % of the roof)"
-    known = number is not None
+    share = "" if rate is None else f" ({percent_text(rate, of.bytes_per_s)} of the roof)"
+    known = _is_known(one)
     return RooflineRow(
         number=number,
         name=_name(one),
