@@ -435,7 +435,7 @@ TIMED = {
         ("1" * 5_000, "is cut off, or no JSON"),
         ("{}", "holds no verdicts"),
         ('{"traceEvents": []}', "holds no verdicts"),
-        (json.dumps({"schema_version": 9, "verdicts": [SAID]}), "are of version 9; this tracemine reads 1"),
+        (json.dumps({"schema_version": 9, "verdicts": [SAID]}), "are of version 9; this tracemine reads 2"),
         (json.dumps({"verdicts": [SAID]}), "its verdicts are of version None"),
         (json.dumps(SAID | {"fingerprint": "../../etc"}), "holds no verdicts"),
         (json.dumps(SAID | {"level": "L9"}), "holds no verdicts"),
