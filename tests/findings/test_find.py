@@ -380,15 +380,16 @@ def test_source_lines_are_the_users_own_and_innermost_first() -> None:
     frames = [
         ("train.py", 10, "main", None),
         ("/x/site-packages/torch/nn/modules/module.py", 1, "_call_impl", 0),
-        ("/x/models/llama.py", 71, "forward", 1),
-        ("/x/site-packages/torch/functional.py", 5, "mul", 2),
+        ("/x/site-packages/tracemine/recording/hooks.py", 138, "__call__", 1),
+        ("/x/models/llama.py", 71, "forward", 2),
+        ("/x/site-packages/torch/functional.py", 5, "mul", 3),
     ]
     stacks = [
         {"frame": f"{file}({line}): {function}", "file": file, "line": line, "function": function, "parent_row": parent}
         for file, line, function, parent in frames
     ]
     ops = timeline.ops.set_column(
-        timeline.ops.schema.get_field_index("stack_row"), "stack_row", pa.array([3] * 3, pa.int64())
+        timeline.ops.schema.get_field_index("stack_row"), "stack_row", pa.array([4] * 3, pa.int64())
     )
     timeline = replace(timeline, ops=ops, stacks=table("stacks", stacks))
     (finding,) = scanned(timeline, in_threes(timeline)).findings

@@ -27,10 +27,10 @@ _MOVES = frozenset({"copy", "fill"})  # first and last layers differ in these
 
 
 _MOST_FRAMES = 5
-# Frames that say how a call was dispatched and not who made it: the framework's and the interpreter's own.
+# Frames that say how a call was dispatched and not who made it: the framework's, the interpreter's and capture's own.
 _NOT_THE_USERS = re.compile(
     r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor|torchinductor(_[\w.-]+)?)[/\\]"
-    r"|(^|[/\\])(contextlib|functools|threading|runpy)\.py$|^<"
+    r"|(^|[/\\])tracemine[/\\]recording[/\\]|(^|[/\\])(contextlib|functools|threading|runpy)\.py$|^<"
 )
 
 
