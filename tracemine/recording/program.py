@@ -17,6 +17,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 from tracemine.errors import Location, UsageError
+from tracemine.programs import python
 
 _PYTHON = re.compile(r"python[\d.]*(\.exe)?$", re.IGNORECASE)
 _OF_EVERY_MAIN = ("__builtins__", "__annotations__")  # the second until Python 3.14
@@ -65,9 +66,9 @@ def parse(words: Sequence[str]) -> Program:
 
 
 def _check_python(name: str) -> None:
-    if os.sep in name and not (Path(name).exists() and Path(name).samefile(sys.executable)):
+    if os.sep in name and not (Path(name).exists() and Path(name).samefile(python()[0])):
         raise UsageError(
-            f"is another Python than the one that runs this: {sys.executable}",
+            f"is another Python than the one that runs this: {python()[0]}",
             where=Location(name),
             hint=f"{name} -m tracemine capture -- PROGRAM",
         )
