@@ -199,7 +199,8 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
         yield f"the interval holds what was measured in {held(timed, saved_of)}"
         yield f"and told in the trace's time, which calls that are run again do not keep, in {held(timed, as_traced)}"
         capped = sum(r["predicted_ns"][2] == r["unfixed_ns"] and as_traced(r) > r["unfixed_ns"] + 50 for r in timed)
-        yield f"in {capped} of the others the fix saved more than the finding counts: intervals end there"
+        if capped:
+            yield f"in {capped} of the others the fix saved more than the finding counts: intervals end there"
     others = Counter(f"{r['cause']}: {r.get('refused') or r['says']}" for r in rows if r not in timed)
     yield from (f"{count} not timed, {why}" for why, count in others.most_common())
 

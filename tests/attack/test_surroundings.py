@@ -97,7 +97,7 @@ SURROUNDINGS: dict[str, tuple[dict[str, Any], list[str], tuple[int, ...]]] = {
     "a HOME that is not there": ({"env": {"HOME": "/nowhere"}}, ["ingest", TRACE, "-o", "out"], (0,)),
     "COLUMNS that are no number": ({"env": {"COLUMNS": "abc", "LINES": "-1"}}, ["scan", TRACE], (0,)),
     "20 columns": ({"env": {"COLUMNS": "20"}}, ["scan", "--help"], (0,)),
-    "bad colours": ({"env": {"FORCE_COLOR": "1", "TERM": "\x1b[2J"}}, ["scan", TRACE], (0,)),
+    "bad colours": ({"env": {"COLORTERM": "\x1b[2J", "TERM": "\x1b[2J"}}, ["scan", TRACE], (0,)),
 }
 
 

@@ -23,9 +23,10 @@ def _missing(what: str) -> Any:
     pytest.skip(what)
 
 
-@pytest.fixture(scope="session")
+# Not one for the session: while its loop runs, nothing else of this process can run one.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One browser for all tests."""
+    """One browser for the tests of a module."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:

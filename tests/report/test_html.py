@@ -25,6 +25,7 @@ from tracemine.findings.stored import findings_files, load_scans
 from tracemine.report import Options, html, render
 from tracemine.report.html.data import MOST_ACTIVITIES
 from tracemine.report.picture import Activities, Picture
+from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 ATTACKS = (
@@ -230,7 +231,9 @@ def test_the_kernel_that_a_verdict_came_with_can_be_copied(tmp_path: Path) -> No
     code = "import triton\n\n\n@triton.jit\ndef kernel(x, n: tl.constexpr):  # a < b\n    pass"
     verdict = {"fingerprint": variant, "level": "L2", "says": "right in the interpreter, on a CPU", "source": code}
     verdicts = tmp_path / "verdicts.json"
-    verdicts.write_text(json.dumps({"schema_version": 1, "trace": "t", "gpu": None, "verdicts": [verdict]}))
+    verdicts.write_text(
+        json.dumps({"schema_version": VERDICTS_SCHEMA_VERSION, "trace": "t", "gpu": None, "verdicts": [verdict]})
+    )
     text = tracemine.scan(path, evidence=[verdicts]).to_html()
     assert code in " ".join(Parsed(text).texts)
     assert "The kernel that was tried" in text

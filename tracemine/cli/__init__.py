@@ -38,7 +38,7 @@ from tracemine.cli.mcp import mcp
 from tracemine.cli.overlay import overlay
 from tracemine.cli.report import report
 from tracemine.cli.scan import scan
-from tracemine.cli.settings import NONE, defaults
+from tracemine.cli.settings import NONE, current_folder, defaults
 from tracemine.cli.tickets import tickets
 from tracemine.cli.verify import verify
 from tracemine.errors import DEBUG, TracemineError, UsageError, bug_text
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_given(given)
         command = typer.main.get_command(app)
         given = _meant(given, getattr(command, "commands", {}))
-        known = NONE if _asks_for_help(given) else defaults(Path.cwd(), os.environ)
+        known = NONE if _asks_for_help(given) else defaults(current_folder(), os.environ)
         with ending():
             code = command.main(
                 given,

@@ -91,7 +91,7 @@ class Defaults:
 NONE: Final = Defaults({}, {})
 
 
-def defaults(folder: Path, environment: Mapping[str, str]) -> Defaults:
+def defaults(folder: Path | None, environment: Mapping[str, str]) -> Defaults:
     """Read what holds in a folder and an environment. Raises InputError, UsageError that name the place and the key."""
     values: dict[str, Any] = {}
     places: dict[str, Location] = {}
@@ -116,9 +116,17 @@ def variable(key: str) -> str:
     return f"TRACEMINE_{key.upper().replace('-', '_')}"
 
 
-def _tables(folder: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+def current_folder() -> Path | None:
+    """Return the folder that the call is made in; None where it is gone."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
+
+
+def _tables(folder: Path | None) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """Yield the nearest file that has the table, and the table."""
-    for place in _folders(folder):
+    for place in () if folder is None else _folders(folder):
         file = place / _FILE
         if not file.is_file():
             continue
