@@ -20,7 +20,7 @@ from tracemine.files import write_file
 from tracemine.units import bytes_text, count_text
 
 if TYPE_CHECKING:
-    from tracemine.cli.progress import _Bar
+    from tracemine.cli.progress import Bar
     from tracemine.fleet.run import Engine, Total
     from tracemine.fleet.task import Outcome
 
@@ -184,7 +184,7 @@ def _engine(processes: int | None, ray: str | None) -> Engine:
     return on_this_machine(processes)
 
 
-def _told(outcomes: Iterator[Outcome], count: int, bar: _Bar | None) -> Iterator[Outcome]:
+def _told(outcomes: Iterator[Outcome], count: int, bar: Bar | None) -> Iterator[Outcome]:
     for number, one in enumerate(outcomes, 1):
         if bar is not None:
             bar(number, count)

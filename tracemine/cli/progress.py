@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 1.0
 
 
-class _Bar:
+class Bar:
     """Told how much is done; draws nothing in the first second, and loads rich only after it.
 
     It is drawn by a clock, not by what it is told: the first part may take long.
@@ -57,12 +57,12 @@ class _Bar:
 
 
 @contextmanager
-def reading(path: Path, *, quiet: bool, position: str = "") -> Iterator[_Bar | None]:
+def reading(path: Path, *, quiet: bool, position: str = "") -> Iterator[Bar | None]:
     """What to tell about the reading of `path`; None where it would not be seen. position: stands before its name."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    bar = _Bar(f"{position}{path.name}")
+    bar = Bar(f"{position}{path.name}")
     try:
         yield bar
     finally:
