@@ -11,6 +11,8 @@ import pyarrow as pa
 
 Array = npt.NDArray[Any]
 
+_LARGEST_CODE = 2**62  # of a combination of keys
+
 MISSING = int(np.iinfo(np.int64).min)  # stands for null among integers
 
 
@@ -69,6 +71,52 @@ def _values(array: pa.Array, width: Any, null: int) -> Array:
     """Return an integer array's values as int64, `null` where it has none."""
     values = fixed_width(array, width).astype(np.int64)
     return values if array.buffers()[0] is None else np.where(is_present(array), values, null)
+
+
+def sorted_unique(values: Array) -> Array:
+    """Return the distinct values of one axis, in order: `np.unique` hashes since NumPy 2.3, ten times as slow for many.
+
+    >>> sorted_unique(np.array([5, 3, 5])).tolist()
+    [3, 5]
+    """
+    ordered = np.sort(values)
+    found: Array = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    return found
+
+
+def codes(*keys: Array) -> Array:
+    """Return a number for each entry, equal where all keys are: without holes, in the order of the keys' values.
+
+    >>> codes(np.array([7, 2, 7]), np.array([0, 1, 0])).tolist()
+    [1, 0, 1]
+    """
+    code, size = np.zeros(len(keys[0]), np.int64), 1
+    for key in keys:
+        least = int(key.min(initial=0))
+        width = int(key.max(initial=0)) - least + 1
+        part = key - least if width < _LARGEST_CODE else np.unique(key, return_inverse=True)[1]
+        width = min(width, len(code) + 1) if width >= _LARGEST_CODE else width
+        if size * width >= _LARGEST_CODE:
+            code, size = compact(code, size)
+        if size * width >= _LARGEST_CODE:
+            part, width = compact(part, width)
+        code, size = code * width + part, size * width
+    return compact(code, size)[0]
+
+
+def compact(code: Array, size: int) -> tuple[Array, int]:
+    """Return codes below `size`, renumbered without holes and in order; and how many there are.
+
+    >>> compact(np.array([9, 4, 9]), 10)[0].tolist()
+    [1, 0, 1]
+    """
+    if size > 4 * len(code) + 1_000_000:  # a table of all codes would cost more than sorting those that occur
+        values, number = np.unique(code, return_inverse=True)
+        return number.astype(np.int64), len(values)
+    occurs = np.zeros(size, np.bool_)
+    occurs[code] = True
+    place = np.cumsum(occurs) - 1
+    return place[code], int(place[-1]) + 1 if size else 0
 
 
 def fixed_width(array: pa.Array, width: Any) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracemine.columns import codes, sorted_unique
 from tracemine.flow.record import BoolArray, IntArray, Reads, Writes
 
 
@@ -36,13 +37,14 @@ def orders(reads: Reads, writes: Writes, silent: BoolArray) -> tuple[IntArray, I
     there = (earlier >= 0) & (later < count)
     earlier, later = earlier[there], later[there]
     holds = (place[earlier] == place[later]) & (node[earlier] != node[later])
-    found = np.unique(np.stack((node[earlier[holds]], node[later[holds]]), axis=1), axis=0)
-    return found[:, 0], found[:, 1]
+    width = int(node.max()) + 1
+    found = sorted_unique(node[earlier[holds]] * width + node[later[holds]])
+    return found // width, found % width
 
 
 def _places(buffer: IntArray, begin: IntArray, end: IntArray) -> IntArray:
     """Return a number for each access, the same where bytes overlap."""
-    bounds = np.unique(np.concatenate((begin, end)), return_inverse=True)[1]
+    bounds = codes(np.concatenate((begin, end)))
     first, last = bounds[: len(begin)], bounds[len(begin) :]
     order = np.lexsort((first, buffer))
     # Ends counted on from buffer to buffer, so that none reaches into the next one.

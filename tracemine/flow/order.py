@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.columns import MISSING, numbers, string_ids
+from tracemine.columns import MISSING, codes, numbers, string_ids
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -122,12 +122,3 @@ def _leave(begun: IntArray, end: IntArray, thread: IntArray, last: IntArray) -> 
         own[here] = np.append(here, count)[after]
     leave: IntArray = np.maximum(np.minimum(by_time, own), last + 1)
     return leave
-
-
-def codes(*keys: IntArray) -> IntArray:
-    """Return a number for each entry: equal ones where all keys are equal."""
-    found = np.zeros(len(keys[0]), np.int64)
-    for key in keys:
-        own = np.unique(key, return_inverse=True)[1]
-        found = np.unique(found * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
-    return found

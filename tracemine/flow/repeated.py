@@ -14,9 +14,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.columns import numbers, string_ids
+from tracemine.columns import codes, numbers, sorted_unique, string_ids
 from tracemine.flow.effects import effects
-from tracemine.flow.order import codes
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.ops import lookup
 from tracemine.ops.facts import base_name
@@ -96,7 +95,7 @@ def repeated(flow: Flow, marks: IntArray, silent: IntArray, without: BoolArray) 
         np.bitwise_or.at(found.marks, consumer, found.marks[producer])
         np.minimum.at(found.evidence, consumer, found.evidence[producer])
         np.logical_or.at(found.assumed, consumer, found.assumed[producer])
-        ready = np.unique(consumer[(pending[consumer] == 0) & may[consumer]])
+        ready = sorted_unique(consumer[(pending[consumer] == 0) & may[consumer]])
     return found
 
 
@@ -107,7 +106,7 @@ def untouched(flow: Flow, known: BoolArray, silent: IntArray) -> BoolArray:
     before all has been written into it. `silent`: as above; what runs while a result is still to be read may change it.
     """
     writes, kept = flow.writes, known.copy()
-    changing = np.union1d(_given_away(flow, silent), _read_before_it_is_done(flow))
+    changing = sorted_unique(np.append(_given_away(flow, silent), _read_before_it_is_done(flow)))
     changed = np.zeros(int(writes.buffer.max(initial=-1)) + 1, np.bool_)
     changed[changing] = True
     for _ in range(_MOST_LEVELS):
@@ -129,7 +128,7 @@ def _given_away(flow: Flow, silent: IntArray) -> IntArray:
     last = writes.node.copy()
     np.maximum.at(last, edges.write, edges.consumer)
     given = writes.buffer[edges.write[mute[edges.consumer]]]
-    return np.union1d(given, writes.buffer[silent[last] != silent[writes.node]])
+    return sorted_unique(np.append(given, writes.buffer[silent[last] != silent[writes.node]]))
 
 
 def _read_before_it_is_done(flow: Flow) -> IntArray:
@@ -140,7 +139,7 @@ def _read_before_it_is_done(flow: Flow) -> IntArray:
     reader, buffer = edges.consumer, reads.buffer[edges.read]
     width = len(last)
     in_place = np.isin(reader * width + buffer, writes.node * width + writes.buffer)
-    return np.unique(buffer[(reader < last[buffer]) & ~in_place])
+    return sorted_unique(buffer[(reader < last[buffer]) & ~in_place])
 
 
 # --- what may be numbered --------------------------------------------------------------------------------------------
@@ -257,7 +256,7 @@ class _Atoms:
     def of(flow: Flow, may: BoolArray) -> _Atoms:
         """Return the pieces of the nodes that may be numbered."""
         reads, writes, edges = flow.reads, flow.writes, flow.edges
-        alone = np.setdiff1d(np.arange(len(reads.node)), edges.read)
+        alone = np.flatnonzero(np.bincount(edges.read, minlength=len(reads.node)) == 0)
         read = np.concatenate((alone, edges.read))
         edge = np.concatenate((np.full(len(alone), -1), np.arange(len(edges.read))))
         order = np.lexsort((edge, read))
@@ -307,7 +306,7 @@ def _in_every_step(number: IntArray, step: IntArray, steps: int) -> BoolArray:
     if not len(number):
         return np.zeros(0, np.bool_)
     width = int(step.max()) + 1
-    occurs = np.bincount(np.unique(number * width + step) // width)
+    occurs = np.bincount(sorted_unique(number * width + step) // width)
     found: BoolArray = occurs[number] == steps
     return found
 

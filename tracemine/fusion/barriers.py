@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.columns import numbers, string_ids
+from tracemine.columns import codes, numbers, sorted_unique, string_ids
 from tracemine.flow.inferred.optimizers import spans
 from tracemine.flow.nvtx_optimizers import of_nvtx
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
@@ -49,7 +49,7 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     guesses = _Guesses.of(timeline, flow, nodes)
     # A place in front of each node of which it is not known what it reads, but is what it writes; or that reads what
     # was allocated and written by nothing that is known.
-    holes = np.union1d(_reads_hole(flow), np.flatnonzero(~flow.nodes.known & makes_only))
+    holes = sorted_unique(np.append(_reads_hole(flow), np.flatnonzero(~flow.nodes.known & makes_only)))
     first_hole = count + len(launched)
     first_result = first_hole + len(holes)
     first_guess = first_result + len(gives)
@@ -128,7 +128,7 @@ def unowned(timeline: Timeline, flow: Flow) -> IntArray:
     on_host = np.maximum.accumulate(numbers(timeline.ops.column("start_ns"))[nodes.op_row])
     on_device = np.maximum.accumulate(began[nodes.activity[nodes.activity_begin[:-1]]])
     by_call, by_start = np.searchsorted(on_host, launched, "right"), np.searchsorted(on_device, began[rows], "right")
-    found: IntArray = np.unique(np.where(call >= 0, by_call, by_start))
+    found: IntArray = sorted_unique(np.where(call >= 0, by_call, by_start))
     return found[(found > 0) & (found < len(nodes))]  # before all or behind all there is nothing to keep apart
 
 
@@ -146,7 +146,7 @@ def _updates(timeline: Timeline, flow: Flow) -> IntArray:
 def _awaited(count: int, barriers: IntArray, rank: IntArray) -> tuple[IntArray, IntArray]:
     """Ways from each node, and from each barrier, to the next barrier."""
     barriers = barriers[np.argsort(rank[barriers])]
-    waits = np.union1d(np.arange(count), barriers)
+    waits = sorted_unique(np.append(np.arange(count), barriers))
     next_one = np.searchsorted(rank[barriers], rank[waits], "right")
     there = next_one < len(barriers)
     return waits[there], barriers[next_one[there]]
@@ -175,7 +175,7 @@ def _doubtful(flow: Flow, turn: IntArray, rank: IntArray) -> IntArray:
     fresh = np.flatnonzero(writes.fresh)
     np.maximum.at(born, writes.buffer[fresh], rank[writes.node[fresh]])
     in_place = ~writes.fresh & (born[writes.buffer] <= turn[writes.node])
-    found: IntArray = np.union1d(reads.node[~sure], writes.node[in_place])
+    found: IntArray = sorted_unique(np.append(reads.node[~sure], writes.node[in_place]))
     return found
 
 
@@ -197,13 +197,13 @@ class _Guesses:
             none = np.zeros(0, np.int64)
             return _Guesses(none, none, none)
         reads, writes, count = flow.reads, flow.writes, len(heavy)
-        size = np.unique(numbers(timeline.tensors.column("numel"), 0), return_inverse=True)[1]
+        size = codes(numbers(timeline.tensors.column("numel"), 0))
         unsure = reads.evidence == Evidence.ADJACENT
         read, wrote = size[reads.tensor_row] * count + reads.node, size[writes.tensor_row] * count + writes.node
         # A place in front of each product for what it reads, behind it for what it writes, size by size.
-        takes, gives = np.unique(read[unsure & heavy[reads.node]]), np.unique(wrote[heavy[writes.node]])
+        takes, gives = sorted_unique(read[unsure & heavy[reads.node]]), sorted_unique(wrote[heavy[writes.node]])
         takes_at, gives_at = -1 - np.arange(len(takes)), -1 - len(takes) - np.arange(len(gives))
-        wrote, read = np.unique(wrote), np.unique(read[unsure & ~heavy[reads.node]])
+        wrote, read = sorted_unique(wrote), sorted_unique(read[unsure & ~heavy[reads.node]])
         writer, taken = _same_size(wrote, takes, np.searchsorted(takes, wrote, "right"), count)
         reader, given = _same_size(read, gives, np.searchsorted(gives, read, "left") - 1, count)
         earlier, later = _same_size(takes[:-1], takes, np.arange(1, len(takes)), count)

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracemine.columns import booleans, numbers, string_ids
-from tracemine.flow.order import codes
+from tracemine.columns import booleans, codes, numbers, string_ids
 from tracemine.flow.record import Array, BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.axes import rows_told
 from tracemine.fusion.iteration_space import NEEDS_SPACE, Space, space_of

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracemine.columns import sorted_unique
 from tracemine.flow.record import IntArray
 from tracemine.fusion.record import Refusal
 
@@ -57,7 +58,7 @@ class Ways:
     @staticmethod
     def _both(count: int, before: IntArray, after: IntArray) -> tuple[list[list[int]], list[list[int]]]:
         """For each node those that run after it, and those that run before it."""
-        distinct = np.unique(before * max(count, 1) + after)
+        distinct = sorted_unique(before * max(count, 1) + after)
         before, after = distinct // max(count, 1), distinct % max(count, 1)
         order = np.argsort(after, kind="stable")
         return _following(count, before, after), _following(count, after[order], before[order])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tracemine.columns import codes, compact
 from tracemine.rows.table import Categories, IntArray, Numbers
 
 
@@ -25,15 +26,13 @@ def combination_codes(*columns: Numbers) -> IntArray:
     >>> combination_codes(Numbers(np.array([0, 0, 1])), Numbers(np.array([7, 7, 7]))).tolist()
     [0, 0, 1]
     """
-    code = np.zeros(len(columns[0].values), np.int64)
+    keys: list[IntArray] = []
     for column in columns:
-        _, part = np.unique(column.values, return_inverse=True)
-        part = part.astype(np.int64) + 1
         if column.valid is not None:
-            part = np.where(column.valid, part, 0)
-        _, code = np.unique(code * (part.max(initial=0) + 1) + part, return_inverse=True)
-        code = code.astype(np.int64)
-    return code
+            keys.append(column.valid.astype(np.int64))
+        values = column.values.astype(np.int64)
+        keys.append(values if column.valid is None else np.where(column.valid, values, 0))
+    return codes(*keys)
 
 
 def grouped_running_maximum(values: IntArray, groups: IntArray) -> IntArray:
@@ -59,8 +58,8 @@ def distinct(first: Categories, *others: Categories) -> tuple[list[Any], IntArra
     rows = np.flatnonzero(first.codes >= 0)
     code, size = first.codes[rows].astype(np.int64), len(first.values)
     for column in others:
-        code, size = _compact(code * (len(column.values) + 1) + column.codes[rows] + 1, size * (len(column.values) + 1))
-    code, size = _compact(code, size)
+        code, size = compact(code * (len(column.values) + 1) + column.codes[rows] + 1, size * (len(column.values) + 1))
+    code, size = compact(code, size)
     example = np.empty(size, np.int64)
     example[code] = rows
     of = np.full(len(first.codes), -1, np.int64)
@@ -70,14 +69,3 @@ def distinct(first: Categories, *others: Categories) -> tuple[list[Any], IntArra
         for row in example.tolist()
     ]
     return combinations, of
-
-
-def _compact(code: IntArray, size: int) -> tuple[IntArray, int]:
-    """Return codes below `size`, renumbered without holes and in order; and how many there are."""
-    if size > 4 * len(code) + 1_000_000:  # a table of all codes would cost more than sorting those that occur
-        values, compact = np.unique(code, return_inverse=True)
-        return compact.astype(np.int64), len(values)
-    occurs = np.zeros(size, np.bool_)
-    occurs[code] = True
-    number = np.cumsum(occurs) - 1
-    return number[code], int(occurs.sum())

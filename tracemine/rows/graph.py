@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.columns import booleans, lists, numbers, string_ids
-from tracemine.flow.order import codes
+from tracemine.columns import booleans, codes, lists, numbers, sorted_unique, string_ids
 from tracemine.flow.record import RESOLVED, BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.fusion.barriers import unowned
 from tracemine.fusion.liveness import lasting
@@ -193,7 +192,7 @@ def _into_empty(flow: Flow) -> BoolArray:
     op_row = numbers(tensors.column("op_row"), -1)
     op_row = np.where((op_row >= 0) & (op_row < ops.num_rows), op_row, -1)
     storage = numbers(tensors.column("storage_id"))
-    given = np.unique(storage[booleans(tensors.column("is_output")) & empties[op_row]])
+    given = sorted_unique(storage[booleans(tensors.column("is_output")) & empties[op_row]])
     found: BoolArray = np.isin(storage[flow.writes.tensor_row], given)
     return found
 

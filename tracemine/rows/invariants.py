@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.columns import numbers, string_ids
+from tracemine.columns import numbers, sorted_unique, string_ids
 from tracemine.flow.record import Evidence, Flow, Source
 from tracemine.flow.repeated import Repeated, repeated, untouched
 from tracemine.fusion.barriers import unowned
@@ -209,7 +209,7 @@ def _inputs_change(flow: Flow) -> bool:
     outside &= (reads.evidence == Evidence.PROVEN) & (step[reads.node] >= 0)
     buffer, of = np.unique(reads.buffer[outside], return_inverse=True)
     within = np.searchsorted(steps, step[reads.node[outside]])
-    pairs = np.unique(of.reshape(-1) * len(steps) + within)
+    pairs = sorted_unique(of.reshape(-1) * len(steps) + within)
     everywhere = np.bincount(pairs // max(len(steps), 1), minlength=len(buffer)) == len(steps)
     given = pairs[~everywhere[pairs // max(len(steps), 1)]] % max(len(steps), 1)
     kind, kinds = string_ids(activities.column("copy_kind"))

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.flow.order import codes
+from tracemine.columns import codes
 from tracemine.ops import lookup
 from tracemine.rows.arrow import categories, rows_of, take
 from tracemine.rows.graph import Graph

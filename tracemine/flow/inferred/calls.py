@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracemine.columns import string_ids
+from tracemine.columns import codes, string_ids
 from tracemine.flow.effects import Effects, effects
-from tracemine.flow.order import codes
 from tracemine.flow.record import IntArray
 from tracemine.ops import Operator, Overload, lookup
 from tracemine.ops.dtypes import dtype as canonical_dtype

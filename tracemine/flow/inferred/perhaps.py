@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.columns import numbers
+from tracemine.columns import numbers, sorted_unique
 from tracemine.flow.inferred.pools import Bound
 from tracemine.flow.inferred.wiring_record import Wiring
 from tracemine.flow.order import Order
@@ -46,11 +46,11 @@ def perhaps(guesses: Guesses, timeline: Timeline, order: Order, nodes: Nodes, re
     """Return what may have to run before what, and who may read what. timeline: with the inferred tensors."""
     walk = _Walk(guesses, timeline, order, nodes, reads, writes)
     walk.run()
-    before, after = _in_front_of(np.unique(np.array(walk.takes_anything, np.int64)), len(nodes))
+    before, after = _in_front_of(sorted_unique(np.array(walk.takes_anything, np.int64)), len(nodes))
     pairs = np.fromiter(walk.pairs, np.int64, len(walk.pairs))
     pairs.sort()
     storage, at = np.unique(np.array(walk.storages, np.int64), return_inverse=True)
-    read = np.unique(at * walk.count + np.array(walk.readers, np.int64))
+    read = sorted_unique(at * walk.count + np.array(walk.readers, np.int64))
     return Perhaps(
         before=np.concatenate((before, pairs // walk.count)),
         after=np.concatenate((after, pairs % walk.count)),

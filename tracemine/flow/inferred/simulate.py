@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.columns import numbers
+from tracemine.columns import codes, numbers, sorted_unique
 from tracemine.flow.inferred.autograd import GradientNode, Gradients, is_record
 from tracemine.flow.inferred.binding import Simulation
 from tracemine.flow.inferred.calls import NOTHING, Calls, Lists
@@ -18,7 +18,7 @@ from tracemine.flow.inferred.pools import Ran
 from tracemine.flow.inferred.subtrees import Subtrees, roots
 from tracemine.flow.inferred.wiring import Builder
 from tracemine.flow.inferred.wiring_record import Wiring
-from tracemine.flow.order import Order, codes
+from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -121,7 +121,7 @@ class Program:
         """For each position: is it a root, is it unknown, does a node begin there; number of its subtree, its place,
         the node around it (−1: none), its parent, its step."""
         order, subtrees, gradients = self.order, self.subtrees, self.gradients
-        positions = np.union1d(np.union1d(self.roots, gradients.positions), self.around)
+        positions = sorted_unique(np.concatenate((self.roots, gradients.positions, self.around)))
         columns = (
             positions,
             *(np.isin(positions, some) for some in (self.roots, self.around, gradients.positions)),

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tracemine.columns import sorted_unique
 from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, texts
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.scan import Columns
@@ -100,7 +101,7 @@ class FrameStacks:
         needed[-1] = False
         latest = np.flatnonzero(needed[:-1])
         while len(latest):
-            above = np.unique(self.parent[latest])
+            above = sorted_unique(self.parent[latest])
             latest = above[(above >= 0) & ~needed[above]]
             needed[latest] = True
         kept = np.flatnonzero(needed[:-1])
