@@ -639,6 +639,7 @@ def told_to_end(name: str, where: Path, *arguments: str, before: str = "") -> Sa
         "    print('ready', flush=True)\n"
         "    while True: threading.Event().wait(0.1)\n"  # a signal that comes right before one wait ends the next
         "pq.write_table = wait\n"
+        f"signal.signal(signal.{name}, signal.SIG_DFL)\n"  # whatever the shell that runs the tests passes over
         f"{before}\n"
         "from tracemine.cli import main\n"
         "sys.exit(main(sys.argv[1:]))"

@@ -9,12 +9,12 @@ launch is not recorded follows the host as it did. Other ranks are taken to be a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracemine.findings.replay import BLOCKS, LAUNCHES, RUNS, Event, HostStep, Operators, Replay
+from tracemine.findings.replay import Across, HostEvents, HostStep, Operators, Replay
+from tracemine.findings.replay_pieces import Lanes, pieces_of
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, is_named, numbers, rows_of
 from tracemine.rows.host import LOADS, Calls, last_begun, named, threads
@@ -46,32 +46,31 @@ def replay_of(timeline: Timeline) -> Replay:
     stream = np.unique(lanes, axis=1, return_inverse=True)[1].reshape(-1)
     launch = _launches(calls, launch_row, start)
     waits = _Waits(start, dur, stream, launch, calls, launch_row)
-    events, work, loading, blocked, begins = _host(calls, start, dur, launch_row, _Loading.of(timeline, origin))
-    held_by, delays = waits.resolved()
+    host, begins = _host(calls, start, dur, launch_row, _Loading.of(timeline, origin))
+    across, follow, delays = waits.resolved()
+    launch = np.where(waits.inner, -1, launch)
     return Replay(
-        events=events,
         begins=begins,
+        host=host,
         start=start,
         dur=dur,
-        launch=np.where(waits.inner, -1, launch),
+        launch=launch,
         launch_delay=delays,
-        held_by=held_by,
-        sole_launch=(launch == launch_row)
-        & (launch >= 0)
+        inside=waits.inner,
+        follow_delay=follow,
+        across=across,
+        pieces=pieces_of(Lanes(stream, start, launch, waits.inner), host, calls.end, across),
+        sole_launch=(waits.launch == launch_row)
+        & (launch_row >= 0)
         & (np.bincount(launch_row[launch_row >= 0], minlength=len(calls.begin) + 1)[launch_row] == 1),
-        work=work,
-        loading=loading,
-        operators=_operators(timeline, origin, calls, launch_row, work),
-        waits=blocked,
+        operators=_operators(timeline, origin, calls, launch_row, host),
         last=waits.last(delays),
-        interval_ns=sum(work.values()) / max(sum(kind == LAUNCHES for kind, _ in work) - 1, 1),
-        step=_first_step(timeline, origin, events, calls),
+        interval_ns=int(host.work_ns.sum()) / max(int((~host.blocks).sum()) - 1, 1),
+        step=_first_step(timeline, origin, host, calls),
     )
 
 
-def _operators(
-    timeline: Timeline, origin: int, calls: Calls, launch_row: IntArray, work: dict[Event, int]
-) -> Operators:
+def _operators(timeline: Timeline, origin: int, calls: Calls, launch_row: IntArray, host: HostEvents) -> Operators:
     """Return the operators around launch calls."""
     row, launches, lead, tail = (np.full(len(calls.begin), each, np.int64) for each in (-1, 0, 0, 0))
     ops = timeline.ops
@@ -84,10 +83,11 @@ def _operators(
         row[call], launches[call] = _outermost(op[rows], rows_of(ops["parent_row"]), categories(ops["kind"]))
         begin = rows_of(ops["start_ns"])[row[call]] - origin
         end = begin + rows_of(ops["dur_ns"])[row[call]]
-        own = np.array([work.get((LAUNCHES, each), 0) for each in call.tolist()], np.int64)
+        event = host.launch[call]
+        own = np.where(event >= 0, np.append(host.work_ns, 0)[event], 0)
         lead[call] = np.clip(own - (calls.begin[call] - begin), 0, own)
         tail[call] = np.maximum(end - calls.begin[call], 0)
-    return Operators(*(each.tolist() for each in (row, launches, lead, tail)))
+    return Operators(row, launches, lead, tail)
 
 
 def _outermost(op: IntArray, parent: IntArray, kind: Categories) -> tuple[IntArray, IntArray]:
@@ -107,23 +107,19 @@ def _outermost(op: IntArray, parent: IntArray, kind: Categories) -> tuple[IntArr
         top = further
 
 
-def _first_step(timeline: Timeline, origin: int, events: Sequence[Event], calls: Calls) -> HostStep | None:
+def _first_step(timeline: Timeline, origin: int, host: HostEvents, calls: Calls) -> HostStep | None:
     """Return where the first step begins and ends in the events; None without steps, or where it launches nothing."""
     if not timeline.steps.num_rows:
         return None
     starts = rows_of(timeline.steps["start_ns"]) - origin
     at = int(np.argmin(starts))
     begin, end = int(starts[at]), int(starts[at] + rows_of(timeline.steps["dur_ns"])[at])
-    when = {LAUNCHES: calls.begin, BLOCKS: calls.end}
-    inside = [
-        (index, int(when[kind][row]))
-        for index, (kind, row) in enumerate(events)
-        if kind != RUNS and begin <= when[kind][row] <= end
-    ]
+    when = np.where(host.blocks, calls.end[host.call], calls.begin[host.call])
+    inside = np.flatnonzero((when >= begin) & (when <= end))
     if len(inside) < 2:
         return None
-    (first, began), (last, ended) = inside[0], inside[-1]
-    return HostStep(first, last, began - begin + end - ended)
+    first, last = int(inside[0]), int(inside[-1])
+    return HostStep(first, last, int(when[first]) - begin + end - int(when[last]))
 
 
 def _launches(calls: Calls, launch_row: IntArray, start: IntArray) -> IntArray:
@@ -159,56 +155,53 @@ class _Waits:
         self.change_over = _usual(self.free[queued], _CHANGE_OVER_NS, _MOST_CHANGE_OVER_NS)
         self.latency = _usual(self.ahead[self.known & (self.free > self.ahead)], _LAUNCH_NS, _MOST_LAUNCH_NS)
 
-    def resolved(self) -> tuple[tuple[tuple[tuple[int, int], ...], ...], IntArray]:
-        """Return what held up each activity, with the delays after it; and the delay of each activity after its call.
+    def resolved(self) -> tuple[Across, IntArray, IntArray]:
+        """Return what held up each activity: other streams, by how much it follows the one before it on its own, and
+        the delay of each activity after its call.
 
         What would have let it start last is what it waited for, and has the delay that was recorded. After the others
         it could have started as soon as activities usually do, or as soon as it did.
         """
-        others = self._others()
+        start, before = self.start, self.before
+        row, source = self._others()
+        none = np.iinfo(np.int64).min // 2
+        end = np.append(self.end, none)
+        latest = end[before]
+        np.maximum.at(latest, row, self.end[source])
+        by_call = (latest == none) | ~self.known  # what an unknown launch waited for is not asked
+        by_call |= start - self.ahead + self.latency >= latest + self.change_over
+        waited = (self.launch >= 0) & ~self.inner
         delays = np.where(self.known, np.minimum(self.ahead, self.latency), self.ahead)
-        held: list[tuple[tuple[int, int], ...]] = []
-        start, end = self.start.tolist(), self.end.tolist()
-        for at, before in enumerate(self.before.tolist()):
-            if self.launch[at] < 0 or self.inner[at]:
-                held.append(((before, start[at] - end[before]),) if self.inner[at] else ())
-                continue
-            holding = [*([before] if before >= 0 else []), *others.get(at, [])]
-            last = max(holding, key=end.__getitem__, default=-1)
-            by_call = last < 0 or not self.known[at]  # what an unknown launch waited for is not asked
-            by_call |= start[at] - int(self.ahead[at]) + self.latency >= end[last] + self.change_over
-            if by_call:
-                delays[at] = self.ahead[at]
-            held.append(
-                tuple(
-                    (
-                        each,
-                        start[at] - end[each]
-                        if each == last and not by_call
-                        else min(self.change_over, start[at] - end[each]),
-                    )
-                    for each in holding
-                )
-            )
-        return tuple(held), delays
+        delays = np.where(waited & by_call, self.ahead, delays)
+        free = np.where(before >= 0, start - end[before], 0)
+        usual = waited & (by_call | (end[before] < latest))
+        follow = np.where(usual, np.minimum(self.change_over, free), free)
+        free = start[row] - self.end[source]
+        first = np.zeros(len(row), np.bool_)  # of several that end last the first is what was waited for
+        last = np.flatnonzero(~by_call[row] & (self.end[source] == latest[row]) & (end[before[row]] < latest[row]))
+        first[last[np.unique(row[last], return_index=True)[1]]] = True
+        earlier = source < row
+        delay = np.where(first, free, np.minimum(self.change_over, free))
+        return Across(row[earlier], source[earlier], delay[earlier]), follow, delays
 
-    def _others(self) -> dict[int, list[int]]:
-        """Return, for activities whose stream was told to wait, the last that had ended on each other stream."""
+    def _others(self) -> tuple[IntArray, IntArray]:
+        """Return activities whose stream was told to wait, and the last that had ended on each other stream."""
         calls, rows = self.calls, np.flatnonzero(self.known)
+        none = np.zeros(0, np.int64)
         if not calls.stream_waits.any() or len(self.streams) < 2 or not len(rows):
-            return {}
+            return none, none
         begin, thread = calls.begin[self.launch[rows]], calls.thread[self.launch[rows]]
         wait = last_begun(calls, calls.stream_waits, thread, begin)
         launched = last_begun(calls, calls.launches, thread, begin)
         rows = rows[(wait >= 0) & ((launched < 0) | (calls.begin[wait] >= calls.begin[launched]))]
-        found: dict[int, list[int]] = {}
+        found, sources = [none], [none]
         for members in self.streams:
             latest = np.maximum.accumulate(self.end[members])
             index = np.searchsorted(latest, self.start[rows], side="right") - 1
-            for row, at in zip(rows.tolist(), index.tolist(), strict=True):
-                if at >= 0 and self.stream[row] != self.stream[members[0]]:
-                    found.setdefault(row, []).append(int(members[at]))
-        return found
+            told = (index >= 0) & (self.stream[rows] != self.stream[members[0]])
+            found.append(rows[told])
+            sources.append(members[index[told]])
+        return np.concatenate(found), np.concatenate(sources)
 
     def last(self, delays: IntArray) -> tuple[tuple[int, int, int, int], ...]:
         """Return each stream's last activity, its call, the delay of what that call launched, and its time."""
@@ -225,22 +218,6 @@ class _Waits:
 
 def _usual(delays: IntArray, otherwise: int, most: int) -> int:
     return min(int(np.median(delays)), most) if len(delays) else otherwise
-
-
-def _own_copies(
-    calls: Calls, start: IntArray, dur: IntArray, launch_row: IntArray, blocking: IntArray
-) -> dict[int, tuple[int, int]]:
-    """Return the copy, and its end, of each blocking call that launches a copy itself.
-
-    A copy from pageable memory goes through a buffer, piece by piece: the call returns with the last piece handed over,
-    some microseconds before the device has it.
-    """
-    rows = np.flatnonzero(np.isin(launch_row, blocking))
-    call = launch_row[rows]
-    rows = rows[calls.end[call] >= start[rows] + dur[rows] // 2]
-    return dict(
-        zip(launch_row[rows].tolist(), zip(rows.tolist(), (start + dur)[rows].tolist(), strict=True), strict=True)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,57 +240,65 @@ class _Loading:
         dur = np.maximum(latest - begin, 0)
         return _Loading(begin, dur, np.cumsum(dur) - dur)
 
-    def until(self, time: int) -> int:
-        """Return how much loading lies before a time."""
-        at = int(np.searchsorted(self.begin, time, side="right")) - 1
-        return 0 if at < 0 else int(self.before[at] + min(time - self.begin[at], self.dur[at]))
+    def until(self, time: IntArray) -> IntArray:
+        """Return how much loading lies before each time."""
+        if not len(self.begin):
+            return np.zeros(len(time), np.int64)
+        at = np.searchsorted(self.begin, time, side="right") - 1
+        until: IntArray = np.where(at < 0, 0, self.before[at] + np.minimum(time - self.begin[at], self.dur[at]))
+        return until
 
 
 def _host(
     calls: Calls, start: IntArray, dur: IntArray, launch_row: IntArray, loader: _Loading
-) -> tuple[tuple[Event, ...], dict[Event, int], dict[Event, int], dict[int, tuple[int, int, int]], float]:
-    """Return the events in order, the host's own time before each of its own, how much of it went into loading data,
-    what blocking calls wait for, and the host's begin.
-    """
+) -> tuple[HostEvents, int]:
+    """Return what the host did, in order, and when it begins."""
     blocks = calls.blocks & ((calls.thread >= 0) | ~(calls.blocks & (calls.thread >= 0)).any())
     launching, blocking = np.flatnonzero(calls.launches), np.flatnonzero(blocks)
-    parts = (
-        (LAUNCHES, launching, calls.begin[launching]),
-        (RUNS, np.arange(len(start)), start),
-        (BLOCKS, blocking, calls.end[blocking]),
-    )
-    kind = np.concatenate([np.full(len(rows), each) for each, rows, _ in parts])
-    row, time = (np.concatenate([part[at] for part in parts]) for at in (1, 2))
-    order = np.lexsort((row, kind, time))
+    call = np.concatenate((launching, blocking))
+    returns = np.arange(len(call)) >= len(launching)
+    time = np.where(returns, calls.end[call], calls.begin[call])
+    order = np.lexsort((call, ~returns, time))  # at one moment a call returns before another launches
+    call, returns, time = call[order], returns[order], time[order]
+    begin, end = calls.begin[call], calls.end[call]
+    begins = int(begin[0]) if len(call) else 0
+    ahead = np.append(begins, time)[:-1]  # the event before
+    now = np.maximum(begin, ahead)
+    other, ended = _waited_for(calls, start, dur, launch_row, blocking)
+    other, ended = (np.where(returns, each[call], none) for each, none in ((other, -1), (ended, 0)))
+    by_device = (other >= 0) & (ended > now)
+    after = np.where(by_device, end - ended, np.minimum(end - now, end - ended))
+    launch = np.full(len(calls.begin), -1, np.int64)
+    launch[call[~returns]] = np.flatnonzero(~returns)
+    return HostEvents(
+        call=call,
+        blocks=returns,
+        work_ns=now - ahead,
+        loading_ns=loader.until(now) - loader.until(ahead),
+        own_ns=np.where(returns, np.where(by_device, np.clip(after, 0, end - now), end - now), 0),
+        waits_for=other,
+        after_ns=after,
+        launch=launch,
+    ), begins
+
+
+def _waited_for(
+    calls: Calls, start: IntArray, dur: IntArray, launch_row: IntArray, blocking: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return, for each call, the activity that it waits for, and that one's end: the last that ended before a blocking
+    call did, or the copy that the call launched itself; −1: none.
+    """
+    waits_for, ended = np.full(len(calls.begin), -1, np.int64), np.zeros(len(calls.begin), np.int64)
     by_end = np.argsort(start + dur, kind="stable")
     ends = (start + dur)[by_end]
-    done = np.searchsorted(ends, calls.end[blocking], side="right") - 1
-    device = {
-        call: (int(by_end[at]), int(ends[at]))
-        for call, at in zip(blocking.tolist(), done.tolist(), strict=True)
-        if at >= 0 and start[by_end[at]] < calls.end[call]
-    } | _own_copies(calls, start, dur, launch_row, blocking)
-    work: dict[Event, int] = {}
-    loading: dict[Event, int] = {}
-    waits: dict[int, tuple[int, int, int]] = {}
-    now: int | None = None
-    begins = 0
-    events = tuple(zip(kind[order].tolist(), row[order].tolist(), strict=True))
-    for event in events:
-        what, at = event
-        if what == RUNS:
-            continue
-        begin, end = int(calls.begin[at]), int(calls.end[at])
-        if now is None:
-            now = begins = begin
-        work[event] = max(begin - now, 0)
-        if len(loader.begin) and begin > now and (loaded := loader.until(begin) - loader.until(now)):
-            loading[event] = loaded
-        now = max(begin, now)
-        if what == BLOCKS:
-            other, ended = device.get(at, (-1, now))
-            by_device = other >= 0 and ended > now
-            after = end - ended if by_device else min(end - now, end - ended)
-            waits[at] = (other, after, min(max(after, 0), end - now) if by_device else end - now)
-            now = end
-    return events, work, loading, waits, float(begins)
+    at = np.searchsorted(ends, calls.end[blocking], side="right") - 1
+    found = at >= 0
+    found[found] = start[by_end[at[found]]] < calls.end[blocking[found]]
+    waits_for[blocking[found]], ended[blocking[found]] = by_end[at[found]], ends[at[found]]
+    # A copy from pageable memory goes through a buffer, piece by piece: the call returns with the last piece handed
+    # over, some microseconds before the device has it.
+    rows = np.flatnonzero(np.isin(launch_row, blocking))
+    end = calls.end[launch_row[rows]]
+    rows = rows[(end > start[rows]) & (end >= start[rows] + dur[rows] // 2)]
+    waits_for[launch_row[rows]], ended[launch_row[rows]] = rows, (start + dur)[rows]
+    return waits_for, ended

@@ -8,9 +8,8 @@ where the device sets the pace, fewer launches where the host does: the later on
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +18,9 @@ from tracemine.perfmodel import LOADING_PACE
 from tracemine.rows.table import BoolArray, IntArray
 
 Floats = npt.NDArray[np.float64]
-Event = tuple[int, int]  # one of these kinds, and a row
-BLOCKS, LAUNCHES, RUNS = range(3)  # what happens at one moment, in the order in which it can
+_NEVER = int(np.iinfo(np.int64).max)  # no scenario
+# Times of activities that are held at once: 16 MB an array. Scenarios are independent of each other, and run in parts.
+_MOST_TIMES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """The timeline run again: scenarios are the last axis of each."""
+    """The timeline run again: scenarios are the first axis of each."""
 
     done: Floats  # how long all takes from the first start on
     starts: Floats  # of each activity, since the recorded first start
@@ -48,23 +48,48 @@ class ReplayResult:
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """The outermost operator of each call that launches no more than the one that made it. Lists, a value a call."""
+    """The outermost operator of each call that launches no more than the one that made it. A value a call."""
 
-    row: list[int]  # of the operator; −1: none is known
-    launches: list[int]  # that the operator makes
-    lead_ns: list[int]  # how much of the host's own time before the call lies before that operator
-    tail_ns: list[int]  # for how long the operator goes on behind the call's begin
+    row: IntArray  # of the operator; −1: none is known
+    launches: IntArray  # that the operator makes
+    lead_ns: IntArray  # how much of the host's own time before the call lies before that operator
+    tail_ns: IntArray  # for how long the operator goes on behind the call's begin
 
-    def kept(self, unmade: Sequence[int]) -> set[int]:
-        """Return the calls whose operator still makes others, or is not known."""
-        gone = Counter(self.row[call] for call in unmade)
-        return {call for call in unmade if self.row[call] < 0 or gone[self.row[call]] < self.launches[call]}
+    def kept(self, unmade: IntArray) -> BoolArray:
+        """Return which of these calls have an operator that still makes others, or that is not known."""
+        row = self.row[unmade]
+        gone = np.bincount(row[row >= 0], minlength=int(row.max(initial=0)) + 1)
+        kept: BoolArray = (row < 0) | (gone[row] < self.launches[unmade])
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvents:
+    """What the host did, in order: launches where they begin, and blocking calls where they end. A value an event."""
+
+    call: IntArray
+    blocks: BoolArray  # the call returns; else it launches
+    work_ns: IntArray  # the host's own time since the event before
+    loading_ns: IntArray  # how much of that went into loading data, which recording stretches little
+    own_ns: IntArray  # the host's own time in a blocking call
+    waits_for: IntArray  # the activity that a blocking call waits for; −1: none
+    after_ns: IntArray  # from that activity's end to the call's
+    launch: IntArray  # of each call: its event as a launch; −1: it launches nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Across:
+    """Waits of activities for another stream."""
+
+    row: IntArray
+    source: IntArray  # the activity that it waits for, an earlier row
+    delay_ns: IntArray  # after that one's end
 
 
 @dataclass(frozen=True, slots=True)
 class HostStep:
-    """A step as the host goes through it: indices in `Replay.events` of its first and last host event, and the host's
-    own time in it before the first and after the last.
+    """A step as the host goes through it: its first and last event in `HostEvents`, and the host's own time in it
+    before the first and after the last.
     """
 
     first: int
@@ -73,71 +98,79 @@ class HostStep:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """Activities of one stream that wait for nothing but calls and each other: places in `Pieces.rows`."""
+
+    begin: int
+    end: int
+    follows: bool  # the one at `begin` follows another of its stream
+    launched: int | None  # as in `Pieces`, where it is the same for all of them
+    across: tuple[tuple[int, int, int], ...]  # places in it, of what each waits for, and rows of `Across`
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The order in which a timeline is run: pieces of streams, and between them the host's waits for the device."""
+
+    rows: IntArray  # activities by stream
+    place: IntArray  # of each activity in `rows`
+    launched: IntArray  # of each of `rows`: how many waits the host had behind it at its launch
+    turns: tuple[Piece | int, ...]  # a piece, or the place of an activity that the host waits for
+    waits: IntArray  # events of the host that wait for the device, in order
+    waited: IntArray  # of each event of the host how many of them it has behind it, itself included
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """Everything that happened, in order, and what it waited for. Nanoseconds since the first activity's start."""
 
-    events: tuple[Event, ...]  # (LAUNCHES, call), (RUNS, activity) or (BLOCKS, call)
-    begins: float  # the first host event
+    begins: int  # the first host event
+    host: HostEvents
     start: IntArray
     dur: IntArray
     launch: IntArray  # of each activity, −1 where the one before it in its graph is all that it waits for
     launch_delay: IntArray  # from that call's begin
-    held_by: tuple[tuple[tuple[int, int], ...], ...]  # of each activity: others, and the delays after their ends
+    inside: BoolArray  # of each activity: it waits for no call, as the one before it is of the same launch
+    follow_delay: IntArray  # from the end of the activity before on its stream
+    across: Across
+    pieces: Pieces
     sole_launch: BoolArray  # of each activity: nothing else was launched by its call
-    work: dict[Event, int]  # of each host event: the host's own time since the one before
-    loading: dict[Event, int]  # how much of that went into loading data, which recording stretches little
     operators: Operators
-    waits: dict[int, tuple[int, int, int]]  # of each blocking call: the activity, the delays after it and its own begin
     last: tuple[tuple[int, int, int, int], ...]  # of each stream: last activity; its call, or −1; delay, time it took
     interval_ns: float  # from one launch call to the next, the host's own time: mean
     step: HostStep | None = None  # the first one, as the host goes through it
 
+    def sole_calls(self, rows: IntArray) -> IntArray:
+        """Return the calls that launched activities, of those that launched nothing else."""
+        return self.launch[rows[self.sole_launch[rows]]]
+
     def run(self, pace: Floats, changes: Sequence[Change] = ()) -> ReplayResult:
-        """Run the timeline with other times: [scenarios], and twice [activities, scenarios].
+        """Run the timeline with other times: [scenarios], and twice [scenarios, activities].
 
         In scenario k the host takes 1/pace[k] of its time. Where there is one scenario more than changes, the first k
         of them are made in it; else all of them in all.
         """
-        simulation = _Simulation(self, pace, self._edits(changes, in_turn=len(pace) == len(changes) + 1))
-        happens = {RUNS: simulation.start, LAUNCHES: simulation.launch, BLOCKS: simulation.block}
-        asked = () if self.step is None else (self.step.first, self.step.last)
-        reached: dict[int, Floats] = {}  # by index in `events`, when the host was done with it
-        for index, (kind, row) in enumerate(self.events):
-            happens[kind](row)
-            if index in asked:
-                reached[index] = simulation.host.copy()
-        step, starts = self.step, simulation.starts
-        done = simulation.done() - starts.min(axis=0, initial=np.inf if len(starts) else 0.0)
-        around = 0.0 if step is None else step.around_ns * simulation.faster
-        host_step = None if step is None else reached[step.last] - reached[step.first] + around
-        return ReplayResult(done, starts, simulation.ends, host_step)
-
-    def _edits(self, changes: Sequence[Change], *, in_turn: bool) -> _Edits:
-        """Spread changes over the activities and calls that they concern."""
-        edits = _Edits()
-        for number, change in enumerate(changes):
-            since = number + 1 if in_turn else 0
-            saved = zip(change.rows.tolist(), change.saved_ns.tolist(), strict=True)
-            edits.saved.update((row, (since, ns)) for row, ns in saved)
-            calls = self._calls(change.unlaunched)
-            kept = self.operators.kept(calls)
-            edits.unlaunched.update((call, (since, change.whole or call in kept)) for call in calls)
-            edits.longer.update((call, (since, change.call_ns)) for call in self._calls(change.called))
-            edits.unblocked.update((call, since) for call in self._calls(change.unblocked))
-        return edits
-
-    def _calls(self, rows: IntArray) -> list[int]:
-        """Return the calls that launched activities, of those that launched nothing else."""
-        calls: list[int] = self.launch[rows[self.sole_launch[rows]]].tolist()
-        return calls
+        parts = [one.result() for one in self._runs(pace, changes)]
+        done, starts, ends = (
+            np.concatenate([getattr(one, name) for one in parts]) for name in ("done", "starts", "ends")
+        )
+        steps = [one.host_step for one in parts if one.host_step is not None]
+        return ReplayResult(done, starts, ends, np.concatenate(steps) if steps else None)
 
     def takes(self, changes: Sequence[Change], pace: float) -> Floats:
         """Return how long the whole takes without any of the changes, with the first, with the first two, and so on."""
-        return self.run(np.full(len(changes) + 1, pace), changes).done
+        return np.concatenate([one.done() for one in self._runs(np.full(len(changes) + 1, pace), changes)])
 
     def gains(self, changes: Sequence[Change], pace: float) -> Floats:
         """Return by how much each change shortens the whole, made one after another: they add up to what all give."""
         return gained(self.takes(changes, pace)) if changes else np.zeros(0)
+
+    def _runs(self, pace: Floats, changes: Sequence[Change]) -> Iterator[_Run]:
+        """Yield runs of as many scenarios each as may be held at once."""
+        edits = _Edits.of(self, changes, in_turn=len(pace) == len(changes) + 1)
+        width = max(_MOST_TIMES // max(len(self.start), 1), 1)
+        for first in range(0, len(pace), width):
+            yield _Run(self, edits, pace[first : first + width], first)
 
 
 def gained(takes: Floats) -> Floats:
@@ -151,85 +184,164 @@ def gained(takes: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Edits:
-    """Effects of changes, by activity or call: the first scenario that has it, and what it is."""
+    """Effects of changes: the first scenario that has each (`_NEVER`: none), of activities or of events of the host."""
 
-    saved: dict[int, tuple[int, int]] = field(default_factory=dict)  # of activities
-    unlaunched: dict[int, tuple[int, bool]] = field(default_factory=dict)  # whether all before it goes too
-    longer: dict[int, tuple[int, int]] = field(default_factory=dict)  # of calls that cost more
-    unblocked: dict[int, int] = field(default_factory=dict)
+    saved: tuple[tuple[int, IntArray, IntArray], ...]  # of each change its first scenario, activities, and savings
+    unlaunched: IntArray  # of each event
+    whole: BoolArray  # of each event: with its launch goes all before it
+    longer: IntArray  # of each event
+    longer_ns: IntArray
+    unblocked: IntArray  # of each event
+
+    @staticmethod
+    def of(replay: Replay, changes: Sequence[Change], *, in_turn: bool) -> _Edits:
+        count = len(replay.host.call)
+        unlaunched, longer, unblocked = (np.full(count, _NEVER) for _ in range(3))
+        whole, longer_ns, saved = np.zeros(count, np.bool_), np.zeros(count, np.int64), []
+        for number, change in enumerate(changes, 1):
+            since = number if in_turn else 0
+            saved.append((since, change.rows, change.saved_ns))
+            call = replay.sole_calls(change.unlaunched)
+            event = replay.host.launch[call]
+            unlaunched[event], whole[event] = since, change.whole | replay.operators.kept(call)
+            event = replay.host.launch[replay.sole_calls(change.called)]
+            longer[event], longer_ns[event] = since, change.call_ns
+            unblocked[replay.host.launch[replay.sole_calls(change.unblocked)]] = since
+        return _Edits(tuple(saved), unlaunched, whole, longer, longer_ns, unblocked)
 
 
-class _Simulation:
-    """A run under way. Scenarios are the last axis of each array."""
+class _Run:
+    """A timeline run again in some scenarios, which are the first axis of each array.
 
-    def __init__(self, replay: Replay, pace: Floats, edits: _Edits) -> None:
-        self.replay, self.edits, self.count = replay, edits, len(pace)
-        self.faster = 1.0 / pace
-        self.loading = np.maximum(self.faster, 1.0 / LOADING_PACE)
-        self.host = np.full(self.count, replay.begins)
-        self.starts, self.ends = (np.zeros((len(replay.start), self.count)) for _ in range(2))
-        self.called: dict[int, Floats] = {}
-        self.unheld = self.count  # scenarios from this one on do not wait for what was launched last
-        self.gone, self.left = self.count, 0  # those from here on do not make the launch before; what else goes with it
-        self.launches, self.delays, self.dur = (
-            array.tolist() for array in (replay.launch, replay.launch_delay, replay.dur)
-        )
+    What comes one after another adds up, and what waits is as late as the latest: with S the sum of all durations and
+    delays of a stream up to an activity, its end less S is the largest of (what it waited for, less S before it) up to
+    here. So a stretch of a stream is a running maximum of sums, and only what crosses streams or holds the host up
+    has to be done in turn.
+    """
 
-    def start(self, activity: int) -> None:
-        """Start an activity once its call is made and what holds it up is done."""
-        call = self.launches[activity]
-        begin = self.called[call] + self.delays[activity] if call >= 0 else None
-        for other, delay in self.replay.held_by[activity]:
-            free = self.ends[other] + delay
-            begin = free if begin is None else np.maximum(begin, free)
-        self.starts[activity] = self.replay.start[activity] if begin is None else begin
-        self.ends[activity] = self.starts[activity] + self.dur[activity]
-        if activity in self.edits.saved:
-            since, saved_ns = self.edits.saved[activity]
-            self.ends[activity, since:] -= saved_ns
+    def __init__(self, replay: Replay, edits: _Edits, pace: Floats, first: int) -> None:
+        self.replay, self.edits = replay, edits
+        self.number = np.arange(first, first + len(pace))[:, None]
+        self.faster = (1.0 / pace)[:, None]
+        self.host = replay.begins + np.cumsum(self._host_ns(), axis=1)  # of each event, but for what it waited
+        self.took = self._took()
+        rows = replay.pieces.rows
+        self.sums = np.cumsum(self.took + replay.follow_delay[rows], axis=1)
+        self.late = self._late()  # of each activity: its end less its sum
+        self.held = np.zeros((len(pace), len(replay.pieces.waits) + 1))  # the host, after so many of its waits
+        self._take_turns()
 
-    def launch(self, call: int) -> None:
-        """Let the host make a launch call, in the scenarios in which it still is made."""
-        since, whole = self.edits.unlaunched.get(call, (self.count, False))
-        step = self._before((LAUNCHES, call), since, whole=whole)
-        since, longer_ns = self.edits.longer.get(call, (self.count, 0))
-        step[since:] += longer_ns
-        self.unheld = self.edits.unblocked.get(call, self.count)
-        self.host = self.called[call] = self.host + step
-
-    def block(self, call: int) -> None:
-        """Let the host wait for the device in a blocking call."""
-        step = self._before((BLOCKS, call), self.count, whole=False)
-        activity, after, own = self.replay.waits[call]
-        unblocked = self.host[self.unheld :] + step[self.unheld :]
-        self.host = self.host + (step + own)
-        if activity >= 0:
-            self.host = np.maximum(self.host, self.ends[activity] + after)
-        self.host[self.unheld :] = unblocked
-
-    def _before(self, event: Event, since: int, *, whole: bool) -> Floats:
-        """Return the host's own time before an event, which scenarios from `since` on leave out."""
-        work, loaded = self.replay.work[event], self.replay.loading.get(event, 0)
-        step = (work - loaded) * self.faster + loaded * self.loading if loaded else work * self.faster
-        operators, call, gone = self.replay.operators, event[1], self.gone
-        if gone < self.count and self.left:
-            step[gone:] = np.maximum(step[gone:] - self.left * self.faster[gone:], 0.0)
-        step[since:] = 0.0
-        if since < gone and not whole:
-            step[since:gone] = operators.lead_ns[call] * self.faster[since:gone]
-        self.gone, self.left = since, 0 if whole else operators.tail_ns[call]
-        return step
+    def result(self) -> ReplayResult:
+        place = self.replay.pieces.place
+        ends = (self.sums + self.late)[:, place]
+        return ReplayResult(self.done(), ends - self.took[:, place], ends, self._host_step())
 
     def done(self) -> Floats:
         """Return when the last of each stream ends, and when the host, going on as it did, would launch what follows.
 
         So a host that sets the pace gains nothing by the last activity, and a device that does all of it.
         """
+        replay, place = self.replay, self.replay.pieces.place
         # On a faster host all may end before time begins.
-        done = np.full(self.count, -np.inf if self.replay.last else 0.0)
-        for activity, call, delay, took in self.replay.last:
-            done = np.maximum(done, self.ends[activity])
+        done = np.full(len(self.faster), -np.inf if replay.last else 0.0)
+        for activity, call, delay, took in replay.last:
+            at = place[activity]
+            done = np.maximum(done, self.sums[:, at] + self.late[:, at])
             if call >= 0:
-                next_launch = np.minimum(took, self.replay.interval_ns * self.faster)
-                done = np.maximum(done, self.called[call] + delay + next_launch)
-        return done
+                next_launch = np.minimum(took, replay.interval_ns * self.faster[:, 0])
+                done = np.maximum(done, self._reached(replay.host.launch[call]) + delay + next_launch)
+        starts = self.sums + self.late - self.took
+        began: Floats = starts.min(axis=1, initial=np.inf if starts.size else 0.0)
+        return done - began
+
+    def _host_step(self) -> Floats | None:
+        step = self.replay.step
+        if step is None:
+            return None
+        return self._reached(step.last) - self._reached(step.first) + step.around_ns * self.faster[:, 0]
+
+    def _reached(self, event: int) -> Floats:
+        """Return when the host was done with an event."""
+        reached: Floats = self.host[:, event] + self.held[:, self.replay.pieces.waited[event]]
+        return reached
+
+    def _host_ns(self) -> Floats:
+        """Return the host's own time up to each event since the one before, with launches left out or dearer."""
+        host, edits, number = self.replay.host, self.edits, self.number
+        loading = np.maximum(self.faster, 1.0 / LOADING_PACE)
+        spent: Floats = (host.work_ns - host.loading_ns) * self.faster + host.loading_ns * loading
+        # Those from `gone` on do not make the launch before; what else goes with it is left out here.
+        gone = np.append(_NEVER, edits.unlaunched)[:-1]
+        at = np.flatnonzero((edits.unlaunched < _NEVER) | (gone < _NEVER))
+        if len(at):
+            operators, call = self.replay.operators, host.call
+            left_ns = np.append(0, np.where(edits.whole, 0, operators.tail_ns[call]))[at] * (number >= gone[at])
+            part = np.maximum(spent[:, at] - left_ns * self.faster, 0.0)
+            since = edits.unlaunched[at]
+            lead = (number < gone[at]) & ~edits.whole[at]
+            spent[:, at] = np.where(number < since, part, lead * operators.lead_ns[call[at]] * self.faster)
+        at = np.flatnonzero(edits.longer < _NEVER)
+        spent[:, at] += (number >= edits.longer[at]) * edits.longer_ns[at]
+        at = np.flatnonzero(host.blocks)
+        spent[:, at] += (number < self._unblocked(at)) * host.own_ns[at]
+        return spent
+
+    def _unblocked(self, blocking: IntArray) -> IntArray:
+        """Return since which scenario the host does not wait in blocking calls: those behind such a launch."""
+        events = np.arange(len(self.replay.host.call))
+        latest = np.maximum.accumulate(np.where(self.replay.host.blocks, -1, events))[blocking]
+        since: IntArray = np.where(latest >= 0, self.edits.unblocked[latest], _NEVER)
+        return since
+
+    def _took(self) -> Floats:
+        """Return how long each activity takes, in the order of pieces."""
+        pieces = self.replay.pieces
+        took = np.repeat(self.replay.dur[pieces.rows][None].astype(np.float64), len(self.faster), axis=0)
+        for since, rows, saved_ns in self.edits.saved:
+            first = int(np.searchsorted(self.number[:, 0], since))
+            took[first:, pieces.place[rows]] -= saved_ns
+        return took
+
+    def _late(self) -> Floats:
+        """Return how late each activity's call lets it be, less its sum, were the host never held up."""
+        replay, rows = self.replay, self.replay.pieces.rows
+        call = replay.launch[rows]
+        made = call >= 0
+        begin = np.where(replay.inside, -np.inf, replay.start)[rows][None].repeat(len(self.faster), axis=0)
+        begin[:, made] = self.host[:, replay.host.launch[call[made]]] + replay.launch_delay[rows[made]]
+        begin += self.took - self.sums
+        return begin
+
+    def _take_turns(self) -> None:
+        """Run pieces of streams, and in between hold the host up where it waits for the device."""
+        replay, late, held, waits = self.replay, self.late, self.held, 0
+        pieces, after = replay.pieces, self._after_waits()
+        across = self._across()
+        for turn in pieces.turns:
+            if isinstance(turn, int):
+                np.maximum(held[:, waits], late[:, turn] + after[:, waits], out=held[:, waits + 1])
+                waits += 1
+                continue
+            part = late[:, turn.begin : turn.end]
+            launched = pieces.launched[turn.begin : turn.end] if turn.launched is None else [turn.launched]
+            part += held[:, launched]
+            for at, source, row in turn.across:
+                np.maximum(part[:, at], late[:, source] + across[:, row], out=part[:, at])
+            if turn.follows:
+                np.maximum(part[:, 0], late[:, turn.begin - 1], out=part[:, 0])
+            np.maximum.accumulate(part, axis=1, out=part)
+
+    def _after_waits(self) -> Floats:
+        """Return what each wait of the host adds to its activity's lateness, to say for how long it is held up."""
+        replay, pieces = self.replay, self.replay.pieces
+        event = pieces.waits
+        at = pieces.place[replay.host.waits_for[event]]
+        after = self.sums[:, at] + replay.host.after_ns[event] - self.host[:, event]
+        after[self.number >= self._unblocked(event)] = -np.inf
+        return after
+
+    def _across(self) -> Floats:
+        """Return what each wait for another stream adds to that one's lateness."""
+        across, place = self.replay.across, self.replay.pieces.place
+        source, at = place[across.source], place[across.row]
+        return self.sums[:, source] + across.delay_ns + self.took[:, at] - self.sums[:, at]

@@ -104,7 +104,7 @@ class Steps:
 
     def without_profiler(self, ran: ReplayResult) -> Floats:
         """Return how long the whole took where it ran again, without the profiler's work between steps."""
-        waited: Floats = idle_before(ran.starts, ran.ends, self.device)[self.between].sum(axis=0)
+        waited: Floats = idle_before(ran.starts, ran.ends, self.device)[:, self.between].sum(axis=1)
         return ran.done - waited
 
     def gaps_ns(self, changes: Sequence[Change] = ()) -> tuple[IntArray, IntArray, IntArray]:
@@ -113,7 +113,7 @@ class Steps:
             return self.recorded_ns, self.recorded_ns, self.recorded_ns
         ran = self.replay.run(np.array(self.paces[::-1]), changes)
         idle = idle_before(ran.starts, ran.ends, self.device)
-        least, usual, most = np.minimum(idle[self.next_row], self.recorded_ns[:, None]).T
+        least, usual, most = np.minimum(idle[:, self.next_row], self.recorded_ns)
         return least.astype(np.int64), usual.astype(np.int64), most.astype(np.int64)
 
     def gains(self, fixes: Sequence[Fix]) -> list[Range]:
@@ -247,12 +247,12 @@ def slowdown_of(timeline: Timeline) -> Slowdown | None:
 def idle_before(starts: Floats, ends: Floats, device: IntArray) -> Floats:
     """Return how long the device of each activity was idle before it, in each scenario; activities in order of start.
 
-    >>> idle_before(np.array([[0.0], [9.0]]), np.array([[5.0], [12.0]]), np.array([0, 0])).tolist()
-    [[0.0], [4.0]]
+    >>> idle_before(np.array([[0.0, 9.0]]), np.array([[5.0, 12.0]]), np.array([0, 0])).tolist()
+    [[0.0, 4.0]]
     """
     idle = np.zeros_like(starts)
     for ordinal in np.unique(device):
         rows = np.flatnonzero(device == ordinal)
-        latest = np.maximum.accumulate(ends[rows], axis=0)
-        idle[rows[1:]] = np.maximum(starts[rows[1:]] - latest[:-1], 0.0)
+        latest = np.maximum.accumulate(ends[:, rows], axis=1)
+        idle[:, rows[1:]] = np.maximum(starts[:, rows[1:]] - latest[:, :-1], 0.0)
     return idle
