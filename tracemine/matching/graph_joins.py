@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tracemine.columns import codes
 from tracemine.matching.graph_where import NONE
 from tracemine.rows.graph import Graph
 from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows
@@ -17,14 +18,14 @@ _ROUNDS: Final = 16  # of choosing among overlapping matches all at once; what i
 
 def places_of(rows: Rows, graph: Graph, partition_by: Sequence[str]) -> IntArray:
     """A number for each node, equal where all partition_by columns are; −1: its activities differ, or one is null."""
-    code = np.zeros(rows.count, np.int64)
     null = np.zeros(rows.count, np.bool_)
+    keys = [np.zeros(rows.count, np.int64)]
     for name in partition_by:
         values, known = _values(rows.columns[name])
-        own = np.unique(values, return_inverse=True)[1]
-        code = code * (int(own.max(initial=0)) + 1) + own
-        code = np.unique(code, return_inverse=True)[1]
+        whole = values.dtype.kind in "biu"
+        keys.append(values.astype(np.int64) if whole else np.unique(values, return_inverse=True)[1])
         null |= ~known
+    code = codes(*keys)
     begin = graph.activity_begin[:-1]
     code = np.where(null, NONE, code)[graph.activity]
     least, most = np.minimum.reduceat(code, begin), np.maximum.reduceat(code, begin)
