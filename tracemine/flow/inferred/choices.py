@@ -177,7 +177,8 @@ class Choices:
             # one that was written meanwhile it is a guess: there may be no other.
             if token.lasts:
                 token.sure = only = False
-            token.storage, self.storages = self.storages, self.storages + 1
+            self._pools.rename(token, self.storages)
+            self.storages += 1
             token.readers = ()
         return token, "the only one" if only else "read before"
 
@@ -200,8 +201,9 @@ class Choices:
     def _bury(self, pool: Pool, lives: Lives) -> None:
         """What was freed before the operator began, it does not take."""
         root = self.root
-        pool.unread = [token for token in pool.unread if not lives.ended(token.storage, root)]
-        pool.read = [token for token in pool.read if not lives.ended(token.storage, root)]
+        if any(lives.ended(storage, root) for storage in pool.storages):
+            sides = (pool.unread, pool.read)
+            pool.keep(*([token for token in side if not lives.ended(token.storage, root)] for side in sides))
 
     def _doubt(self, read: list[Token]) -> None:
         """Something is read once more: perhaps it waited until now, and who took it for the newest had read another."""

@@ -88,7 +88,7 @@ class _Walk:
         self._perhaps_writers: defaultdict[int, list[int]] = defaultdict(list)
         self._readers: defaultdict[int, list[int]] = defaultdict(list)
         self._step = nodes.step_row.tolist()
-        self._updated: list[int] = []  # nodes that are part of an optimizer
+        self._updated: defaultdict[int, list[int]] = defaultdict(list)  # by step: nodes that are part of an optimizer
         self._unnamed: list[int] = []  # nodes that made something unknown
         self._instead: defaultdict[int, set[int]] = defaultdict(set)  # a view of one may be a view of these instead
         self._in_doubt: set[int] = set()  # or of something unknown
@@ -105,7 +105,8 @@ class _Walk:
             for storage in bound.numbers.get(root, ()):
                 self._before(self._writers[storage], nodes)
             if root in bound.updates:
-                self._updated.extend(nodes)
+                for node in nodes:
+                    self._updated[self._step[node]].append(node)
             self._root(nodes, wiring, first, bound.storages[first : first + count + wiring.new])
             first += count + wiring.new
 
@@ -174,9 +175,8 @@ class _Walk:
     def _rewritten(self, nodes: list[int]) -> None:
         """They read a parameter that an optimizer may have written in this step."""
         for node in nodes:
-            self.pairs.update(
-                [one * self.count + node for one in self._updated if one < node and self._step[one] == self._step[node]]
-            )
+            updated = self._updated.get(self._step[node], ())
+            self.pairs.update([one * self.count + node for one in updated if one < node])
 
     def _before(self, earlier: Sequence[int], later: Iterable[int]) -> None:
         for node in later:

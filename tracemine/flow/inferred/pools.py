@@ -64,12 +64,39 @@ class Pool:
     host: bool = False  # some lie in host memory
     forgot: bool = False  # there were more
     forgotten: list[int] = field(default_factory=list)  # the storages of those, oldest first
+    storages: dict[int, int] = field(default_factory=dict)  # of those that are there, and how many have each
+
+    def enter(self, token: Token) -> None:
+        """It is there from now on."""
+        self.unread.append(token)
+        self.storages[token.storage] = self.storages.get(token.storage, 0) + 1
 
     def forget(self, token: Token) -> None:
         """It is not looked at again; whoever guesses may have read it all the same."""
         self.forgot = True
+        self._lose(token.storage)
         self.forgotten.append(token.storage)
         del self.forgotten[:-_MOST_FORGOTTEN]
+
+    def keep(self, unread: list[Token], read: list[Token]) -> None:
+        """Leave out all the others."""
+        self.unread, self.read = unread, read
+        self.storages = {}
+        for token in (*unread, *read):
+            self.storages[token.storage] = self.storages.get(token.storage, 0) + 1
+
+    def rename(self, token: Token, storage: int) -> None:
+        """Note that a tensor, where it is here, is to lie in another storage."""
+        if token in self.unread or token in self.read:
+            self._lose(token.storage)
+            self.storages[storage] = self.storages.get(storage, 0) + 1
+
+    def _lose(self, storage: int) -> None:
+        left = self.storages[storage] - 1
+        if left:
+            self.storages[storage] = left
+        else:
+            del self.storages[storage]
 
 
 @dataclass(slots=True)
@@ -122,18 +149,21 @@ class Pools:
     def storages(self, need: Need) -> tuple[int, ...]:
         """The storages of all that look like what an operator takes, those included whose strides are not known."""
         if need.listed:
-            return _storages(self.of(need))
-        found = tuple(one for key in self._keys.perhaps_equal(need.key) for one in self.looking(key))
-        return found or self.of_shape(need)
+            return tuple(self.of(need).storages)
+        return self._of_keys(self._keys.perhaps_equal(need.key)) or self.of_shape(need)
 
     def of_shape(self, need: Need) -> tuple[int, ...]:
         """Return the storages of all of its shape and dtype, whatever strides they were taken to have."""
-        return tuple(one for key in self._keys.of_shape(need.key) for one in self.looking(key))
+        return self._of_keys(self._keys.of_shape(need.key))
+
+    def _of_keys(self, keys: Iterable[int]) -> tuple[int, ...]:
+        pools = [pool for key in keys if (pool := self._by_key.get(key)) is not None and pool.storages]
+        return tuple(pools[0].storages) if len(pools) == 1 else tuple(one for pool in pools for one in pool.storages)
 
     def looking(self, key: int) -> tuple[int, ...]:
         """Return the storages of all that look so."""
         pool = self._by_key.get(key)
-        return () if pool is None else _storages(pool)
+        return () if pool is None else tuple(pool.storages)
 
     def both(self, need: Need) -> list[Pool]:
         """Return the same, with and without the dtype."""
@@ -159,10 +189,16 @@ class Pools:
                 pool.read.remove(token)
                 pool.unread.append(token)
 
+    def rename(self, token: Token, storage: int) -> None:
+        """Note that a tensor is taken to lie in another storage."""
+        for pool in self.around(token):
+            pool.rename(token, storage)
+        token.storage = storage
+
     def remember(self, token: Token) -> None:
         """A tensor is there from now on."""
         for pool in self.around(token):
-            pool.unread.append(token)
+            pool.enter(token)
             pool.host |= token.place == HOST
             if len(pool.unread) > _MOST_UNREAD:
                 pool.forget(pool.unread.pop(0))
@@ -172,11 +208,7 @@ class Pools:
         for pool in self.both(need):
             kept = [[token for token in side if token.born <= born] for side in (pool.unread, pool.read)]
             pool.forgot |= len(kept[0]) + len(kept[1]) < len(pool.unread) + len(pool.read)
-            pool.unread, pool.read = kept
-
-
-def _storages(pool: Pool) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(token.storage for side in (pool.unread, pool.read) for token in side))
+            pool.keep(*kept)
 
 
 def fitting(pool: Pool | None, tokens: list[Token], need: Need, taken: list[Token]) -> list[Token]:
