@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from tracemine.collector import paused
 from tracemine.counters import Counters, Report, counters_table, match, with_stored
 from tracemine.devices import Device
 from tracemine.files import path_text
@@ -107,12 +108,14 @@ def analysed(
     reports: Sequence[Report] = (),
 ) -> Analysis:
     """Follow the dataflow of a timeline that was read already. Paths are only repeated in the scan."""
-    dataflow = flow(timeline)
+    with paused():  # lists of edges, an object each
+        dataflow = flow(timeline)
+        grouped = groups(dataflow)
     return Analysis(
         path=path_text(path),
         timeline=timeline,
         dataflow=dataflow,
-        groups=groups(dataflow),
+        groups=grouped,
         reports=tuple(reports),
         counters=match(timeline, reports) if reports else None,
         execution_trace=None if execution_trace is None else path_text(execution_trace),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import replace
 
 import numpy as np
 
+from tracemine.collector import paused
 from tracemine.columns import numbers, string_ids
 from tracemine.flow.hazards import orders
 from tracemine.flow.inferred import inferred
@@ -35,13 +35,8 @@ def flow(timeline: Timeline) -> Flow:
     >>> len(flow(empty).nodes)
     0
     """
-    collecting = gc.isenabled()
-    gc.disable()  # an object a tensor: the collector would walk them again and again, and find nothing
-    try:
+    with paused():  # an object a tensor
         return _flow(timeline)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _flow(timeline: Timeline) -> Flow:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import re
 from typing import Any
 
 import msgspec
 
+from tracemine.collector import paused
 from tracemine.errors import InputError, Location
 from tracemine.formats.execution_trace.nodes import FlatNode, Layout, layout_of
 from tracemine.formats.execution_trace.repair import repairs
@@ -36,15 +36,11 @@ def read(source: FileSource, progress: Progress | None = None, block_bytes: int 
     Raises InputError if the file is no execution trace, holds no node, or a node is longer or more deeply nested
     than any trace's.
     """
-    collecting = gc.isenabled()
-    gc.disable()
     try:
-        return _read(source, progress, block_bytes)
+        with paused():
+            return _read(source, progress, block_bytes)
     except RecursionError:
         raise InputError("is nested more deeply than any execution trace", where=Location(source.path)) from None
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _read(source: FileSource, progress: Progress | None, block_bytes: int) -> ExecutionTrace:

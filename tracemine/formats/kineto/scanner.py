@@ -10,7 +10,6 @@ That there are more, and how many bytes follow the document, is said.
 from __future__ import annotations
 
 import functools
-import gc
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from tracemine.collector import paused
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
 from tracemine.formats.json_text import Members, members
@@ -55,19 +55,15 @@ def scan(source: ByteSource, *, progress: Progress | None = None, block_bytes: i
     Raises InputError if there is no complete event in a file that is cut off, if the JSON holds no events and is no
     Kineto trace, or if an event is longer or more deeply nested than any trace's.
     """
-    collecting = gc.isenabled()
-    gc.disable()  # 10⁵ live objects a block: the collector would walk them again and again, and find nothing
     try:
-        return _Scan(source, progress, block_bytes).run()
+        with paused():  # 10⁵ live objects a block
+            return _Scan(source, progress, block_bytes).run()
     except RecursionError:
         raise InputError(
             "is nested more deeply than any trace",
             where=Location(source.path),
             hint="no profiler writes that; see what wrote the file",
         ) from None
-    finally:
-        if collecting:
-            gc.enable()
 
 
 class _Batch:
