@@ -49,12 +49,11 @@ def perhaps(guesses: Guesses, timeline: Timeline, order: Order, nodes: Nodes, re
     before, after = _in_front_of(sorted_unique(np.array(walk.takes_anything, np.int64)), len(nodes))
     pairs = np.fromiter(walk.pairs, np.int64, len(walk.pairs))
     pairs.sort()
-    storage, at = np.unique(np.array(walk.storages, np.int64), return_inverse=True)
-    read = sorted_unique(at * walk.count + np.array(walk.readers, np.int64))
+    read = sorted_unique(np.fromiter(walk.may_read, np.int64, len(walk.may_read)))
     return Perhaps(
         before=np.concatenate((before, pairs // walk.count)),
         after=np.concatenate((after, pairs % walk.count)),
-        storage=storage[read // walk.count],
+        storage=read // walk.count,
         reader=read % walk.count,
     )
 
@@ -70,8 +69,7 @@ class _Walk:
         root = guesses.root_of[at] if len(at) else at
         self.count = max(len(nodes), 1)
         self.pairs: set[int] = set()  # the first × count + the second: numbers take a third of the time of tuples
-        self.storages: list[int] = []  # of each a node of which it is a guess what it reads: `readers`
-        self.readers: list[int] = []
+        self.may_read: list[int] = []  # storage × count + a node of which it is a guess that it reads it
         self.takes_anything: list[int] = []  # nodes that read what was not recorded
         self._bound = guesses.bound
         self._of_root: defaultdict[int, list[int]] = defaultdict(list)
@@ -128,8 +126,7 @@ class _Walk:
             if node in self._inside:
                 for storage in storages:
                     self._before(self._writers[storage], [node])
-                self.storages += storages
-                self.readers += [node] * len(storages)
+                self.may_read += [storage * self.count + node for storage in storages]
                 self._before(nodes, [node])
             for storage in self._read.get(node, ()):
                 self._before(self._perhaps_writers[storage], [node])
@@ -155,19 +152,20 @@ class _Walk:
             alike |= more
             waiting += more
         may_read = [*alike, *self._bound.older.get(place, ())]
+        count = self.count
         for node in nodes:
-            self.storages += may_read
-            self.readers += [node] * len(may_read)
+            self.may_read += [storage * count + node for storage in may_read]
         if len(alike) > _MOST_ALIKE:
             self.takes_anything.extend(nodes)
             if written:
                 self._unnamed.extend(nodes)
             return
-        for storage in sorted(alike):
-            self._before(self._writers[storage], nodes)
-            self._before(self._perhaps_writers[storage], nodes)
-            if written:
-                self._before(self._readers[storage], nodes)
+        earlier = [self._writers, self._perhaps_writers, *([self._readers] if written else [])]
+        for by_storage in earlier:
+            for storage in alike & by_storage.keys():
+                self._before(by_storage[storage], nodes)
+        if written:
+            for storage in alike:
                 self._perhaps_writers[storage] += nodes
         if place in self._bound.unnamed or not self._in_doubt.isdisjoint(alike):
             self._before(self._unnamed, nodes)
