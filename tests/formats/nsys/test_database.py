@@ -11,21 +11,24 @@ from tests.formats.nsys.make import Export, timeline
 from tests.formats.nsys.test_schemas import recording, same
 from tracemine.errors import InputError
 from tracemine.formats import open_trace
-from tracemine.formats.nsys import database
+from tracemine.formats.nsys import database, schema
 
 
-def test_both_ways_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("halved_rows", [2, 1_000_000])
+def test_both_ways_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, halved_rows: int) -> None:
     plain = timeline(tmp_path, recording())
     asked: list[bool] = []
-    arrow_rows = database.Database.arrow_rows
+    arrow_columns = database.Database.arrow_columns
 
-    def watched(tables: database.Database, query: str) -> object:
-        rows = arrow_rows(tables, query)
-        asked.append(rows is not None)
-        return rows
+    def watched(tables: database.Database, table: str) -> object:
+        columns = arrow_columns(tables, table)
+        if table in schema.LARGE:
+            asked.append(columns is not None)
+        return columns
 
     monkeypatch.setattr(database, "LARGE_ROWS", 0)
-    monkeypatch.setattr(database.Database, "arrow_rows", watched)
+    monkeypatch.setattr(database, "_HALVED_ROWS", halved_rows)
+    monkeypatch.setattr(database.Database, "arrow_columns", watched)
     assert same(timeline(tmp_path, recording()), plain)
     assert asked
     assert all(asked)

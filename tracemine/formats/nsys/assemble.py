@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tracemine.collector import paused
 from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, take, texts
 from tracemine.formats.kineto import launches, names
 from tracemine.formats.kineto.nesting import Nesting, time_order
@@ -31,12 +32,17 @@ _CORRELATION_BITS = 40  # CUPTI's are 32 bits wide
 
 def assemble(tables: Tables, source_name: str) -> Timeline:
     """Return the timeline of an export; `source_name` is its file's name without the folder."""
+    with paused():  # an object an operator
+        return _assembled(tables, source_name)
+
+
+def _assembled(tables: Tables, source_name: str) -> Timeline:
     report = Reasons(tables)
     string_ids = tables.numbers(schema.STRINGS)["id"]
     strings = Strings(string_ids, tables.texts(schema.STRINGS).get("value", []), report.repaired)
+    ops = ranges(tables, strings, report)  # first: takes its time while large tables are still being read
     gpu = _in_order(device_rows.activities(tables, strings, report), "device", "stream")
     api = _in_order(device_rows.calls(tables, strings, report))
-    ops = ranges(tables, strings, report)
     _number_threads(api, ops.columns)
     start_of_session = about.clock_start_ns(tables)
     for columns in (gpu, api, ops.columns):

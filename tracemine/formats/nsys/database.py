@@ -26,6 +26,7 @@ from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
 
 _ROWS_AT_ONCE = 1 << 15
+_HALVED_ROWS = 1_000_000  # from here on two read one table
 LARGE_ROWS = 100_000  # from here on the Arrow driver reads in less time than it takes to load
 _JOURNAL = "A write-ahead log lies beside the database, and what only it holds is not read: close what writes to it."
 _NO_TABLE = "Views and virtual tables are not read, they would run what the file says: of {} nothing is known."
@@ -85,12 +86,12 @@ class Database:
             counts = {t: self._count(t) for t in schema.NUMBERS}
         self._counts = counts
         # Large tables are read side by side, each by a connection of its own: the driver holds no lock of Python's.
+        # What is asked for first, and takes Python longest, comes first.
         large = [table for table in schema.LARGE if counts[table] >= LARGE_ROWS and self._wanted(table)]
-        self._readers = ThreadPoolExecutor(max_workers=2) if len(large) > 1 else None
-        self._ahead: dict[str, Future[list[pa.RecordBatch] | None]] = {}
-        if self._readers is not None:
-            for query in (_query(table, self._wanted(table), _AS_IT_IS) for table in large):
-                self._ahead[query] = self._readers.submit(self._batches, query)
+        large.sort(key=lambda table: table != schema.NVTX)
+        self._readers = ThreadPoolExecutor(max_workers=2) if large else None
+        with self._damage_told():
+            self._ahead = {table: self._read_ahead(table) for table in large}
         self._all_rows = max(1, sum(counts[table] for table in schema.LARGE))
 
     @property
@@ -104,12 +105,29 @@ class Database:
 
     def numbers(self, table: str) -> Numbers:
         """Return the table's columns of `schema.NUMBERS`, all of one length."""
-        rows = self._counts[table]
-        wanted = self._wanted(table)
+        rows, wanted = self._counts[table], self._wanted(table)
         columns = nothing(tuple(name for name in schema.NUMBERS[table] if name not in wanted), rows)
-        columns |= {name: np.empty(rows, np.int64) for name in wanted}
         if not wanted:
             return columns
+        return columns | (self.arrow_columns(table) or self._plain_columns(table, wanted))
+
+    def arrow_columns(self, table: str) -> Numbers | None:
+        """Return the columns of a large table that is read ahead; None where the driver is not there or balks.
+
+        Damage is then found, and told, the plain way.
+        """
+        ahead = self._ahead.pop(table, None)
+        if ahead is None:
+            return None
+        columns, parts = ahead
+        filled = [part.result() for part in parts]
+        if not all(filled):
+            return None
+        self._told(self._counts[table])
+        return columns
+
+    def _plain_columns(self, table: str, wanted: list[str]) -> Numbers:
+        columns = {name: np.empty(self._counts[table], np.int64) for name in wanted}
         with self._damage_told():
             try:
                 self._fill(columns, table, wanted, _AS_IT_IS)
@@ -152,20 +170,20 @@ class Database:
         return [name for name in schema.NUMBERS[table] if name in self.columns(table)]
 
     def _fill(self, columns: Numbers, table: str, wanted: list[str], value: str) -> None:
-        query = _query(table, wanted, value)
-        large = self._counts[table] >= LARGE_ROWS
         at = 0
-        for rows in (self.arrow_rows(query) if large else None) or self._plain_rows(query, len(wanted)):
+        for rows in self._plain_rows(_query(table, wanted, value), len(wanted)):
             for name, values in zip(wanted, rows, strict=True):
                 columns[name][at : at + len(values)] = values
             at += len(rows[0])
-            if self._progress is not None:
-                self._read_rows += len(rows[0])
-                done = min(self._size, self._size * self._read_rows // self._all_rows)
-                self._progress(done, self._size)
-
+            self._told(len(rows[0]))
         for name in wanted:
             columns[name][at:] = MISSING
+
+    def _told(self, rows: int) -> None:
+        """Say how far reading has come."""
+        if self._progress is not None:
+            self._read_rows += rows
+            self._progress(min(self._size, self._size * self._read_rows // self._all_rows), self._size)
 
     def _plain_rows(self, query: str, width: int) -> Iterator[Sequence[Array]]:
         """Yield what a query gives, by columns. Raises TypeError, ValueError, OverflowError: not all of it is int64."""
@@ -174,30 +192,47 @@ class Database:
             flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width)
             yield list(flat.reshape(len(rows), width).T)
 
-    def arrow_rows(self, query: str) -> Iterator[Sequence[Array]] | None:
-        """As `_plain_rows`, without a Python object a value; None where the driver is not there or balks.
+    def _read_ahead(self, table: str) -> tuple[Numbers, list[Future[bool]]]:
+        """Begin to read a table, in halves where it is long: its columns, which the futures fill, and say whether."""
+        assert self._readers is not None  # noqa: S101 - made where there are large tables
+        wanted, count = self._wanted(table), self._counts[table]
+        columns = {name: np.empty(count, np.int64) for name in wanted}
+        parts = [("", 0, count)]
+        if count >= _HALVED_ROWS:
+            ends = (f'(select {end}(rowid) from "{table}")' for end in ("min", "max"))  # each at once, by the index
+            (half,) = self._answer(f"select ({' + '.join(ends)}) / 2").fetchone()
+            (first,) = self._answer(f'select count(*) from "{table}" where rowid <= {int(half)}').fetchone()
+            parts = [(f"where rowid <= {int(half)}", 0, first), (f"where rowid > {int(half)}", first, count)]
+        return columns, [
+            self._readers.submit(
+                self._fill_by_arrow,
+                [columns[name][begin:end] for name in wanted],
+                _query(table, wanted, _AS_IT_IS, where),
+            )
+            for where, begin, end in parts
+        ]
 
-        Damage is then found, and told, the plain way.
-        """
-        ahead = self._ahead.pop(query, None)
-        batches = self._batches(query) if ahead is None else ahead.result()
-        if batches is None or any(kind != pa.int64() for kind in (batches[0].schema.types if batches else ())):
-            return None
-        return ([fixed_width(column, np.int64) for column in batch.columns] for batch in batches)
-
-    def _batches(self, query: str) -> list[pa.RecordBatch] | None:
+    def _fill_by_arrow(self, columns: Sequence[Array], query: str) -> bool:
+        """Fill columns with what a query gives, without a Python object a value; false where that cannot be done."""
         try:
             from adbc_driver_manager import Error
             from adbc_driver_sqlite import dbapi
         except ImportError:
-            return None
+            return False
+        at, count = 0, len(columns[0])
         try:
             with dbapi.connect(self._uri) as connection, connection.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(2 * _ROWS_AT_ONCE)})
                 cursor.execute(query)
-                return list(cursor.fetch_record_batch())
+                for batch in cursor.fetch_record_batch():
+                    if at + len(batch) > count or any(kind != pa.int64() for kind in batch.schema.types):
+                        return False
+                    for column, values in zip(columns, batch.columns, strict=True):
+                        column[at : at + len(batch)] = fixed_width(values, np.int64)
+                    at += len(batch)
         except (Error, pa.ArrowException, OSError):
-            return None
+            return False
+        return at == count
 
     def _plain_tables(self) -> list[str]:
         """Known tables that hold rows of their own: no view and no virtual table, which would run something."""
@@ -238,10 +273,10 @@ class Database:
             ) from None
 
 
-def _query(table: str, wanted: Sequence[str], value: str) -> str:
-    """Return all rows of a table of the closed list; `value`: how a column is asked for."""
+def _query(table: str, wanted: Sequence[str], value: str, where: str = "") -> str:
+    """Return all rows of a table of the closed list; `value`: how a column is asked for; `where`: of which rows."""
     selected = ", ".join(value.format(_quoted(name)) for name in wanted)
-    return f'select {selected} from "{table}" order by rowid'
+    return f'select {selected} from "{table}" {where} order by rowid'
 
 
 def _quoted(name: str) -> str:

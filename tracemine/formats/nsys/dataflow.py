@@ -54,19 +54,32 @@ class _Call:
     """One operator while it runs and after: what it was given, and what it and the operators inside it made."""
 
     row: int
-    name: str
+    said: nvtx.Range  # what its text says
     around: int  # row of the operator around it, −1: none
     inputs: list[Tensor | None] = field(default_factory=list)  # None: no tensor, or not believed
     told: bool = True  # every tensor among its inputs is believed
     outputs: dict[int, Tensor] = field(default_factory=dict)
     last_inside: list[int] = field(default_factory=list)  # rows of operators directly inside it, in order
 
+    @property
+    def name(self) -> str:
+        """The operator's name."""
+        return self.said.name
+
+    @property
+    def sizes(self) -> nvtx.Sizes:
+        """Of each argument; empty where the text does not say."""
+        return self.said.sizes or ()
+
 
 class _Walk:
     """The operators of one process in the order in which they begin and end."""
 
     def __init__(self, ranges: Ranges, launches: Array, device: Array, numel_of_storage: dict[int, int]) -> None:
-        self.ranges, self.launches, self.device = ranges, launches, device
+        self.ranges = ranges
+        self.text: list[int] = ranges.columns["text"].tolist()  # of each row; a value of an array takes longer to get
+        self.launches: list[bool] = launches.tolist()
+        self.device: list[int] = device.tolist()
         self.numel = numel_of_storage
         self.calls: dict[int, _Call] = {}  # by row
         self.by_id: dict[int, _Call] = {}  # by op_id, once it has ended
@@ -77,9 +90,8 @@ class _Walk:
         self.told_later: dict[int, Shape] = {}  # by storage: what others say of one whose maker said none
 
     def begin(self, row: int, around: int) -> None:
-        columns = self.ranges.columns
-        said = self.ranges.parsed[int(columns["text"][row])]
-        call = self.calls[row] = _Call(row, said.name, around)
+        said = self.ranges.parsed[self.text[row]]
+        call = self.calls[row] = _Call(row, said, around)
         if around >= 0:
             self.calls[around].last_inside.append(row)
         if said.sizes is None or said.makers is None or len(said.sizes) != len(said.makers):
@@ -93,8 +105,7 @@ class _Walk:
 
     def end(self, row: int) -> None:
         call = self.calls[row]
-        columns = self.ranges.columns
-        said = self.ranges.parsed[int(columns["text"][row])]
+        said = call.said
         if said.sizes is not None and said.op_id is not None:
             self._make_outputs(call, arguments(said.name, said.sizes), said.sizes)
             self.by_id[said.op_id] = call
@@ -158,23 +169,17 @@ class _Walk:
         around = call.around
         while around >= 0:
             outer = self.calls[around]
-            if nvtx.is_backward(outer.name) and self._sequence(outer) is not None:
+            if nvtx.is_backward(outer.name) and outer.said.sequence is not None:
                 return outer
-            if arguments(outer.name, self._sizes(outer)) is not None:
+            if arguments(outer.name, outer.sizes) is not None:
                 return outer
             around = outer.around
         return None
 
-    def _sizes(self, call: _Call) -> nvtx.Sizes:
-        return self.ranges.parsed[int(self.ranges.columns["text"][call.row])].sizes or ()
-
-    def _sequence(self, call: _Call) -> int | None:
-        return self.ranges.parsed[int(self.ranges.columns["text"][call.row])].sequence
-
     def _given(self, holder: _Call) -> list[Tensor]:
         """Return the tensors that a holder had before it began."""
         given = [t for t in holder.inputs if t is not None]
-        sequence = self._sequence(holder)
+        sequence = holder.said.sequence
         if nvtx.is_backward(holder.name) and sequence is not None:
             for forward in self.forward.get(sequence, ()):
                 given += [t for t in forward.inputs if t is not None]
@@ -265,16 +270,17 @@ def tensors_of(
     device[op_row] = np.where(gpu["device"] == MISSING, 0, gpu["device"])
     device = device[:-1]
     launches = device >= 0
-    for row in range(len(ranges) - 1, -1, -1):  # what is inside stands later
-        if launches[row] and parent[row] >= 0:
-            launches[parent[row]] = True
+    outer = parent.tolist()
+    for row in np.flatnonzero(parent >= 0)[::-1].tolist():  # what is inside stands later
+        if launches[row]:
+            launches[outer[row]] = True
     around = _operator_around(parent, columns["is_op"])
     rows: list[TensorRow] = []
     numel: dict[int, int] = {}
     for process in np.unique(columns["process"][columns["is_op"]]).tolist():
         own = np.flatnonzero(columns["is_op"] & (columns["process"] == process))
         walk = _walked(_Walk(ranges, launches, device, numel), own, around)
-        rows += _rows(walk, own, device, node, report)
+        rows += _rows(walk, own, node, report)
     return node, tensors_table(rows)
 
 
@@ -295,29 +301,29 @@ def _operator_around(parent: Array, is_op: Array) -> Array:
 def _walked(walk: _Walk, own: Array, around: Array) -> _Walk:
     """Return all operators, begun and ended in time order; of two threads whichever did first."""
     columns = walk.ranges.columns
-    depth = np.zeros(len(columns["start_ns"]), np.int64)
+    outer, levels = around.tolist(), [0] * len(around)
     for row in own.tolist():
-        depth[row] = depth[around[row]] + 1 if around[row] >= 0 else 0
+        levels[row] = levels[outer[row]] + 1 if outer[row] >= 0 else 0
+    depth = np.array(levels, np.int64)
     # At one moment what is inside ends first, then what is around it, then the next begins.
     moments = np.concatenate((columns["start_ns"][own], columns["end_ns"][own]))
     is_begin = np.repeat([1, 0], len(own))
     empty = np.tile(columns["start_ns"][own] == columns["end_ns"][own], 2)
     level = np.concatenate((depth[own], -depth[own]))
     late = np.where(empty & (is_begin == 0), 2, is_begin)  # what takes no time ends after it began
-    for at in np.lexsort((level, late, moments)).tolist():
-        row = int(own[at % len(own)])
-        if is_begin[at]:
-            walk.begin(row, int(around[row]))
+    order = np.lexsort((level, late, moments))
+    for row, begins in zip(own[order % len(own)].tolist(), is_begin[order].tolist(), strict=True):
+        if begins:
+            walk.begin(row, outer[row])
         else:
             walk.end(row)
     return walk
 
 
-def _rows(walk: _Walk, own: Array, device: Array, node: Array, report: Reasons) -> list[TensorRow]:
-    columns = walk.ranges.columns
-    torn = _torn(walk)
+def _rows(walk: _Walk, own: Array, node: Array, report: Reasons) -> list[TensorRow]:
+    torn, device = _torn(walk), walk.device
     on_device = {
-        storage: int(device[call.row])
+        storage: device[call.row]
         for call in walk.calls.values()
         if device[call.row] >= 0
         for storage in _storages(call)
@@ -325,12 +331,12 @@ def _rows(walk: _Walk, own: Array, device: Array, node: Array, report: Reasons) 
     rows: list[TensorRow] = []
     for row in own.tolist():
         call = walk.calls[row]
-        said = walk.ranges.parsed[int(columns["text"][row])]
+        said = call.said
         known = None if said.sizes is None else arguments(said.name, said.sizes)
-        whole = torn.isdisjoint(_storages(call))
+        whole = not torn or torn.isdisjoint(_storages(call))
         if said.op_id is not None and call.told and known is not None and whole:
             node[row] = said.op_id
-        elif walk.device[row] >= 0 and said.sizes is not None:
+        elif device[row] >= 0 and said.sizes is not None:
             report.skipped[NOT_BELIEVED if whole else _PARTLY_WRITTEN] += 1
         for entry, tensor in enumerate(call.inputs):
             if tensor is not None and tensor.storage in on_device:
@@ -357,7 +363,7 @@ def _torn(walk: _Walk) -> set[int]:
     """Storages that were written in place through a view of a part of them: which part is not recorded."""
     found: set[int] = set()
     for call in walk.calls.values():
-        known = arguments(call.name, walk._sizes(call))
+        known = arguments(call.name, call.sizes)
         for position in () if known is None else known.mutates:
             tensor = walk._argument(call, known, position) if known is not None else None
             if tensor is not None and tensor.shape is not None and prod(tensor.shape) < walk.numel[tensor.storage]:
