@@ -73,6 +73,8 @@ def distinct(values: Array) -> tuple[Array, Array]:
     >>> codes.tolist(), firsts.tolist()
     ([0, 1, 0], [30, 10])
     """
+    if len(values) and bool((values == values[0]).all()):  # as of one process: a tenth of the time
+        return np.zeros(len(values), np.int32), values[:1].astype(np.int64)
     encoded = from_numbers(values.astype(np.int64, copy=False), pa.int64(), None).dictionary_encode()
     codes = np.frombuffer(encoded.indices.buffers()[1], np.int32, len(values))
     firsts = np.frombuffer(encoded.dictionary.buffers()[1], np.int64, len(encoded.dictionary))
