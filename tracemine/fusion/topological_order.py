@@ -14,6 +14,7 @@ from tracemine.flow.record import IntArray
 from tracemine.fusion.record import Refusal
 
 _LOOKED_AT = 300  # groups between two, before it counts as too far
+_NEAR = 8  # ranks: of groups further apart most are in a circle, by known ways, of which there are few to follow
 _FOLLOWED = 5_000  # ways out of groups between two, before it counts as too far
 
 Between = tuple[list[int], list[int]]  # what the later of two needs, and what needs the earlier one, of those between
@@ -66,6 +67,10 @@ class Ways:
     def between(self, a: int, b: int) -> Between | Refusal:
         """What would have to make room if two groups became one; or why they cannot: one would wait for itself."""
         first, second = (a, b) if self._rank[a] < self._rank[b] else (b, a)
+        if self._layers and self._rank[second] - self._rank[first] > _NEAR:
+            reason, after, _ = self._layers[0]
+            if self._reached(first, second, after) is Refusal.CYCLE:
+                return reason
         behind = self._reached(first, second, self._after)
         if isinstance(behind, Refusal):
             return self._why(first, second) if behind is Refusal.CYCLE else behind
