@@ -47,15 +47,32 @@ def perhaps(guesses: Guesses, timeline: Timeline, order: Order, nodes: Nodes, re
     walk = _Walk(guesses, timeline, order, nodes, reads, writes)
     walk.run()
     before, after = _in_front_of(sorted_unique(np.array(walk.takes_anything, np.int64)), len(nodes))
-    pairs = np.fromiter(walk.pairs, np.int64, len(walk.pairs))
-    pairs.sort()
-    read = sorted_unique(np.fromiter(walk.may_read, np.int64, len(walk.may_read)))
+    pairs, read = walk.pairs.distinct(), walk.may_read.distinct()
     return Perhaps(
         before=np.concatenate((before, pairs // walk.count)),
         after=np.concatenate((after, pairs % walk.count)),
         storage=read // walk.count,
         reader=read % walk.count,
     )
+
+
+class _Numbers:
+    """Many numbers, of which the distinct ones count: packed into arrays, which take a tenth of the memory of a set."""
+
+    def __init__(self) -> None:
+        self.latest: list[int] = []
+        self._packed = [np.zeros(0, np.int64)]
+
+    def pack(self, least: int = 1 << 17) -> None:
+        """Pack the latest, where they are so many."""
+        if len(self.latest) >= least:
+            self._packed.append(sorted_unique(np.array(self.latest, np.int64)))
+            self.latest.clear()
+
+    def distinct(self) -> IntArray:
+        """Return the distinct ones, in order."""
+        self.pack(least=1)
+        return sorted_unique(np.concatenate(self._packed))
 
 
 class _Walk:
@@ -68,8 +85,8 @@ class _Walk:
         at = order.position[nodes.op_row]
         root = guesses.root_of[at] if len(at) else at
         self.count = max(len(nodes), 1)
-        self.pairs: set[int] = set()  # the first × count + the second: numbers take a third of the time of tuples
-        self.may_read: list[int] = []  # storage × count + a node of which it is a guess that it reads it
+        self.pairs = _Numbers()  # the first × count + the second
+        self.may_read = _Numbers()  # storage × count + a node of which it is a guess that it reads it
         self.takes_anything: list[int] = []  # nodes that read what was not recorded
         self._bound = guesses.bound
         self._of_root: defaultdict[int, list[int]] = defaultdict(list)
@@ -107,6 +124,8 @@ class _Walk:
                     self._updated[self._step[node]].append(node)
             self._root(nodes, wiring, first, bound.storages[first : first + count + wiring.new])
             first += count + wiring.new
+            self.pairs.pack()
+            self.may_read.pack()
 
     def _root(self, nodes: list[int], wiring: Wiring, first: int, storages: list[int]) -> None:
         written = set(wiring.mutated)
@@ -126,7 +145,7 @@ class _Walk:
             if node in self._inside:
                 for storage in storages:
                     self._before(self._writers[storage], [node])
-                self.may_read += [storage * self.count + node for storage in storages]
+                self.may_read.latest += [storage * self.count + node for storage in storages]
                 self._before(nodes, [node])
             for storage in self._read.get(node, ()):
                 self._before(self._perhaps_writers[storage], [node])
@@ -154,7 +173,7 @@ class _Walk:
         may_read = [*alike, *self._bound.older.get(place, ())]
         count = self.count
         for node in nodes:
-            self.may_read += [storage * count + node for storage in may_read]
+            self.may_read.latest += [storage * count + node for storage in may_read]
         if len(alike) > _MOST_ALIKE:
             self.takes_anything.extend(nodes)
             if written:
@@ -174,11 +193,12 @@ class _Walk:
         """They read a parameter that an optimizer may have written in this step."""
         for node in nodes:
             updated = self._updated.get(self._step[node], ())
-            self.pairs.update([one * self.count + node for one in updated if one < node])
+            self.pairs.latest += [one * self.count + node for one in updated if one < node]
 
     def _before(self, earlier: Sequence[int], later: Iterable[int]) -> None:
+        latest, count = self.pairs.latest, self.count
         for node in later:
-            self.pairs.update([one * self.count + node for one in earlier[-_MOST:] if one < node])
+            latest += [one * count + node for one in earlier[-_MOST:] if one < node]
 
 
 def _in_front_of(chosen: IntArray, count: int) -> tuple[IntArray, IntArray]:
