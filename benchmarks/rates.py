@@ -68,12 +68,12 @@ def line(what: str, used: Used | str, megabytes: float, ours: Used | None = None
     """One tool's line."""
     if isinstance(used, str):
         return f"    {what:<34}not measured: {used}"
-    times = (
-        ""
-        if ours is None
-        else f"  {used.cpu_s / ours.cpu_s:5.1f} × the CPU time, {used.peak_bytes / ours.peak_bytes:4.1f} × the memory"
-    )
-    return f"    {what:<34}{used.cpu_s:7.2f} CPU-s {megabytes / used.cpu_s:6.0f} MB/CPU-s {used.peak_bytes / 1e9:6.2f} GB{times}"
+    rate = f"{used.cpu_s:7.2f} CPU-s {megabytes / used.cpu_s:6.0f} MB/CPU-s {used.peak_bytes / 1e9:6.2f} GB"
+    beside = ""
+    if ours is not None:
+        cpu, memory = used.cpu_s / ours.cpu_s, used.peak_bytes / ours.peak_bytes
+        beside = f"  {cpu:5.1f} × the CPU time, {memory:4.1f} × the memory"
+    return f"    {what:<34}{rate}{beside}"
 
 
 def compared(name: str, trace: Path, options: argparse.Namespace) -> bool:
