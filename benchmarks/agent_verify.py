@@ -40,9 +40,8 @@ async def session(capture: Path) -> int:
     async with Client(stdio_client(server)) as client:
         scan = await asked(client, "scan", path=capture.name)
         best = scan["best"][0]
-        print(
-            f"  {best['title']['untrusted']}: {best['gpu_saving_ns']['mid'] / 1e3:.1f} µs of the GPU in {scan['steps']} steps"
-        )
+        saving_us = best["gpu_saving_ns"]["mid"] / 1e3
+        print(f"  {best['title']['untrusted']}: {saving_us:.1f} µs of the GPU in {scan['steps']} steps")
         said = await asked(client, "verify", path=capture.name, fingerprint=best["fingerprint"])
         for verdict in said["verdicts"]:
             predicted, measured = verdict["predicted_ns"], verdict["measured_ns"]
