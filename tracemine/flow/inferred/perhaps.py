@@ -165,11 +165,12 @@ class _Walk:
         if not nodes:
             return
         alike = {chosen, *self._bound.alike.get(place, ())}
-        waiting = list(alike)
+        others = self._instead.keys()
+        waiting = alike & others
         while waiting and len(alike) <= _MOST_ALIKE:
-            more = self._instead.get(waiting.pop(), set()) - alike
+            more = self._instead[waiting.pop()] - alike
             alike |= more
-            waiting += more
+            waiting |= more & others
         may_read = [*alike, *self._bound.older.get(place, ())]
         count = self.count
         for node in nodes:
