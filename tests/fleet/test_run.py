@@ -34,7 +34,9 @@ def made(traces: Path, dataset: Path, **how: Any) -> tuple[list[Task], int]:
 
 def filled(traces: Path, dataset: Path, processes: int = 2, limits: Limits | None = None, **how: Any) -> Total:
     given, known = made(traces, dataset, **how)
-    return total(on_this_machine(processes)(given, limits or Limits()), known, ())
+    outcomes = list(on_this_machine(processes)(given, limits or Limits()))
+    print(*(f"{one.uri}: {one.message}" for one in outcomes if one.message), sep="\n")  # shown where a test fails
+    return total(outcomes, known, ())
 
 
 def rows(dataset: Path, table: str) -> list[tuple[Any, ...]]:
