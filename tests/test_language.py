@@ -22,7 +22,7 @@ LONGEST_MODULE, LONGEST_SENTENCE, LONGEST_PAGE = 400, 40, 2000
 LONGEST, MOST_DECISIONS = 60, 15
 BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.comprehension, ast.match_case)
 # Functions that are longer, or decide more. Command lines are mostly their options.
-LONG = {"cli.diff:diff", "cli.tickets:tickets", "fusion.traffic:traffic_of"}
+LONG = {"cli.diff:diff", "fusion.traffic:traffic_of"}
 BRANCHED = {
     "flow.inferred.autograd_engine:_arrived",
     "flow.inferred.binding:run",

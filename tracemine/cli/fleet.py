@@ -1,4 +1,4 @@
-"""tracemine fleet: many traces into one data set, and what it says over all of them."""
+"""tracemine fleet: many traces into one data set, what it says over all of them, and tickets of that."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ import typer
 from tracemine.cli.console import options, say, write
 from tracemine.cli.options import GPUOption, NoColorOption, QuietOption, RuleOption, RulesOption, SkipOption
 from tracemine.cli.progress import reading
+from tracemine.cli.tickets import (
+    ApplyOption,
+    GitHubOption,
+    GitHubUrlOption,
+    JiraOption,
+    JiraProjectOption,
+    JiraTypeOption,
+    MaxOption,
+    OutOption,
+    Where,
+    deliver,
+)
 from tracemine.errors import UsageError
 from tracemine.files import write_file
 from tracemine.units import bytes_text, count_text
@@ -24,7 +36,7 @@ if TYPE_CHECKING:
     from tracemine.fleet.run import Engine, Total
     from tracemine.fleet.task import Outcome
 
-COMMANDS = ("run", "report")
+COMMANDS = ("run", "report", "tickets")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|MB|M|GiB|GB|G)", re.IGNORECASE)
 _UNITS = {"m": 1 << 20, "g": 1 << 30}
 
@@ -59,6 +71,12 @@ HoursOption = Annotated[
     typer.Option(metavar="CSV", help="GPU-hours by job: columns job, gpu_hours. Default: 1,000 spread over the jobs."),
 ]
 PriceOption = Annotated[float | None, typer.Option(metavar="AMOUNT", help="Price of a GPU-hour.")]
+FleetProjectOption = Annotated[
+    str, typer.Option("--project", metavar="LABEL", help="Keeps these tickets apart from others: a label of its own.")
+]
+FleetRedactOption = Annotated[
+    bool, typer.Option("--redact", help="Pseudonyms for jobs, models, traces, modules, files and functions.")
+]
 ByOption = Annotated[str, typer.Option("--by", metavar="job|model|gpu|day", help="Sum up over these too.")]
 TopOption = Annotated[int, typer.Option(metavar="N", help="Rows of each table, 0 for all.")]
 FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="text|json", help="What to print.")]
@@ -167,6 +185,45 @@ def report(
         write(text.getvalue())
     else:
         write_file(output, text.getvalue())
+    return 0
+
+
+@app.command(short_help="Give each cause over the fleet a ticket of GitHub or Jira.")
+def tickets(
+    dataset: DatasetArgument,
+    project: FleetProjectOption,
+    out: OutOption = None,
+    github: GitHubOption = None,
+    github_url: GitHubUrlOption = None,
+    jira: JiraOption = None,
+    jira_project: JiraProjectOption = None,
+    jira_type: JiraTypeOption = "Task",
+    apply: ApplyOption = False,
+    redact: FleetRedactOption = False,
+    most: MaxOption = 5,
+    hours: HoursOption = None,
+    price: PriceOption = None,
+    quiet: QuietOption = False,
+) -> int:
+    """Give each finding one ticket, however many jobs have it: what it costs of their GPU-hours, and how to fix it.
+
+    Otherwise as `tracemine tickets`: without --apply it says what it would do, a ticket is found again and updated,
+    and never two are made. None is closed: that a finding is gone does not say that it is fixed; compare recordings.
+
+    \b
+    Examples:
+      tracemine fleet tickets fleet/ --project fleet --out tickets/
+      tracemine fleet tickets fleet/ --project fleet --github you/model --hours hours.csv --price 2.50 --apply
+    """
+    from tracemine.fleet.report import hours_of
+    from tracemine.fleet.tickets import tickets_of
+
+    where = Where(out, github, github_url, jira, jira_project, jira_type, apply, most, quiet)
+    where.check()
+    if price is not None:
+        _positive(price, "--price")
+    known = None if hours is None else hours_of(hours)
+    deliver(tickets_of(dataset, project, hours=known, price=price, redact=redact), where, unseen=True)
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,7 @@ from tracemine.report.escape import line
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
-    from tracemine.tickets import Action, Details, GitHub, Jira
+    from tracemine.tickets import Action, Details, Found, GitHub, Jira
 
 _NO_FINDING = "no finding asks for a ticket"
 PathArgument = Annotated[
@@ -92,62 +93,84 @@ def tickets(
       tracemine tickets after.json --project decoder --github you/model --after diff.json --apply
       tracemine tickets findings.json --project decoder --jira https://you.atlassian.net --jira-project PERF
     """
-    _check(out, github, github_url, jira, jira_project, most)
-    from tracemine.tickets import NoTokenError, findings_of, sync, unseen, write_fixed, write_tickets
+    where = Where(out, github, github_url, jira, jira_project, jira_type, apply, most, quiet)
+    where.check()
+    from tracemine.tickets import findings_of
 
     scan, details = _read(path, quiet=quiet)
-    most = most or len(scan.findings)
-    if out is not None:
-        found = findings_of(scan, project, after=after, redact=redact, details=details)
-        paths = [*write_tickets(found.drafts, out), *write_fixed(found.fixed, out)]
-        write("".join(f"{line(str(one))}\n" for one in paths))
-        if not paths and not quiet:
-            say(f"{_NO_FINDING}: no file was written")
-    if github is None and jira is None:
-        return 0
-    try:
-        where = _service(github, github_url, jira, jira_project, jira_type, quiet=quiet)
-    except NoTokenError as error:
-        if apply or after is not None:
-            raise
-        _print(unseen(scan, project, redact=redact, most=most), stopped=False)
-        if not quiet:
-            say(f"what the service holds was not looked at: {error}")
-        return 0
-    with where as service, _saying() as said:
-        with reading(Path(service.place), quiet=quiet) as bar:
-            said[:] = sync(
-                scan,
-                service,
-                project,
-                apply=apply,
-                after=after,
-                redact=redact,
-                most=most,
-                details=details,
-                progress=bar,
-                actions=said,
-            )
-        if not said and not quiet:
-            say(f"{_NO_FINDING}, and there is none to change")
-        if not apply and not quiet:
-            say("nothing was changed: --apply does it")
+    deliver(findings_of(scan, project, after=after, redact=redact, details=details), where, unseen=after is None)
     return 0
 
 
-def _check(
-    out: Path | None, github: str | None, github_url: str | None, jira: str | None, jira_project: str | None, most: int
-) -> None:
-    if most < 0:
-        raise UsageError(f"--max: {most} is negative")
-    if github is not None and jira is not None:
-        raise UsageError("--github and --jira: name one of them")
-    if out is None and github is None and jira is None:
-        raise UsageError("where to?", hint="--out DIR, --github OWNER/REPO, or --jira URL --jira-project KEY")
-    if github_url is not None and github is None:
-        raise UsageError("--github-url: name the repository there with --github")
-    if (jira is None) != (jira_project is None):
-        raise UsageError("--jira and --jira-project: name both")
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where tickets go, and whether they do."""
+
+    out: Path | None
+    github: str | None
+    github_url: str | None
+    jira: str | None
+    jira_project: str | None
+    jira_type: str
+    apply: bool
+    most: int
+    quiet: bool
+
+    def check(self) -> None:
+        """Raise UsageError for a call that names no place, or two."""
+        if self.most < 0:
+            raise UsageError(f"--max: {self.most} is negative")
+        if self.github is not None and self.jira is not None:
+            raise UsageError("--github and --jira: name one of them")
+        if self.out is None and self.github is None and self.jira is None:
+            raise UsageError("where to?", hint="--out DIR, --github OWNER/REPO, or --jira URL --jira-project KEY")
+        if self.github_url is not None and self.github is None:
+            raise UsageError("--github-url: name the repository there with --github")
+        if (self.jira is None) != (self.jira_project is None):
+            raise UsageError("--jira and --jira-project: name both")
+
+    def service(self) -> GitHub | Jira:
+        """Return the service. Raises NoTokenError."""
+        import tracemine.tickets as services
+
+        patience = services.Patience(tell=None if self.quiet else say)
+        if self.github is not None:
+            address = {} if self.github_url is None else {"url": self.github_url}
+            return services.GitHub(self.github, patience=patience, **address)
+        return services.Jira(self.jira or "", self.jira_project or "", kind=self.jira_type, patience=patience)
+
+
+def deliver(found: Found, where: Where, *, unseen: bool) -> None:
+    """Write drafts to files, and bring them and a service's tickets together, or say what that would do.
+
+    unseen: without a token it may be said what a service would get that holds nothing yet.
+    """
+    import tracemine.tickets as tickets
+
+    if where.out is not None:
+        paths = [*tickets.write_tickets(found.drafts, where.out), *tickets.write_fixed(found.fixed, where.out)]
+        write("".join(f"{line(str(path))}\n" for path in paths))
+        if not paths and not where.quiet:
+            say(f"{_NO_FINDING}: no file was written")
+    if where.github is None and where.jira is None:
+        return
+    most = where.most or len(found.drafts)
+    try:
+        reached = where.service()
+    except tickets.NoTokenError as error:
+        if where.apply or not unseen:
+            raise
+        _print(tickets.unseen(found, most), stopped=False)
+        if not where.quiet:
+            say(f"what the service holds was not looked at: {error}")
+        return
+    with reached as service, _saying() as said:
+        with reading(Path(service.place), quiet=where.quiet) as bar:
+            said[:] = tickets.settle(found, service, apply=where.apply, most=most, progress=bar, actions=said)
+        if not said and not where.quiet:
+            say(f"{_NO_FINDING}, and there is none to change")
+        if not where.apply and not where.quiet:
+            say("nothing was changed: --apply does it")
 
 
 def _read(path: Path, *, quiet: bool) -> tuple[Scan, Details]:
@@ -167,24 +190,6 @@ def _read(path: Path, *, quiet: bool) -> tuple[Scan, Details]:
     timeline = analysis.timeline
     times = dict(enumerate(timeline.activities["dur_ns"].to_pylist()))
     return mined(analysis), Details(timeline.meta.versions, times)
-
-
-def _service(
-    github: str | None,
-    github_url: str | None,
-    jira: str | None,
-    jira_project: str | None,
-    jira_type: str,
-    *,
-    quiet: bool,
-) -> GitHub | Jira:
-    import tracemine.tickets as services
-
-    patience = services.Patience(tell=None if quiet else say)
-    if github is not None:
-        address = {} if github_url is None else {"url": github_url}
-        return services.GitHub(github, patience=patience, **address)
-    return services.Jira(jira or "", jira_project or "", kind=jira_type, patience=patience)
 
 
 @contextmanager

@@ -10,18 +10,15 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file
-from tracemine.fleet.dataset import FLEET_FINDINGS, RUNS, Dataset
+from tracemine.fleet.query import connected, rows
 
 GROUPS = ("job", "model", "gpu", "day")
-_ASSUMED_HOURS = 1000.0
 _LARGEST_BYTES = 1 << 24
 _COLUMNS = ("job", "gpu_hours")
 
@@ -136,22 +133,21 @@ def report(
     """
     if by not in GROUPS:
         raise UsageError(f"--by: {by} is none of {', '.join(GROUPS)}")
-    connection = _connected(dataset, hours)
-    connection.execute(_sql("base"))
+    connection = connected(dataset, hours)
     limit = {"top": top or 1 << 31}
-    totals = _rows(connection, "totals", {})[0]
-    causes = _rows(connection, "causes", limit)
+    totals = rows(connection, "totals")[0]
+    causes = rows(connection, "causes", limit)
     return FleetReport(
         dataset=dataset,
         totals=Totals(**totals, assumed=hours is None),
         price=price,
         causes=tuple(Cause(**row, cost=None if price is None else row["gpu_hours"] * price) for row in causes),
         by=by,
-        groups=tuple(Group(**row) for row in _rows(connection, f"by_{'day' if by == 'day' else 'latest'}", limit, by)),
-        recurring=tuple(Recurring(**row) for row in _rows(connection, "recurring", limit)),
-        gone=tuple(Gone(**row) for row in _rows(connection, "gone", limit)),
-        predictions=Predictions(**_rows(connection, "predictions", {})[0]),
-        failures=tuple(Failure(**row) for row in _rows(connection, "failures", limit)),
+        groups=tuple(Group(**row) for row in rows(connection, f"by_{'day' if by == 'day' else 'latest'}", limit, by)),
+        recurring=tuple(Recurring(**row) for row in rows(connection, "recurring", limit)),
+        gone=tuple(Gone(**row) for row in rows(connection, "gone", limit)),
+        predictions=Predictions(**rows(connection, "predictions")[0]),
+        failures=tuple(Failure(**row) for row in rows(connection, "failures", limit)),
     )
 
 
@@ -168,35 +164,3 @@ def hours_of(path: Path) -> dict[str, float]:
         if not 0 <= hours < math.inf:
             raise InputError(f"{hours} is no number of hours", where=Location(str(path), number))
     return found
-
-
-def _connected(dataset: str, hours: Mapping[str, float] | None) -> Any:
-    """Return a connection with the data set's tables and the jobs' hours, which reaches no file and no network."""
-    try:
-        import duckdb
-    except ImportError:
-        raise UsageError("fleet report needs DuckDB", hint='pip install "tracemine[fleet]"') from None
-    store = Dataset(dataset)
-    if not store.about().generations:
-        raise InputError(
-            "there is no data set", where=Location(dataset), hint="tracemine fleet PATH… -o DATASET makes one"
-        )
-    connection = duckdb.connect(config={"enable_external_access": "false", "lock_configuration": "true"})
-    for table in (RUNS, FLEET_FINDINGS):
-        connection.register(table.name, store.read(table))
-    connection.execute("create table hours (job varchar, gpu_hours double)")
-    if hours:
-        connection.executemany("insert into hours values (?, ?)", list(hours.items()))
-    connection.execute(f"create table said as select {hours is not None} as hours, {_ASSUMED_HOURS} as assumed")
-    return connection
-
-
-def _sql(name: str) -> str:
-    return resources.files(__package__).joinpath("sql", f"{name}.sql").read_text("utf-8")
-
-
-def _rows(connection: Any, name: str, given: Mapping[str, Any], by: str = "") -> list[dict[str, Any]]:
-    """Run a query of ours. by: a column of GROUPS, which no parameter can be."""
-    found = connection.execute(_sql(name).replace("{by}", by), given or None)
-    names = [column[0] for column in found.description]
-    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]

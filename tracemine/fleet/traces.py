@@ -22,6 +22,7 @@ from tracemine.formats import ABOUT_NAME, EXECUTION_TRACE_NAMES, TRACE_NAMES, re
 from tracemine.formats.discover import traces
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
+_HOSTS = ("abfs", "abfss")  # container@account
 _SUFFIXES = (".json", ".json.gz", ".sqlite")
 _MAGIC = re.compile(r"[*\[]")
 _RECORDING = frozenset((*TRACE_NAMES, *EXECUTION_TRACE_NAMES, ABOUT_NAME))
@@ -35,6 +36,24 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]  # of files, below the folder that `uri` names; none: `uri` is the file
     size_bytes: int
     modified_ns: int | None  # the newest file; null: not known
+
+
+def is_uri(place: str) -> bool:
+    """Return whether a place is in a store, not a path of this machine."""
+    return _SCHEME.match(place) is not None
+
+
+def shown(uri: str) -> str:
+    """Return a place as reports name it: without what a URI says to its store, which may be a password.
+
+    >>> shown("s3://key:secret@perf/fleet?endpoint_override=http%3A%2F%2Flocalhost"), shown("traces/a?b.json")
+    ('s3://perf/fleet', 'traces/a?b.json')
+    """
+    scheme = _SCHEME.match(uri)
+    if scheme is None:
+        return uri
+    host, slash, path = uri[scheme.end() :].partition("?")[0].partition("/")
+    return f"{scheme[0]}{host if scheme[1] in _HOSTS else host.rpartition('@')[2]}{slash}{path}"
 
 
 def filesystem(uri: str) -> tuple[fs.FileSystem, str]:

@@ -1,6 +1,7 @@
 """Tickets: each finding a ticket of GitHub or Jira, found again, updated, closed and reopened; never two for one.
 
 sync(scan, service, project)    say what to do, or do it: a list of Action
+settle(found, service)          the same of drafts that are made already, of a fleet's say
 GitHub, Jira                    services; they need `pip install 'tracemine[tickets]'`
 write_tickets(drafts, folder)   the texts as files
 write_fixed(fixed, folder)      what to close with, as files
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from tracemine.tickets.github import GitHub
     from tracemine.tickets.http import Patience
     from tracemine.tickets.jira import Jira
+    from tracemine.tickets.plan import Found
     from tracemine.tickets.record import Action, Draft, Figures, Issue, NoTokenError
-    from tracemine.tickets.run import UnfinishedError, findings_of, sync, unseen
+    from tracemine.tickets.run import UnfinishedError, findings_of, settle, sync, unseen
     from tracemine.tickets.written import write_fixed, write_tickets
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "Details",
     "Draft",
     "Figures",
+    "Found",
     "GitHub",
     "Issue",
     "Jira",
@@ -40,6 +43,7 @@ __all__ = [
     "Patience",
     "UnfinishedError",
     "findings_of",
+    "settle",
     "sync",
     "unseen",
     "write_fixed",
@@ -51,6 +55,7 @@ _PUBLIC = {
     "Action": "record",
     "Draft": "record",
     "Figures": "record",
+    "Found": "plan",
     "GitHub": "github",
     "Issue": "record",
     "Jira": "jira",
@@ -58,6 +63,7 @@ _PUBLIC = {
     "Details": "content",
     "UnfinishedError": "run",
     "findings_of": "run",
+    "settle": "run",
     "sync": "run",
     "unseen": "run",
     "NoTokenError": "record",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from tracemine.findings.record import Finding, Range, Scan, Variant
+from tracemine.findings.record import Finding, Range, Scan, Source, Variant
 from tracemine.matching import Rule, load_rules
 from tracemine.ops.kernel_names import short_name
 from tracemine.report.escape import shorten
@@ -46,6 +46,61 @@ class Details:
     dur_ns: Mapping[int, int] = field(default_factory=dict)  # of activities, by row
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something occurs in the program, as far as that was recorded."""
+
+    module: str | None
+    source: tuple[Source, ...]
+    ops: tuple[str, ...]
+    on_gpu: bool  # one operator's work comes behind the other's
+    dtype: str | None
+    shapes: str | None
+
+    def short(self, names: Names) -> str:
+        """Return it in a title's words: the module, else the source line; "" where neither is known."""
+        if self.module:
+            return shorten(names.module(self.module), _LONGEST_PLACE)
+        for source in self.source[:1]:
+            return f"{names.file(source.file).rpartition('/')[2]}, {names.function(source.function)}"
+        return ""
+
+    def hidden(self, rule: str, head: str) -> frozenset[str]:
+        """Return names that pseudonyms stand for: modules, their parts, files, functions, but not the rule's words."""
+        found = set((self.module or "").replace("*", ".").replace("_.", ".").split("."))
+        for source in self.source:
+            found.update(re.split(r"[\\/]", source.file))
+            found.add(source.function)
+        return frozenset(found - EVERYONES - _rule_words(rule, head) - {""})
+
+    def runs(self, names: Names) -> Iterator[Runs]:
+        """Yield a line each of module, source lines, operators and tensors."""
+        if self.module:
+            yield (Text("module "), Name(names.module(self.module)))
+        for source in self.source:
+            shown = type(source)(
+                file=names.file(source.file),
+                line=source.line,
+                function=names.function(source.function),
+                begins=source.begins,
+            )
+            yield (Name(source_text(shown, shown.file)),)
+        if self.ops:
+            runs: list[Run] = [Text("operators ")]
+            for number, op in enumerate(chain(self.ops)):
+                runs += [Text(" → " if self.on_gpu else ", ")] if number else []
+                runs.append(Name(op))
+            yield tuple(runs)
+        if self.dtype or self.shapes:
+            yield (Text("tensors "), Name(" ".join(text for text in (self.dtype, self.shapes) if text)))
+        if not (self.module or self.source):
+            yield (Text("no module or source line was recorded: record with `with_stack=True`"),)
+
+
+def _place_of(of: Finding | Variant, finding: Finding) -> Place:
+    return Place(of.module, of.source, of.ops, finding.on_gpu, finding.dtype, of.shapes)
+
+
 def draft(finding: Finding, scan: Scan, names: Names, details: Details) -> Draft:
     """Return the ticket of a finding. Raises UsageError where its identity is none."""
     aliases = tuple(key_of(names.project, one) for one in finding.identity.aliases[:MOST_ALIASES])
@@ -65,33 +120,28 @@ def figures(finding: Finding) -> Figures:
 
 
 def _hidden(finding: Finding) -> frozenset[str]:
-    """Names that pseudonyms stand for: modules, their parts, files and functions, but for the rule's own words."""
-    found: set[str] = set()
     every: tuple[Finding | Variant, ...] = (finding, *finding.variants)
-    for one in every:
-        found.update((one.module or "").replace("*", ".").replace("_.", ".").split("."))
-        for source in one.source:
-            found.update(re.split(r"[\\/]", source.file))
-            found.add(source.function)
-    return frozenset(found - EVERYONES - _rule_words(finding) - {""})
+    parts = (_place_of(one, finding).hidden(finding.rule, head_of(finding.title, finding.module)) for one in every)
+    return frozenset().union(*parts)
 
 
-def _rule_words(finding: Finding) -> set[str]:
-    """Return what the finding's rule says whatever trace it is of: `RMSNorm` and `step` are no secret there."""
-    rule = _rules().get(finding.rule)
-    texts = [_head(finding), *([rule.title, rule.why, rule.fix] if rule is not None else [])]
+def _rule_words(name: str, head: str) -> set[str]:
+    """Return what a rule says whatever trace it is of: `RMSNorm` and `step` are no secret there."""
+    rule = rules().get(name)
+    texts = [head, *([rule.title, rule.why, rule.fix] if rule is not None else [])]
     return {word for text in texts for word in re.findall(r"\w+", text)}
 
 
 @cache
-def _rules() -> Mapping[str, Rule]:
+def rules() -> Mapping[str, Rule]:
+    """Return the rules that tracemine ships, by id."""
     return {rule.id: rule for rule in load_rules()}
 
 
-def _head(finding: Finding) -> str:
-    """Return its title without the module's class, in which it ends."""
-    head, _, tail = finding.title.rpartition(": ")
-    return head if head and tail in (finding.module or "") else finding.title
+def head_of(title: str, module: str | None) -> str:
+    """Return a finding's title without its module's class, in which it ends."""
+    head, _, tail = title.rpartition(": ")
+    return head if head and tail in (module or "") else title
 
 
 def _title(finding: Finding, names: Names) -> str:
@@ -99,20 +149,17 @@ def _title(finding: Finding, names: Names) -> str:
     title = finding.title
     place = _place(finding, names)
     # A finding's title ends in its module's class; the ticket's has the whole module in its place.
-    head = title.rpartition(": ")[0] if ": " in title and title.rpartition(": ")[2] in (finding.module or "") else title
+    head = head_of(title, finding.module)
     if names.redact:
         title = head
     saving = figures(finding)
     says = f"saves {time_text(saving.saving_ns)} {saving.each}"
-    return f"{head or title}: {place} ({says})" if place else f"{title} ({says})"
+    return f"{head}: {place} ({says})" if place else f"{title} ({says})"
 
 
 def _place(finding: Finding, names: Names) -> str:
-    if finding.module:
-        return shorten(names.module(finding.module), _LONGEST_PLACE)
-    if finding.source:
-        source = finding.source[0]
-        return f"{names.file(source.file).rpartition('/')[2]}, {names.function(source.function)}"
+    if text := _place_of(finding, finding).short(names):
+        return text
     if ": " in finding.title:  # which names the operators already
         return ""
     return shorten(", ".join(op.removeprefix("aten::") for op in chain(finding.ops)), _LONGEST_PLACE)
@@ -122,9 +169,9 @@ def _blocks(finding: Finding, scan: Scan, names: Names, details: Details) -> Ite
     yield Paragraph(tuple(_savings(finding, scan)))
     yield _before_after(finding, scan)
     yield Heading("Why")
-    yield from _rule_text(finding.why)
+    yield from rule_text(finding.why)
     yield Heading("Where")
-    yield Bullets(tuple(_where(finding, names)))
+    yield Bullets(tuple(_place_of(finding, finding).runs(names)))
     if finding.kernels:
         yield Heading("Kernels" + (" of one occurrence" if finding.occurrences > 1 else ""))
         yield from _kernels(finding, details)
@@ -132,7 +179,7 @@ def _blocks(finding: Finding, scan: Scan, names: Names, details: Details) -> Ite
         yield Heading("Variants")
         yield _variants(finding, scan)
     yield Heading("Fix")
-    yield from _rule_text(finding.fix)
+    yield from rule_text(finding.fix)
     yield Heading("How to check")
     yield Paragraph((Text("Record the same steps with the fix, as they were recorded before, and compare both:"),))
     yield Code("tracemine diff before.json.gz after.json.gz", "bash")
@@ -184,32 +231,10 @@ def _row(what: str, before_ns: int, saving: Range) -> tuple[Runs, ...]:
     return tuple((Text(text),) for text in texts)
 
 
-def _rule_text(text: str) -> Iterator[Block]:
+def rule_text(text: str) -> Iterator[Block]:
+    """Yield what a rule says as blocks, its code as code."""
     for is_code, block in blocks(text):
         yield Code(block, "python") if is_code else Paragraph((Text(block),))
-
-
-def _where(finding: Finding, names: Names) -> Iterator[Runs]:
-    if finding.module:
-        yield (Text("module "), Name(names.module(finding.module)))
-    for source in finding.source:
-        shown = type(source)(
-            file=names.file(source.file),
-            line=source.line,
-            function=names.function(source.function),
-            begins=source.begins,
-        )
-        yield (Name(source_text(shown, shown.file)),)
-    if finding.ops:
-        runs: list[Run] = [Text("operators ")]
-        for number, op in enumerate(chain(finding.ops)):
-            runs += [Text(" → " if finding.on_gpu else ", ")] if number else []
-            runs.append(Name(op))
-        yield tuple(runs)
-    if finding.dtype or finding.shapes:
-        yield (Text("tensors "), Name(" ".join(text for text in (finding.dtype, finding.shapes) if text)))
-    if not (finding.module or finding.source):
-        yield (Text("no module or source line was recorded: record with `with_stack=True`"),)
 
 
 def _kernels(finding: Finding, details: Details) -> Iterator[Block]:

@@ -14,6 +14,7 @@ write before and after these lines is kept.
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from tracemine.errors import UsageError
 from tracemine.tickets.record import Figures, Mark
@@ -25,8 +26,10 @@ _KEY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}/[0-9a-f]{16}"
 _LINE = re.compile(rf"^<!-- tracemine: ({_KEY})( redacted)? -->[ \t]*\r?$", re.MULTILINE)
 _ALSO = re.compile(rf"^<!-- tracemine-also: ({_KEY}(?: {_KEY})*) -->[ \t]*\r?$", re.MULTILINE)
 _STATE = re.compile(
-    r"^<!-- tracemine-state: (\d{1,9})(?: saves (\d{1,19}) of (\d{1,19}) a (step|trace))? -->[ \t]*\r?$", re.MULTILINE
+    r"^<!-- tracemine-state: (\d{1,9})(?: saves (\d{1,24}) of (\d{1,24}) a (step|trace|fleet))? -->[ \t]*\r?$",
+    re.MULTILINE,
 )
+_OF: dict[str, Literal["step", "trace", "fleet"]] = {"step": "step", "trace": "trace", "fleet": "fleet"}
 _END = re.compile(r"^<!-- tracemine-end -->[ \t]*\r?$", re.MULTILINE)
 _COMMENT = re.compile(rf"^<!-- tracemine-comment: ({_KEY}) (\d{{1,9}}) -->[ \t]*\r?$", re.MULTILINE)
 
@@ -85,7 +88,7 @@ def mark_in(body: str) -> Mark | None:
     also, state = _ALSO.search(ours), _STATE.search(ours)
     figures = None
     if state is not None and state[2] is not None:
-        figures = Figures(int(state[2]), int(state[3]), "step" if state[4] == "step" else "trace")
+        figures = Figures(int(state[2]), int(state[3]), _OF[state[4]])
     return Mark(
         key=found[1],
         aliases=tuple(also[1].split(" "))[:MOST_ALIASES] if also else (),

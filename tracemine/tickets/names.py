@@ -78,6 +78,10 @@ class Names:
         """Return a function's name."""
         return self._pseudonym("function", name) if self.redact and name not in EVERYONES else name
 
+    def job(self, name: str) -> str:
+        """Return the name of a job or a model."""
+        return self._pseudonym("Job", name) if self.redact else name
+
     def blocks(self, blocks: tuple[Block, ...], hidden: frozenset[str]) -> tuple[Block, ...]:
         """The blocks without paths, and, where asked for, with pseudonyms for `hidden` names in their sentences."""
         return tuple(self._block(block, hidden) for block in blocks)

@@ -21,7 +21,11 @@ from tracemine.tickets.record import Draft, Figures, Issue, Kind
 from tracemine.units import count_text
 
 _MOVED = 0.1
-_OTHERS = {"too small": "it is still there, and too small to report", "refuted": "a verdict took away what it claimed"}
+_OTHERS = {
+    "too small": "it is still there, and too small to report",
+    "refuted": "a verdict took away what it claimed",
+    "gone": "no job has it any more: fixed, or not recorded; close it if it is fixed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +45,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a scan found, by what is to be done about it; most worth first."""
+    """What was found of a project, in a scan or over a fleet, by what is to be done about it; most worth first."""
 
+    project: str
+    redacted: bool  # pseudonyms stand in the drafts
     drafts: tuple[Draft, ...]  # to have a ticket
-    others: Mapping[str, str]  # keys of findings that get none, and why: `too small`, `refuted`
+    others: Mapping[str, str]  # keys of findings that get none, and why: `too small`, `refuted`, `gone`
     fixed: tuple[tuple[str, Fixed], ...] = ()  # by key
 
 

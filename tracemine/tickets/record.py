@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 State = Literal["open", "completed", "not planned"]
 Kind = Literal["create", "update", "close", "reopen", "withdraw", "leave"]
+NS_AN_HOUR = 3_600_000_000_000
 
 
 class Unanswered(Exception):
@@ -25,23 +26,28 @@ class NoTokenError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a finding costs and saves, nanoseconds: a step where steps are known, else over the trace."""
+    """What a finding costs and saves, in ns: a step where steps are known, else over the trace; or over a fleet."""
 
-    saving_ns: int  # of the step; of GPU time, where the step gains nothing
-    measured_ns: int
-    of: Literal["step", "trace"]
+    saving_ns: int  # of the step; of GPU time, where the step gains nothing; of a fleet's GPU-hours
+    measured_ns: int  # of a fleet: GPU-hours of the jobs that have it
+    of: Literal["step", "trace", "fleet"]
 
     @property
     def each(self) -> str:
         """What the figures are of, in words."""
-        return "a step" if self.of == "step" else "in the trace"
+        return {"step": "a step", "trace": "in the trace", "fleet": "over the fleet"}[self.of]
 
     def __str__(self) -> str:
         """Return the figures in words.
 
         >>> print(Figures(236_000, 292_365, "step"))
         saves 236 µs of 292 µs a step
+        >>> print(Figures(9_000_000_000_000, 360_000_000_000_000, "fleet"))
+        saves 2.5 of 100.0 GPU-hours over the fleet
         """
+        if self.of == "fleet":
+            saving, measured = self.saving_ns / NS_AN_HOUR, self.measured_ns / NS_AN_HOUR
+            return f"saves {saving:,.1f} of {measured:,.1f} GPU-hours {self.each}"
         return f"saves {time_text(self.saving_ns)} of {time_text(self.measured_ns)} {self.each}"
 
 

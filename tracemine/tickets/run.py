@@ -68,20 +68,34 @@ def sync(
     comparison of others than `scan`, and where the tickets there are redacted and these are not, or the reverse.
     """
     found = findings_of(scan, project, after=after, redact=redact, details=details)
-    folder = _folder(locks, service.place, project)
+    return settle(found, service, apply=apply, most=most, locks=locks, progress=progress, actions=actions)
+
+
+def settle(
+    found: Found,
+    service: Service,
+    *,
+    apply: bool = False,
+    most: int = MOST,
+    locks: Path | None = None,
+    progress: Progress | None = None,
+    actions: list[Action] | None = None,
+) -> list[Action]:
+    """Say what to do so that all that was found has its ticket, and, where `apply` is set, do it. As `sync`."""
+    folder = _folder(locks, service.place, found.project)
     with _lock(folder) if apply else contextlib.nullcontext():
-        prefix = f"{project}/"
+        prefix = f"{found.project}/"
         issues = [issue for issue in service.issues(_created(folder)) if issue.mark.key.startswith(prefix)]
-        _check_alike(issues, project, redact=redact)
+        _check_alike(issues, found.project, redact=found.redacted)
         steps = plan(found, issues, most)
         if not apply:
             return [_action(step) for step in steps]
         return _applied(service, steps, folder, progress, [] if actions is None else actions)
 
 
-def unseen(scan: Scan, project: str, *, redact: bool = False, most: int = MOST) -> list[Action]:
-    """What a service would get that holds nothing yet: what it holds is not looked at. Arguments as of `sync`."""
-    steps = plan(findings_of(scan, project, redact=redact), (), most)
+def unseen(found: Found, most: int = MOST) -> list[Action]:
+    """Return what a service would get that holds nothing yet: what it holds is not looked at."""
+    steps = plan(found, (), most)
     return [replace(_action(step), why=_UNSEEN if step.kind == "create" else step.why) for step in steps]
 
 
@@ -106,7 +120,8 @@ def findings_of(
             text = draft(finding, scan, names, about)
             drafts.setdefault(text.mark.key, text)
     fixed = () if after is None else fixed_before(after, scan)
-    return Found(tuple(drafts.values()), others, tuple((key_of(project, one.identity), one) for one in fixed))
+    closed = tuple((key_of(project, one.identity), one) for one in fixed)
+    return Found(project, redact, tuple(drafts.values()), others, closed)
 
 
 def _check_alike(issues: Sequence[Issue], project: str, *, redact: bool) -> None:

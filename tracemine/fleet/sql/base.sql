@@ -23,7 +23,7 @@ create temp table shares as
 select f.key, f.fingerprint, f.rule, f.title, f.step_saving_share is null as of_span,
     least(greatest(coalesce(f.step_saving_share, f.step_saving_ns / nullif(s.span_ns, 0), 0), 0), 1) as share,
     f.step_saving_low_ns / nullif(f.step_saving_ns, 0) as low, f.step_saving_high_ns / nullif(f.step_saving_ns, 0) as high,
-    f.per_step_saving_ns, f.reported
+    f.per_step_saving_ns, f.reported, f.module, f.fix
 from findings as f join scanned as s using (key);
 
 -- The mean over a job's traces of the day: a trace without the finding counts as none of it.

@@ -1,0 +1,239 @@
+"""Tickets over a fleet: one a finding, however many jobs have it, with what it costs of their GPU-hours.
+
+A finding's identity names its cause, the class of its module and its dtype, and so one fix in one place of the code; it
+is the key of its ticket, as of a single scan. Figures are those of `fleet report`: of each job the newest day.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from tracemine.findings.record import Source
+from tracemine.fleet.query import ASSUMED_HOURS, connected, rows
+from tracemine.fleet.traces import is_uri, shown
+from tracemine.report.words import EVIDENCE
+from tracemine.tickets.content import Place, head_of, rule_text, rules
+from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, Table, Text
+from tracemine.tickets.marks import check_project, key_of
+from tracemine.tickets.names import Names
+from tracemine.tickets.plan import Found
+from tracemine.tickets.record import NS_AN_HOUR, Draft, Figures, Mark
+from tracemine.units import count_text
+from tracemine.version import __version__
+
+_MOST_NS = 10**24 - 1  # that a ticket's hidden line holds
+_HOME = re.compile(r"^(?:/home/[^/]+|/Users/[^/]+|/root)/")
+_TRACE_PARTS = 3  # of a path of this machine: its job, its day, its name
+
+
+class OfJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a finding costs in one job."""
+
+    job: str
+    traces: int  # that have it, of the job's newest day
+    share: float  # of the job's steps
+    module: str | None
+    gpu_hours: float
+
+
+class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding over all jobs that have it on their newest day, and the trace that shows it best."""
+
+    fingerprint: str
+    rule: str
+    title: str
+    evidence: str
+    fix: str
+    first_day: str | None  # on which any job had it
+    last_day: str | None
+    jobs: int
+    traces: int
+    of_hours: float  # GPU-hours of the jobs that have it
+    gpu_hours_low: float  # that its fix saves
+    gpu_hours: float
+    gpu_hours_high: float
+    most: tuple[OfJob, ...]  # the jobs in which it costs most
+    modules: int  # in which it occurs, over all those traces
+    fixes: int  # texts that say how to fix it there
+    of_span: bool  # shares are of a trace's span in some, since no steps are known
+    gpu_names: tuple[str, ...]
+    model_names: tuple[str, ...]
+    key: str  # of the trace in the data set
+    uri: str
+    job: str
+    day: str
+    module: str | None
+    file: str | None
+    line: int | None
+    begins: bool | None
+    function: str | None
+    ops: tuple[str, ...]
+    on_gpu: bool
+    shapes: str | None
+    dtype: str | None
+
+    @property
+    def place(self) -> Place:
+        """Return where it occurs, in that trace."""
+        source: tuple[Source, ...] = ()
+        if self.file is not None and self.line is not None and self.function is not None:
+            source = (Source(file=self.file, line=self.line, function=self.function, begins=bool(self.begins)),)
+        return Place(self.module, source, self.ops, self.on_gpu, self.dtype, self.shapes)
+
+
+def tickets_of(
+    dataset: str,
+    project: str,
+    *,
+    hours: Mapping[str, float] | None = None,
+    price: float | None = None,
+    redact: bool = False,
+) -> Found:
+    """Return the tickets that a data set's findings ask for, those that cost most first.
+
+    project: the label that keeps them apart from others; hours, price: as of `fleet report`.
+
+    Raises UsageError for a label that is none and without DuckDB, InputError where there is no data set.
+    """
+    check_project(project)
+    names, drafts, others = Names(project, redact), [], {}
+    for row in rows(connected(dataset, hours), "tickets"):
+        reason = _no_ticket(row)
+        if reason is None:
+            cause = msgspec.convert(row, Recurrence)
+            drafts.append(_draft(cause, names, Money(hours is None, price), shown(dataset)))
+        else:
+            others[key_of(project, row["fingerprint"])] = reason
+    return Found(project, redact, tuple(drafts), others)
+
+
+class Money(msgspec.Struct, frozen=True):
+    """What GPU-hours are of."""
+
+    assumed: bool  # they were not given
+    price: float | None  # of one
+
+
+def _no_ticket(row: Mapping[str, Any]) -> str | None:
+    if not row["jobs"]:
+        return "gone"
+    if row["verdict_basis"] == "refuted":
+        return "refuted"
+    return None if row["reported"] and row["gpu_hours"] else "too small"
+
+
+def _draft(cause: Recurrence, names: Names, money: Money, dataset: str) -> Draft:
+    place, head = cause.place, head_of(cause.title, cause.module)
+    figures = Figures(_ns(cause.gpu_hours), _ns(cause.of_hours), "fleet")
+    hidden = place.hidden(cause.rule, head) if names.redact else frozenset[str]()
+    where = f": {text}" if cause.modules == 1 and (text := place.short(names)) else ""
+    title = (
+        f"{head if where or names.redact or cause.modules > 1 else cause.title}{where} (saves {_hours(cause.gpu_hours)}"
+    )
+    title += f" GPU-hours in {count_text(cause.jobs, 'job')})"
+    blocks = tuple(_blocks(cause, names, money, dataset))
+    mark = Mark(key_of(names.project, cause.fingerprint), (), figures, redacted=names.redact)
+    return Draft(mark, names.text(title, hidden), names.blocks(blocks, hidden))
+
+
+def _ns(hours: float) -> int:
+    return min(round(hours * NS_AN_HOUR), _MOST_NS)
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
+
+
+def _blocks(cause: Recurrence, names: Names, money: Money, dataset: str) -> Iterator[Block]:
+    yield Paragraph(tuple(_savings(cause, money)))
+    yield Heading("Jobs")
+    yield _jobs(cause, names)
+    yield Bullets(tuple(_recurs(cause, names)))
+    rule = rules().get(cause.rule)
+    if rule is not None:
+        yield Heading("Why")
+        yield from rule_text(rule.why)
+    yield Heading("A trace that shows it")
+    trace = f"key {cause.key} of the data set" if names.redact else _trace(cause.uri)
+    yield Paragraph((Name(trace), Text(" of job "), Name(names.job(cause.job)), Text(f", {cause.day}")))
+    if not names.redact:
+        yield Code(f"tracemine explain {cause.fingerprint} {shlex.quote(trace)}", "bash")
+    yield Heading("Where, in that trace" if cause.modules > 1 else "Where")
+    yield Bullets(tuple(cause.place.runs(names)))
+    yield Heading("Fix, in that trace" if cause.fixes > 1 else "Fix")
+    yield from rule_text(cause.fix)
+    yield Heading("How to check")
+    yield Paragraph((Text("Record the same steps with the fix, as they were recorded before, and compare both:"),))
+    yield Code("tracemine diff before.json.gz after.json.gz", "bash")
+    yield Heading("How sure it is")
+    yield Bullets(tuple(_confidence(cause, money)))
+    yield Paragraph((Text(f"tracemine {__version__}, over "), Name("the fleet" if names.redact else dataset)))
+
+
+def _savings(cause: Recurrence, money: Money) -> Iterator[Run]:
+    ends = f"{_hours(cause.gpu_hours_low)} to {_hours(cause.gpu_hours_high)}"
+    yield Text("Saves ")
+    yield Strong(f"{_hours(cause.gpu_hours)} GPU-hours")
+    yield Text(f" ({ends}) of the {_hours(cause.of_hours)} that {count_text(cause.jobs, 'job')} with it take")
+    if money.price is not None:
+        yield Text(f": {cause.gpu_hours * money.price:,.2f} at {money.price:,.2f} a GPU-hour")
+    yield Text(".")
+    if money.assumed:
+        yield Text(f" GPU-hours are assumed: {ASSUMED_HOURS:,.0f}, spread evenly over all jobs.")
+
+
+def _jobs(cause: Recurrence, names: Names) -> Table:
+    cells: list[tuple[Runs, ...]] = [
+        (
+            (Name(names.job(one.job)),),
+            (Text(_hours(one.gpu_hours)),),
+            (Text(f"{one.share:.1%}"),),
+            (Text(f"{one.traces:,}"),),
+            (Name(names.module(one.module)) if one.module else Text("–"),),
+        )
+        for one in cause.most
+    ]
+    more = cause.jobs - len(cause.most)
+    if more > 0:
+        rest = cause.gpu_hours - sum(one.gpu_hours for one in cause.most)
+        cells.append(((Text(f"and {more:,} more"),), (Text(_hours(rest)),), *[(Text(""),)] * 3))
+    return Table(("job", "GPU-hours saved", "of its steps", "traces with it", "module"), tuple(cells))
+
+
+def _recurs(cause: Recurrence, names: Names) -> Iterator[Runs]:
+    yield (Text(f"in {count_text(cause.traces, 'trace')} of {count_text(cause.jobs, 'job')}, of each its newest day"),)
+    for noun, values in (("model", [names.job(one) for one in cause.model_names]), ("GPU", cause.gpu_names)):
+        if values:
+            yield (Text(f"{count_text(len(values), noun)}: "), Name(", ".join(values)))
+    if cause.first_day is not None:
+        yield (Text(f"seen first on {cause.first_day}, last on {cause.last_day}"),)
+
+
+def _trace(uri: str) -> str:
+    """Return a trace as its team finds it: its URI, or the end of its path without the folder of a user.
+
+    >>> _trace("/home/ann/nightly/llama/2026-11-22/rank0.json.gz"), _trace("/home/ann/rank0.json.gz")
+    ('llama/2026-11-22/rank0.json.gz', 'rank0.json.gz')
+    """
+    if is_uri(uri):
+        return shown(uri)
+    return "/".join(PurePath(_HOME.sub("", uri).lstrip("/")).parts[-_TRACE_PARTS:])
+
+
+def _confidence(cause: Recurrence, money: Money) -> Iterator[Runs]:
+    says = EVIDENCE.get(cause.evidence, "see the documentation")
+    yield (Text("evidence, in that trace: "), Strong(cause.evidence), Text(f": {says}"))
+    yield (
+        Text("a trace is a sample of its job: what it saves of the trace's unprofiled steps counts as the job's share"),
+    )
+    if cause.of_span:
+        yield (Text("of some traces no steps are known: there the share is of all their time"),)
+    if money.assumed:
+        yield (Text("GPU-hours by job were not given: `--hours` names them"),)
+    yield (Text("finding "), Name(cause.fingerprint), Text(f", rule {cause.rule}"))
