@@ -1,11 +1,13 @@
 """Make many varied traces, scan them by processes and by Ray, and hold the data sets against each other.
 
-    python benchmarks/fleet.py [--count 1000] [--processes 1 8 16] [--ray local|ADDRESS] [--kill]
+    python benchmarks/fleet.py [--count 1000] [--processes 1 8 16] [--ray local|ADDRESS | --nodes 3] [--kill]
 
 Traces are our recordings under other jobs, days and ranks, their times stretched a little so that no two are the same;
-in every 25 one is cut off, empty, no trace, or holds the same events many times over. Printed: seconds and processor
-time of each engine, overhead a trace of Ray over processes, and whether all rows are equal. --kill: processes that scan
-are killed while both run. Exits with 1 where rows differ or a trace has no row.
+in every 25 one is cut off, empty, no trace, or holds the same events many times over. --nodes begins a Ray cluster of
+this host: a head that scans nothing, and so many nodes of one core each. Printed of each engine: seconds and processor
+time; once more through all traces, now known, which costs what the engine costs; whether all rows are equal. --kill:
+while an engine runs, every two seconds a process that scans is killed, and of --nodes once a whole node, after a third
+of the traces. Exits with 1 where rows differ or a trace has no row.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.remove(str(Path(__file__).resolve().parent))  # its packaging.py hides the package of that name from Ray
 
 import pyarrow.parquet as pq
 
@@ -33,7 +37,7 @@ from tracemine.fleet.cluster import on_ray
 from tracemine.fleet.dataset import TABLES
 from tracemine.fleet.machine import Limits
 from tracemine.fleet.run import Engine, Total, on_this_machine, tasks, total
-from tracemine.fleet.task import Settings
+from tracemine.fleet.task import Outcome, Settings, Task
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "fixtures" / "kineto").glob("*.json.gz"))
@@ -78,26 +82,96 @@ def odd(number: int, document: dict[str, Any]) -> bytes:
     return (text[: len(text) // 3], b"", b'{"traceEvents": 3}', whole(document, 1.0, HUGE))[number % 4]
 
 
-def ran(name: str, engine: Engine, traces: Path, dataset: Path, kill: bool) -> tuple[Total, float]:
-    """Scan all; return what became of them, and seconds from the first trace's end, which an engine's start is not."""
+@dataclass(frozen=True)
+class Way:
+    """An engine with the places that it has, and how a node of it is lost."""
+
+    name: str
+    engine: Engine
+    places: int
+    lose_node: Callable[[], None] | None = None
+
+
+def ran(way: Way, traces: Path, dataset: Path, kill: bool) -> tuple[Total, float]:
+    """Scan all; return what became of them, and what the engine costs a trace that is known, place by place."""
     given, known, _ = tasks([str(traces)], str(dataset), Settings(), "{job}/{day}/*")
-    began, cpu = time.monotonic(), time.process_time()
-    outcomes = engine(given, Limits(attempts=6))
-    first = next(outcomes)
-    started = time.monotonic() - began
     stopped = threading.Event()
     if kill:
         threading.Thread(target=killing, args=(stopped,), daemon=True).start()
-    found = total(chain([first], outcomes), known, ())
+    found, _ = passed(way, given, known, way.lose_node if kill else None)
     stopped.set()
-    took, driver = time.monotonic() - began - started, time.process_time() - cpu
+    _, idle = passed(way, given, 0, None)
+    return found, way.places * idle / len(given)
+
+
+def passed(way: Way, given: list[Task], known: int, lose_node: Callable[[], None] | None) -> tuple[Total, float]:
+    """Put all tasks through an engine, print what it took, and return seconds from the first task's end.
+
+    What an engine takes to begin comes before that, and is printed apart.
+    """
+    began = time.monotonic()
+    spent: list[tuple[float, float, float]] = []  # when each task ended: the time, the driver's processor time, Ray's
+    outcomes = way.engine(given, Limits(attempts=6))
+
+    def seen() -> Iterator[Outcome]:
+        for number, outcome in enumerate(outcomes):
+            if number in (0, len(given) - 1):
+                spent.append((time.monotonic(), time.process_time(), of_ray()))
+            if number == len(given) // 3 and lose_node is not None:
+                lose_node()
+                print(f"{way.name}: a node is gone after {number} traces", flush=True)
+            yield outcome
+
+    found = total(seen(), known, ())
+    took, driver, others = (last - first for first, last in zip(spent[0], spent[-1], strict=True))
+    each = 1000 / len(given)
     print(
-        f"{name}: {found.scanned} scanned, {found.refused} refused, {found.failed} failed, {found.findings} findings; "
-        f"{started:.1f} s to the first, then {took:.1f} s, {found.cpu_seconds:.1f} s of processors, "
-        f"driver {1000 * driver / max(len(given), 1):.2f} ms a trace",
+        f"{way.name}: {found.scanned} scanned, {found.refused} refused, {found.failed} failed, {found.known} known, "
+        f"{found.findings} findings; {spent[0][0] - began:.1f} s to the first, then {took:.1f} s, "
+        f"{found.cpu_seconds:.1f} s of processors; a trace: driver {each * driver:.2f} ms of processor, "
+        f"Ray's servers {each * others:.2f} ms",
         flush=True,
     )
     return found, took
+
+
+def of_ray() -> float:
+    """Processor seconds until now of what Ray runs beside drivers and workers: its servers and nodes' daemons."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = path.read_text().rpartition(")")
+        except OSError:
+            continue
+        if name.endswith(("(gcs_server", "(raylet")):
+            ticks += sum(map(int, rest.split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def places(given: argparse.Namespace) -> Iterator[Way]:
+    """Yield the engines that are asked for, one after another; a cluster runs while it is used."""
+    for count in given.processes:
+        yield Way(f"{count} processes", on_this_machine(count), count)
+    if given.ray is not None:
+        yield Way("Ray", on_ray(given.ray), given.processes[-1])
+    if given.nodes is not None:
+        with cluster(given.nodes) as way:
+            yield way
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[Way]:
+    """Begin a Ray cluster of this host: a head without cores and so many nodes of one each."""
+    from ray.cluster_utils import Cluster
+
+    store = {"object_store_memory": 100 << 20}
+    begun = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **store})
+    try:
+        last = [begun.add_node(num_cpus=1, **store) for _ in range(nodes)][-1]
+        name = f"Ray, {nodes} nodes"
+        yield Way(name, on_ray(begun.address), nodes, lambda: begun.remove_node(last, allow_graceful=False))
+    finally:
+        begun.shutdown()
 
 
 def killing(stopped: threading.Event) -> None:
@@ -135,26 +209,24 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--processes", type=int, nargs="+", default=[len(os.sched_getaffinity(0))])
     parser.add_argument("--ray", help="address of a cluster, or local")
+    parser.add_argument("--nodes", type=int, help="begin a cluster of so many nodes here")
     parser.add_argument("--kill", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tracemine-fleet-") as temporary:
         folder = Path(temporary)
         make(folder / "traces", given.count)
-        engines = {f"{count} processes": on_this_machine(count) for count in given.processes}
-        if given.ray is not None:
-            engines["ray"] = on_ray(given.ray)
-        took = {}
-        for name, engine in engines.items():
-            found, took[name] = ran(name, engine, folder / "traces", folder / name, given.kill)
+        costs: dict[str, float] = {}
+        for way in places(given):
+            found, costs[way.name] = ran(way, folder / "traces", folder / way.name, given.kill)
+            print(f"{way.name}: {1000 * costs[way.name]:.1f} ms of a place for a trace that is known", flush=True)
             if found.scanned + found.refused + found.failed != given.count:
-                print(f"{name}: traces without a row")
+                print(f"{way.name}: traces without a row, or with two")
                 return 1
-        first, *others = engines
-        if given.ray is not None:
-            count = given.processes[-1]
-            over = 1000 * count * (took["ray"] - took[f"{count} processes"]) / given.count
-            print(f"Ray over {count} processes: {over:.1f} ms a trace and process")
-        equal = [same(folder / first, folder / name) for name in others]
+        first, *others = costs
+        if given.ray is not None or given.nodes is not None:
+            pool = f"{given.processes[-1]} processes"
+            print(f"{others[-1]} over {pool}: {1000 * (costs[others[-1]] - costs[pool]):.1f} ms a trace")
+        equal = [same(folder / first, folder / other) for other in others]
         return 0 if all(equal) else 1
 
 

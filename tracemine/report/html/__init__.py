@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TextIO
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tracemine.findings.record import Scan
     from tracemine.report import Options
 
-__all__ = ["fragment", "render"]
+__all__ = ["fragment", "page_text", "render"]
 
 MOST_ROWS = 20  # of a fragment
 _LONGEST = 4_000  # characters of a text
@@ -47,22 +48,31 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
     """Write the whole page, with all findings; with timeline, dataflow and roofline where there is a picture."""
     picture = options.picture
     why_not = "" if picture is None else not_drawn(picture.activities)
-    style, script = _text("style.css"), _text("report.js")
     drawn = picture is not None and not why_not
-    text = (
+    text = page_text(
+        "page.html",
+        ("page.js", "report.js"),
+        page=page(scan, picture, why_not),
+        findings_json=Markup(findings_json(scan)),  # noqa: S704 - no character of it is markup
+        trace_json=Markup(trace_json(picture.activities)) if drawn and picture is not None else None,  # noqa: S704
+    )
+    out.write(text)
+
+
+def page_text(template: str, scripts: Sequence[str], **given: Any) -> str:
+    """Return a page of a template that extends frame.html. given: what it draws; `page` has a name and a version."""
+    style, script = _text("style.css"), "".join(map(_text, scripts))
+    return (
         _environment()
-        .get_template("page.html")
+        .get_template(template)
         .render(
-            page=page(scan, picture, why_not),
             style=Markup(style),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - our own file
             style_hash=_hash(style),
             script_hash=_hash(script),
-            findings_json=Markup(findings_json(scan)),  # noqa: S704 - no character of it is markup
-            trace_json=Markup(trace_json(picture.activities)) if drawn and picture is not None else None,  # noqa: S704
+            **given,
         )
     )
-    out.write(text)
 
 
 def fragment(scan: Scan) -> str:

@@ -11,48 +11,11 @@
   };
   let chart = null;
 
-  // --- theme, copying, sorting, filtering ---------------------------------------------------------------------------
-  const dark = matchMedia("(prefers-color-scheme: dark)");
   const root = document.documentElement;
-  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
-  const themed = () => {
-    at("theme").textContent = isDark() ? "Light theme" : "Dark theme";
-    if (chart) chart.recolour();
-  };
-  at("theme").hidden = false;
-  at("theme").onclick = () => { root.dataset.theme = isDark() ? "light" : "dark"; themed(); };
-  dark.addEventListener("change", themed);
 
-  const copied = async (button) => {
-    const code = button.parentElement.querySelector("code");
-    try {
-      await navigator.clipboard.writeText(code.textContent);
-    } catch {
-      getSelection().selectAllChildren(code);
-      document.execCommand("copy");
-    }
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
-  };
-  for (const button of all(".copy")) { button.hidden = false; button.onclick = () => copied(button); }
-
+  // --- filtering --------------------------------------------------------------------------------------------------------
   const table = document.querySelector("table.findings");
   const rows = table ? all("tbody tr", table) : [];
-  const numeric = { rank: 1, step: -1, gpu: -1, severity: 1 }; // how each is first sorted
-  const sortBy = (key) => {
-    const head = table.querySelector(`[data-sort="${key}"]`).closest("th");
-    const first = (numeric[key] || 1) > 0 ? "ascending" : "descending";
-    const turned = { ascending: "descending", descending: "ascending" }[head.getAttribute("aria-sort")] || first;
-    for (const other of all("th[aria-sort]", table)) other.setAttribute("aria-sort", "none");
-    head.setAttribute("aria-sort", turned);
-    const sign = turned === "ascending" ? 1 : -1;
-    const value = (row) => (key in numeric ? Number(row.dataset[key]) : row.dataset[key]);
-    const compare = (a, b) => (key in numeric ? value(a) - value(b) : value(a).localeCompare(value(b)));
-    rows.sort((a, b) => sign * compare(a, b) || a.dataset.rank - b.dataset.rank);
-    table.tBodies[0].append(...rows);
-  };
-  for (const button of all("[data-sort]")) button.onclick = () => sortBy(button.dataset.sort);
-
   const details = new Map(all("details.finding").map((one) => [one.id, one]));
   const filter = () => {
     const [rule, severity, text] = ["rule", "severity", "text"].map((id) => at(id).value.toLowerCase());
@@ -92,7 +55,6 @@
   for (const button of all(".show")) {
     button.onclick = () => { chosen(button.dataset.finding); chart.go(1, true); at("canvas").scrollIntoView({ block: "center" }); };
   }
-  addEventListener("beforeprint", () => { for (const one of all("details")) one.open = true; });
 
   // --- timeline -----------------------------------------------------------------------------------------------------
   const unpacked = (text, Kind) => {
@@ -322,7 +284,7 @@
     chart = timeline(trace, at("canvas"));
     for (const button of all(".show")) button.hidden = false;
   }
-  themed();
+  root.addEventListener("themed", () => { if (chart) chart.recolour(); });
   linked();
   if (!chart) root.dataset.ready = "1";
 })();
