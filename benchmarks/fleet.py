@@ -6,7 +6,7 @@ Traces are our recordings under other jobs, days and ranks, their times stretche
 in every 25 one is cut off, empty, no trace, or holds the same events many times over. --nodes begins a Ray cluster of
 this host: a head that scans nothing, and so many nodes of one core each. Printed of each engine: seconds and processor
 time; once more through all traces, now known, which costs what the engine costs; whether all rows are equal. --kill:
-while an engine runs, every two seconds a process that scans is killed, and of --nodes once a whole node, after a third
+while an engine runs, every five seconds a process that scans is killed, and of --nodes once a whole node, after a third
 of the traces. Exits with 1 where rows differ or a trace has no row.
 """
 
@@ -175,9 +175,9 @@ def cluster(nodes: int) -> Iterator[Way]:
 
 
 def killing(stopped: threading.Event) -> None:
-    """Kill a process that scans, every two seconds."""
+    """Kill a process that scans, every five seconds."""
     draw = random.Random(3)
-    while not stopped.wait(2):
+    while not stopped.wait(5):
         if pids := list(scanning()):
             os.kill(draw.choice(pids), signal.SIGKILL)
 

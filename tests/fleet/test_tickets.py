@@ -80,7 +80,7 @@ def test_redacted_tickets_name_no_job_model_trace_or_module(jobs: Made) -> None:
 
 @pytest.mark.parametrize("name", ["github", "jira"])
 def test_a_ticket_is_found_again_updated_and_not_closed_by_absence(name: str, jobs: Made, tmp_path: Path) -> None:
-    with running() as world, (github(world) if name == "github" else jira(world)) as service:
+    with running() as world, github(world) if name == "github" else jira(world) as service:
 
         def run(hours: dict[str, float] = HOURS) -> list[str]:
             found = tickets_of(jobs.dataset.uri, "fleet", hours=hours)

@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from tracemine.cli.console import options, say, write
@@ -33,10 +34,13 @@ from tracemine.units import bytes_text, count_text
 
 if TYPE_CHECKING:
     from tracemine.cli.progress import Bar
+    from tracemine.fleet.report import FleetReport
     from tracemine.fleet.run import Engine, Total
     from tracemine.fleet.task import Outcome
+    from tracemine.report import Options
 
 COMMANDS = ("run", "report", "tickets")
+_FORMATS = ("text", "json", "html")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|MB|M|GiB|GB|G)", re.IGNORECASE)
 _UNITS = {"m": 1 << 20, "g": 1 << 30}
 
@@ -77,9 +81,12 @@ FleetProjectOption = Annotated[
 FleetRedactOption = Annotated[
     bool, typer.Option("--redact", help="Pseudonyms for jobs, models, traces, modules, files and functions.")
 ]
-ByOption = Annotated[str, typer.Option("--by", metavar="job|model|gpu|day", help="Sum up over these too.")]
+ByOption = Annotated[
+    str | None,
+    typer.Option("--by", metavar="job|model|gpu|day", help="Sum up over these too. Default: job; all of them in html."),
+]
 TopOption = Annotated[int, typer.Option(metavar="N", help="Rows of each table, 0 for all.")]
-FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="text|json", help="What to print.")]
+FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="text|json|html", help="What to print.")]
 FileOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")]
 
 
@@ -152,7 +159,7 @@ def report(
     output: FileOption = None,
     hours: HoursOption = None,
     price: PriceOption = None,
-    by: ByOption = "job",
+    by: ByOption = None,
     top: TopOption = 10,
     no_color: NoColorOption = False,
 ) -> int:
@@ -162,30 +169,40 @@ def report(
     Examples:
       tracemine fleet report fleet/ --hours hours.csv --price 2.50
       tracemine fleet report s3://perf/fleet --by model --format json
+      tracemine fleet report fleet/ --format html -o fleet.html
     """
-    import msgspec
-
-    from tracemine.fleet.report import hours_of
+    from tracemine.fleet.report import GROUPS, hours_of
     from tracemine.fleet.report import report as summed
-    from tracemine.fleet.text import render
 
-    if format_ not in ("text", "json"):
-        raise UsageError(f"--format: {format_} is none of text, json")
+    if format_ not in _FORMATS:
+        raise UsageError(f"--format: {format_} is none of {', '.join(_FORMATS)}")
     if price is not None:
         _positive(price, "--price")
     if top < 0:
         raise UsageError(f"--top: {top} is negative", hint="0 prints all rows")
-    found = summed(dataset, hours=None if hours is None else hours_of(hours), price=price, by=by, top=top)
-    text = StringIO()
-    if format_ == "json":
-        text.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
-    else:
-        render(found, text, options(sys.stdout, top=0, no_color=no_color or output is not None))
+    groups = (by,) if by is not None else GROUPS if format_ == "html" else GROUPS[:1]
+    found = summed(dataset, hours=None if hours is None else hours_of(hours), price=price, by=groups, top=top)
+    text = _drawn(found, format_, options(sys.stdout, top=0, no_color=no_color or output is not None))
     if output is None:
-        write(text.getvalue())
+        write(text)
     else:
-        write_file(output, text.getvalue())
+        write_file(output, text)
     return 0
+
+
+def _drawn(found: FleetReport, format_: str, how: Options) -> str:
+    if format_ == "json":
+        return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+    out = StringIO()
+    if format_ == "html":
+        from tracemine.fleet.html import render as render_html
+
+        render_html(found, out)
+    else:
+        from tracemine.fleet.text import render
+
+        render(found, out, how)
+    return out.getvalue()
 
 
 @app.command(short_help="Give each cause over the fleet a ticket of GitHub or Jira.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ import msgspec
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file
 from tracemine.fleet.query import connected, rows
+from tracemine.fleet.traces import shown
 
 GROUPS = ("job", "model", "gpu", "day")
 _LARGEST_BYTES = 1 << 24
@@ -33,6 +34,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     not_scanned: int
     duplicates: int  # traces with the content of another: counted once
     without_steps: int  # traces whose shares are of their span, since no steps are known
+    recurring: int  # findings that several jobs have
+    gone: int  # that a job had and has no more
     gpu_hours: float  # of all jobs
     assumed: bool  # not given: 1,000 in all, the same of each job
 
@@ -84,6 +87,36 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     largest: str  # rule
 
 
+class Hours(msgspec.Struct, frozen=True, kw_only=True):
+    """GPU-hours that all fixes save together."""
+
+    gpu_hours_low: float
+    gpu_hours: float
+    gpu_hours_high: float
+    cost: float | None = None  # of gpu_hours, at the price given
+
+
+class DayShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rule's fixes save on a day, the mean over the day's traces."""
+
+    day: str
+    traces: int
+    rule: str  # "": nothing was found on that day
+    share: float
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's step from a day to its next: what findings that are gone were said to save, beside what it lost."""
+
+    job: str
+    last_day: str
+    next_day: str
+    findings: int  # that are gone
+    said_ns: int
+    step_before_ns: int
+    step_after_ns: int
+
+
 class Predictions(msgspec.Struct, frozen=True, kw_only=True):
     """Findings with a verdict that was timed, predicted beside measured."""
 
@@ -108,11 +141,13 @@ class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     totals: Totals
     price: float | None
+    together: Hours
     causes: tuple[Cause, ...]
-    by: str
-    groups: tuple[Group, ...]
+    groups: dict[str, tuple[Group, ...]]  # by what was asked for: `job`, `model`, `gpu`, `day`
+    days: tuple[DayShare, ...]
     recurring: tuple[Recurring, ...]
     gone: tuple[Gone, ...]
+    changes: tuple[Change, ...]
     predictions: Predictions
     failures: tuple[Failure, ...]
 
@@ -122,32 +157,43 @@ def report(
     *,
     hours: Mapping[str, float] | None = None,
     price: float | None = None,
-    by: str = "job",
+    by: Sequence[str] = ("job",),
     top: int = 20,
 ) -> FleetReport:
     """Read a data set and sum up.
 
-    hours: GPU-hours by job; price: of one; by: one of GROUPS; top: rows of each table, 0 for all.
+    hours: GPU-hours by job; price: of one; by: some of GROUPS; top: rows of each table, 0 for all.
 
     Raises UsageError without DuckDB and for a group that is none, InputError where there is no data set.
     """
-    if by not in GROUPS:
-        raise UsageError(f"--by: {by} is none of {', '.join(GROUPS)}")
+    for name in by:
+        if name not in GROUPS:
+            raise UsageError(f"--by: {name} is none of {', '.join(GROUPS)}")
     connection = connected(dataset, hours)
     limit = {"top": top or 1 << 31}
     totals = rows(connection, "totals")[0]
     causes = rows(connection, "causes", limit)
+    together = rows(connection, "together")[0]
     return FleetReport(
-        dataset=dataset,
+        dataset=shown(dataset),
         totals=Totals(**totals, assumed=hours is None),
         price=price,
+        together=Hours(**together, cost=None if price is None else together["gpu_hours"] * price),
         causes=tuple(Cause(**row, cost=None if price is None else row["gpu_hours"] * price) for row in causes),
-        by=by,
-        groups=tuple(Group(**row) for row in rows(connection, f"by_{'day' if by == 'day' else 'latest'}", limit, by)),
+        groups={
+            name: tuple(
+                Group(**row) for row in rows(connection, "by_day" if name == "day" else "by_latest", limit, name)
+            )
+            for name in by
+        },
+        days=tuple(DayShare(**row) for row in rows(connection, "days")),
         recurring=tuple(Recurring(**row) for row in rows(connection, "recurring", limit)),
         gone=tuple(Gone(**row) for row in rows(connection, "gone", limit)),
+        changes=tuple(Change(**row) for row in rows(connection, "changes", limit)),
         predictions=Predictions(**rows(connection, "predictions")[0]),
-        failures=tuple(Failure(**row) for row in rows(connection, "failures", limit)),
+        failures=tuple(
+            Failure(**row | {"example": shown(row["example"])}) for row in rows(connection, "failures", limit)
+        ),
     )
 
 

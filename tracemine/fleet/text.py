@@ -16,7 +16,7 @@ from tracemine.units import bytes_text, count_text, time_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tracemine.fleet.report import Cause, FleetReport, Gone
+    from tracemine.fleet.report import Cause, Change, FleetReport, Gone, Group
     from tracemine.report import Options
 
 _LONGEST = 48
@@ -33,9 +33,11 @@ def render(report: FleetReport, out: TextIO, options: Options) -> None:
     )
     console.print(Text(hours_text(report), _DIM))
     _causes(console, report)
-    _groups(console, report)
+    for name, groups in report.groups.items():
+        _groups(console, name, groups)
     _recurring(console, report)
     _gone(console, report.gone)
+    _changes(console, report.changes)
     _predictions(console, report)
     _failures(console, report)
 
@@ -92,10 +94,10 @@ def _cause(one: Cause) -> list[str]:
     return [f"{one.gpu_hours:,.1f}", interval, *money, one.rule, f"{one.jobs:,}", one.worst_job, one.fingerprint]
 
 
-def _groups(console: Console, report: FleetReport) -> None:
-    table = _table((report.by, False), ("traces", True), ("fixes save", True), ("largest", False))
-    rows = ([one.name or "not known", f"{one.traces:,}", f"{one.share:.1%}", one.largest] for one in report.groups)
-    _draw(console, f"By {report.by}", table, rows)
+def _groups(console: Console, name: str, groups: Sequence[Group]) -> None:
+    table = _table((name, False), ("traces", True), ("fixes save", True), ("largest", False))
+    rows = ([one.name or "not known", f"{one.traces:,}", f"{one.share:.1%}", one.largest] for one in groups)
+    _draw(console, f"By {name}", table, rows)
 
 
 def _recurring(console: Console, report: FleetReport) -> None:
@@ -110,6 +112,23 @@ def _gone(console: Console, gone: Sequence[Gone]) -> None:
     )
     rows = ([one.job, f"{one.rule} {one.fingerprint}", one.last_day, _time(one.said_ns), _step(one)] for one in gone)
     _draw(console, "Gone since (fixed, or not recorded any more)", table, rows)
+
+
+def _changes(console: Console, changes: Sequence[Change]) -> None:
+    table = _table(
+        ("job", False), ("days", False), ("gone", True), ("said to save", True), ("step got shorter by", True)
+    )
+    rows = (
+        [
+            one.job,
+            f"{one.last_day} → {one.next_day}",
+            f"{one.findings:,}",
+            time_text(one.said_ns),
+            time_text(one.step_before_ns - one.step_after_ns),
+        ]
+        for one in changes
+    )
+    _draw(console, "Predicted beside measured, where findings are gone", table, rows)
 
 
 def _step(one: Gone) -> str:

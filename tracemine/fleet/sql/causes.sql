@@ -3,7 +3,8 @@ with jobs as (
         sum(high) as high, arg_max(fingerprint, share) as fingerprint
     from job_shares group by rule, job_name
 )
-select rule, min(title) as title, count(*) as jobs, sum(traces)::bigint as traces,
+select rule, case when count(distinct title) = 1 then min(title) else split_part(min(title), ': ', 1) end as title,
+    count(*) as jobs, sum(traces)::bigint as traces,
     sum(low * gpu_hours)::double as gpu_hours_low, sum(share * gpu_hours)::double as gpu_hours,
     sum(least(high, 1) * gpu_hours)::double as gpu_hours_high,
     arg_max(fingerprint, share * gpu_hours) as fingerprint, arg_max(job_name, share * gpu_hours) as worst_job

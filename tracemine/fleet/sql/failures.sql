@@ -1,5 +1,5 @@
 with told as (
-    select status, uri, case when starts_with(message, uri) then ltrim(substr(message, length(uri) + 1), ': ') else message end as message
+    select status, uri, split_part(case when starts_with(message, uri) then ltrim(substr(message, length(uri) + 1), ': ') else message end, chr(10), 1) as message
     from latest where status <> 'scanned'
 )
 select status, message, count(*) as traces, min(uri) as example from told group by status, message

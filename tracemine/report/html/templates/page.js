@@ -43,5 +43,6 @@
   };
   for (const table of all("table"))
     for (const button of all("[data-sort]", table)) button.onclick = () => sortBy(table, button);
+  if (!document.querySelector("canvas")) root.dataset.ready = "1"; // a timeline says so when it is drawn
   addEventListener("beforeprint", () => { for (const one of all("details")) one.open = true; });
 })();

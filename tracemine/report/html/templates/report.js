@@ -286,5 +286,4 @@
   }
   root.addEventListener("themed", () => { if (chart) chart.recolour(); });
   linked();
-  if (!chart) root.dataset.ready = "1";
 })();

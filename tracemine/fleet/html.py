@@ -1,0 +1,320 @@
+"""The report over a fleet as one HTML file, of the frame, style and script of a scan's: it needs no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, TextIO
+
+from tracemine.fleet.text import hours_text
+from tracemine.report.html import page_text
+from tracemine.report.html.figures import Interval
+from tracemine.units import bytes_text, count_text, time_text
+from tracemine.version import __version__
+
+if TYPE_CHECKING:
+    from tracemine.fleet.report import Cause, Change, DayShare, FleetReport, Gone, Group
+
+_UNITS = 200  # of an interval's view box
+_MOST_RULES, _MOST_DAYS = 6, 60  # of the figure over days
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 760, 240, 50, 12, 30
+_OTHERS = "other causes"
+_NOT_KNOWN = "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table, and what its column sorts by."""
+
+    text: str
+    sorts: str
+    figure: Interval | None = None
+    bar: float | None = None  # a share, drawn as a bar
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name, and whether numbers stand in it, which sort from the largest."""
+
+    name: str
+    is_number: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the page, under its title."""
+
+    id: str
+    title: str
+    says: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a day's bar."""
+
+    colour: int
+    y: float
+    height: float
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A day's bar, and its row in the table below."""
+
+    name: str
+    label: str  # below the bar; "": there is no room
+    x: float
+    width: float
+    pieces: tuple[Piece, ...]
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A line of the grid."""
+
+    y: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class DaysFigure:
+    """What fixes save of the steps, day by day, by cause."""
+
+    width: int
+    height: int
+    left: int
+    bottom: int
+    ticks: tuple[Tick, ...]
+    names: tuple[str, ...]  # of causes, by colour
+    days: tuple[Day, ...]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The report, as its template draws it."""
+
+    version: str
+    name: str
+    read: str
+    hours: str
+    cards: tuple[tuple[str, str, str], ...]  # what, of what, and below it
+    causes: Table | None
+    days: DaysFigure | None
+    groups: tuple[Table, ...]
+    rest: tuple[Table, ...]
+
+
+def render(report: FleetReport, out: TextIO) -> None:
+    """Write the page."""
+    out.write(page_text("fleet.html", ("page.js",), page=page(report)))
+
+
+def page(report: FleetReport) -> Page:
+    """Return what the page says."""
+    totals = report.totals
+    read = f"{count_text(totals.days, 'day')} · {bytes_text(totals.content_bytes)} · {report.dataset}"
+    tables = (_recurring(report), _gone(report.gone), _changes(report.changes), _failures(report))
+    return Page(
+        version=__version__,
+        name=f"{count_text(totals.jobs, 'job')}, {count_text(totals.traces, 'trace')}",
+        read=read,
+        hours=hours_text(report),
+        cards=tuple(_cards(report)),
+        causes=_causes(report) if report.causes else None,
+        days=days_figure(report.days) if len({one.day for one in report.days}) > 1 else None,
+        groups=tuple(_groups(name, groups) for name, groups in report.groups.items() if _says_more(groups)),
+        rest=tuple(table for table in tables if table.rows),
+    )
+
+
+def _says_more(groups: Sequence[Group]) -> bool:
+    """Return whether groups say more than that a name is not known."""
+    return any(group.name for group in groups)
+
+
+def hours_of(hours: float) -> str:
+    """Return GPU-hours as a person reads them.
+
+    >>> hours_of(1234.56), hours_of(0.0123), hours_of(0)
+    ('1,235', '0.012', '0')
+    """
+    return f"{hours:,.0f}" if hours >= 100 or not hours else f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
+
+
+def _cards(report: FleetReport) -> Iterator[tuple[str, str, str]]:
+    totals, together = report.totals, report.together
+    share = f", {together.gpu_hours / totals.gpu_hours:.0%} of {hours_of(totals.gpu_hours)}" if totals.gpu_hours else ""
+    ends = f"{hours_of(together.gpu_hours_low)} to {hours_of(together.gpu_hours_high)}{share}"
+    yield hours_of(together.gpu_hours), "GPU-hours that all fixes save", ends
+    if together.cost is not None and report.price is not None:
+        yield f"{together.cost:,.0f}", "saved", f"at {report.price:,.2f} a GPU-hour"
+    if report.recurring:
+        most = max(one.jobs for one in report.recurring)
+        yield f"{totals.recurring:,}", "findings in several jobs", f"in up to {most:,} jobs"
+    if report.gone:
+        yield f"{totals.gone:,}", "findings gone", "fixed, or not recorded any more"
+    if found := report.predictions.count:
+        error = report.predictions.mean_error
+        off = "not known how far off" if error is None else f"{error:.1%} off in the mean"
+        yield f"{found:,}", "predictions timed", f"{off}; {report.predictions.refuted:,} refuted"
+    if totals.not_scanned:
+        yield f"{totals.not_scanned:,}", "traces not scanned", "damaged, empty, too large or too slow"
+
+
+def _causes(report: FleetReport) -> Table:
+    most = max(one.gpu_hours_high for one in report.causes)
+    money = (Column("money", True),) if report.price is not None else ()
+    columns = (Column("saves GPU-hours", True), *money, Column("cause"), Column("jobs", True), Column("most in"))
+    rows = tuple(_cause(one, most) for one in report.causes)
+    says = "What fixing each cause saves over all jobs. A line is the interval, the dot its middle."
+    return Table("causes", "What costs most", says, (*columns, Column("finding")), rows)
+
+
+def _cause(one: Cause, most: float) -> tuple[Cell, ...]:
+    ends = f"{hours_of(one.gpu_hours_low)} to {hours_of(one.gpu_hours_high)}"
+    low, mid, high = (
+        round(_UNITS * min(hours / most, 1), 1) if most else 0.0
+        for hours in (one.gpu_hours_low, one.gpu_hours, one.gpu_hours_high)
+    )
+    figure = Interval(low, mid, high, None, f"{hours_of(one.gpu_hours)} GPU-hours, from {ends}")
+    money = () if one.cost is None else (_number(one.cost, f"{one.cost:,.0f}"),)
+    return (
+        Cell(f"{hours_of(one.gpu_hours)} ({ends})", str(one.gpu_hours), figure),
+        *money,
+        Cell(one.title, one.title, code=one.rule),
+        _number(one.jobs),
+        _text(one.worst_job),
+        _code(one.fingerprint),
+    )
+
+
+def _groups(name: str, groups: Iterable[Group]) -> Table:
+    title = "GPU" if name == "gpu" else name
+    columns = (Column(title), Column("fixes save", True), Column("traces", True))
+    rows = tuple(
+        (
+            _text(one.name or _NOT_KNOWN),
+            Cell(f"{one.share:.1%}", str(one.share), bar=round(100 * min(one.share, 1), 1)),
+            _number(one.traces),
+            _code(one.largest),
+        )
+        for one in groups
+    )
+    says = "Which part of the steps all fixes save, the mean over the traces; and the largest cause."
+    return Table(f"by-{name}", f"By {title}", says, (*columns, Column("largest")), rows)
+
+
+def _recurring(report: FleetReport) -> Table:
+    columns = (Column("jobs", True), Column("saves GPU-hours", True), Column("what"), Column("finding"))
+    rows = tuple(
+        (_number(one.jobs), _number(one.gpu_hours, hours_of(one.gpu_hours)), Cell(one.title, one.title, code=one.rule),
+         _code(one.fingerprint))
+        for one in report.recurring
+    )  # fmt: skip
+    return Table("recurring", "The same finding in several jobs", "One fix for several teams.", columns, rows)
+
+
+def _gone(gone: Iterable[Gone]) -> Table:
+    columns = (
+        Column("job"),
+        Column("cause"),
+        Column("last seen"),
+        Column("would save a step", True),
+        Column("finding"),
+    )
+    rows = tuple(
+        (_text(one.job), _code(one.rule), _text(one.last_day),
+         Cell(_NOT_KNOWN, "0") if one.said_ns is None else _number(one.said_ns, time_text(one.said_ns)),
+         _code(one.fingerprint))
+        for one in gone
+    )  # fmt: skip
+    says = "A job had it and has it no more: it is fixed, or a recording lacks what shows it."
+    return Table("gone", "What is gone", says, columns, rows)
+
+
+def _changes(changes: Iterable[Change]) -> Table:
+    columns = (Column("job"), Column("days"), Column("gone", True), Column("said to save", True))
+    rows = tuple(
+        (
+            _text(one.job),
+            _text(f"{one.last_day} → {one.next_day}"),
+            _number(one.findings),
+            _number(one.said_ns, time_text(one.said_ns)),
+            _number(lost := one.step_before_ns - one.step_after_ns, time_text(lost)),
+            _text(f"{time_text(one.step_before_ns)} → {time_text(one.step_after_ns)}"),
+        )
+        for one in changes
+    )
+    says = (
+        "What a job's findings that are gone were said to save, beside what its step lost from that day to the next. "
+        "Whatever else changed meanwhile is in it too; `tracemine diff` compares two recordings."
+    )
+    more = (Column("step got shorter by", True), Column("step"))
+    return Table("changes", "Predicted beside measured", says, (*columns, *more), rows)
+
+
+def _failures(report: FleetReport) -> Table:
+    columns = (Column("traces", True), Column("status"), Column("why"), Column("such as"))
+    rows = tuple(
+        (_number(one.traces), _text(one.status), _text(one.message), _code(one.example)) for one in report.failures
+    )
+    return Table("failures", f"Not scanned: {report.totals.not_scanned:,}", "", columns, rows)
+
+
+def _text(text: str) -> Cell:
+    return Cell(text, text)
+
+
+def _code(text: str) -> Cell:
+    return Cell("", text, code=text)
+
+
+def _number(number: float, text: str | None = None) -> Cell:
+    return Cell(f"{number:,}" if text is None else text, str(number))
+
+
+def days_figure(given: Sequence[DayShare]) -> DaysFigure:
+    """Return the bars of the last days: the causes that cost most one above the other, the largest below."""
+    total: dict[str, float] = {}
+    for one in given:
+        if one.rule:
+            total[one.rule] = total.get(one.rule, 0.0) + one.share
+    names = tuple(sorted(total, key=lambda rule: (-total[rule], rule))[:_MOST_RULES])
+    days = [(day, list(ones)) for day, ones in groupby(given, key=lambda one: one.day)]
+    kept = days[-_MOST_DAYS:]
+    most = max(0.01, *(sum(one.share for one in ones) for _, ones in kept))
+    step = (_WIDTH - _LEFT) / len(kept)
+    every = -(-len(kept) * 80 // (_WIDTH - _LEFT))  # a label is 80 wide
+    legend = (*names, _OTHERS) if len(total) > len(names) else names
+    bars = []
+    for number, (day, ones) in enumerate(kept):
+        shares = dict.fromkeys(legend, 0.0)
+        for one in ones:
+            if one.rule:
+                shares[one.rule if one.rule in shares else _OTHERS] += one.share
+        x, label = round(_LEFT + number * step + step * 0.1, 1), "" if number % every else day
+        cells = (f"{ones[0].traces:,}", *(f"{share:.1%}" for share in shares.values()))
+        bars.append(Day(day, label, x, round(min(step * 0.8, 80), 1), tuple(_pieces(day, shares, most)), cells))
+    ticks = tuple(Tick(_y(most * part / 4, most), f"{most * part / 4:.0%}") for part in range(5))
+    return DaysFigure(_WIDTH, _HEIGHT, _LEFT, _HEIGHT - _BOTTOM, ticks, legend, tuple(bars), len(days) - len(kept))
+
+
+def _pieces(day: str, shares: Mapping[str, float], most: float) -> Iterator[Piece]:
+    below = 0.0
+    for colour, (name, share) in enumerate(shares.items()):
+        y = _y(below + share, most)
+        if share:
+            yield Piece(colour, y, round(_y(below, most) - y, 1), f"{day}: {name} {share:.1%}")
+        below += share
+
+
+def _y(share: float, most: float) -> float:
+    return round(_TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - share / most), 1)
