@@ -26,6 +26,7 @@ _HOSTS = ("abfs", "abfss")  # container@account
 _SUFFIXES = (".json", ".json.gz", ".sqlite")
 _MAGIC = re.compile(r"[*\[]")
 _RECORDING = frozenset((*TRACE_NAMES, *EXECUTION_TRACE_NAMES, ABOUT_NAME))
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 _CHUNK_BYTES = 1 << 22
 
 
@@ -172,7 +173,8 @@ def _grouped(named: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
 def fetched(source: Source) -> Iterator[Path]:
     """Yield a path of this machine that a source can be read from: its own, or a copy that is gone at the end.
 
-    Raises InputError where it cannot be fetched. Copies have names of ours, but for those of a recording's files.
+    Raises InputError where it cannot be fetched. A copy keeps a plain name, which may say the process's rank; another
+    gets one of ours.
     """
     if _SCHEME.match(source.uri) is None:
         yield Path(source.uri)
@@ -180,8 +182,9 @@ def fetched(source: Source) -> Iterator[Path]:
     store, path = filesystem(source.uri)
     with tempfile.TemporaryDirectory(prefix="tracemine-") as folder:
         own = PurePosixPath(path).name
+        plain = own if _PLAIN_NAME.fullmatch(own) else None
         suffix = next((one for one in sorted(_SUFFIXES, key=len, reverse=True) if own.endswith(one)), "")
-        pairs = [(f"{path}/{name}", name) for name in source.names] or [(path, f"trace{suffix}")]
+        pairs = [(f"{path}/{name}", name) for name in source.names] or [(path, plain or f"trace{suffix}")]
         for origin, name in pairs:
             _copy(store, origin, Path(folder) / name, source.uri)
         yield Path(folder) if source.names else Path(folder) / pairs[0][1]
