@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,13 +15,13 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fleet.made import CHAIN, PREFILL, folder_of
+from tests.fleet.made import CHAIN, PREFILL, folder_of, scanning
 from tracemine.errors import InputError, UsageError
 from tracemine.fleet import machine as machines
 from tracemine.fleet.dataset import TABLES, Dataset
 from tracemine.fleet.machine import Limits, Machine
 from tracemine.fleet.run import Total, on_this_machine, tasks, total
-from tracemine.fleet.task import FAILED, KNOWN, REFUSED, SCANNED, Settings, Task, scan_into
+from tracemine.fleet.task import FAILED, KNOWN, REFUSED, SCANNED, Outcome, Settings, Task, scan_into
 from tracemine.pipeline import scan
 from tracemine.processes import Ended
 
@@ -129,6 +131,55 @@ def test_a_worker_that_is_killed_is_begun_again(tmp_path: Path) -> None:
     assert {one.status for one in outcomes} == {SCANNED, REFUSED}
     filled(traces, tmp_path / "other")
     assert rows(dataset, "findings") == rows(tmp_path / "other", "findings")
+
+
+def test_processes_that_are_killed_while_the_pool_runs_lose_and_double_nothing(tmp_path: Path) -> None:
+    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+    given, known = made(traces, dataset)
+    outcomes, killed = list[Outcome](), 0
+    for outcome in on_this_machine(2)(given, Limits(attempts=6)):
+        outcomes.append(outcome)
+        if len(outcomes) in (1, 3):
+            for pid in scanning():
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    assert killed
+    found = total(outcomes, known, ())
+    assert (found.scanned, found.refused, found.failed) == (5, 2, 0)
+    filled(traces, tmp_path / "other")
+    for table in TABLES:
+        assert rows(dataset, table.name) == rows(tmp_path / "other", table.name)
+
+
+def test_a_call_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+    command = [
+        sys.executable,
+        "-m",
+        "tracemine",
+        "fleet",
+        str(traces),
+        "-o",
+        str(dataset),
+        "--labels",
+        LABELS,
+        "-j",
+        "1",
+    ]
+    running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while running.poll() is None and not list((dataset / "runs").rglob("*.parquet")):
+        time.sleep(0.01)
+    running.kill()
+    assert running.wait() == -signal.SIGKILL
+    before = {path: path.read_bytes() for path in dataset.rglob("*.parquet") if not path.name.startswith(".")}
+    done = sum("runs" in path.parts for path in before)
+    assert 0 < done < 7
+    found = filled(traces, dataset)
+    assert found.known >= done and found.known + found.scanned + found.refused == 7
+    assert {path: path.read_bytes() for path in before} == before
+    filled(traces, tmp_path / "other")
+    for table in TABLES:
+        assert rows(dataset, table.name) == rows(tmp_path / "other", table.name)
 
 
 def test_a_trace_beyond_the_time_limit_is_a_row_that_says_so(tmp_path: Path) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.fleet.faults import KINDS, Faults, failing
 from tests.fleet.made import folder_of
 from tests.fleet.test_run import LABELS
-from tracemine.fleet.dataset import Dataset
+from tracemine.fleet.dataset import RUNS, TABLES, Dataset
 from tracemine.fleet.machine import Limits
 from tracemine.fleet.report import report
 from tracemine.fleet.run import on_this_machine, tasks, total
 from tracemine.fleet.task import FAILED, Settings, refused
 from tracemine.fleet.traces import Source, Unreachable, fetched, filesystem, sources
+from tracemine.timeline import Table
 
 server = pytest.importorskip("moto.server", reason="moto answers as S3")
 BUCKET = "perf"
@@ -32,7 +37,17 @@ def query(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     store, _ = filesystem(f"s3://{BUCKET}{found}")
     store.create_dir(BUCKET)
     yield found
+    store.delete_dir_contents(BUCKET)  # moto keeps its buckets as long as the process lives
     running.stop()
+
+
+@contextmanager
+def through(query: str, faults: Faults) -> Iterator[str]:
+    """What stands behind a URI of the same bucket, reached with faults."""
+    found = re.search(r"127\.0\.0\.1%3A(\d+)", query)
+    assert found is not None
+    with failing("127.0.0.1", int(found[1]), faults) as port:
+        yield query.replace(found[0], f"127.0.0.1%3A{port}")
 
 
 def copied(folder: Path, query: str) -> None:
@@ -70,3 +85,47 @@ def test_what_is_gone_when_it_is_fetched_is_a_row_that_says_so(tmp_path: Path, q
     (task, *_), _, _ = tasks([f"s3://{BUCKET}/nightly{query}"], str(tmp_path / "set"), Settings(), LABELS)
     outcome = refused(task, FAILED, "cannot be fetched")
     assert Dataset(str(tmp_path / "set")).has(task.labels.day, outcome.key)
+
+
+def of_place(dataset: str, table: Table) -> list[tuple[Any, ...]]:
+    """Rows without what differs where the same trace lies elsewhere."""
+    found = Dataset(dataset).read(table).to_pylist()
+    other = {"key", "uri", "trace", "modified_ns", "message"}
+    return sorted((tuple(value for name, value in row.items() if name not in other) for row in found), key=repr)
+
+
+def test_a_store_that_fails_every_tenth_time_changes_no_row(tmp_path: Path, query: str) -> None:
+    copied(folder_of(tmp_path / "traces"), query)
+    faults = Faults(every=10)
+    with through(query, faults) as failing_query:
+        made, _, wrong = tasks(
+            [f"s3://{BUCKET}/nightly{failing_query}"], f"s3://{BUCKET}/fleet{failing_query}", Settings(), LABELS
+        )
+        found = total(on_this_machine(2)(made, Limits(attempts=5)), 0, wrong)
+    assert (found.scanned + found.known, found.refused, found.failed) == (5, 2, 0)
+    assert faults.requests >= 50 and set(faults.made) == set(KINDS), faults.made
+    here, _, _ = tasks([str(tmp_path / "traces")], str(tmp_path / "set"), Settings(), LABELS)
+    total(on_this_machine(2)(here, Limits()), 0, ())
+    for table in TABLES:
+        assert of_place(f"s3://{BUCKET}/fleet{query}", table) == of_place(str(tmp_path / "set"), table)
+
+
+@pytest.mark.parametrize("kind", ["error", "reset", "cut off"])
+def test_a_trace_that_cannot_be_fetched_is_one_row_and_no_other_suffers(tmp_path: Path, query: str, kind: str) -> None:
+    copied(folder_of(tmp_path / "traces"), query)
+    bad = "/perf/nightly/vit/2026-11-22/rank0.json.gz"
+    faults = Faults(of=lambda method, path: kind if method == "GET" and path.partition("?")[0] == bad else None)
+    with through(query, faults) as failing_query:
+        given = [f"s3://{BUCKET}/nightly{failing_query}"]
+        made, _, wrong = tasks(given, str(tmp_path / "set"), Settings(), LABELS)
+        found = total(on_this_machine(2)(made, Limits(attempts=2)), 0, wrong)
+        assert (found.scanned, found.refused, found.failed) == (4, 2, 1)
+        assert faults.made[kind] >= 2  # another attempt was made
+        row = [row for row in Dataset(str(tmp_path / "set")).read(RUNS).to_pylist() if row["status"] == FAILED]
+        assert [("cannot be fetched" in one["message"], one["activities"]) for one in row] == [(True, None)]
+        faults.of = None  # the store is well again
+        made, known, _ = tasks(given, str(tmp_path / "set"), Settings(), LABELS, again=True)
+        found = total(on_this_machine(2)(made, Limits()), known, ())
+        assert found.scanned == 1 and found.failed == 0
+    totals = report(str(tmp_path / "set")).totals
+    assert (totals.traces, totals.duplicates, totals.not_scanned) == (3, 2, 2)
