@@ -6,6 +6,8 @@ comes to the same row as here. Nodes need tracemine, and the same way to the tra
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from tracemine.fleet.task import Outcome, Task
 
 _AT_ONCE = 2  # tasks a core that Ray has at a time: one runs, one waits
 _FEWEST_AT_ONCE = 8
+_ASK_EVERY_S = 1.0  # how many cores there are: a request to the head
 _LOST = 8  # times that a task begins again because its node or worker is gone
 _machine: Machine | None = None  # of this Ray worker
 
@@ -43,8 +46,11 @@ def on_ray(address: str) -> Callable[[Sequence[Task], Limits], Iterator[Outcome]
 def _as_they_end(ray: Any, tasks: Sequence[Task], limits: Limits) -> Iterator[Outcome]:
     remote = ray.remote(num_cpus=1, max_retries=_LOST, scheduling_strategy="SPREAD")(_do)
     left, waiting = iter(tasks), []
+    most, asked = _FEWEST_AT_ONCE, -math.inf
     while True:
-        most = max(_FEWEST_AT_ONCE, int(_AT_ONCE * ray.cluster_resources().get("CPU", 1)))
+        if time.monotonic() - asked >= _ASK_EVERY_S:  # the cluster may grow, and a node be lost
+            most = max(_FEWEST_AT_ONCE, int(_AT_ONCE * ray.cluster_resources().get("CPU", 1)))
+            asked = time.monotonic()
         for task in left:
             waiting.append(remote.remote(task, limits))
             if len(waiting) >= most:
