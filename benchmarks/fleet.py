@@ -178,18 +178,25 @@ def killing(stopped: threading.Event) -> None:
     """Kill a process that scans, every five seconds."""
     draw = random.Random(3)
     while not stopped.wait(5):
-        if pids := list(scanning()):
+        if pids := scanning():
             os.kill(draw.choice(pids), signal.SIGKILL)
 
 
-def scanning() -> Iterator[int]:
-    """Processes of this machine that scan traces."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+def scanning() -> list[int]:
+    """Return processes below this one that scan traces; a cluster that it began is below it too."""
+    parents, found = dict[int, int](), list[int]()
+    for path in Path("/proc").glob("[0-9]*"):
         try:
-            if b"tracemine.fleet.worker" in path.read_bytes().split(b"\0"):
-                yield int(path.parent.name)
+            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"tracemine.fleet.worker" in (path / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(path.name))
         except OSError:
             continue
+
+    def is_ours(pid: int) -> bool:
+        return pid == os.getpid() or (pid in parents and is_ours(parents[pid]))
+
+    return [pid for pid in found if is_ours(pid)]
 
 
 def same(one: Path, other: Path) -> bool:
