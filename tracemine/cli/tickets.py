@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import tracemine.tickets as services
 from tracemine.cli.console import say, write
 from tracemine.cli.findings import stored_scans
 from tracemine.cli.options import QuietOption
@@ -95,10 +96,10 @@ def tickets(
     """
     where = Where(out, github, github_url, jira, jira_project, jira_type, apply, most, quiet)
     where.check()
-    from tracemine.tickets import findings_of
-
     scan, details = _read(path, quiet=quiet)
-    deliver(findings_of(scan, project, after=after, redact=redact, details=details), where, unseen=after is None)
+    deliver(
+        services.findings_of(scan, project, after=after, redact=redact, details=details), where, unseen=after is None
+    )
     return 0
 
 
@@ -131,8 +132,6 @@ class Where:
 
     def service(self) -> GitHub | Jira:
         """Return the service. Raises NoTokenError."""
-        import tracemine.tickets as services
-
         patience = services.Patience(tell=None if self.quiet else say)
         if self.github is not None:
             address = {} if self.github_url is None else {"url": self.github_url}
@@ -145,10 +144,8 @@ def deliver(found: Found, where: Where, *, unseen: bool) -> None:
 
     unseen: without a token it may be said what a service would get that holds nothing yet.
     """
-    import tracemine.tickets as tickets
-
     if where.out is not None:
-        paths = [*tickets.write_tickets(found.drafts, where.out), *tickets.write_fixed(found.fixed, where.out)]
+        paths = [*services.write_tickets(found.drafts, where.out), *services.write_fixed(found.fixed, where.out)]
         write("".join(f"{line(str(path))}\n" for path in paths))
         if not paths and not where.quiet:
             say(f"{_NO_FINDING}: no file was written")
@@ -157,16 +154,16 @@ def deliver(found: Found, where: Where, *, unseen: bool) -> None:
     most = where.most or len(found.drafts)
     try:
         reached = where.service()
-    except tickets.NoTokenError as error:
+    except services.NoTokenError as error:
         if where.apply or not unseen:
             raise
-        _print(tickets.unseen(found, most), stopped=False)
+        _print(services.unseen(found, most), stopped=False)
         if not where.quiet:
             say(f"what the service holds was not looked at: {error}")
         return
     with reached as service, _saying() as said:
         with reading(Path(service.place), quiet=where.quiet) as bar:
-            said[:] = tickets.settle(found, service, apply=where.apply, most=most, progress=bar, actions=said)
+            said[:] = services.settle(found, service, apply=where.apply, most=most, progress=bar, actions=said)
         if not said and not where.quiet:
             say(f"{_NO_FINDING}, and there is none to change")
         if not where.apply and not where.quiet:
@@ -175,32 +172,28 @@ def deliver(found: Found, where: Where, *, unseen: bool) -> None:
 
 def _read(path: Path, *, quiet: bool) -> tuple[Scan, Details]:
     """The findings, and of a trace what they do not say of it."""
-    from tracemine.tickets import Details
-
     scans = stored_scans(path)
     if scans is not None:
         if len(scans) != 1:
             where = Location(str(path))
             raise InputError(f"holds {len(scans):,} scans, and tickets are of one", where=where, hint="split the file")
-        return scans[0], Details()
+        return scans[0], services.Details()
     from tracemine.pipeline import analyse, mined
 
     with reading(path, quiet=quiet) as bar:
         analysis = analyse(path, progress=bar)
     timeline = analysis.timeline
     times = dict(enumerate(timeline.activities["dur_ns"].to_pylist()))
-    return mined(analysis), Details(timeline.meta.versions, times)
+    return mined(analysis), services.Details(timeline.meta.versions, times)
 
 
 @contextmanager
 def _saying() -> Iterator[list[Action]]:
     """Print the actions at the end; where a service stopped the run, those that were done, before its error."""
-    from tracemine.tickets import UnfinishedError
-
     said: list[Action] = []
     try:
         yield said
-    except UnfinishedError as error:
+    except services.UnfinishedError as error:
         said[:] = error.actions
         _print(said, stopped=True)
         raise
