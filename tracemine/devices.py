@@ -11,6 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from itertools import takewhile
 from typing import Any
 
 from tracemine.errors import UsageError
@@ -20,6 +21,9 @@ _MIB = 1 << 20
 _BUS_VERSION = re.compile(r"(sxm)\d(?!\d)")  # SXM4, SXM5: the product's name says which
 _NO_LETTER_OR_DIGIT = re.compile(r"[^a-z0-9]+")
 _FORM_FACTORS = frozenset({"sxm", "pcie", "nvl", "dgxs"})
+
+
+_TELLING = 3  # characters of a GPU's name that tell which it may be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +135,27 @@ def device_named(name: str) -> Device:
     if len(meant) == 1:
         return meant[0]
     wrong = "may be any of several GPUs" if meant else "is not in the device table"
+    close = [] if meant else _begins_alike(name)
+    asked = f"did you mean {' or '.join(close)}? " if close else ""
     titles = ", ".join(device.title for device in meant or devices())
-    raise UsageError(f"{name!r} {wrong}", hint=f"there are: {titles}")
+    raise UsageError(f"{name!r} {wrong}", hint=f"{asked}there are: {titles}")
+
+
+def _begins_alike(name: str) -> list[str]:
+    """Return the titles of rows whose model begins most like a name.
+
+    >>> _begins_alike("h20"), _begins_alike("voodoo")
+    (['NVIDIA H200 SXM', 'NVIDIA H200 NVL'], [])
+    """
+    asked = _letters_and_digits(name)
+    shared = {}
+    for device in devices():
+        words = (_letters_and_digits(word) for word in device.title.split())
+        model = "".join(word for word in words if word not in _vendors())
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(asked, model, strict=False))
+        shared[device.title] = len(list(same))
+    most = max(shared.values())
+    return [title for title, count in shared.items() if count == most >= _TELLING]
 
 
 def unknown_device_text(name: str | None, example: str = "h100") -> str:

@@ -52,6 +52,14 @@ Run = Callable[..., tuple[int, str, str]]
 # --- a sequence -------------------------------------------------------------------------------------------------------
 
 
+def test_a_finding_is_printed_in_a_line() -> None:
+    line = str(NORM)
+    assert line.startswith(f"{NORM.fingerprint[:4]} {NORM.title}: saves ")
+    assert "of GPU time" in line and line.endswith(" over the trace") and "\n" not in line
+    none = msgspec.structs.replace(NORM, gpu_saving_ns=Range(0, 0, 0), step_saving_ns=Range(0, 0, 0))
+    assert str(none).endswith(": saves nothing over the trace")
+
+
 def test_a_report_is_a_sequence_of_what_is_worth_showing() -> None:
     assert len(REPORT) == 3
     assert [*REPORT] == [*REPORT.findings] == [one for one in SCAN.findings if one.reported]

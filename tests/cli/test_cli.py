@@ -179,6 +179,8 @@ def test_an_unknown_gpu_is_answered_with_those_that_are_known(run: Run) -> None:
     assert (code, out) == (2, "")
     assert err.startswith("--gpu: 'Voodoo 2' is not in the device table\n  hint: there are: ")
     assert "NVIDIA H200" in err
+    near = run("scan", "x", "--gpu", "h2000")[2]
+    assert "hint: did you mean NVIDIA H200 SXM or NVIDIA H200 NVL? there are: NVIDIA V100" in near
 
 
 def test_a_folder_without_traces_is_an_error(run: Run, tmp_path: Path) -> None:

@@ -106,6 +106,12 @@ def test_a_mark_that_names_none_is_answered_with_those_that_there_are(run: Run, 
     assert run("explain", "ff", stored)[2] == "FINGERPRINT: a fingerprint has 16 digits; give 4 at least\n"
 
 
+def test_a_file_where_the_fingerprint_stands_is_told(run: Run, stored: Path) -> None:
+    code, out, err = run("explain", stored, "10bb")
+    assert (code, out) == (2, "")
+    assert err == f"FINGERPRINT: {str(stored)!r} is a file\n  hint: tracemine explain 10bb {stored}\n"
+
+
 def test_a_folder_of_several_traces_is_not_one(run: Run) -> None:
     code, _, err = run("explain", "ffff", Path(TRACE).parent)
     assert code == 2

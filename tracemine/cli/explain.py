@@ -21,6 +21,7 @@ from tracemine.cli.options import (
 )
 from tracemine.cli.report import say_verdicts, with_evidence
 from tracemine.cli.scan import Beside, device_named, evidence_in, one_trace, rules_asked, scanned
+from tracemine.errors import UsageError
 
 
 def explain(
@@ -49,6 +50,8 @@ def explain(
     from tracemine.pipeline import Options
     from tracemine.report.explain import render
 
+    if Path(fingerprint).exists() and not Path(path).exists():
+        raise UsageError(f"FINGERPRINT: {fingerprint!r} is a file", hint=f"tracemine explain {path} {fingerprint}")
     known = rules_asked(rules)
     verdicts = evidence_in(evidence or (), quiet=quiet)
     stored = one_stored(Path(path))

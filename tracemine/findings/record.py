@@ -20,6 +20,7 @@ from tracemine.findings.summary import (
     UnprofiledTime,
 )
 from tracemine.perfmodel import NOTHING, Range, Traffic
+from tracemine.units import time_text
 
 __all__ = [
     "NOTHING", "Alike", "Bound", "Counted", "Finding", "Identity", "Intensity", "Part", "Parts", "Payback",
@@ -201,6 +202,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether verdicts took away all that it claims."""
         verdicts = [variant.verdict for variant in self.variants] or [self.verdict]
         return all(verdict is not None and verdict.basis == "refuted" for verdict in verdicts)
+
+    def __str__(self) -> str:
+        """Return one line: its first digits, title, and what its fix saves over the trace. `repr` has all fields."""
+        saved = ", ".join(
+            f"{time_text(saving.mid)} of {what}"
+            for saving, what in ((self.gpu_saving_ns, "GPU time"), (self.step_saving_ns, "the step"))
+            if saving.mid
+        )
+        return f"{self.fingerprint[:4]} {self.title}: saves {saved or 'nothing'} over the trace"
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
