@@ -1,0 +1,31 @@
+"""The questions of benchmarks/where_is.py stay answerable, and its count can fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import where_is
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_each_question_names_files_of_this_tree() -> None:
+    asked = where_is.questions("tracemine")
+    assert len(asked) == 20
+    assert [name for each in asked for name in each["files"] if not (ROOT / name).is_file()] == []
+
+
+def test_a_third_file_and_a_file_never_found_count_against_the_tree() -> None:
+    found = [[each["files"][0]] for each in where_is.questions("tracemine")]
+    assert where_is.table({"tracemine": found})[0] == "tracemine: 20 of 20 within 2 files, 20 at the first"
+    late, never = ["a.py", "b.py", found[0][0]], ["a.py"]
+    lines = where_is.table({"tracemine": [late, never, *found[2:]]})
+    assert lines[0] == "tracemine: 18 of 20 within 2 files, 18 at the first"
+    assert lines[1].startswith("  3 files: ") and lines[2].startswith("  not found: ")
+
+
+def test_an_answer_that_is_missing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="tinygrad: 1 answers to 20 questions"):
+        where_is.table({"tinygrad": [["a.py"]]})
