@@ -10,7 +10,6 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from tracemine.cli.console import options, say, write
@@ -192,6 +191,8 @@ def report(
 
 def _drawn(found: FleetReport, format_: str, how: Options) -> str:
     if format_ == "json":
+        import msgspec
+
         return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
     out = StringIO()
     if format_ == "html":
