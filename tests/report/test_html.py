@@ -265,6 +265,22 @@ def test_a_class_of_kernels_is_in_the_roofline_where_its_bytes_and_flops_are_kno
         assert move.after[0] > move.before[0] and move.after[1] > move.before[1]
 
 
+def test_a_roofline_that_nothing_is_known_for_is_said_and_not_drawn() -> None:
+    text = tracemine.scan(FIXTURES / "nsys" / "block_graph_whole.sqlite").to_html()
+    assert "there is nothing to draw" in text
+    assert '<svg class="roofline"' not in text
+    assert '<svg class="roofline"' in tracemine.scan(FIXTURES / "captures" / "chain").to_html()
+
+
+def test_no_fact_of_the_head_is_labelled_twice() -> None:
+    facts = re.search(r'<dl class="facts">(.*?)</dl>', drawn(SCAN), re.DOTALL)
+    assert facts is not None
+    labels = re.findall(r"<dt>(.*?)</dt>", facts[1])
+    assert "a step" in labels
+    assert len(labels) == len(set(labels))
+    assert facts[1].count("<br>") == 1  # a step unprofiled, and as it was recorded
+
+
 def test_dataflow_adds_up_to_what_the_finding_says() -> None:
     report = tracemine.scan(FIXTURES / "captures" / "chain")
     assert report.picture is not None

@@ -129,7 +129,7 @@ class Page:
     bar: Bar | None
     legend: str
     whole: str  # what savings are of: a step, the trace
-    facts: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, tuple[str, ...]], ...]
     savings: tuple[tuple[str, Saving], ...]
     findings: tuple[FindingPage, ...]
     refuted: tuple[tuple[str, str, str, str], ...]
@@ -178,22 +178,20 @@ def _roofline(shown: Sequence[Finding], picture: Picture | None) -> RooflineFigu
     return roofline_figure(picture.roofline, {finding.fingerprint: finding.title for finding in shown})
 
 
-def _facts(scan: Scan) -> Iterator[tuple[str, str]]:
-    """Yield what the head says of the trace, each with its label."""
+def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what the head says of the trace, under its labels."""
     summary = scan.summary
     each = "in all" if summary.per_step is None else "a step"
     steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
-    for text in (unprofiled_text(summary), *steps):
-        if text:
-            yield each, text
-    for label, text in (
-        ("limit", ceiling_text(scan)),
-        ("memory", memory_text(scan)),
-        ("pays", payback_text(scan)),
-        ("verdicts", evidence_text(scan)),
+    for label, texts in (
+        (each, [unprofiled_text(summary), *steps]),
+        ("limit", [ceiling_text(scan)]),
+        ("memory", [memory_text(scan)]),
+        ("pays", [payback_text(scan)]),
+        ("verdicts", [evidence_text(scan)]),
     ):
-        if text:
-            yield label, text
+        if said := tuple(filter(None, texts)):
+            yield label, said
 
 
 def _savings(scan: Scan) -> Iterator[tuple[str, Saving]]:
