@@ -238,12 +238,18 @@ def test_nothing_but_a_service_loads_what_speaks_http(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=os.environ)
 
 
-def test_without_httpx_the_extra_is_named(run: Run, findings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [
-        name for name in sys.modules if name.startswith("tracemine.tickets.") and name.endswith(("hub", "http"))
-    ]:
-        monkeypatch.delitem(sys.modules, name)
+def test_without_httpx_a_dry_run_says_what_was_not_looked_at_and_apply_names_the_extra(
+    run: Run, findings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GH_TOKEN", "t0ken-of-tests")
+    monkeypatch.delitem(sys.modules, "tracemine.tickets.http", raising=False)
     monkeypatch.setitem(sys.modules, "httpx", None)
-    code, _, err = run("tickets", findings, "--project", "decoder", "--github", "a/b")
-    assert code == 2
-    assert err == "tickets of a service need httpx\n  hint: pip install 'tracemine[tickets]'\n"
+    where = ("tickets", findings, "--project", "decoder", "--github", "a/b")
+    code, out, err = run(*where)
+    assert code == 0
+    assert [line.split("  ")[0] for line in out.splitlines()] == ["create", "create"]
+    assert err == (
+        "what the service holds was not looked at: httpx is not installed: pip install 'tracemine[tickets]'\n"
+    )
+    assert run(*where, "--apply") == (2, "", "httpx is not installed\n  hint: pip install 'tracemine[tickets]'\n")
+    assert run(*where[:-1], "no repository")[2].startswith("--github: 'no repository' is no repository")

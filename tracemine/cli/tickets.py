@@ -131,7 +131,7 @@ class Where:
             raise UsageError("--jira and --jira-project: name both")
 
     def service(self) -> GitHub | Jira:
-        """Return the service. Raises NoTokenError."""
+        """Return the service. Raises UnseenError."""
         patience = services.Patience(tell=None if self.quiet else say)
         if self.github is not None:
             address = {} if self.github_url is None else {"url": self.github_url}
@@ -142,7 +142,7 @@ class Where:
 def deliver(found: Found, where: Where, *, unseen: bool) -> None:
     """Write drafts to files, and bring them and a service's tickets together, or say what that would do.
 
-    unseen: without a token it may be said what a service would get that holds nothing yet.
+    unseen: without a token or a client it may be said what a service would get that holds nothing yet.
     """
     if where.out is not None:
         paths = [*services.write_tickets(found.drafts, where.out), *services.write_fixed(found.fixed, where.out)]
@@ -154,12 +154,12 @@ def deliver(found: Found, where: Where, *, unseen: bool) -> None:
     most = where.most or len(found.drafts)
     try:
         reached = where.service()
-    except services.NoTokenError as error:
+    except services.UnseenError as error:
         if where.apply or not unseen:
             raise
         _print(services.unseen(found, most), stopped=False)
         if not where.quiet:
-            say(f"what the service holds was not looked at: {error}")
+            say(f"what the service holds was not looked at: {error.message}: {error.hint}")
         return
     with reached as service, _saying() as said:
         with reading(Path(service.place), quiet=where.quiet) as bar:

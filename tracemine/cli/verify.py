@@ -56,7 +56,7 @@ StepOption = Annotated[
 ]
 AgainOption = Annotated[bool, typer.Option("--again", help="Also findings that a verdict in the file has settled.")]
 MutantsOption = Annotated[
-    bool, typer.Option("--mutants", help="Also try wrong kernels beside the right ones, which must be found out.")
+    bool, typer.Option("--mutants", help="Also validate mutants, kernels with a planted mistake: each must fail.")
 ]
 TimeLimitOption = Annotated[
     float, typer.Option(metavar="SECONDS", help="Processor time that the validation of a finding may take.")

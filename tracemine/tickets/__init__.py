@@ -18,15 +18,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tracemine.errors import UsageError
-
 if TYPE_CHECKING:
+    from tracemine.tickets.access import Patience
     from tracemine.tickets.content import Details
     from tracemine.tickets.github import GitHub
-    from tracemine.tickets.http import Patience
     from tracemine.tickets.jira import Jira
     from tracemine.tickets.plan import Found
-    from tracemine.tickets.record import Action, Draft, Figures, Issue, NoTokenError
+    from tracemine.tickets.record import Action, Draft, Figures, Issue, NoClientError, NoTokenError, UnseenError
     from tracemine.tickets.run import UnfinishedError, findings_of, settle, sync, unseen
     from tracemine.tickets.written import write_fixed, write_tickets
 
@@ -39,9 +37,11 @@ __all__ = [
     "GitHub",
     "Issue",
     "Jira",
+    "NoClientError",
     "NoTokenError",
     "Patience",
     "UnfinishedError",
+    "UnseenError",
     "findings_of",
     "settle",
     "sync",
@@ -50,7 +50,7 @@ __all__ = [
     "write_tickets",
 ]
 
-# Imported on first use: what speaks to a service needs httpx.
+# Imported on first use.
 _PUBLIC = {
     "Action": "record",
     "Draft": "record",
@@ -59,14 +59,16 @@ _PUBLIC = {
     "GitHub": "github",
     "Issue": "record",
     "Jira": "jira",
-    "Patience": "http",
+    "Patience": "access",
     "Details": "content",
     "UnfinishedError": "run",
     "findings_of": "run",
     "settle": "run",
     "sync": "run",
     "unseen": "run",
+    "NoClientError": "record",
     "NoTokenError": "record",
+    "UnseenError": "record",
     "write_fixed": "written",
     "write_tickets": "written",
 }
@@ -75,12 +77,7 @@ _PUBLIC = {
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
-    except ModuleNotFoundError as error:
-        if error.name != "httpx":
-            raise
-        raise UsageError("tickets of a service need httpx", hint="pip install 'tracemine[tickets]'") from None
+    return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
 
 
 def __dir__() -> list[str]:

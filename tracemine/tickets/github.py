@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from tracemine.errors import ServiceError, UsageError
+from tracemine.tickets.access import Patience, Secret, client_of, origin_of
 from tracemine.tickets.document import Block
-from tracemine.tickets.http import Client, Patience, Secret, origin_of
 from tracemine.tickets.markdown import body, markdown, title
 from tracemine.tickets.marks import comment_in, comment_line, mark_in, with_state, with_text
 from tracemine.tickets.record import Comment, Draft, Issue, State
@@ -43,7 +43,7 @@ class GitHub:
             raise UsageError(f"--github: {repository[:80]!a} is no repository", hint="name one as OWNER/REPO")
         base = origin_of(url, "--github-url")
         secret = github_token(base) if token is None else Secret(f"Bearer {token}")
-        self._client = Client(base, secret, _HEADERS, patience)
+        self._client = client_of(base, secret, _HEADERS, patience)
         self._path = f"/repos/{repository}"
         self._is_public = base == GITHUB
         self.place = f"{base.partition('://')[2]} {repository}" if base != GITHUB else repository

@@ -20,9 +20,9 @@ from types import TracebackType
 from typing import Any
 
 from tracemine.errors import ServiceError, UsageError
+from tracemine.tickets.access import Patience, Secret, client_of, origin_of
 from tracemine.tickets.adf import Node, document, texts, title
 from tracemine.tickets.document import Block, Name, Paragraph, Text
-from tracemine.tickets.http import Client, Patience, Secret, origin_of
 from tracemine.tickets.marks import mark_in, mark_lines
 from tracemine.tickets.record import Comment, Draft, Issue, Mark, State, Unanswered
 from tracemine.tickets.tokens import jira_token
@@ -55,7 +55,7 @@ class Jira:
             raise UsageError(f"--jira-project: {project[:80]!a} is no project's key", hint="keys look like PERF")
         base = origin_of(url, "--jira")
         secret = jira_token(base) if token is None else Secret(token)
-        self._client = Client(base, secret, {"Accept": "application/json"}, patience)
+        self._client = client_of(base, secret, {"Accept": "application/json"}, patience)
         self._base, self._project, self._kind = base, project, kind
         self.place = f"{base.partition('://')[2]} {project}"
 

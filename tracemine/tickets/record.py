@@ -20,8 +20,16 @@ class Unanswered(Exception):
     """A request that must not be repeated blindly got no whole answer: it may have taken effect or not."""
 
 
-class NoTokenError(UsageError):
-    """There is no token for a service: it cannot even be read."""
+class UnseenError(UsageError):
+    """A service cannot even be read."""
+
+
+class NoTokenError(UnseenError):
+    """There is no token for a service."""
+
+
+class NoClientError(UnseenError):
+    """What speaks HTTP is not installed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib import import_module
 from urllib.parse import urlsplit
 
-from tracemine.tickets.http import Secret
+from tracemine.tickets.access import Secret
 from tracemine.tickets.record import NoTokenError
 
 GITHUB = "https://api.github.com"

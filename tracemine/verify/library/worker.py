@@ -1,4 +1,4 @@
-"""Proves library calls on a CPU: a process of its own that reads jobs and writes verdicts, as validate/worker.py does.
+"""Validate library calls on a CPU: a process that reads jobs and writes verdicts, as validate/worker.py does.
 
 Run by validate/sandbox.py as `python -m tracemine.verify.library.worker`. The call itself runs, on a CPU: its kernels
 there are others than on a GPU, so what is validated is that the call says what the graph says, with these arguments.
@@ -52,30 +52,30 @@ def validate(job: Job) -> Validation:
     """Return all trials of a library call in place of one graph, and of wrong calls beside it."""
     started = time.process_time()
     graph = msgspec.msgpack.decode(job.graph, type=Graph)
-    prover = _Prover(graph, job.unread)
-    if (large := elements(prover.sizes.graph)) > MOST_ELEMENTS:
+    validator = _Validator(graph, job.unread)
+    if (large := elements(validator.sizes.graph)) > MOST_ELEMENTS:
         return refused(graph, f"the graph has {large:,} elements that no size makes fewer")
     faults: list[Fault] = []
     try:
-        cases = list(prover.cases())
+        cases = list(validator.cases())
     except _REFUSES as refusal:
         why = (str(refusal).splitlines() or [""])[0][:200]
         return refused(graph, f"eager itself refuses the graph: {why}")
     for case in cases:
-        found = prover.faults(case.replacement.text, case, first=case.trial == Trial())
+        found = validator.faults(case.replacement.text, case, first=case.trial == Trial())
         faults += [Fault(case.trial.says, text) for text in found]
         if len(faults) > _MOST_FAULTS:
             break
-    mutants = tuple(prover.mutant(k, cases) for k in range(len(prover.right.mutants))) if not faults else ()
+    mutants = tuple(validator.mutant(k, cases) for k in range(len(validator.right.mutants))) if not faults else ()
     return Validation(
         chain=graph.name,
-        kernels=(prover.right.call,),
+        kernels=(validator.right.call,),
         trials=len(cases),
-        skipped=tuple(prover.skipped),
+        skipped=tuple(validator.skipped),
         faults=tuple(faults),
-        error=prover.error,
-        eager_error=prover.eager_error,
-        equal_share=prover.equal_share,
+        error=validator.error,
+        eager_error=validator.eager_error,
+        equal_share=validator.equal_share,
         exact=False,
         bytes_read=0,
         bytes_written=0,
@@ -84,7 +84,7 @@ def validate(job: Job) -> Validation:
     )
 
 
-class _Prover:
+class _Validator:
     def __init__(self, graph: Graph, unread: tuple[int, ...]) -> None:
         self.unread = unread
         self.sizes = Sizes(graph, unread)
