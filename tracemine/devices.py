@@ -23,6 +23,7 @@ _NO_LETTER_OR_DIGIT = re.compile(r"[^a-z0-9]+")
 _FORM_FACTORS = frozenset({"sxm", "pcie", "nvl", "dgxs"})
 
 
+UNESTIMATED = "savings of GPU time are not estimated"  # in what `unknown_device_text` says
 _TELLING = 3  # characters of a GPU's name that tell which it may be
 
 
@@ -169,7 +170,7 @@ def unknown_device_text(name: str | None, example: str = "h100") -> str:
     what, hint = "the trace does not name its GPU", "says which it was"
     if name:
         what, hint = f"GPU {name!r} is not in the device table", "estimates for another"
-    return f"{what}: savings of GPU time are not estimated; --gpu NAME {hint}, such as --gpu {example}"
+    return f"{what}: {UNESTIMATED}; --gpu NAME {hint}, such as --gpu {example}"
 
 
 def _letters_and_digits(name: str) -> str:

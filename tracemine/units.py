@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+MINUS = "−"  # as wide as a plus; a hyphen is none
 _TIME = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "µs": 10**3, "μs": 10**3, "ns": 1}  # both of Unicode's micro signs
 _BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
@@ -24,7 +25,7 @@ def _scaled(value: float, scale: tuple[tuple[int, str], ...]) -> str:
         if abs(value) >= factor * 0.9995 or factor == 1:
             number = value / factor
             digits = 0 if factor == 1 or abs(number) >= 99.95 else 1 if abs(number) >= 9.995 else 2
-            return f"{number:.{digits}f} {unit}"
+            return f"{number:.{digits}f} {unit}".replace("-", MINUS)
     raise AssertionError("the last factor is 1")
 
 
@@ -55,7 +56,7 @@ def percent_text(part: float, whole: float) -> str:
     if not whole:
         return "–"
     share = 100 * part / whole
-    return "<0.1 %" if 0 < share < 0.1 else f"{share:.1f} %"
+    return "<0.1 %" if 0 < share < 0.1 else f"{share:.1f} %".replace("-", MINUS)
 
 
 def range_text(low_ns: int, high_ns: int) -> str:
@@ -64,7 +65,7 @@ def range_text(low_ns: int, high_ns: int) -> str:
     >>> range_text(310_000, 520_000), range_text(950_000, 1_200_000), range_text(0, 80_000), range_text(5, 5)
     ('310–520 µs', '950 µs–1.20 ms', '0–80.0 µs', '5 ns')
     >>> range_text(-3_000, 2_000)
-    '-3.00 µs to 2.00 µs'
+    '−3.00 µs to 2.00 µs'
     """
     low, high = time_text(low_ns), time_text(high_ns)
     if low == high:

@@ -30,6 +30,56 @@ def rules_of(run: Run, *arguments: str) -> set[str]:
     return {finding["rule"] for finding in json.loads(out)["findings"]}
 
 
+# --- what a new user gets wrong ---------------------------------------------------------------------------------------
+
+
+def test_a_page_is_not_printed_on_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    said = (2, "", "--format html: is a page, and this is a terminal\n  hint: -o report.html writes it\n")
+    assert run("scan", TRACE, "--format", "html") == said
+    assert run("report", TRACE, "--format", "html") == said
+    assert run("scan", TRACE, "--format", "html", "-o", tmp_path / "report.html")[0] == 0
+
+
+def test_a_page_of_several_traces_is_answered_with_the_ways_there_are(run: Run) -> None:
+    several = (TRACE, FIXTURES / "chain.json.gz")
+    for command in ("scan", "report"):
+        code, out, err = run(command, *several, "--format", "html")
+        assert (code, out) == (2, "")
+        assert "one by one; a page over many: tracemine fleet PATH" in err
+    assert "tracemine scan AFTER --format html" in run("diff", *several, "--format", "html")[2]
+    assert "scan AFTER" not in run("diff", *several, "--format", "htm")[2]
+
+
+def test_a_rule_and_a_trace_the_other_way_round_are_said_to_be(run: Run) -> None:
+    assert run("rules", "why", TRACE, "launch_gap") == (
+        2,
+        "",
+        f"ID: '{TRACE}' is a file\n  hint: tracemine rules why launch_gap {TRACE}\n",
+    )
+
+
+def test_evidence_that_is_none_says_what_is(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    code, _, err = run("scan", TRACE, "--evidence", tmp_path / "notes.txt")
+    assert code == 2
+    assert err.endswith("\n  hint: name what tracemine verify wrote, or a reproduction printed\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nothing.py",), "nothing.py: there is no such file\n"),
+        (("python", "-c", "1"), "-c: code of a command line is not recorded\n  hint: write it to a file\n"),
+        (("python", "-O", "x.py"), "-O: an option of Python goes before\n"),
+    ],
+)
+def test_a_program_that_cannot_be_recorded_is_a_line(run: Run, words: tuple[str, ...], said: str) -> None:
+    code, out, err = run("capture", "--", *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(said)
+
+
 # --- a command that is left out ---------------------------------------------------------------------------------------
 
 

@@ -125,7 +125,7 @@ def test_threads_children_and_what_runs_at_exit_are_as_under_python(folder: Path
     [
         (["run.sh"], "run.sh: is not a Python program"),
         (["binary"], "binary: is not a Python program"),
-        (["nothing.py"], "nothing.py: No such file or directory"),
+        (["nothing.py"], "nothing.py: there is no such file"),
         (["python", "-u", "scripts/train.py"], "-u: an option of Python goes before"),
         (
             ["bin/python", "scripts/train.py"],

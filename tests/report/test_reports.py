@@ -91,7 +91,7 @@ def test_the_tickets_with_verdicts_are_as_they_are(golden: Golden) -> None:
 @pytest.mark.parametrize("report", ["text", "markdown"])
 def test_measured_stands_beside_predicted_and_what_is_refuted_is_listed_whatever_top_says(report: str) -> None:
     text = drawn(report, VERIFIED, top=2).replace("\\", "")
-    assert "predicted 412 µs over the trace (310–520 µs), off by -20.0 µs: within its interval" in " ".join(
+    assert "predicted 412 µs over the trace (310–520 µs), off by −20.0 µs: within its interval" in " ".join(
         text.split()
     )
     assert "this fusion loses" in text

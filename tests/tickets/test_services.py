@@ -134,7 +134,7 @@ def test_a_comparison_that_says_fixed_closes_the_ticket_and_says_predicted_besid
     assert carrying(world, GAP_KEY)[0]["state"] == "closed"
     assert "It cost 3.00 ms a step and is gone; predicted to save 2.55 ms" in comments(world)[0]
     assert "of the step 2.55 ms (1.00–3.00 ms) predicted, 2.40 ms measured, with the profiler" in comments(world)[0]
-    assert "of GPU time 0 ns (0 ns) predicted, -3.00 µs measured" in comments(world)[0]
+    assert "of GPU time 0 ns (0 ns) predicted, −3.00 µs measured" in comments(world)[0]
     assert kinds(run(scan_of(NORM), after=FIXED)) == {NORM_KEY: "leave", GAP_KEY: "leave"}
     assert len(world.comments) == 1
 

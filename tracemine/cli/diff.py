@@ -67,7 +67,8 @@ def diff(
       tracemine diff before/ after/ --format markdown -o "$GITHUB_STEP_SUMMARY"
     """
     if form not in DIFF_REPORTS:
-        raise UsageError(f"--format: there is no report {form!r}", hint=f"there are: {', '.join(DIFF_REPORTS)}")
+        page = "; a page is of one trace: tracemine scan AFTER --format html -o FILE" * (form == "html")
+        raise UsageError(f"--format: there is no report {form!r}", hint=f"there are: {', '.join(DIFF_REPORTS)}{page}")
     if top < 0:
         raise UsageError(f"--top: {top} is negative", hint="0 prints all changes")
     share, gates = noise_given(noise), gates_given(fail_on or ())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracemine.cli.console import options, say, write
+from tracemine.cli.console import options, say, say_lines, write
 from tracemine.cli.options import GPUOption, NoColorOption, QuietOption, RuleOption, RulesOption, SkipOption
 from tracemine.cli.progress import reading
 from tracemine.cli.tickets import (
@@ -43,7 +43,7 @@ _FORMATS = ("text", "json", "html")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|MB|M|GiB|GB|G)", re.IGNORECASE)
 _UNITS = {"m": 1 << 20, "g": 1 << 30}
 
-app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
+app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 PathsArgument = Annotated[
     list[str], typer.Argument(metavar="PATH", help="Traces, folders, patterns, or URIs: s3://, gs://, abfs:// …")
@@ -89,8 +89,8 @@ FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="text|json|
 FileOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")]
 
 
-@app.callback()
-def fleet() -> None:
+@app.callback(invoke_without_command=True)
+def fleet(context: typer.Context) -> int:
     """Scan many traces into one data set, and say what costs most over all of them.
 
     `tracemine fleet PATH… -o DATASET` is `tracemine fleet run PATH… -o DATASET`.
@@ -100,6 +100,10 @@ def fleet() -> None:
       tracemine fleet traces/ -o fleet/
       tracemine fleet report fleet/
     """
+    if context.invoked_subcommand is None:
+        say_lines(context.get_help().splitlines())
+        return UsageError.exit_code
+    return 0
 
 
 @app.command(short_help="Scan many traces into a data set.")

@@ -15,7 +15,7 @@ import typer
 from tracemine.cli.console import options, say, say_error, write
 from tracemine.cli.findings import findings_files, named_finding, stored_scans
 from tracemine.cli.options import EvidenceOption, QuietOption
-from tracemine.cli.scan import Found, all_traces, check_report, evidence_in, found_in
+from tracemine.cli.scan import FLEET_PAGE, Found, all_traces, check_report, evidence_in, found_in
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import PICTURED, REPORTS, Options, render
@@ -64,7 +64,7 @@ def report(
       tracemine report findings.json --finding 5c937085fd3e53de
     """
     name = form or ("text" if finding is None else "markdown")
-    check_report(name)
+    check_report(name, output)
     if finding is not None and name != "markdown":
         raise UsageError("--finding: a ticket's text is Markdown", hint="leave --format out")
     if top < 0:
@@ -75,7 +75,9 @@ def report(
     every = [*_scans(paths, evidence_in(evidence or (), quiet=quiet), quiet=quiet, pictured=pictured)]
     scans = _readable(every)
     if pictured and len(scans) > 1:
-        raise UsageError(f"--format {name}: is of one trace, and these are {len(scans)}", hint="name them one by one")
+        raise UsageError(
+            f"--format {name}: is of one trace, and these are {len(scans)}", hint=f"name them one by one; {FLEET_PAGE}"
+        )
     _draw(name, scans, finding, text, how)
     if output and scans:
         write_file(output, text.getvalue())

@@ -164,6 +164,8 @@ def why(
     from tracemine.pipeline import Options, analyse, mined
     from tracemine.report.rule_why import render
 
+    if Path(rule).exists() and not Path(trace).exists():
+        raise UsageError(f"ID: {rule!r} is a file", hint=f"tracemine rules why {trace} {rule}")
     known = _loaded(rules)
     asked = chosen(known, [rule])[0]
     device = None if gpu is None else device_named(gpu)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tracemine.verdicts.evidence import Evidence
 
 FAIL_ON_REACHED = 1
+FLEET_PAGE = "a page over many: tracemine fleet PATH… -o DATASET, then tracemine fleet report DATASET --format html"
 
 
 def scan(
@@ -97,7 +98,7 @@ def scan(
       tracemine scan trace.json.gz --baseline decoder.json --fail-on new,worse
       curl -s https://host/trace.json.gz | tracemine scan -
     """
-    _check(report, top)
+    _check(report, output, top)
     gate = scan_gate(baseline, fail_on)
     chosen = rules_asked(rules, rule, skip)
     asked = options_asked(min_saving, gpu, chosen, evidence, calibration, why_not=why_not, quiet=quiet)
@@ -215,14 +216,18 @@ def _each(paths: Iterable[Path | TracemineError], scan_one: Callable[..., Found]
             yield error
 
 
-def _check(report: str, top: int) -> None:
-    check_report(report)
+def _check(report: str, output: Path | None, top: int) -> None:
+    check_report(report, output)
     if top < 0:
         raise UsageError(f"--top: {top} is negative", hint="0 prints all findings")
 
 
-def check_report(name: str) -> None:
-    """Raises UsageError before any trace is read: there is no such report, or it is another package's and broken."""
+def check_report(name: str, output: Path | None) -> None:
+    """Raises UsageError before any trace is read: there is no such report, it is another package's and broken, or it
+    is a page, and would go to a terminal.
+    """
+    if name in PICTURED and output is None and sys.stdout.isatty():
+        raise UsageError(f"--format {name}: is a page, and this is a terminal", hint="-o report.html writes it")
     if name not in REPORTS:
         try:
             renderer(name)
@@ -273,10 +278,10 @@ def _only(option: str, paths: Iterable[Path | TracemineError]) -> Path | Tracemi
     """The one trace that an option's file belongs to."""
     found = list(paths)
     if len(found) != 1:
+        ways = {"--et": ", or put each into a folder as trace.json and et.json", "--format html": f"; {FLEET_PAGE}"}
         raise UsageError(
             f"{option}: belongs to one trace, and {len(found)} are named",
-            hint="scan them one by one"
-            + (", or put each into a folder as trace.json and et.json" * (option == "--et")),
+            hint=f"scan them one by one{ways.get(option, '')}",
         )
     return found[0]
 

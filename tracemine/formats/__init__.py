@@ -117,7 +117,7 @@ def open_trace(
             raise InputError(
                 "is a folder, and no timeline lies in it",
                 where=Location(str(path)),
-                hint="pass a trace file, or a directory that tracemine ingest wrote",
+                hint="name a file, or a folder that ingest or capture wrote; scan_many reads all below a folder",
             )
         path, execution_trace = recording[0], execution_trace or recording[1]
     if path.is_dir():

@@ -57,6 +57,8 @@ def parse(words: Sequence[str]) -> Program:
     first, *others = rest
     if first == "-m":
         return Program(others[0], tuple(others[1:]), is_module=True)
+    if first == "-c":
+        raise UsageError("-c: code of a command line is not recorded", hint="write it to a file")
     if first.startswith("-"):
         raise UsageError(
             f"{first}: an option of Python goes before", hint=f"python {first} -m tracemine capture -- PROGRAM"
@@ -77,6 +79,8 @@ def _check_python(name: str) -> None:
 def _check_script(path: Path) -> None:
     try:
         head = b"" if pkgutil.get_importer(str(path)) else path.read_bytes()[:1024]
+    except FileNotFoundError:
+        raise UsageError("there is no such file", where=Location(str(path)), hint=_LAUNCHER) from None
     except OSError as error:
         raise UsageError(error.strerror or str(error), where=Location(str(path)), hint=_LAUNCHER) from None
     first = head.partition(b"\n")[0]

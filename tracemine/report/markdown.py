@@ -40,6 +40,7 @@ from tracemine.report.words import (
     little_text,
     memory_text,
     no_findings,
+    notes,
     nothing_found,
     of_finding,
     outside_steps,
@@ -325,5 +326,5 @@ def _foot(scan: Scan, hidden: int) -> Iterator[str]:
         yield prose(text)
     if scan.dropped:
         yield f"Left out: {prose(dropped_text(scan.dropped))}."
-    if scan.warnings:
-        yield "\n".join(f"- {prose(warning)}" for warning in scan.warnings)
+    if warnings := notes(scan):
+        yield "\n".join(f"- {prose(warning)}" for warning in warnings)

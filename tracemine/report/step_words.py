@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracemine.devices import UNESTIMATED
 from tracemine.units import count_text, time_text
 
 # Classes of operators that read badly as they are.
@@ -37,9 +38,12 @@ def headline(scan: Scan) -> str:
     parts = [bound_text(bound, summary.parts, as_recorded=_as_recorded(summary))]
     if summary.parts is None:
         parts.append(work_text(bound))
-    if scan.trace.estimated_for is None:
-        parts.append("savings of GPU time not estimated, the GPU is not known (--gpu NAME)")
-    return "; ".join(parts)
+    return "; ".join(filter(None, (*parts, unestimated(scan))))
+
+
+def unestimated(scan: Scan) -> str:
+    """Say that savings of GPU time are not estimated, and what to do; "" where they are."""
+    return next((warning for warning in scan.warnings if UNESTIMATED in warning), "")
 
 
 def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = True) -> str:

@@ -40,6 +40,7 @@ from tracemine.report.words import (
     little_text,
     memory_text,
     no_findings,
+    notes,
     nothing_found,
     operator_name,
     payback_text,
@@ -311,5 +312,5 @@ def _foot(scan: Scan, hidden: int) -> Iterator[Row]:
         yield paragraph(text)
     if scan.dropped:
         yield from labelled("left out", Text(line(dropped_text(scan.dropped))))
-    for number, warning in enumerate(scan.warnings):
+    for number, warning in enumerate(notes(scan)):
         yield from labelled("" if number else "note", Text(line(warning)))

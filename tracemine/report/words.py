@@ -8,7 +8,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from tracemine.findings.record import NOTHING, Range
-from tracemine.report.step_words import share_text
+from tracemine.report.step_words import headline, share_text, unestimated
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _DROPPED = {
     "of_the_recorder": "that exist only because an execution trace was recorded",
     "path_not_known": "pairs with something unknown between them",
     "spread_out": "spread over more than a hundred times their own time",
-    "device_unknown": "on a GPU that the trace does not name, or the device table does not have",
+    "device_unknown": "on a GPU whose rates are not known",
     "compute_bound": "bound by arithmetic",
     "bytes_unknown": "whose size is not recorded",
 }
@@ -286,6 +286,8 @@ def no_findings(scan: Scan) -> str:
     if cut_off(scan):
         return "Nothing was found before the cut."
     if scan.trace.activities and scan.trace.estimated_for is None:
+        if unestimated(scan) and headline(scan):
+            return "Nothing was found that needs no estimate of GPU time."
         if scan.trace.gpu:
             return (
                 f"Savings of GPU time are not estimated: {scan.trace.gpu} is not in the device table. "
@@ -293,6 +295,12 @@ def no_findings(scan: Scan) -> str:
             )
         return "Savings of GPU time are not estimated: the trace names no GPU. Say which it was: --gpu NAME."
     return "Nothing worth fusing or closing was found."
+
+
+def notes(scan: Scan) -> tuple[str, ...]:
+    """Return the warnings, without what the headline says already."""
+    said = unestimated(scan) if headline(scan) else ""
+    return tuple(warning for warning in scan.warnings if warning != said)
 
 
 def nothing_found(scan: Scan) -> str:

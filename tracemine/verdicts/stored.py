@@ -286,7 +286,11 @@ def _values(content: bytes, path: Path) -> tuple[list[Any], list[str]]:
             except ValueError:
                 cut += 1
     if not values:
-        raise InputError(f"is cut off, or no JSON: {whole[:100]}", where=Location(str(path)))
+        raise InputError(
+            f"is cut off, or no JSON: {whole[:100]}",
+            where=Location(str(path)),
+            hint="name what tracemine verify wrote, or a reproduction printed",
+        )
     return values, [f"{path}: left out, {count_text(cut, 'line')}: cut off, or no JSON"] if cut else []
 
 

@@ -43,6 +43,7 @@ from tracemine.report.words import (
     little_text,
     memory_text,
     no_findings,
+    notes,
     nothing_found,
     of_finding,
     outside_steps,
@@ -156,7 +157,7 @@ def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
         headline=headline(scan),
         bar=None if summary.parts is None else bar(summary.parts),
         legend="" if summary.parts is None else legend(summary.parts),
-        whole="a step" if summary.per_step is not None else "in all",
+        whole="a step" if summary.per_step is not None else "over the trace",
         facts=tuple(_facts(scan)) if scan.trace.activities else (),
         savings=tuple(_savings(scan)) if scan.findings else (),
         findings=tuple(_finding_pages(shown, scan, picture)),
@@ -165,10 +166,10 @@ def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
         rules=tuple(sorted({finding.rule for finding in shown})),
         severities=tuple(name for name in _SEVERITIES if any(finding.severity == name for finding in shown)),
         roofline=_roofline(shown, picture),
-        no_roofline=_NO_PICTURE if picture is None else "The trace names no GPU whose bandwidth and peaks are known.",
+        no_roofline=_NO_PICTURE if picture is None else "Of no GPU here bandwidth and peaks are known.",
         timeline=_NO_PICTURE if picture is None else timeline,
         left_out=tuple(_left_out(scan)),
-        warnings=scan.warnings,
+        warnings=notes(scan),
     )
 
 
@@ -181,7 +182,7 @@ def _roofline(shown: Sequence[Finding], picture: Picture | None) -> RooflineFigu
 def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield what the head says of the trace, under its labels."""
     summary = scan.summary
-    each = "in all" if summary.per_step is None else "a step"
+    each = "over the trace" if summary.per_step is None else "a step"
     steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
     for label, texts in (
         (each, [unprofiled_text(summary), *steps]),
@@ -267,7 +268,7 @@ def _of_finding(finding: Finding, scan: Scan, name: str, most: dict[str, int]) -
 def _of_what(finding: Finding, step: Saving, gpu: Saving) -> Iterator[tuple[str, Saving]]:
     each = finding.per_step is not None and not outside_steps(finding)
     if step.figure.high:
-        yield ("of each step" if each else "of the time in all"), step
+        yield ("of each step" if each else "of the recorded time"), step
     if gpu.figure.high:
         yield ("of GPU time a step" if each else "of GPU time"), gpu
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tracemine.findings.record import Finding
-from tracemine.units import time_text
+from tracemine.units import MINUS, time_text
 
 _LONGEST = 60  # characters of a name beside the fingerprint
 _LINES = 2  # of source
@@ -29,7 +29,7 @@ def facts(finding: Finding, fingerprint: str) -> list[str]:
 
 
 def _us(ns: float) -> str:
-    return time_text(ns).replace("\N{MICRO SIGN}", "u")
+    return time_text(ns).replace("\N{MICRO SIGN}", "u").replace(MINUS, "-")
 
 
 def file_name(finding: Finding, fingerprint: str, *, suffix: str = "") -> str:
