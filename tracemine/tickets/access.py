@@ -1,19 +1,13 @@
-"""What it takes to reach a ticket service: an address, a token, patience, and a client, where one is installed."""
+"""What it takes to reach a ticket service: an address, a token and patience."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tracemine.errors import UsageError
-from tracemine.tickets.record import NoClientError
-
-if TYPE_CHECKING:
-    from tracemine.tickets.http import Client
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -66,15 +60,3 @@ def origin_of(url: str, option: str) -> str:
     if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOCAL):
         raise UsageError(f"{option}: only https is spoken, and http to this machine", hint=hint)
     return url.rstrip("/")
-
-
-def client_of(base: str, authorization: Secret, headers: Mapping[str, str], patience: Patience | None) -> Client:
-    """Return a client of a service. Raises NoClientError where httpx is not installed."""
-    try:
-        http = import_module("tracemine.tickets.http")
-    except ModuleNotFoundError as error:
-        if error.name != "httpx":
-            raise
-        raise NoClientError("httpx is not installed", hint="pip install 'tracemine[tickets]'") from None
-    client: Client = http.Client(base, authorization, headers, patience)
-    return client

@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from tracemine.errors import ServiceError, UsageError
-from tracemine.tickets.access import Patience, Secret, client_of, origin_of
+from tracemine.tickets.access import Patience, Secret, origin_of
+from tracemine.tickets.connect import client_of
 from tracemine.tickets.document import Block
 from tracemine.tickets.markdown import body, markdown, title
 from tracemine.tickets.marks import comment_in, comment_line, mark_in, with_state, with_text

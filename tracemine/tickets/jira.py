@@ -20,8 +20,9 @@ from types import TracebackType
 from typing import Any
 
 from tracemine.errors import ServiceError, UsageError
-from tracemine.tickets.access import Patience, Secret, client_of, origin_of
+from tracemine.tickets.access import Patience, Secret, origin_of
 from tracemine.tickets.adf import Node, document, texts, title
+from tracemine.tickets.connect import client_of
 from tracemine.tickets.document import Block, Name, Paragraph, Text
 from tracemine.tickets.marks import mark_in, mark_lines
 from tracemine.tickets.record import Comment, Draft, Issue, Mark, State, Unanswered
