@@ -272,6 +272,15 @@ def test_a_roofline_that_nothing_is_known_for_is_said_and_not_drawn() -> None:
     assert '<svg class="roofline"' in tracemine.scan(FIXTURES / "captures" / "chain").to_html()
 
 
+def test_a_saving_is_a_share_of_the_step_as_recorded_where_its_cost_is_not_known() -> None:
+    recorded = tracemine.scan(FIXTURES / "nsys" / "block_train.sqlite")
+    page, text = recorded.to_html(), str(recorded)
+    assert "% of the step as recorded" in page
+    assert "% of the unprofiled" not in page
+    assert "of the unprofiled" not in text
+    assert "% of the unprofiled step" in tracemine.scan(FIXTURES / "captures" / "chain").to_html()
+
+
 def test_no_fact_of_the_head_is_labelled_twice() -> None:
     facts = re.search(r'<dl class="facts">(.*?)</dl>', drawn(SCAN), re.DOTALL)
     assert facts is not None

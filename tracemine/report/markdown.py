@@ -45,6 +45,7 @@ from tracemine.report.words import (
     of_finding,
     outside_steps,
     payback_text,
+    share_of_text,
     shown_text,
     source_text,
     summary_parts,
@@ -169,7 +170,7 @@ def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
 def _savings(step: Range, gpu: Range, scan: Scan) -> str:
     """Step and GPU time, a step where steps are known, and so are the shares."""
     whole_ns, steps = unprofiled_ns(scan.summary), scan.summary.per_step is not None
-    of_step = "" if whole_ns is None else f"; {percent_text(step.mid, whole_ns)} of the unprofiled {whole_text(scan)}"
+    of_step = "" if whole_ns is None else f"; {percent_text(step.mid, whole_ns)} of {share_of_text(scan)}"
     of_gpu = f"; {gpu_text(gpu.mid, scan)}"
     parts = [
         f"**{time_text(saving.mid)}** of {name} ({range_text(saving.low, saving.high)}{share})"

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tracemine.report.escape import line
 from tracemine.report.verdict_words import error_text, said_text, times_text, unprofiled_ns
-from tracemine.report.words import basis_text, gpu_text, of_finding, outside_steps, whole_text
+from tracemine.report.words import basis_text, gpu_text, of_finding, outside_steps, share_of_text
 from tracemine.units import percent_text, range_text, time_text
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def savings(finding: Finding, scan: Scan) -> Iterator[Text]:
         return
     if step.high:
         each = of_finding(finding, "step_saving_ns")
-        whole = f"of the unprofiled {whole_text(scan)}"
-        yield saving_of(each, "step", each.mid, unprofiled_ns(scan.summary), whole)
+        yield saving_of(each, "step", each.mid, unprofiled_ns(scan.summary), f"of {share_of_text(scan)}")
     if gpu.high:
         each, basis = of_finding(finding, "gpu_saving_ns"), basis_text(finding)
         basis = f", {basis}" if basis else ""

@@ -44,11 +44,11 @@ from tracemine.report.words import (
     nothing_found,
     operator_name,
     payback_text,
+    share_of_text,
     shown_text,
     source_text,
     summary_parts,
     unprofiled_text,
-    whole_text,
 )
 from tracemine.units import bytes_text, count_text, percent_text, time_text
 
@@ -181,7 +181,7 @@ def _all_savings(scan: Scan) -> Iterator[Text]:
     """Yield what all findings save together, shown or not."""
     if scan.summary.step_saving_ns.high:
         step, whole_ns = all_of(scan, "step_saving_ns"), unprofiled_ns(scan.summary)
-        change = f"({text})" if (text := saved_text(scan)) else f"of the unprofiled {whole_text(scan)}"
+        change = f"({text})" if (text := saved_text(scan)) else f"of {share_of_text(scan)}"
         yield saving_of(step, "step", step.mid, whole_ns, change)
     if scan.summary.gpu_saving_ns.high:
         gpu = all_of(scan, "gpu_saving_ns")

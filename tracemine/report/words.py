@@ -82,6 +82,15 @@ def whole_text(scan: Scan) -> str:
     return "trace" if scan.summary.per_step is None else "step"
 
 
+def share_of_text(scan: Scan) -> str:
+    """Say what a saving of the step is a share of: where recording's cost is not known, of the step with it."""
+    step = scan.summary.per_step
+    alone = scan.summary.unprofiled_ns if step is None else step.unprofiled_ns
+    if alone is not None and alone.source == "recorded":
+        return f"the {whole_text(scan)} as recorded"
+    return f"the unprofiled {whole_text(scan)}"
+
+
 def a_step(finding: Finding, of: Range) -> Range:
     """Nanoseconds over the trace as nanoseconds a step, where the finding's figures are a step's."""
     if finding.per_step is None or outside_steps(finding):

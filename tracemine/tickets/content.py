@@ -22,9 +22,9 @@ from tracemine.report.words import (
     each_text,
     outside_steps,
     saving_of_each,
+    share_of_text,
     source_text,
     unprofiled_text,
-    whole_text,
 )
 from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, Table, Text
 from tracemine.tickets.marks import MOST_ALIASES, key_of
@@ -200,7 +200,7 @@ def _savings(finding: Finding, scan: Scan) -> Iterator[Run]:
     whole_ns = None if outside_steps(finding) else unprofiled_ns(scan.summary)
     yield Text("Saves ")
     if step.high:
-        share = "" if whole_ns is None else f"; {percent_text(step.mid, whole_ns)} of the unprofiled {whole_text(scan)}"
+        share = "" if whole_ns is None else f"; {percent_text(step.mid, whole_ns)} of {share_of_text(scan)}"
         yield Strong(time_text(step.mid))
         yield Text(f" of {each} ({range_text(step.low, step.high)}{share})")
     if gpu.high:
@@ -221,7 +221,7 @@ def _before_after(finding: Finding, scan: Scan) -> Table:
         rows.append(_row("the GPU idles here", measured, step.at_most(measured)))
     whole_ns = unprofiled_ns(scan.summary)
     if whole_ns is not None and step.high and not outside_steps(finding):
-        rows.append(_row(f"the whole {whole_text(scan)}, unprofiled", whole_ns, step))
+        rows.append(_row(share_of_text(scan), whole_ns, step))
     return Table((each_text(finding), "before", "after, predicted", "range"), tuple(rows))
 
 

@@ -15,6 +15,8 @@ from tracemine.units import shares, time_text
 __all__ = ["Bar", "Interval", "bar", "interval"]
 
 _WHOLE = 1_000  # tenths of a per cent
+_WINDOWS = (("everywhere", 340), ("wide", 690))  # the bar's least width, pixels: on a phone, and beyond 44 rem
+_MARGIN, _LETTER = 10, 7.2  # pixels around a label, and of a letter in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Piece:
     label: str
     begin: str  # per cent of the bar, as SVG takes lengths
     width: str
+    fits: str  # where its label does: "everywhere", "wide": in a wide window alone, "": nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,21 @@ def bar(parts: Parts) -> Bar:
     widths = shares([part.ns for part in parts.parts if part.ns], _WHOLE)
     pieces, begin = [], 0
     for segment, width in zip(segments(parts, 0), widths, strict=True):
-        pieces.append(Piece(segment.name, segment.label, f"{begin / 10}%", f"{width / 10}%"))
+        pieces.append(
+            Piece(segment.name, segment.label, f"{begin / 10}%", f"{width / 10}%", _fits(segment.label, width))
+        )
         begin += width
     return Bar(tuple(pieces))
+
+
+def _fits(label: str, width: int) -> str:
+    """Return where a label fits into its piece of the bar; width: in thousandths of the bar.
+
+    >>> _fits("idle 77 %", 770), _fits("memory-bound 21 %", 210), _fits("idle 2 %", 20)
+    ('everywhere', 'wide', '')
+    """
+    needs = _MARGIN + _LETTER * len(label)
+    return next((name for name, pixels in _WINDOWS if width * pixels >= needs * _WHOLE), "")
 
 
 _INTERVAL_UNITS = 200

@@ -48,10 +48,10 @@ from tracemine.report.words import (
     of_finding,
     outside_steps,
     payback_text,
+    share_of_text,
     source_text,
     summary_parts,
     unprofiled_text,
-    whole_text,
 )
 from tracemine.units import percent_text, range_text, time_text
 from tracemine.version import __version__
@@ -200,7 +200,7 @@ def _savings(scan: Scan) -> Iterator[tuple[str, Saving]]:
     summary, whole_ns = scan.summary, unprofiled_ns(scan.summary)
     if summary.step_saving_ns.high:
         step = all_of(scan, "step_saving_ns")
-        share = "" if whole_ns is None else f"{percent_text(step.mid, whole_ns)} of the unprofiled {whole_text(scan)}"
+        share = "" if whole_ns is None else f"{percent_text(step.mid, whole_ns)} of {share_of_text(scan)}"
         text = f"{share} ({saved_text(scan)})" if saved_text(scan) else share
         yield ("each step" if summary.per_step else "the trace"), _saving(step, text, max(step.high, whole_ns or 0))
     if summary.gpu_saving_ns.high:
