@@ -45,32 +45,30 @@ class Ways:
         """rank: of each node its turn. The node `before` runs before the node `after`, whose turn is later. weaker:
         more such pairs, and what to say where groups wait for each other through these alone, the strongest first.
         """
-        count = len(rank)
-        layers = [(Refusal.CYCLE, before, after)]
+        self._count = count = len(rank)
+        self._layers = [(Refusal.CYCLE, before, after)]
         for reason, one, other in weaker:
             before, after = np.concatenate((before, one)), np.concatenate((after, other))
-            layers.append((reason, before, after))
-        self._layers = [(reason, *self._both(count, one, other)) for reason, one, other in layers[:-1]]
-        self._weakest, self._after, self._before = layers[-1][0], *self._both(count, before, after)
+            self._layers.append((reason, before, after))
+        self._known: dict[int, list[list[int]]] = {}  # by layer what runs after each node
+        self._after, self._before = self._of_layer(-1), _following(count, after, before)
         self.group = list(range(count))  # of each node
         self.members = {node: [node] for node in range(count)}
         self._rank: list[int] = rank.tolist()  # of each group: higher than those of all that it needs
 
-    @staticmethod
-    def _both(count: int, before: IntArray, after: IntArray) -> tuple[list[list[int]], list[list[int]]]:
-        """For each node those that run after it, and those that run before it."""
-        distinct = sorted_unique(before * max(count, 1) + after)
-        before, after = distinct // max(count, 1), distinct % max(count, 1)
-        order = np.argsort(after, kind="stable")
-        return _following(count, before, after), _following(count, after[order], before[order])
+    def _of_layer(self, layer: int) -> list[list[int]]:
+        """Return for each node what runs after it, through this layer or a stronger one. Made once it is asked for."""
+        found = self._known.get(layer)
+        if found is None:
+            found = self._known[layer] = _following(self._count, *self._layers[layer][1:])
+        return found
 
     def between(self, a: int, b: int) -> Between | Refusal:
         """What would have to make room if two groups became one; or why they cannot: one would wait for itself."""
         first, second = (a, b) if self._rank[a] < self._rank[b] else (b, a)
-        if self._layers and self._rank[second] - self._rank[first] > _NEAR:
-            reason, after, _ = self._layers[0]
-            if self._reached(first, second, after) is Refusal.CYCLE:
-                return reason
+        far = len(self._layers) > 1 and self._rank[second] - self._rank[first] > _NEAR
+        if far and self._reached(first, second, self._of_layer(0)) is Refusal.CYCLE:
+            return self._layers[0][0]
         behind = self._reached(first, second, self._after)
         if isinstance(behind, Refusal):
             return self._why(first, second) if behind is Refusal.CYCLE else behind
@@ -81,10 +79,10 @@ class Ways:
 
     def _why(self, first: int, second: int) -> Refusal:
         """Return what the way that is there from the first to the second goes through."""
-        for reason, after, _ in self._layers:
-            if self._reached(first, second, after) is Refusal.CYCLE:
+        for layer, (reason, _, _) in enumerate(self._layers[:-1]):
+            if self._reached(first, second, self._of_layer(layer)) is Refusal.CYCLE:
                 return reason
-        return self._weakest
+        return self._layers[-1][0]
 
     def unite(self, a: int, b: int, between: Between) -> None:
         """Make one group of two, which goes by the lower of both."""
@@ -135,6 +133,9 @@ class Ways:
 
 
 def _following(count: int, before: IntArray, after: IntArray) -> list[list[int]]:
-    bounds = np.searchsorted(before, np.arange(count + 1)).tolist()
-    following = after.tolist()
+    """For each node `before` the distinct nodes `after`, in order."""
+    width = max(count, 1)
+    distinct = sorted_unique(before * width + after)
+    bounds = np.searchsorted(distinct, np.arange(count + 1) * width).tolist()
+    following = (distinct % width).tolist()
     return [following[begin:end] for begin, end in itertools.pairwise(bounds)]
