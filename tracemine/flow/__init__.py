@@ -1,21 +1,23 @@
 """Find def-use edges: operators as nodes, tensors as edges between them, with their evidence.
 
 flow(timeline)         → Flow: nodes, what they read and write, edges, live-outs, and what must keep its order
+may_read(flow)         → what nodes may read of which it is a guess what they read
 activity_edges(flow)   → the table edges.parquet: the same between activities
 compare_steps(…)       → whether the steps of a loop read the same things
 """
 
 from __future__ import annotations
 
-from tracemine.flow.build import flow
+from tracemine.flow.build import flow, may_read
 from tracemine.flow.edges import activity_edges
-from tracemine.flow.record import Edges, Evidence, Flow, Nodes, Reads, Source, Writes
+from tracemine.flow.record import Edges, Evidence, Flow, MayRead, Nodes, Reads, Source, Writes
 from tracemine.flow.steps import StepPair, compare_steps
 
 __all__ = [
     "Edges",
     "Evidence",
     "Flow",
+    "MayRead",
     "Nodes",
     "Reads",
     "Source",
@@ -24,4 +26,5 @@ __all__ = [
     "activity_edges",
     "compare_steps",
     "flow",
+    "may_read",
 ]

@@ -10,11 +10,11 @@ from tracemine.collector import paused
 from tracemine.columns import numbers, string_ids
 from tracemine.flow.hazards import orders
 from tracemine.flow.inferred import inferred
-from tracemine.flow.inferred.perhaps import perhaps
+from tracemine.flow.inferred.perhaps import Perhaps, perhaps
 from tracemine.flow.nvtx_optimizers import optimizers_told
 from tracemine.flow.order import Order, order_of
 from tracemine.flow.reads_writes import ALLOCATE, READ, Calls, Happenings, reads_and_writes
-from tracemine.flow.record import BoolArray, Edges, Evidence, Flow, IntArray, Nodes, Writes
+from tracemine.flow.record import BoolArray, Edges, Evidence, Flow, IntArray, MayRead, Nodes, Writes
 from tracemine.flow.tensors import Tensors
 from tracemine.ops import lookup
 from tracemine.timeline import Timeline
@@ -36,10 +36,20 @@ def flow(timeline: Timeline) -> Flow:
     0
     """
     with paused():  # an object a tensor
-        return _flow(timeline)
+        return _flow(timeline)[0]
 
 
-def _flow(timeline: Timeline) -> Flow:
+def may_read(found: Flow) -> MayRead:
+    """Return what nodes may read of which it is a guess what they read: inferred again, as a flow does not keep it."""
+    if found.inferred_from is None:
+        return MayRead()
+    with paused():
+        return _flow(found.inferred_from, readers=True)[1]
+
+
+def _flow(given: Timeline, *, readers: bool = False) -> tuple[Flow, MayRead]:
+    """Return the dataflow; readers: also what nodes may read."""
+    timeline = given
     order = order_of(timeline)
     if not len(order.row):
         timeline = replace(timeline, tensors=None)  # tensors of no operator
@@ -66,12 +76,10 @@ def _flow(timeline: Timeline) -> Flow:
     silent[calls.member[calls.silent]] = True
     silent &= calls.silent[calls.op] | ~calls.says[calls.op]  # an operator with a schema speaks for those inside it
     before, after = orders(reads, writes, silent)
-    guessed = {}
+    may = Perhaps()
     if not recorded:
-        may = perhaps(found.guesses, timeline, order, nodes, reads, writes)
-        guessed = {"perhaps_before": may.before, "perhaps_after": may.after}
-        guessed |= {"guessed_storage": may.storage, "guessed_reader": may.reader}
-    return Flow(
+        may = perhaps(found.guesses, timeline, order, nodes, reads, writes, readers=readers)
+    built = Flow(
         timeline=timeline,
         nodes=nodes,
         reads=reads,
@@ -80,8 +88,11 @@ def _flow(timeline: Timeline) -> Flow:
         order_before=before,
         order_after=after,
         activity_node=activity_node,
-        **guessed,
+        perhaps_before=may.before,
+        perhaps_after=may.after,
+        inferred_from=None if recorded else given,
     )
+    return built, may.read
 
 
 def _nodes(timeline: Timeline, order: Order, tensors: Tensors) -> tuple[Nodes, IntArray, IntArray]:

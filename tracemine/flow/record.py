@@ -113,6 +113,14 @@ def _none() -> IntArray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MayRead:
+    """Storages that a node may read, each one that looks right: which of them it reads is a guess."""
+
+    storage: IntArray = field(default_factory=_none)
+    reader: IntArray = field(default_factory=_none)  # the node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
     """Def-use edges between operators. Where neither tensors nor shapes were recorded there are no nodes.
 
@@ -133,9 +141,7 @@ class Flow:
     # The same of pairs that may be such, or not: it is a guess what the later one reads or writes.
     perhaps_before: IntArray = field(default_factory=_none)
     perhaps_after: IntArray = field(default_factory=_none)
-    # Storages that a node may read, each one that looks right: which of them it reads is a guess.
-    guessed_storage: IntArray = field(default_factory=_none)
-    guessed_reader: IntArray = field(default_factory=_none)  # the node
+    inferred_from: Timeline | None = None  # the one given, where its dataflow was inferred
 
     @property
     def read_by_others(self) -> BoolArray:

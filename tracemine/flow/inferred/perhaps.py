@@ -7,8 +7,8 @@ front of the reader; and so does whatever made something unknown.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tracemine.columns import numbers, sorted_unique
 from tracemine.flow.inferred.pools import Bound
 from tracemine.flow.inferred.wiring_record import Wiring
 from tracemine.flow.order import Order
-from tracemine.flow.record import BoolArray, IntArray, Nodes, Reads, Writes
+from tracemine.flow.record import BoolArray, IntArray, MayRead, Nodes, Reads, Writes
 from tracemine.timeline import Timeline
 
 _MOST = 32  # of what was written, read or made before, the latest
@@ -32,61 +32,95 @@ class Guesses:
     inside: BoolArray  # for each row of `tensors`: it is a guess which of its root's tensors it is
 
 
+def _no_nodes() -> IntArray:
+    return np.zeros(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Perhaps:
-    """What follows from guesses: `before[i]` may have to run before `after[i]`, `reader[i]` may read `storage[i]`."""
+    """What follows from guesses: `before[i]` may have to run before `after[i]`, and who may read what."""
 
-    before: IntArray  # nodes
-    after: IntArray  # nodes
-    storage: IntArray  # storage ids
-    reader: IntArray  # nodes
+    before: IntArray = field(default_factory=_no_nodes)
+    after: IntArray = field(default_factory=_no_nodes)
+    read: MayRead = field(default_factory=MayRead)  # empty unless asked for
 
 
-def perhaps(guesses: Guesses, timeline: Timeline, order: Order, nodes: Nodes, reads: Reads, writes: Writes) -> Perhaps:
-    """Return what may have to run before what, and who may read what. timeline: with the inferred tensors."""
-    walk = _Walk(guesses, timeline, order, nodes, reads, writes)
+def perhaps(
+    guesses: Guesses,
+    timeline: Timeline,
+    order: Order,
+    nodes: Nodes,
+    reads: Reads,
+    writes: Writes,
+    *,
+    readers: bool = False,
+) -> Perhaps:
+    """Return what may have to run before what; readers: and who may read what. timeline: with the inferred tensors."""
+    walk = _Walk(guesses, timeline, order, nodes, reads, writes, readers=readers)
     walk.run()
     before, after = _in_front_of(sorted_unique(np.array(walk.takes_anything, np.int64)), len(nodes))
-    pairs, read = walk.pairs.distinct(), walk.may_read.distinct()
+    (first, second), (storage, reader) = walk.pairs.distinct(), walk.may_read.distinct()
+    earlier = first < second
     return Perhaps(
-        before=np.concatenate((before, pairs // walk.count)),
-        after=np.concatenate((after, pairs % walk.count)),
-        storage=read // walk.count,
-        reader=read % walk.count,
+        before=np.concatenate((before, first[earlier])),
+        after=np.concatenate((after, second[earlier])),
+        read=MayRead(storage=storage, reader=reader),
     )
 
 
-class _Numbers:
-    """Many numbers, of which the distinct ones count: packed into arrays, which take a tenth of the memory of a set."""
+class _Pairs:
+    """Many pairs of numbers, of which the distinct ones count: packed into arrays, a tenth of the memory of a set."""
 
-    def __init__(self) -> None:
-        self.latest: list[int] = []
+    def __init__(self, count: int) -> None:
+        """count: more than any second number."""
+        self._count = count
+        self._firsts: list[int] = []  # of one second number after another
+        self._lengths: list[int] = []
+        self._seconds: list[int] = []
         self._packed = [np.zeros(0, np.int64)]
+
+    def add(self, firsts: Sequence[int], second: int) -> None:
+        """Add a pair for each of the first numbers."""
+        self._firsts += firsts
+        self._lengths.append(len(firsts))
+        self._seconds.append(second)
 
     def pack(self, least: int = 1 << 17) -> None:
         """Pack the latest, where they are so many."""
-        if len(self.latest) >= least:
-            self._packed.append(sorted_unique(np.array(self.latest, np.int64)))
-            self.latest.clear()
+        if len(self._firsts) >= least:
+            second = np.repeat(np.array(self._seconds, np.int64), self._lengths)
+            self._packed.append(sorted_unique(np.array(self._firsts, np.int64) * self._count + second))
+            for column in (self._firsts, self._lengths, self._seconds):
+                column.clear()
 
-    def distinct(self) -> IntArray:
-        """Return the distinct ones, in order."""
+    def distinct(self) -> tuple[IntArray, IntArray]:
+        """Return the distinct ones, in order, the first numbers and the second."""
         self.pack(least=1)
-        return sorted_unique(np.concatenate(self._packed))
+        both = sorted_unique(np.concatenate(self._packed))
+        return both // self._count, both % self._count
 
 
 class _Walk:
     """Goes through all that was simulated, in order."""
 
     def __init__(
-        self, guesses: Guesses, timeline: Timeline, order: Order, nodes: Nodes, reads: Reads, writes: Writes
+        self,
+        guesses: Guesses,
+        timeline: Timeline,
+        order: Order,
+        nodes: Nodes,
+        reads: Reads,
+        writes: Writes,
+        *,
+        readers: bool,
     ) -> None:
+        self._asks_readers = readers
         storage = numbers(timeline.tensors.column("storage_id"), -1)
         at = order.position[nodes.op_row]
         root = guesses.root_of[at] if len(at) else at
-        self.count = max(len(nodes), 1)
-        self.pairs = _Numbers()  # the first × count + the second
-        self.may_read = _Numbers()  # storage × count + a node of which it is a guess that it reads it
+        count = max(len(nodes), 1)
+        self.pairs = _Pairs(count)  # nodes, of which the first may have to run before the second, where it is earlier
+        self.may_read = _Pairs(count)  # a storage, and a node of which it is a guess that it reads it
         self.takes_anything: list[int] = []  # nodes that read what was not recorded
         self._bound = guesses.bound
         self._of_root: defaultdict[int, list[int]] = defaultdict(list)
@@ -117,8 +151,8 @@ class _Walk:
                 self._unnamed.append(apart.pop())
             count = len(wiring.needs)
             nodes = self._of_root.get(root, [])
-            for storage in bound.numbers.get(root, ()):
-                self._before(self._writers[storage], nodes)
+            if root in bound.numbers:
+                self._before(self._writers, bound.numbers[root], nodes)
             if root in bound.updates:
                 for node in nodes:
                     self._updated[self._step[node]].append(node)
@@ -143,12 +177,12 @@ class _Walk:
                     self._in_doubt.add(storages[slot])
         for node in nodes:
             if node in self._inside:
-                for storage in storages:
-                    self._before(self._writers[storage], [node])
-                self.may_read.latest += [storage * self.count + node for storage in storages]
-                self._before(nodes, [node])
-            for storage in self._read.get(node, ()):
-                self._before(self._perhaps_writers[storage], [node])
+                self._before(self._writers, storages, [node])
+                self._may_read([node], storages)
+                self.pairs.add(nodes[-_MOST:], node)
+            read = self._read.get(node, ())
+            self._before(self._perhaps_writers, read, [node])
+            for storage in read:
                 self._readers[storage].append(node)
             for storage in self._written.get(node, ()):
                 self._writers[storage].append(node)
@@ -171,10 +205,7 @@ class _Walk:
             more = self._instead[waiting.pop()] - alike
             alike |= more
             waiting |= more & others
-        may_read = [*alike, *self._bound.older.get(place, ())]
-        count = self.count
-        for node in nodes:
-            self.may_read.latest += [storage * count + node for storage in may_read]
+        self._may_read(nodes, (*alike, *self._bound.older.get(place, ())))
         if len(alike) > _MOST_ALIKE:
             self.takes_anything.extend(nodes)
             if written:
@@ -182,24 +213,33 @@ class _Walk:
             return
         earlier = [self._writers, self._perhaps_writers, *([self._readers] if written else [])]
         for by_storage in earlier:
-            for storage in alike & by_storage.keys():
-                self._before(by_storage[storage], nodes)
+            self._before(by_storage, alike, nodes)
         if written:
             for storage in alike:
                 self._perhaps_writers[storage] += nodes
         if place in self._bound.unnamed or not self._in_doubt.isdisjoint(alike):
-            self._before(self._unnamed, nodes)
+            for node in nodes:
+                self.pairs.add(self._unnamed[-_MOST:], node)
+
+    def _may_read(self, nodes: Iterable[int], storages: Sequence[int]) -> None:
+        """Note that each of these nodes may read each of these storages."""
+        if self._asks_readers:
+            for node in nodes:
+                self.may_read.add(storages, node)
 
     def _rewritten(self, nodes: list[int]) -> None:
         """They read a parameter that an optimizer may have written in this step."""
         for node in nodes:
-            updated = self._updated.get(self._step[node], ())
-            self.pairs.latest += [one * self.count + node for one in updated if one < node]
+            self.pairs.add(self._updated.get(self._step[node], ()), node)
 
-    def _before(self, earlier: Sequence[int], later: Iterable[int]) -> None:
-        latest, count = self.pairs.latest, self.count
-        for node in later:
-            latest += [one * count + node for one in earlier[-_MOST:] if one < node]
+    def _before(self, by_storage: Mapping[int, Sequence[int]], storages: Iterable[int], later: Iterable[int]) -> None:
+        """What is there for these storages may have to run before the later nodes."""
+        earlier: list[int] = []
+        for storage in storages:
+            earlier += by_storage.get(storage, ())[-_MOST:]
+        if earlier:
+            for node in later:
+                self.pairs.add(earlier, node)
 
 
 def _in_front_of(chosen: IntArray, count: int) -> tuple[IntArray, IntArray]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
-from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray
+from tracemine.flow import may_read
+from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, MayRead
 from tracemine.fusion.liveness import lasting
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
@@ -250,10 +251,16 @@ class Recorded:
         return self.timeline.meta.execution_trace is None
 
     @cached_property
+    def _guessed_reads(self) -> MayRead:
+        return may_read(self.flow)
+
+    @cached_property
     def _guessers(self) -> dict[int, list[int]]:
         """By storage the nodes that may read it: it is a guess what they read."""
         found: dict[int, list[int]] = {}
-        for storage, node in zip(self.flow.guessed_storage.tolist(), self.flow.guessed_reader.tolist(), strict=True):
+        for storage, node in zip(
+            self._guessed_reads.storage.tolist(), self._guessed_reads.reader.tolist(), strict=True
+        ):
             found.setdefault(storage, []).append(node)
         return found
 
@@ -281,7 +288,9 @@ class Recorded:
         """Return whether a member that guesses may read what one of them wrote."""
         flow = self.flow
         guessing = np.unique(flow.reads.node[np.isin(flow.reads.node, members) & self._guessed])
-        alike = flow.guessed_storage[np.isin(flow.guessed_reader, guessing)]
+        if not len(guessing):
+            return False
+        alike = self._guessed_reads.storage[np.isin(self._guessed_reads.reader, guessing)]
         rows = flow.writes.tensor_row[np.isin(flow.writes.node, members)]
         return bool(np.isin(alike, self._numbers["storage_id"][rows]).any())
 
