@@ -86,6 +86,14 @@ def test_a_trace_passes_and_its_report_is_the_summary_and_is_kept(runner: Path) 
     assert "RMSNorm spelled out" in ran.summary
     assert ran.kept("report.md").read_text() == ran.summary
     assert '"rmsnorm_unfused"' in ran.kept("findings.json").read_text()
+    assert "RMSNorm spelled out" in ran.kept("report.html").read_text()
+
+
+def test_each_line_of_traces_has_a_page_and_one_that_is_several_has_none(runner: Path) -> None:
+    ran = step(runner, "Scan", {"traces": f"{SLOW}\n{FAST}\n{Path(SLOW).parent}/decoder_prefill*.json.gz"})
+    assert ran.code == 0
+    assert sorted(path.name for path in ran.kept("").glob("*.html")) == ["report-2.html", "report.html"]
+    assert "--format html: belongs to one trace" in ran.said
 
 
 def test_a_fault_against_the_baseline_fails_and_nothing_new_passes(runner: Path) -> None:
@@ -114,19 +122,40 @@ def test_a_trace_that_is_none_fails_with_2_and_says_so(runner: Path) -> None:
     assert (ran.code, ran.summary) == (2, "tracemine could not scan: the job's log says why.\n")
 
 
-def test_another_form_is_kept_beside_the_markdown(runner: Path) -> None:
+def test_another_form_is_kept_beside(runner: Path) -> None:
     ran = step(runner, "Scan", {"traces": SLOW, "format": "text"})
     assert ran.code == 0
     assert "can save" in ran.kept("report.text").read_text()
     assert step(runner, "Scan", {"traces": SLOW, "format": "nonsense"}).code == 2
 
 
-@pytest.mark.parametrize("name", sorted(set(ACTION["inputs"]) - {"artifact", "package"}))
-@pytest.mark.parametrize("text", ["$(touch pwned)", "`touch pwned`", '"; touch pwned; "', "--output=pwned", "-opwned"])
-def test_what_an_input_says_is_never_run_and_is_no_option(runner: Path, name: str, text: str) -> None:
+SCANNED = sorted(set(ACTION["inputs"]) - {"artifact", "package"})  # inputs that reach the step Scan
+
+
+@pytest.mark.parametrize("name", SCANNED)
+@pytest.mark.parametrize("text", ["--output=pwned", "-opwned"])
+def test_what_an_input_says_is_no_option(runner: Path, name: str, text: str) -> None:
     ran = step(runner, "Scan", {"traces": SLOW, name: text})
     assert ran.code == 2
     assert not list((runner / "workspace").iterdir())
+
+
+@pytest.mark.parametrize("name", SCANNED)
+def test_what_an_input_says_is_never_run_by_the_shell(runner: Path, name: str) -> None:
+    """Tracemine itself is replaced by what notes its arguments and draws an empty report."""
+    program = runner / "temporary" / "tracemine-environment" / "bin" / "tracemine"
+    program.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" >> "{runner}/called"\n'
+        'for one in "$@"; do case "$one" in --output=*.md) : > "${one#--output=}" ;; esac; done\n'
+    )
+    for text in ("$(touch pwned)", "`touch pwned`", '"; touch pwned; "', "* ? [a-z]"):
+        (runner / "called").write_text("")
+        ran = step(runner, "Scan", {"traces": SLOW, name: text})
+        assert ran.code == 0
+        given = (runner / "called").read_text().splitlines()
+        assert [one for one in given if text in one] != []
+        assert all(one == text or one.startswith("--") for one in given if text in one)
+        assert not list((runner / "workspace").iterdir())
 
 
 @pytest.mark.parametrize(

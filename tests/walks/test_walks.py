@@ -17,7 +17,6 @@ import pytest
 from tests.test_action import FAST, ROOT, SLOW, step
 from tests.walks.machine import Machine
 
-HTML = (ROOT / "tracemine" / "report" / "html").is_dir()  # a checkout with it must offer it, installed too
 MOST_S = 300.0  # from the wheel to a ticket that is open
 BEFORE, AFTER = "fixtures/captures/decoder_prefill", "fixtures/kineto/decoder_prefill_compiled.json.gz"
 # Runs cells as a notebook does: one namespace, and what the last line of a cell gives is shown.
@@ -58,20 +57,17 @@ def test_notebook(machine: Machine) -> None:
     """The notebook of the guide, in an interpreter that has nothing but the wheel; then the report as a page."""
     cells = json.loads((ROOT / "docs" / "guide" / "notebook.ipynb").read_text("utf-8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    if HTML:
-        sources.append('report.to_html("report.html")\nopen("report.html").read(15)')
+    sources.append('report.to_html("report.html")\nopen("report.html").read(15)')
     (machine.folder / "cells.json").write_text(json.dumps(sources))
     (machine.folder / "cells.py").write_text(CELLS)
     shown = machine.run("python cells.py cells.json")
     assert '<div class="tracemine' in shown
     assert "per_step_saving_ns" in shown
-    assert not HTML or shown.rstrip().lower().endswith("'<!doctype html>'")
+    assert shown.rstrip().lower().endswith("'<!doctype html>'")
 
 
 def test_browser(machine: Machine, request: pytest.FixtureRequest) -> None:
     """A report as one file, opened in a browser: its findings are there, nothing is logged or asked of a network."""
-    if not HTML:
-        pytest.skip("this checkout draws no HTML")
     machine.run(f"tracemine scan {BEFORE} --format html -o report.html")
     show = request.getfixturevalue("show")  # which looks after the page at its end
     with machine.timed("the browser opens report.html"):
@@ -93,6 +89,7 @@ def test_ci(machine: Machine) -> None:
             ran = step(runner, "Scan", {"traces": trace, **gate}, HOME=str(machine.folder))
         assert (ran.code, ran.outputs["exit-code"]) == (code, str(code))
         assert ran.kept("report.md").read_text() == ran.summary
+        assert ran.kept("report.html").read_text().lower().startswith("<!doctype html>")
     assert "RMSNorm spelled out" in ran.summary
 
 
