@@ -246,6 +246,22 @@ def test_rules_claim_by_priority_and_then_by_id(tmp_path, monkeypatch):
     assert [rule.id for rule in load_rules(docs=DOCS)] == ["z", "a", "b"]
 
 
+def test_what_comes_with_tracemine_is_read_once_and_again_where_it_changed(tmp_path, monkeypatch):
+    text = (rules_directory() / "rmsnorm_unfused" / "rule.toml").read_text()
+    (tmp_path / "a").mkdir()
+    path = tmp_path / "a" / "rule.toml"
+    path.write_text(text)
+    monkeypatch.setattr("tracemine.matching.load.rules_directory", lambda: tmp_path)
+    (before,) = load_rules()
+    assert load_rules()[0] is before
+    path.write_text(f"{text}\n# so many bytes more")
+    (after,) = load_rules()
+    assert after is not before
+    path.write_text("title = 1")
+    with pytest.raises(RuleError):
+        load_rules()
+
+
 def test_a_single_rule_folder_is_a_directory_of_rules(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "rule.toml").write_text(HEAD + GOOD)

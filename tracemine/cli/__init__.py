@@ -11,6 +11,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Collection, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -100,6 +101,9 @@ def tracemine(
     return 0
 
 
+_command = cache(lambda: typer.main.get_command(app))  # once a process: it takes a fifth of a small scan
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, `sys.argv` by default, and return its exit code.
 
@@ -112,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = NONE
     try:
         _check_given(given)
-        command = typer.main.get_command(app)
+        command = _command()
         given = _meant(given, getattr(command, "commands", {}))
         known = NONE if _asks_for_help(given) else defaults(current_folder(), os.environ)
         with ending():
