@@ -104,6 +104,8 @@ def test_who_follows_the_page_passes_every_check_at_the_first_try(tmp_path: Path
     follow(folder)
     failures = [told for command in (*COMMANDS, *CHECKS) if (told := failure(command, folder)) is not None]
     assert not failures, "\n\n".join(failures)
+    # Here, for mypy has been in this folder before: elsewhere it takes half a minute.
+    is_found_out(folder, REPORT, "(scan: Scan, out: TextIO, options: Options) -> None", "(scan, out, options)", "mypy")
 
 
 REPORT = "tracemine/report/table.py"
@@ -112,7 +114,6 @@ REPORT = "tracemine/report/table.py"
 @pytest.mark.parametrize(
     ("name", "old", "new", "command"),
     [
-        (REPORT, "(scan: Scan, out: TextIO, options: Options) -> None", "(scan, out, options)", "mypy"),
         (REPORT, "line(finding.rule)", "finding.rule", "python -m pytest tests/report -x -k terminal"),
         (
             "tracemine/formats/__init__.py",
@@ -121,11 +122,16 @@ REPORT = "tracemine/report/table.py"
             "python -m pytest tests/formats/test_kernel_table.py",
         ),
     ],
-    ids=["a report without types", "a report that escapes nothing", "a format that is not registered"],
+    ids=["a report that escapes nothing", "a format that is not registered"],
 )
 def test_an_example_that_is_broken_is_found_out(tmp_path: Path, name: str, old: str, new: str, command: str) -> None:
     folder = copied(tmp_path)
     follow(folder)
+    is_found_out(folder, name, old, new, command)
+
+
+def is_found_out(folder: Path, name: str, old: str, new: str, command: str) -> None:
+    """Asserts that a command fails, and names the example, once a file of it is changed."""
     text = (folder / name).read_text(encoding="utf-8")
     assert old in text
     (folder / name).write_text(text.replace(old, new), encoding="utf-8")

@@ -46,4 +46,4 @@ def long(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def times(long: bool) -> Callable[[int], int]:
     """How many random attacks: as many as given, and in the long form many times as many."""
-    return lambda count: count * (40 if long else 1)
+    return lambda count: count * (60 if long else 1)

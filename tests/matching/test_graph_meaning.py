@@ -309,7 +309,7 @@ def shown(pattern: GraphPattern, nodes: Sequence[Node], binding: dict[Any, int])
     return [(row, names[node]) for row, node in enumerate(owner) if node in names]
 
 
-@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
 @given(text=patterns(), nodes=programs())
 def test_matches_are_those_of_a_matcher_that_tries_every_way(text, nodes):
     check_against_brute_force(text, nodes)

@@ -147,7 +147,7 @@ def as_found(matches: Matches) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
     return [(match.rows, match.variables) for match in matches]
 
 
-@settings(max_examples=3000)
+@settings(max_examples=1500)
 @given(
     pattern=patterns,
     define=st.tuples(*(tests for _ in VARIABLES)),
@@ -178,7 +178,7 @@ open_patterns = st.one_of(
 )
 
 
-@settings(max_examples=3000)
+@settings(max_examples=1500)
 @given(pattern=open_patterns, runs=runs)
 def test_unbounded_repetitions_match_as_if_every_parse_were_tried(pattern, runs):
     rule = make_rule(pattern, APART, SKIP_PAST_LAST_ROW)
