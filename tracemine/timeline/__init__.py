@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,10 +113,9 @@ class Timeline:
             with folder_beside(target) as folder:
                 staging = folder / "new"
                 staging.mkdir()
-                for name, rows in tables.items():
-                    rows = _with_derived(rows, name)
-                    with (staging / f"{name}.parquet").open("xb") as file:
-                        pq.write_table(rows, file, compression="zstd", **_encodings(rows))
+                # Arrow encodes and compresses without Python's lock: two large tables at once.
+                with ThreadPoolExecutor(max_workers=2) as writers:
+                    list(writers.map(partial(_write_table, staging), tables, tables.values()))
                 (staging / _META).write_bytes(msgspec.json.format(msgspec.json.encode(self.meta), indent=1))
                 with locked(target.parent):
                     _check_replaceable(target, directory)
@@ -235,6 +236,12 @@ def _with_derived(rows: pa.Table, name: str) -> pa.Table:
     made = [_DERIVE[column.name](rows) for column in TABLES[name].derived]
     fields = [pa.field(column.name, column.type, nullable=False) for column in TABLES[name].derived]
     return pa.Table.from_arrays([*made, *rows.columns], schema=pa.schema([*fields, *rows.schema]))
+
+
+def _write_table(directory: Path, name: str, rows: pa.Table) -> None:
+    rows = _with_derived(rows, name)
+    with (directory / f"{name}.parquet").open("xb") as file:
+        pq.write_table(rows, file, compression="zstd", **_encodings(rows))
 
 
 def _encodings(rows: pa.Table) -> dict[str, Any]:

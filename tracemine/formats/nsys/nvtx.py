@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
@@ -16,6 +15,7 @@ _SEQUENCE = re.compile(r"-?\d{1,18}")
 _ID = re.compile(r"\d{1,18}")
 _SIZES = re.compile(r"\[[\[\]\d, ]++")
 _MAKERS = re.compile(r"\[(?:\(\d{1,18}+,-?\d{1,9}+\)(?:, )?+)*+\]")
+_AS_JSON = str.maketrans("()", "[]")
 _MAKER = re.compile(r"\((\d+),(-?\d+)\)")
 _STEP = re.compile(
     r"(?:train(?:ing)?|inference)?[ _-]?(?:step|iter|iteration|batch)[ #:=_-]{0,3}(\d{1,18})", re.IGNORECASE
@@ -30,8 +30,7 @@ Sizes = tuple[tuple[int, ...], ...]
 Maker = tuple[int, int]  # op_id and which of its outputs; (0, −1): none is known
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(msgspec.Struct, frozen=True):  # made in a fifth of the time that a dataclass takes
     """One distinct text, taken apart. None: the text does not say."""
 
     name: str
@@ -64,7 +63,7 @@ def parsed(text: str) -> Range:
         sequence=None if sequence is None or int(sequence) < 0 else int(sequence),
         op_id=None if op_id is None else int(op_id),
         sizes=None if sizes is None else _sizes(sizes),
-        makers=None if makers is None else tuple((int(a), int(b)) for a, b in _MAKER.findall(makers)),
+        makers=None if makers is None else _makers(makers),
     )
 
 
@@ -98,6 +97,14 @@ def _sizes(text: str) -> Sizes | None:
     except msgspec.DecodeError:
         return None
     return found if all(max(prod(size), *size, 0) <= _MOST_ELEMENTS for size in found) else None
+
+
+def _makers(text: str) -> tuple[Maker, ...]:
+    """Return the pairs of a text that `_MAKERS` allows."""
+    try:
+        return msgspec.json.decode(text.translate(_AS_JSON), type=tuple[Maker, ...])
+    except msgspec.DecodeError:  # a number that begins with 0
+        return tuple((int(a), int(b)) for a, b in _MAKER.findall(text))
 
 
 def step_number(name: str) -> int | None:
