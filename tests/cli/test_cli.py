@@ -636,10 +636,13 @@ def test_an_interrupt_is_quiet(tmp_path: Path) -> None:
 def told_to_end(name: str, where: Path, *arguments: str, before: str = "") -> Said:
     """What a process says that gets a signal while it writes its first table."""
     code = (
-        "import signal, sys, threading, pyarrow.parquet as pq\n"
+        "import signal, sys, time, pyarrow.parquet as pq\n"
+        "begun = []\n"
         "def wait(*a, **k):\n"
-        "    print('ready', flush=True)\n"
-        "    while True: threading.Event().wait(0.1)\n"  # a signal that comes right before one wait ends the next
+        "    begun.append(a)\n"
+        "    if len(begun) == 1: print('ready', flush=True)\n"
+        "    elif len(begun) > 2: print('one more table', flush=True)\n"  # two are written at once
+        "    time.sleep(2)\n"
         "pq.write_table = wait\n"
         f"signal.signal(signal.{name}, signal.SIG_DFL)\n"  # whatever the shell that runs the tests passes over
         f"{before}\n"

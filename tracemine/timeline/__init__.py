@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,9 +112,7 @@ class Timeline:
             with folder_beside(target) as folder:
                 staging = folder / "new"
                 staging.mkdir()
-                # Arrow encodes and compresses without Python's lock: two large tables at once.
-                with ThreadPoolExecutor(max_workers=2) as writers:
-                    list(writers.map(partial(_write_table, staging), tables, tables.values()))
+                _write_tables(staging, tables)
                 (staging / _META).write_bytes(msgspec.json.format(msgspec.json.encode(self.meta), indent=1))
                 with locked(target.parent):
                     _check_replaceable(target, directory)
@@ -236,6 +233,19 @@ def _with_derived(rows: pa.Table, name: str) -> pa.Table:
     made = [_DERIVE[column.name](rows) for column in TABLES[name].derived]
     fields = [pa.field(column.name, column.type, nullable=False) for column in TABLES[name].derived]
     return pa.Table.from_arrays([*made, *rows.columns], schema=pa.schema([*fields, *rows.schema]))
+
+
+def _write_tables(directory: Path, tables: dict[str, pa.Table]) -> None:
+    """Write each table: two at once, as Arrow encodes and compresses without Python's lock.
+
+    A signal that ends the process ends it once the tables under way are written: the others are not begun.
+    """
+    writers = ThreadPoolExecutor(max_workers=2)
+    try:
+        for written in [writers.submit(_write_table, directory, *each) for each in tables.items()]:
+            written.result()
+    finally:
+        writers.shutdown(cancel_futures=True)
 
 
 def _write_table(directory: Path, name: str, rows: pa.Table) -> None:
