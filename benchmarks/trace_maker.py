@@ -21,7 +21,7 @@ Event = dict[str, Any]
 
 _HOST_ONLY = {"python_function", "cpu_instant_event"}  # what profiling without stacks and memory leaves out
 _SHIFTED = re.compile(
-    r'("(?:ts|correlation|External id|Ev Idx|Python id|Python parent id|id|Python module id)": )(\d+)'
+    r'("(?:ts|correlation|External id|Ev Idx|Sequence number|Python id|Python parent id|id|Python module id)": )(\d+)'
 )
 # Ids that name one thing must be shifted by one step.
 _SAME_STEP = {'"id": ': '"correlation": ', '"Python parent id": ': '"Python id": '}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from tracemine.collector import paused
 from tracemine.columns import numbers, string_ids
+from tracemine.flow.alike_steps import alike_steps
+from tracemine.flow.copied_steps import with_copies
 from tracemine.flow.hazards import orders
 from tracemine.flow.inferred import inferred
 from tracemine.flow.inferred.perhaps import Perhaps, perhaps
+from tracemine.flow.numbered import NotAlike
 from tracemine.flow.nvtx_optimizers import optimizers_told
 from tracemine.flow.order import Order, order_of
 from tracemine.flow.reads_writes import ALLOCATE, READ, Calls, Happenings, reads_and_writes
@@ -22,7 +26,7 @@ from tracemine.timeline import Timeline
 # What happens to a storage, in this order where one operator does several of them.
 
 
-def flow(timeline: Timeline) -> Flow:
+def flow(timeline: Timeline, *, copy_steps: bool = True) -> Flow:
     """Return the dataflow of a timeline: proven by the storages that an execution trace names, or else inferred from
     shapes, dtypes, strides and order, where these were recorded. Each read says which.
 
@@ -30,13 +34,16 @@ def flow(timeline: Timeline) -> Flow:
     what it covers, byte by byte; a tensor with strides counts as everything between its first and its last element,
     which may name a writer too many, never one too few.
 
+    Of many steps in a row that run the same operators the dataflow of some is inferred and copied to the others;
+    copy_steps: whether that is allowed.
+
     >>> from tracemine.timeline import Meta
     >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
     >>> len(flow(empty).nodes)
     0
     """
     with paused():  # an object a tensor
-        return _flow(timeline)[0]
+        return _flow(timeline, copy_steps=copy_steps)[0]
 
 
 def may_read(found: Flow) -> MayRead:
@@ -44,15 +51,25 @@ def may_read(found: Flow) -> MayRead:
     if found.inferred_from is None:
         return MayRead()
     with paused():
-        return _flow(found.inferred_from, readers=True)[1]
+        return _flow(found.inferred_from, readers=True, copy_steps=False)[1]
 
 
-def _flow(given: Timeline, *, readers: bool = False) -> tuple[Flow, MayRead]:
+def _flow(given: Timeline, *, readers: bool = False, copy_steps: bool) -> tuple[Flow, MayRead]:
     """Return the dataflow; readers: also what nodes may read."""
-    timeline = given
-    order = order_of(timeline)
+    order = order_of(given)
     if not len(order.row):
-        timeline = replace(timeline, tensors=None)  # tensors of no operator
+        given = replace(given, tensors=None)  # tensors of no operator
+    alike = alike_steps(given, order) if copy_steps and not given.tensors.num_rows else None
+    if alike is not None:
+        kept, begin = alike.kept(order)
+        with suppress(NotAlike):
+            return with_copies(_of_order(given, kept)[0], given, alike, kept, begin), MayRead()
+    return _of_order(given, order, readers=readers)
+
+
+def _of_order(given: Timeline, order: Order, *, readers: bool = False) -> tuple[Flow, MayRead]:
+    """Return the same of the operators in an order."""
+    timeline = given
     evidence = np.full(timeline.tensors.num_rows, Evidence.PROVEN, np.int8)
     recorded = len(evidence) > 0
     if recorded:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tracemine.flow.numbered import Copies
 from tracemine.timeline import Timeline
 
 IntArray = npt.NDArray[np.int64]
@@ -121,6 +122,14 @@ class MayRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shortened:
+    """The dataflow of a recording without most of a run of steps that are alike, and how it becomes that of all."""
+
+    flow: Flow
+    copies: Copies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
     """Def-use edges between operators. Where neither tensors nor shapes were recorded there are no nodes.
 
@@ -142,6 +151,7 @@ class Flow:
     perhaps_before: IntArray = field(default_factory=_none)
     perhaps_after: IntArray = field(default_factory=_none)
     inferred_from: Timeline | None = None  # the one given, where its dataflow was inferred
+    shortened: Shortened | None = None  # what it was copied from, where steps are alike
 
     @property
     def read_by_others(self) -> BoolArray:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 
+from tracemine.flow.numbered import NotAlike
 from tracemine.flow.record import BoolArray, Flow, IntArray
 from tracemine.fusion.candidates import ALLOWED, Pairs, pairs_of
+from tracemine.fusion.copied_groups import copied_groups
 from tracemine.fusion.epilogues import product_bytes
 from tracemine.fusion.liveness import lasting
 from tracemine.fusion.merge import merge
@@ -25,6 +29,14 @@ def groups(flow: Flow) -> Groups:
     >>> len(groups(flow(empty)))
     0
     """
+    if flow.shortened is not None:
+        with suppress(NotAlike):
+            return copied_groups(_all_groups(flow.shortened.flow), flow, flow.shortened.copies)
+    return _all_groups(flow)
+
+
+def _all_groups(flow: Flow) -> Groups:
+    """Return the groups, each step's found anew."""
     timeline = flow.timeline  # with the tensors that the flow speaks of
     nodes, meanings, call = fusion_nodes(timeline, flow)
     pairs = pairs_of(timeline, flow, nodes, meanings, call)

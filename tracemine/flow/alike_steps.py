@@ -1,0 +1,157 @@
+"""Find the longest run of steps that run the same operators: one of them stands for most of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.columns import codes, numbers, string_ids
+from tracemine.flow.order import Order
+from tracemine.flow.record import BoolArray, IntArray
+from tracemine.ops import lookup
+from tracemine.timeline import Timeline
+
+# Steps of a run whose dataflow is inferred. Of tensors that look alike the latest eight that were read are remembered
+# (pools.py): after some more steps than that a step finds what the one before found. What follows the last two differs.
+_FIRST, _LAST = 12, 2
+_LEAST = 4  # steps that are copied: for fewer it is not worth while
+_CALL = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
+_ACTIVITY = ("kind", "name", "copy_kind")
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeSteps:
+    """A run of steps that are alike, without its ends.
+
+    A step reaches from its begin to the next one's, whatever duration was recorded; step 0 is what comes before the
+    first one.
+    """
+
+    begin: IntArray  # step k has the positions begin[k]:begin[k + 1] of the Order
+    copied: int  # the step that stands for those that are left out
+    left_out: int  # so many steps behind it
+    op_rows: IntArray  # a row a step, from `copied` to the last one left out: rows of `ops`, in order
+    activity_rows: IntArray  # the same of `activities` that those launched
+
+    def kept(self, order: Order) -> tuple[Order, IntArray]:
+        """Return the order without the steps that are left out, and where the steps begin that are left."""
+        first, last = (int(self.begin[self.copied + 1 + each]) for each in (0, self.left_out))
+        gap = last - first
+        keep = np.ones(len(order.row), np.bool_)
+        keep[first:last] = False
+        position = np.full(len(order.position), -1, np.int64)
+        position[order.row[keep]] = np.arange(len(keep) - gap)
+        parent, leave = order.parent[keep], order.leave[keep]
+        kept = Order(
+            row=order.row[keep],
+            parent=np.where(parent >= last, parent - gap, parent),
+            level=order.level[keep],
+            leave=np.where(leave >= last, leave - gap, np.minimum(leave, first)),
+            end=order.end[keep],
+            leaf=order.leaf[keep],
+            joined=order.joined[keep],
+            position=position,
+        )
+        begin = self.begin
+        return kept, np.concatenate((begin[: self.copied + 2], begin[self.copied + 2 + self.left_out :] - gap))
+
+
+def alike_steps(timeline: Timeline, order: Order) -> AlikeSteps | None:
+    """Return the longest run of steps that are alike; None where there is none, or inferring all costs as little.
+
+    Steps are alike that run the same operators with the same arguments, inside each other in the same order, on the
+    same threads, and launch the same activities. Numbers among the arguments of what is computed element by element do
+    not count: an optimizer's change with each step.
+    """
+    starts = numbers(timeline.steps.column("start_ns"))
+    if len(starts) < _FIRST + _LEAST + _LAST or timeline.memory.num_rows or (np.diff(starts) < 0).any():
+        return None
+    step = np.searchsorted(starts, numbers(timeline.ops.column("start_ns"))[order.row], "right")
+    if (np.diff(step) < 0).any():
+        return None
+    steps = np.arange(len(starts) + 2)
+    begin = np.searchsorted(step, steps)
+    activity, of_step, words = _activities(timeline, order, step, begin)
+    activity_begin = np.searchsorted(of_step, steps)
+    same = _as_before(_operators(timeline, order, step, begin), begin) & _as_before(words, activity_begin)
+    same &= np.diff(begin) > 0
+    same[of_step[numbers(timeline.activities.column("step_row"), -1)[activity] < 0]] = False  # a kernel may span steps
+    first, count = _longest(same)
+    left_out = count - _FIRST - _LAST
+    if left_out < _LEAST:
+        return None
+    copied = first + _FIRST - 1
+    ends = (copied, copied + left_out + 1)
+    rows = order.row[slice(*begin[[*ends]])], activity[slice(*activity_begin[[*ends]])]
+    return AlikeSteps(begin, copied, left_out, *(each.reshape(left_out + 1, -1) for each in rows))
+
+
+def _operators(timeline: Timeline, order: Order, step: IntArray, begin: IntArray) -> IntArray:
+    """Return a number for each operator: equal ones do the same at the same place of their steps."""
+    ops, row, at = timeline.ops, order.row, np.arange(len(order.row))
+    columns = {name: string_ids(ops.column(name)) for name in _CALL}
+    ids = {name: column[row] for name, (column, _) in columns.items()}
+    pointwise = _of_names(columns["name"], _is_pointwise)[row]
+    ids["concrete_inputs"] = np.where(pointwise, -2, ids["concrete_inputs"])
+    sequence = numbers(ops.column("sequence_number"), -1)[row]
+    least = np.full(len(begin), np.iinfo(np.int64).max)
+    np.minimum.at(least, step[sequence >= 0], sequence[sequence >= 0])
+    sequence = np.where(sequence >= 0, sequence - least[step], -1)  # counted from the smallest of the step
+    outside = np.where(order.parent < 0, 0, -1)
+    inside = np.where(order.parent >= begin[step], at - order.parent, outside)
+    threads = (numbers(ops.column(name), -1)[row] for name in ("pid", "tid"))
+    return codes(*ids.values(), *threads, sequence, inside, np.minimum(order.leave, begin[step + 1]) - at)
+
+
+def _of_names(column: tuple[IntArray, tuple[str, ...]], holds: Callable[[str], bool]) -> BoolArray:
+    ids, names = column
+    found: BoolArray = np.array([*map(holds, names), False], np.bool_)[ids]
+    return found
+
+
+def _is_pointwise(name: str) -> bool:
+    operator = lookup(name)
+    return operator is not None and operator.op_class == "pointwise"
+
+
+def _activities(
+    timeline: Timeline, order: Order, step: IntArray, begin: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the activities that operators launched, step by step, the step of each, and a number for each: equal ones
+    do the same for the same operator of their steps."""
+    table = timeline.activities
+    owner = np.append(order.position, -1)[numbers(table.column("op_row"), -1)]
+    rows = np.flatnonzero(owner >= 0)
+    rows = rows[np.argsort(step[owner[rows]], kind="stable")]
+    of_step = step[owner[rows]]
+    texts = (string_ids(table.column(name))[0][rows] for name in _ACTIVITY)
+    where = (numbers(table.column(name), -1)[rows] for name in ("device", "stream"))
+    ahead = of_step - numbers(table.column("step_row"), -1)[rows]
+    return rows, of_step, codes(*texts, *where, owner[rows] - begin[of_step], ahead)
+
+
+def _as_before(words: IntArray, begin: IntArray) -> BoolArray:
+    """For each step whether it has the same words as the one before."""
+    size = np.diff(begin)
+    found = np.append(False, size[1:] == size[:-1])
+    at = np.arange(len(words))
+    step = np.searchsorted(begin, at, "right") - 1
+    back = np.where(found[step], at - size[step], at)
+    found[step[words != words[back]]] = False
+    return found
+
+
+def _longest(same: BoolArray) -> tuple[int, int]:
+    """Return the first step of the longest run of steps that are as the one before, and how many they are.
+
+    >>> _longest(np.array([False, False, True, True, False]))
+    (1, 3)
+    """
+    edges = np.diff(np.concatenate(([0], same.astype(np.int8), [0])))
+    begins, ends = np.flatnonzero(edges > 0), np.flatnonzero(edges < 0)
+    if not len(begins):
+        return 0, 0
+    longest = int(np.argmax(ends - begins))
+    return int(begins[longest]) - 1, int(ends[longest] - begins[longest]) + 1

@@ -1,0 +1,129 @@
+"""Copy the dataflow of one step to the steps that are alike."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from tracemine.columns import from_numbers, numbers, sorted_unique, string_ids, texts
+from tracemine.flow.alike_steps import AlikeSteps
+from tracemine.flow.numbered import Copies, NotAlike, Numbered, Rows
+from tracemine.flow.order import Order
+from tracemine.flow.record import Edges, Flow, IntArray, Nodes, Reads, Shortened, Writes
+from tracemine.timeline import Timeline
+
+_Record = TypeVar("_Record", Reads, Writes, Edges)
+
+
+def with_copies(short: Flow, timeline: Timeline, alike: AlikeSteps, kept: Order, begin: IntArray) -> Flow:
+    """Return the dataflow of all steps from that of the steps that are kept.
+
+    timeline: what was recorded. kept, begin: as `AlikeSteps.kept` gives them. Raises NotAlike.
+    """
+    positions = Numbered(begin, alike.copied, alike.left_out)
+    nodes = Numbered.of(positions.step(kept.position[short.nodes.op_row]), positions)
+    ops, activities = timeline.ops.num_rows, timeline.activities.num_rows
+    copies = Copies(nodes, Rows.of(alike.op_rows, ops), Rows.of(alike.activity_rows, activities))
+    table = short.timeline.tensors
+    of_step = positions.step(kept.position[numbers(table.column("op_row"))])
+    tensors = Numbered.of(of_step, nodes)
+    storage = numbers(table.column("storage_id"), -1)
+    of_node = np.concatenate((short.reads.node, short.writes.node))
+    of_buffer = np.concatenate((short.reads.buffer, short.writes.buffer))
+    reads, writes, edges = (
+        copies.by_node(node) for node in (short.reads.node, short.writes.node, short.edges.consumer)
+    )
+    kinds = {
+        **dict.fromkeys(("node", "producer", "consumer", "gone_node"), nodes),
+        "buffer": Numbered.by_birth(of_buffer, nodes.step(of_node), nodes),
+        "tensor_row": tensors,
+        "read": reads,
+        "write": writes,
+    }
+    of_all = _all_nodes(short.nodes, copies)
+    activity_node = np.full(activities, -1, np.int64)
+    activity_node[of_all.activity] = np.repeat(np.arange(len(of_all)), np.diff(of_all.activity_begin))
+    order_before, order_after = _pairs(short.order_before, short.order_after, copies)
+    perhaps_before, perhaps_after = _pairs(short.perhaps_before, short.perhaps_after, copies)
+    storage = tensors.counted(storage, Numbered.by_birth(storage, of_step, nodes))
+    return Flow(
+        timeline=_all_tensors(short.timeline, timeline, copies, tensors, storage),
+        nodes=of_all,
+        reads=_spread(short.reads, reads, kinds),
+        writes=_spread(short.writes, writes, kinds),
+        edges=_spread(short.edges, edges, kinds),
+        order_before=order_before,
+        order_after=order_after,
+        activity_node=activity_node,
+        perhaps_before=perhaps_before,
+        perhaps_after=perhaps_after,
+        inferred_from=timeline,
+        shortened=Shortened(flow=short, copies=copies),
+    )
+
+
+def _spread(record: _Record, entries: Numbered, kinds: dict[str, Numbered]) -> _Record:
+    """Return a record of columns for all steps."""
+    columns = {field.name: getattr(record, field.name) for field in fields(record)}
+    of_all: dict[str, Any] = {
+        name: entries.counted(column, kinds[name]) if name in kinds else entries.repeated(column)
+        for name, column in columns.items()
+    }
+    return replace(record, **of_all)
+
+
+def _all_nodes(short: Nodes, copies: Copies) -> Nodes:
+    nodes = copies.nodes
+    counts = np.diff(short.activity_begin)
+    head, own, before, tail = nodes.parts(short.step_row)
+    ahead = own - before
+    if not ((ahead == 1) | ((ahead == 0) & (own < 0))).all():
+        raise NotAlike
+    turn = np.arange(nodes.copies + 1)[:, None]
+    return Nodes(
+        op_row=copies.ops.counted(short.op_row, nodes),
+        step_row=np.concatenate((head, (own + turn * ahead).reshape(-1), tail)),
+        known=nodes.repeated(short.known),
+        activity=copies.activities.counted(short.activity, copies.by_node(np.repeat(np.arange(len(short)), counts))),
+        activity_begin=np.append(0, np.cumsum(nodes.repeated(counts))),
+    )
+
+
+def _pairs(before: IntArray, after: IntArray, copies: Copies) -> tuple[IntArray, IntArray]:
+    """Return pairs of nodes for all steps, in order.
+
+    What reaches further back than the step before is not copied: one kernel never spans steps, so nothing lies in
+    between that it could do.
+    """
+    nodes = copies.nodes
+    step = nodes.step(after)
+    near = before >= nodes.begin[np.maximum(step - 1, 0)]
+    kept = np.flatnonzero(near | (step < nodes.copied - 1) | (step > nodes.copied))
+    kept = kept[np.lexsort((before[kept], after[kept]))]
+    before, after = before[kept], after[kept]
+    entries = copies.by_node(after)
+    first, second = entries.counted(before, nodes), entries.counted(after, nodes)
+    width = int(second.max(initial=0)) + 1
+    both = sorted_unique(first * width + second)
+    return both // width, both % width
+
+
+def _all_tensors(
+    inferred: Timeline, timeline: Timeline, copies: Copies, entries: Numbered, storage: IntArray
+) -> Timeline:
+    """Return what was recorded with the tensors of all steps, and the schemas of their operators."""
+    table, rows = inferred.tensors, np.arange(inferred.tensors.num_rows)
+    head, own, _, tail = entries.parts(rows)
+    op_row = copies.ops.counted(numbers(table.column("op_row")), entries)
+    table = table.take(from_numbers(np.concatenate((head, np.tile(own, entries.copies + 1), tail)), pa.int64()))
+    for name, column in (("op_row", op_row), ("tensor_id", storage), ("storage_id", storage)):
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.schema.field(place), from_numbers(column, pa.int64()))
+    code, schemas = string_ids(inferred.ops.column("op_schema"))
+    code[copies.ops.rows] = code[copies.ops.rows[0]]
+    place = timeline.ops.schema.get_field_index("op_schema")
+    ops = timeline.ops.set_column(place, timeline.ops.schema.field(place), texts(code, schemas))
+    return replace(timeline, ops=ops, tensors=table)

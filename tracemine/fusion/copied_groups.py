@@ -1,0 +1,74 @@
+"""Copy the fusion groups of one step to the steps that are alike: no group spans steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracemine.flow.numbered import Copies, Numbered
+from tracemine.flow.record import Flow, IntArray
+from tracemine.fusion.record import Groups, Refusals
+
+_OF_GROUPS = (
+    *("kernel", "evidence", "bytes_before", "bytes_after", "more_reads", "more_writes", "intermediate_bytes", "flops"),
+    "product_bytes",
+)
+
+
+def copied_groups(short: Groups, flow: Flow, copies: Copies) -> Groups:
+    """Return the groups of all steps from those of the steps that are kept. flow: of all steps. Raises NotAlike."""
+    nodes = copies.nodes
+    first = short.node[short.begin[:-1]]
+    groups = copies.by_node(first)
+    sizes = np.diff(short.begin)
+    members = copies.by_node(np.repeat(first, sizes))
+    node_group = nodes.counted(short.node_group, groups)
+    begin = np.append(0, np.cumsum(groups.repeated(sizes)))
+    activity_group = np.where(flow.activity_node >= 0, np.append(node_group, -1)[flow.activity_node], -1)
+    activity = np.flatnonzero(activity_group >= 0)
+    activity = activity[np.argsort(activity_group[activity], kind="stable")]
+    gone = Numbered.of(groups.step(short.gone_group), nodes)
+    return Groups(
+        node=members.counted(short.node, nodes),
+        begin=begin,
+        node_group=node_group,
+        activity=activity,
+        activity_begin=np.searchsorted(activity_group[activity], np.arange(len(begin))),
+        activity_node=flow.activity_node,
+        activity_group=activity_group,
+        activity_known=np.append(flow.nodes.known, False)[flow.activity_node],
+        kernels=short.kernels,
+        node_reads=nodes.repeated(short.node_reads),
+        node_writes=nodes.repeated(short.node_writes),
+        refusals=_refusals(short.refusals, node_group, flow, copies),
+        gone_group=gone.counted(short.gone_group, groups),
+        gone_op_row=copies.ops.counted(short.gone_op_row, gone),
+        gone_bytes=gone.repeated(short.gone_bytes),
+        **{name: groups.repeated(getattr(short, name)) for name in _OF_GROUPS},
+    )
+
+
+def _refusals(short: Refusals, node_group: IntArray, flow: Flow, copies: Copies) -> Refusals:
+    """Return the refused pairs of all steps, in the order of the first nodes of their groups."""
+    in_order = np.argsort(copies.nodes.step(short.second), kind="stable")
+    pairs = copies.by_node(short.second[in_order])
+    first, second = (pairs.counted(column[in_order], copies.nodes) for column in (short.first, short.second))
+    plain = {name: pairs.repeated(getattr(short, name)[in_order]) for name in ("reason", "library_code", "bytes")}
+    of_group = _firsts(node_group)
+    in_order = np.lexsort((of_group[second], of_group[first]))
+    first, second = first[in_order], second[in_order]
+    return Refusals(
+        first=first,
+        second=second,
+        first_op_row=flow.nodes.op_row[first],
+        second_op_row=flow.nodes.op_row[second],
+        library=short.library,
+        **{name: column[in_order] for name, column in plain.items()},
+    )
+
+
+def _firsts(node_group: IntArray) -> IntArray:
+    """Return the first node of each node's group; itself where it stays alone."""
+    node = np.arange(len(node_group))
+    first = np.full(int(node_group.max(initial=-1)) + 2, len(node))
+    np.minimum.at(first, node_group, node)
+    return np.where(node_group >= 0, first[node_group], node)
