@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from tracemine.api import scan
+from tracemine import scan
 
 ROOT = Path(__file__).parents[1]
 PIECE = 1600  # pixels: longer pictures cannot be read

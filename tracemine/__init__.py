@@ -14,14 +14,17 @@ TracemineError     the base of every error that is the caller's to mend
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tracemine.on_demand import on_demand
 from tracemine.version import __version__
 
 if TYPE_CHECKING:
     from tracemine import pipeline
-    from tracemine.api import Comparison, Failure, Report, Reports, diff, load, load_many, open, scan, scan_many
+    from tracemine.api.before_after import Comparison, diff
+    from tracemine.api.calls import load, load_many, open, scan
+    from tracemine.api.many import Failure, Reports, scan_many
+    from tracemine.api.report import Report
     from tracemine.codegen import GraphBuilder, generate
     from tracemine.errors import InputError, RuleError, ServiceError, TimelineError, TracemineError, UsageError
     from tracemine.findings.record import Finding
@@ -56,7 +59,7 @@ __all__ = [
     "validate",
 ]
 
-# Where each public name lies. Imported on first use, so that nothing waits for what it does not need.
+# Where each public name lies.
 _PUBLIC = {
     "GraphBuilder": "tracemine.codegen",
     "capture": "tracemine.recording",
@@ -65,21 +68,17 @@ _PUBLIC = {
     "validate": "tracemine.validate",
     "Finding": "tracemine.findings.record",
     "Timeline": "tracemine.timeline",
-    **dict.fromkeys(
-        ("Comparison", "Failure", "Report", "Reports", "diff", "load", "load_many", "open", "scan", "scan_many"),
-        "tracemine.api",
-    ),
+    **dict.fromkeys(("Comparison", "diff"), "tracemine.api.before_after"),
+    **dict.fromkeys(("Failure", "Reports", "scan_many"), "tracemine.api.many"),
+    **dict.fromkeys(("load", "load_many", "open", "scan"), "tracemine.api.calls"),
+    "Report": "tracemine.api.report",
     **dict.fromkeys(
         ("InputError", "RuleError", "ServiceError", "TimelineError", "TracemineError", "UsageError"), "tracemine.errors"
     ),
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_PUBLIC[name])
-    return module if _PUBLIC[name] == f"{__name__}.{name}" else getattr(module, name)
+__getattr__ = on_demand(__name__, _PUBLIC)
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 Array = npt.NDArray[Any]
 
 _LARGEST_CODE = 2**62  # of a combination of keys
+_LARGEST_TEXTS = 2**31 - 1  # bytes of a column's texts
 
 MISSING = int(np.iinfo(np.int64).min)  # stands for null among integers
 
@@ -188,8 +189,11 @@ def strings_of(values: Sequence[str]) -> pa.Array:
     encoded = [value.encode("utf-8", "replace") for value in values]  # a lone surrogate escape becomes "?"
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(text) for text in encoded], out=offsets[1:])
-    large = pa.LargeStringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
-    return large.cast(pa.string())
+    if offsets[-1] > _LARGEST_TEXTS:
+        raise OverflowError("texts of more than 2 GB")
+    return pa.StringArray.from_buffers(
+        len(encoded), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(encoded))
+    )
 
 
 def of_values(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tracemine.api import Report, scan
+from tracemine import Report, scan
 from tracemine.api.explain import explain
 from tracemine.errors import UsageError
 

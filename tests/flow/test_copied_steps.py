@@ -46,8 +46,8 @@ def differing(one: Any, other: Any, *, but: tuple[str, ...] = ()) -> list[str]:
 def checked(timeline: Timeline) -> Flow:
     """The dataflow of a timeline, which has to be what it is where each step is inferred.
 
-    There a guess among more than 64 tensors counts as one among all. In a long recording a guess among a few of each step
-    becomes that, and copied steps have those few alone; so here there is no such bound.
+    There a guess among more than 64 tensors counts as one among all. In a long recording a guess among a few of each
+    step becomes that, and copied steps have those few alone; so here there is no such bound.
     """
     with mock.patch("tracemine.flow.inferred.perhaps._MOST_ALIKE", 1 << 30):
         copied, each = flow(timeline), flow(timeline, copy_steps=False)

@@ -27,7 +27,7 @@ def explain(report: Report, fingerprint: str, *, rules: Paths | None = None) -> 
 
     rules: folders of further rules. Raises UsageError where no finding or several begin so.
 
-    >>> from tracemine.api import scan
+    >>> from tracemine import scan
     >>> found = explain(scan("fixtures/captures/decoder_prefill"), "10bb")
     >>> found.rule.title, found.finding.evidence, found.evidence
     ('RMSNorm spelled out, operator by operator', 'proven', 'it follows from what the profiler recorded')

@@ -104,7 +104,7 @@ class Report:
         least: a time over the trace ("50us"), of the steps or of GPU time; or a share ("1%"), of the unprofiled
         steps or of all GPU time. Raises UsageError for anything else.
 
-        >>> from tracemine.api import scan
+        >>> from tracemine import scan
         >>> [len(scan("fixtures/captures/decoder_prefill").worth(least)) for least in ("0ns", "15%", "100%")]
         [4, 2, 0]
         """

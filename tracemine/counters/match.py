@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine.columns import fixed_width, is_present, numbers, string_ids
+from tracemine.columns import fixed_width, is_present, numbers, sorted_unique, string_ids
 from tracemine.counters.record import Kernel, Report
 from tracemine.ops.kernel_names import canonical, is_short, short
 from tracemine.timeline import Timeline
@@ -104,7 +104,7 @@ def _join(timeline: Timeline, report: Report) -> tuple[IntArray, BoolArray, list
     names = _Names(table, {each[0] for each in wanted}, bare)
     codes = {each: code for code, each in enumerate(sorted(wanted))}
     of_activity = _classes_of_activities(table, names, codes)
-    here = np.unique(of_activity[of_activity >= 0])
+    here = sorted_unique(of_activity[of_activity >= 0])
     here_set = set(here.tolist())
     inputs = _inputs(timeline)
     profiled = [(i, codes[each]) for i, each in enumerate(classes) if each is not None and codes[each] in here_set]
@@ -124,7 +124,7 @@ def _how(
 ) -> Iterator[str]:
     """How each profiled kernel was matched, or why it was not. `named`: classes of which the timeline has the name."""
     used_exactly = set(of[exact].tolist())
-    used = {code_of[i] for i in np.unique(of[of >= 0]).tolist()}
+    used = {code_of[i] for i in sorted_unique(of[of >= 0]).tolist()}
     for i, code in enumerate(code_of):
         if code is None:
             yield NO_GRID
@@ -203,7 +203,7 @@ def _launched_in_order(timeline: Timeline, of_activity: IntArray) -> list[IntArr
         start = numbers(timeline.api.column("start_ns"))[launch]  # several streams run out of that order
     rows = rows[np.argsort(start, kind="stable")]
     device = numbers(table.column("device"), null=-1)[rows]
-    return [rows[device == each] for each in np.unique(device)]
+    return [rows[device == each] for each in sorted_unique(device)]
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
@@ -297,9 +297,9 @@ def _by_class(
         code = int(of_activity[rows[0]])
         if not len(left):
             continue
-        if len(np.unique(names.text[rows])) > 1:
+        if len(sorted_unique(names.text[rows])) > 1:
             problems[code] = SEVERAL_NAMES
-        elif len(np.unique(inputs[rows])) > 1:
+        elif len(sorted_unique(inputs[rows])) > 1:
             problems[code] = SEVERAL_INPUTS
         elif not _agree([kernels[i] for i in launches[code]]):
             problems[code] = SEVERAL_COUNTERS

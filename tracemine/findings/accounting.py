@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 from msgspec.structs import replace
 
+from tracemine.columns import sorted_unique
 from tracemine.errors import InputError, Location
 from tracemine.findings.per_step import step_summary
 from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime
@@ -66,7 +67,7 @@ def measure(timeline: Timeline) -> Accounts:
     activities = timeline.activities
     start, dur = rows_of(activities["start_ns"]), rows_of(activities["dur_ns"])
     device = rows_of(activities["device"])
-    ordinals = np.unique(device)
+    ordinals = sorted_unique(device)
     span = int((start + dur).max()) - int(start.min()) if len(dur) else 0
     if max(float(dur.sum(dtype=np.float64)), len(ordinals) * span) >= _MOST_NS:
         raise InputError(

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from tracemine.columns import sorted_unique
 from tracemine.findings.context import ScanContext
 from tracemine.flow import Evidence
 from tracemine.matching.rule import Matches, Rule
@@ -135,7 +136,7 @@ def groups_of_sequences(values: IntArray, offsets: IntArray) -> IntArray:
     lengths = np.diff(offsets)
     groups = np.zeros(len(lengths), dtype=np.int64)
     count = 0
-    for length in np.unique(lengths):
+    for length in sorted_unique(lengths):
         of_length = np.flatnonzero(lengths == length)
         matrix = values[offsets[of_length][:, None] + np.arange(length)]
         inverse = np.unique(matrix, axis=0, return_inverse=True)[1].reshape(-1)

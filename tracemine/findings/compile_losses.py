@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import numpy as np
 
+from tracemine.columns import sorted_unique
 from tracemine.findings.environment import library_of
 from tracemine.findings.labels import sources
 from tracemine.findings.payback import COMPILE
@@ -70,7 +71,7 @@ def _causal(timeline: Timeline) -> Iterator[str]:
 
 
 def _stacks(timeline: Timeline, op_row: IntArray) -> list[int]:
-    rows = np.unique(rows_of(timeline.ops["stack_row"])[op_row])
+    rows = sorted_unique(rows_of(timeline.ops["stack_row"])[op_row])
     found: list[int] = rows[rows >= 0][:_MOST_STACKS].tolist()
     return found
 

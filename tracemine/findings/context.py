@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tracemine.columns import sorted_unique
 from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.environment import Environment, environment_of
@@ -61,7 +62,7 @@ class ScanContext:
         self.rates = None if self.device is None else rates_of(self.device, calibration)
         self.kernel_names = categories(self.timeline.activities["name"])
         bound = category(self.rows["activities"], "bound")
-        self.has_products = "compute" in {bound.values[code] for code in np.unique(bound.codes) if code >= 0}
+        self.has_products = "compute" in {bound.values[code] for code in sorted_unique(bound.codes) if code >= 0}
         self.lists = Lists(self.timeline)
         self.training = bool(self.facts["activities"].backward.any() or (optimizer.codes >= 0).any())
         self.steps = steps_of(self.timeline, self.rows["gaps"], self.accounts.step_of)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracemine.columns import sorted_unique
 from tracemine.findings.replay import Across, HostEvents, HostStep, Operators, Replay
 from tracemine.findings.replay_pieces import Lanes, pieces_of
 from tracemine.rows.ancestors import taken
@@ -206,7 +207,7 @@ class _Waits:
     def last(self, delays: IntArray) -> tuple[tuple[int, int, int, int], ...]:
         """Return each stream's last activity, its call, the delay of what that call launched, and its time."""
         found = []
-        for each in np.unique(self.stream):
+        for each in sorted_unique(self.stream):
             members = np.flatnonzero(self.stream == each)
             at = int(members[np.argmax(self.end[members])])
             first = int(members[np.argmax(self.launch[members] == self.launch[at])])

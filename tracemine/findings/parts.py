@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from tracemine.columns import sorted_unique
 from tracemine.findings.ceiling import least_times
 from tracemine.findings.context import ScanContext
 from tracemine.findings.record import NOTHING, Finding, Part, Parts, Range
@@ -159,7 +160,7 @@ def shared_among(device: IntArray, start: IntArray, end: IntArray, part: IntArra
 def covered_ns(device: IntArray, start: IntArray, end: IntArray, among: BoolArray) -> int:
     """Return for how long devices ran some of these activities, in order of start; a device at a time."""
     covered = 0
-    for ordinal in np.unique(device[among]):
+    for ordinal in sorted_unique(device[among]):
         rows = among & (device == ordinal)
         begins, ends = start[rows], end[rows]
         before = np.concatenate((begins[:1], np.maximum.accumulate(ends)[:-1]))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracemine.columns import sorted_unique
 from tracemine.findings.critical_path import replay_of
 from tracemine.findings.replay import Change, Floats, Replay, ReplayResult, gained
 from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
@@ -217,7 +218,7 @@ def steps_of(timeline: Timeline, gaps: Rows, step_of: IntArray | None = None) ->
 def _busy_ns(replay: Replay, device: IntArray) -> int:
     """Return for how long the busiest device was at work: run again, streams may overlap more than it has room for."""
     longest = 0
-    for ordinal in np.unique(device):
+    for ordinal in sorted_unique(device):
         rows = np.flatnonzero(device == ordinal)
         end = replay.start[rows] + replay.dur[rows]
         covered = np.maximum.accumulate(end)
@@ -251,7 +252,7 @@ def idle_before(starts: Floats, ends: Floats, device: IntArray) -> Floats:
     [[0.0, 4.0]]
     """
     idle = np.zeros_like(starts)
-    for ordinal in np.unique(device):
+    for ordinal in sorted_unique(device):
         rows = np.flatnonzero(device == ordinal)
         latest = np.maximum.accumulate(ends[:, rows], axis=1)
         idle[:, rows[1:]] = np.maximum(starts[:, rows[1:]] - latest[:, :-1], 0.0)

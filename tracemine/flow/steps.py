@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.columns import string_ids
+from tracemine.columns import sorted_unique, string_ids
 from tracemine.flow.record import Flow, Source
 from tracemine.timeline import Timeline
 
@@ -40,7 +40,7 @@ def compare_steps(timeline: Timeline, flow: Flow) -> list[StepPair]:
     []
     """
     step = flow.nodes.step_row
-    steps = [int(row) for row in np.unique(step) if row >= 0]
+    steps = [int(row) for row in sorted_unique(step) if row >= 0]
     of_step = {row: np.flatnonzero(step == row) for row in steps}
     place = np.full(len(flow.nodes), -1, np.int64)  # of each node in its step
     for nodes in of_step.values():

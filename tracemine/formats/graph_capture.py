@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine.columns import numbers, string_ids
+from tracemine.columns import numbers, sorted_unique, string_ids
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import distinct, integers, row_numbers, take, texts
 from tracemine.ops import classify, lookup
@@ -91,7 +91,7 @@ def _graphs(capture: Timeline) -> Iterator[_Graph]:
     rows = rows[start[rows] >= latest]  # a driver's call inside the runtime's is the same launch
     number = np.searchsorted(start[_named(name, strings, _CAPTURED)], start[rows])
     op_row = numbers(api["op_row"], -1)
-    for each in np.unique(number).tolist():
+    for each in sorted_unique(number).tolist():
         of_graph = rows[number == each]
         yield _Graph(
             op_row[of_graph], tuple(kernels[code] if code >= 0 else None for code in kernel[of_graph].tolist())

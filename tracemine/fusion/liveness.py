@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracemine.columns import sorted_unique
 from tracemine.flow.record import BoolArray, Flow, IntArray
 
 # Blocks of one size change places from step to step: a result's memory may go to one of the next few tensors instead of
@@ -27,7 +28,7 @@ def lasting(flow: Flow) -> BoolArray:
     if not len(writes):
         return wanted
     step = np.maximum.accumulate(flow.nodes.step_row)
-    begin = np.searchsorted(step, np.unique(step))
+    begin = np.searchsorted(step, sorted_unique(step))
     size = np.diff(np.append(begin, len(step)))
     which = np.searchsorted(begin, np.arange(len(step)), "right") - 1  # of each node its step, counted from 0
     own = which[writes.node]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.columns import numbers
+from tracemine.columns import numbers, sorted_unique
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Reads, Source, Writes
 from tracemine.fusion.kernel import REDUCTIONS, FusedKernel
 from tracemine.fusion.memory_order import across_the_grain
@@ -78,7 +78,7 @@ def traffic_of(
     before = _summed(node_group, count, node_reads + node_writes)
     member = np.flatnonzero(node_group >= 0)
     flops = _summed(node_group, count, np.maximum(nodes.flops, 0))
-    flops[np.unique(node_group[member[nodes.flops[member] < 0]])] = -1
+    flops[sorted_unique(node_group[member[nodes.flops[member] < 0]])] = -1
     depth = depths(nodes.rows > 0, node_group, count, edges.producer[inside], edges.consumer[inside])
     sized = np.ones(count, np.bool_)
     sized[node_group[member[~node_sized[member]]]] = False

@@ -46,7 +46,7 @@ from tracemine.units import count_text
 from tracemine.version import __version__
 
 if TYPE_CHECKING:
-    from tracemine.api import Report
+    from tracemine.api.report import Report
 
 
 __all__ = ["ABOUT", "EXECUTION_TRACE", "TRACE", "Capture", "Recording", "capture"]
@@ -187,7 +187,7 @@ class Recording:
         """
         if self.folder is None:
             raise UsageError("nothing is recorded yet", hint="call scan() after the block of tracemine.capture")
-        from tracemine.api import scan
+        from tracemine import scan
 
         return scan(self.folder, **options)
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tracemine.columns import sorted_unique
 from tracemine.findings.record import Finding, Scan
 from tracemine.report.escape import json_text, line
 from tracemine.report.picture import Activities
@@ -106,7 +107,7 @@ def idle_since_ns(activities: Activities) -> IntArray:
     devices = np.array([-1 if device is None else device for device, _ in activities.lanes], np.int64)
     of, end = devices[activities.lane], activities.end_ns()
     found = activities.start_ns.copy()
-    for device in np.unique(of):
+    for device in sorted_unique(of):
         rows = np.flatnonzero(of == device)
         before = np.maximum.accumulate(end[rows])[:-1]
         found[rows[1:]] = np.minimum(before, found[rows[1:]])

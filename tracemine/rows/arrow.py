@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine import columns
-from tracemine.columns import fixed_width, is_present
+from tracemine.columns import fixed_width, is_present, sorted_unique
 from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers
 
 _WIDTH = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float32(): np.float32}
@@ -63,7 +63,7 @@ def mapped(categories: Categories, to: Callable[[str], str | None]) -> Categorie
     """Return the categories that `to` makes of each distinct value, called once a value that occurs."""
     values: dict[str, int] = {}
     codes = np.full(len(categories.values) + 1, -1, np.int32)  # the last answers for code −1
-    for code in np.unique(categories.codes).tolist():
+    for code in sorted_unique(categories.codes).tolist():
         result = to(categories.values[code]) if code >= 0 else None
         if result is not None:
             codes[code] = values.setdefault(result, len(values))

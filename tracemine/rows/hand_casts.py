@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tracemine.columns import sorted_unique
 from tracemine.ops import dtype
 from tracemine.rows.arrow import categories, rows_of, take
 from tracemine.rows.graph import Graph
@@ -76,7 +77,7 @@ def _known_sources(activities: Rows, graph: Graph, first: IntArray) -> BoolArray
 
 def _in_every_step(graph: Graph, casts: IntArray, segment: IntArray) -> BoolArray:
     """Return which of these copy memory that is copied in each of two steps or more."""
-    steps = len(np.unique(segment[segment > 0]))
+    steps = len(sorted_unique(segment[segment > 0]))
     reads = graph.read_begin[casts]
     known = (reads < graph.read_begin[casts + 1]) & (segment[casts] > 0)
     source = np.where(known, np.append(graph.read_buffer, -1)[reads], -1)

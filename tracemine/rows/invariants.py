@@ -204,7 +204,7 @@ def _wanted(flow: Flow, found: Repeated, keeps: BoolArray, operators: _Operators
 def _inputs_change(flow: Flow) -> bool:
     """Return whether each step was given inputs of its own: tensors from outside, or a batch from the host."""
     reads, step, activities = flow.reads, flow.nodes.step_row, flow.timeline.activities
-    steps = np.unique(step[step >= 0])
+    steps = sorted_unique(step[step >= 0])
     outside = (reads.source == Source.OUTSIDE) & ~np.isin(reads.buffer, flow.writes.buffer)
     outside &= (reads.evidence == Evidence.PROVEN) & (step[reads.node] >= 0)
     buffer, of = np.unique(reads.buffer[outside], return_inverse=True)
@@ -215,7 +215,7 @@ def _inputs_change(flow: Flow) -> bool:
     kind, kinds = string_ids(activities.column("copy_kind"))
     batch = _flags(name == "HtoD" for name in kinds)[kind] & (numbers(activities.column("bytes"), 0) >= _BATCH_BYTES)
     copied = np.searchsorted(steps, np.intersect1d(steps, numbers(activities.column("step_row"), -1)[batch]))
-    return len(np.unique(given)) == len(steps) or len(copied) == len(steps)
+    return len(sorted_unique(given)) == len(steps) or len(copied) == len(steps)
 
 
 def _parameters_settled(flow: Flow, of_engine: BoolArray) -> bool:
@@ -226,7 +226,7 @@ def _parameters_settled(flow: Flow, of_engine: BoolArray) -> bool:
     if not of_engine.any():
         return True
     updated = ~writes.made & np.isin(writes.buffer, reads.buffer[reads.source == Source.OUTSIDE])
-    steps = np.unique(step[step >= 0])
+    steps = sorted_unique(step[step >= 0])
     return bool(np.isin(steps, step[writes.node[updated]]).all())
 
 

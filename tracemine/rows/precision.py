@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tracemine.columns import sorted_unique
 from tracemine.ops import dtype, lookup
 from tracemine.rows.arrow import categories, is_named, rows_of
 from tracemine.rows.codes import distinct
@@ -118,7 +119,7 @@ def _needless(timeline: Timeline, names: Categories, activities: Rows) -> bool:
     op_row = rows_of(timeline.activities["op_row"])
     launched[op_row[op_row >= 0]] = True
     calls = types.codes[library & launched]
-    return bool(len(calls)) and bool((calls >= 0).all()) and not _takes(types.values, np.unique(calls), _RANGES)
+    return bool(len(calls)) and bool((calls >= 0).all()) and not _takes(types.values, sorted_unique(calls), _RANGES)
 
 
 def _takes(texts: Sequence[str], codes: Iterable[int], wanted: frozenset[str]) -> bool:

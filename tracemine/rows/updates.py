@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.columns import codes
+from tracemine.columns import codes, sorted_unique
 from tracemine.ops import lookup
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, coded, mapped, rows_of, take
@@ -190,7 +190,7 @@ def _turns(ops: IntArray, shapes: IntArray, period: int, each: _Operators, least
         if turns < _LEAST_TURNS:
             break
         own = shapes[skipped : skipped + turns * period].reshape(turns, period)
-        if not (own == own[:, :1]).all() or len(np.unique(own)) < least:
+        if not (own == own[:, :1]).all() or len(sorted_unique(own)) < least:
             continue
         kind = _kind(ops[skipped : skipped + period], each)
         if kind is not None:

@@ -15,13 +15,22 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from tracemine.codegen import Graph
-from tracemine.validate.pipeline import Interpreter, Report, validate, validate_graphs
-from tracemine.validate.record import Validation
-from tracemine.validate.sandbox import TIME_LIMIT_S
+from tracemine.on_demand import on_demand
+from tracemine.validate.record import TIME_LIMIT_S, Validation
+
+if TYPE_CHECKING:
+    from tracemine.codegen import Graph
+    from tracemine.validate.pipeline import Interpreter, Report, validate, validate_graphs
 
 __all__ = ["Interpreter", "Report", "Validation", "validate", "validate_graphs"]
+
+
+# Who reads verdicts needs the record alone, and no code generator.
+__getattr__ = on_demand(
+    __name__, dict.fromkeys(("Interpreter", "Report", "validate", "validate_graphs"), f"{__name__}.pipeline")
+)
 
 
 class _Callable(ModuleType):
@@ -31,7 +40,8 @@ class _Callable(ModuleType):
     """
 
     def __call__(self, graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_LIMIT_S) -> Report:
-        return validate(graph, mutants=mutants, time_limit_s=time_limit_s)
+        report: Report = __getattr__("validate")(graph, mutants=mutants, time_limit_s=time_limit_s)
+        return report
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -13,8 +13,8 @@ from tracemine.errors import TracemineError
 from tracemine.processes import Closing, Ended, Process, does_not_start
 from tracemine.validate.downsize import tried
 from tracemine.validate.jobs import WORKER, environment, make_job, refused
-from tracemine.validate.record import Validation
-from tracemine.validate.sandbox import TIME_LIMIT_S, Sandbox
+from tracemine.validate.record import TIME_LIMIT_S, Validation
+from tracemine.validate.sandbox import Sandbox
 
 _FOREVER_S = 1e6
 

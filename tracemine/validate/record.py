@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+TIME_LIMIT_S = 60.0  # of a processor, for a graph
+
 
 class Fault(msgspec.Struct, frozen=True):
     """One thing that is wrong: in which trial, and what."""

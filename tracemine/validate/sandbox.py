@@ -13,9 +13,8 @@ import msgspec
 from tracemine.codegen.graph import Graph
 from tracemine.processes import Closing, Ended, Process, TooLate, does_not_start, limit_memory
 from tracemine.validate.jobs import WORKER, environment, make_job
-from tracemine.validate.record import Validation
+from tracemine.validate.record import TIME_LIMIT_S, Validation
 
-TIME_LIMIT_S = 60.0  # of a processor
 _PATIENCE = 5  # times as long by the clock: other programs may be running, and a hang need not use a processor
 WORKS = "the process that validates kernels"
 MEMORY_LIMIT_BYTES = 12 << 30  # of addresses: torch alone takes some

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine.columns import numbers, string_ids
+from tracemine.columns import numbers, sorted_unique, string_ids
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import MISSING, booleans, distinct, integers, lists, row_numbers, take, texts
 from tracemine.formats.execution_trace.trace import ExecutionTrace
@@ -93,10 +93,10 @@ def _by_order(timeline: Timeline, name: Array, node_name: Array, trace: Executio
     shared = np.isin(name, node_name)
     taken: set[int] = set()
     found: list[tuple[Array, Array, int]] = []
-    for thread in np.unique(threads).tolist():
+    for thread in sorted_unique(threads).tolist():
         rows = np.flatnonzero((threads == thread) & shared)
         fits = []
-        for other in np.unique(node_thread).tolist():
+        for other in sorted_unique(node_thread).tolist():
             nodes = order[node_thread == other]
             fits += [
                 (rows[a : a + n], nodes[b : b + n], other) for a, b, n in _alignments(name[rows], node_name[nodes])

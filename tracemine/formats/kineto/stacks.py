@@ -121,7 +121,7 @@ def recorded_stacks(call_stack: Array, strings: list[str]) -> tuple[CallPaths, A
     parent: list[int] = []
     frame: list[int] = []
     innermost = np.full(len(strings) + 1, -1, np.int32)
-    for text_id in np.unique(call_stack[call_stack >= 0]).tolist():
+    for text_id in sorted_unique(call_stack[call_stack >= 0]).tolist():
         above = -1
         for name in reversed(decoded(strings[text_id]).split(";")):
             if not name.strip():
@@ -157,7 +157,9 @@ def stacks_table(paths: CallPaths, strings: list[str]) -> tuple[pa.Table, Array,
     module = np.full(len(paths.parent), -1, np.int32)
     names: list[str] = []
     parts = {
-        i: strings[i].removeprefix(_MODULE) for i in np.unique(paths.frame).tolist() if strings[i].startswith(_MODULE)
+        i: strings[i].removeprefix(_MODULE)
+        for i in sorted_unique(paths.frame).tolist()
+        if strings[i].startswith(_MODULE)
     }
     for row, (above, frame) in enumerate(zip(paths.parent.tolist(), paths.frame.tolist(), strict=True)):
         around = module[above] if above >= 0 else -1
@@ -169,7 +171,7 @@ def stacks_table(paths: CallPaths, strings: list[str]) -> tuple[pa.Table, Array,
             around = modules[name]
         module[row] = around
     lines = np.full(len(strings) + 1, MISSING, np.int64)
-    for i in np.unique(paths.frame).tolist():
+    for i in sorted_unique(paths.frame).tolist():
         if match := _FRAME.fullmatch(strings[i]):
             lines[i] = int(match["line"][:18])
     columns = [

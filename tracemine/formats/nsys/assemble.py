@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracemine.collector import paused
+from tracemine.columns import sorted_unique
 from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, take, texts
 from tracemine.formats.kineto import launches, names
 from tracemine.formats.kineto.nesting import Nesting, time_order
@@ -176,7 +177,7 @@ def _step_rows(api: Columns, launch: Array, ops: Ranges, rows: Array) -> Array:
     found = np.full(len(launch), -1, np.int64)
     launched_ns, process = (take(api[name], launch, MISSING) for name in ("start_ns", "process"))
     start, end, owner = (ops.columns[name][rows] for name in ("start_ns", "end_ns", "process"))
-    for one in np.unique(owner).tolist():
+    for one in sorted_unique(owner).tolist():
         of_process = np.flatnonzero(owner == one)
         last = np.searchsorted(start[of_process], launched_ns, "right") - 1
         inside = (last >= 0) & (process == one) & (launched_ns < take(end[of_process], last, MISSING))

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tracemine.columns import sorted_unique
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.nsys import nvtx
 from tracemine.formats.nsys.calls import Arguments, arguments, output_shapes
@@ -277,7 +278,7 @@ def tensors_of(
     around = _operator_around(parent, columns["is_op"])
     rows: list[TensorRow] = []
     numel: dict[int, int] = {}
-    for process in np.unique(columns["process"][columns["is_op"]]).tolist():
+    for process in sorted_unique(columns["process"][columns["is_op"]]).tolist():
         own = np.flatnonzero(columns["is_op"] & (columns["process"] == process))
         walk = _walked(_Walk(ranges, launches, device, numel), own, around)
         rows += _rows(walk, own, node, report)

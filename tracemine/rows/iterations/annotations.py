@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tracemine.columns import sorted_unique
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.iterations.record import ANNOTATION, NVTX, Iterations, Work, counted, cut, inferred
 from tracemine.rows.table import BoolArray, IntArray
@@ -57,7 +58,7 @@ def from_annotations(timeline: Timeline, work: Work) -> Iterations | None:
     """Return iterations by the first kind of mark that cuts the work into like pieces; None where none does."""
     name = categories(timeline.ops["name"])
     is_annotation = _of_kind(timeline, "annotation")
-    codes = np.unique(name.codes[is_annotation])
+    codes = sorted_unique(name.codes[is_annotation])
     texts = {int(code): name.values[code][:_LONGEST_NAME] for code in codes if code >= 0}
     for mark in marks() if texts else ():
         fitting = [code for code, text in texts.items() if mark.pattern.search(text)]
@@ -98,7 +99,7 @@ def _on_one_thread(timeline: Timeline, rows: IntArray) -> IntArray:
 def _cut_at(timeline: Timeline, work: Work, mark: Mark, rows: IntArray, names: list[str]) -> Iterations | None:
     start = rows_of(timeline.ops["start_ns"])[rows]
     end = start + numbers(timeline.ops["dur_ns"]).values.astype(np.int64)[rows]
-    cuts = np.unique(end if mark.at_end else start)
+    cuts = sorted_unique(end if mark.at_end else start)
     turns = 1 if mark.whole else taking_turns(work, cuts)
     cuts = cuts[::-1][::turns][::-1]
     times = f"{len(rows):,} ×" if turns == 1 else f"{len(rows):,} ×, {turns} an iteration,"
@@ -145,6 +146,6 @@ def taking_turns(work: Work, cuts: IntArray) -> int:
     if not kind.any():
         return 1
     for turns in range(2, min(_LONGEST_ROUND, pieces // 2) + 1):
-        if (kind[turns:] == kind[:-turns]).all() and len(np.unique(kind[:turns])) == turns:
+        if (kind[turns:] == kind[:-turns]).all() and len(sorted_unique(kind[:turns])) == turns:
             return turns
     return 1

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from tracemine.columns import sorted_unique
 from tracemine.rows.arrow import categories, rows_of, take
 from tracemine.rows.iterations.record import REPEATS, Iterations, Work, inferred
 from tracemine.rows.iterations.replays import exchanges
@@ -114,7 +115,7 @@ def _same_modules(timeline: Timeline, order: IntArray, length: int) -> bool | No
     known = (left >= 0) & (right >= 0)
     if known.any() and (left[known] == right[known]).mean() < _LEAST_ALIKE:
         return False
-    return True if known.mean() >= _LEAST_KNOWN and len(np.unique(left[known])) > 1 else None
+    return True if known.mean() >= _LEAST_KNOWN and len(sorted_unique(left[known])) > 1 else None
 
 
 def _first_of_a_round(work: Work, order: IntArray, length: int) -> int:
@@ -141,4 +142,6 @@ def _operators(timeline: Timeline) -> Categories:
 
 
 def _named_once(names: Categories, rows: IntArray) -> bool:
-    return any(_ONCE.search(names.values[code][:512]) for code in np.unique(names.codes[rows]).tolist() if code >= 0)
+    return any(
+        _ONCE.search(names.values[code][:512]) for code in sorted_unique(names.codes[rows]).tolist() if code >= 0
+    )
