@@ -111,13 +111,13 @@ def compact(code: Array, size: int) -> tuple[Array, int]:
     >>> compact(np.array([9, 4, 9]), 10)[0].tolist()
     [1, 0, 1]
     """
-    if size > 4 * len(code) + 1_000_000:  # a table of all codes would cost more than sorting those that occur
+    if size > 24 * len(code) + 4_096:  # a table of all codes would cost more than sorting those that occur
         values, number = np.unique(code, return_inverse=True)
         return number.astype(np.int64), len(values)
     occurs = np.zeros(size, np.bool_)
     occurs[code] = True
-    place = np.cumsum(occurs) - 1
-    return place[code], int(place[-1]) + 1 if size else 0
+    place = np.cumsum(occurs, dtype=np.int32)  # of half the memory: a third of the time
+    return place[code].astype(np.int64) - 1, int(place[-1]) if size else 0
 
 
 def fixed_width(array: pa.Array, width: Any) -> Array:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
+from tracemine.columns import codes
 from tracemine.findings import Scan, device_of, find
-from tracemine.findings.classes import combined, groups_of_sequences, without_overlaps
+from tracemine.findings.classes import groups_of_sequences, without_overlaps
 from tracemine.matching import find as match
 from tracemine.matching import load_rule
 from tracemine.matching.rule import Matches, Rule
@@ -117,4 +118,4 @@ def test_sequences_are_equal_only_where_every_member_is() -> None:
 
 def test_numbers_of_any_size_can_tell_matches_apart() -> None:
     huge = np.array([2**63 - 1, -1, 2**63 - 1, 0])
-    assert combined(huge, huge, huge).tolist() == [2, 0, 2, 1]
+    assert codes(huge, huge, huge).tolist() == [2, 0, 2, 1]

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.columns import sorted_unique
+from tracemine.columns import codes, sorted_unique
 from tracemine.findings.context import ScanContext
 from tracemine.flow import Evidence
 from tracemine.matching.rule import Matches, Rule
@@ -89,7 +89,7 @@ def _classes(
     op_row = facts.op_row[members]
     follows = np.concatenate(([False], (op_row[1:] == op_row[:-1]) & (op_row[1:] >= 0)))
     follows[offsets[:-1]] = False  # the first of a match continues nothing
-    code = combined(*(column[members].astype(np.int64) for column in columns), follows.astype(np.int64))
+    code = codes(*(column[members].astype(np.int64) for column in columns), follows.astype(np.int64))
     group = groups_of_sequences(code, offsets)
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
@@ -112,21 +112,6 @@ def _without_spread_out(context: ScanContext, rule: Rule, matrix: IntArray) -> I
     return kept
 
 
-def combined(*codes: IntArray) -> IntArray:
-    """Return one code for each distinct combination of codes (each ≥ −1), numbered from 0.
-
-    >>> combined(np.array([0, 0, 1]), np.array([5, -1, 5])).tolist()
-    [1, 0, 2]
-    """
-    key = np.zeros(len(codes[0]), dtype=np.int64)
-    for column in codes:
-        if column.max(initial=-1) > len(column):  # so that no product leaves 64 bits, whatever a trace holds
-            column = np.unique(column, return_inverse=True)[1]
-        width = int(column.max(initial=-1)) + 2
-        key = np.unique(key * width + column + 1, return_inverse=True)[1].astype(np.int64)
-    return key
-
-
 def groups_of_sequences(values: IntArray, offsets: IntArray) -> IntArray:
     """Return a group number for each sequence `values[offsets[i]:offsets[i+1]]`: equal exactly where the sequences are.
 
@@ -139,7 +124,7 @@ def groups_of_sequences(values: IntArray, offsets: IntArray) -> IntArray:
     for length in sorted_unique(lengths):
         of_length = np.flatnonzero(lengths == length)
         matrix = values[offsets[of_length][:, None] + np.arange(length)]
-        inverse = np.unique(matrix, axis=0, return_inverse=True)[1].reshape(-1)
+        inverse = codes(*matrix.T)
         groups[of_length] = inverse + count
         count += int(inverse.max(initial=-1)) + 1
     return groups

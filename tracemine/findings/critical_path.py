@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracemine.columns import sorted_unique
+from tracemine.columns import codes, sorted_unique
 from tracemine.findings.replay import Across, HostEvents, HostStep, Operators, Replay
 from tracemine.findings.replay_pieces import Lanes, pieces_of
 from tracemine.rows.ancestors import taken
@@ -43,8 +43,7 @@ def replay_of(timeline: Timeline) -> Replay:
     start = start - origin
     calls = Calls.of(timeline, launch_row, threads(timeline)[0])
     calls = replace(calls, begin=calls.begin - origin, end=calls.end - origin)
-    lanes = np.stack([rows_of(activities[name]) for name in ("device", "stream")])
-    stream = np.unique(lanes, axis=1, return_inverse=True)[1].reshape(-1)
+    stream = codes(*(rows_of(activities[name]) for name in ("device", "stream")))
     launch = _launches(calls, launch_row, start)
     waits = _Waits(start, dur, stream, launch, calls, launch_row)
     host, begins = _host(calls, start, dur, launch_row, _Loading.of(timeline, origin))

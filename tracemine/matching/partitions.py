@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tracemine.columns import compact
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Rows
 
 Order = npt.NDArray[np.intp]
@@ -94,8 +95,8 @@ def _combine(
     pairs = parts.astype(np.int64) * width + codes
     if count * width <= 1 << 16:
         return pairs.astype(np.uint16), count * width
-    distinct_pairs, inverse = np.unique(pairs, return_inverse=True)
-    return inverse.astype(np.uint16 if len(distinct_pairs) <= 1 << 16 else np.int64), len(distinct_pairs)
+    number, pairs_there = compact(pairs, count * width)
+    return number.astype(np.uint16 if pairs_there <= 1 << 16 else np.int64), pairs_there
 
 
 def _sorted(keys: Sequence[npt.NDArray[np.generic]]) -> bool:

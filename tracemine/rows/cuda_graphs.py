@@ -11,6 +11,7 @@ import re
 
 import numpy as np
 
+from tracemine.columns import codes
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import Calls, is_graph_launch, named
 from tracemine.rows.table import BoolArray, IntArray
@@ -58,8 +59,7 @@ def may_be_running(timeline: Timeline, calls: Calls, replays: IntArray) -> tuple
     activities = timeline.activities
     launch, start = rows_of(activities.column("launch_row")), rows_of(activities.column("start_ns"))
     end = start + rows_of(activities.column("dur_ns"))
-    places = np.stack([rows_of(activities.column(each)) for each in ("device", "stream")])
-    stream = np.unique(places, axis=1, return_inverse=True)[1].reshape(-1)
+    stream = codes(*(rows_of(activities.column(each)) for each in ("device", "stream")))
     rows = np.flatnonzero(launch >= 0)
     rows = rows[np.lexsort((calls.begin[launch[rows]], stream[rows]))]
     streams = np.split(rows, np.flatnonzero(np.diff(stream[rows])) + 1) if len(rows) else []

@@ -252,12 +252,13 @@ def _right(
     values: IntArray, ends: IntArray, present: BoolArray, rows: IntArray, there: BoolArray
 ) -> tuple[IntArray, IntArray]:
     """Return lists as a matrix, aligned to the right, and their lengths; −1 where there is none or it is too long."""
-    length = np.diff(ends)[rows]
+    length, end = np.diff(ends)[rows], ends[1:][rows]
     rank = np.where(there & present[rows] & (length <= MOST_AXES), length, -1)
-    at = ends[1:][rows][:, None] - MOST_AXES + np.arange(MOST_AXES)
-    inside = np.arange(MOST_AXES) >= MOST_AXES - rank[:, None]
-    padded = np.append(values, -1)
-    return np.where(inside, padded[np.where(inside, at, -1)], -1), rank
+    found = np.full((len(rows), MOST_AXES), -1, np.int64)
+    for back in range(1, int(rank.max(initial=0)) + 1):
+        here = np.flatnonzero(rank >= back)
+        found[here, -back] = values[end[here] - back]
+    return found, rank
 
 
 def _axes(flow: Flow) -> IntArray:

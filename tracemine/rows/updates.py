@@ -190,7 +190,7 @@ def _turns(ops: IntArray, shapes: IntArray, period: int, each: _Operators, least
         if turns < _LEAST_TURNS:
             break
         own = shapes[skipped : skipped + turns * period].reshape(turns, period)
-        if not (own == own[:, :1]).all() or len(sorted_unique(own)) < least:
+        if not (own == own[:, :1]).all() or len(sorted_unique(own[:, 0])) < least:
             continue
         kind = _kind(ops[skipped : skipped + period], each)
         if kind is not None:
