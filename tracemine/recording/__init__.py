@@ -42,6 +42,7 @@ from tracemine.recording.files import (
     publish,
     says_where,
 )
+from tracemine.recording.threads import let_go
 from tracemine.units import count_text
 from tracemine.version import __version__
 
@@ -300,6 +301,7 @@ class Recording:
         profiler, self._profiler = self._profiler, None
         try:
             self._close_mark()
+            let_go(self._torch, profiler, all_threads=self._options.all_threads)
             profiler.stop_trace()
         finally:
             if profiler.execution_trace_observer is not None:
