@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -336,12 +337,13 @@ def test_a_server_records_a_window_for_each_signal_from_any_of_its_threads(
     watch: Callable[..., Watched], model: torch.nn.Module
 ) -> None:
     watched = watch(after=2, steps=3, on_signal=True)
-    stop = threading.Event()
+    round_over = threading.Barrier(2)
 
     def serve() -> None:
-        while not stop.is_set():
-            model(X)
-            time.sleep(0.001)  # the other's turn
+        with suppress(threading.BrokenBarrierError):
+            while True:
+                model(X)
+                round_over.wait()  # both are in any three steps, and at work at the same time
 
     threads = [threading.Thread(target=serve) for _ in range(2)]
     for thread in threads:
@@ -349,11 +351,11 @@ def test_a_server_records_a_window_for_each_signal_from_any_of_its_threads(
     try:
         for count in (1, 2):
             os.kill(os.getpid(), signal.SIGUSR2)
-            until = time.monotonic() + 8
+            until = time.monotonic() + 20
             while len(watched.said) < 1 + count and time.monotonic() < until:
                 time.sleep(0.01)
     finally:
-        stop.set()
+        round_over.abort()
         for thread in threads:
             thread.join()
     watched.end()
