@@ -73,7 +73,7 @@ def test_a_number_whose_value_was_not_recorded_is_no_default_to_rely_on() -> Non
     calls = tuple(replace(c, arguments=given) for c, given in zip(chain.calls, unknown, strict=True))
     text = generate(replace(chain, calls=calls)).text
     (name,) = (s.name for s in chain.scalars)
-    assert f"    # Not recorded, the default is no value of the model's: pass {name}.\n" in text
+    assert f"    # Not recorded, so the default is not the model's value: pass {name}.\n" in text
     assert "# Not recorded" not in generate(chain).text
 
 

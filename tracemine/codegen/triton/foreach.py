@@ -13,20 +13,20 @@ LEAST = 3  # fewer are branches
 
 
 class Members(NamedTuple):
-    """Parts of a launch that stand one after another: the first, how many, and whether one call does all of them."""
+    """Consecutive sub-kernels of a launch: the first, how many, and whether one call runs all of them."""
 
     first: int
     length: int
     chosen: bool
 
     @property
-    def places(self) -> range:
-        """Their places among the parts."""
+    def positions(self) -> range:
+        """Their positions among the sub-kernels."""
         return range(self.first, self.first + self.length)
 
 
 def members(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[Members]:
-    """Return how the parts of a launch are called. kinds: alike for those of one code; may: whether it may be chosen.
+    """Return how the sub-kernels of a launch are called. kinds: equal for equal code; may: whether it may be chosen.
 
     >>> [tuple(each) for each in members([0, 0, 0, 3, 3, 5], [True] * 5 + [False])]
     [(0, 3, True), (3, 1, False), (4, 1, False), (5, 1, False)]
@@ -44,7 +44,7 @@ def members(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[Members]:
 
 
 def adjacent(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[int]:
-    """Return an order of parts in which those that may be chosen together stand behind each other.
+    """Return an order of sub-kernels in which those that may be chosen together are consecutive.
 
     >>> adjacent([0, 1, 0, 0], [True, False, True, True])
     [0, 2, 3, 1]
@@ -57,7 +57,7 @@ def adjacent(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[int]:
 
 
 def choice(each: Members, given: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Lines that choose what a program takes, and the arguments that come of them.
+    """Return lines that choose what a program takes, and the arguments that they give.
 
     given: for each of the members all that it takes, in the order of the code's parameters.
     """
@@ -73,29 +73,29 @@ def choice(each: Members, given: Sequence[Sequence[str]]) -> tuple[list[str], li
 
 
 def chosen(name: str, each: Members, texts: Sequence[str]) -> list[str]:
-    """Lines that choose one thing, by where the members' blocks end.
+    """Return lines that choose one argument, by where the members' blocks end.
 
     >>> print("\\n".join(chosen("x_here", Members(0, 3, True), ["x", "y", "z"])))
     x_here = z
     x_here = tl.where(block < end_1, y, x_here)
     x_here = tl.where(block < end_0, x, x_here)
     """
-    *before, last = zip(each.places, texts, strict=True)
+    *before, last = zip(each.positions, texts, strict=True)
     lines = [f"{name} = tl.where(block < end_{place}, {text}, {name})" for place, text in reversed(before)]
     return [f"{name} = {last[1]}", *lines]
 
 
 def planned(each: Members, dense: Iterable[str], loops: Sequence[str]) -> str:
     """Return the plan's line for them. dense: what must hold for each to be one row; loops: their rows and columns."""
-    parts = ", ".join(f"part_{k}" for k in each.places)
+    parts = ", ".join(f"part_{k}" for k in each.positions)
     before = f"part_{each.first - 1}[-4]" if each.first else "0"
-    held = " and ".join(dense) or "True"
-    return f"{parts} = _members(elements, elements_per_thread, {before}, {held}, {', '.join(loops)})"
+    is_dense = " and ".join(dense) or "True"
+    return f"{parts} = _members(elements, elements_per_thread, {before}, {is_dense}, {', '.join(loops)})"
 
 
 HELPER = '''
 def _members(elements, elements_per_thread, end, dense, *loops):
-    """Members that share their code share its tile: rows, columns, blocks per row, end and tile of each."""
+    """Return rows, columns, blocks per row, end and tile of each member; those that share code share a tile."""
     loops = [(1, rows * columns) if dense else (rows, columns) for rows, columns in loops]
     most_rows, most_columns = (max(sizes) for sizes in zip(*loops))
     rblock = min(triton.next_power_of_2(max(most_columns, 1)), elements)

@@ -80,7 +80,7 @@ class Launch:
     def _numbered(self, each: Members) -> list[str]:
         """Return what a dispatching kernel takes of sub-kernels that share their code, by their numbers."""
         found: list[Parameter] = []
-        for at in each.places:
+        for at in each.positions:
             own = self.parts[at].columns[: 1 if at > each.first else None]  # members are tiled alike
             named = (self.parts[self.shared[at]].rows, *own, Parameter("end"))
             found += [Parameter(f"{name}_{at}", constexpr) for name, constexpr in named]
@@ -97,15 +97,15 @@ class Launch:
         lines = [_TURNED if self.turned else f"block = {PROGRAM}"]
         calls: list[str] = []
         for each in self.members:
-            k, last = each.first, each.places[-1]
+            k, last = each.first, each.positions[-1]
             numbered += self._numbered(each)
             begin = f"end_{k - 1}" if k else "0"
             mine = [*self.parts[k].takes, f"rows_{k}", f"columns_{k}"]
             if each.chosen:
-                ends = [begin, *(f"end_{at}" for at in each.places[:-1])]
+                ends = [begin, *(f"end_{at}" for at in each.positions[:-1])]
                 begin = f"begin_{k}"
                 lines += chosen(begin, each, ends)
-                given = [[*self.parts[at].takes, f"rows_{at}", f"columns_{at}"] for at in each.places]
+                given = [[*self.parts[at].takes, f"rows_{at}", f"columns_{at}"] for at in each.positions]
                 more, mine = choice(each, given)
                 lines += more
             mine += [f"blocks_{k}"] * (len(self.parts[k].columns) - 1)
@@ -156,11 +156,13 @@ class Launch:
         for each in self.members:
             k, part = each.first, self.parts[each.first]
             if each.chosen:
-                mine = [self.parts[at] for at in each.places]
+                mine = [self.parts[at] for at in each.positions]
                 dense = dict.fromkeys(text for part in mine for text in part.dense(names))
                 lines.append(planned(each, dense, [part.loop(names) for part in mine]))
-                short = each.places[1:] if part.flat else each.places  # that are told nothing of a row's blocks
-                known += [f"*part_{at}[:2], part_{at}[-4]" if at in short else f"*part_{at}[:-3]" for at in each.places]
+                short = each.positions[1:] if part.flat else each.positions  # that are told nothing of a row's blocks
+                known += [
+                    f"*part_{at}[:2], part_{at}[-4]" if at in short else f"*part_{at}[:-3]" for at in each.positions
+                ]
                 continue
             known.append(f"*part_{k}[:-3]")
             lines += tile_lines(part, "elements, elements_per_thread", names)

@@ -148,7 +148,7 @@ class Printer:
         seed = self.names.other(node.seed)
         before, column = self._index(node.before), self._index(node.column)
         if column != COLUMN or self.flat or self._down(node.column):
-            return self._named(node, f"_drawn({seed}, {node.stream}, {before}, {column})", "random")
+            return self._named(node, f"_random_bits_at({seed}, {node.stream}, {before}, {column})", "random")
         text = f"_random_bits({seed}, {node.stream}, {before}, {self._begin}, RBLOCK)"
         return self._named(node, text, "random")
 

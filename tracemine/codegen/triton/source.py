@@ -95,10 +95,10 @@ def _stem(name: str) -> str:
     """Return what kernels of a graph are called, whatever it is called itself: a rule of a file may have any name.
 
     >>> _stem("RMS norm"), _stem("3d_conv"), _stem("²")
-    ('rms_norm', 'chain_3d_conv', 'chain')
+    ('rms_norm', 'graph_3d_conv', 'graph')
     """
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:40]
-    return plain if plain[:1].isalpha() else f"chain_{plain}".rstrip("_")
+    return plain if plain[:1].isalpha() else f"graph_{plain}".rstrip("_")
 
 
 def _helpers(text: str) -> list[str]:

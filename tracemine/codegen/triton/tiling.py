@@ -12,7 +12,7 @@ _MAX_COLUMNS = {1: 16384, 2: 8192, 3: 8192}  # of one block's columns, by how ma
 
 _TILES = '''
 def _tiles(elements, elements_per_thread, rows, columns, dense=False):
-    """Tiles of rows and columns, along the columns. dense: rows lie behind each other in all tensors, and are one."""
+    """Return tiles along the columns. dense: all tensors are contiguous, so that all rows are one."""
     rows, columns = (1, rows * columns) if dense else (rows, columns)
     rblock = min(triton.next_power_of_2(max(columns, 1)), elements)
     xblock = min(elements // rblock, triton.next_power_of_2(max(rows, 1)))
@@ -22,7 +22,7 @@ def _tiles(elements, elements_per_thread, rows, columns, dense=False):
 '''
 _TILES_OUTER = '''
 def _tiles_outer(elements, elements_per_thread, rows, columns, many_rows=True):
-    """Tiles of rows and columns, where some tensors are contiguous along the rows."""
+    """Return tiles of rows and columns, where some tensors are contiguous along the rows."""
     rblock = 64 if elements >= 4096 else 32
     xblock = elements // rblock if many_rows else 1
     blocks = triton.cdiv(rows, xblock) * triton.cdiv(columns, rblock)
@@ -30,14 +30,14 @@ def _tiles_outer(elements, elements_per_thread, rows, columns, many_rows=True):
 '''
 _PERSISTENT_TILES = f'''
 def _persistent_tiles(elements, elements_per_thread, rows, columns, min_rows=0, many_rows=True):
-    """Tiles of whole rows. min_rows: of rows that are adjacent in memory; many_rows: there are several."""
+    """Return tiles of complete rows. min_rows: where rows are adjacent in memory; many_rows: there are several."""
     if columns > {LONGEST_ROW}:
         raise ValueError(f"rows of {{columns}} elements: the kernel holds {LONGEST_ROW} at most")
     rblock = triton.next_power_of_2(max(columns, 1))
     xblock = min(64, max(min_rows, 4096 // rblock), max(1, 16384 // rblock)) if min_rows else max(1, elements // rblock)
     xblock = xblock if many_rows else 1
     blocks = triton.cdiv(rows, xblock)
-    if not min_rows and blocks < 1024:  # few blocks leave room: a thread takes less of a row
+    if not min_rows and blocks < 1024:  # few blocks: fewer elements a thread give more threads
         elements_per_thread = min(elements_per_thread, 8)
     return rows, columns, blocks, xblock, rblock, _warps(xblock * rblock, elements_per_thread)
 '''
@@ -46,15 +46,15 @@ _LOOPED_TILES = '''
 def _looped_tiles(
     elements, elements_per_thread, rows, columns, min_rows=1, max_columns=0, max_warps=16, splits=0, many_rows=True
 ):
-    """Tiles that a loop takes along rows. max_columns: of a tile, where rows are contiguous; splits: of a row.
+    """Return tiles of a loop along rows. max_columns: of a tile, where rows are contiguous; splits: of a row.
 
-    Few rows get larger blocks: as many threads wait for memory then.
+    Few rows get larger blocks, so that as many threads wait for memory.
     """
     few = 1 if splits else triton.next_power_of_2(max(1024 // max(rows, 1), 1))
     rblock = {widest}
     xblock = min_rows if many_rows else 1
     blocks = triton.cdiv(rows, xblock) * (splits or 1)
-    if not splits and blocks < 1024:  # few blocks leave room: a thread takes less of a row
+    if not splits and blocks < 1024:  # few blocks: fewer elements a thread give more threads
         elements_per_thread = min(elements_per_thread, 8)
     return rows, columns, blocks, xblock, rblock, _warps(xblock * rblock, elements_per_thread, max_warps)
 '''

@@ -1,8 +1,8 @@
 """The function that a model calls, and the plan that it keeps of its launches.
 
-A launch costs the host more than an ATen call does where every argument is looked at each time. So `fused` key at its
-tensors once, works out everything that follows from that, and keeps it: the next call with such tensors allocates and
-launches, and does nothing else.
+A launch costs the host more than an ATen call does where every argument is inspected each time. So `fused` inspects its
+tensors once, works out everything that follows from their layouts, and keeps it: the next call with such tensors
+allocates and launches, and does nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMES = 4  # of numbers that were not recorded; an optimizer has one for each p
 
 _EXPECT = '''
 def _expect(shape, dtype, **tensors):
-    """The kernels were generated for such tensors and no others. None: any size."""
+    """Raise ValueError for a tensor that the kernels were not generated for. None: any size."""
     for name, tensor in tensors.items():
         sizes = [n if want is None else want for n, want in zip(tensor.shape, shape)]
         if tensor.dim() != len(shape) or [*tensor.shape] != sizes or tensor.dtype != dtype:
@@ -31,13 +31,13 @@ def _expect(shape, dtype, **tensors):
 '''
 _INDEX_TYPE = '''
 def _index_type(*tensors):
-    """int64 where a tensor reaches so far that its offsets do not fit into 32 bits."""
+    """Return int64 where offsets into a tensor do not fit into 32 bits, else int32."""
     reach = max(sum((n - 1) * abs(s) for n, s in zip(t.shape, t.stride())) + t.numel() for t in tensors)
     return tl.int64 if reach >= 2**31 - 65536 else tl.int32
 '''
 _SPLITS = '''
 def _num_splits(rows, columns, rblock, xblock):
-    """The number of parts that rows are split into, for 1024 programs or as many as there are blocks."""
+    """Return how many parts a row is split into: enough for 1024 programs, or one a block."""
 {smaller}    length = triton.cdiv(columns, rblock * {programs})
     return max(1, triton.cdiv(columns, rblock * max(1, length)))
 '''
@@ -51,7 +51,7 @@ def _strides(*tensors):
 """
 KIND = '''
 def _kind(number):
-    """What Triton compiles for: floats are all alike; of integers, whether 1, divisible by 16, and how wide."""
+    """Return what Triton specializes on: of integers whether 1, divisible by 16, and how wide; of floats nothing."""
     if isinstance(number, float):
         return float
     return type(number), number == 1, number % 16 == 0, -(2**31) <= number < 2**31, number < 2**63
@@ -60,8 +60,8 @@ _LAUNCH = '''
 class _Launch:
     """A kernel, its number of blocks, and its arguments behind tensors and numbers.
 
-    Triton key at every argument of a launch to find what it compiled for such. Plans are kept by all that it key
-    at, so what it compiled is called from the second launch on.
+    Triton inspects every argument of a launch to find the binary that it compiled for such. Plans are cached by all
+    that it inspects, so the binary is called directly from the second launch on.
     """
 
     def __init__(self, kernel, blocks, args, **options):
@@ -78,7 +78,7 @@ class _Launch:
 '''
 _PLANNED = '''
 def _cached_plan(plans, plan, known, tensors):
-    """Layouts of new tensors, and the launches, for all that they depend on: worked out once."""
+    """Return the layouts of new tensors, and the launches; planned once for all that they depend on."""
     key = (*known, *[(t.dtype, t.shape, t.stride(), t.data_ptr() % 16) for t in tensors])
     entry = plans.get(key)
     if entry is None:
@@ -94,7 +94,7 @@ def _allocate(new, device):
 """
 # Stands between the functions above and what a source has for itself alone.
 PLANS = """
-PLANS = {}  # launches, by all that they depend on: layouts of tensors, and whether they begin at a multiple of 16 bytes
+PLANS = {}  # launches, by all that they depend on: layouts of tensors, and whether they are aligned to 16 bytes
 """
 
 
@@ -144,7 +144,7 @@ def _plan(program: Program, found: Sequence[Launch], names: Sequence[str], made:
     new = "".join(f"{b.name}, " for b in made).rstrip()
     return [
         f"def _plan({', '.join(b.name for b in inputs)}):",
-        '    """New tensors, without memory, and the launches, for tensors of these layouts."""',
+        '    """Return the new tensors, without memory, and the launches, for inputs of these layouts."""',
         *(f"    {line}" for line in lines),
         f"    return {', '.join([f'({new})', *names])}",
     ]
@@ -217,7 +217,7 @@ def _unknown(names: Sequence[str]) -> list[str]:
     if not names:
         return []
     said = ", ".join(names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
-    return [f"# Not recorded, the default is no value of the model's: pass {said}."]
+    return [f"# Not recorded, so the default is not the model's value: pass {said}."]
 
 
 def _size_lines(program: Program, inputs: Sequence[Buffer], told: Collection[str]) -> list[str]:
