@@ -51,7 +51,7 @@ def booleans(column: pa.ChunkedArray) -> Array:
 
 
 def lists(column: pa.ChunkedArray) -> tuple[Array, Array, Array]:
-    """A list<int64> column: all values, where each row's begin and end (rows + 1 of them), and whether a row is there.
+    """Return a list<int64> column: all values, where each row's begin and end (rows + 1 of them), and a mask of rows.
 
     >>> [part.tolist() for part in lists(pa.chunked_array([pa.array([[4, 8], None, [2]])]))]
     [[4, 8, 2], [0, 2, 2, 3], [True, False, True]]
@@ -156,7 +156,7 @@ def from_numbers(values: Array, arrow_type: pa.DataType, present: Array | None =
 
 
 def texts(ids: Array, strings: Sequence[str], of: Callable[[str], str | None] | None = None) -> pa.Array:
-    """A dictionary<int32, string> column of `strings[id]` or `of(string)`; null where the id is -1 or `of` gives None.
+    """Return a dictionary<int32, string> column of `strings[id]` or `of(string)`; null for id -1 or where that is None.
 
     The dictionary holds each text once, and only texts that occur.
 

@@ -57,7 +57,7 @@ class Device:
         return round(self.bandwidth_bytes_per_s * self.achieved)
 
     def ridge(self, dtype: str | None = None) -> float | None:
-        """FLOP per byte from which on arithmetic, not memory, limits a pointwise or reducing kernel on this device.
+        """Return the FLOP per byte from which arithmetic, not memory, limits a pointwise or reducing kernel.
 
         Such kernels compute in float32, of float64 tensors in float64, and use no tensor cores. Peak ÷ bandwidth, both
         of the data sheet: S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52 (2009). None: no peak is stated.
@@ -77,7 +77,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def find_device(name: str | None, sm_count: int | None = None, memory_bytes: int | None = None) -> Device | None:
-    """The row for a GPU as a profiler names it, the longest name that fits first; None where the table has no such GPU.
+    """Return the row for a GPU as a profiler names it, the longest name that fits first; None where there is none.
 
     A row is passed over when the recorded multiprocessor count or memory contradicts it, so a MIG slice or a partition
     is never taken for the whole product. Generic names ("AMD Radeon Graphics") fit nothing.
@@ -100,7 +100,7 @@ def find_device(name: str | None, sm_count: int | None = None, memory_bytes: int
 
 
 def devices_meant(name: str) -> tuple[Device, ...]:
-    """The rows that a person may mean who types a GPU's name: one, several where the name leaves it open, or none.
+    """Return the rows that a person may mean who types a GPU's name: one, several where that is ambiguous, or none.
 
     Letters and digits alone count, in any order and case; vendor, memory and form factor may be left out. Every word
     must be one of the row's, and the product's must be there: "80 GB" names nothing.

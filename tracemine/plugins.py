@@ -49,7 +49,7 @@ class Plugin:
         return f"the {what} {self.name!r} of {self.distribution}"
 
     def load(self) -> Any:
-        """What it names. Raises TracemineError, in one line with its distribution, where that cannot be imported."""
+        """Import what it names. Raises TracemineError, in one line with its distribution, where that fails."""
         try:
             return self.entry.load()
         except (Exception, SystemExit) as error:

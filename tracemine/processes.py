@@ -55,7 +55,7 @@ def does_not_start(what: str, said: Sequence[str]) -> UsageError:
 
 
 def error_text(said: Sequence[str]) -> str:
-    """What a process's last error is, of its last lines: after a traceback all that the exception says, else the last.
+    """Return a process's last error, of its last lines: after a traceback the exception's, else the last.
 
     >>> error_text(["Traceback …", '  File "a.py", line 1', "    import b", "ImportError: no", "such library"])
     'ImportError: no such library'
@@ -76,7 +76,7 @@ class Tail:
         self._reader.start()
 
     def lines(self, wait_s: float = 1.0) -> list[str]:
-        """Its lines. The child has ended; what it started may not have, and hold the pipe open: so long is waited."""
+        """Return its lines. The child has ended, but what it started may hold the pipe open: so long is waited."""
         self._reader.join(wait_s)
         return self._kept.decode("utf-8", "replace").strip().splitlines()
 
@@ -87,7 +87,7 @@ class Tail:
 
 
 def serve(answer: Callable[[bytes], bytes]) -> None:
-    """What such a child does: answers lines from standard input, until there are no more.
+    """Answer lines from standard input, until there are no more: what such a child does.
 
     What is printed on the way goes to standard error, whoever prints it. An empty line comes before all answers.
     """
@@ -141,7 +141,7 @@ class Closing:
     """What is closed at the end of a `with`."""
 
     def close(self) -> None:
-        """Nothing of it is left."""
+        """Leave nothing of it."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -213,13 +213,13 @@ class Process(Closing):
         return found
 
     def kill(self) -> None:
-        """The child ends at once, and none comes after it, whoever waits for its answer: they find that it has."""
+        """End the child at once, and start none after it: whoever waits for its answer finds that it has ended."""
         self._killed = True
         if (child := self._child) is not None:
             child.kill()
 
     def end(self) -> None:
-        """The child goes."""
+        """End the child."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -234,7 +234,7 @@ class Process(Closing):
             child.wait()
 
     def close(self) -> None:
-        """The child goes, and none comes after it."""
+        """End the child, and start none after it."""
         self.end()
         self._clear()
 
@@ -244,7 +244,7 @@ class Process(Closing):
             self._folder = None
 
     def _answer(self, child: subprocess.Popen[bytes], line: bytes, deadline: float) -> bytes | None:
-        """b"" where it ended, None where it takes too long, be it to read: a pipe holds 64 KiB of what is not read."""
+        """Return b"" where it ended, None where it takes too long, be it to read: a pipe holds 64 KiB unread."""
         assert child.stdin is not None  # noqa: S101
         assert child.stdout is not None  # noqa: S101
         unsent, parts = memoryview(line), [b""]
@@ -273,7 +273,7 @@ class Process(Closing):
 
 
 def _written(descriptor: int, unsent: memoryview) -> memoryview:
-    """What is still to be written. Nothing where the reader is gone: what it said before is read all the same."""
+    """Return what is still to be written; nothing where the reader is gone. What it said before is still read."""
     try:
         return unsent[os.write(descriptor, unsent) :]
     except OSError:

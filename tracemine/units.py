@@ -60,7 +60,7 @@ def percent_text(part: float, whole: float) -> str:
 
 
 def range_text(low_ns: int, high_ns: int) -> str:
-    """From the low to the high end of an estimate.
+    """Return the text from the low to the high end of an estimate.
 
     >>> range_text(310_000, 520_000), range_text(950_000, 1_200_000), range_text(0, 80_000), range_text(5, 5)
     ('310–520 µs', '950 µs–1.20 ms', '0–80.0 µs', '5 ns')
@@ -119,7 +119,7 @@ def ratio_text(ratio: float) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Whole nanoseconds of "0.1ms", "50us", "50 µs", "2 s".
+    """Return whole nanoseconds of "0.1ms", "50us", "50 µs", "2 s".
 
     Raises ValueError for everything else: a number without a unit, a negative one, more than 31 years.
 
@@ -159,7 +159,7 @@ class Threshold:
     share: Fraction | None = None
 
     def of(self, span_ns: int) -> int:
-        """In nanoseconds, for a trace that spans so many.
+        """Return a time in nanoseconds, for a trace that spans so many.
 
         >>> Threshold(share=Fraction(1, 100)).of(5_000)
         50

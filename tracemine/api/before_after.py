@@ -48,7 +48,7 @@ class Comparison:
         return self.changes[at]
 
     def of(self, status: str) -> tuple[Change, ...]:
-        """The changes of one status: fixed, improved, same, worse, new, moved, unknown. Raises UsageError for another.
+        """Return the changes of one status: fixed, improved, same, worse, new, moved, unknown. Raises UsageError.
 
         >>> diff("fixtures/captures/chain", "fixtures/captures/chain").of("fixed")
         ()
@@ -64,11 +64,11 @@ class Comparison:
         return out.getvalue()
 
     def to_json(self) -> str:
-        """One line of JSON, as `diff --format json` prints it."""
+        """Return one line of JSON, as `diff --format json` prints it."""
         return self.render("json")
 
     def to_markdown(self) -> str:
-        """Tables for a pull request or a ticket."""
+        """Return tables for a pull request or a ticket."""
         return self.render("markdown")
 
     def __repr__(self) -> str:

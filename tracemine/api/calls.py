@@ -79,7 +79,7 @@ def scan(
 
 
 def _reports(paths: Iterable[Path]) -> tuple[Sequence[counters.Report], list[str]]:
-    """Reports of Nsight Compute, and what was left out of them."""
+    """Return reports of Nsight Compute, and what was left out of them."""
     found: list[counters.Report] = []
     notes: list[str] = []
     for path in paths:
@@ -103,7 +103,7 @@ def load(path: PathLike) -> Report:
 
 
 def load_many(path: PathLike) -> Reports:
-    """What scans found before, one a line, as `scan --format json` prints several. Raises InputError as `load`."""
+    """Return what scans found before, one a line, as `scan --format json` prints it. Raises InputError as `load`."""
     return Reports(tuple(map(Report, load_scans(path_of(path)))))
 
 

@@ -70,7 +70,7 @@ class Reports(Sequence[Report]):
         return self.reports[key]
 
     def to_arrow(self) -> pa.Table:
-        """One row a finding of any trace, which `trace` names."""
+        """Return one row a finding of any trace, which `trace` names."""
         tables = [report.to_arrow() for report in self.reports]
         return pa.concat_tables([pa.Table.from_batches([], FINDINGS.schema), *tables])
 
@@ -78,11 +78,11 @@ class Reports(Sequence[Report]):
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> pd.DataFrame:
-        """As `Report.to_pandas`, of all traces."""
+        """Return what `Report.to_pandas` does, of all traces."""
         return frame(self.to_arrow())
 
     def occurrences(self) -> pa.Table:
-        """As `Report.occurrences`, of all traces."""
+        """Return what `Report.occurrences` does, of all traces."""
         tables = [report.occurrences() for report in self.reports]
         return pa.concat_tables([pa.Table.from_batches([], OCCURRENCES.schema), *tables])
 
@@ -157,7 +157,7 @@ def _found(given: Paths) -> tuple[list[Path], list[Failure], list[str]]:
 
 
 def _processors() -> int:
-    """So many processes may run here at once."""
+    """Return how many processes may run here at once."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not every system tells

@@ -117,7 +117,7 @@ class Report:
         return Report(replace(self.scan, findings=tuple(sorted(marked, key=order))), self.picture)
 
     def to_arrow(self) -> pa.Table:
-        """One row a finding; docs/reference/timeline.md has the columns."""
+        """Return one row a finding; docs/reference/timeline.md has the columns."""
         return findings_table(self.scan, self.findings)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -129,11 +129,11 @@ class Report:
         return frame(self.to_arrow())
 
     def occurrences(self) -> pa.Table:
-        """One row an activity of an occurrence: joins `to_arrow()` by `fingerprint`, `activities` by `activity_row`."""
+        """Return one row an activity: joins `to_arrow()` by `fingerprint`, `activities` by `activity_row`."""
         return occurrences_table(self.scan, self.findings)
 
     def render(self, form: str = "text", *, top: int | None = None, width: int = 100) -> str:
-        """The report of this name: `text`, `json`, `markdown`, `html`, or another package's.
+        """Return the report of this name: `text`, `json`, `markdown`, `html`, or another package's.
 
         top: so many findings; None: all, as `json` and `html` have in any case.
 
@@ -144,18 +144,18 @@ class Report:
         return out.getvalue()
 
     def to_json(self, path: PathLike | None = None) -> str:
-        """One line of JSON, as `scan --format json` prints it, which `tracemine.load` reads; written to `path` too.
+        """Return one line of JSON, as `scan --format json` prints, for `tracemine.load`; written to `path` too.
 
         It has all findings. Raises UsageError where it cannot be written.
         """
         return self._written(self.render("json"), path)
 
     def to_markdown(self, path: PathLike | None = None) -> str:
-        """A ticket's text for each finding; written to `path` too. Raises UsageError where it cannot be written."""
+        """Return a ticket's text for each finding; written to `path` too. Raises UsageError where that fails."""
         return self._written(self.render("markdown"), path)
 
     def to_html(self, path: PathLike | None = None) -> str:
-        """One file that a browser shows, with nothing beside it: findings to sort and search, timeline, roofline.
+        """Return one self-contained page: findings to sort and search, timeline, roofline.
 
         Reports of `tracemine.scan` have the timeline, the dataflow of findings and the roofline; what was loaded, or is
         one of `scan_many`, has them not. Written to `path` too. Raises UsageError where it cannot be written.
@@ -163,7 +163,7 @@ class Report:
         return self._written(self.render("html"), path)
 
     def to_perfetto(self, path: PathLike | None = None) -> str:
-        """Findings as slices of a Chrome trace, to open beside the trace in Perfetto; written to `path` too.
+        """Return findings as slices of a Chrome trace, to open beside the trace in Perfetto; written to `path` too.
 
         `.gz` at the end of the path packs it. Raises UsageError where the report is not of `tracemine.scan`, so that
         when activities ran is not known, and where it cannot be written.

@@ -34,7 +34,7 @@ def path_of(given: PathLike, name: str = "path") -> Path:
 
 
 def paths_of(given: Paths | None, name: str) -> tuple[Path, ...]:
-    """One path or several; None: none."""
+    """Return one path or several; None: none."""
     if given is None:
         return ()
     several = (given,) if isinstance(given, str | os.PathLike) else given
@@ -45,7 +45,7 @@ def paths_of(given: Paths | None, name: str) -> tuple[Path, ...]:
 
 
 def names_of(given: Names, name: str) -> tuple[str, ...]:
-    """One name or several. Raises UsageError for what is neither."""
+    """Return one name or several. Raises UsageError for what is neither."""
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
     if not isinstance(given, Iterable) or not all(isinstance(one, str) for one in names):
         raise UsageError(f"{name}={given!r} is neither a name nor several"[:200])

@@ -71,7 +71,7 @@ def answer(line: bytes) -> bytes:
 
 @lru_cache(maxsize=1)
 def _options(settings: Settings) -> Options:
-    """Rules and evidence, which are read once."""
+    """Return rules and evidence, which are read once."""
     return settings.options()[0]
 
 

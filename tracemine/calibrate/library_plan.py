@@ -92,7 +92,7 @@ def _product(arithmetic: str, sizes: tuple[int, ...]) -> LibraryCall | None:
 
 
 def _images(sizes: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
-    """Shapes of the input, the weight and the result."""
+    """Return shapes of the input, the weight and the result."""
     batch, channels, side, out, window = sizes
     return [batch, channels, side, side], [out, channels, window, window], [batch, out, side, side]
 

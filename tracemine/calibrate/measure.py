@@ -79,7 +79,7 @@ class _Memory:
         self._filled: str | None = None
 
     def fill(self, dtype: str) -> None:
-        """Normal numbers of the type at hand in the pool's first part: some functions take other ways for others."""
+        """Fill the pool's first part with normal numbers of the type at hand: some functions branch on the value."""
         if dtype == self._filled:
             return
         self._filled = dtype
@@ -90,7 +90,7 @@ class _Memory:
             part.view(getattr(torch, dtype)).normal_()
 
     def take(self, *pieces: tuple[int, str]) -> list[torch.Tensor]:
-        """Tensors of (elements, dtype), one after another in the pool."""
+        """Return tensors of (elements, dtype), one after another in the pool."""
         at, tensors = 0, []
         for count, dtype in pieces:
             size = count * ITEM_BYTES[dtype]
@@ -244,7 +244,7 @@ def compiled(job: Job, runs: Sequence[Run], skipped: list[str]) -> tuple[Job, li
 
 
 def medians(jobs: Sequence[Job], durations: Sequence[int]) -> Iterator[Point]:
-    """Points from the durations of all launches of some jobs, in the order of launching; the best configuration's.
+    """Yield points of the best configuration, from the durations of all launches of some jobs in launch order.
 
     Raises ValueError when there are more or fewer durations than launches: the profiler lost some.
     """

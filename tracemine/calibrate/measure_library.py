@@ -103,7 +103,7 @@ _LIBRARY_MAKERS: dict[str, Callable[[LibraryJob, dict[str, Any]], Run]] = {
 
 
 def library_medians(jobs: Sequence[LibraryJob], activities: Sequence[tuple[str, int]]) -> Iterator[LibraryPoint]:
-    """Points from the names and durations of all activities, in the order of running: a job's calls between two marks.
+    """Yield points from all activities in the order of running: a job's calls stand between two marks.
 
     A job whose calls launched different numbers of kernels gets the mean. Raises ValueError where a mark is missing.
     """
@@ -121,7 +121,7 @@ def library_medians(jobs: Sequence[LibraryJob], activities: Sequence[tuple[str, 
 
 
 def activities_of(profiled: Any) -> list[tuple[str, int, int]]:
-    """(name, start, duration) of the GPU's activities, in the order in which they ran."""
+    """Return (name, start, duration) of the GPU's activities, in the order in which they ran."""
     events = profiled.profiler.kineto_results.events()
     return sorted(
         (

@@ -95,7 +95,7 @@ def _jobs() -> Iterator[Job]:
 
 
 def _pointwise_configs() -> tuple[tuple[int, ...], ...]:
-    """(elements a block, warps)"""
+    """Return (elements a block, warps)."""
     return ((512, 4), (1024, 4), (2048, 8))
 
 
@@ -114,7 +114,7 @@ def _strided(dtype: str, size: int) -> Job:
 
 
 def _whole_configs(length: int) -> tuple[tuple[int, ...], ...]:
-    """(rows a block, elements a step, warps)"""
+    """Return (rows a block, elements a step, warps)."""
     block = 1 << (length - 1).bit_length()
     return ((max(1, 1024 // block), block, 4), (max(1, 2048 // block), block, 8))
 

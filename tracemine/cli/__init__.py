@@ -86,7 +86,7 @@ def tracemine(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> int:
-    """From a profiler trace to the GPU kernels worth fusing and the launch gaps worth closing.
+    """Find the GPU kernels worth fusing and the launch gaps worth closing in a profiler trace.
 
     \b
     Example:
@@ -175,12 +175,12 @@ def _meant(arguments: list[str], commands: Collection[str]) -> list[str]:
 
 
 def _asks_for_help(arguments: Sequence[str]) -> bool:
-    """Whether a call runs no command: it is answered whatever settings say."""
+    """Return whether a call runs no command: it is answered whatever settings say."""
     return not arguments or _COMPLETE in os.environ or any(one in _ANSWERED for one in arguments)
 
 
 def _as_usage_error(error: BaseException) -> UsageError:
-    """Typer's complaint in our words: which command, what is wrong, where to look; what is missing, with its place."""
+    """Return Typer's complaint in our words: which command, what is wrong or missing, and where to look."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "tracemine"
     message = getattr(error, "format_message", lambda: str(error))().rstrip(".")
@@ -192,7 +192,7 @@ def _as_usage_error(error: BaseException) -> UsageError:
 
 
 def _say_bug(error: Exception) -> None:
-    """One line with the exception and the innermost place of ours; the traceback only where it was asked for."""
+    """Print one line with the exception and our innermost frame; the traceback only where it was asked for."""
     if os.environ.get(DEBUG):
         say_lines(traceback.format_exc().splitlines())
     say_error(TracemineError(f"tracemine {__version__} has a bug in {bug_text(error)}", hint=REPORT_BUG))

@@ -31,7 +31,7 @@ REPORT_BUG = f"please report it with the traceback that {DEBUG}=1 prints, and th
 
 
 def open_streams() -> None:
-    """Standard streams that were closed when this process began lead to nothing, as if to /dev/null.
+    """Open /dev/null for standard streams that were closed when this process began.
 
     Else what is opened next gets their numbers, and a library's message would stand in a file of the user's.
     """
@@ -43,7 +43,7 @@ def open_streams() -> None:
 
 
 def write(text: str) -> None:
-    """`text` to standard output. A reader that has gone away (`| head`) is no error: it has what it wanted.
+    """Write `text` to standard output. A reader that has gone away (`| head`) is no error: it has what it wanted.
 
     Raises UsageError where it cannot be written.
     """
@@ -54,7 +54,7 @@ def write(text: str) -> None:
 
 
 def machine_error(error: OSError) -> UsageError:
-    """A full disk, a folder that may not be written to: the machine's word as an error of ours, with its place.
+    """Turn the system's error (a full disk, a folder that may not be written to) into one of ours, with its path.
 
     What names no file is of standard output where Typer raised it as it printed --help, or where standard output still
     holds what it could not write.
@@ -76,12 +76,12 @@ def _unwritten(error: OSError) -> UsageError:
 
 
 def say(text: str) -> None:
-    """A message of one line to standard error, harmless for a terminal: it may repeat what a file says, or its name."""
+    """Write a message of one line to standard error, escaped for terminals: it may repeat what a file says."""
     say_lines([text])
 
 
 def say_lines(lines: Iterable[str]) -> None:
-    """Several, each as in `say`. Where standard error takes none, the exit code has to do."""
+    """Write several lines, each as in `say`. Where standard error takes none, the exit code has to do."""
     try:
         _write(sys.stderr, "".join(f"{line(one, longest=_LONGEST)}\n" for one in lines))
     except OSError:
@@ -89,14 +89,14 @@ def say_lines(lines: Iterable[str]) -> None:
 
 
 def say_error(error: TracemineError) -> None:
-    """The error's line and its hint."""
+    """Write the error's line and its hint to standard error."""
     message, _, hint = str(error).partition("\n  hint: ")
     say_lines([message, *([f"  hint: {hint}"] if hint else [])])
 
 
 @contextlib.contextmanager
 def ending() -> Iterator[None]:
-    """Signals that tell a process to end are as Ctrl-C is: what was found is kept, no process and no file stays behind.
+    """Handle signals that tell a process to end as Ctrl-C: findings are kept, no process and no file stays behind.
 
     One that whoever started us told us to pass over, as nohup does, is passed over.
     """
@@ -118,7 +118,7 @@ def ending() -> Iterator[None]:
 
 
 def options(out: TextIO, *, top: int, no_color: bool) -> Options:
-    """How to draw on `out`: a terminal's width and colours, or plain text."""
+    """Return how to draw on `out`: a terminal's width and colours, or plain text."""
     terminal = out.isatty()
     width = shutil.get_terminal_size((_WIDTH_WITHOUT_TERMINAL, 24)).columns if terminal else _WIDTH_WITHOUT_TERMINAL
     # https://no-color.org and https://force-color.org: set to anything but the empty string.
@@ -129,7 +129,7 @@ def options(out: TextIO, *, top: int, no_color: bool) -> Options:
 
 
 def _alike(error: UnicodeError) -> tuple[str, int]:
-    """What stands for characters that a stream's encoding does not have: as wide, and "?" where there is none alike."""
+    """Replace characters that a stream's encoding lacks by others as wide, "?" where there is none."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
@@ -149,6 +149,6 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def _silence(stream: TextIO) -> None:
-    """What else goes to a stream goes nowhere: Python flushes once more on its way out, and would end with 120."""
+    """Discard what else goes to a stream: Python flushes once more on its way out, and would end with 120."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -70,7 +70,7 @@ def counters(
 
 
 def _timeline(trace: Path | None, reports: Sequence[Path]) -> Timeline:
-    """The trace that is named; else the timeline that the counters lie in; else an empty one."""
+    """Return the trace that is named; else the timeline that the counters lie in; else an empty one."""
     from tracemine.formats import open_trace
     from tracemine.formats.stored import checked
     from tracemine.timeline import Meta, Timeline
@@ -84,7 +84,7 @@ def _timeline(trace: Path | None, reports: Sequence[Path]) -> Timeline:
 
 
 def said_reports(path: Path, *, quiet: bool) -> Sequence[Report]:
-    """The report that a file is, or those that lie in a timeline directory; as `said_report`."""
+    """Return the report that a file is, or those that lie in a timeline directory; as `said_report`."""
     if not path.is_dir():
         return [said_report(path, quiet=quiet)]
     from tracemine.counters import stored_reports
@@ -97,7 +97,7 @@ def said_reports(path: Path, *, quiet: bool) -> Sequence[Report]:
 
 
 def said_report(path: Path, *, quiet: bool) -> Report:
-    """A report that was read; what was left out of it is said, unless `quiet`."""
+    """Return a report that was read; what was left out of it is said, unless `quiet`."""
     from tracemine.formats.ncu import read_counters
 
     report = read_counters(path)
@@ -117,7 +117,7 @@ _WIDEST_NAME = 40
 
 
 def _cells(lines: Sequence[KernelLine]) -> list[tuple[str, ...]]:
-    """One row a line, titles first; a column in which no line has anything is left out."""
+    """Return one row a line, titles first; a column in which no line has anything is left out."""
     rows = [tuple(_row(each)) for each in lines]
     used = [i for i in range(len(_TITLES)) if any(row[i] for row in rows)]
     return [tuple(row[i] for i in used) for row in (_TITLES, *rows)]

@@ -18,21 +18,21 @@ _SHOWN = 10  # fingerprints in a hint
 
 
 def stored_scans(path: Path) -> list[Scan] | None:
-    """As `tracemine.findings.stored.stored_scans`."""
+    """Do what `tracemine.findings.stored.stored_scans` does."""
     from tracemine.findings import stored
 
     return stored.stored_scans(path)
 
 
 def one_stored(path: Path) -> Scan | None:
-    """As `tracemine.findings.stored.one_stored`."""
+    """Do what `tracemine.findings.stored.one_stored` does."""
     from tracemine.findings import stored
 
     return stored.one_stored(path)
 
 
 def findings_files(folder: Path) -> list[Path]:
-    """As `tracemine.findings.stored.findings_files`."""
+    """Do what `tracemine.findings.stored.findings_files` does."""
     from tracemine.findings import stored
 
     return stored.findings_files(folder)

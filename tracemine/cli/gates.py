@@ -42,7 +42,7 @@ BaselineOption = Annotated[
 
 
 def noise_given(text: str) -> float | None:
-    """The share that --noise says; None: auto. Raises UsageError for anything else."""
+    """Return the share that --noise says; None: auto. Raises UsageError for anything else."""
     if text == "auto":
         return None
     try:
@@ -52,7 +52,7 @@ def noise_given(text: str) -> float | None:
 
 
 def gates_given(texts: Iterable[str]) -> list[DifferenceGate]:
-    """What --fail-on asks of a difference, several with commas too. Raises UsageError for what it cannot."""
+    """Return what --fail-on asks of a difference, several with commas too. Raises UsageError for what it cannot."""
     from tracemine.comparison.gates import WORDS, parse_gate
 
     try:
@@ -63,7 +63,7 @@ def gates_given(texts: Iterable[str]) -> list[DifferenceGate]:
 
 
 def fails(difference: Difference, gates: Sequence[DifferenceGate]) -> bool:
-    """Whether a gate is shut; what shuts it is said, each once."""
+    """Return whether a gate is shut; what shuts it is said, each once."""
     lines = dict.fromkeys(text for gate in gates for text in gate(difference))
     for text in lines:
         say(f"--fail-on: {text}")
@@ -78,7 +78,7 @@ class Watch:
     gates: Sequence[DifferenceGate]
 
     def reached(self, scan: Scan, name: str, out: TextIO, how: Options) -> bool:
-        """Whether a scan fails. The difference follows its report; as JSON and HTML there is the scan alone."""
+        """Return whether a scan fails. The difference follows its report; as JSON and HTML there is the scan alone."""
         from tracemine.comparison.baseline import against
         from tracemine.report import DIFF_REPORTS, render_difference
 
@@ -90,7 +90,7 @@ class Watch:
 
 
 def watch(baseline: Path, fail_on: str | None) -> Watch:
-    """The baseline of a file. Raises UsageError or InputError where the file or --fail-on is wrong."""
+    """Return the baseline of a file. Raises UsageError or InputError where the file or --fail-on is wrong."""
     from tracemine.comparison.baseline import read_baseline
 
     return Watch(read_baseline(baseline), gates_given([] if fail_on is None else [fail_on]))

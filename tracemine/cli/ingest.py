@@ -69,7 +69,7 @@ def ingest(
 
 
 def _edges(timeline: Timeline) -> Table | None:
-    """The table edges.parquet; None where neither tensors nor shapes were recorded."""
+    """Return the table edges.parquet; None where neither tensors nor shapes were recorded."""
     from tracemine.flow import activity_edges, flow
 
     found = flow(timeline)
@@ -86,7 +86,7 @@ def _report(timeline: Timeline, others: Mapping[str, Table | None]) -> Iterator[
 
 
 def _what_became(report: IngestReport) -> Iterator[str]:
-    """Everything but what is plainly there: nothing is left out without a reason.
+    """Yield everything but what is plainly there: nothing is left out without a reason.
 
     >>> from tracemine.timeline import IngestReport
     >>> list(_what_became(IngestReport(dropped={"no_duration": 1200}, warnings=("It is cut short.",))))

@@ -58,7 +58,7 @@ class Bar:
 
 @contextmanager
 def reading(path: Path, *, quiet: bool, position: str = "") -> Iterator[Bar | None]:
-    """What to tell about the reading of `path`; None where it would not be seen. position: stands before its name."""
+    """Yield what shows that `path` is read; None where it would not be seen. position: stands before its name."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

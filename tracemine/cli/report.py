@@ -109,7 +109,7 @@ def _draw(name: str, scans: Sequence[Found], finding: str | None, text: StringIO
 def _scans(
     paths: Sequence[str], evidence: Evidence | None, *, quiet: bool, pictured: bool
 ) -> Iterator[Found | TracemineError]:
-    """Every scan named, stored ones with the verdicts; what is wrong with a path in its place."""
+    """Yield every scan named, stored ones with the verdicts; what is wrong with a path in its place."""
     for given in paths:
         path = Path(given)
         try:

@@ -32,7 +32,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.callback(invoke_without_command=True)
 def rules(context: typer.Context) -> int:
-    """The rules: list, show, why, new, lint, test.
+    """List, show, write, lint and test rules.
 
     \b
     Example:
@@ -46,7 +46,7 @@ def rules(context: typer.Context) -> int:
 
 @app.command("list", short_help="A line for each rule.")
 def list_(rules: RulesOption = None) -> int:
-    """A line for each rule, in the order in which they claim what they match.
+    """List the rules, in the order in which they claim what they match.
 
     \b
     Example:
@@ -65,7 +65,7 @@ def show(
     rule: Annotated[str, typer.Argument(metavar="ID", help="The rule's id, its folder's name.")],
     rules: RulesOption = None,
 ) -> int:
-    """Everything a rule says: what it finds, why it matters, the fix, its limits, its pattern and its cases.
+    """Show a rule: what it finds, why it matters, the fix, its limits, its pattern and its cases.
 
     \b
     Example:

@@ -245,7 +245,7 @@ def device_named(name: str) -> Device:
 
 
 def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:
-    """Every trace named, each once; what is wrong with an argument in its place."""
+    """Yield every trace named, each once; what is wrong with an argument in its place."""
     from tracemine.formats.discover import traces
 
     seen: set[Path] = set()
@@ -275,7 +275,7 @@ def one_trace(given: str, *, quiet: bool) -> Path:
 
 
 def _only(option: str, paths: Iterable[Path | TracemineError]) -> Path | TracemineError:
-    """The one trace that an option's file belongs to."""
+    """Return the one trace that an option's file belongs to."""
     found = list(paths)
     if len(found) != 1:
         ways = {"--et": ", or put each into a folder as trace.json and et.json", "--format html": f"; {FLEET_PAGE}"}
@@ -287,14 +287,14 @@ def _only(option: str, paths: Iterable[Path | TracemineError]) -> Path | Tracemi
 
 
 def reports_in(paths: Sequence[Path], *, quiet: bool) -> Sequence[Report]:
-    """The reports of Nsight Compute, each read once; what was left out of them is said."""
+    """Return the reports of Nsight Compute, each read once; what was left out of them is said."""
     if not paths:
         return ()
     return [report for path in paths for report in said_reports(path, quiet=quiet)]
 
 
 def calibrations_in(named: Path | None, *, quiet: bool) -> Sequence[UserCalibration]:
-    """The calibrations that did not come with the package, read once; what is none in the user's folder is said."""
+    """Return calibrations that did not come with the package, read once; files that are none are said."""
     from tracemine.perfmodel import of_this_user, read_measured
 
     given = () if named is None else (read_measured(named),)
@@ -306,7 +306,7 @@ def calibrations_in(named: Path | None, *, quiet: bool) -> Sequence[UserCalibrat
 
 
 def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:
-    """The verdicts of files and folders, read once; what was left out of them is said."""
+    """Return the verdicts of files and folders, read once; what was left out of them is said."""
     if not paths:
         return None
     from tracemine.verdicts.evidence import read_evidence

@@ -28,7 +28,7 @@ def parse_threshold(option: str, text: str) -> Threshold:
 
 
 def parse_fail_on(text: str) -> Callable[[Scan], bool]:
-    """Whether a scan has a finding of this severity or a higher one, or one that saves this much; none that is refuted.
+    """Return whether a scan has a finding of this severity, or one that saves this much; refuted ones do not count.
 
     Several have commas between them: one is enough. Raises UsageError for anything else.
     """

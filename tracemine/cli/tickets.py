@@ -171,7 +171,7 @@ def deliver(found: Found, where: Where, *, unseen: bool) -> None:
 
 
 def _read(path: Path, *, quiet: bool) -> tuple[Scan, Details]:
-    """The findings, and of a trace what they do not say of it."""
+    """Return the findings, and of a trace what they do not say of it."""
     scans = stored_scans(path)
     if scans is not None:
         if len(scans) != 1:
@@ -206,7 +206,7 @@ def _saying() -> Iterator[list[Action]]:
 
 
 def _print(actions: Sequence[Action], *, stopped: bool) -> None:
-    """A line a ticket: what is done to it, which it is, why."""
+    """Print a line a ticket: what is done to it, which it is, why."""
     for action in actions:
         due = stopped and not action.done and action.kind != "leave"
         name = "" if action.issue is None else f" {action.issue}"

@@ -150,7 +150,7 @@ def _read(
     *,
     quiet: bool,
 ) -> _Given:
-    """The findings of a file and their trace, or those of a trace."""
+    """Return the findings of a file and their trace, or those of a trace."""
     from tracemine.findings.grouping import scan_of_variants
     from tracemine.findings.identity import identities
     from tracemine.matching import load_rules
@@ -177,7 +177,7 @@ def _read(
 def _selected(
     given: _Given, names: Sequence[str], rules: Sequence[Path], *, top: int, again: bool, step: bool
 ) -> tuple[Sequence[Finding], dict[str, int]]:
-    """The findings that are verified, and how many are not, by reason."""
+    """Return the findings that are verified, and how many are not, by reason."""
     from tracemine.findings.verdicts import unjudged
     from tracemine.verify.pipeline import fusable
     from tracemine.verify.step.build import proven
@@ -202,7 +202,7 @@ def _selected(
 
 
 def _verdicts(given: _Given, run: Run, gpu: str | None, skipped: Mapping[str, int], seconds: float) -> Verdicts:
-    """All that is printed and written."""
+    """Return all that is printed and written."""
     from tracemine.verdicts.verdict import Verdicts
 
     counts = Counter(skipped)
@@ -219,7 +219,7 @@ def _verdicts(given: _Given, run: Run, gpu: str | None, skipped: Mapping[str, in
 
 
 def _ended(run: Run) -> int:
-    """The exit code; what ended the run is raised, and bugs of ours are said."""
+    """Return the exit code; what ended the run is raised, and bugs of ours are said."""
     bugs = [*(verdict.bug for verdict in run.verdicts if verdict.bug is not None), *run.bugs]
     if bugs:
         count = len(bugs) - len(run.bugs)
@@ -257,7 +257,7 @@ def _known(names: Sequence[str], scan: Scan, rules: Sequence[Path]) -> None:
 
 
 def _findings_in(path: Path) -> Scan | None:
-    """The scan that a file holds; None where it is something else."""
+    """Return the scan that a file holds; None where it is something else."""
     found = stored_scans(path)
     if found is not None and len(found) != 1:
         raise InputError(f"holds the findings of {len(found)} traces", where=Location(str(path)), hint="verify one")
@@ -265,12 +265,12 @@ def _findings_in(path: Path) -> Scan | None:
 
 
 def _trace_of(scan: Scan, path: Path) -> Path:
-    """The trace that findings were found in: where they say, or beside them."""
+    """Return the trace that findings were found in: where they say, or beside them."""
     return _named(scan.trace.path, (path.parent,)) or _gone("trace", scan.trace.path, path, "verify the trace itself")
 
 
 def _execution_trace_of(scan: Scan, path: Path, trace: Path) -> Path | None:
-    """The execution trace that findings were found with: where they say, beside them, or beside the trace."""
+    """Return the execution trace that findings were found with: where they say, beside them, or beside the trace."""
     name = scan.trace.execution_trace
     if name is None:
         return None
@@ -278,7 +278,7 @@ def _execution_trace_of(scan: Scan, path: Path, trace: Path) -> Path | None:
 
 
 def _named(name: str, folders: Sequence[Path]) -> Path | None:
-    """A file that another names, as it is named or by its last part in a folder; None where it is not there."""
+    """Return a file that another names, as it is named or by its last part in a folder; None where it is not there."""
     named = Path(name)
     for candidate in (named, *(folder / part for folder in folders for part in (named, named.name))):
         with contextlib.suppress(OSError, ValueError):  # no path at all
@@ -292,7 +292,7 @@ def _gone(what: str, name: str, path: Path, hint: str) -> NoReturn:
 
 
 def _stem(findings: Path | None, output: Path | None) -> Path | None:
-    """Where verdicts go, without the ending: into a folder, or beside the findings; None: nowhere."""
+    """Return where verdicts go, without the ending: into a folder, or beside the findings; None: nowhere."""
     if output is not None:
         return output / "verdicts"
     return None if findings is None else findings.with_name(findings.stem + ".verdicts")

@@ -37,11 +37,11 @@ class Axes:
         self._loops: dict[tuple[int, int], int] = {}
 
     def dims(self, shape: Sequence[int]) -> Dims:
-        """New axes for a shape, one a dimension."""
+        """Return new axes for a shape, one a dimension."""
         return tuple(() if size == 1 else (self._new(size),) for size in shape)
 
     def keep_apart(self, dims: Dims) -> None:
-        """These dimensions belong to one tensor: no two of their axes may become one."""
+        """Keep the axes of one tensor's dimensions apart: no two of them may become one."""
         for leaf in self.flat(dims):
             self._together[leaf].add(self._tensors)
         self._tensors += 1
@@ -63,7 +63,7 @@ class Axes:
         return prod(self._size[a] for a in dim)
 
     def pin(self, dims: Iterable[int]) -> None:
-        """Their sizes are part of what is computed."""
+        """Pin axes: their sizes are part of what is computed."""
         for leaf in self.leaves(dims):
             self._pinned[leaf] = True
 

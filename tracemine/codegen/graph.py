@@ -170,7 +170,7 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 def tensors(value: Value) -> tuple[int, ...]:
-    """Values that an argument refers to.
+    """Return values that an argument refers to.
 
     >>> tensors(Refs((0, None, 2))), tensors(Ref(1)), tensors(Literal(3))
     ((0, 2), (1,), ())
@@ -181,14 +181,14 @@ def tensors(value: Value) -> tuple[int, ...]:
 
 
 def mutated(call: Call) -> tuple[int, ...]:
-    """Values that a call writes in place."""
+    """Return values that a call writes in place."""
     if call.operator in _TRAINED and call.given().get("training") == Literal(False):
         return ()
     return tuple(v for place in call.schema.mutates for v in tensors(call.arguments[place]))
 
 
 def asked(call: Call) -> tuple[bool, ...]:
-    """For each output of the schema whether the call gives it: gradients are given as they are asked for."""
+    """Return for each output of the schema whether the call gives it: gradients are given as they are asked for."""
     mask = call.given().get("output_mask")
     if isinstance(mask, Literal) and isinstance(mask.value, tuple):
         return tuple(map(bool, mask.value))
@@ -197,7 +197,7 @@ def asked(call: Call) -> tuple[bool, ...]:
 
 
 def reads(call: Call) -> tuple[int, ...]:
-    """Values that a call takes, in the order of its arguments."""
+    """Return values that a call takes, in the order of its arguments."""
     return tuple(v for value in call.arguments for v in tensors(value))
 
 

@@ -54,7 +54,7 @@ _NO_RESERVE = TensorSpec((0,), "uint8", (1,))
 
 
 def check(graph: Graph, most: int = MOST_CALLS) -> Graph:
-    """The graph itself. Raises GraphError, naming the call, where it is not sound. most: calls that it may have."""
+    """Return the graph. Raises GraphError, naming the call, where it is not sound. most: calls that it may have."""
     if not graph.calls or len(graph.calls) > most:
         raise GraphError(f"{graph.name}: a graph has 1 to {most} calls, not {len(graph.calls)}")
     names = [i.name for i in graph.inputs] + [s.name for s in graph.scalars]
@@ -77,7 +77,7 @@ def check(graph: Graph, most: int = MOST_CALLS) -> Graph:
 
 
 def with_eps(graph: Graph) -> Graph:
-    """The graph, with `eps` for the name of a number that is added before a root is taken: ATen calls it `other`."""
+    """Return the graph with `eps` for the name of a number that is added before a root: ATen calls it `other`."""
     rooted = {value for call in graph.calls if call.operator in _ROOTS for value in reads(call)}
     names = {i.name for i in graph.inputs} | {s.name for s in graph.scalars}
     free = (name for k in range(10_000) if (name := f"eps_{k}" if k else "eps") not in names)
@@ -129,7 +129,7 @@ class GraphBuilder:
         return Ref(len(self.specs) - 1)
 
     def call(self, operator: str, *given: Any, **named: Any) -> Any:
-        """One call; gives the Ref of its output, or a tuple of them. Raises GraphError where nothing can be inferred.
+        """Add a call; return the Ref of its output, or a tuple of them. Raises GraphError where nothing is inferred.
 
         operator: with the overload where it has a name. given: Refs, lists of Refs, and Python values in the
         schema's order. A number where the schema has a Scalar, a float or a Tensor becomes an argument of the kernel.
@@ -190,7 +190,7 @@ def _check_call(call: Call, place: str, known: int) -> None:
 
 
 def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """What a call gives; what no rule tells, as its own outputs say. Raises GraphError where nothing can tell."""
+    """Return a call's outputs, by its rule or else as it says itself. Raises GraphError where nothing can tell."""
     if not call.schema.outputs:
         return ()
     recorded = [_recorded(v, a, specs) for v, a in zip(call.arguments, call.schema.arguments, strict=True)]

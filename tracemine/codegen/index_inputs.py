@@ -77,7 +77,7 @@ def computed(graph: Graph) -> list[int]:
 
 
 def _origins(graph: Graph) -> Iterator[tuple[int, int]]:
-    """Of each index tensor the value that it is a view or a copy of, and the number of places that it may point to.
+    """Yield, for each index tensor, the value that it is a view or a copy of, and the bound of its indices.
 
     What was copied into that value, or into a view of it, is another.
     """

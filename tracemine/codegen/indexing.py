@@ -21,7 +21,7 @@ class IndexMath:
         self.axes, self.nodes = axes, nodes
 
     def by_dim(self, dims: Dims, index: Index) -> tuple[Node, ...]:
-        """One index expression for each dimension."""
+        """Return one index expression for each dimension."""
         return tuple(self.linear(group, leaves) for group, leaves in self.groups(dims, index))
 
     def groups(self, dims: Dims, index: Index) -> list[tuple[Index, Dim]]:
@@ -75,7 +75,7 @@ Span = tuple[tuple[Axis, ...], int, int]  # the axes of the rows or of the colum
 
 
 def spans(kernel: Kernel) -> dict[tuple[Axis, ...], dict[Node, tuple[int, int]]]:
-    """For rows and for columns, the indices that are asked for, and on which of their axes each is the place."""
+    """Return for rows and for columns, the indices that are asked for, and on which of their axes each is the place."""
     found: dict[tuple[Axis, ...], dict[Node, tuple[int, int]]] = {}
     seen: set[Node] = set()
     todo = [n for s in kernel.stores for n in (*s.index, s.value)]

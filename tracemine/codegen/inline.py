@@ -102,7 +102,7 @@ class Inliner(IndexMath):
         return self.nodes.arithmetic("+", place, self.nodes.make(ir.Int, piece.start))
 
     def value(self, tensor: Tensor, index: Index, guard: Node | None) -> Node:
-        """One element. `guard`: what must hold for it to be wanted; else it may be anything."""
+        """Return one element. `guard`: what must hold for it to be wanted; else it may be anything."""
         key = (tensor, index, guard)
         found = self._known.get(key)
         if found is None:
@@ -116,7 +116,7 @@ class Inliner(IndexMath):
         return found
 
     def converted(self, node: Node, type_: str) -> Node:
-        """In another type of computing."""
+        """Return the value in another type of computing."""
         assert isinstance(node, ir.Value)  # noqa: S101  (expressions give values)
         if isinstance(node, ir.Constant) and node.value in (0, 1):  # the same number in every type
             return self.nodes.make(ir.Constant, type_, node.value)
@@ -129,7 +129,7 @@ class Inliner(IndexMath):
         return set(columns_of(self.axes, tensor)) != set(self.columns)
 
     def _belongs_elsewhere(self, tensor: Tensor, index: Index) -> bool:
-        """Cheaper to load: dear and repeated, or built on reductions over other columns and no larger than they are.
+        """Return whether to load: expensive and repeated, or built on reductions over other columns and no larger.
 
         Also what is written in place and built on such: what it is computed of is gone by then.
         """
@@ -146,7 +146,7 @@ class Inliner(IndexMath):
         return bool(others) and all(leaves <= set(self.axes.flat(t.dims)) for t in others)
 
     def _is_table(self, tensor: Tensor, index: Index) -> bool:
-        """Changes along the columns, takes long to compute, and is asked for the same elements again and again."""
+        """Return whether it varies along the columns, is expensive, and is asked for the same elements repeatedly."""
         size = self._size(tensor)
         if self._elements < max(self.large, _REPEATS * size) or not any(
             self.walked(node) & {*self.columns} for node in index
@@ -294,7 +294,7 @@ class Inliner(IndexMath):
     def _turned(
         self, tensor: Concat, place: Node, guards: Sequence[Node | None], first: Node, second: Node
     ) -> Node | None:
-        """Both members of a join at once, if they are two halves of one tensor that change places.
+        """Return both members of a join at once, if they are two halves of one tensor that change places.
 
         guards: what must hold for either to be wanted, for the first, and for the second.
         """
@@ -305,7 +305,7 @@ class Inliner(IndexMath):
         return RotatedHalf(self.nodes, place, size, guard, (each[0], each[1]), self.origins).value(first, second)
 
     def _note_boundaries(self, place: Node, ends: Sequence[int]) -> None:
-        """Where a join along the columns goes from one member to the next."""
+        """Note where a concatenation along the columns goes from one member to the next."""
         found = ir.bounds(place)
         if found is not None and self.walked(place) == {*self.columns}:
             low, high = found

@@ -314,14 +314,14 @@ def reads(node: Node) -> bool:
 
 
 def in_flight(kernel: Kernel) -> int:
-    """How many loads an element waits for at once: of the members of a join, each under a guard of its own, for one."""
+    """Return how many loads an element waits for at once: members of a concat, each under a guard, count as one."""
     guards = Counter(load.guard for load in loads(kernel))
     free = guards.pop(None, 0)
     return free + max(guards.values(), default=0)
 
 
 def bounds(place: Node) -> tuple[int, int] | None:
-    """The least and the largest that an index may be, where it is a place on an axis of known size, moved by a number.
+    """Return the least and the largest value of an index that is a position on an axis of known size, plus a constant.
 
     >>> nodes = Nodes()
     >>> bounds(nodes.arithmetic("+", nodes.make(LoopIndex, Axis(0, 8, pinned=True)), nodes.make(Int, 3)))

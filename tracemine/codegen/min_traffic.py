@@ -37,7 +37,7 @@ class Compulsory(NamedTuple):
 
 
 def compulsory(graph: Graph) -> Compulsory:
-    """Of a table that indices are looked up in, as many elements count as are looked up.
+    """Return the elements of a table that indices are looked up in: as many count as are looked up.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("rows")
@@ -55,7 +55,7 @@ def compulsory(graph: Graph) -> Compulsory:
 
 
 def read_again(graph: Graph, cache_bytes: int) -> int:
-    """Bytes that have to be read from memory a second time.
+    """Return bytes that have to be read from memory a second time.
 
     Of each input that an output needs element by element and also under a reduction whose elements no multiprocessor
     holds. As much as the cache holds (`cache_bytes`) is taken to be in it still, which is the most there can be.
@@ -101,7 +101,7 @@ def _reached(lowered: Lowered, begin: Iterable[Tensor]) -> tuple[set[str], set[R
 
 
 def _row_bytes(axes: Axes, total: Reduction) -> int:
-    """Of the inputs' elements that one element of a reduction is made of, short of other reductions."""
+    """Return the inputs' elements that one element of a reduction is made of, short of other reductions."""
     over = {leaf for d in total.over for leaf in axes.leaves(total.arg.dims[d])}
     found: dict[str, int] = {}
     todo: list[Tensor] = [total.arg]
@@ -118,7 +118,7 @@ def _row_bytes(axes: Axes, total: Reduction) -> int:
 
 
 def _needed(graph: Graph) -> list[int]:
-    """Elements of each value that are read."""
+    """Return elements of each value that are read."""
     found = [0] * len(graph.specs)
     for number in reversed(range(len(graph.calls))):
         call, first = graph.calls[number], graph.first_output(number)
@@ -136,7 +136,7 @@ def _needed(graph: Graph) -> list[int]:
 
 
 def _distinct(graph: Graph, value: int) -> int:
-    """Elements of a value, those that are repeated once."""
+    """Return elements of a value, those that are repeated once."""
     spec, found = graph.specs[value], 1
     for size, stride in zip(spec.shape, spec.strides or (), strict=True):
         found *= size if stride else 1

@@ -131,7 +131,7 @@ def _homes(p: _Planner) -> tuple[str, ...]:
 
 
 def _target(p: _Planner, tensor: Tensor) -> _Target:
-    """Registers what must be stored, after what it needs stored before."""
+    """Register what must be stored, after what it needs stored before."""
     known = p.targets.get(tensor)
     if known is not None:
         return known
@@ -203,7 +203,7 @@ def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
 
 
 def _groups(p: _Planner) -> list[list[_Target]]:
-    """Targets that one kernel can store, in the order of the kernels. Plain ones come last, and join others."""
+    """Return targets that one kernel can store, in the order of the kernels. Plain ones come last, and join others."""
     groups: list[list[_Target]] = []
     for target in sorted(p.targets.values(), key=lambda t: (not nearest_reductions(t.tensor), -t.level, not t.pieces)):
         group = next((g for g in groups if _joins(p, target, g[0])), None)
@@ -259,7 +259,7 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduction]
 
 
 def _renamed(p: _Planner, store: Store) -> Store:
-    """Placeholders of demanded values become the names of their buffers."""
+    """Replace placeholders of materialized values by the names of their buffers."""
     memo: dict[Node, Node] = {}
     return Store(
         store.buffer,
@@ -302,7 +302,7 @@ def _strides_of(p: _Planner, target: _Target) -> dict[int, int]:
 
 
 def _ordered(p: _Planner, kernels: Sequence[Kernel]) -> list[Kernel]:
-    """Each after those that it loads from, and what is written in place after all that read what was there before."""
+    """Order kernels: each after those that it loads from; in-place writes after all reads of the old content."""
     written = {p.graph.inputs[v].name for v in p.lowered.written}
     reads = [{load.buffer for load in ir.loads(kernel)} for kernel in kernels]
     gives = [{store.buffer for store in kernel.stores} for kernel in kernels]
@@ -330,7 +330,7 @@ def _check_stored(p: _Planner, kernels: Sequence[Kernel]) -> None:
 
 
 def _check_in_place(p: _Planner, kernels: Sequence[Kernel]) -> None:
-    """What was in memory may be read only before it is written in place, or by the same program at the same place."""
+    """Check that memory is read only before it is written in place, or by the same program at the same index."""
     written = {p.graph.inputs[v].name for v in p.lowered.written}
     done: set[str] = set()
     for kernel in kernels:

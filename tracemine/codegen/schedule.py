@@ -27,7 +27,7 @@ SHARE = 4  # a tensor of less than one part in so many of the largest one's elem
 
 
 def schedule_kind(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> str:
-    """Which of the three shapes a kernel has: see body.py. Raises Unsupported for a running sum that is too long."""
+    """Return which of the three schedules a kernel has: see body.py. Raises Unsupported for too long a running sum."""
     nodes = ir.nodes_of(kernel)
     if not any(isinstance(n, ir.Reduce | ir.Scan) for n in nodes):
         return POINTWISE
@@ -99,7 +99,7 @@ def by_memory(buffers: dict[str, Buffer], kernel: Kernel) -> tuple[Axis, ...]:
 
 
 def contiguity(buffers: dict[str, Buffer], kernel: Kernel) -> str:
-    """How the largest tensors that a kernel loads and stores lie: columns side by side, rows side by side, or both."""
+    """Return the contiguity of the largest tensors that a kernel loads and stores: inner, outer, or mixed."""
     if not kernel.columns or not kernel.rows:
         return INNER
     accesses = [(n.buffer, n.index) for n in ir.loads(kernel)] + [(s.buffer, s.index) for s in kernel.stores]
@@ -130,7 +130,7 @@ def _kind(buffer: Buffer, index: tuple[Node, ...], kernel: Kernel) -> str:
 
 
 def _step(buffer: Buffer, index: tuple[Node, ...], axis: Axis) -> int:
-    """How many elements further in memory the next place on an axis lies; 0 for the same, or where none can say."""
+    """Return the stride in memory of one step along an axis; 0 where there is none, or where it cannot be said."""
     return sum(_moves(place, axis) * stride for place, stride in zip(index, buffer.strides, strict=False))
 
 

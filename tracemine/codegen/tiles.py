@@ -59,13 +59,12 @@ def tile_configs(
     windows: bool = False,
     draws: bool = False,
 ) -> TileConfigs:
-    """The candidates for kernels of a shape. pieces: of a row that a program loops over all, so that a block is one's
-    part.
+    """Return the candidates for kernels of a schedule.
 
-    loads: how many an element waits for at once. odd: whether rows have an odd length. ragged: whether
-    they fill little of a block, whose size is a power of two. again: whether long rows are looped over more than once.
-    parts: whether each program loops over a part of a row. windows: whether what it reads lies in windows along the
-    columns. draws: whether it draws random numbers.
+    pieces: of a row that a program loops over all, so that a block is a part of one. loads: how many an element waits
+    for at once. odd: whether rows have an odd length. ragged: whether they fill little of a block, a power
+    of two. again: whether long rows are looped over more than once. parts: whether each program loops over a part of a
+    row. windows: whether what it reads lies in windows along the columns. draws: whether it draws random numbers.
 
     >>> [tile_configs(POINTWISE, INNER, **how)[0] for how in ({}, {"pieces": 2}, {"loads": 24})]
     [(1024, 8), (512, 4), (256, 2)]
@@ -98,8 +97,9 @@ def blocks_text(kernels: Iterable[tuple[str, TileConfigs]]) -> str:
 
 
 def table_text(rows: Iterable[tuple[str, TileConfigs, str]]) -> str:
-    """A dict of tile configs as source: of one kernel in one line. rows: a kernel's name, its tile configs, a comment
-    behind them.
+    """Return a dict of tile configs as source: of one kernel in one line.
+
+    rows: a kernel's name, its tile configs, a comment behind them.
 
     >>> table_text([("k", ((1024, 8), (512, 4)), "  # the first")])
     '{"k": [(1024, 8), (512, 4)]}  # the first'

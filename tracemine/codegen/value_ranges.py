@@ -55,7 +55,7 @@ def _all_inside(graph: Graph) -> bool:
 
 
 def ranges(graph: Graph) -> list[Range | None]:
-    """Of each value of a graph the range of its elements as its call gives it; None where it is not known.
+    """Return for each value of a graph the range of its elements as its call gives it; None where it is not known.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("positions")
@@ -97,7 +97,7 @@ _ALL_ALIKE = ("split", "split_with_sizes", "chunk", "unbind")
 
 
 def _range(value: Value, known: Sequence[Range | None]) -> Any:
-    """Of a tensor or a number its range, of a list those of its members; a literal as it is."""
+    """Return the range of a tensor or a number; of a list those of its members; a literal as it is."""
     if isinstance(value, Ref):
         return known[value.value]
     if isinstance(value, Refs):

@@ -58,7 +58,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def baseline_of(scan: Scan, project: str, accepted: Sequence[Accepted] = ()) -> Baseline:
-    """A scan as a baseline. Findings stand in order of rule and fingerprint, so that two files differ in few lines."""
+    """Return a scan as a baseline, findings in order of rule and fingerprint, so that two files differ in few lines."""
     side = side_of(scan)
     return Baseline(
         schema_version=BASELINE_SCHEMA_VERSION,
@@ -78,7 +78,7 @@ def against(baseline: Baseline, scan: Scan, *, noise: float | None = None) -> Di
 
 
 def accept(baseline: Baseline, mark: str, reason: str) -> Baseline:
-    """The baseline that lets a finding be new or worse. A finding that is in it may be named by its first digits.
+    """Return the baseline that lets a finding be new or worse. One that is in it may be named by its first digits.
 
     Raises UsageError where no reason is given, or the fingerprint is none.
     """
@@ -112,7 +112,7 @@ def write_baseline(baseline: Baseline, path: Path) -> None:
 
 
 def _lines(baseline: Baseline) -> Iterator[str]:
-    """JSON of one finding a line, and one operator a line."""
+    """Yield JSON of one finding a line, and one operator a line."""
     for number, name in enumerate(("schema_version", "tracemine", "project", "about")):
         yield f"{' ' if number else '{'}{_json(name)}: {_json(msgspec.to_builtins(getattr(baseline, name)))},"
     yield from _spent(baseline.spent)
@@ -143,7 +143,7 @@ def _separated(rows: Iterable[str]) -> Iterator[str]:
 
 
 def _json(value: Any) -> str:
-    """Of ASCII alone: a name in it may hold what a terminal acts on."""
+    """Return a text in ASCII alone: a name in it may hold what a terminal acts on."""
     return json.dumps(value, ensure_ascii=True)
 
 

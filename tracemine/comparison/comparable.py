@@ -37,7 +37,7 @@ def _texts(wrong: Sequence[bool], yes: str, no: str) -> dict[str, str]:
 
 
 def _unrelated(before: Side, after: Side) -> bool:
-    """Whether no class of a module is in both, and of one side less than half of its operators' time in the other."""
+    """Return whether no class of a module is in both, and less than half of one side's operator time in the other."""
     if before.spent is None or after.spent is None or _classes(before) & _classes(after):
         return False
     ours, theirs = before.spent.gpu_ns, after.spent.gpu_ns
@@ -75,7 +75,7 @@ def _words(name: str) -> set[str]:
 
 
 def differing(before: About, after: About) -> Iterator[Differs]:
-    """What the two recordings say of themselves and do not agree in; what is not known is not held against them."""
+    """Yield what the two recordings say of themselves and do not agree in; unknown facts are not held against them."""
     if bool(before.steps) != bool(after.steps):
         texts = [f"{one.steps} steps" if one.steps else "none are known" for one in (before, after)]
         yield Differs(what="steps", before=texts[0], after=texts[1], explains=True)
@@ -105,7 +105,7 @@ def _unless_equal(what: str, one: object, other: object, *, explains: bool = Fal
 
 
 def inputs(pairs: Sequence[tuple[Sequence[Item], Sequence[Item]]]) -> Iterator[Differs]:
-    """Other shapes went through most of what is the same, by time of matched GPU findings."""
+    """Yield other shapes went through most of what is the same, by time of matched GPU findings."""
     known = [(ours, theirs) for ours, theirs in pairs if shapes(ours) and shapes(theirs)]
     other = [pair for pair in known if not shapes(pair[0]) & shapes(pair[1])]
     whole, moved = (sum(_ns([*ours, *theirs]) for ours, theirs in each) for each in (pairs, other))

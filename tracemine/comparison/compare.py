@@ -29,7 +29,7 @@ _LONGEST = 60  # characters of a place or a shape in a reason
 
 
 def diff(before: Scan, after: Scan, *, noise: float | None = None) -> Difference:
-    """What became of each finding of `before`, and what came with `after`: two scans of a program, before and after.
+    """Return what became of each finding of `before`, and what is new in `after`: two scans of a program.
 
     noise: the share of a step, or of a cost, below which a change says nothing; by default the spread of the steps
     within each trace, and 10 % of a step, 3 % of GPU work where there are fewer than three.
@@ -45,7 +45,7 @@ def diff(before: Scan, after: Scan, *, noise: float | None = None) -> Difference
 
 
 def compared(before: Side, after: Side, *, noise: float | None = None) -> Difference:
-    """As `diff`, of what was kept of two scans: a baseline has no more."""
+    """Compare what was kept of two scans, as `diff` does: a baseline has no more."""
     basis = basis_of(before.about, after.about)
     scales = scale_of(before.about, basis), scale_of(after.about, basis)
     level = noise_of(before.about, after.about, noise)
@@ -155,13 +155,13 @@ def _status(one: Matched, both: Both, believed: bool, found: Sequence[Matched]) 
 
 
 def _overlapping(one: Matched) -> str | None:
-    """Where the middle of both estimates differ by more than noise, that their intervals have times in common."""
+    """Return that intervals overlap, where the middles of both estimates differ by more than noise; else None."""
     apart = abs(one.costs[0].mid - one.costs[1].mid) > one.noise_ns
     return "within what the estimated steps leave open" if apart else None
 
 
 def _one_sided(one: Matched, both: Both, believed: bool, found: Sequence[Matched]) -> tuple[str, str | None]:
-    """Gone or come; where that may only seem so, unknown."""
+    """Return whether it is gone or new; unknown where that may only seem so."""
     cost = max(one.costs, key=lambda each: each.mid)
     gone = bool(one.before)
     shown = any(item.reported for item in one.items)
@@ -259,7 +259,7 @@ def _order(change: Change) -> tuple[int, int, str]:
 
 
 def with_accepted(difference: Difference, accepted: dict[str, str]) -> Difference:
-    """The difference with what a baseline lets pass marked: changes all of whose findings were accepted, by name."""
+    """Return the difference with the changes marked that a baseline accepts: all of whose findings it names."""
     changes = []
     for change in difference.changes:
         marks = [part.fingerprint for part in (*change.before, *change.after)]

@@ -14,7 +14,7 @@ _GROWN = ("new", "worse")
 
 
 def parse_gate(text: str) -> Gate:
-    """What yields a line for everything that one word, share of the step or time lets fail. Accepted changes never do;
+    """Return what yields a line for all that a word, share of the step or time lets fail. Accepted changes never do;
     where nothing compares everything does.
 
     Raises ValueError for anything else.
@@ -45,7 +45,7 @@ def _guarded(gate: Gate) -> Gate:
 
 
 def _of_status(difference: Difference, status: str) -> Iterator[str]:
-    """Changes of one status. Of new findings those that a report shows: the others save too little to matter."""
+    """Yield changes of one status. Of new findings those that a report shows: the others save too little to matter."""
     for change in difference.changes:
         shown = status != "new" or any(part.reported for part in change.after)
         if change.status == status and change.accepted is None and shown:
@@ -53,7 +53,7 @@ def _of_status(difference: Difference, status: str) -> Iterator[str]:
 
 
 def _of_growth(difference: Difference, threshold: Threshold) -> Iterator[str]:
-    """Findings that are new or worse by so much of a step, and the step where it takes so much longer."""
+    """Yield findings that are new or worse by so much of a step, and the step where it takes so much longer."""
     least = threshold.of(difference.step.before_ns.mid)
     grown_ns = difference.step.change_ns.mid
     if difference.step.status == "worse" and grown_ns >= least:

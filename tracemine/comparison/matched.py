@@ -53,7 +53,7 @@ class Matched:
 def matched(
     before: Sequence[Item], after: Sequence[Item], matched_by: str | None, *, scales: tuple[Scale, Scale], noise: Noise
 ) -> Matched:
-    """Findings of one component, at least one, with what they cost on each side."""
+    """Return findings of one component, at least one, with what they cost on each side."""
     costs = (
         sum((scales[0].of(item) for item in before), NOTHING),
         sum((scales[1].of(item) for item in after), NOTHING),

@@ -61,7 +61,7 @@ def _left(rows: Sequence[int], taken: set[int]) -> tuple[int, ...]:
 
 
 def _by_name(one: Component, before: Sequence[Item], after: Sequence[Item]) -> Component:
-    """Matched by identity where both sides have the same ones, whatever else would have matched them too."""
+    """Return matches by identity where both sides have the same ones, whatever else would have matched them too."""
     ours, theirs = {before[i].fingerprint for i in one.before}, {after[j].fingerprint for j in one.after}
     return replace(one, matched_by=IDENTITY) if ours == theirs else one
 
@@ -70,7 +70,7 @@ _Names = frozenset[tuple[bool, str]]
 
 
 def _own(item: Item) -> _Names:
-    """What a finding is called itself, and what its variants are. GPU time is never idle time, whatever a file says."""
+    """Return the names of a finding and of its variants. GPU time is never idle time, whatever a file says."""
     return frozenset((item.on_gpu, name) for name in (item.fingerprint, *item.variants))
 
 
@@ -84,7 +84,7 @@ def _named_the_same(before: Sequence[Item], after: Sequence[Item]) -> Iterable[t
 
 
 def _named(before: Sequence[Item], after: Sequence[Item]) -> Iterable[tuple[int, int]]:
-    """One is called what the other is, or may be called. That both may be called the same makes them no one."""
+    """Yield pairs of which one is called what the other is, or may be. A name that both may have matches nothing."""
     own = [_own(one) for one in before], [_own(one) for one in after]
     yield from _joined(*own)
     yield from _joined(own[0], [_others(one) for one in after])

@@ -61,7 +61,7 @@ def recorded_alike(before: About, after: About) -> bool:
 
 
 def scale_of(about: About, basis: str) -> Scale:
-    """One side's scale. Raises nothing: a step that is not known lasts no time."""
+    """Return one side's scale. A step that is not known lasts no time."""
     alone = about.unprofiled_ns
     one = (Fraction(1),) * 3
     if basis == RECORDED or alone is None:
@@ -99,7 +99,7 @@ def _spread(half_ns: int | None, whole_ns: int) -> float | None:
 
 
 def noise_ns(noise: Noise, cost_ns: int, scales: tuple[Scale, Scale], *, on_gpu: bool) -> int:
-    """A change of a cost by no more says nothing. Idle time varies as the step does, GPU time as its kernels do."""
+    """Return the noise of a cost: idle time varies as the step does, GPU time as its kernels do."""
     if not on_gpu:
         return round(noise.span * max(one.step_ns.mid for one in scales))
     least = _OF_ALL_WORK * noise.gpu * max(one.gpu_busy_ns for one in scales)

@@ -12,7 +12,7 @@ _MOST_SHAPES = 64  # of a finding; that two sides have none of so many in common
 
 
 def side_of(scan: Scan) -> Side:
-    """As much of a scan as comparing needs. Times are means over its steps, or over the trace where it has none."""
+    """Return what comparing needs of a scan. Times are means over its steps, or over the trace where it has none."""
     summary, steps = scan.summary, scan.trace.steps
     step = summary.per_step if steps else None
     return Side(

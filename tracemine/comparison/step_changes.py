@@ -66,7 +66,7 @@ def step_change(before: Range, after: Range, noise: int, *, known: bool) -> Step
 
 
 def _gone(change: Change) -> float:
-    """Which share of what its findings cost is gone: all that they were said to save is counted of what is fixed."""
+    """Return which share of its findings' cost is gone: of what is fixed, all that was said to be saved counts."""
     return 1.0 if change.status == "fixed" else max(1.0 - change.after_ns / max(change.before_ns, 1), 0.0)
 
 
@@ -96,7 +96,7 @@ def totals_of(side: Side, scale: Scale) -> Totals:
 
 
 def notes_of(both: Both, basis: str) -> Iterator[str]:
-    """One sentence each: what a reader must know before believing the figures."""
+    """Yield one sentence each: what a reader must know before believing the figures."""
     per = per_of(both)
     if per == "trace":
         yield "No steps are known: every time is over the trace, and compares only if both did the same work."

@@ -92,7 +92,7 @@ def match(timeline: Timeline, reports: Sequence[Report]) -> Counters:
 
 
 def _join(timeline: Timeline, report: Report) -> tuple[IntArray, BoolArray, list[str]]:
-    """For each activity its kernel and whether that is exact; for each kernel how it was matched, or why not."""
+    """Return for each activity its kernel and whether that is exact; for each kernel how it was matched, or why not."""
     table = timeline.activities
     of, exact = np.full(table.num_rows, -1, np.int64), np.zeros(table.num_rows, np.bool_)
     if _of_another_gpu(timeline, report):
@@ -122,7 +122,7 @@ def _join(timeline: Timeline, report: Report) -> tuple[IntArray, BoolArray, list
 def _how(
     code_of: Sequence[int | None], problems: dict[int, str], of: IntArray, exact: BoolArray, named: set[int]
 ) -> Iterator[str]:
-    """How each profiled kernel was matched, or why it was not. `named`: classes of which the timeline has the name."""
+    """Yield how each profiled kernel was matched, or why not. `named`: classes of which the timeline has the name."""
     used_exactly = set(of[exact].tolist())
     used = {code_of[i] for i in sorted_unique(of[of >= 0]).tolist()}
     for i, code in enumerate(code_of):
@@ -194,7 +194,7 @@ def _triples(column: pa.ChunkedArray) -> tuple[IntArray, BoolArray]:
 
 
 def _launched_in_order(timeline: Timeline, of_activity: IntArray) -> list[IntArray]:
-    """For each device its activities that have a class, in the order in which the host launched them."""
+    """Return for each device its activities that have a class, in the order in which the host launched them."""
     table = timeline.activities
     rows = np.flatnonzero(of_activity >= 0)
     start = numbers(table.column("start_ns"))[rows]
@@ -210,7 +210,7 @@ def _launched_in_order(timeline: Timeline, of_activity: IntArray) -> list[IntArr
 
 
 def in_order(pattern: list[int], text: list[int]) -> IntArray:
-    """For each position of `text` the one of `pattern` whose place it has; −1 where the order says nothing.
+    """Return for each position of `text` the one of `pattern` whose place it has; −1 where the order says nothing.
 
     One class in a row is no order: it fits anywhere.
 

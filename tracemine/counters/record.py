@@ -69,7 +69,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return self.total_flops / self.dram_bytes if self.total_flops is not None and self.dram_bytes else None
 
     def bound(self, ridge: float | None = None) -> Bound | None:
-        """What limits the kernel, by the thresholds of Nsight Compute's own rule; None where throughputs are missing.
+        """Return what limits the kernel, by the thresholds of Nsight Compute's rule; None without throughputs.
 
         `latency`: neither unit is busy. `neither`: no single one limits: both are about equally busy; or the
         multiprocessors are, with room left, while the kernel computes less than `ridge` FLOP per byte: with addresses,

@@ -97,7 +97,7 @@ def bounded(inflated: int, file: io.FileIO, path: Path) -> None:
 
 
 def _held(metadata: Any, wanted: Container[str] | None) -> tuple[int, list[str]]:
-    """How many bytes the wanted columns of a Parquet file hold once they are read, and which of them are texts."""
+    """Return how many bytes the wanted columns of a Parquet file hold once read, and which of them are texts."""
     inflated, texts = 0, dict[str, None]()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(metadata.num_columns)):

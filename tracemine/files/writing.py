@@ -21,7 +21,7 @@ _HINTS = (
 
 
 def write_file(path: Path, content: str | bytes, *, named: bool = True) -> None:
-    """As `write_pieces`, of what is held as a whole."""
+    """Write as `write_pieces`, from memory."""
     write_pieces(path, [content.encode("utf-8", "replace") if isinstance(content, str) else content], named=named)
 
 
@@ -86,7 +86,7 @@ def check_plain(path: Path) -> None:
 
 
 def beside(path: Path) -> Path:
-    """A name in the same folder that cannot be guessed, and is short: the path's own may be as long as names can be."""
+    """Return a short name in the same folder that cannot be guessed: the path's own may be as long as names can be."""
     return path.with_name(f".{secrets.token_hex(8)}.tmp")
 
 
@@ -115,7 +115,7 @@ def folder_beside(path: Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path) -> None:
-    """A folder, those above it too, unless it is there. Raises OSError, also where a file has the name of one."""
+    """Make a folder, with those above it, unless it is there. Raises OSError, also where a file has the name of one."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -124,7 +124,7 @@ def make_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """No other process reads and writes there meanwhile under this lock, where the system knows such locks."""
+    """Lock, so that no other process reads and writes there meanwhile, where the system has such locks."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(ImportError, OSError):
             import fcntl

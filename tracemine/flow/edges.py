@@ -12,8 +12,8 @@ _EVIDENCE = [evidence.name.lower().encode() for evidence in Evidence]
 
 
 def activity_edges(flow: Flow) -> pa.Table:
-    """Edges as `edges.parquet` holds them: from the last activity of the operator that wrote a tensor to the first one
-    of the operator that read it. Which of an operator's own activities did it is not recorded.
+    """Return edges as `edges.parquet` holds them: from the last activity of a tensor's producer to the first of its
+    consumer. Which of an operator's own activities did it is not recorded.
 
     >>> from tracemine.flow import flow
     >>> from tracemine.timeline import Meta, Timeline

@@ -9,7 +9,7 @@ from tracemine.flow.record import BoolArray, IntArray, Reads, Writes
 
 
 def orders(reads: Reads, writes: Writes, silent: BoolArray) -> tuple[IntArray, IntArray]:
-    """Pairs of nodes, the earlier and the later, of which the later writes what the earlier reads or writes.
+    """Return pairs of nodes, the earlier and the later, of which the later writes what the earlier reads or writes.
 
     silent: nodes that do not say what they write: perhaps all that they read.
 

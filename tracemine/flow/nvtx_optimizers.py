@@ -147,7 +147,7 @@ def _turns(calls: _Calls) -> Iterator[list[list[tuple[int, Update]]]]:
 def _members(
     names: Sequence[str], sources: Sequence[Sequence[str]], sizes: Sequence[_Sizes | None], *, lists: bool
 ) -> _Sizes | None:
-    """The shapes of the members of a chain's lists, which are as many and alike in all of them; None: they are not.
+    """Return the shapes of a chain's list members, equal in all of its lists; None where they are not.
 
     >>> names = ["aten::_foreach_mul_", "aten::_foreach_add_"]
     >>> _members(names, ["b", "bg"], [((4,), ()), ((4,), (4,), ())], lists=True)
@@ -161,7 +161,7 @@ def _members(
 
 
 def _fitting(name: str, count: int, sizes: _Sizes, *, lists: bool) -> set[_Sizes]:
-    """The members that so many lists of an operator can have; without lists, what each of so many tensors can be."""
+    """Return the members that so many lists of an operator can have; without lists, what each tensor can be."""
     if not lists:
         shapes = [size for size in sizes if size]
         return {(shapes[0],)} if len(shapes) == count and len(set(shapes)) == 1 else set()
@@ -234,7 +234,7 @@ def _bound(turn: Sequence[Sequence[tuple[int, Update]]], calls: _Calls) -> list[
 
 
 def _agree(storages: dict[tuple[str, int], int], letter: str, recorded: Sequence[int | None], calls: _Calls) -> bool:
-    """Whether the tensors of a letter are what is recorded of them; those of which nothing was known yet become it."""
+    """Return whether the tensors of a letter are those recorded; of which nothing was known yet, they become it."""
     for index, one in enumerate(recorded):
         if one is not None and one not in calls.whole:
             return False

@@ -28,7 +28,7 @@ class Order:
     position: IntArray  # of each row of `ops`, −1 for annotations
 
     def inherited(self, own: IntArray) -> IntArray:
-        """For each operator the value of the outermost one around it, or its own, that is not negative."""
+        """Return for each operator the value of the outermost one around it, or its own, that is not negative."""
         found = own.copy()
         for level in self._levels():
             above = found[self.parent[level]]
@@ -36,7 +36,7 @@ class Order:
         return found
 
     def _levels(self) -> list[IntArray]:
-        """Positions a level, from those with one operator around them inwards."""
+        """Return positions a level, from those with one operator around them inwards."""
         by_level = np.argsort(self.level, kind="stable")
         begins = np.searchsorted(self.level[by_level], np.arange(1, int(self.level.max(initial=0)) + 2))
         return [by_level[a:b] for a, b in itertools.pairwise(begins.tolist())]
@@ -112,7 +112,7 @@ def _last_inside(parent: IntArray, level: IntArray) -> tuple[IntArray, BoolArray
 
 
 def _leave(begun: IntArray, end: IntArray, thread: IntArray, last: IntArray) -> IntArray:
-    """`begun` is the latest start up to each position."""
+    """Return where each range is left. begun: the latest start up to each position."""
     count = len(end)
     by_time = np.searchsorted(begun, end, "left")
     own = np.full(count, count)

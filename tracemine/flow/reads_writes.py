@@ -29,7 +29,7 @@ def _input(text: str, position: int) -> object:
 
 
 def _at_positions(schema: IntArray, tensors: Tensors, positions: list[frozenset[int]]) -> BoolArray:
-    """For each tensor whether its position is among those of its operator's schema."""
+    """Return for each tensor whether its position is among those of its operator's schema."""
     width = max((max(one, default=0) for one in positions), default=0) + 2
     table = np.zeros((len(positions), width), np.bool_)
     for row, one in enumerate(positions):
@@ -46,7 +46,7 @@ def _switched_off(
     schema: IntArray,
     switches: list[int | None],
 ) -> BoolArray:
-    """For each tensor whether its operator was told, by a recorded argument, to leave it alone."""
+    """Return for each tensor whether its operator was told, by a recorded argument, to leave it alone."""
     off = np.zeros(len(tensors.op), np.bool_)
     given, texts = string_ids(timeline.ops.column("concrete_inputs"))
     told: dict[tuple[int, int], bool] = {}

@@ -84,7 +84,7 @@ class Tensors:
 
 
 def _extent(count: int, row: IntArray, size: Array, step: Array) -> tuple[Array, Array, BoolArray]:
-    """Elements from the first to the last, distinct ones, and whether no size and no stride is negative.
+    """Return elements from the first to the last, distinct ones, and whether no size and no stride is negative.
 
     In floating point, where nothing overflows: what is below 2⁵³ is exact, and more is no tensor.
     """

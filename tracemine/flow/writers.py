@@ -62,11 +62,11 @@ class LastWriters:
     _buffers: int = 0
 
     def buffer(self, storage: int) -> int:
-        """Number of the buffer that a storage id means now."""
+        """Return number of the buffer that a storage id means now."""
         return self._storage(storage).buffer
 
     def allocate(self, storage: int, node: int) -> None:
-        """The id means new memory from now on."""
+        """Note that the id means new memory from now on."""
         self.node = node
         old = self._storages.get(storage)
         if old is not None:
@@ -75,7 +75,7 @@ class LastWriters:
         self._storages[storage] = _Storage(self._number(), born=True)
 
     def write(self, storage: int, begin: int, end: int, layout: int = -1) -> int:
-        """Bytes from begin to end are written: all of them, or with a layout (equal numbers, equal bytes) some.
+        """Note that bytes from begin to end are written: all, or with a layout (equal numbers, equal bytes) some.
 
         Returns the number of the write.
         """
@@ -106,7 +106,7 @@ class LastWriters:
         return number
 
     def maybe_written(self, storage: int) -> None:
-        """Something that does not say what it writes has had the storage."""
+        """Note that something that does not say what it writes has had the storage."""
         self._storage(storage).uncertain = True
 
     def is_made(self, storage: int) -> bool:

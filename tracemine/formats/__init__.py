@@ -29,7 +29,7 @@ FORMATS = ("nsys.database", "nsys.stats", "nsys.jsonlines", "kineto.read")
 
 
 def format_of(source: FileSource, formats: Sequence[Format] = ()) -> Format:
-    """The format that `source` is in; it is not consumed. `formats` are asked before those that are known here, those
+    """Return the format that `source` is in; it is not consumed. `formats` are asked before those known here, those
     of other packages (entry points `tracemine.formats`) after them.
 
     Raises InputError, with what the file is and the way out, if none reads it.
@@ -48,7 +48,7 @@ def _recognised(source: FileSource, formats: Sequence[Format] = ()) -> Format | 
 
 
 def _known() -> Iterator[Format]:
-    """Of each module its format; it is imported here."""
+    """Yield each module's format; it is imported here."""
     for name in FORMATS:
         yield import_module(f"{__name__}.{name}").FORMAT
 
@@ -63,7 +63,7 @@ ABOUT_NAME = "capture.json"
 
 
 def recording_in(folder: Path) -> tuple[Path, Path | None] | None:
-    """The trace and the execution trace that lie in a folder, as `tracemine.capture` leaves them, the second where it
+    """Return the trace and the execution trace of a folder, as `tracemine.capture` leaves them, the second where it
     was asked for; None: it is no recording.
 
     >>> recording_in(Path("no/such/folder")) is None

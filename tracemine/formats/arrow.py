@@ -16,7 +16,7 @@ from tracemine.columns import texts as texts
 
 
 def integers(values: Array, arrow_type: pa.DataType, present: Array | None = None) -> pa.Array:
-    """An int32 or int64 column; null where `present` is false, where MISSING, and where the type cannot hold the value.
+    """Return an int32 or int64 column; null where `present` is false, where MISSING, and where the type is too narrow.
 
     >>> integers(np.array([7, MISSING, 2**40]), pa.int32()).to_pylist()
     [7, None, None]
@@ -31,7 +31,7 @@ def integers(values: Array, arrow_type: pa.DataType, present: Array | None = Non
 
 
 def row_numbers(rows: Array) -> pa.Array:
-    """Rows of another table; null where negative.
+    """Return rows of another table; null where negative.
 
     >>> row_numbers(np.array([3, -1])).to_pylist()
     [3, None]
@@ -51,7 +51,7 @@ def floats(values: Array) -> pa.Array:
 
 
 def triples(ids: Array, strings: Sequence[str], parse: Callable[[str], tuple[int, int, int] | None]) -> pa.Array:
-    """Three int32 a row, parsed once from each distinct string; null where there is no string or it does not parse.
+    """Return three int32 a row, parsed once from each distinct string; null where there is none or it does not parse.
 
     >>> triples(np.array([0, -1]), ["1 2 3"], lambda text: tuple(map(int, text.split()))).to_pylist()
     [[1, 2, 3], None]
@@ -67,7 +67,7 @@ def triples(ids: Array, strings: Sequence[str], parse: Callable[[str], tuple[int
 
 
 def distinct(values: Array) -> tuple[Array, Array]:
-    """Codes 0 … n-1 of equal values, and the n values, in order of appearance. A hash, not a sort.
+    """Return codes 0 … n-1 of equal values, and the n values, in order of appearance. A hash, not a sort.
 
     >>> codes, firsts = distinct(np.array([30, 10, 30]))
     >>> codes.tolist(), firsts.tolist()
@@ -82,7 +82,7 @@ def distinct(values: Array) -> tuple[Array, Array]:
 
 
 def take(values: Array, rows: Array, nothing: int = -1) -> Array:
-    """`values[row]`; `nothing` where the row is negative.
+    """Return `values[row]`; `nothing` where the row is negative.
 
     >>> take(np.array([10, 20]), np.array([1, -1])).tolist()
     [20, -1]

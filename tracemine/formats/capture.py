@@ -28,7 +28,7 @@ class _About(msgspec.Struct):
 
 
 def with_step_times(timeline: Timeline, path: Path) -> Timeline:
-    """The timeline, knowing how long a step took alone and recorded, and of which torch, as far as the file says.
+    """Return the timeline with a step's time alone and recorded, and the version of torch, as far as the file says.
 
     It says nothing that the traces need, so a file that cannot be read is one that was not measured.
     """

@@ -162,7 +162,7 @@ def _some(counts: Sequence[int]) -> str:
 
 
 def _joined(timeline: Timeline, capture: Timeline, chosen: Sequence[tuple[Array, _Graph]], says: str) -> Timeline:
-    """The timeline with a copy of the operators for each replay, at the call that replays, and the rows renumbered."""
+    """Return the timeline with a copy of the operators at each call that replays; rows are renumbered."""
     activities, ops, api = timeline.activities, timeline.ops, timeline.api
     launch = numbers(activities["launch_row"], -1)
     begin, pid, tid, around = (numbers(api[each]) for each in ("start_ns", "pid", "tid", "op_row"))

@@ -25,7 +25,7 @@ _KEY = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+', re.DOTALL)
 
 
 def end_of_value(text: bytes | bytearray, start: int, stop: int) -> int | None:
-    """Position after the JSON value that begins at `start`, judged by brackets and quotes; None if it is cut off.
+    """Return the position after the JSON value at `start`, judged by brackets and quotes; None if it is cut off.
 
     One of more than a million brackets and texts counts as cut off.
 
@@ -93,7 +93,7 @@ def _last_wins(pairs: list[tuple[str, Any]], counter: Counter[str]) -> dict[str,
 def members(
     text: bytes | bytearray, start: int, stop: int, *, upto: str | None = None
 ) -> Iterator[tuple[str, int, int | None]]:
-    """Key, start and end of each member's value, from just after an object's `{` to its `}`; end None: cut off.
+    """Yield key, start and end of each member's value, from just after an object's `{` to its `}`; end None: cut off.
 
     The closing brace is yielded last, as key ""; without it the text is cut off. Of the member `upto` only the start
     is yielded, and nothing after it. What cannot be read as a member is passed over, up to the next key that stands

@@ -120,7 +120,7 @@ _OWN = (
 
 
 def written_by_tracemine(head: bytes) -> tuple[str, str] | None:
-    """What a file is that a command of tracemine printed, and where it belongs; None: it is none, by how it begins.
+    """Return which output of tracemine a file is, and where it belongs; None: it is none, by how it begins.
 
     >>> written_by_tracemine(b'{"schema_version": 1, "tracemine": "0", "before": {}, "after": {}, "changes": []}')[0]
     'is what tracemine diff printed, not a trace or its findings'
@@ -134,7 +134,7 @@ def _own(keys: set[str]) -> tuple[str, str] | None:
 
 
 def _keys(text: bytes) -> set[str]:
-    """Of a JSON object, up to a trace's events."""
+    """Return what a JSON object holds, up to a trace's events."""
     return {key for key, _, _ in members(text, 1, len(text), upto="traceEvents")}
 
 
@@ -148,8 +148,9 @@ def is_trace_json(head: bytes) -> bool:
 
 
 def looks_like_counters(source: FileSource) -> bool:
-    """Whether a file begins as a report of Nsight Compute does; or is named like one, and begins with other text: what
-    the program printed, or a table in UTF-16 or without quotes.
+    """Return whether a file begins as a report of Nsight Compute does, or is named like one and begins with other text.
+
+    That is what the program printed, or a table in UTF-16 or without quotes.
     """
     look = _look(source.head)
     if look is None or look.hint == _COUNTERS:

@@ -125,7 +125,7 @@ class FileSource:
         return piece
 
     def _inflate(self, count: int) -> bytes:
-        """Up to `count` bytes of content; b"" at the end, be it the file's own or where the damage begins."""
+        """Return up to `count` bytes of content; b"" at the end, be it the file's own or where the damage begins."""
         while not self.truncated:
             if self._member is None and not self._begin_member():
                 break
@@ -153,7 +153,7 @@ class FileSource:
         return bool(chunk)
 
     def _begin_member(self) -> bool:
-        """Whether another member begins: between members zeros may stand, and what else follows the last is counted."""
+        """Return whether another member begins: zeros may stand between; what else follows the last is counted."""
         while True:
             self._input = self._input.lstrip(b"\0")
             begins = _body_begins(self._input)
@@ -190,7 +190,7 @@ class FileSource:
 
 
 def _body_begins(member: bytes) -> int | None:
-    """Where in a gzip member its content begins, which may be further on than what is there; None: it is no member.
+    """Return where in a gzip member its content begins, perhaps beyond what is there; None: it is no member.
 
     https://www.rfc-editor.org/rfc/rfc1952
     """

@@ -22,10 +22,10 @@ _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def checked(timeline: Timeline, directory: Path) -> Timeline:
-    """The timeline, if its row numbers are rows, its times are times, its rows stand in order of start, its positions
-    and amounts can be, and its JSON texts can be taken apart.
+    """Return the timeline, if it is sound. Raises TimelineError otherwise.
 
-    Raises TimelineError otherwise.
+    Row numbers are rows, times are times, rows stand in order of start, positions and amounts are possible, and JSON
+    texts can be parsed.
     """
     for name in TABLES:
         if wrong := _wrong(timeline, name):
@@ -35,7 +35,7 @@ def checked(timeline: Timeline, directory: Path) -> Timeline:
 
 
 def check_times(timeline: Timeline, path: Path) -> Timeline:
-    """The timeline that a format's reader made of a file, if its times are times and its rows stand in order of start.
+    """Return the timeline that a reader made of a file, if its times are times and its rows stand in order of start.
 
     Raises InputError otherwise.
     """

@@ -95,7 +95,7 @@ def run_cases(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[CaseResult, ...]:
 
 
 def run_case(rule: Rule, case: Case) -> CaseResult:
-    """One case: what bound each row beside what should have."""
+    """Run one case: return what bound each row beside what should have."""
     matches = find(rule, case.rows)
     bound: list[set[str]] = [set() for _ in case.expected]
     for match in matches:

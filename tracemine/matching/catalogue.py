@@ -62,7 +62,7 @@ def _pattern_text(rule: Rule) -> str:
 def show_rule(
     rules: Sequence[Rule], rule_id: str, docs: RowDocs = ROW_DOCS, written: Callable[[str], str] = str
 ) -> RulePage:
-    """Everything a rule says. Raises UsageError for an id that is not there.
+    """Return everything a rule says. Raises UsageError for an id that is not there.
 
     written: as in `rule_text`.
     """
@@ -93,7 +93,7 @@ def chosen(rules: Sequence[Rule], ids: Sequence[str]) -> tuple[Rule, ...]:
 
 
 def rule_text(rule: Rule, written: Callable[[str], str] = str) -> str:
-    """One rule as Markdown, from a second-level heading on; ends with a newline.
+    """Return one rule as Markdown, from a second-level heading on; ends with a newline.
 
     written: what becomes of each text of the rule, which may be a stranger's.
     """

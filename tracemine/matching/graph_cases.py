@@ -172,7 +172,7 @@ def _padded(sizes: Sequence[int]) -> list[int]:
 
 
 def _strides(shape: Sequence[int], layout: str) -> list[int]:
-    """Strides of a tensor that lies as the layout says; `strided`: with room between its elements; `heads_inside`: as
+    """Return strides of a tensor of that layout; `strided`: with room between its elements; `heads_inside`: as
     `transpose(1, 2)` leaves it, whose layout is `strided` too.
 
     >>> _strides((2, 3, 4), "contiguous"), _strides((2, 3, 4, 5), "channels_last")

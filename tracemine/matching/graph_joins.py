@@ -17,7 +17,7 @@ _ROUNDS: Final = 16  # of choosing among overlapping matches all at once; what i
 
 
 def places_of(rows: Rows, graph: Graph, partition_by: Sequence[str]) -> IntArray:
-    """A number for each node, equal where all partition_by columns are; −1: its activities differ, or one is null."""
+    """Return a number for each node, equal where all partition_by columns are; −1: activities differ, or a null."""
     null = np.zeros(rows.count, np.bool_)
     keys = [np.zeros(rows.count, np.int64)]
     for name in partition_by:
@@ -40,7 +40,7 @@ def _values(column: Column) -> tuple[npt.NDArray[np.generic], BoolArray]:
 
 
 def disjoint(bound: IntArray, count: int) -> IntArray:
-    """Of matches in order of preference those that stand: each whose nodes none that stands before it has."""
+    """Return, of matches in order of preference, those that share no node with one that stands before them."""
     left, stands = np.arange(len(bound)), list[IntArray]()
     used = np.zeros(count + 1, np.bool_)  # the last one answers −1
     for _ in range(_ROUNDS):
@@ -60,7 +60,7 @@ def disjoint(bound: IntArray, count: int) -> IntArray:
 
 
 def _one_by_one(bound: IntArray, left: IntArray) -> IntArray:
-    """As disjoint, for as many rounds as it takes."""
+    """Return as disjoint, for as many rounds as it takes."""
     stands, used = list[int](), set[int]()
     for at, nodes in zip(left.tolist(), bound[left].tolist(), strict=True):
         own = {node for node in nodes if node >= 0}

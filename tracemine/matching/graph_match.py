@@ -171,8 +171,9 @@ class _Search:
     # --- the order of joining ----------------------------------------------------------------------------------------
 
     def order(self) -> tuple[list[tuple[int, Segment, bool]], str]:
-        """Segments in the order in which they are followed, each with its first group's number and whether forwards;
-        and the vertex to begin at.
+        """Return segments in the order to follow, each with its first group's number and whether forwards.
+
+        Second is the vertex to begin at.
 
         What has both ends already comes first, as it only takes matches away; what may be left out comes last.
         """
@@ -337,7 +338,7 @@ class _Search:
     # --- choosing ----------------------------------------------------------------------------------------------------
 
     def chosen(self, partial: _Partial) -> Found:
-        """Matches that share no node, in the order that the module's text says."""
+        """Return matches that share no node, in the order that the module's text says."""
         vertices = [partial.vertices[each.name] for each in self.pattern.vertices]
         slots = [
             (group, partial.slots[number, turn])

@@ -128,7 +128,7 @@ class _Parser:
         return self.tokens[self.at][1]
 
     def _take(self, *wanted: str) -> bool:
-        """Steps over these tokens where they come next."""
+        """Return steps over these tokens where they come next."""
         if [text for _, text, _ in self.tokens[self.at : self.at + len(wanted)]] != list(wanted):
             return False
         self.at += len(wanted)

@@ -51,7 +51,7 @@ def _shape(side: Operand, vertices: Mapping[str, IntArray], tensors: NodeTensors
 def _numbers_of(
     side: Operand, vertices: Mapping[str, IntArray], tensors: NodeTensors, texts: dict[str, int], count: int
 ) -> tuple[IntArray, BoolArray]:
-    """One side of a comparison as numbers, and where it is known; a text is its place among `texts`."""
+    """Return one side of a comparison as numbers, and where it is known; a text is its place among `texts`."""
     everywhere = np.ones(count, np.bool_)
     if side.name is None:
         value = side.value if isinstance(side.value, int) else texts.setdefault(str(side.value), len(texts))
@@ -84,7 +84,7 @@ def _numbers_of(
 
 
 def _layouts(entry: IntArray, tensors: NodeTensors) -> IntArray:
-    """Position in LAYOUTS of each tensor's layout, −1: its strides are not known. Axes of length 1 do not count."""
+    """Return the position in LAYOUTS of each tensor's layout, −1: strides not known. Axes of length 1 do not count."""
     shape, strides, rank = tensors.shape[entry], tensors.strides[entry], tensors.rank[entry]
     contiguous = _dense(shape, strides, range(MOST_AXES - 1, -1, -1))
     last = (rank == 4) | (rank == 5)
@@ -96,7 +96,7 @@ def _layouts(entry: IntArray, tensors: NodeTensors) -> IntArray:
 
 
 def _memory(entry: IntArray, tensors: NodeTensors) -> tuple[IntArray, IntArray]:
-    """Sizes above 1 in the order in which each tensor lies, and how many; −1: it has gaps, or is not known."""
+    """Return sizes above 1 in the order in which each tensor lies, and how many; −1: it has gaps, or is not known."""
     shape, strides = tensors.shape[entry], tensors.strides[entry]
     wide = shape > 1
     order = np.argsort(np.where(wide, -strides, np.iinfo(np.int64).min), axis=1, kind="stable")

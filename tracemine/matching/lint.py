@@ -146,7 +146,7 @@ def _names_optimizer(advice: Advice) -> bool:
 
 
 def nothing_is_left_to_do(linted: _Linted) -> _Found:
-    """What `rules new` writes is filled in."""
+    """Yield what `rules new` wrote and was not filled in."""
     rule = linted.rule
     for key in ("title", "what", "why", "fix", "limits", "false_positives"):
         if _TODO in str(getattr(rule, key)):

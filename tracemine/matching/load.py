@@ -141,7 +141,7 @@ def check_id(name: str) -> None:
 
 
 def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
-    """One folder of rules/. Raises RuleError."""
+    """Load one folder of rules/. Raises RuleError."""
     path = Path(folder) / "rule.toml"
     file = RuleFile(path)
     name = path.resolve().parent.name
@@ -189,7 +189,7 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
 
 
 def _stays(file: RuleFile, match: tuple[GraphPattern, ...]) -> tuple[str, ...]:
-    """Labels of the graph patterns; something that has none of them is in each."""
+    """Return labels of the graph patterns; something that has none of them is in each."""
     stays = file.choices("stays", dict.fromkeys(label for each in match for label in each.labels), ())
     if stays and any(set(each.labels) <= set(stays) for each in match):
         raise file.wrong("stays", "nothing is left of a match", "leave out a label of what goes")

@@ -94,7 +94,7 @@ class _Part:
     left_out: int
 
     def take(self, which: IntArray) -> _Part:
-        """Some of the matches, in that order."""
+        """Return some of the matches, in that order."""
         lengths = np.diff(self.offsets)[which]
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         at = np.repeat(self.offsets[:-1][which] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -109,7 +109,7 @@ def _in_graph(rule: Rule, pattern: GraphPattern, rows: Rows, without: BoolArray 
 
 
 def _without_what_stays(rule: Rule, part: _Part, rows: Rows) -> _Part:
-    """Matches without the rows that have a label of `stays`; those of which nothing is left are none."""
+    """Return matches without the rows that have a label of `stays`; those of which nothing is left are none."""
     goes = np.ones(len(part.rows), np.bool_)
     for label in rule.stays:
         passed = np.ones(rows.count, np.bool_)
@@ -131,7 +131,7 @@ def _with(without: BoolArray | None, rows: IntArray, count: int) -> BoolArray | 
 
 
 def _not_told(part: _Part, rows: Rows) -> _Part:
-    """Matches by name and order but for those of whose rows it is known what all read: there the graph has decided."""
+    """Return matches by name and order, without those whose reads are all known: there the graph has decided."""
     if rows.graph is None or len(part.offsets) < 2:
         return part
     told = np.append(rows.graph.told, False)[rows.graph.activity_node[part.rows]]
@@ -195,7 +195,7 @@ def _check_columns(rule: Rule, rows: Rows) -> None:
 
 
 def _symbols(rule: Rule, define: Mapping[str, tuple[ColumnTest, ...]], rows: Rows) -> tuple[Bytes, dict[int, int]]:
-    """One byte a row, and for each byte that occurs the set of variables it stands for, as bits in define's order."""
+    """Return one byte a row, and for each byte the set of variables it stands for, as bits in define's order."""
     variables = list(define.items())
     symbols, sets = _eight(variables[:8], rows)
     for first in range(8, len(variables), 8):
@@ -219,7 +219,7 @@ def _symbols(rule: Rule, define: Mapping[str, tuple[ColumnTest, ...]], rows: Row
 
 
 def _eight(variables: Sequence[tuple[str, tuple[ColumnTest, ...]]], rows: Rows) -> tuple[Bytes, dict[int, int]]:
-    """As _symbols for at most eight variables: the byte is the set."""
+    """Return as _symbols for at most eight variables: the byte is the set."""
     every = (1 << len(variables)) - 1
     tests = [(1 << bit, test) for bit, (_, tests) in enumerate(variables) for test in tests]
     tables: list[tuple[Categories, Bytes]] = []
@@ -285,7 +285,7 @@ def _spans(
 
 
 def _chunks(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The text in pieces that end after a byte 0, where no match can be cut, so that few pieces exist at a time."""
+    """Yield the text in pieces that end after a byte 0, where no match can be cut, so that few exist at a time."""
     start = 0
     while start < len(data):
         cut = data.find(b"\0", start + BLOCK_ROWS) + 1 or len(data)
@@ -310,7 +310,7 @@ def _bindings(
     alphabet: Mapping[str, bytes],
     texts: Sequence[bytes],
 ) -> Bytes:
-    """For each matched row the position in define of its variable."""
+    """Return for each matched row the position in define of its variable."""
     if _one_variable_a_byte(alphabet):
         table = np.zeros(_LETTERS, np.uint8)
         for letter, bound in sets.items():

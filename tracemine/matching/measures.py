@@ -33,7 +33,7 @@ def measured(
 def _measure(
     measure: Measure, rows: Rows, matched: IntArray, offsets: IntArray, bound: BoolArray
 ) -> tuple[Measured, BoolArray]:
-    """One value a match from its bound rows; and where it is null.
+    """Return one value a match from its bound rows; and where it is null.
 
     A sum is null when a value in it was not recorded: less than everything is not a sum. It is 0 over no rows. The
     others are null over no rows, `first` and `last` also where that row's value is null; `min` and `max` skip nulls.

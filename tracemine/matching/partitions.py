@@ -58,7 +58,7 @@ def arrange(rows: Rows, partition_by: Sequence[str], order_by: Sequence[str]) ->
 
 
 def _all_known(columns: Sequence[Column]) -> BoolArray | None:
-    """Rows where no column is null; None where there are no nulls."""
+    """Return rows where no column is null; None where there are no nulls."""
     known = [
         column.codes >= 0 if isinstance(column, Categories) else column.valid
         for column in columns
@@ -79,7 +79,7 @@ def _values(column: Column, order: Order | None) -> npt.NDArray[np.generic]:
 def _combine(
     parts: npt.NDArray[np.generic], count: int, values: npt.NDArray[np.generic]
 ) -> tuple[npt.NDArray[np.generic], int]:
-    """Numbers pairs (part, value) densely, in order. Small numbers stay uint16, which numpy sorts in linear time."""
+    """Number pairs (part, value) densely, in order. Small numbers stay uint16, which numpy sorts in linear time."""
     if not len(values):
         return parts, count
     low, high = values.min(), values.max()

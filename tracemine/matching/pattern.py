@@ -227,7 +227,7 @@ class _Edges:
 
 
 def _edges(node: Node, follow: dict[int, list[Step]]) -> _Edges:
-    """Glushkov's sets: fills `follow` with the steps that may come right after each step (itself left out)."""
+    """Fill `follow` (Glushkov) with the steps that may come right after each step (itself left out)."""
     if isinstance(node, Step):
         return _Edges((node,), (node,), node.low == 0)
     if isinstance(node, Choice):
@@ -251,7 +251,7 @@ def _edges(node: Node, follow: dict[int, list[Step]]) -> _Edges:
 
 
 def _ways(node: Node, fixed: frozenset[int]) -> int:
-    """From one row, in how many ways rows can be divided; steps in `fixed` have one way."""
+    """Return in how many ways rows can be divided from one row on; steps in `fixed` have one way."""
     if isinstance(node, Step):
         return 1 if node.number in fixed or node.high is None else node.high - node.low + 1
     if isinstance(node, Choice):
@@ -277,7 +277,7 @@ def _steps(node: Node) -> tuple[Step, ...]:
 
 
 def variables(node: Node) -> tuple[str, ...]:
-    """Variables in the order of their first use.
+    """Return variables in the order of their first use.
 
     >>> variables(parse("mm (bias | cast) mm"))
     ('mm', 'bias', 'cast')

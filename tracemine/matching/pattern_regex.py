@@ -23,7 +23,7 @@ def search_regex(
 
 
 def binding_regex(pattern: Pattern, alphabet: Mapping[str, bytes]) -> re.Pattern[bytes]:
-    """Matches exactly the rows of one match: group n + 1 has the rows of step n.
+    """Return a regex that matches exactly the rows of one match: group n + 1 has the rows of step n.
 
     The parse it finds is the search's own: the search took the first parse, in order of preference, that succeeded; an
     earlier one of the same length would have succeeded there too.

@@ -185,5 +185,5 @@ class Matches:
         )
 
     def __iter__(self) -> Iterator[Match]:
-        """One record a match: for reports and tests. Work on the arrays where there are many."""
+        """Return one record a match: for reports and tests. Work on the arrays where there are many."""
         return (self[number] for number in range(len(self)))

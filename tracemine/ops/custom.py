@@ -51,7 +51,7 @@ def _by_name() -> dict[str, tuple[Signature, ...]]:
 
 
 def custom_signatures(name: str) -> tuple[Signature, ...]:
-    """What the table says of an operator, a signature for each version of its arguments; nothing where it lacks it.
+    """Return the signatures of an operator, one for each version of its arguments; none where the table lacks it.
 
     >>> [signature.op_class for signature in custom_signatures("_C::fused_add_rms_norm")]
     ['norm']
@@ -60,7 +60,7 @@ def custom_signatures(name: str) -> tuple[Signature, ...]:
 
 
 def is_custom(name: str) -> bool:
-    """Whether an operator is another library's: its namespace is none of torch's, or it is a C++ extension's node.
+    """Return whether an operator is another library's: its namespace is not torch's, or it is a C++ extension's node.
 
     >>> is_custom("fbgemm::permute_2D_sparse_data"), is_custom("torch::autograd::CppNode<Lookup>")
     (True, True)

@@ -43,7 +43,7 @@ _PREFIXES = ("struct ", "class ", "torch.", "c10::", "at::")
 
 
 def dtype(recorded: str) -> str | None:
-    """Canonical name of a tensor's type as a profiler recorded it; None for scalars, lists and what is not known.
+    """Return the canonical name of a recorded tensor type; None for scalars, lists and what is not known.
 
     `Int`, `Bool` and `Double` are None: in an operator's recorded inputs they are Python numbers, not tensors.
 
@@ -58,7 +58,7 @@ def dtype(recorded: str) -> str | None:
 
 
 def scalar_type(recorded: str) -> str | None:
-    """Canonical name for torch's own name or number of a ScalarType: collectives' `dtype`, dtype arguments.
+    """Return canonical name for torch's own name or number of a ScalarType: collectives' `dtype`, dtype arguments.
 
     >>> scalar_type("BFloat16"), scalar_type("6"), scalar_type("Int"), scalar_type("99")
     ('bfloat16', 'float32', 'int32', None)
@@ -67,7 +67,7 @@ def scalar_type(recorded: str) -> str | None:
 
 
 def itemsize(name: str) -> int | None:
-    """Bytes an element of a canonical name; None for a name that is not canonical.
+    """Return bytes an element of a canonical name; None for a name that is not canonical.
 
     >>> itemsize("bfloat16"), itemsize("c10::BFloat16")
     (2, None)

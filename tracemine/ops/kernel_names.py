@@ -73,7 +73,7 @@ def short_name(name: str) -> str:
 
 
 def is_short(name: str) -> bool:
-    """Whether a name says no more than the function's: mangled (whose arguments are not read), or without arguments.
+    """Return whether a name has the function's alone: mangled (whose arguments are not read), or without arguments.
 
     >>> is_short("elementwise_kernel"), is_short("_Z3fooi"), is_short("f<1>(int)")
     (True, True, False)
@@ -82,7 +82,7 @@ def is_short(name: str) -> bool:
 
 
 def _without_parentheses(text: str) -> str:
-    """`text` without what stands in parentheses: parameters, casts. Braces and brackets of lambdas are no words."""
+    """Return `text` without what stands in parentheses (parameters, casts). A lambda's brackets are no words."""
     kept, depth = [], 0
     for piece in re.split(r"([()])", text):
         if piece == "(":

@@ -50,7 +50,7 @@ class FunctorRow(NamedTuple):
 
 
 def classify(names: Iterable[str]) -> list[KernelFamily]:
-    """Family and class of each kernel, copy or set by its name. Meant for a column's dictionary: once a distinct name.
+    """Return family and class of each kernel, copy or set. Meant for a column's dictionary: once a distinct name.
 
     >>> classify(["volta_sgemm_64x64_tn", "Memcpy DtoD (Device -> Device)", "mystery"])[0:2]
     [KernelFamily(family='cublas', op_class='gemm'), KernelFamily(family='memcpy', op_class='copy')]

@@ -97,7 +97,7 @@ class Operator:
     overloads: tuple[Overload, ...]
 
     def pick(self, input_types: Sequence[str]) -> Overload | None:
-        """The overload that was called, judged by the recorded type of each input; None where that does not tell.
+        """Return the overload that was called, by the recorded type of each input; None where that does not tell.
 
         Profilers record one entry an argument, defaults included: a dtype for a tensor, `TensorList`, `Scalar`,
         `ScalarList`, or "" for None, strings and whatever else. Overloads that differ only in what the table
@@ -134,7 +134,7 @@ def lookup(name: str) -> Operator | None:
 
 
 def overload_of(operator: str, name: str | None) -> Overload | None:
-    """One overload of an operator, by its own name, "" of the default; None where it is not known or in no table.
+    """Return an overload by its own name, "" of the default; None where it is not known or in no table.
 
     >>> [a.name for a in overload_of("aten::mul", "Scalar").arguments]
     ['self', 'other']
@@ -146,7 +146,7 @@ def overload_of(operator: str, name: str | None) -> Overload | None:
 
 
 def op_class(names: Iterable[str]) -> list[str | None]:
-    """Class of each name, None where it is not known. Meant for a column's dictionary: once a distinct name.
+    """Return class of each name, None where it is not known. Meant for a column's dictionary: once a distinct name.
 
     >>> op_class(["aten::mm", "aten::relu_", "my annotation"])
     ['gemm', 'pointwise', None]
@@ -156,7 +156,7 @@ def op_class(names: Iterable[str]) -> list[str | None]:
 
 
 def is_view(name: str) -> bool:
-    """Whether the operator only gives another look at its input's storage (reshape may copy; its copy is a child).
+    """Return whether the operator only gives a view of its input's storage (reshape may copy; its copy is a child).
 
     >>> is_view("aten::transpose"), is_view("aten::contiguous"), is_view("aten::relu_")
     (True, False, False)
@@ -166,7 +166,7 @@ def is_view(name: str) -> bool:
 
 
 def mutated_inputs(name: str, input_types: Sequence[str] = ()) -> tuple[int, ...] | None:
-    """Positions of the inputs that the call writes; None where the operator is unknown or its overload unclear.
+    """Return positions of the inputs that the call writes; None where the operator is unknown or its overload unclear.
 
     >>> mutated_inputs("aten::add_", ["float", "float", "Scalar"]), mutated_inputs("aten::relu", ["float"])
     ((0,), ())
@@ -294,7 +294,7 @@ _ALWAYS_RECORDED = frozenset({"Tensor", "Tensor[]", "Scalar"})
 
 
 def _undefined(overload: Overload, input_types: Sequence[str]) -> bool:
-    """Whether the overload would have been called with something undefined where it takes a tensor or a number."""
+    """Return whether the overload would have been called with something undefined for a tensor or a number."""
     return any(not t and a.type in _ALWAYS_RECORDED for a, t in zip(overload.arguments, input_types, strict=False))
 
 

@@ -160,7 +160,7 @@ class Recording:
     @overload
     def steps(self, batches: Iterable[Batch]) -> Iterator[Batch]: ...
     def steps(self, batches: Iterable[Any] | None = None) -> Iterator[Any]:
-        """As many batches as the capture needs, each the input of one step; without `batches`, numbers.
+        """Yield as many batches as the capture needs, each the input of one step; without `batches`, numbers.
 
         Batches that run out begin again, so one is enough: `recording.steps([batch])`. Getting a batch counts into its
         step, as it does in training. Where the whole block is recorded (no `capture(steps=...)`), every batch is given
@@ -257,7 +257,7 @@ class Recording:
         return _FROM_IDLE if self._has_gpu and self._options.timed else 0
 
     def _take_host_time(self) -> None:
-        """A step that began on an idle device has ended on the host, which does not wait for the device here."""
+        """End a step that began on an idle device, on the host, which does not wait for the device here."""
         self._host_ns.append(time.perf_counter_ns() - self._since_ns)
         self._restart_clock()
 

@@ -108,7 +108,7 @@ def driver() -> str | None:
 
 
 def may_be_written(target: Path, given: str) -> bool:
-    """Whether `target` is there and replaced. Raises UsageError if it is anything else than a capture or empty."""
+    """Return whether `target` is there and replaced. Raises UsageError if it is anything but a capture or empty."""
     if not os.path.lexists(target):
         return False
     hint = "pass another folder; only an earlier capture is replaced"

@@ -159,7 +159,7 @@ class Hooks:
 
 
 def _runs(code: CodeType | None, frame: FrameType | None) -> bool:
-    """Whether `code` runs in a frame or in one of its callers."""
+    """Return whether `code` runs in a frame or in one of its callers."""
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
     return frame is not None
@@ -189,5 +189,5 @@ class AfterTorch:
 
 
 def capturing(torch: Any) -> bool:
-    """Whether a CUDA graph is being captured: the step that ends runs later, and a profiler cannot begin."""
+    """Return whether a CUDA graph is being captured: the step that ends runs later, and a profiler cannot begin."""
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

@@ -60,7 +60,7 @@ class Steps:
     trains: bool = False  # it has made an optimizer: a module's call is part of a step
 
     def counts(self, source: str, key: weakref.ref[Any] | None) -> bool:
-        """Whether this event ends a step. The first that counts more, or follows one that is gone, is the first."""
+        """Return whether this event ends a step. The first that counts more, or follows one that is gone, starts."""
         if self.by not in (AUTO, source) or (source == "module" and self.trains):
             return False
         if self.source is None or SOURCES.index(source) > SOURCES.index(self.source) or self._gone(source):

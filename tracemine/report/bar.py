@@ -89,7 +89,7 @@ def share_text(part_ns: int, whole_ns: int) -> str:
 
 
 def _percents(shown: Sequence[Part]) -> list[int]:
-    """Whole per cents with a sum of 100: of idle time rounded, as where it is said alone, the rest shared out."""
+    """Return per cents that sum to 100: of idle time rounded, as where it is said alone, the rest shared out."""
     work = [part.ns for part in shown if part.name != IDLE]
     idle = round(100 * (1 - sum(work) / max(sum(part.ns for part in shown), 1))) if work else 100
     of_work = iter(shares(work, 100 - idle))

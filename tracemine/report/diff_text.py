@@ -60,7 +60,7 @@ def render(difference: Difference, out: TextIO, options: Options) -> None:
 
 
 def _rows(difference: Difference, options: Options) -> Iterator[tuple[int, Text]]:
-    """Paragraphs: how wide the label is, and the text with it."""
+    """Yield paragraphs: how wide the label is, and the text with it."""
     for text in incomparable_texts(difference):
         yield _labelled("unknown", text)
     yield 0, Text(line(title(difference)), "bold")

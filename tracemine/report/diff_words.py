@@ -54,7 +54,7 @@ def about_text(about: About) -> str:
 
 
 def sides_text(difference: Difference) -> str:
-    """Both sides' GPU and steps, once where they agree."""
+    """Return both sides' GPU and steps, once where they agree."""
     texts = [about_text(about) for about in (difference.before, difference.after)]
     return texts[0] if texts[0] == texts[1] else " → ".join(texts)
 
@@ -87,7 +87,7 @@ def share_text(change_ns: int, whole_ns: int) -> str:
 
 
 def step_text(change: StepChange) -> str:
-    """Before, after, and the change of a step or of its GPU work; the interval where it is an estimate."""
+    """Return before, after, and the change of a step or of its GPU work; the interval where it is an estimate."""
     before, after = change.before_ns.mid, change.after_ns.mid
     text = f"{change_text(before, after)}  {signed(after - before)} {share_text(after - before, before)}".rstrip()
     if change.change_ns.low != change.change_ns.high:
@@ -127,7 +127,7 @@ def differs_texts(difference: Difference) -> Iterator[str]:
 
 
 def noise_text(noise: Noise) -> str:
-    """Below what a change says nothing, and how that is known.
+    """Return the change that is noise, and how that is known.
 
     >>> from tracemine.comparison.record import Noise
     >>> noise_text(Noise(span=0.041, gpu=0.01, source="measured"))
@@ -141,7 +141,7 @@ def noise_text(noise: Noise) -> str:
 
 
 def predicted_texts(difference: Difference) -> Iterator[str]:
-    """Predicted beside measured: the step, then the GPU's work; none where nothing is fixed."""
+    """Yield predicted beside measured: the step, then the GPU's work; none where nothing is fixed."""
     found = difference.predicted
     if found is None:
         return

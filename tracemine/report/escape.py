@@ -32,7 +32,7 @@ _BLOCK = re.compile(r"^(\d{0,9})([-+=#.)])(?=\s|$|[-+=#])")  # a list's item, a 
 
 
 def line(text: str, longest: int = LONGEST) -> str:
-    """`text` on one line, without any character that is not seen: each of those is shown as U+FFFD.
+    """Return `text` on one line, every invisible character shown as U+FFFD.
 
     >>> line("relu\\x1b[2J\\nkernel")
     'relu\N{REPLACEMENT CHARACTER}[2J kernel'
@@ -115,7 +115,7 @@ def prose_cell(text: str) -> str:
 
 
 def without_html(text: str) -> str:
-    """A line of Markdown that its author wrote as such: markup stays, but for HTML, images and the fence of a block.
+    """Return a line of Markdown that its author wrote: markup stays, but for HTML, images and the fence of a block.
 
     >>> print(without_html("*Do* <b>this</b>, see <https://example.org> ![a](b)"))
     *Do* &lt;b>this&lt;/b>, see <https://example.org> !\\[a](b)
@@ -125,7 +125,7 @@ def without_html(text: str) -> str:
 
 
 def json_text(text: str) -> str:
-    """JSON with the characters escaped that a terminal may act on: the same value, safe to print.
+    """Return JSON with the characters escaped that a terminal may act on: the same value, safe to print.
 
     >>> json_text('"\\x9b2J"')
     '"\\\\u009b2J"'

@@ -16,5 +16,5 @@ if TYPE_CHECKING:
 
 
 def render(found: Scan | Verdicts | Difference, out: TextIO, options: Options) -> None:
-    """One JSON object and a newline; several traces make JSON Lines."""
+    """Write one JSON object and a newline; several traces make JSON Lines."""
     out.write(json_text(msgspec.json.encode(found).decode()) + "\n")

@@ -168,7 +168,7 @@ def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
 
 
 def _savings(step: Range, gpu: Range, scan: Scan) -> str:
-    """Step and GPU time, a step where steps are known, and so are the shares."""
+    """Return step and GPU time, a step where steps are known, and so are the shares."""
     whole_ns, steps = unprofiled_ns(scan.summary), scan.summary.per_step is not None
     of_step = "" if whole_ns is None else f"; {percent_text(step.mid, whole_ns)} of {share_of_text(scan)}"
     of_gpu = f"; {gpu_text(gpu.mid, scan)}"

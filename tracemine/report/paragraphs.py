@@ -54,8 +54,10 @@ def labelled(label: str, *values: Text, indent: int = 0) -> Iterator[Row]:
 
 
 def savings(finding: Finding, scan: Scan) -> Iterator[Text]:
-    """The step first: it is what a person waits for. A finding without a saving of one kind does not mention it, but
-    one of GPU time alone says so."""
+    """Yield the savings, the step's first: it is what a person waits for.
+
+    A finding without a saving of one kind does not mention it, but one of GPU time alone says so.
+    """
     step, gpu = finding.step_saving_ns, finding.gpu_saving_ns
     if outside_steps(finding):
         for name, saving in (("all", step), ("GPU", gpu)):

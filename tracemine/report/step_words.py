@@ -47,7 +47,7 @@ def unestimated(scan: Scan) -> str:
 
 
 def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = True) -> str:
-    """Who waits for whom, and how sure that is.
+    """Return who waits for whom, and how sure that is.
 
     >>> from tracemine.findings.record import Bound, Share
     >>> facts = dict(bare_communication_share=0.0, work="attention", work_share=0.61, unclassified_share=0.0)

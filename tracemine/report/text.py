@@ -235,7 +235,7 @@ def _what(finding: Finding, width: int) -> Iterator[Text]:
 
 
 def _arrows(names: Sequence[str], longest: int, between: str = " → ") -> str:
-    """Names with arrows between them; what does not fit is taken from the middle and counted.
+    """Return names with arrows between them; what does not fit is taken from the middle and counted.
 
     >>> _arrows(["pow", "mean", "add", "rsqrt", "mul"], 20)
     'pow → …+3… → mul'
@@ -274,7 +274,7 @@ def _fix(finding: Finding, width: int) -> Iterator[Text]:
 
 
 def _code_line(text: str, width: int) -> str:
-    """A line of code, whole: without its comment where both do not fit, and wider than the terminal if it must be.
+    """Return a line of code in full: without its comment where both do not fit, wider than the terminal if it must be.
 
     >>> _code_line("x = f(x)    # not: x = f(f(x))", 12)
     'x = f(x)'

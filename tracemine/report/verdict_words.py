@@ -73,7 +73,7 @@ def times_text(verified: Verified) -> str:
 
 
 def refuted_text(verified: Verified) -> str:
-    """Why a claim is taken away, in a line. Where torch.compile's kernels do win it says so: that is not claimed.
+    """Return why a claim is taken away, in a line; or that torch.compile's kernels win, which is not claimed.
 
     >>> from tracemine.findings.record import NOTHING, Verified
     >>> print(refuted_text(Verified(basis="refuted", level="L3", says="this fusion loses", device="NVIDIA H200",
@@ -87,7 +87,7 @@ def refuted_text(verified: Verified) -> str:
 
 
 def error_text(finding: Finding | Variant) -> str:
-    """What was predicted of GPU time over the trace, and how far off the measured is; "" where nothing was measured."""
+    """Return predicted GPU time over the trace, and how far off the measured is; "" where nothing was measured."""
     verified = finding.verdict
     if verified is None or verified.basis != "measured":
         return ""

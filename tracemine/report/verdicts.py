@@ -57,7 +57,7 @@ _SKIPPED = {
 
 
 def render(found: Verdicts, out: TextIO, how: Options) -> None:
-    """A table, a line a finding, with what it came to and what it takes for granted below."""
+    """Write a table, a line a finding, with what it came to and what it takes for granted below."""
     drawn = StringIO()
     console = Console(
         file=drawn,
@@ -118,13 +118,13 @@ def _print_table(found: Verdicts, console: Console, width: int) -> Sequence[str]
 
 
 def _columns(width: int) -> tuple[str, ...]:
-    """Columns for which there is room. Numbers are never cut: where it is narrow the title goes to the text below."""
+    """Return columns for which there is room. Numbers are never cut: where it is narrow the title goes below."""
     left_out = [*["finding", "calls"] * (width < _WIDE), *["compile", "copy"] * (width < _NARROW)]
     return tuple(name for name in _COLUMNS if name not in left_out)
 
 
 def _print_indented(console: Console, text: str, *, head: Text | None = None, style: str = "") -> None:
-    """A paragraph that stands in from the margin; with a head its first line begins with that instead."""
+    """Write an indented paragraph; with a head its first line begins with that instead."""
     whole = Text(text, style=style) if head is None else Text.assemble(head, (text, style))
     first = _MARGIN if head is None else ""
     lines = whole.wrap(console, console.width - len(_MARGIN))
@@ -134,7 +134,7 @@ def _print_indented(console: Console, text: str, *, head: Text | None = None, st
 
 
 def _print_step(step: StepVerdict, console: Console) -> None:
-    """What is replayed, what it came to, and each change: predicted beside measured."""
+    """Write what is replayed, what it came to, and each change: predicted beside measured."""
     replayed = f"{step.replayed_launches} of {count_text(step.launches, 'launch')}, {step.share:.1%} of its GPU time"
     console.print()
     console.print(Text.assemble(("step ", "bold"), line(f"{step.step or 'the whole recording'}: {replayed}")))
@@ -180,7 +180,7 @@ def bug_texts(verdict: Verdict) -> list[str]:
 
 
 def left_texts(verdict: Verdict) -> list[str]:
-    """What was not tried of what was timed. Of the others the verdict says why, and whoever asks for no step knows."""
+    """Return what was not tried of what was timed. Of the others the verdict says why; L6 is asked for."""
     return [text for text in verdict.not_tested if not text.startswith("L6")] if verdict.measured is not None else []
 
 
@@ -194,7 +194,7 @@ def granted_texts(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _ranks(found: Sequence[int]) -> str:
-    """Numbers as a person lists them.
+    """Return numbers as a person lists them.
 
     >>> _ranks([1]), _ranks([1, 2, 3, 5, 7, 8])
     ('1', '1-3, 5, 7, 8')
@@ -266,7 +266,7 @@ def _level(verdict: Verdict) -> Text:
 
 
 def _times(verdict: Verdict) -> list[str]:
-    """Times of one occurrence: what it saves, and what eager, the fused kernel, torch.compile and a copy take."""
+    """Return times of one occurrence: its saving, and those of eager, the fused kernel, torch.compile and a copy."""
     found = [_signed(verdict.predicted_ns.mid)]
     measured = verdict.measured
     if measured is None:

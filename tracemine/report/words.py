@@ -71,7 +71,7 @@ def unprofiled_text(summary: Summary) -> str:
 
 
 def busy_text(summary: Summary) -> str:
-    """For how much of the recorded time the GPU was busy."""
+    """Return for how much of the recorded time the GPU was busy."""
     whole = summary.gpu_busy_ns + summary.gpu_idle_ns
     share = percent_text(summary.gpu_busy_ns, whole)
     return f"recorded: the GPU busy {share}, {time_text(summary.gpu_busy_ns)} of {time_text(whole)}"
@@ -92,7 +92,7 @@ def share_of_text(scan: Scan) -> str:
 
 
 def a_step(finding: Finding, of: Range) -> Range:
-    """Nanoseconds over the trace as nanoseconds a step, where the finding's figures are a step's."""
+    """Return nanoseconds over the trace as nanoseconds a step, where the finding's figures are a step's."""
     if finding.per_step is None or outside_steps(finding):
         return of
     part, whole = finding.per_step.measured_ns, max(finding.measured_ns, 1)
@@ -100,7 +100,7 @@ def a_step(finding: Finding, of: Range) -> Range:
 
 
 def basis_text(finding: Finding) -> str:
-    """What its saving of GPU time rests on, where verdicts were given: `measured`, or `partly measured` and so on."""
+    """Return what a saving of GPU time rests on, where verdicts were given: `measured`, `partly measured` and so on."""
     bases = [None if one.verdict is None else one.verdict.basis for one in finding.variants or (finding,)]
     known = dict.fromkeys(basis for basis in bases if basis is not None)
     partly = "partly " if len(set(bases)) > 1 else ""
@@ -133,7 +133,7 @@ def _ceiling(parts: Parts, *, findings: bool) -> str:
 
 
 def memory_text(scan: Scan) -> str:
-    """How much lower the peak of allocated memory is with all findings fixed; "" where that is little, or not known."""
+    """Return how much lower peak memory is with all findings fixed; "" where that is little, or not known."""
     peak = scan.summary.peak_memory
     if peak is None or peak.before_bytes - peak.after_bytes < _WORTH_A_WORD * max(peak.before_bytes, 1):
         return ""
@@ -142,7 +142,7 @@ def memory_text(scan: Scan) -> str:
 
 
 def payback_text(scan: Scan) -> str:
-    """After how many steps compiling has paid for itself; "" where it never does, or no finding is shown."""
+    """Return after how many steps compiling has paid for itself; "" where it never does, or no finding is shown."""
     of = scan.summary.payback
     if of is None or not scan.reported:  # what is too small to show is no reason to compile
         return ""
@@ -269,7 +269,7 @@ def dropped_text(dropped: Mapping[str, int]) -> str:
 
 
 def left_out_text(reason: str) -> str:
-    """What is said of matches that a scan left out, behind their number.
+    """Return what is said of matches that a scan left out, behind their number.
 
     >>> left_out_text("nothing_to_win"), left_out_text("some_new_reason")
     ('with nothing to win', 'some new reason')
@@ -291,7 +291,7 @@ def cut_off(scan: Scan) -> str:
 
 
 def no_findings(scan: Scan) -> str:
-    """What a scan without findings says first: nothing was found, or, for want of a GPU's name, not looked for."""
+    """Return what a scan without findings says first: none found, or, for want of a GPU's name, none looked for."""
     if cut_off(scan):
         return "Nothing was found before the cut."
     if scan.trace.activities and scan.trace.estimated_for is None:
@@ -328,7 +328,7 @@ def nothing_found(scan: Scan) -> str:
 
 
 def chain(names: Sequence[str]) -> tuple[str, ...]:
-    """Names in order, neighbours of one name counted.
+    """Return names in order, neighbours of one name counted.
 
     >>> chain(["mm", "add", "add", "add"])
     ('mm', 'add ×3')
@@ -373,7 +373,7 @@ def blocks(text: str) -> tuple[tuple[bool, str], ...]:
 
 
 def first_sentence(text: str) -> str:
-    """Up to the first full stop that ends a sentence.
+    """Return a text up to the first full stop that ends a sentence.
 
     >>> first_sentence("Use torch.compile. It fuses.")
     'Use torch.compile.'

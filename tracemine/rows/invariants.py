@@ -151,7 +151,7 @@ def _places(operator: str) -> _Places:
 
 
 def _table(places: Sequence[_Places]) -> BoolArray:
-    """[input or weight, operator, position]; the last operator and the last position are none."""
+    """Return [input or weight, operator, position]; the last operator and the last position are none."""
     found = np.zeros((2, len(places) + 1, _MOST_ARGUMENTS + 1), np.bool_)
     for row, sides in enumerate(places):
         for which, positions in enumerate(sides):

@@ -238,7 +238,7 @@ def rule_text(text: str) -> Iterator[Block]:
 
 
 def _kernels(finding: Finding, details: Details) -> Iterator[Block]:
-    """Short names, each with its time where the recording is at hand: the mean over occurrences of the first kind."""
+    """Yield short names, each with its time where the recording is at hand: the mean over the first kind."""
     first = finding.variants[0].occurrences if finding.variants else finding.occurrences
     alike = [rows for rows in finding.activities[:first] if len(rows) == len(finding.kernels)]
     rows: list[tuple[Runs, ...]] = []

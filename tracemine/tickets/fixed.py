@@ -35,7 +35,7 @@ class Together:
     how: str = "measured"  # or how: with the profiler, or without; or that it was estimated
 
     def __str__(self) -> str:
-        """Both, in words.
+        """Return both, in words.
 
         >>> print(Together("the step", Range(30_000, 553_000, 694_000), 511_000))
         of the step 553 µs (30.0–694 µs) predicted, 511 µs measured
@@ -109,7 +109,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
-    """The findings that are `fixed`: no other status, and no absence, closes a ticket. Other fields are passed over.
+    """Return the findings that are `fixed`: no other status, and no absence, closes a ticket. Skips other fields.
 
     >>> fixed_in({"changes": [{"status": "fixed", "before": [{"fingerprint": "80c2800cc9860f75"}], "after": []},
     ...                       {"status": "unknown", "before": [{"fingerprint": "1e8ccff5fdca1f02"}], "after": []}]})

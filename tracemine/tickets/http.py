@@ -145,7 +145,7 @@ class Client:
         )
 
     def _once(self, method: str, url: httpx.URL, content: object | None) -> Answer:
-        """One answer, read whole, after redirects within this origin."""
+        """Return one answer, read whole, after redirects within this origin."""
         body = None if content is None else msgspec.json.encode(content)
         headers = {} if body is None else {"Content-Type": "application/json"}
         for _ in range(_MOST_REDIRECTS):
@@ -249,7 +249,7 @@ def _hint(status: int) -> str | None:
 
 
 def _is_limited(answer: Answer) -> bool:
-    """Whether it is a rate limit: 429, or 403 with its signs, as GitHub's primary and secondary limits answer."""
+    """Return whether it is a rate limit: 429, or 403 with GitHub's signs of primary and secondary limits."""
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         return True
     if answer.status != HTTPStatus.FORBIDDEN:

@@ -131,7 +131,7 @@ class Jira:
         self._client.delete(f"/rest/api/3/issue/{issue.name}/comment/{comment.name}")
 
     def _found(self) -> Iterator[str]:
-        """Names of issues with our label, of the index, oldest first."""
+        """Yield names of issues with our label, of the index, oldest first."""
         asked: dict[str, object] = {
             "jql": f'project = "{self._project}" AND labels = "{LABEL}" ORDER BY created ASC',
             "fields": ["created"],
@@ -164,7 +164,7 @@ class Jira:
         return found
 
     def _fetch(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Issues as they are now; those that are gone are left out."""
+        """Return issues as they are now; those that are gone are left out."""
         found: list[Mapping[str, Any]] = []
         for begin in range(0, len(names), _FETCHED):
             asked = {
@@ -252,7 +252,7 @@ def _key(found: Mapping[str, Any]) -> str | None:
 
 
 def _time(found: Mapping[str, Any]) -> datetime:
-    """When an issue was created; where that is not said, the beginning of time, and nothing before it is looked at."""
+    """Return when an issue was created; else the beginning of time, and nothing before it is searched."""
     text = str(found["fields"].get("created"))
     try:
         time = datetime.fromisoformat(text)
@@ -296,7 +296,7 @@ def _transition(offered: Sequence[Mapping[str, Any]], *, done: bool, wishes: Seq
 
 
 def _rank(name: str, wishes: Sequence[str]) -> int:
-    """How near a name is to what is wished: its position among the wishes; what was not wished for comes last."""
+    """Return how near a name is to what is wished: its position among the wishes; others come last."""
     lower = name.lower()
     if lower in wishes:
         return wishes.index(lower)

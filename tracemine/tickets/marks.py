@@ -99,7 +99,7 @@ def mark_in(body: str) -> Mark | None:
 
 
 def with_text(body: str, text: str) -> str:
-    """`body` with the lines of ours, from the mark to the end, replaced; people's own lines around them stay.
+    """Return `body` with our lines, from the mark to the end, replaced; people's own lines around them stay.
 
     >>> with_text("Mine.\\n\\n<!-- tracemine: a/80c2800cc9860f75 -->\\nold\\n<!-- tracemine-end -->\\n\\nToo.", "new")
     'Mine.\\n\\nnew\\n\\nToo.'
@@ -112,7 +112,7 @@ def with_text(body: str, text: str) -> str:
 
 
 def with_state(body: str, mark: Mark) -> str:
-    """`body` with another revision and other figures, and nothing else changed.
+    """Return `body` with another revision and other figures, and nothing else changed.
 
     >>> old = "<!-- tracemine: a/80c2800cc9860f75 -->\\r\\n<!-- tracemine-state: 1 -->\\r\\ntext"
     >>> with_state(old, Mark("a/80c2800cc9860f75", revision=2))

@@ -83,7 +83,7 @@ class Names:
         return self._pseudonym("Job", name) if self.redact else name
 
     def blocks(self, blocks: tuple[Block, ...], hidden: frozenset[str]) -> tuple[Block, ...]:
-        """The blocks without paths, and, where asked for, with pseudonyms for `hidden` names in their sentences."""
+        """Return the blocks without paths, and, where asked for, with pseudonyms for `hidden` names in sentences."""
         return tuple(self._block(block, hidden) for block in blocks)
 
     def text(self, text: str, hidden: frozenset[str]) -> str:

@@ -101,7 +101,7 @@ def one_ticket(service: Service, draft: Draft) -> Issue:
 
 
 def one_comment(service: Service, issue: Issue, revision: int, blocks: Sequence[Block]) -> None:
-    """The comment about a revision of a ticket, written unless another run has."""
+    """Write the comment about a revision of a ticket, unless another run has."""
 
     def look(made: Comment | None) -> tuple[list[Comment], bool]:
         every = service.comments(issue)

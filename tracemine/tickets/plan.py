@@ -76,7 +76,7 @@ def plan(found: Found, issues: Sequence[Issue], most: int) -> list[Step]:
 
 
 def one_each(issues: Iterable[Issue]) -> tuple[list[Issue], list[tuple[Issue, Issue]]]:
-    """The ticket of each key, which is the first that was created, and those after it, each with that first one."""
+    """Return the ticket of each key, the first that was created, and those after it, each with that first one."""
     first: dict[str, Issue] = {}
     duplicates = []
     for issue in sorted(issues, key=lambda issue: issue.number):
@@ -100,7 +100,7 @@ def moved(before: Figures | None, now: Figures | None) -> bool:
 
 
 def _matched(keys: Sequence[str], aliases: Mapping[str, tuple[str, ...]], issues: Sequence[Issue]) -> dict[str, Issue]:
-    """The ticket of each finding: of its key, else one that knows the key as an alias, else one of an alias's key.
+    """Return the ticket of each finding: of its key, else one that has the key as alias, else one of an alias's key.
 
     Two findings may share an alias, for it stands for operators wherever they are: a ticket is of one finding, and
     aliases are never compared with aliases.
@@ -145,7 +145,7 @@ def _of_finding(draft: Draft, issue: Issue | None, fixed: Fixed | None, *, beyon
 
 
 def _of_fixed(found: Found, issues: Sequence[Issue]) -> Iterator[Step]:
-    """Tickets of findings that are fixed and that the scan does not have."""
+    """Yield tickets of findings that are fixed and that the scan does not have."""
     drafted = {draft.mark.key for draft in found.drafts}
     fixed = {key: one for key, one in found.fixed if key not in drafted}
     for key, issue in _matched(list(fixed), {}, issues).items():

@@ -212,7 +212,7 @@ def _folder(locks: Path | None, place: str, project: str) -> Path:
 
 
 def _created(folder: Path) -> list[str]:
-    """Names of tickets that this machine created, of which a search may know nothing yet; none where none are kept."""
+    """Return names of tickets that this machine created and a search may not know yet; none where none are kept."""
     with contextlib.suppress(TracemineError, OSError, UnicodeDecodeError):
         return read_file(folder / _CREATED, _LARGEST_BYTES).decode().split()[-_MOST_CREATED:]
     return []
@@ -226,7 +226,7 @@ def _keep(folder: Path, name: str) -> None:
 
 
 def _locks() -> Path:
-    """Of the XDG base directories the one for a user's state."""
+    """Return the XDG base directory for a user's state."""
     home = os.environ.get("XDG_STATE_HOME", "")
     base = Path(home) if Path(home).is_absolute() else Path("~/.local/state")
     with contextlib.suppress(RuntimeError):  # no home is known

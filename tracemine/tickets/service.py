@@ -21,11 +21,11 @@ class Service(Protocol):
         ...
 
     def issues(self, created: Sequence[str] = ()) -> list[Issue]:
-        """Every ticket with a mark of ours, open and closed. created: names of some that a search may not see yet."""
+        """Return every ticket with a mark of ours, open and closed. created: names that a search may not see yet."""
         ...
 
     def since(self, created: Issue | None) -> tuple[list[Issue], bool]:
-        """Tickets as `issues`, and whether none that was created before `created` can be missing."""
+        """Return tickets as `issues`, and whether none that was created before `created` can be missing."""
         ...
 
     def create(self, draft: Draft) -> Issue:

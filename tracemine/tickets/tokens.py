@@ -36,7 +36,7 @@ def github_token(url: str, environment: Mapping[str, str] | None = None) -> Secr
 
 
 def jira_token(url: str, environment: Mapping[str, str] | None = None) -> Secret:
-    """The header's value for Jira at `url`: an e-mail address and its API token. Raises UsageError without both."""
+    """Return the header's value for Jira at `url`: e-mail address and API token. Raises UsageError without both."""
     known = os.environ if environment is None else environment
     host = urlsplit(url).hostname or ""
     email = known.get("JIRA_EMAIL")

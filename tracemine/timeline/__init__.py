@@ -168,7 +168,7 @@ def read_counters_table(directory: Path) -> pa.Table | None:
 
 @contextmanager
 def _readable(directory: Path) -> Iterator[None]:
-    """Whatever is wrong with a timeline's files, as a TimelineError that names the directory."""
+    """Turn whatever is wrong with a timeline's files into a TimelineError that names the directory."""
     try:
         yield
     except (InputError, TimelineError, *_DAMAGED) as error:
@@ -198,7 +198,7 @@ _DAMAGED = (OSError, pa.ArrowException, msgspec.DecodeError, UnicodeDecodeError,
 
 
 def _says(error: Exception) -> str:
-    """Of a file in the folder its name and what is wrong."""
+    """Return the name of a file in the folder and what is wrong with it."""
     if not isinstance(error, InputError) or error.where is None:
         return str(error)
     return f"{Path(error.where.path).name} {error.message}"

@@ -46,7 +46,7 @@ def compare(
     terms: int = 1,
     even: bool = True,
 ) -> Comparison:
-    """One output.
+    """Compare one output with eager's and with float64.
 
     ulp: error that the chain's functions may have, in units in the last place of float32. usual: eager's error in
     another trial, as a share of the output's size: of a few elements alone, eager may by luck be without any. noise:

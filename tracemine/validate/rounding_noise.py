@@ -80,7 +80,7 @@ class InDouble(Mode):
         self.largest = largest
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
-        """One call."""
+        """Run one call."""
         if self.apart and (instead := simpler(function)) is not None:
             with self:
                 return instead(*map(in_float64, given), **{n: in_float64(v) for n, v in (named or {}).items()})

@@ -86,7 +86,7 @@ class Recorded(Mode):
         self.largest: list[list[float]] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
-        """One call."""
+        """Run one call."""
         if (instead := simpler(function)) is not None:
             self.within = True
             if self.apart:

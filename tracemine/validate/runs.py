@@ -167,7 +167,7 @@ class Runs:
 
 @contextlib.contextmanager
 def _counting(module: ModuleType, far: bool) -> Iterator[None]:
-    """Inside, places are counted as those of huge tensors are; plans that say otherwise are not kept."""
+    """Count offsets as those of huge tensors meanwhile; plans that say otherwise are not kept."""
     chosen = getattr(module, "_index_type", None)
     if not far or chosen is None:
         yield

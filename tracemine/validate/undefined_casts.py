@@ -26,7 +26,7 @@ class Casts(Mode):
         self.other, self.met = other, False
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
-        """One call."""
+        """Run one call."""
         name = operator_of(function)
         undefined_here = None
         if name in _CASTS:

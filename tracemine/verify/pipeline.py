@@ -134,7 +134,7 @@ def _ready(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: I
 
 
 def _validations(ready: Ready, validators: Validators, how: How) -> Future[dict[str, Validation | str]]:
-    """On the CPU: of the kernel, of a call in its place, and of one around it; a text says why there is none."""
+    """Validate the kernel on the CPU, a call in its place, and one around it; a text says why there is none."""
 
     def validate(machines: Machines) -> dict[str, Validation | str]:
         found: dict[str, Validation | str] = {}

@@ -123,7 +123,7 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
 
 
 def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
-    """Other ways to compute what a finding's calls do; None where its fix is a kernel. Raises NotRebuilt, NotRecorded
+    """Return other ways to compute a finding's calls; None where its fix is a kernel. Raises NotRebuilt, NotRecorded
     or NoFixedForm.
     """
     mark = _mark(finding)

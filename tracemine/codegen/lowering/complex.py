@@ -27,7 +27,7 @@ def _parts(operand: Operand) -> _Parts:
 
 
 def _whole(low: Lowering, real: Tensor, imaginary: Tensor) -> Complex:
-    """Both parts, broadcast to one another already."""
+    """Return both parts, broadcast to one another already."""
     return Complex(dims=real.dims, dtype="complex64", origin=low.at, real=real, imaginary=imaginary)
 
 
@@ -62,7 +62,7 @@ def _polar(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 @rule("mul", of=COMPLEX)
 def _product(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """(a + bi)(c + di) = (ac − bd) + (ad + bc)i."""
+    """Return (a + bi)(c + di) = (ac − bd) + (ad + bc)i."""
     x, y = (_parts(given.operand(name)) for name in ("self", "other"))
     straight = [low.op("mul", x.real, y.real), low.op("mul", x.imaginary, y.imaginary)]
     across = [low.op("mul", x.real, y.imaginary), low.op("mul", x.imaginary, y.real)]

@@ -33,7 +33,7 @@ COMPLEX: dict[str, Rule] = {}  # of calls that take complex numbers
 
 
 def rule(*names: str, of: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
-    """Registers how operators of these names (without namespace, without the `_` of in-place) are lowered."""
+    """Register how operators of these names (without namespace, without the `_` of in-place) are lowered."""
 
     def register(function: Rule) -> Rule:
         of.update(dict.fromkeys(names, function))
@@ -177,11 +177,11 @@ class Lowering:
     # What rules build with.
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
-        """Sizes of an expression's dimensions."""
+        """Return sizes of an expression's dimensions."""
         return tuple(self.axes.size(self.axes.leaves(dim)) for dim in tensor.dims)
 
     def new_dims(self, shape: Sequence[int], pinned: bool = False) -> Dims:
-        """Dimensions of a tensor that shares none with any yet."""
+        """Return dimensions of a tensor that shares none with any yet."""
         dims = self._apart(self.axes.dims(shape))
         if pinned:
             self.axes.pin([a for dim in dims for a in dim])
@@ -242,7 +242,7 @@ class Lowering:
         return self.pointwise(row.short if row.short and len(args) < len(row.args) else row.operation, args, FLOAT)
 
     def cast(self, tensor: Tensor, dtype: str, always: bool | None = None) -> Tensor:
-        """Rounded to a dtype, unless it is that already."""
+        """Round to a dtype, unless it is that already."""
         if tensor.dtype == dtype and dtype not in NARROW:
             return tensor
         if always is None:
@@ -278,7 +278,7 @@ class Lowering:
 
 
 def result_dtype(given: Given, place: int = 0) -> str:
-    """Of an output; of the tensor that is written where the call gives none."""
+    """Return the spec of an output; of the tensor that is written where the call gives none."""
     if given.call.outputs:
         return str(given.call.outputs[place].dtype)
     return given.tensors[mutated(given.call)[place]].dtype

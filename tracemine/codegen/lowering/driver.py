@@ -28,7 +28,7 @@ from tracemine.codegen.tensor_ir import Complex, ScalarArg, Tensor
 
 
 def lower(graph: Graph) -> Lowered:
-    """Expressions for what a graph computes. Raises Unsupported, with the reason, where no kernel can be generated."""
+    """Return the tensor IR of a graph. Raises Unsupported, with the reason, where no kernel can be generated."""
     return Lowering(graph, lower_call, behind).run()
 
 
@@ -85,7 +85,7 @@ def _is_default(row: PointwiseRow, value: Operand) -> bool:
 
 
 def _foreach(low: Lowering, given: Given, name: str) -> tuple[Tensor, ...]:
-    """Member by member; a scalar or a lone tensor is the same for all."""
+    """Lower a foreach call member by member; a scalar or a lone tensor is the same for all."""
     entry = table().foreach[name]
     first = given.members("self")
     columns: list[Sequence[Operand]] = []

@@ -20,7 +20,7 @@ def gather(
     dims: Dims,
     wraps: bool = False,
 ) -> Tensor:
-    """Elements of a tensor at places that others hold, or that are the result's own."""
+    """Return elements of a tensor at places that others hold, or that are the result's own."""
     low.axes.keep_apart(dims)
     return Gather(dims=dims, dtype=weight.dtype, origin=low.at, table=weight, places=places, asked=asked, wraps=wraps)
 
@@ -90,7 +90,7 @@ def _segments(sizes: Sequence[int], shape: Sequence[int]) -> Iterator[tuple[rang
 
 
 def _flat(low: Lowering, axes: Dims, behind: int) -> Tensor:
-    """The place along several axes in a row as one. behind: how many dimensions a result has from the first of them."""
+    """Return the index along several axes as one. behind: how many dimensions a result has from the first of them."""
     steps = [Iota(dims=(axis,), dtype=LONG, origin=low.at, along=0) for axis in axes]
     upright = [
         Reshape(dims=(*step.dims, *((),) * (behind - 1 - k)), dtype=LONG, origin=low.at, arg=step)

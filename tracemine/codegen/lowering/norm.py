@@ -16,7 +16,7 @@ _MACHINE_EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-1
 
 
 def _moments(low: Lowering, source: Tensor, over: Sequence[int], eps: Operand) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, sum of squares about it, and the inverse root of the variance."""
+    """Return mean, sum of squares about it, and the inverse root of the variance."""
     mean = reduce(low, "welford_mean", source, over, True)
     squares = reduce(low, "welford_squares", source, over, True)
     return mean, squares, _inverse_root(low, low.op("div", squares, low.num_elements(source, over)), eps)
@@ -35,7 +35,7 @@ def _normed(low: Lowering, source: Tensor, mean: Tensor, scale: Tensor) -> Tenso
 
 
 def _affine(low: Lowering, given: Given, tensor: Tensor, channels: bool = False) -> Tensor:
-    """Times the weight, plus the bias, where they are given; with `channels` one of each for a channel."""
+    """Multiply by the weight and add the bias, where they are given; with `channels` one of each for a channel."""
     for name, op in (("weight", "mul"), ("bias", "add")):
         if name in given:
             each = given.tensor(name)
@@ -44,19 +44,19 @@ def _affine(low: Lowering, given: Given, tensor: Tensor, channels: bool = False)
 
 
 def _per_channel(low: Lowering, tensor: Tensor, rank: int) -> Tensor:
-    """One element a channel, beside a tensor whose second dimension they are."""
+    """Return one element a channel, beside a tensor whose second dimension they are."""
     return _regrouped(low, tensor, (tensor.dims[0], *((),) * (rank - 2)))
 
 
 def _regrouped(low: Lowering, tensor: Tensor, dims: tuple[tuple[int, ...], ...]) -> Tensor:
-    """Dimensions of one element come or go."""
+    """Add or drop dimensions of one element."""
     return Reshape(dims=dims, dtype=tensor.dtype, origin=low.at, arg=tensor)
 
 
 def _input_gradient(
     low: Lowering, grad: Tensor, normed: Tensor, scale: Tensor, over: Sequence[int], centred: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of what was normed; then the sums of grad × normed and of grad, which it is made of.
+    """Return the gradient of the input, and the sums of grad × normed and of grad, which it is made of.
 
     grad: of the norm's result before the weight. centred: whether a mean was taken off.
     """
@@ -223,7 +223,7 @@ def _reserve(low: Lowering, given: Given) -> list[Tensor]:
 
 
 def _empty(low: Lowering, specs: Sequence[TensorSpec]) -> list[Tensor]:
-    """Tensors of no elements."""
+    """Return tensors of no elements."""
     return [low.full(0.0, FLOAT, low.new_dims(spec.shape)) for spec in specs]
 
 

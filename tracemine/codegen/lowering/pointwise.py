@@ -75,7 +75,7 @@ def _halves(low: Lowering, given: Given) -> tuple[Tensor, Tensor]:
 
 @rule("_prelu_kernel_backward")
 def _prelu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """Gradients of the tensor and, for each element, of the weight."""
+    """Return gradients of the tensor and, for each element, of the weight."""
     grad, source = given.tensor("grad_output"), given.tensor("self")
     found = low.op("_prelu_slope", source, grad, given.tensor("weight")), low.op("_prelu_weights_slope", source, grad)
     return tuple(low.cast(tensor, result_dtype(given, at)) for at, tensor in enumerate(found))
@@ -103,7 +103,7 @@ def _log_sigmoid(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 @rule("linspace")
 def _linspace(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """From both ends, as eager does, so that the last number is the end."""
+    """Compute from both ends, as eager does, so that the last number is the end."""
     start, end, count = given.operand("start"), given.operand("end"), given.output.shape[0]
     if not isinstance(start, ScalarArg) or not isinstance(end, ScalarArg) or TYPE_OF[result_dtype(given)] != FLOAT:
         raise Unsupported("ends that are tensors, or integers")

@@ -130,7 +130,7 @@ def _avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 @rule("_adaptive_avg_pool2d")
 def _adaptive_avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """Windows from ⌊place · size / results⌋ to ⌈(place + 1) · size / results⌉: they may overlap and differ in size."""
+    """Return windows from ⌊i · size / results⌋ to ⌈(i + 1) · size / results⌉: they may overlap and differ in size."""
     image = _Image(low, given.tensor("self"), given.output.shape)
     sizes, results = (image.height, image.width), given.output.shape[-2:]
     begins, ends, most = [], [], []
@@ -239,7 +239,7 @@ def _nearest_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def _alike(low: Lowering, grad: Tensor, source: Tensor) -> None:
-    """A gradient and what it is of have the same images, of sizes that are part of the kernel."""
+    """Require a gradient and what it is of to have the same images, of sizes that are part of the kernel."""
     for own, other in zip(grad.dims[:-2], source.dims[:-2], strict=True):
         if own and other:
             low.axes.join(own, other)
@@ -270,7 +270,7 @@ def _flat(low: Lowering, image: _Image, row: Tensor, column: Tensor) -> Tensor:
 
 
 def _reach(given: Given, step: Pair, first: Pair) -> tuple[Pair, Pair]:
-    """The least and the largest place, along rows and along columns, of an element of all windows, from its first."""
+    """Return the bounds of the index, along rows and along columns, of an element of all windows, from its first."""
     counts = given.output.shape[-2:]
     rows, columns = ((f, f + s * (n - 1)) for f, s, n in zip(first, step, counts, strict=True))
     return rows, columns

@@ -19,7 +19,7 @@ def _drawn(low: Lowering, dims: Dims) -> Tensor:
 
 @rule("bernoulli")
 def _bernoulli(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """Ones where a number drawn for their place is below p, for instance of the residual branches that are kept."""
+    """Draw ones where the number drawn for an element is below p, for instance of residual branches that are kept."""
     tensor, p = given.tensor("self"), given.operand("p")
     if not isinstance(p, ScalarArg):
         raise Unsupported("a probability for each element")
@@ -31,7 +31,7 @@ def _bernoulli(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 @rule("native_dropout")
 def _dropout(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """Elements are kept where a number drawn for their place is not below p. `train=False` draws none."""
+    """Keep elements where the number drawn for them is not below p. `train=False` draws none."""
     tensor, p = given.tensor("input"), given.operand("p")
     if given.literal("train", True) is False:
         raise Unsupported("dropout that drops nothing")
@@ -42,7 +42,7 @@ def _dropout(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def _numbers(low: Lowering, given: Given, row: str, *numbers: Operand) -> tuple[Tensor, ...]:
-    """Numbers of a distribution, in memory that is given or in new."""
+    """Return numbers of a distribution, in memory that is given or in new."""
     dtype = result_dtype(given)
     if TYPE_OF[dtype] != FLOAT or any(isinstance(number, Tensor) for number in numbers):
         raise Unsupported("random integers, or of a distribution for each element")

@@ -113,7 +113,7 @@ def _extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 @rule("_amp_foreach_non_finite_check_and_unscale")
 def _unscaled(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """Gradients taken back to their scale, and whether any of them is no finite number."""
+    """Return gradients taken back to their scale, and whether any of them is no finite number."""
     found: Tensor = given.tensor("found_inf")
     scale = given.tensor("inv_scale")
     results: list[Tensor] = []

@@ -61,7 +61,7 @@ def _expand(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def slice_dim(low: Lowering, source: Tensor, dim: int, start: int, size: int, step: int = 1) -> Tensor:
-    """`size` elements of a dimension; the sizes on both sides are pinned."""
+    """Return `size` elements of a dimension; the sizes on both sides are pinned."""
     here = low.shape(source)[dim]
     if (start, size, step) == (0, here, 1):
         return source
@@ -168,7 +168,7 @@ def _pad(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def concat(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[int], dtype: str) -> Tensor:
-    """Tensors one behind the other along a dimension; the shape is that of the result."""
+    """Return tensors one behind the other along a dimension; the shape is that of the result."""
     sizes = tuple(low.shape(m)[dim] for m in members)
     for member in members:
         low.axes.pin(member.dims[dim])
@@ -189,7 +189,7 @@ def concat(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[i
 
 @rule("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d")
 def _pad_with_itself(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """A join of the tensor with its own edge, turned round or repeated, a dimension at a time, the last first."""
+    """Return a concat of the tensor with its own edge, mirrored or repeated, a dimension at a time, the last first."""
     source, pad = given.tensor("self"), given.integers("padding") or ()
     mirrors = "reflection" in given.call.operator
     for back, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
@@ -215,7 +215,7 @@ _MOST_REPEATED = 8  # times that an edge is repeated: each is a member of a join
 
 @rule("scatter", "scatter_add")
 def _scatter(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """An index names one place of a row, and each element sees whether it is that one; a number may have several."""
+    """Scatter along a row: each element compares its index with the one named; a number may have several."""
     source, index = given.tensor("self"), given.tensor("index")
     rank, adds = len(source.dims), given.call.operator.startswith("aten::scatter_add")
     if "reduce" in given or not rank or len(index.dims) != rank:
@@ -323,7 +323,7 @@ def _triangle(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def behind(low: Lowering, view: Tensor, root: Tensor, result: Tensor) -> Tensor:
-    """What a tensor holds after a view of it was written. Raises Unsupported where that is a part of an input."""
+    """Return a tensor after a view of it was written. Raises Unsupported where that is a part of an input."""
     while view is not root:
         if isinstance(view, Reshape):
             result = low.reshape(result, view.arg.dims)

@@ -86,7 +86,7 @@ def _behind(buffers: Mapping[str, Buffer], kernel: Kernel, loop: Sequence[Axis])
 
 
 def _may(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) -> bool:
-    """Whether axes lie behind each other in all tensors that have any of them, and their places say nothing else."""
+    """Return whether axes are contiguous in all tensors that have any of them, and no index separates them."""
     mine = {*axes}
     if any(axis.pinned for axis in axes) or not _laid_out_alike(buffers, kernel, axes):
         return False
@@ -114,7 +114,7 @@ def _laid_out_alike(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[A
 
 
 def _conditions(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) -> Iterable[str]:
-    """That they lie so at a call. What the launcher makes does."""
+    """Yield the conditions that they are contiguous at a call; in what the launcher allocates they are."""
     for buffer, index in _accesses(kernel):
         if buffers[buffer].role == "input" and _dim(index, axes[0]) is not None:
             for outer, inner in pairwise(axes):

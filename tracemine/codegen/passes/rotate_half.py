@@ -54,7 +54,7 @@ class RotatedHalf:
         return None
 
     def _signed(self, signed: ir.Op, arg: Node | None, *, before: bool) -> Node | None:
-        """With another sign in the half before the place or behind it."""
+        """Return it with the sign flipped in the half before the index or behind it."""
         if arg is None:
             return None
         left = self.nodes.make(ir.IndexValue, LONG, self.place)
@@ -73,7 +73,7 @@ class RotatedHalf:
         return self.nodes.make(ir.Load, first.type, first.buffer, index, *guards)
 
     def _guard(self, first: Node | None, second: Node | None) -> tuple[Node | None] | None:
-        """What must hold for a load of either member; None where they ask for more than that, and not the same."""
+        """Return the guard for a load of either member; None where their guards differ in more than that."""
         if first is second:
             return (first,)
         if first is self.guards[0] and second is self.guards[1]:

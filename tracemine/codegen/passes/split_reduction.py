@@ -103,7 +103,7 @@ def _highest(s: _SplitReductions, row: Reduction) -> Tensor:
 
 
 def _exponentials(s: _SplitReductions, row: Reduction) -> Tensor:
-    """Each part's sum of exponentials less its own maximum, as if less that of all; a part of −inf alone has none."""
+    """Rescale each part's sum of exponentials from its own maximum to that of all; a part of −inf alone has none."""
     highest, total = (s.each(row, kind, row.arg) for kind in ("online_max", "online_sum"))
     shares = s.pointwise("exp_rescaled", total, highest, _highest(s, row))
     return s.whole(row, "sum", shares)
@@ -128,7 +128,7 @@ def _mean(s: _SplitReductions, row: Reduction) -> Tensor:
 
 
 def _squares(s: _SplitReductions, row: Reduction) -> Tensor:
-    """Chan's formula over the parts."""
+    """Combine the parts by Chan's formula."""
     _, seen, apart = _welford(s, row)
     between = s.pointwise("mul", seen, s.pointwise("square", apart))
     return s.whole(row, "sum", s.pointwise("add", s.each(row, "welford_squares", row.arg), between))

@@ -141,7 +141,7 @@ class Body(Printer):
         self._indices(self.kernel.columns, COLUMN)
 
     def _indices(self, axes: tuple[Axis, ...], whole: str) -> None:
-        """Where the program stands on each of several axes that are looped over as one, or on some of them together."""
+        """Print the index along each of several axes that are looped over as one, or along some of them together."""
         for node, (first, last) in self._spans.get(axes, {}).items():
             inner, here = axes[last:], axes[first:last]
             text = f"{whole} // {grouped(sizes(inner, self.names))}" if inner else whole
@@ -166,7 +166,7 @@ class Body(Printer):
         return list(found)
 
     def _early(self, store: ir.Store, deepest: int) -> bool:
-        """Whether a store can be done on the first loop: it waits for no reduction, and no later loop reads there."""
+        """Return whether the first loop can do a store: it needs no reduction, and no later loop reads there."""
         last_walk = deepest == 1 and all(self._depth(s.value) == 0 for s in self.kernel.stores if self._in_loop(s))
         return self._depth(store.value) == 0 and (last_walk or self.program.buffers[store.buffer].role != "input")
 
@@ -180,7 +180,7 @@ class Body(Printer):
         return [n for n in reversed(self._all()) if isinstance(n, ir.Reduce)]
 
     def _load_first(self) -> None:
-        """Everything whose place needs no other load: what follows a reduction or a store is waited for once more."""
+        """Print first all whose index needs no other load: after a reduction or a store, memory is waited for again."""
         waits = (ir.Load, ir.Reduce, ir.Scan, ir.Random)
         loads = [n for n in reversed(self._all()) if isinstance(n, ir.Load)]
         first = [n for n in loads if not any(isinstance(below, waits) for below in _below(n))]
@@ -189,7 +189,7 @@ class Body(Printer):
                 self.value(node)
 
     def _load_rows(self) -> None:
-        """What rows have one of each, as a target's score: waited for while the columns are looped over, not after."""
+        """Print early what rows have one of each, as a target's score: its wait overlaps with the loop over columns."""
         loads = (n for n in reversed(self._all()) if isinstance(n, ir.Load))
         first = [n for n in loads if self._depth(n) == 0 and not self._outer(n)]
         if len(first) <= _MOST_HELD:
@@ -258,7 +258,7 @@ class Body(Printer):
         return names
 
     def _end(self, kind: str, members: list[ir.Reduce], names: dict[str, str]) -> None:
-        """The lanes of a row become one."""
+        """Reduce the lanes of a row to one."""
         if kind not in ONLINE:
             self._named(members[0], table().reductions[kind].end.format(names["acc"]))
             return

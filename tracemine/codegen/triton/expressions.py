@@ -113,7 +113,7 @@ def typed(text: str, from_type: str, to: str) -> str:
 
 
 def tensor(text: str, type_: str) -> str:
-    """A number as a tensor of no axes: there are functions that take no other, and Triton 3.6 has no `tl.to_tensor`.
+    """Return a number as a 0-d tensor: some functions take no other, and Triton 3.6 has no `tl.to_tensor`.
 
     >>> tensor("0.5", "float32")
     'tl.cast(0.5, tl.float32)'

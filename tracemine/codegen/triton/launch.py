@@ -230,13 +230,13 @@ def launches(program: Program, stem: str, options: CodegenOptions) -> list[Launc
 
 
 def _kinds(shared: Sequence[int], parts: Sequence[SubKernel]) -> tuple[list[tuple[int, bool]], list[bool]]:
-    """Of each part what those have in common that may be chosen among, and whether it may."""
+    """Return for each sub-kernel what those share that may be chosen among, and whether it may be chosen."""
     kinds = [(code, part.even) for code, part in zip(shared, parts, strict=True)]
     return kinds, [part.may_be_chosen for part in parts]
 
 
 def _turned(group: list[Schedule], before: list[Launch]) -> bool:
-    """Whether to take the last blocks first: where an earlier launch read from the first on what this one reads."""
+    """Return whether to take the last blocks first: where an earlier launch read the same from the first on."""
     here = large_reads(group)
     found = next((n for n in reversed(before) if here & large_reads(part.schedule for part in n.parts)), None)
     return found is not None and not found.turned
@@ -255,7 +255,7 @@ def _function(name: str, takes: Sequence[str], constants: str, lines: Iterable[s
 
 
 def _wrapped(items: Sequence[str], indent: str) -> list[str]:
-    """Items joined by commas, on lines that are not too long."""
+    """Return items joined by commas, on lines that are not too long."""
     lines: list[str] = []
     for item in items:
         if lines and len(lines[-1]) + len(item) < 116:

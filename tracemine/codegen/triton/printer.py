@@ -57,7 +57,7 @@ class Printer:
     # Lines.
 
     def say(self, text: str, node: Node | None = None) -> None:
-        """A line, with the call that a node comes from."""
+        """Print a line, with the call that a node comes from as a comment."""
         origin = self.program.origins.get(node) if node is not None else None
         self.lines.append("    " * self._indent + text + (f"  # {origin}" if origin else ""))
 
@@ -282,7 +282,7 @@ _WITH_INFINITIES = frozenset({"float32", "bfloat16", "float16"})
 
 
 def largest(x: Node, y: Node) -> Node | None:
-    """The largest |x| of the row, where y is that, or at least some number, by numbers that are the same for all rows.
+    """Return the row's largest |x| where y is that, or its maximum with a number, scaled alike in all rows.
 
     Then y is infinite or NaN where an x is, and by its row's share no element is beyond the largest.
     """
@@ -302,8 +302,9 @@ def largest(x: Node, y: Node) -> Node | None:
 
 
 def is_rest(node: ir.Op) -> bool:
-    """Whether an element is taken off its row's extreme or running sum, or that off it: eager's difference is 0 where
-    they are the same. Of a product that is rounded once with the difference it is what rounding leaves.
+    """Return whether an element is subtracted from its row's extreme or running sum, or that from it.
+
+    Eager's difference is 0 where they are equal. Contracted with a product (FMA) it is that product's rounding error.
     """
     if node.name != "sub":
         return False
@@ -321,5 +322,5 @@ def _plain(node: Node) -> Node:
 
 
 def least(x: str, top: str, node: Node) -> str:
-    """An element that the largest is taken off: `_under` it where it is computed, as it is where it is loaded."""
+    """Return an element that the row's largest is subtracted from: with `_under` if computed, as it is if loaded."""
     return x if isinstance(_plain(node), ir.Load) else f"_under({x}, {top})"

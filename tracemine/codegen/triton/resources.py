@@ -47,12 +47,12 @@ class Compiler:
         self._count = count()
 
     def close(self) -> None:
-        """The process ends."""
+        """End the process."""
         self._process.close()
         self._folder.cleanup()
 
     def resources(self, text: str) -> list[Resources]:
-        """Of each kernel of a reproduction and each of its tile configs, for sm_90.
+        """Return the resources of each kernel of a reproduction in each of its tile configs, for sm_90.
 
         Empty where nothing is compiled in time.
         """
@@ -69,8 +69,8 @@ class Compiler:
 
 
 def fitting(text: str, found: Iterable[Resources]) -> str:
-    """A reproduction without the tile configs that spill, unless all do; what registers the others take stands beside
-    them.
+    """Return a reproduction without the tile configs that spill, unless all do, with the registers of the others
+    beside them.
 
     >>> text = 'BLOCKS = {"k": [(1024, 32), (1024, 8)]}\\n'
     >>> short = Resources(kernel="k", tile_config=(1024, 8), warps=4, registers=40, stack_bytes=0)

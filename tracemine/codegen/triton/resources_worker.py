@@ -45,7 +45,7 @@ class _NoGpu:
 
 
 def compiled(path):
-    """Resources of each kernel and tile config of a file; a tile config that cannot be compiled is passed over."""
+    """Yield the resources of each kernel and tile config of a file; skip tile configs that cannot be compiled."""
     for name, tile_config, kernel, (registers, stack) in compiling(path):
         warps = kernel.metadata.num_warps
         yield Resources(kernel=name, tile_config=tile_config, warps=warps, registers=registers, stack_bytes=stack)
@@ -89,7 +89,7 @@ def _compiling(path, most, kernels):
 
 
 def used(cubin):
-    """Registers of a thread and bytes of its stack, as cuobjdump reads them, which comes with triton."""
+    """Return registers of a thread and bytes of its stack, as cuobjdump reads them, which comes with triton."""
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
@@ -100,7 +100,7 @@ def used(cubin):
 
 
 def main():
-    """Files from standard input until there are no more."""
+    """Answer for files named on standard input until there are no more."""
     warnings.simplefilter("ignore")
 
     def answer(line):

@@ -83,7 +83,7 @@ def _least(tile_configs: TileConfigs, elements: int) -> TileConfigs:
 
 
 def shared() -> tuple[dict[str, str], dict[str, str]]:
-    """Functions that sources have in common word for word, by name: those that kernels call, and those of launchers.
+    """Return functions that sources share word for word, by name: those of kernels, and those of launchers.
 
     Several files may have them from one place.
     """

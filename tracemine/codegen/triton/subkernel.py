@@ -52,7 +52,7 @@ class SubKernel:
         return [Parameter(name, name in known) for name in names]
 
     def _odd_strides(self) -> set[str]:
-        """Strides of large tensors that are no multiple of 16, but of 2: known, they leave reads of 4 to 16 bytes."""
+        """Return even strides of large tensors that 16 does not divide: as constants they leave 4- to 16-byte reads."""
         # Rows beside each other that are only read so are better spread over lanes: what a thread reads at once are
         # several rows, each of which is summed on its own.
         beside = self.mode == PERSISTENT and self.contiguity != INNER

@@ -151,14 +151,14 @@ def _plan(program: Program, found: Sequence[Launch], names: Sequence[str], made:
 
 
 def _twice(inputs: Sequence[Buffer]) -> set[str]:
-    """Sizes that inputs have in common, or beside others in one dimension: by name."""
+    """Return sizes that inputs have in common, or beside others in one dimension: by name."""
     alone = [dim[0].name for b in inputs for dim in b.dims if len(dim) == 1]
     every = [axis.name for b in inputs for dim in b.dims for axis in dim]
     return {name for name in every if every.count(name) > 1 or name not in alone}
 
 
 def _expected(inputs: Sequence[Buffer], told: Collection[str]) -> list[str]:
-    """What inputs must look like, those that look alike in one line. told: sizes that are, or must be, some other's."""
+    """Return checks of inputs, one line for equal layouts. told: sizes that are, or must be, those of others."""
     alike: dict[str, list[str]] = {}
     for b in inputs:
         texts = ["None" if len(dim) == 1 and _is_free(dim[0], told) else sizes(dim) for dim in b.dims]
@@ -172,7 +172,7 @@ def _is_free(axis: Axis, told: Collection[str]) -> bool:
 
 
 def _empty_lines(made: Sequence[Buffer], names: Names) -> list[str]:
-    """New tensors without memory, results that look alike in one line."""
+    """Return new tensors without memory, results that look alike in one line."""
     alike: dict[str, list[str]] = {}
     for b in made:
         own = "" if b.role == "output" else b.name  # partial results have a line each
@@ -234,7 +234,7 @@ def _size_lines(program: Program, inputs: Sequence[Buffer], told: Collection[str
 
 
 def _fitting(lines: Mapping[str, str]) -> list[list[str]]:
-    """Names that are assigned in one line, as many as fit with what they are."""
+    """Return names that are assigned in one line, as many as fit with what they are."""
     found: list[list[str]] = []
     room = 0
     for name, text in lines.items():

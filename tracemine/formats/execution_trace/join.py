@@ -72,7 +72,7 @@ def _joined(timeline: Timeline, trace: ExecutionTrace, node_of: Array, path: str
 
 
 def _by_id(op_ids: Array, trace: ExecutionTrace) -> Array:
-    """For each operator the row of its node, −1 where there is none. Of two nodes with one id the first counts."""
+    """Return for each operator the row of its node, −1 for none. Of two nodes with one id the first counts."""
     ids = trace.nodes["record_function_id"]
     rows = np.flatnonzero(ids > 0)
     rows = rows[np.argsort(ids[rows], kind="stable")]
@@ -83,7 +83,7 @@ def _by_id(op_ids: Array, trace: ExecutionTrace) -> Array:
 
 
 def _by_order(timeline: Timeline, name: Array, node_name: Array, trace: ExecutionTrace) -> Array:
-    """As `_by_id`, by the order of names on each thread; both sides without the names that the other never has."""
+    """Return as `_by_id`, by the order of names on each thread, without names that one side never has."""
     node_of = np.full(len(name), -1, np.int64)
     order = np.argsort(trace.nodes["id"], kind="stable")
     order = order[np.isin(node_name[order], name)]

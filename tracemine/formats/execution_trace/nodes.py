@@ -19,7 +19,7 @@ class Side(Struct, gc=False, frozen=True):
     strides: list[Any] = []
 
     def argument(self, position: int) -> tuple[Any, Any, Any]:
-        """Value, shape and strides at a position; None where one is not recorded."""
+        """Return value, shape and strides at a position; None where one is not recorded."""
         try:
             return self.values[position], self.shapes[position], self.strides[position]
         except IndexError:
@@ -27,7 +27,7 @@ class Side(Struct, gc=False, frozen=True):
 
     @staticmethod
     def at(values: Any, index: int) -> Any:
-        """`values[index]`; None where there is no such thing."""
+        """Return `values[index]`; None where there is no such thing."""
         return values[index] if type(values) is list and index < len(values) else None
 
 
@@ -49,7 +49,7 @@ class Node(Struct, gc=False, frozen=True):
     attrs: list[Attribute] = []
 
     def parent(self) -> int:
-        """Id of the node around it, 0 where there is none."""
+        """Return id of the node around it, 0 where there is none."""
         return self.ctrl_deps if type(self.ctrl_deps) is int else 0
 
     def facts(self) -> tuple[int, int, str]:

@@ -110,7 +110,7 @@ class _Blocks:
         self.ended = False
 
     def more(self, text: bytes) -> bytes:
-        """`text` and the next block."""
+        """Return `text` and the next block."""
         filled = 0
         view = memoryview(self.block)
         while filled < len(view) and (count := self.source.readinto(view[filled:])):
@@ -130,7 +130,7 @@ class _Nodes:
         self.collected = Collector()
 
     def take(self, text: bytes) -> None:
-        """All nodes of a text that begins with one and ends before another, or is empty."""
+        """Read all nodes of a text that begins with one and ends before another, or is empty."""
         try:
             decoded = self.layout.many.decode(b"[" + text.rstrip(b" \t\r\n").removesuffix(b",") + b"]")
         except _DECODE_ERRORS:
@@ -145,7 +145,7 @@ class _Nodes:
             self._add(node)
 
     def take_last(self, text: bytes) -> None:
-        """The node that the file ends with, if it is a whole one."""
+        """Read the node that the file ends with, if it is complete."""
         end = end_of_value(text, 0, len(text))
         behind = b"" if end is None else text[end:].lstrip(_BETWEEN)
         if end is not None and behind[:1] in b"]" and self._read(text[:end]):

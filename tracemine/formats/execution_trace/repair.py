@@ -30,7 +30,7 @@ def _escape_name(layout: Layout, text: bytes) -> bytes:
 
 
 def mend_commas(text: bytes) -> bytes:
-    """One comma between two members, none elsewhere; strings are left alone.
+    """Put one comma between two members, none elsewhere; strings are left alone.
 
     >>> mend_commas(b'[,[1,, 2] [3,], {"a": "x,,y" "b": 4}]').decode()
     '[[1,2],[3],{"a":"x,,y","b":4}]'

@@ -69,7 +69,7 @@ class Collector:
     _types: dict[str, tuple[bool, Sequence[int]]] = field(default_factory=dict)
 
     def add(self, node: Node) -> None:
-        """One node and its tensors."""
+        """Add one node and its tensors."""
         row = len(self.rows) // len(_NODE_COLUMNS)
         record_function, thread, schema = node.facts()
         numbers = (node.id, node.parent(), record_function, thread)
@@ -96,7 +96,7 @@ class Collector:
                 self._tensor((*place, index), one, its_shape, its_strides, next(types, -1))
 
     def trace(self, schema: str, pid: int | None) -> ExecutionTrace:
-        """Everything that was added."""
+        """Return everything that was added."""
         return ExecutionTrace(
             schema=schema,
             pid=pid,

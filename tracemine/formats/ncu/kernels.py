@@ -108,7 +108,7 @@ def kernel_of(reading: Reading, order: int, number: Callable[[str], float | None
 
 
 def _dram_bytes(values: Mapping[str, float]) -> tuple[int | None, str | None]:
-    """Bytes between DRAM and L2, and how they are known; the formulas agree to 2e-16 where a report has them all."""
+    """Return bytes between DRAM and L2, and how they are known; the formulas agree to 2e-16 where a report has all."""
     read, written = values.get("dram_read_bytes"), values.get("dram_written_bytes")
     if read is not None and written is not None:
         return round(read + written), "counters"
@@ -125,7 +125,7 @@ def _dram_bytes(values: Mapping[str, float]) -> tuple[int | None, str | None]:
 
 
 def _flops(values: Mapping[str, float]) -> tuple[dict[str, int], bool]:
-    """FLOPs by data type, and whether those are all."""
+    """Return FLOPs by data type, and whether those are all."""
     flops: dict[str, int] = {}
     matrix: dict[str, int] = {}
     for row in metrics().arithmetic:

@@ -39,7 +39,7 @@ class Metrics:
 
 @cache
 def metrics() -> Metrics:
-    """metrics.toml.
+    """Read metrics.toml.
 
     >>> [sought.field for sought in metrics().labels["Memory Throughput"]]
     ['dram_bytes_per_s', 'memory_percent']

@@ -241,7 +241,7 @@ def _no_table(path: str, complaints: Sequence[str]) -> InputError:
 
 
 def _said(complaints: Sequence[str]) -> str:
-    """ncu's complaint in words of ours: its own may hold paths and names."""
+    """Return ncu's complaint in words of ours: its own may hold paths and names."""
     for sign, words in _KNOWN_COMPLAINTS:
         if any(sign.lower() in each.lower() for each in complaints):
             return words

@@ -118,7 +118,7 @@ def warnings(
     unowned: Counter[str],
     launched_late: int,
 ) -> list[str]:
-    """One sentence for each thing that makes the export say less than it could, with the way to record more."""
+    """Return one sentence for each thing that makes the export say less than it could, with the way to record more."""
     found = (_DIAGNOSIS.search(text) for text in tables.texts(schema.DIAGNOSTICS)["text"] if text)
     lost = " and ".join(sorted({match[1].upper() for match in found if match}))
     facts = (

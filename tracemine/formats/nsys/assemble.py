@@ -139,7 +139,7 @@ def _number_threads(api: Columns, ops: Columns) -> None:
 
 
 def _one_process(gpu: Columns, api: Columns) -> None:
-    """Exports that do not say whose an activity is: it is the one process's that made calls, if there is one only."""
+    """Assign activities that do not say whose they are to the process that made calls, if there is one only."""
     callers = distinct(api["process"][api["process"] != MISSING])[1]
     if len(callers) == 1:
         gpu["process"] = np.where(gpu["process"] == MISSING, callers[0], gpu["process"])
@@ -268,7 +268,7 @@ def _table(name: str, columns: dict[str, pa.Array], absent: Array) -> pa.Table:
 
 
 def _triples(parts: list[Array]) -> pa.Array:
-    """Three int32 a row; null where one of them is not recorded or out of range."""
+    """Return three int32 a row; null where one of them is not recorded or out of range."""
     present = np.ones(len(parts[0]), np.bool_)
     for part in parts:
         present &= (part >= 0) & (part < 1 << 31)
@@ -279,7 +279,7 @@ def _triples(parts: list[Array]) -> pa.Array:
 
 
 def _positive(ids: Array) -> Array:
-    """Ids of which 0 means "none"."""
+    """Return ids of which 0 means "none"."""
     return np.where(ids > 0, ids, MISSING)
 
 

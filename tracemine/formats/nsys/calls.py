@@ -73,7 +73,7 @@ class Arguments:
 
 @lru_cache(maxsize=1 << 16)
 def arguments(name: str, sizes: Sizes) -> Arguments | None:
-    """How the call used its arguments; None where the table does not know the operator or its overloads disagree.
+    """Return how the call used its arguments; None for operators not in the table, or where overloads disagree.
 
     >>> arguments("aten::add_", ((4, 8), (8,), ())).mutates
     (0,)
@@ -104,7 +104,7 @@ def _fitted(overload: Overload, sizes: Sizes) -> Arguments | None:
 
 
 def _has_its_outputs(overload: Overload, arguments: Arguments, sizes: Sizes) -> bool:
-    """Whether an out= overload has all its own: a tensor without dimensions and one that is not there look the same."""
+    """Return whether an out= overload has all its own: a 0-d tensor and a missing one look the same."""
     if not overload.name.endswith("out"):
         return True
     written = [arguments.entry(position) for position in overload.mutates]

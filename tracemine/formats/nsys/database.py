@@ -100,7 +100,7 @@ class Database:
         return set(self._columns)
 
     def columns(self, table: str) -> set[str]:
-        """Names of a table's columns; empty where it is not there."""
+        """Return names of a table's columns; empty where it is not there."""
         return self._columns.get(table, set())
 
     def numbers(self, table: str) -> Numbers:
@@ -235,7 +235,7 @@ class Database:
         return at == count
 
     def _plain_tables(self) -> list[str]:
-        """Known tables that hold rows of their own: no view and no virtual table, which would run something."""
+        """Return known tables that hold rows of their own: no view and no virtual table, which would run something."""
         query = "select name, type = 'table' and rootpage > 0 from sqlite_master where type in ('table', 'view')"
         found = [(name, bool(plain)) for name, plain in self._connection.execute(query) if isinstance(name, str)]
         names = [name for name, plain in found if plain]

@@ -114,7 +114,7 @@ class _Walk:
                 self.forward.setdefault(said.sequence, []).append(call)
 
     def _note_outside(self, call: _Call, said: nvtx.Range) -> None:
-        """What writes a tensor of no operator may write any that was read before and has this shape."""
+        """Note a writer of no operator: it may write any tensor of this shape that was read before."""
         known, makers, sizes = arguments(call.name, said.sizes or ()), said.makers or (), said.sizes or ()
         unnamed = [at for at, (_, output) in enumerate(makers) if output < 0 and sizes[at]]
         if known is not None and self._holder(call) is None:
@@ -160,7 +160,7 @@ class _Walk:
         return next((t for t in unnamed if t.storage not in taken), next(iter(same.values())))
 
     def _inner(self, call: _Call, shape: Shape) -> Tensor | None:
-        """Memory that an operator of the table allocates and hands to the operators inside it; else it is unknown."""
+        """Return memory that an operator of the table allocates and hands to those inside it; else it is unknown."""
         holder = self._holder(call)
         inside = holder is not None and holder.told and not nvtx.is_backward(holder.name) and bool(shape)
         return self._new(shape) if inside else None
@@ -230,7 +230,7 @@ class _Walk:
         return Tensor(made.storage, shape or made.shape)
 
     def _hand_on(self, call: _Call, number: int, shape: Shape | None) -> None:
-        """Of an operator that launched nothing, and so computed nothing: its input, new memory, or what the last
+        """Bind the result of an operator that launched nothing: its input, new memory, or what the last
         operator inside it gave. What another gives is unknown, and so is what its consumers read.
         """
         given = call.inputs[0] if call.inputs else None
@@ -247,7 +247,7 @@ class _Walk:
         return call.inputs[at] if at is not None and at < len(call.inputs) else None
 
     def _made_inside(self, call: _Call, number: int, shape: Shape | None) -> Tensor | None:
-        """Of an operator that launches nothing itself: what the last operator inside it gave, of this shape."""
+        """Return what the last operator inside one that launches nothing gave, of this shape."""
         for row in reversed(call.last_inside):
             outputs = self.calls[row].outputs
             made = outputs.get(number, outputs.get(0))
@@ -259,7 +259,7 @@ class _Walk:
 def tensors_of(
     ranges: Ranges, parent: Array, op_row: Array, gpu: Columns, report: Reasons
 ) -> tuple[Array, pa.Table | None]:
-    """For each range the id of its operator where all that it reads is told, MISSING elsewhere; and the tensors.
+    """Return for each range the id of its operator where all that it reads is told, MISSING elsewhere; and the tensors.
 
     `op_row` is the owner of each activity. None: no range says who made what.
     """
@@ -361,7 +361,7 @@ def _outputs(call: _Call, walk: _Walk, on_device: Mapping[int, int]) -> Iterator
 
 
 def _torn(walk: _Walk) -> set[int]:
-    """Storages that were written in place through a view of a part of them: which part is not recorded."""
+    """Return storages that were written in place through a view of a part of them: which part is not recorded."""
     found: set[int] = set()
     for call in walk.calls.values():
         known = arguments(call.name, call.sizes)

@@ -29,7 +29,7 @@ _WHOLE_THREAD = 0xFFFFFF
 
 
 def activities(tables: Tables, strings: Strings, report: Reasons) -> Columns:
-    """Kernels, copies, sets and traces of whole graphs, as they stand in the export."""
+    """Return kernels, copies, sets and traces of whole graphs, as they stand in the export."""
     parts = [_activity_columns(tables, table, code, strings, report) for code, table in enumerate(schema.ACTIVITIES)]
     there = [part for part in parts if len(part["start_ns"])] or parts[:1]
     return there[0] if len(there) == 1 else {n: np.concatenate([part[n] for part in there]) for n in there[0]}
@@ -137,7 +137,7 @@ _NAMES = {schema.KERNEL: _kernel_names, schema.MEMCPY: _copy_names, schema.MEMSE
 
 
 def calls(tables: Tables, strings: Strings, report: Reasons) -> Columns:
-    """Runtime and driver calls, then synchronisations. `thread` is the packed id of the calling thread."""
+    """Return runtime and driver calls, then synchronisations. `thread` is the packed id of the calling thread."""
     rows, _ = timed(tables, schema.RUNTIME, report)
     waits, _ = timed(tables, schema.SYNC, report)
     driver = rows["eventClass"] == schema.DRIVER_CALL

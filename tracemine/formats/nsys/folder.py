@@ -66,7 +66,7 @@ class Folder:
         return set(self._files)
 
     def columns(self, table: str) -> set[str]:
-        """Names of a table's columns; empty where it is not there."""
+        """Return names of a table's columns; empty where it is not there."""
         return set(self._table(table).column_names) if table in self._files else set()
 
     def numbers(self, table: str) -> Numbers:
@@ -94,7 +94,7 @@ class Folder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing stays open: each file is closed once it is read."""
+        """Do nothing: each file is closed once it is read."""
 
     def _table(self, name: str) -> pa.Table:
         if name not in self._tables:

@@ -124,7 +124,7 @@ class JsonLines:
         return set(self._numbers)
 
     def columns(self, table: str) -> set[str]:
-        """Names of a table's columns; empty where it is not there."""
+        """Return names of a table's columns; empty where it is not there."""
         return set(self._numbers.get(table, ())) | set(self._texts.get(table, ()))
 
     def numbers(self, table: str) -> Numbers:
@@ -164,7 +164,7 @@ class JsonLines:
             self._add(schema.STRINGS, {"id": line.id, "value": line.value}, {})
 
     def _add(self, table: str, said: dict[str, Any], named: dict[str, str]) -> None:
-        """One row of a table; numbers may be written as texts."""
+        """Add one row of a table; numbers may be written as texts."""
         numbers = self._numbers.get(table)
         if numbers is None:
             numbers = self._numbers[table] = {name: [] for name in schema.NUMBERS[table]}
@@ -187,7 +187,7 @@ class JsonLines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing stays open."""
+        """Do nothing: no file stays open."""
 
 
 def _int64(values: list[int]) -> Array:

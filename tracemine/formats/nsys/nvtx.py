@@ -68,7 +68,7 @@ def parsed(text: str) -> Range:
 
 
 def _part(text: str, mark: str, allowed: re.Pattern[str]) -> tuple[str, str | None]:
-    """The text before the last mark, and what stands behind it; all of the text where that is not what it should be."""
+    """Return the text before the last mark, and what stands behind it; all of it where that is not as it should be."""
     before, found, after = text.rpartition(mark)
     return (before, after) if found and allowed.fullmatch(after) else (text, None)
 
@@ -108,7 +108,7 @@ def _makers(text: str) -> tuple[Maker, ...]:
 
 
 def step_number(name: str) -> int | None:
-    """N of a range that marks a step.
+    """Return N of a range that marks a step.
 
     >>> step_number("step 3"), step_number("ProfilerStep#12"), step_number("iteration_7"), step_number("Step 9 to 19")
     (3, 12, 7, None)

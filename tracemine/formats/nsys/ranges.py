@@ -36,7 +36,7 @@ class Ranges:
 
 
 def ranges(tables: Tables, strings: Strings, report: Reasons) -> Ranges:
-    """The export's push/pop and start/end ranges. Marks and names carry no row; a range without an end is dropped."""
+    """Return push/pop and start/end ranges. Marks and names carry no row; a range without an end is dropped."""
     rows = tables.numbers(schema.NVTX)
     inline = tables.texts(schema.NVTX)["text"]
     kinds, kind_of = np.unique(rows["eventType"], return_inverse=True)
@@ -95,7 +95,7 @@ def _number(value: int | None) -> int:
 
 
 def _parsed(kept: Array, text_id: Array, inline: list[str | None], strings: Strings) -> tuple[Array, list[nvtx.Range]]:
-    """For each kept row a number into the list of its distinct texts, taken apart."""
+    """Return for each kept row a number into the list of its distinct texts, taken apart."""
     seen: dict[str, int] = {}
     parsed: list[nvtx.Range] = []
     by_id = strings.of_ids(text_id[kept])
@@ -111,7 +111,7 @@ def _parsed(kept: Array, text_id: Array, inline: list[str | None], strings: Stri
 
 
 def module_paths(ranges: Ranges, parent: Array, strings: Strings) -> tuple[Array, Array, list[str]]:
-    """For each range the path of scopes around it, and that of what is inside it: numbers of paths, −1 for none.
+    """Return for each range the path of scopes around it, and that of what is inside it: numbers of paths, −1 for none.
 
     They differ for scopes. A path's parts are joined by dots, outermost first.
     """
@@ -135,7 +135,7 @@ def module_paths(ranges: Ranges, parent: Array, strings: Strings) -> tuple[Array
 
 
 def steps_of(ranges: Ranges) -> Array:
-    """Rows of the ranges that are steps: marked by a number, and inside no other step of their process."""
+    """Return rows of the ranges that are steps: marked by a number, and inside no other step of their process."""
     columns = ranges.columns
     rows = np.flatnonzero(columns["step"] != MISSING)
     outermost = []

@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 
 def input_shapes(parsed: Sequence[Range]) -> tuple[Array, list[str]]:
-    """For each distinct text the number of its shapes' JSON (−1: none recorded), and the JSON texts."""
+    """Return for each distinct text the number of its shapes' JSON (−1: none recorded), and the JSON texts."""
     seen: dict[str, int] = {}
     known: dict[tuple[str, Sizes], int] = {}
     numbers = np.full(len(parsed) + 1, -1, np.int64)
@@ -32,7 +32,7 @@ def input_shapes(parsed: Sequence[Range]) -> tuple[Array, list[str]]:
 
 
 def nested(name: str, sizes: Sizes) -> list[Any]:
-    """The sizes with the members of a TensorList in a list of their own, where the operator table tells which they are.
+    """Return the sizes, a TensorList's members in a list of their own, where the operator table tells which they are.
 
     >>> nested("aten::cat", ((2, 8), (2, 8), ()))
     [[[2, 8], [2, 8]], []]
@@ -45,7 +45,7 @@ def nested(name: str, sizes: Sizes) -> list[Any]:
 
 
 def list_place(name: str, sizes: Sizes) -> tuple[int, int] | None:
-    """Position and length of the one TensorList among an operator's inputs; None: it has none, or more than one way."""
+    """Return position and length of the one TensorList among an operator's inputs; None: none, or more than one way."""
     found = {place for overload in _overloads(name) if (place := _place_in(overload, sizes)) is not None}
     return found.pop() if len(found) == 1 else None
 

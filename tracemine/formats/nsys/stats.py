@@ -131,7 +131,7 @@ class Stats:
         return {table for table, rows in self._rows.items() if rows}
 
     def columns(self, table: str) -> set[str]:
-        """Names of a table's columns; empty where it is not there."""
+        """Return names of a table's columns; empty where it is not there."""
         return {name for row in self._rows.get(table, []) for name in row}
 
     def numbers(self, table: str) -> Numbers:
@@ -155,7 +155,7 @@ class Stats:
         return self._strings.setdefault(text, len(self._strings) + 1)
 
     def _launches(self, path: Path) -> dict[tuple[int, int, int], dict[str, int]]:
-        """Kernels by start, duration and name, with their launches among the calls; one call may launch many."""
+        """Return kernels by start, duration and name, with their launches among the calls; one call may launch many."""
         kernels: dict[tuple[int, int, int], dict[str, int]] = {}
         calls: dict[tuple[int, ...], dict[str, int]] = {}
 

@@ -47,7 +47,7 @@ class Strings:
         return self._values.get(string_id)
 
     def of_ids(self, ids: Array, *, without_version: bool = False) -> Array:
-        """Numbers of the texts that the export's ids name (int32); what it has no text for says so, and is counted."""
+        """Return numbers of the texts that the ids name (int32); an id without a text says so, and is counted."""
         codes, firsts = distinct(ids)
         table = np.array([self._named(i, without_version=without_version) for i in firsts.tolist()], np.int32)
         unknown = np.array([i != MISSING and i not in self._values for i in firsts.tolist()], np.bool_)

@@ -27,7 +27,7 @@ class Tables(Protocol):
         """Names of the tables that are there."""
 
     def columns(self, table: str) -> set[str]:
-        """Names of a table's columns; empty where it is not there."""
+        """Return names of a table's columns; empty where it is not there."""
 
     def numbers(self, table: str) -> Numbers:
         """Return the table's columns of `schema.NUMBERS`, all of one length; without rows where it is not there."""
@@ -37,7 +37,7 @@ class Tables(Protocol):
 
 
 def nothing(columns: tuple[str, ...], rows: int = 0) -> Numbers:
-    """Columns that are not there.
+    """Return columns that are not there.
 
     >>> nothing(("start",), 1)["start"].tolist() == [MISSING]
     True

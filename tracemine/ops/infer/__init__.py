@@ -46,7 +46,7 @@ def infer(
     concrete_inputs: Sequence[str] | None = None,
     list_dtype: ListDtype = None,
 ) -> Inference:
-    """Outputs, traffic and flops of one call. Never raises: what is damaged is not known.
+    """Return outputs, traffic and flops of one call. Never raises: what is damaged is not known.
 
     operator: its name, with or without overload. input_shapes, input_dtypes, input_strides and concrete_inputs: one
     entry an input, as Kineto records them (sizes and strides in elements, of a TensorList one list a member; type
@@ -86,7 +86,7 @@ def infer(
 
 
 def covered() -> frozenset[str]:
-    """Names, without `aten::`, of the operators that have an output rule of their own.
+    """Return names, without `aten::`, of the operators that have an output rule of their own.
 
     >>> "mm" in covered(), "nonzero" in covered()
     (True, False)

@@ -141,7 +141,7 @@ def prelu_gradients(call: Call) -> Outputs:
 
 @rule
 def log_sigmoid(call: Call) -> Outputs:
-    """Result and a buffer, which GPUs leave empty."""
+    """Return result and a buffer, which GPUs leave empty."""
     source = call.tensor("self")
     return laid_like(source, source.dtype), made((0,), source.dtype)
 
@@ -239,7 +239,7 @@ def scan(call: Call, dtype: str = "keep") -> Outputs:
 
 @rule
 def sort(call: Call, indices_only: bool = False) -> Outputs:
-    """Values and where they stood, both laid out as the input if it is dense."""
+    """Return values and where they stood, both laid out as the input if it is dense."""
     source = call.tensor("self")
     values, places = laid_like(source, source.dtype), laid_like(source, "int64")
     return (places,) if indices_only else (values, places)
@@ -257,7 +257,7 @@ def topk(call: Call) -> Outputs:
 
 @rule
 def kth_value(call: Call) -> Outputs:
-    """One value along an axis, and where it stood."""
+    """Return one value along an axis, and where it stood."""
     return reduction(call, "keep int64")
 
 
@@ -295,7 +295,7 @@ def loss(call: Call, composite: bool = False) -> Outputs:
 
 @rule
 def nll_loss(call: Call, totals: bool = False) -> Outputs:
-    """One number, or with reduction 0 one a target; with `totals`, also the weight of all."""
+    """Return one number, or with reduction 0 one a target; with `totals`, also the weight of all."""
     source, target = call.tensor("self"), call.tensor("target")
     none = call.integer("reduction", 1) == 0 and len(source.shape) != 1
     shape = target.shape if none else ()
@@ -334,14 +334,14 @@ def summed_product(call: Call) -> Outputs:
 
 @rule
 def matrix_vector(call: Call, matrix: str = "self") -> Outputs:
-    """One number a row."""
+    """Return one number a row."""
     source = call.tensor(matrix)
     return (made(_rank(source, 2)[:1], source.dtype),)
 
 
 @rule
 def dot(call: Call) -> Outputs:
-    """One number."""
+    """Return one number."""
     return (made((), call.tensor("self").dtype),)
 
 

@@ -81,7 +81,7 @@ class Call:
         return found
 
     def optional(self, *names: str) -> TensorSpec | None:
-        """As tensor; None where None was given."""
+        """Return as tensor; None where None was given."""
         for name in names:
             place = self._places.get(name)
             if place is not None:
@@ -126,7 +126,7 @@ class Call:
         return _integers(text) if text else None
 
     def sizes(self, name: str) -> tuple[int, ...]:
-        """As integers; Unknown where None was given, or a list too long to be recorded."""
+        """Return as integers; Unknown where None was given, or a list too long to be recorded."""
         found = self.integers(name)
         if found is None:
             raise Unknown(f"the value of {name} was not recorded")
@@ -182,7 +182,7 @@ class Call:
         return tensors, numbers
 
     def _number(self, name: str) -> str:
-        """The dtype of a number; where its value is not recorded, bool if self is floating: then none matters."""
+        """Return the dtype of a number; where its value is not recorded, bool if self is floating: any would do."""
         try:
             return number_type(self.text(name))
         except Unknown:
@@ -204,7 +204,7 @@ class Call:
         return self.overload.arguments[0].is_tensor
 
     def recorded(self, name: str) -> str:
-        """The type that was recorded for an argument; "" for None and for an argument that the overload lacks."""
+        """Return the recorded type of an argument; "" for None and for an argument that the overload lacks."""
         place = self._places.get(name)
         return "" if place is None else self._types[place]
 

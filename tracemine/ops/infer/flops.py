@@ -31,7 +31,7 @@ Outputs = tuple[TensorSpec | None, ...] | None
 
 
 def flops(call: Call, outputs: Outputs) -> int | None:
-    """Operations, or None where not known. May raise as the rules of outputs do."""
+    """Return operations, or None where not known. May raise as the rules of outputs do."""
     kind = call.overload.op_class
     listed = base_name(call.name) in facts().flops_per_element
     if kind in _NONE and not listed:
@@ -42,7 +42,7 @@ def flops(call: Call, outputs: Outputs) -> int | None:
 
 
 def _elements(call: Call, outputs: Outputs) -> int | None:
-    """Of the largest tensor that goes in or comes out, times what each costs."""
+    """Return the elements of the largest tensor that goes in or comes out, times what each costs."""
     each = facts().flops_per_element.get(base_name(call.name), 1)
     given = call.inputs
     lists = [tensor for one in given if isinstance(one, tuple) for tensor in one]
@@ -56,7 +56,7 @@ def _elements(call: Call, outputs: Outputs) -> int | None:
 
 
 def _gemm(call: Call, outputs: Outputs) -> int | None:
-    """2 × output elements × length of the axis that is summed over."""
+    """Return 2 × output elements × length of the axis that is summed over."""
     if outputs is None or len(outputs) != 1 or outputs[0] is None:
         return None
     inner = call.optional("mat1", "batch1", "mat", "vec1", "input", "self")

@@ -111,7 +111,7 @@ def _is_backward(call: Call) -> bool:
 
 
 def _product(call: Call, count: int) -> dict[str, Any]:
-    """Which leading dimensions are no multiple of a load, and the product with the dimensions behind them padded."""
+    """Return which leading dimensions are no multiple of a load, and the product with later dimensions padded."""
     names = _FACTORS.get(call.name)
     if names is None:
         return {}
@@ -168,7 +168,7 @@ def _leading(one: TensorSpec, rows: str, columns: str) -> tuple[str, int] | None
 
 
 def _convolution(call: Call, count: int) -> dict[str, Any]:
-    """Groups, channels, and the windows that a matrix product in its place would read."""
+    """Return groups, channels, and the windows that a matrix product in its place would read."""
     weight, source = call.tensor("weight"), call.tensor("input", "self")
     own = call.name.startswith(("_conv_depthwise", "conv_depthwise"))
     groups = source.shape[1] if own else call.integer("groups", 1) if "groups" in call else 1
@@ -186,7 +186,7 @@ def _convolution(call: Call, count: int) -> dict[str, Any]:
 
 
 def _side_by_side(call: Call, window: tuple[int, ...]) -> bool:
-    """Whether windows neither overlap nor leave anything out, and nothing is padded; not of a window of one place."""
+    """Return whether windows neither overlap nor leave gaps, and nothing is padded; not of a window of one element."""
     if "transpose" in call.name or call.flag("transposed"):
         return False
     plain = {"stride": set(window), "padding": {0}, "dilation": {1}}

@@ -25,7 +25,7 @@ def _each(values: Sequence[int] | None, axes: int, default: int) -> Sequence[int
 
 
 def _layout(shape: Sequence[int], *sources: TensorSpec) -> tuple[int, ...] | None:
-    """Channels last where a source suggests it, else row-major; None where strides were not recorded."""
+    """Return channels last where a source suggests it, else row-major; None where strides were not recorded."""
     if len(shape) not in (4, 5):
         return contiguous(shape)
     unknown = False
@@ -75,7 +75,7 @@ def convolution(call: Call, transposed: bool = False) -> Outputs:
 
 @rule
 def convolution_backward(call: Call) -> Outputs:
-    """Gradients of input, weight and bias, those asked for."""
+    """Return gradients of input, weight and bias, those asked for."""
     source, weight = call.tensor("input", "self"), call.tensor("weight")
     grad = call.tensor("grad_output")
     wanted = call.flags("output_mask")
@@ -100,7 +100,7 @@ def _pooled(size: int, kernel: int, stride: int, padding: int, dilation: int, ce
 
 @rule
 def pool(call: Call, axes: int, indices: bool = False, layout: str = "") -> Outputs:
-    """Windows over the last axes; with `indices`, where each maximum stood."""
+    """Return windows over the last axes; with `indices`, where each maximum stood."""
     source = call.tensor("self")
     if len(source.shape) not in (axes + 1, axes + 2):
         raise Unknown("the inputs do not fit the operator")
@@ -161,7 +161,7 @@ def upsample_backward(call: Call) -> Outputs:
 
 @rule
 def grid_sampler(call: Call) -> Outputs:
-    """Batch and channels of the input, positions of the grid."""
+    """Return batch and channels of the input, positions of the grid."""
     source, grid = call.tensor("input"), call.tensor("grid")
     return (made((*source.shape[:2], *grid.shape[1:-1]), source.dtype),)
 
@@ -198,7 +198,7 @@ _LAYOUTS: dict[str, Callable[[TensorSpec], TensorSpec]] = {
 
 @rule
 def norm_backward(call: Call, grads: int, layout: str = "row major") -> Outputs:
-    """Gradients of input, weight and bias, those asked for. layout: of the first."""
+    """Return gradients of input, weight and bias, those asked for. layout: of the first."""
     source, weight = call.tensor("input"), call.optional("weight")
     first = _LAYOUTS[layout](source)
     small = None
@@ -223,7 +223,7 @@ def group_norm(call: Call, statistics: int = 0) -> Outputs:
 
 @rule
 def group_norm_backward(call: Call) -> Outputs:
-    """Gradients of input, weight and bias, those asked for."""
+    """Return gradients of input, weight and bias, those asked for."""
     source, wanted = call.tensor("input"), call.flags("output_mask")
     weight = call.optional("weight")
     per_channel = None if weight is None else made(weight.shape, weight.dtype)
@@ -247,7 +247,7 @@ def batch_norm(call: Call, statistics: int = 0, reserve: bool = False, always: b
 
 @rule
 def batch_norm_backward(call: Call) -> Outputs:
-    """Gradients of input, weight and bias, those asked for."""
+    """Return gradients of input, weight and bias, those asked for."""
     source, wanted = call.tensor("input"), call.flags("output_mask")
     weight = call.optional("weight")
     small = made(source.shape[1:2], weight.dtype if weight is not None else _statistics(source.dtype))
@@ -275,7 +275,7 @@ def attention(call: Call) -> Outputs:
 
 @rule
 def math_attention(call: Call) -> Outputs:
-    """Result and weights, from matrix products."""
+    """Return result and weights, from matrix products."""
     query, key, value = _heads(call)
     return made((*query.shape[:-1], value.shape[-1]), query.dtype), made(
         (*query.shape[:-1], key.shape[-2]), query.dtype
@@ -284,7 +284,7 @@ def math_attention(call: Call) -> Outputs:
 
 @rule
 def flash_attention(call: Call) -> Outputs:
-    """Batch, heads, queries, width; laid out with heads inside queries. Seeds and debug mask are not told."""
+    """Return batch, heads, queries, width; laid out with heads inside queries. Seeds and debug mask are not told."""
     query, _, _ = _heads(call)
     batch, heads, queries, width = query.shape
     strides = (queries * heads * width, width, heads * width, 1)
@@ -324,7 +324,7 @@ def efficient_attention(call: Call) -> Outputs:
 
 @rule
 def efficient_forward(call: Call) -> Outputs:
-    """Batch, queries, heads, width."""
+    """Return batch, queries, heads, width."""
     query, _, value = _heads(call)
     batch, queries, heads, _ = query.shape
     kept: TensorSpec | None = None
@@ -352,7 +352,7 @@ def cudnn_attention(call: Call) -> Outputs:
 
 @rule
 def attention_backward(call: Call, bias: bool = False, layout: str = "") -> Outputs:
-    """Gradients of query, key and value, laid out as they are unless that is not known."""
+    """Return gradients of query, key and value, laid out as they are unless that is not known."""
     grads = [
         TensorSpec(tensor.shape, tensor.dtype, None) if layout else laid_like(tensor, tensor.dtype)
         for tensor in _heads(call)

@@ -30,7 +30,7 @@ def rule(function: Rule) -> Rule:
 
 @cache
 def table() -> dict[str, tuple[Rule, dict[str, Any]]]:
-    """Operator name without namespace → its rule and the parameters of its row."""
+    """Return operator name without namespace → its rule and the parameters of its row."""
     for module in _MODULES:
         import_module(f"{__package__}.{module}")
     rows = tomllib.loads(resources.files(__package__).joinpath("outputs.toml").read_text("utf-8"))["outputs"]
@@ -93,5 +93,5 @@ def _into(call: Call, targets: Sequence[int], row: tuple[Rule, dict[str, Any]] |
 
 
 def _certain(result: TensorSpec) -> tuple[int, ...] | None:
-    """Strides of a result in a resized out=: row-major ones; whether others are kept differs by operator."""
+    """Return strides of a result in a resized out=: row-major ones; whether others are kept differs by operator."""
     return result.strides if result.strides == contiguous(result.shape) else None

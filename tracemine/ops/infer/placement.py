@@ -184,7 +184,7 @@ def _common(members: Sequence[TensorSpec]) -> str | None:
 
 
 def _joined_layout(shape: tuple[int, ...], members: Sequence[TensorSpec]) -> tuple[int, ...] | None:
-    """Channels last where all members suggest it, else row-major."""
+    """Return channels last where all members suggest it, else row-major."""
     if len(shape) not in (4, 5):
         return contiguous(shape)
     if any(member.strides is None for member in members):
@@ -234,7 +234,7 @@ def repeat_interleave(call: Call) -> Outputs:
 
 @rule
 def pad(call: Call, layout: str = "") -> Outputs:
-    """Pairs of lengths before and behind, last axis first. Channels last is kept, unless that is not known.
+    """Return pairs of lengths before and behind, last axis first. Channels last is kept, unless that is not known.
 
     Where nothing is added the input is narrowed and cloned, and any layout is kept (ConstantPadNd.cpp).
     """
@@ -252,7 +252,7 @@ def pad(call: Call, layout: str = "") -> Outputs:
 
 
 def _suggested(source: TensorSpec, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """Strides of a new tensor of `shape` in the memory format that `source` suggests."""
+    """Return strides of a new tensor of `shape` in the memory format that `source` suggests."""
     if len(shape) not in (4, 5):
         return contiguous(shape)
     if source.strides is None:
@@ -265,7 +265,7 @@ def _suggested(source: TensorSpec, shape: Sequence[int]) -> tuple[int, ...] | No
 
 @rule
 def gather(call: Call) -> Outputs:
-    """One element an index."""
+    """Return one element an index."""
     return (made(call.tensor("index").shape, call.tensor("self").dtype),)
 
 
@@ -281,7 +281,7 @@ def index_select(call: Call) -> Outputs:
 
 @rule
 def embedding(call: Call) -> Outputs:
-    """One row of the table an index."""
+    """Return one row of the table an index."""
     table, indices = call.tensor("weight"), call.tensor("indices")
     return (made((*indices.shape, *table.shape[1:]), table.dtype),)
 
@@ -324,13 +324,13 @@ def foreach(call: Call) -> Outputs:
 
 @rule
 def foreach_norm(call: Call) -> Outputs:
-    """One number a member."""
+    """Return one number a member."""
     asked = call.dtype() if "dtype" in call else None
     return tuple(made((), asked or member.dtype) for member in call.tensors("self"))
 
 
 @rule
 def flattened(call: Call) -> Outputs:
-    """Everything in one row: flatten_dense_tensors."""
+    """Return everything in one row: flatten_dense_tensors."""
     members = call.tensors("tensors")
     return (made((sum(prod(member.shape) for member in members),), known(members[0].dtype)),)

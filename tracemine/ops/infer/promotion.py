@@ -19,7 +19,7 @@ _WHOLES = {"float16": "complex32", "bfloat16": "complex64", "float32": "complex6
 
 
 def category(dtype: str) -> int:
-    """0 bool, 1 integer, 2 floating, 3 complex. Raises ValueError for types that do not take part.
+    """Return 0 for bool, 1 integer, 2 floating, 3 complex. Raises ValueError for types that do not take part.
 
     >>> category("int64"), category("bfloat16")
     (1, 2)
@@ -83,7 +83,7 @@ def floating(dtype: str) -> str:
 
 
 def result_type(shaped: Iterable[str], zero_dim: Iterable[str] = (), numbers: Iterable[str] = ()) -> str:
-    """torch.result_type: a lower rank counts only by a higher category. Raises ValueError where there is no answer.
+    """Promote as torch.result_type: a lower rank counts only by a higher category. Raises ValueError without answer.
 
     >>> result_type(["float16"], ["float64"]), result_type(["int32"], [], ["float64"]), result_type(["bool"], ["int8"])
     ('float16', 'float32', 'int8')

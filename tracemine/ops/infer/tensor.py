@@ -52,7 +52,7 @@ class TensorSpec:
 
 
 def contiguous(shape: Sequence[int]) -> Sizes:
-    """Row-major strides; an empty axis counts as one element, as torch has it.
+    """Return row-major strides; an empty axis counts as one element, as torch has it.
 
     >>> contiguous((2, 3, 4)), contiguous((2, 0, 4))
     ((12, 4, 1), (4, 4, 1))
@@ -64,7 +64,7 @@ def contiguous(shape: Sequence[int]) -> Sizes:
 
 
 def channels_last(shape: Sequence[int]) -> Sizes:
-    """Strides with the second axis innermost (NHWC, NDHWC).
+    """Return strides with the second axis innermost (NHWC, NDHWC).
 
     >>> channels_last((2, 3, 4, 5))
     (60, 1, 15, 3)
@@ -77,7 +77,7 @@ def channels_last(shape: Sequence[int]) -> Sizes:
 
 
 def is_contiguous(shape: Sizes, strides: Sizes) -> bool:
-    """Row-major, where axes of size 1 may have any stride and a tensor without elements is always so."""
+    """Return whether it is row-major: axes of size 1 may have any stride, and a tensor without elements always is."""
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size == 0:
@@ -90,7 +90,7 @@ def is_contiguous(shape: Sizes, strides: Sizes) -> bool:
 
 
 def is_channels_last(shape: Sizes, strides: Sizes) -> bool:
-    """Elements lie as channels_last has them (four or five axes)."""
+    """Return whether elements lie as channels_last has them (four or five axes)."""
     if len(shape) not in (4, 5):
         return False
     step = 1
@@ -103,7 +103,7 @@ def is_channels_last(shape: Sizes, strides: Sizes) -> bool:
 
 
 def looks_channels_last(shape: Sizes, strides: Sizes) -> bool:
-    """What torch takes for channels last when it chooses a layout: the order of the strides, not their values."""
+    """Return what torch takes for channels last when it chooses a layout: by the order of strides, not values."""
     if len(shape) not in (4, 5) or strides[1] == 0:
         return False
     least = 0
@@ -141,7 +141,7 @@ def overlaps(spec: TensorSpec) -> bool:
 
 
 def _order(shape: Sizes, layouts: Sequence[Sizes]) -> list[int]:
-    """Axes from innermost to outermost, as an iteration over tensors with these strides chooses them."""
+    """Return axes from innermost to outermost, as an iteration over tensors with these strides chooses them."""
     order = list(range(len(shape) - 1, -1, -1))
     for start in range(1, len(order)):
         moving = start
@@ -156,7 +156,7 @@ def _order(shape: Sizes, layouts: Sequence[Sizes]) -> list[int]:
 
 
 def _compare(inner: int, outer: int, shape: Sizes, layouts: Sequence[Sizes]) -> int:
-    """1: the axes must change places; −1: they stand right; 0: nothing says. The first tensor that tells decides."""
+    """Return 1: swap the axes; −1: they stand right; 0: nothing says. The first tensor that tells decides."""
     for strides in layouts:
         first, second = strides[inner], strides[outer]
         if first == 0 or second == 0:  # broadcast along one of them
@@ -169,7 +169,7 @@ def _compare(inner: int, outer: int, shape: Sizes, layouts: Sequence[Sizes]) -> 
 
 
 def like(shape: Sizes, strides: Sizes) -> Sizes:
-    """Strides of a new tensor that keeps another's layout (torch.preserve_format): its own if dense, else its order.
+    """Return strides of a tensor made with torch.preserve_format: the other's own if dense, else its order.
 
     >>> like((2, 3), (1, 2)), like((2, 3), (1, 4)), like((2, 3), (0, 1))
     ((1, 2), (1, 2), (3, 1))
@@ -184,7 +184,7 @@ def like(shape: Sizes, strides: Sizes) -> Sizes:
 
 
 def suggested(shape: Sizes, strides: Sizes) -> Sizes:
-    """Strides of a new dense tensor in the memory format that another's strides suggest.
+    """Return strides of a new dense tensor in the memory format that another's strides suggest.
 
     >>> suggested((2, 3, 4, 5), (60, 1, 15, 3)), suggested((2, 3), (1, 2))
     ((60, 1, 15, 3), (3, 1))
@@ -203,7 +203,7 @@ def _kept(shape: Sizes, layouts: Sequence[Sizes]) -> Sizes | None:
 
 
 def iterated(shape: Sizes, operands: Sequence[TensorSpec]) -> Sizes | None:
-    """Strides of the result of a pointwise operation over operands that broadcast to `shape`; None if one is unknown.
+    """Return strides of a pointwise result over operands that broadcast to `shape`; None if one is unknown.
 
     As torch's TensorIterator: equal dense layouts are kept, else axes are ordered by the operands' strides.
     """
@@ -224,7 +224,7 @@ def iterated(shape: Sizes, operands: Sequence[TensorSpec]) -> Sizes | None:
 
 
 def _stretched(shape: Sizes, own: Sizes, strides: Sizes) -> Sizes:
-    """Strides over the broadcast shape: 0 where the operand repeats."""
+    """Return strides over the broadcast shape: 0 where the operand repeats."""
     lead = len(shape) - len(own)
     rest = (
         0 if size == 1 and shape[lead + axis] != 1 else stride
@@ -252,7 +252,7 @@ def broadcast(shapes: Sequence[Sizes]) -> Sizes:
 
 
 def viewed(shape: Sizes, strides: Sizes, wanted: Sizes) -> Sizes | None:
-    """Strides under which the same storage has another shape; None where it would have to be copied.
+    """Return strides under which the same storage has another shape; None where it would have to be copied.
 
     >>> viewed((2, 3, 4), (12, 4, 1), (6, 4)), viewed((2, 3), (1, 2), (6,))
     ((4, 1), None)

@@ -21,7 +21,7 @@ Counts = tuple[int | None, int | None]
 
 
 def traffic(call: Call, outputs: tuple[TensorSpec | None, ...] | None) -> Counts:
-    """Bytes read and bytes written; None where not known. May raise as the rules of outputs do."""
+    """Return bytes read and bytes written; None where not known. May raise as the rules of outputs do."""
     kind = call.overload.op_class
     if kind in _STILL:
         return _view(call, outputs)
@@ -38,7 +38,7 @@ def traffic(call: Call, outputs: tuple[TensorSpec | None, ...] | None) -> Counts
 
 
 def _view(call: Call, outputs: tuple[TensorSpec | None, ...] | None) -> Counts:
-    """Nothing, but for a reshape that strides forbid to be a view: then all is copied."""
+    """Return nothing, but for a reshape that strides forbid to be a view: then all is copied."""
     if not call.name.startswith(("reshape", "flatten")):
         return 0, 0
     if outputs is None or outputs[0] is None or outputs[0].strides is None:
@@ -93,7 +93,7 @@ def _read(call: Call, outputs: tuple[TensorSpec | None, ...] | None) -> int | No
 
 
 def _new(call: Call, outputs: tuple[TensorSpec | None, ...]) -> int | None:
-    """The outputs that are no inputs. One that is not made costs nothing; one that is not known is small (a seed)."""
+    """Return the outputs that are no inputs. One that is not made costs nothing; an unknown one is small (a seed)."""
     overload = call.overload
     kinds = [place for place, kind in enumerate(overload.outputs) if kind.startswith("Tensor")]
     if any(overload.outputs[place].startswith("Tensor[]") for place in kinds):
@@ -130,7 +130,7 @@ def _written(call: Call) -> int | None:
 
 
 def _placed(call: Call, source_name: str) -> Counts:
-    """Written at looked-up places: as many elements as are placed. Read: those, and the indices."""
+    """Return what is written at indices: as many elements as are put; and read: those, and the indices."""
     source, target = call.optional(source_name), call.tensor("self")
     index = call.optional("index")
     if source is None or target.bytes is None or source.bytes is None:

@@ -79,7 +79,7 @@ def permute(call: Call) -> Outputs:
 
 @rule
 def movedim(call: Call) -> Outputs:
-    """Some axes move, the rest keep their order."""
+    """Return some axes move, the rest keep their order."""
     source = call.tensor("self")
     rank = len(source.shape)
     origins = [wrapped(axis, rank) for axis in call.sizes("source")]
@@ -218,7 +218,7 @@ def squeeze(call: Call) -> Outputs:
 
 @rule
 def select(call: Call) -> Outputs:
-    """One index of an axis."""
+    """Return one index of an axis."""
     source = call.tensor("self")
     if not source.shape:
         raise Unknown("the inputs do not fit the operator")
@@ -249,7 +249,7 @@ def narrow(call: Call) -> Outputs:
 
 @rule
 def as_strided(call: Call) -> Outputs:
-    """Shape and strides as given."""
+    """Return shape and strides as given."""
     shape, strides = call.sizes("size"), call.sizes("stride")
     if len(shape) != len(strides) or any(size < 0 for size in shape):
         raise Unknown("the inputs do not fit the operator")
@@ -266,7 +266,7 @@ def _parts(source: TensorSpec, axis: int, sizes: Sequence[int]) -> Outputs:
 
 
 def _even(size: int, part: int) -> list[int]:
-    """Lengths of parts of `part`, the last with what is left."""
+    """Return lengths of parts of `part`, the last with what is left."""
     if part < 1:
         if size == 0:
             return [0]
@@ -279,7 +279,7 @@ def _even(size: int, part: int) -> list[int]:
 
 @rule
 def split(call: Call, argument: str = "split_size") -> Outputs:
-    """Parts of one length, or of the lengths given."""
+    """Return parts of one length, or of the lengths given."""
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape), 0)
     if not source.shape:
@@ -320,7 +320,7 @@ def tensor_split(call: Call) -> Outputs:
 
 @rule
 def unbind(call: Call) -> Outputs:
-    """One tensor an index of an axis."""
+    """Return one tensor an index of an axis."""
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape), 0)
     if not source.shape or source.shape[axis] > _MOST_PARTS:
@@ -346,7 +346,7 @@ def diagonal(call: Call) -> Outputs:
 
 @rule
 def unfold(call: Call) -> Outputs:
-    """Windows along an axis: their number stands in its place, their length comes last."""
+    """Return windows along an axis: their number stands in its place, their length comes last."""
     source = call.tensor("self")
     axis = call.axis("dimension", len(source.shape))
     size, step = call.integer("size"), call.integer("step")

@@ -72,7 +72,7 @@ def attended(graph: Graph, around: Around) -> Fixed:
 
 
 def _scales(graph: Graph) -> dict[str, float]:
-    """Numbers that are not recorded and scale scores or their gradient, by name: as attention is commonly scaled."""
+    """Return unrecorded numbers that scale scores or their gradient, by name, as attention is commonly scaled."""
     scores = next((n for n, call in enumerate(graph.calls) if call.operator in _PRODUCTS), None)
     softmax = any(call.operator == "aten::_softmax" for call in graph.calls)
     if scores is None or not softmax:

@@ -72,7 +72,7 @@ class _Averaged:
 
 
 def _averaged(graph: Graph, steps: Sequence[Sequence[tuple[int, Call]]]) -> _Averaged | None:
-    """One pass in place of two, where each tensor is scaled and what is added makes it a weighted mean."""
+    """Return one pass in place of two, where each tensor is scaled and what is added makes it a weighted mean."""
     if [calls[0][1].label for calls in steps] != ["aten::mul_.Tensor", "aten::add_.Tensor"]:
         return None
     kept, weight = [call.given()["other"] for _, call in steps[0]], steps[1][0][1].given()["alpha"]
@@ -92,7 +92,7 @@ def _number(value: Value) -> float | None:
 
 
 def _list_call(graph: Graph, number: int, calls: Sequence[tuple[int, Call]], results: dict[int, str]) -> str:
-    """One operator over lists, in place of calls that are alike."""
+    """Return one operator over lists, in place of calls that are alike."""
     _, first = calls[0]
     text = _LISTS.get(first.label)
     if text is None or (first.label in _ZEROS and plain(first.given()["value"]) != 0):

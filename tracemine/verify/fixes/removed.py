@@ -52,7 +52,7 @@ def fixed(*given):
 
 
 def let_go(graph: Graph, around: Around) -> Fixed:
-    """Gradients that are None in place of zeros: the next ones are taken as they are, where they were added.
+    """Return gradients that are None in place of zeros: the next ones are taken as they are, where they were added.
 
     Both sides are asked for what is there after the next gradient: eager's calls, with an addition behind them where
     they have none themselves. Raises NoFixedForm.
@@ -109,7 +109,7 @@ def fixed(*inputs):
 
 
 def unscaled(graph: Graph, around: Around) -> Fixed:
-    """Gradients that are never scaled. Raises NoFixedForm.
+    """Return gradients that are never scaled. Raises NoFixedForm.
 
     Both sides are asked for the gradients, and for whether one was infinite, at a scale of 1.
     """

@@ -93,8 +93,9 @@ def _overload(facts: CallFacts) -> Overload:
 def _written(
     facts: CallFacts, overload: Overload
 ) -> tuple[tuple[Tensor, ...], str, tuple[str, ...], dict[str, object], dict[str, str]]:
-    """The tensors that a call takes, the call as Python source, what is assumed; and by the schema's names its plain
-    arguments, and what its tensors are called.
+    """Return the tensors that a call takes, the call as Python source, and what is assumed.
+
+    Beside them, by the schema's names, its other arguments, and what its tensors are called.
     """
     tensors, words, assumptions, spelled = [], [], dict[str, None](), Names()
     plain, named = dict[str, object](), dict[str, str]()

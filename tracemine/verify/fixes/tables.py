@@ -12,7 +12,7 @@ from tracemine.verify.fixes.written import flag, plain
 
 
 def in_place_cache(graph: Graph, around: Around) -> Fixed:
-    """Caches at their largest length, into which the new rows are written. Raises NoFixedForm."""
+    """Return caches at their largest length, into which the new rows are written. Raises NoFixedForm."""
     pairs, results = list[str](), dict[int, str]()
     for number, call in enumerate(graph.calls):
         tensors, axis = call.arguments[0], call.arguments[1]
@@ -66,7 +66,7 @@ class _Bag(NamedTuple):
 
 
 def one_table(graph: Graph, around: Around) -> Fixed:
-    """Many embedding bags as one over a table of all rows, whose indices are shifted. Raises NoFixedForm."""
+    """Return many embedding bags as one over a table of all rows, whose indices are shifted. Raises NoFixedForm."""
     counted = {graph.first_output(n): c for n, c in enumerate(graph.calls) if c.operator == "aten::arange"}
     calls = {n: call for n, call in enumerate(graph.calls) if call.operator != "aten::arange"}
     bags = [_bag(graph, call, counted) for call in calls.values()]

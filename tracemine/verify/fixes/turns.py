@@ -51,7 +51,7 @@ class _Batch:
 
 
 def batched(graph: Graph, around: Around) -> Fixed:
-    """One product of all turns. Raises NoFixedForm."""
+    """Return one product of all turns. Raises NoFixedForm."""
     batch, steps = _Batch(graph, around), steps_of(graph)
     if not any(step[0][1].operator in _PRODUCTS for step in steps):
         raise NoFixedForm("its products are not matrices of their own")
@@ -111,7 +111,7 @@ def _plain_text(value: Value) -> str:
 
 
 def _arguments(batch: _Batch, step: Sequence[tuple[int, Call]]) -> dict[str, _Factor]:
-    """By the schema's names."""
+    """Return the arguments by the schema's names."""
     call = step[0][1]
     return {
         argument.name: _factor(batch, [each.arguments[place] for _, each in step])

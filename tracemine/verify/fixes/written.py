@@ -46,7 +46,7 @@ def outputs_of(graph: Graph, number: int) -> range:
 
 
 def producers(graph: Graph) -> dict[int, int]:
-    """By value the number of the call that gives it; inputs are not there."""
+    """Return by value the number of the call that gives it; inputs are not there."""
     return {value: number for number in range(len(graph.calls)) for value in outputs_of(graph, number)}
 
 

@@ -28,7 +28,7 @@ class LikeGpu(Mode):
     """Run calls on a CPU as a GPU computes them: in float32 on the way, and rounded to half precision once."""
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
-        """One call."""
+        """Run one call."""
         names = [argument.name for argument in function._schema.arguments]
         arguments = dict(zip(names, given, strict=False)) | (named or {})
         if arguments.get("device") is not None:
@@ -172,7 +172,7 @@ def _watched(work: Callable[..., Any], seen: dict[str, None]) -> Callable[..., A
 
 @contextlib.contextmanager
 def _new_tensors(watch: Any) -> Iterator[list[torch.Tensor]]:
-    """Tensors that a launcher makes meanwhile: on the CPU, full of ones (NaN, −1, True), and watched."""
+    """Allocate a launcher's tensors on the CPU meanwhile, full of ones (NaN, −1, True), and watch them."""
     made: list[torch.Tensor] = []
     empty, empty_strided = torch.empty, torch.empty_strided
 

@@ -123,7 +123,7 @@ def _mask(name: str, terms: Terms, bound: Binding) -> str | None:
 
 
 def _hidden(terms: Terms, bound: Binding, root: int) -> str | None:
-    """Booleans for queries and keys, and a number that leaves nothing of a score: −inf, or near a type's least."""
+    """Return booleans for queries and keys, and a number that masks a score: −inf, or near a type's least."""
     if "hidden" not in bound.tensors:
         return None
     lowest, spec = bound.scalars["lowest"], terms.terms[bound.tensors["hidden"]].spec

@@ -226,7 +226,7 @@ def _quotient(term: Term) -> Meaning | None:
 
 
 def _product(term: Term) -> Meaning | None:
-    """`baddbmm` with any alpha, and `addmm` without; their beta is 1."""
+    """Match `baddbmm` with any alpha, and `addmm` without; their beta is 1."""
     *operands, beta, alpha = term.operands
     if term.operator == "baddbmm":
         return (term.operator, (*operands, alpha)) if _is_one(beta) else None

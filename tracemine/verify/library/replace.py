@@ -111,7 +111,7 @@ class _Finding:
         )
 
     def _fixed(self) -> dict[str, float]:
-        """Numbers of the graph that the calls have no place for, and what they are taken to be."""
+        """Return numbers of the graph that the calls have no place for, and what they are taken to be."""
         found: dict[str, float] = {}
         for one in self.picks:
             bound = {s.name for s in one.bound.scalars.values()}

@@ -19,7 +19,7 @@ _PLACES = frozenset({"start", "end"})
 
 
 def composed(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Sizes that views put together, and out of which; of what is cut into equal parts, the part and how many.
+    """Return sizes that views put together, and out of which; of what is cut into equal parts, the part and how many.
 
     How many parts there are stays: it is a negative number.
 
@@ -67,7 +67,7 @@ def _merged(wide: Sequence[int], narrow: Sequence[int]) -> list[tuple[int, tuple
 
 
 def free_sizes(graph: Graph) -> tuple[int, ...]:
-    """Sizes that may be others, largest first: all but 1, and those that views put together."""
+    """Return sizes that may be others, largest first: all but 1, and those that views put together."""
     parts = composed(graph)
     found = {n for e in graph.inputs for n in _parts(e.spec.shape, parts)}
     return tuple(sorted((n for n in found - parts.keys() if n > 1), reverse=True))

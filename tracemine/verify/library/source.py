@@ -135,7 +135,7 @@ class _Body:
     heads_apart: bool = False
 
     def text(self) -> str:
-        """`def library(…)` with all its lines."""
+        """Return `def library(…)` with all its lines."""
         graph, wanted = self.terms.graph, reads(self.terms, self.picks)
         roots = {p.root: p for p in self.picks}
         names_: dict[int, str] = {}

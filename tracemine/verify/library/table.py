@@ -52,7 +52,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wrong: tuple[Wrong, ...] = ()
 
     def pattern(self, text: str) -> Pattern:
-        """One of its patterns."""
+        """Return one of its patterns."""
         return Pattern(
             tree=parse(text),
             where={name: parse(part) for name, part in self.where.items()},
@@ -74,7 +74,7 @@ def table() -> dict[str, Row]:
 
 
 def number(text: str, known: Mapping[str, float]) -> float:
-    """What an expression of the table comes to. Raises KeyError for a name that is not known, ArithmeticError and
+    """Evaluate an expression of the table. Raises KeyError for a name that is not known, ArithmeticError and
     ValueError where there is no such number.
 
     >>> number("-lr / (1 - beta ** 2)", {"lr": 0.75, "beta": 0.5})

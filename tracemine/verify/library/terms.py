@@ -118,7 +118,7 @@ class _Making:
     whole: list[bool] = field(default_factory=list)  # of a cell: whether it is all of that memory, in its order
 
     def give(self, term: int, base: int | None = None, whole: bool = True) -> None:
-        """A new value with a cell of its own."""
+        """Add a value with a cell of its own."""
         self.cells.append(len(self.held))
         self.bases.append(len(self.held) if base is None else base)
         self.whole.append(whole)
@@ -132,7 +132,7 @@ class _Making:
         return term
 
     def call(self, call: Call) -> None:
-        """One call of the graph."""
+        """Follow one call of the graph."""
         schema = call.schema
         name = call.operator.removeprefix("aten::")
         if schema.op_class == "random":

@@ -192,7 +192,7 @@ def _numbers(graph: Graph, replacement: Replacement, trial: Trial) -> tuple[dict
 
 
 def _tried(name: str, value: float, how: str) -> float:
-    """Another value for a number of an optimizer: large enough to show in 16 bits, and one that it may have."""
+    """Return another value for a number of an optimizer: valid, and large enough to show in 16 bits."""
     if how == "recorded":
         return value
     if name == "step":
@@ -217,7 +217,7 @@ def _loaded(text: str) -> Any:
 
 
 def main() -> None:
-    """Jobs from standard input, one a line; a validation of each to standard output."""
+    """Read jobs from standard input, one a line, and write a validation of each to standard output."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     decoder = msgspec.json.Decoder(Job)

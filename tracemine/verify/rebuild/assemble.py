@@ -40,7 +40,7 @@ class Assembly:
         self.memory.expect(gives)
 
     def add(self, facts: CallFacts, form: Form) -> None:
-        """One node's call."""
+        """Add one node's call."""
         if any(seen.layout.guessed for seen in (*facts.inputs, *facts.outputs)):
             self.making.assumptions.append(DENSE)
         self.making.assumptions += form.assumptions
@@ -119,7 +119,7 @@ class Assembly:
         return self.making.numbers.unknown(argument, dtype, self.making.names)
 
     def _unknown_list(self, argument: Argument, facts: CallFacts) -> Value:
-        """Numbers that were not recorded, one for each member of the call's first list."""
+        """Return numbers that were not recorded, one for each member of the call's first list."""
         count = len({s.member for s in facts.inputs if s.position == 0})
         self.making.assumptions.append(NUMBER)
         found = [self.making.numbers.unknown(argument, "double", self.making.names) for _ in range(count)]
@@ -137,7 +137,7 @@ class Assembly:
         return value
 
     def _push(self, call: Call, facts: CallFacts | None) -> None:
-        """One call, with what it gives: as `facts` record it, else as the operator table says."""
+        """Add one call, with what it gives: as `facts` record it, else as the operator table says."""
         if any(str(self.making.specs[v].dtype).startswith("complex") for v in mutated(call)):
             raise NotRebuilt("complex numbers are written in place")
         if facts is None:

@@ -146,7 +146,7 @@ def _same(shape: tuple[int, ...], one: tuple[int, ...], other: tuple[int, ...]) 
 
 
 def _filled(facts: CallFacts, recorded: Overload) -> Form | str:
-    """New memory filled with a number: `full`."""
+    """Return new memory filled with a number: `full`."""
     fixed: dict[str, Plain] = {"fill_value": 0} if facts.operator == "aten::zero_" else {}
     return _new(facts, recorded, "aten::full", fixed, renamed={"fill_value": "value"})
 

@@ -40,7 +40,7 @@ class Making:
         return value
 
     def call(self, call: Call, specs: Sequence[TensorSpec]) -> tuple[int, ...]:
-        """One call, and what it gives."""
+        """Add one call, and return what it gives."""
         values = tuple(self._number(spec) for spec in specs)
         self.calls.append((Call(call.operator, call.overload, call.arguments, tuple(specs)), values))
         self._indices(call)
@@ -87,7 +87,7 @@ class Making:
         self.inputs[value] = (name, below if known is None else min(known, below))
 
     def _numbers_behind(self, value: int) -> set[int]:
-        """Inputs that places are computed from. Booleans are 0 and 1, whatever they are computed from."""
+        """Return inputs that places are computed from. Booleans are 0 and 1, whatever they are computed from."""
         found: set[int] = set()
         seen, todo = {value}, [value]
         while todo:

@@ -75,7 +75,7 @@ class Memory:
         return self.storages.get(seen.buffer[1], seen.buffer) if seen.buffer[0] == "storage" else seen.buffer
 
     def dtype(self, seen: Seen) -> str | None:
-        """As recorded; of a list's member, which profilers leave out, as another call recorded that memory's."""
+        """Return the dtype as recorded; of a list's member, which profilers leave out, as another call recorded it."""
         known = self.dtypes.get(self.buffer(seen), set())
         return seen.dtype or (next(iter(known)) if len(known) == 1 else None)
 
@@ -127,7 +127,7 @@ class Memory:
         return value
 
     def made(self, seen: Seen, value: int, storage: int | None) -> None:
-        """A call of the graph gave a value in new memory. storage: its id, where it has one."""
+        """Note that a call of the graph gave a value in new memory. storage: its id, where it has one."""
         buffer = self.buffer(seen)
         spec = self.making.specs[value]
         layout, dtype = _lies(Layout(seen.layout.offset, spec.shape, spec.strides or ()), str(spec.dtype))

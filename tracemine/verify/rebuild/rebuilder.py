@@ -69,7 +69,7 @@ class Rebuilder:
     def alone(
         self, activities: Sequence[int], name: str, before: Mapping[str, Collection[str]] = MappingProxyType({})
     ) -> Rebuilt:
-        """As `rebuild`, of the calls that own the activities and nothing else of their fusion groups.
+        """Rebuild the calls that own the activities and nothing else of their fusion groups.
 
         before: by a call's operator those of calls that are rebuilt too, where they give what it reads.
         """

@@ -138,7 +138,7 @@ class Recorded:
         return outside(op_row, 0, shapes, strides, texts_of(self._text("input_dtypes", op_row)) or ())
 
     def _strided(self, op_row: int) -> tuple[tuple[int, ...], ...] | None:
-        """Of an `as_strided` the shape that it took, and the shape and strides that it gave."""
+        """Return the shape that an `as_strided` took, and the shape and strides that it gave."""
         shapes, texts = (
             values_of(self._text("input_shapes", op_row)),
             texts_of(self._text("concrete_inputs", op_row)) or (),
@@ -271,7 +271,7 @@ class Recorded:
         return [one for one in self._guessers.get(self.storage(int(writes.tensor_row[write])), []) if one > node]
 
     def evidence(self, nodes: Sequence[int]) -> str:
-        """Of the weakest read among nodes that decides what they compute.
+        """Return the evidence of the weakest read among nodes that decides what they compute.
 
         Those are reads of what another of them wrote, and guesses that may be such. A guess between other tensors
         decides nothing: each is an input of its own.
@@ -306,7 +306,7 @@ class Recorded:
         return frozenset(self.flow.reads.tensor_row[self._guessed].tolist())
 
     def seen(self, row: int) -> Seen:
-        """One row of `tensors`."""
+        """Return one row of `tensors`."""
         return self._seen(row)
 
     def storage(self, row: int) -> int:

@@ -101,7 +101,7 @@ def _merges(source: Layout, target: Layout) -> tuple[Step, ...] | None:
 
 
 def _one_step(source: Layout, target: Layout) -> tuple[Step, ...] | None:
-    """Nothing, a slice or a selection, where one of them does it."""
+    """Return nothing, a slice or a selection, where one of them does it."""
     own = list(zip(source.shape, source.strides, strict=True))
     wanted = list(zip(target.shape, target.strides, strict=True))
     ahead = target.offset - source.offset
@@ -162,7 +162,7 @@ class _Makers:
 
 
 def _ordered(makers: _Makers, source: Layout) -> list[tuple[int, int]]:
-    """Size and stride of the source's axes, widest stride first, without those that repeat or hold one element."""
+    """Return size and stride of the source's axes, widest stride first, without broadcast and 1-element axes."""
     for dim in range(len(source.shape) - 1, -1, -1):
         if source.strides[dim] == 0 and source.shape[dim] > 1:
             makers.select(dim, 0)

@@ -115,7 +115,7 @@ class _Making:
     # What is taken.
 
     def add(self, taken: Taken) -> None:
-        """One call that is replayed."""
+        """Add one call that is replayed."""
         try:
             self._add(taken)
         except NoStep as reason:
@@ -222,7 +222,7 @@ class _Making:
     # What is not.
 
     def leave(self, part: LeftOut) -> None:
-        """A call that is left out: from here on, what it gave comes from outside."""
+        """Leave out a call: from here on, what it gave comes from outside."""
         if part.activities:
             self.left[part.reason] += 1
             self.left_activities.setdefault(part.reason, []).extend(part.activities)
@@ -250,7 +250,7 @@ class _Making:
                         self.hints.append((place.buffer, below))
 
     def _bound(self) -> None:
-        """Indices stay within what they point into; what they are computed from stays small."""
+        """Keep indices within what they point into; keep what they are computed from small."""
         done: set[tuple[int, int]] = set()
         todo = list(self.hints)
         while todo:
@@ -318,7 +318,7 @@ class _Making:
         return Built(program=program, storages=tuple(self.storages), call_of_node=nodes)
 
     def _live(self) -> tuple[Place, ...]:
-        """State that was written, and results that no call reads."""
+        """Return state that was written, and results that no call reads."""
         read = {p.buffer for call in self.calls for p in call.reads if not call.is_view}
         found: dict[int, Place] = {}
         for call in self.calls:

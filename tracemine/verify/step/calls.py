@@ -160,7 +160,7 @@ class Cover:
             yield LeftOut(reason, tuple(launched), tuple(self._own(row)))
 
     def _around(self, row: int) -> Iterator[LeftOut]:
-        """After what is inside an operator: results that none of these made."""
+        """Yield, after what is inside an operator, the results that none of these made."""
         if not self.tree.launched.get(row) and (own := self._own(row)):
             yield LeftOut("it makes results of its own", (), tuple(own))
 

@@ -59,7 +59,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summary(placed: Placed) -> Summary:
-    """Of a step with findings in place."""
+    """Return the summary of a step with findings in place."""
     counts: list[dict[str, int]] = [{} for _ in placed.kernels]
     for group in sorted(placed.plan.placed):
         one = placed.fused[group]
@@ -111,7 +111,7 @@ def launched(saving: Range, more_ns: int) -> Range:
 
 
 def summed(ranges: Mapping[str, Range], counts: Mapping[str, int]) -> Range:
-    """Savings of findings, each so many times.
+    """Return savings of findings, each so many times.
 
     >>> summed({"a": Range(low=1, mid=2, high=4)}, {"a": 3})
     Range(low=3, mid=6, high=12)
@@ -231,7 +231,7 @@ def _us(ns: int) -> str:
 def of_the_model(
     saved: Mapping[str, int], change: str, *, replay_ns: float, alone_ns: int, kernels: int
 ) -> dict[str, int]:
-    """Of what a replay saved what holds for the model's own step, where the host sets the pace of both.
+    """Return how much of a replay's saving holds for the model's own step, where the host sets the pace of both.
 
     A replay's host is slower than the model's, for its Python calls each operator: that time is no saving. A graph
     saves all that the host does, but no more than the model has. Kernels save calls, which the model makes in so much

@@ -149,12 +149,12 @@ def _kernels(placed: Placed) -> str:
 
 
 def module_text(kernel: Kernel) -> str:
-    """One chain and its kernel as a module of its own."""
+    """Return one chain and its kernel as a module of its own."""
     return "\n\n\n".join([kernel.source.text.strip("\n"), eager_text(kernel.graph), f"{inputs_text(kernel.graph)}\n"])
 
 
 def _quoted(text: str) -> str:
-    """Source as a string that shows it as it is, where it can."""
+    """Return source as a string that shows it as it is, where it can."""
     return f"r'''\n{text}'''" if "'''" not in text and not text.endswith(("'", "\\")) else ascii(text)
 
 

@@ -54,7 +54,7 @@ def touches(call: StepCall, buffers: Sequence[Buffer]) -> list[Touch]:
 
 
 def follows(touched: Sequence[Sequence[Touch]]) -> list[set[int]]:
-    """For each item the earlier ones that must run before it.
+    """Return for each item the earlier ones that must run before it.
 
     >>> write, read = Touch(0, 0, 8, writes=True), Touch(0, 4, 8, writes=False)
     >>> follows([[write], [read], [read], [write]])

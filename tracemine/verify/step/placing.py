@@ -89,7 +89,7 @@ class _Kernels:
 
 
 def place(findings: Sequence[Finding], rebuilder: Rebuilder) -> Placed:
-    """One step of a trace with findings in place. Raises NoStep where the trace has none that can be replayed.
+    """Return one step of a trace with findings in place. Raises NoStep where none can be replayed.
 
     Where two findings claim a node, the first has it.
     """
@@ -189,7 +189,7 @@ def _unmade(takes: Sequence[Place], gives: Sequence[Place | None], made: set[int
 
 
 def _number(scalar: Scalar) -> float | int:
-    """As in the program's calls."""
+    """Return the value as in the program's calls."""
     if scalar.recorded:
         return scalar.value
     return INTEGER if isinstance(scalar.value, int) else NUMBER
@@ -201,7 +201,7 @@ def _specs(graph: Graph) -> list[tuple[tuple[int, ...], str | None]]:
 
 
 def _buffers(nodes: Iterable[int], built: Built, recorded: Recorded) -> dict[tuple[str, int], int]:
-    """Of what the graph calls a buffer, the program's."""
+    """Return the program's value for a buffer of the graph."""
     found: dict[tuple[str, int], int] = {}
     for node in sorted(nodes):
         storages = built.storages[built.call_of_node[node]]

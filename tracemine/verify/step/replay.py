@@ -52,12 +52,12 @@ class Inputs:
         self.tensors = [look(self.memory[b], dtype, shape, strides, at) for b, dtype, shape, strides, at in views]
 
     def restore(self) -> None:
-        """The state as it was before the first step."""
+        """Restore the state as it was before the first step."""
         for memory, before in self.state:
             memory.copy_(before)
 
     def nudge(self, back: bool = False) -> None:
-        """The state as it was, and floats on the device off by up to a rounding; and back."""
+        """Restore the state, and perturb floats on the device by up to a rounding. back: undo that."""
         if back:
             for memory, before in self._nudged:
                 memory.copy_(before)
@@ -125,7 +125,7 @@ def faults(module: Any, ulp: float, draws: bool) -> str:
 
 
 def screened(modules: Sequence[Any], known: Sequence[str]) -> list[dict[str, Any]]:
-    """For each kernel alone whether it is faster than its chain in a CUDA graph: else it stays out. known: faults."""
+    """Return for each kernel whether it is faster than its chain in a CUDA graph: else it stays out. known: faults."""
     found = []
     for module, fault in zip(modules, known, strict=True):
         one: dict[str, Any] = {"kept": False, "says": fault}
@@ -200,7 +200,7 @@ def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _apart(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Root mean square of the difference as a share of the first's, where both are finite."""
+    """Return root mean square of the difference as a share of the first's, where both are finite."""
     x, y = a.double(), b.double()
     known = x.isfinite() & y.isfinite()
     x, y = torch.where(known, x, 0.0), torch.where(known, y, 0.0)
@@ -273,7 +273,7 @@ def step_times(
 
 
 def saving(first: Sequence[int], second: Sequence[int]) -> dict[str, int]:
-    """By how much the second takes less: of medians, and a paired bootstrap's 95 % interval over rounds.
+    """Return by how much the second takes less: of medians, and a paired bootstrap's 95 % interval over rounds.
 
     Two samples in a row are one round's: rounds are drawn.
 
