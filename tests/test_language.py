@@ -18,6 +18,8 @@ OLD = re.compile(
 )
 # Variables whose names say nothing of what they hold, for every thousand lines: the count may only fall.
 VAGUE, MOST_VAGUE = {"found", "one", "each", "other"}, 19
+# With these a docstring of a function names what comes back, where a verb says what is done: the count may only fall.
+NO_VERBS, MOST_WITHOUT = {"The", "A", "An", "What", "Whether", "Of", "One", "Which", "How", "Where", "For", "Who"}, 77
 LONGEST_MODULE, LONGEST_SENTENCE, LONGEST_PAGE = 400, 40, 2000
 LONGEST, MOST_DECISIONS = 60, 15
 BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.comprehension, ast.match_case)
@@ -78,6 +80,21 @@ def test_names_that_say_nothing_become_fewer() -> None:
     vague = sum(node.id in VAGUE and isinstance(node.ctx, ast.Store) for node in names)
     share = 1000 * vague / sum(text.count("\n") for text in texts)
     assert MOST_VAGUE - 1 < share <= MOST_VAGUE, "lower MOST_VAGUE where it fell"
+
+
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
+    nodes = [node for path in CODE for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    documented = [node for node in nodes if isinstance(node, ast.FunctionDef) and ast.get_docstring(node)]
+    without = [node.name for node in documented if not is_property(node) and first_word(node) in NO_VERBS]
+    assert len(without) <= MOST_WITHOUT, without
+
+
+def is_property(node: ast.FunctionDef) -> bool:
+    return any(ast.unparse(decorator).endswith("property") for decorator in node.decorator_list)
+
+
+def first_word(node: ast.FunctionDef) -> str:
+    return (ast.get_docstring(node) or "").split()[0].rstrip(",")
 
 
 def test_functions_and_modules_fit_in_a_head() -> None:

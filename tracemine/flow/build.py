@@ -196,7 +196,7 @@ def _happenings(order: Order, tensors: Tensors, calls: Calls, nodes: Nodes) -> H
 
 
 def _equal_to_output(tensors: Tensors, key: IntArray, mutated: BoolArray, written: BoolArray) -> BoolArray:
-    """For each mutated input whether an output of the operator names the same bytes."""
+    """Return for each mutated input whether an output of the operator names the same bytes."""
     found = np.zeros(len(key), np.bool_)
     outputs = set(
         zip(key[written].tolist(), tensors.begin[written].tolist(), tensors.end[written].tolist(), strict=True)
@@ -220,7 +220,7 @@ def _gone_when_read(writes: Writes, edges: Edges, made: BoolArray) -> IntArray:
 
 
 def _live_out(nodes: Nodes, node: IntArray, gone: IntArray) -> BoolArray:
-    """For each write whether it is still there once the nodes of its step have run."""
+    """Return for each write whether it is still there once the nodes of its step have run."""
     step = np.maximum.accumulate(nodes.step_row) if len(nodes) else nodes.step_row
     end_of_step = np.searchsorted(step, step, "right")
     return (gone < 0) | (gone >= end_of_step[node]) if len(node) else np.zeros(0, np.bool_)

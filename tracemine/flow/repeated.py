@@ -132,7 +132,7 @@ def _given_away(flow: Flow, silent: IntArray) -> IntArray:
 
 
 def _read_before_it_is_done(flow: Flow) -> IntArray:
-    """Buffers that are read and written into after that."""
+    """Return buffers that are read and written into after that."""
     writes, reads, edges = flow.writes, flow.reads, flow.edges
     last = np.full(int(max(writes.buffer.max(initial=-1), reads.buffer.max(initial=-1))) + 1, -1)
     np.maximum.at(last, writes.buffer, writes.node)
@@ -231,7 +231,7 @@ def _accounted(flow: Flow, silent: IntArray) -> BoolArray:
 
 
 def _makes_new(flow: Flow) -> BoolArray:
-    """Nodes that write only what was allocated in their own step: what lies elsewhere others may keep."""
+    """Return nodes that write only what was allocated in their own step: what lies elsewhere others may keep."""
     writes, step = flow.writes, flow.nodes.step_row
     first = np.full(int(writes.buffer.max(initial=-1)) + 1, len(flow.nodes))
     np.minimum.at(first, writes.buffer, writes.node)

@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 
 def rows_told(timeline: Timeline, flow: Flow, nodes: IntArray) -> list[Space | None]:
-    """For each of some nodes the rows that it reduces; None where neither shapes nor its kernel tell."""
+    """Return for each of some nodes the rows that it reduces; None where neither shapes nor its kernel tell."""
     if not len(nodes):
         return []
     last = _along_the_last(timeline, flow)[nodes].tolist()
@@ -89,7 +89,7 @@ def _embeddings(source: Shape, result: Shape) -> list[list[bool]]:
 
 
 def _along_the_last(timeline: Timeline, flow: Flow) -> BoolArray:
-    """For each node whether it ran a kernel that only walks the last axis."""
+    """Return for each node whether it ran a kernel that only walks the last axis."""
     ids, names = string_ids(timeline.activities.column("name"))
     told = np.array([*(_ALONG_THE_LAST.search(name[:512]) is not None for name in names), False], np.bool_)[ids]
     found = np.zeros(len(flow.nodes), np.bool_)

@@ -224,7 +224,7 @@ class _Guesses:
 
 
 def _same_size(keys: IntArray, others: IntArray, at: IntArray, count: int) -> tuple[IntArray, IntArray]:
-    """Positions of the keys that have an other at their place of the same size, and of those others."""
+    """Return positions of the keys that have an other at their place of the same size, and of those others."""
     there = np.flatnonzero((at >= 0) & (at < len(others)))
     there = there[keys[there] // count == others[at[there]] // count]
     return there, at[there]

@@ -35,7 +35,7 @@ class Pairs:
     refused: IntArray  # position in REFUSALS, ALLOWED
 
     def where(self, chosen: BoolArray) -> Pairs:
-        """Some of the pairs."""
+        """Return some of the pairs."""
         return Pairs(*(getattr(self, f)[chosen] for f in ("first", "second", "bytes", "vertical", "refused")))
 
 
@@ -76,7 +76,7 @@ def _vertical(timeline: Timeline, flow: Flow, nodes: FusionNodes, meanings: list
 def whole_reads(
     timeline: Timeline, flow: Flow, nodes: FusionNodes, meanings: list[Meaning], call: IntArray
 ) -> BoolArray:
-    """For each read whether its node reads it, or writes into it, at computed places."""
+    """Return for each read whether its node reads it, or writes into it, at computed places."""
     position = numbers(timeline.tensors.column("position"), 0)[flow.reads.tensor_row]
     node = flow.reads.node
     table = np.array([(m.looked_up, m.target) for m in meanings] or [(-1, -1)], np.int64)

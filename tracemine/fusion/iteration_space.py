@@ -89,7 +89,7 @@ def _channels(call: Call) -> Space | None:
 
 
 def _loss(call: Call) -> Space | None:
-    """One number of all elements, or of rows; with reduction 0 none."""
+    """Return one number of all elements, or of rows; with reduction 0 none."""
     if call.integer("reduction", 1) == 0:
         return None
     source = call.tensor("self", "input")

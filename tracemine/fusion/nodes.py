@@ -242,7 +242,7 @@ def _steps(name: str, op_class: str | None, space: Space | None) -> tuple[str, .
 
 
 def _sizes(timeline: Timeline, flow: Flow) -> IntArray:
-    """Elements of the largest thing that each node writes; the members of a list count together."""
+    """Return elements of the largest thing that each node writes; the members of a list count together."""
     return _largest(timeline, flow.writes.node, flow.writes.tensor_row, len(flow.nodes))
 
 

@@ -15,7 +15,7 @@ def steps_of(op: str) -> tuple[str, ...]:
 
 
 def online_softmax(steps: tuple[str, ...]) -> tuple[str, ...]:
-    """What a compiler makes of a group's softmax: one walk for maximum and sum, or two where what is scaled goes in.
+    """Return what a compiler makes of a group's softmax: one loop for maximum and sum, or two for scaled inputs.
 
     A maximum, an exponential and a sum of it are computed in one walk over the row, with a second exponential. Of a
     scaled input the compiler takes the maximum before it scales, and that is no longer the pattern which it merges.

@@ -133,7 +133,7 @@ class Ways:
 
 
 def _following(count: int, before: IntArray, after: IntArray) -> list[list[int]]:
-    """For each node `before` the distinct nodes `after`, in order."""
+    """Return for each node `before` the distinct nodes `after`, in order."""
     width = max(count, 1)
     distinct = sorted_unique(before * width + after)
     bounds = np.searchsorted(distinct, np.arange(count + 1) * width).tolist()

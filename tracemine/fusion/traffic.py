@@ -220,7 +220,7 @@ def _changes(*columns: IntArray) -> BoolArray:
 
 
 def _bytes_read(timeline: Timeline, flow: Flow, meanings: list[Meaning], call: IntArray) -> IntArray:
-    """Bytes of each read: of a table that is looked up what comes out, of what only gives its shape none."""
+    """Return bytes of each read: of a table that is looked up what comes out, of what only gives its shape none."""
     reads, writes = flow.reads, flow.writes
     nbytes = reads.bytes.copy()
     if not len(nbytes):
@@ -255,7 +255,7 @@ def _wanted(timeline: Timeline, flow: Flow, node_group: IntArray, lasts: BoolArr
 
 
 def _node_reads(flow: Flow, read_bytes: IntArray, buffer: IntArray) -> IntArray:
-    """Bytes that each node reads; the same tensor read twice counts once."""
+    """Return bytes that each node reads; the same tensor read twice counts once."""
     reads = flow.reads
     order = np.lexsort((-read_bytes, reads.end_byte, reads.begin_byte, buffer, reads.node))
     new = _changes(*(column[order] for column in (reads.node, buffer, reads.begin_byte, reads.end_byte)))
@@ -365,7 +365,7 @@ def depths(reduces: BoolArray, node_group: IntArray, count: int, producer: IntAr
 
 
 def _tuples(parts: _Distinct, count: int) -> list[tuple[int, ...]]:
-    """Bytes of each group's tensors, largest first."""
+    """Return bytes of each group's tensors, largest first."""
     order = np.lexsort((-parts.bytes, parts.group))
     bounds = np.searchsorted(parts.group[order], np.arange(count + 1)).tolist()
     values = parts.bytes[order].tolist()

@@ -58,7 +58,7 @@ def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Infe
 
 
 def _launches(timeline: Timeline, order: Order) -> IntArray:
-    """For each operator what it launched itself: KERNEL, TO_DEVICE, TO_HOST, together."""
+    """Return for each operator what it launched itself: KERNEL, TO_DEVICE, TO_HOST, together."""
     owner = numbers(timeline.activities.column("op_row"), -1)
     position = np.append(order.position, -1)[owner]
     copy, kinds = string_ids(timeline.activities.column("copy_kind"))

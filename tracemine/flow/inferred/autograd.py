@@ -95,7 +95,7 @@ class Gradients:
 
 
 def is_record(timeline: Timeline, order: Order) -> BoolArray:
-    """For each operator whether it says which gradients a node of autograd was given."""
+    """Return for each operator whether it says which gradients a node of autograd was given."""
     is_node = _nodes(timeline, order)[0]
     records = _records(order, is_node)[is_node]
     found = np.zeros(len(order.row), np.bool_)
@@ -104,7 +104,7 @@ def is_record(timeline: Timeline, order: Order) -> BoolArray:
 
 
 def _nodes(timeline: Timeline, order: Order) -> tuple[BoolArray, IntArray, Sequence[str]]:
-    """For each operator whether it is a node, and its name: a number, and the texts."""
+    """Return for each operator whether it is a node, and its name: a number, and the texts."""
     ids, texts = string_ids(timeline.ops.column("name"))
     is_node: BoolArray = np.array([*(text.startswith(_NODE) for text in texts), False], np.bool_)[ids[order.row]]
     return is_node, ids, texts

@@ -271,7 +271,7 @@ def _is_size(value: Any) -> bool:
 
 
 def _schema(name: str, overload: Overload) -> str:
-    """Text from which `effects` finds the overload again."""
+    """Return text from which `effects` finds the overload again."""
     arguments = ", ".join(f"{argument.type} {argument.name}" for argument in overload.arguments)
     return f"{name.partition('.')[0]}{'.' if overload.name else ''}{overload.name}({arguments})"
 

@@ -50,7 +50,7 @@ class Origins:
         return None if at is None else self._first[at] + made[1]
 
     def of(self, storage: int) -> _Made | None:
-        """Who made a storage; None: it is from outside."""
+        """Return who made a storage; None: it is from outside."""
         at = bisect_right(self._first, storage) - 1
         if at < 0 or storage >= self._first[at] + self._count[at]:
             return None

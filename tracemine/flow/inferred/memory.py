@@ -92,7 +92,7 @@ class Lives:
 
 
 def _freed(device: IntArray, address: IntArray, size: IntArray, at: IntArray) -> IntArray:
-    """For each allocation when the next event at its address is, which is its free."""
+    """Return for each allocation when the next event at its address is, which is its free."""
     found = np.full(len(at), _FOREVER)
     order = np.lexsort((np.arange(len(at)), at, address, device))
     same = size[order][:-1] > 0

@@ -235,7 +235,7 @@ def _forget_order(given: list[Gradient]) -> None:
 
 
 def _shifted(sources: tuple[str, ...], by: int) -> tuple[str, ...]:
-    """Numbers of operators counted from the node's first one."""
+    """Return numbers of operators counted from the node's first one."""
     return tuple(f"#{int(source[1:]) - 1 + by}" if source[0] == "#" else source for source in sources)
 
 

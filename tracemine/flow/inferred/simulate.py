@@ -157,7 +157,7 @@ class Program:
 
 
 def _roots(timeline: Timeline, order: Order, known: BoolArray, launches: IntArray) -> IntArray:
-    """Positions of the operators that stand for themselves with all that is inside them."""
+    """Return positions of the operators that stand for themselves with all that is inside them."""
     at = roots(order, known)
     return at[known[at] | (launches[at] > 0) | ~is_record(timeline, order)[at]]
 

@@ -44,14 +44,14 @@ class Subtrees:
         return Subtrees(_numbers(calls, order, launches, at, place, size), children, begin, place, size, at)
 
     def sums(self, own: Array) -> IntArray:
-        """For each operator the sum over itself and all that is inside."""
+        """Return for each operator the sum over itself and all that is inside."""
         total = np.concatenate((np.zeros(1, np.int64), np.cumsum(own[self.at])))
         found: IntArray = total[np.minimum(self.place + self.size, len(own))] - total[self.place]
         return found
 
 
 def _numbers(calls: Calls, order: Order, launches: IntArray, at: IntArray, place: IntArray, size: IntArray) -> IntArray:
-    """Equal numbers for equal subtrees, by a polynomial over what stands at each place and how deep."""
+    """Return equal numbers for equal subtrees, by a polynomial over what stands at each place and how deep."""
     count = len(at)
     with np.errstate(over="ignore"):
         word = (calls.of_op * 16 + launches).astype(np.uint64)
@@ -91,7 +91,7 @@ def _mixed(word: Array) -> Array:
 
 
 def roots(order: Order, opaque: BoolArray) -> IntArray:
-    """Positions of the outermost operators that `opaque` names, or that have nothing inside."""
+    """Return positions of the outermost operators that `opaque` names, or that have nothing inside."""
     own = np.where(opaque | order.leaf, np.arange(len(opaque)), -1)
     outermost = order.inherited(own)
     return np.flatnonzero(outermost == np.arange(len(opaque)))

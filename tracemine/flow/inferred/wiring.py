@@ -210,7 +210,7 @@ class Builder:
         return taken
 
     def _unknown(self, call: Call, number: int) -> Local:
-        """One that nothing recorded gave; what is overwritten was allocated for it."""
+        """Return one that nothing recorded gave; what is overwritten was allocated for it."""
         spec = call.slots[number].spec
         self._next += 1
         return Local(self._next - 1, 0, spec, key_of(spec), sure=number in call.overwritten)

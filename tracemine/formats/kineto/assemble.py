@@ -139,7 +139,7 @@ def _ops_in_order(table: Columns, strings: list[str]) -> Columns:
 
 
 def _api_in_order(calls: Columns, syncs: Columns, strings: list[str], *, no_thread: int) -> Columns:
-    """Calls and synchronisations as one table. A synchronisation has no thread and launches nothing."""
+    """Return calls and synchronisations as one table. A synchronisation has no thread and launches nothing."""
     count, none = len(calls["start_ns"]), np.full(len(syncs["start_ns"]), MISSING)
     joined = {
         "category": np.concatenate((calls["category"], np.full(len(none), _SYNC))).astype(np.int8),
@@ -281,12 +281,12 @@ def _named(ids: Array, strings: list[str]) -> Array:
 
 
 def _positive(ids: Array) -> Array:
-    """Ids of which 0 means "none"."""
+    """Return ids of which 0 means "none"."""
     return np.where(ids > 0, ids, MISSING)
 
 
 def _not_negative(numbers: Array) -> Array:
-    """Numbers of which a negative one means "none"."""
+    """Return numbers of which a negative one means "none"."""
     return np.where(numbers >= 0, numbers, MISSING)
 
 

@@ -59,7 +59,7 @@ class Nesting:
         self._around = _enclosing(self._end, self._first)
 
     def parents(self) -> Array:
-        """For each row the row of the innermost interval around it, -1 where there is none (int32)."""
+        """Return for each row the row of the innermost interval around it, -1 where there is none (int32)."""
         if self._row is None:
             return self._around
         parents = np.empty(len(self._row), np.int32)

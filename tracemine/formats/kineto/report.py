@@ -67,7 +67,7 @@ class Seen:
 
 
 def warnings(raw: RawTrace, seen: Seen, unowned: Counter[str], *, launched_late: int) -> list[str]:
-    """One sentence for each thing that makes the trace say less than it could, with the way to record more."""
+    """Return one sentence for each thing that makes the trace say less than it could, with the way to record more."""
     unknown = Counter(
         {
             category: count

@@ -276,7 +276,7 @@ class _Scan:
         return batch
 
     def _decoded_event(self, text: bytes, batch: _Batch) -> Any:
-        """One event; _NO_ROW if it carries none."""
+        """Return one event; _NO_ROW if it carries none."""
         try:
             return self.event_decoder.decode(text)
         except msgspec.ValidationError:
