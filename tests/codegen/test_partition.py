@@ -127,7 +127,7 @@ def test_a_few_elements_are_not_worth_a_table() -> None:
 def test_halves_that_are_turned_into_each_other_are_walked_together() -> None:
     source = generate(CATALOGUE["rope"](), CodegenOptions(longest_row=LONGEST_ROW["rope"])).text
     assert "tl.where" not in source
-    assert all(k.pieces == 2 and len(k.stores) == 2 for k in _kernels("rope"))
+    assert all(k.column_tiles == 2 and len(k.stores) == 2 for k in _kernels("rope"))
 
 
 def test_a_long_sum_of_few_columns_is_cut_into_parts_and_its_terms_are_written_on_the_way() -> None:

@@ -27,11 +27,11 @@ def one_by_one(replay: Replay, pace: float, changes: list[Change]) -> tuple[list
         unblocked.update(replay.sole_calls(one.unblocked).tolist())
     ends, starts, called = dict[int, float](), dict[int, float](), dict[int, float]()
     before = {}
-    for place, row in enumerate(replay.pieces.rows.tolist()):
-        earlier = replay.pieces.rows[place - 1] if place else -1
+    for place, row in enumerate(replay.segments.rows.tolist()):
+        earlier = replay.segments.rows[place - 1] if place else -1
         if any(
             not isinstance(turn, int) and turn.begin <= place < turn.end and (place > turn.begin or turn.follows)
-            for turn in replay.pieces.turns
+            for turn in replay.segments.turns
         ):
             before[row] = int(earlier)
     across: dict[int, list[tuple[int, int]]] = {}

@@ -45,7 +45,7 @@ _REPEATS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ColumnTile:
     """A part of an axis that is as long as the kernel's columns, and begins at `start`."""
 
     leaf: int
@@ -80,26 +80,26 @@ class Inliner(IndexMath):
         self.scans = False
         self.boundaries: set[int] = set()  # columns at which a join goes from one member to the next
         self._known: dict[tuple[object, ...], Node] = {}
-        self.walked = ir.FreeAxes(self.columns)
+        self.free_axes = ir.FreeAxes(self.columns)
 
-    def store(self, tensor: Tensor, buffer: str, piece: Piece | None = None) -> ir.Store:
-        """Store an expression's element at its own index; of `piece` alone, where the columns are a part of an axis."""
+    def store(self, tensor: Tensor, buffer: str, tile: ColumnTile | None = None) -> ir.Store:
+        """Store an expression's element at its own index; of `tile` alone, where the columns are a part of an axis."""
         self._root = tensor
         self._part = tensor.part if isinstance(tensor, Reduction) else ()
         leaves = {*self.axes.flat(tensor.dims)}
-        self._elements = self.axes.size(leaves if piece is not None else leaves | {*self.columns})
-        index = self.own(tensor, piece)
+        self._elements = self.axes.size(leaves if tile is not None else leaves | {*self.columns})
+        index = self.own(tensor, tile)
         return ir.Store(buffer, self.by_dim(tensor.dims, index), self.value(tensor, index, None))
 
-    def own(self, tensor: Tensor, piece: Piece | None = None) -> Index:
+    def own(self, tensor: Tensor, tile: ColumnTile | None = None) -> Index:
         """Return the index at which the kernel stands."""
-        return tuple(self._at(leaf, piece) for leaf in self.axes.flat(tensor.dims))
+        return tuple(self._at(leaf, tile) for leaf in self.axes.flat(tensor.dims))
 
-    def _at(self, leaf: int, piece: Piece | None) -> Node:
-        if piece is None or leaf != piece.leaf:
+    def _at(self, leaf: int, tile: ColumnTile | None) -> Node:
+        if tile is None or leaf != tile.leaf:
             return self.nodes.make(ir.LoopIndex, self.axes.axis(leaf))
         place = self.nodes.make(ir.LoopIndex, self.axes.axis(self.columns[0]))
-        return self.nodes.arithmetic("+", place, self.nodes.make(ir.Int, piece.start))
+        return self.nodes.arithmetic("+", place, self.nodes.make(ir.Int, tile.start))
 
     def value(self, tensor: Tensor, index: Index, guard: Node | None) -> Node:
         """Return one element. `guard`: what must hold for it to be wanted; else it may be anything."""
@@ -149,7 +149,7 @@ class Inliner(IndexMath):
         """Return whether it varies along the columns, is expensive, and is asked for the same elements repeatedly."""
         size = self._size(tensor)
         if self._elements < max(self.large, _REPEATS * size) or not any(
-            self.walked(node) & {*self.columns} for node in index
+            self.free_axes(node) & {*self.columns} for node in index
         ):
             return False
         return any(self._size(t) == size for t in expensive_parts(tensor))
@@ -205,11 +205,11 @@ class Inliner(IndexMath):
         return node
 
     def reduction(self, tensor: Reduction, index: Index, guard: Node | None) -> Node:
-        crossed = any(self.walked(node) & set(self.columns) for node in index)
+        crossed = any(self.free_axes(node) & set(self.columns) for node in index)
         if self.foreign(tensor) or tensor.part != self._part or crossed:
             return self._demand(tensor, index, guard)
         self.reduces.add(tensor)
-        if guard is not None and self.walked(guard) & set(self.columns):
+        if guard is not None and self.free_axes(guard) & set(self.columns):
             guard = None  # what is wanted of a column says nothing of the whole row
         groups = self.groups(tensor.dims, index)
         kept = {d: group for (group, _), d in zip(groups, tensor.kept, strict=True) if d is not None}
@@ -225,7 +225,7 @@ class Inliner(IndexMath):
         columns = tuple(self.nodes.make(ir.LoopIndex, self.axes.axis(leaf)) for leaf in self.columns)
         groups = [group for group, _ in self.groups(tensor.dims, index)]
         rest = [node for d, group in enumerate(groups) if d != tensor.along for node in group]
-        crossed = any(self.walked(node) & set(self.columns) for node in rest)
+        crossed = any(self.free_axes(node) & set(self.columns) for node in rest)
         if self.foreign(tensor) or self._part or groups[tensor.along] != columns or crossed:
             return self._demand(tensor, index, guard)
         arg = self.converted(self.value(tensor.arg, index, guard), tensor.dtype)
@@ -307,7 +307,7 @@ class Inliner(IndexMath):
     def _note_boundaries(self, place: Node, ends: Sequence[int]) -> None:
         """Note where a concatenation along the columns goes from one member to the next."""
         found = ir.bounds(place)
-        if found is not None and self.walked(place) == {*self.columns}:
+        if found is not None and self.free_axes(place) == {*self.columns}:
             low, high = found
             self.boundaries.update(end - low for end in ends if low < end <= high)
 
@@ -330,7 +330,7 @@ class Inliner(IndexMath):
         asked = tuple(n for d in tensor.asked for n in groups[d][0])
         asked_dims = tuple(tensor.dims[d] for d in tensor.asked)
         inner: list[Node] = []
-        for place, dim in zip(tensor.places, tensor.table.dims, strict=True):
+        for place, dim in zip(tensor.indices, tensor.table.dims, strict=True):
             leaves = self.axes.leaves(dim)
             if isinstance(place, int):
                 inner.extend(self.regrouped(*groups[place], leaves) if leaves else ())

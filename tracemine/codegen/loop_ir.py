@@ -210,7 +210,7 @@ class Kernel:
     level: int
     stores: tuple[Store, ...]
     split: Axis | None = None  # the columns are looped over in so many parts, each by a program of its own
-    pieces: int = 1  # of an axis that the columns are one piece of: a program loops over them all
+    column_tiles: int = 1  # of the axis that the columns are one tile of: a program loops over them all
     after: frozenset[str] = frozenset()  # inputs of which it reads what an earlier kernel wrote in place
 
 

@@ -10,7 +10,7 @@ from math import gcd, prod
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
 from tracemine.codegen.graph import Graph, Unsupported
-from tracemine.codegen.inline import Inliner, Piece
+from tracemine.codegen.inline import ColumnTile, Inliner
 from tracemine.codegen.loop_ir import Buffer, Kernel, Node, Nodes, Program, Store
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
@@ -24,7 +24,7 @@ from tracemine.ops.infer.tensor import contiguous
 _FEW_ROWS, _LONG_ROW = 32, 8192
 
 _LARGE = 16  # kernels of so many times the longest row's elements take longer than a launch
-_SHORTEST_PIECE, _MOST_PIECES = 4, 2  # of columns that are looped over in pieces
+_SHORTEST_COLUMN_TILE, _MOST_COLUMN_TILES = 4, 2  # of columns that are looped over in tiles
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +37,7 @@ class _Target:
     rows: Dim
     part: Dim  # the axis of parts that its columns are looped over in
     level: int
-    pieces: tuple[Piece, ...] = ()  # its columns are a part of an axis, and it is stored once for each
+    tiles: tuple[ColumnTile, ...] = ()  # its columns are a part of an axis, and it is stored once for each
 
 
 @dataclass(slots=True)
@@ -148,14 +148,14 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     needs = [_target(p, needed) for needed in trial.demanded]
     p.names.update((placeholder, p.homes[needed]) for needed, placeholder in trial.demanded.items())
     level = 1 + max((n.level for n in needs), default=-1)
-    pieces = _pieces(p, trial, columns, p.buffers[p.homes[tensor]])
-    if pieces:
-        columns = (p.axes.part(columns[0], pieces[1].start),)
-    target = p.targets[tensor] = _Target(tensor, p.homes[tensor], columns, rows, part, level, pieces)
+    column_tiles = _column_tiles(p, trial, columns, p.buffers[p.homes[tensor]])
+    if column_tiles:
+        columns = (p.axes.part(columns[0], column_tiles[1].start),)
+    target = p.targets[tensor] = _Target(tensor, p.homes[tensor], columns, rows, part, level, column_tiles)
     return target
 
 
-def _pieces(p: _Planner, trial: Inliner, columns: Dim, buffer: Buffer) -> tuple[Piece, ...]:
+def _column_tiles(p: _Planner, trial: Inliner, columns: Dim, buffer: Buffer) -> tuple[ColumnTile, ...]:
     """Return the parts of the columns between which joins change members, all of one size; none where they are no few.
 
     A program loops over all of them at once: no element is asked which member it is of, and halves that are turned into
@@ -167,9 +167,9 @@ def _pieces(p: _Planner, trial: Inliner, columns: Dim, buffer: Buffer) -> tuple[
     if prod(buffer.shape) < p.large:
         return ()
     size = gcd(whole, *trial.boundaries)
-    if not p.axes.axis(columns[0]).pinned or size < _SHORTEST_PIECE or whole > size * _MOST_PIECES:
+    if not p.axes.axis(columns[0]).pinned or size < _SHORTEST_COLUMN_TILE or whole > size * _MOST_COLUMN_TILES:
         return ()
-    return tuple(Piece(columns[0], start) for start in range(0, whole, size))
+    return tuple(ColumnTile(columns[0], start) for start in range(0, whole, size))
 
 
 def _scratch(p: _Planner, name: str, tensor: Tensor) -> Buffer:
@@ -184,12 +184,12 @@ def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
     leaves = p.axes.flat(tensor.dims)
     if isinstance(tensor, Reduction):
         return columns_of(p.axes, tensor)
-    walked = set(leaves)
+    covered = set(leaves)
     # A reduction that is repeated along further axes would be computed again for each of their elements.
     found = [
         columns_of(p.axes, t)
         for t in nearest_reductions(tensor)
-        if set(columns_of(p.axes, t)) <= walked or walked <= set(p.axes.flat(t.dims))
+        if set(columns_of(p.axes, t)) <= covered or covered <= set(p.axes.flat(t.dims))
     ]
     best = max(found, key=p.axes.size, default=())
     rows = p.axes.size([leaf for leaf in leaves if leaf not in best])
@@ -205,7 +205,7 @@ def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
 def _groups(p: _Planner) -> list[list[_Target]]:
     """Return targets that one kernel can store, in the order of the kernels. Plain ones come last, and join others."""
     groups: list[list[_Target]] = []
-    for target in sorted(p.targets.values(), key=lambda t: (not nearest_reductions(t.tensor), -t.level, not t.pieces)):
+    for target in sorted(p.targets.values(), key=lambda t: (not nearest_reductions(t.tensor), -t.level, not t.tiles)):
         group = next((g for g in groups if _joins(p, target, g[0])), None)
         if group is None:
             groups.append([target])
@@ -213,7 +213,7 @@ def _groups(p: _Planner) -> list[list[_Target]]:
         first = group[0]
         if {*first.rows} != {*target.rows}:
             target.rows = tuple(leaf for leaf in p.axes.flat(target.tensor.dims) if leaf in first.rows)
-        target.columns, target.pieces = first.columns, first.pieces
+        target.columns, target.tiles = first.columns, first.tiles
         group.append(target)
     return sorted(groups, key=lambda g: g[0].level)
 
@@ -221,13 +221,13 @@ def _groups(p: _Planner) -> list[list[_Target]]:
 def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
     """Return whether a kernel that stores the one can store the other too."""
     plain = not nearest_reductions(target.tensor)
-    columns = {piece.leaf for piece in first.pieces} or {*first.columns}
-    own = {piece.leaf for piece in target.pieces} or {*target.columns}
-    if first.pieces != target.pieces and (target.pieces or own != columns or p.buffers[target.buffer].role == "input"):
+    columns = {tile.leaf for tile in first.tiles} or {*first.columns}
+    own = {tile.leaf for tile in target.tiles} or {*target.columns}
+    if first.tiles != target.tiles and (target.tiles or own != columns or p.buffers[target.buffer].role == "input"):
         return False
-    walked = {*target.rows, *own} == {*first.rows, *columns}
+    same_axes = {*target.rows, *own} == {*first.rows, *columns}
     same = ({*target.rows}, own, target.part) == ({*first.rows}, columns, first.part)
-    if not (same or (plain and walked)):
+    if not (same or (plain and same_axes)):
         return False
     return first.level == target.level or (first.level > target.level and target.buffer not in p.names.values())
 
@@ -235,9 +235,7 @@ def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
 def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduction]]:
     """Return a kernel, and what it reduces."""
     inliner = Inliner(p.axes, p.nodes, p.origins, members[0].columns, p.options.rounds, p.large, p.in_place)
-    raw = [
-        inliner.store(target.tensor, target.buffer, piece) for target in members for piece in target.pieces or (None,)
-    ]
+    raw = [inliner.store(target.tensor, target.buffer, tile) for target in members for tile in target.tiles or (None,)]
     main = max(members, key=lambda t: p.axes.size(t.rows))
     by_leaf = _strides_of(p, main)
     rows = sorted(main.rows, key=lambda leaf: -by_leaf.get(leaf, 0))
@@ -247,7 +245,7 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduction]
         level=max(t.level for t in members),
         stores=tuple(raw),
         split=p.axes.axis(members[0].part[0]) if members[0].part else None,
-        pieces=len(members[0].pieces) or 1,
+        column_tiles=len(members[0].tiles) or 1,
         after=frozenset(p.homes[needed] for needed in inliner.demanded if needed in p.in_place),
     )
     if any(load.buffer in kernel.after for load in ir.loads(kernel)):

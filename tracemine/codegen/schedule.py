@@ -111,9 +111,9 @@ def contiguity(buffers: dict[str, Buffer], kernel: Kernel) -> str:
 
 def reads_windows(kernel: Kernel) -> bool:
     """Return whether what it reads along the columns lies at places that are worked out, as a window's do."""
-    walked, columns = ir.FreeAxes(()), {axis.number for axis in kernel.columns}
+    free_axes, columns = ir.FreeAxes(()), {axis.number for axis in kernel.columns}
     places = (place for load in ir.loads(kernel) for place in load.index)
-    return any(isinstance(p, ir.IndirectIndex) and walked(p) & columns and not ir.reads(p) for p in places)
+    return any(isinstance(p, ir.IndirectIndex) and free_axes(p) & columns and not ir.reads(p) for p in places)
 
 
 def writes_outer_contiguous(buffers: dict[str, Buffer], kernel: Kernel) -> bool:
@@ -171,16 +171,16 @@ def flat_orders(buffers: dict[str, Buffer], kernel: Kernel) -> dict[str, Dense]:
     nodes = ir.nodes_of(kernel)
     placed = (ir.Reduce, ir.Scan, ir.IndexValue, ir.Random, ir.IndirectIndex)
     crooked = any(isinstance(n, placed) or getattr(n, "symbol", "") in ("//", "%") for n in nodes)
-    if not kernel.rows or not kernel.columns or kernel.pieces > 1 or crooked:
+    if not kernel.rows or not kernel.columns or kernel.column_tiles > 1 or crooked:
         return {}
     axes = (*kernel.rows, *kernel.columns)
     steps = [prod(a.size for a in axes[place + 1 :]) for place in range(len(axes))]
-    walked = ir.FreeAxes(())
+    free_axes = ir.FreeAxes(())
     found: dict[str, Dense] = {}
     accesses = [(n.buffer, n.index) for n in nodes if isinstance(n, ir.Load)]
     for name, index in [*accesses, *((s.buffer, s.index) for s in kernel.stores)]:
         buffer = buffers[name]
-        if not any(walked(place) for place in index):
+        if not any(free_axes(place) for place in index):
             continue  # one element, for all
         if any(_step(buffer, index, axis) != step for axis, step in zip(axes, steps, strict=True)):
             return {}

@@ -139,7 +139,7 @@ class Gather(Tensor):
     """
 
     table: Tensor
-    places: tuple[int | Tensor, ...]
+    indices: tuple[int | Tensor, ...]
     asked: tuple[int, ...]
     wraps: bool = False
 
@@ -179,7 +179,7 @@ def arguments(tensor: Tensor) -> tuple[Tensor, ...]:
     if isinstance(tensor, Pointwise | Concat):
         return tuple(a for a in tensor.args if isinstance(a, Tensor))
     if isinstance(tensor, Gather):
-        return (tensor.table, *(p for p in tensor.places if isinstance(p, Tensor)))
+        return (tensor.table, *(p for p in tensor.indices if isinstance(p, Tensor)))
     arg = getattr(tensor, "arg", None)
     return () if arg is None else (arg,)
 

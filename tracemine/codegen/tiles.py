@@ -49,7 +49,7 @@ _MANY_LOADS, _REGISTERS = 16, 64
 def tile_configs(
     mode: str,
     contiguity: str,
-    pieces: int = 1,
+    column_tiles: int = 1,
     loads: int = 1,
     *,
     odd: bool = False,
@@ -61,12 +61,12 @@ def tile_configs(
 ) -> TileConfigs:
     """Return the candidates for kernels of a schedule.
 
-    pieces: of a row that a program loops over all, so that a block is a part of one. loads: how many an element waits
-    for at once. odd: whether rows have an odd length. ragged: whether they fill little of a block, a power
-    of two. again: whether long rows are looped over more than once. parts: whether each program loops over a part of a
-    row. windows: whether what it reads lies in windows along the columns. draws: whether it draws random numbers.
+    column_tiles: of a row, where a program loops over all of them: a block is a part of one. loads: how many an element
+    waits for at once. odd: whether rows have an odd length. ragged: whether they fill little of a block, a
+    power of two. again: whether long rows are looped over more than once. parts: whether each program loops over a part
+    of a row. windows: whether what it reads lies in windows along the columns. draws: whether it draws random numbers.
 
-    >>> [tile_configs(POINTWISE, INNER, **how)[0] for how in ({}, {"pieces": 2}, {"loads": 24})]
+    >>> [tile_configs(POINTWISE, INNER, **how)[0] for how in ({}, {"column_tiles": 2}, {"loads": 24})]
     [(1024, 8), (512, 4), (256, 2)]
     """
     if (mode, contiguity) == (LOOPED, OUTER):
@@ -86,7 +86,7 @@ def tile_configs(
         each = 1 << max((_REGISTERS // loads).bit_length() - 1, 0)
         return ((128 * each, each), (256 * each, 2 * each), (512 * each, 4 * each))
     found = (_INNER if contiguity == INNER else _OTHERWISE)[mode]
-    share = 1 << (pieces - 1).bit_length()
+    share = 1 << (column_tiles - 1).bit_length()
     return tuple((max(elements // share, 1), max(each // share, 1)) for elements, each in found)
 
 

@@ -1,4 +1,4 @@
-"""What became of each finding from one scan to another: matched, put on one scale, proved, judged."""
+"""What became of each finding from one scan to another: matched, put on one scale, confirmed, judged."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from tracemine.comparison.comparable import differing, incomparable, inputs, shapes
+from tracemine.comparison.confirm import Candidate, Remaining, confirmed
 from tracemine.comparison.matched import Matched, held_elsewhere, matched
 from tracemine.comparison.matching import BY_NAME, SIGNATURE, components
-from tracemine.comparison.proof import Demand, Room, proven
 from tracemine.comparison.record import STATUSES, Change, Difference, Item, Part, Side
 from tracemine.comparison.scale import Scale, basis_of, noise_of, recorded_alike, scale_of, spent_ns
 from tracemine.comparison.sides import place, side_of
@@ -126,13 +126,13 @@ def _believed(found: Sequence[Matched], both: Both) -> set[int]:
         before = spent_ns(both.before, both.scales[0], on_gpu=on_gpu)
         after = spent_ns(both.after, both.scales[1], on_gpu=on_gpu)
         for sign, more, less in ((1, before, after), (-1, after, before)):
-            demands = [
-                Demand(number=number, mark=one.mark, ns=sign * one.less_ns, ops=one.ops, one_sided=one.one_sided)
+            candidates = [
+                Candidate(number=number, mark=one.mark, ns=sign * one.less_ns, ops=one.ops, one_sided=one.one_sided)
                 for number, one in enumerate(found)
                 if one.on_gpu == on_gpu and sign * one.less_ns > 0
             ]
-            wanted = Counter(op for demand in demands for op in demand.ops)
-            believed |= proven(demands, Room(more, less, whole_counts=not on_gpu, wanted=wanted))
+            wanted = Counter(op for candidate in candidates for op in candidate.ops)
+            believed |= confirmed(candidates, Remaining(more, less, whole_counts=not on_gpu, wanted=wanted))
     return believed
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracemine.columns import codes, sorted_unique
 from tracemine.findings.replay import Across, HostEvents, HostStep, Operators, Replay
-from tracemine.findings.replay_pieces import Lanes, pieces_of
+from tracemine.findings.replay_segments import Lanes, segments_of
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, is_named, numbers, rows_of
 from tracemine.rows.host import LOADS, Calls, last_begun, named, threads
@@ -59,7 +59,7 @@ def replay_of(timeline: Timeline) -> Replay:
         inside=waits.inner,
         follow_delay=follow,
         across=across,
-        pieces=pieces_of(Lanes(stream, start, launch, waits.inner), host, calls.end, across),
+        segments=segments_of(Lanes(stream, start, launch, waits.inner), host, calls.end, across),
         sole_launch=(waits.launch == launch_row)
         & (launch_row >= 0)
         & (np.bincount(launch_row[launch_row >= 0], minlength=len(calls.begin) + 1)[launch_row] == 1),

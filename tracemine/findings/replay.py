@@ -98,24 +98,24 @@ class HostStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Activities of one stream that wait for nothing but calls and each other: places in `Pieces.rows`."""
+class Segment:
+    """Activities of one stream that wait for nothing but calls and each other: places in `Segments.rows`."""
 
     begin: int
     end: int
     follows: bool  # the one at `begin` follows another of its stream
-    launched: int | None  # as in `Pieces`, where it is the same for all of them
+    launched: int | None  # as in `Segments`, where it is the same for all of them
     across: tuple[tuple[int, int, int], ...]  # places in it, of what each waits for, and rows of `Across`
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """The order in which a timeline is run: pieces of streams, and between them the host's waits for the device."""
+class Segments:
+    """The order in which a timeline is run: segments of streams, and between them the host's waits for the device."""
 
     rows: IntArray  # activities by stream
     place: IntArray  # of each activity in `rows`
     launched: IntArray  # of each of `rows`: how many waits the host had behind it at its launch
-    turns: tuple[Piece | int, ...]  # a piece, or the place of an activity that the host waits for
+    turns: tuple[Segment | int, ...]  # a segment, or the place of an activity that the host waits for
     waits: IntArray  # events of the host that wait for the device, in order
     waited: IntArray  # of each event of the host how many of them it has behind it, itself included
 
@@ -133,7 +133,7 @@ class Replay:
     inside: BoolArray  # of each activity: it waits for no call, as the one before it is of the same launch
     follow_delay: IntArray  # from the end of the activity before on its stream
     across: Across
-    pieces: Pieces
+    segments: Segments
     sole_launch: BoolArray  # of each activity: nothing else was launched by its call
     operators: Operators
     last: tuple[tuple[int, int, int, int], ...]  # of each stream: last activity; its call, or −1; delay, time it took
@@ -225,14 +225,14 @@ class _Run:
         self.faster = (1.0 / pace)[:, None]
         self.host = replay.begins + np.cumsum(self._host_ns(), axis=1)  # of each event, but for what it waited
         self.took = self._took()
-        rows = replay.pieces.rows
+        rows = replay.segments.rows
         self.sums = np.cumsum(self.took + replay.follow_delay[rows], axis=1)
         self.late = self._late()  # of each activity: its end less its sum
-        self.held = np.zeros((len(pace), len(replay.pieces.waits) + 1))  # the host, after so many of its waits
+        self.held = np.zeros((len(pace), len(replay.segments.waits) + 1))  # the host, after so many of its waits
         self._take_turns()
 
     def result(self) -> ReplayResult:
-        place = self.replay.pieces.place
+        place = self.replay.segments.place
         ends = (self.sums + self.late)[:, place]
         return ReplayResult(self.done(), ends - self.took[:, place], ends, self._host_step())
 
@@ -241,7 +241,7 @@ class _Run:
 
         So a host that sets the pace gains nothing by the last activity, and a device that does all of it.
         """
-        replay, place = self.replay, self.replay.pieces.place
+        replay, place = self.replay, self.replay.segments.place
         # On a faster host all may end before time begins.
         done = np.full(len(self.faster), -np.inf if replay.last else 0.0)
         for activity, call, delay, took in replay.last:
@@ -262,7 +262,7 @@ class _Run:
 
     def _reached(self, event: int) -> Floats:
         """Return when the host was done with an event."""
-        reached: Floats = self.host[:, event] + self.held[:, self.replay.pieces.waited[event]]
+        reached: Floats = self.host[:, event] + self.held[:, self.replay.segments.waited[event]]
         return reached
 
     def _host_ns(self) -> Floats:
@@ -294,17 +294,17 @@ class _Run:
         return since
 
     def _took(self) -> Floats:
-        """Return how long each activity takes, in the order of pieces."""
-        pieces = self.replay.pieces
-        took = np.repeat(self.replay.dur[pieces.rows][None].astype(np.float64), len(self.faster), axis=0)
+        """Return how long each activity takes, in the order of segments."""
+        segments = self.replay.segments
+        took = np.repeat(self.replay.dur[segments.rows][None].astype(np.float64), len(self.faster), axis=0)
         for since, rows, saved_ns in self.edits.saved:
             first = int(np.searchsorted(self.number[:, 0], since))
-            took[first:, pieces.place[rows]] -= saved_ns
+            took[first:, segments.place[rows]] -= saved_ns
         return took
 
     def _late(self) -> Floats:
         """Return how late each activity's call lets it be, less its sum, were the host never held up."""
-        replay, rows = self.replay, self.replay.pieces.rows
+        replay, rows = self.replay, self.replay.segments.rows
         call = replay.launch[rows]
         made = call >= 0
         begin = np.where(replay.inside, -np.inf, replay.start)[rows][None].repeat(len(self.faster), axis=0)
@@ -313,17 +313,17 @@ class _Run:
         return begin
 
     def _take_turns(self) -> None:
-        """Run pieces of streams, and in between hold the host up where it waits for the device."""
+        """Run segments of streams, and in between hold the host up where it waits for the device."""
         replay, late, held, waits = self.replay, self.late, self.held, 0
-        pieces, after = replay.pieces, self._after_waits()
+        segments, after = replay.segments, self._after_waits()
         across = self._across()
-        for turn in pieces.turns:
+        for turn in segments.turns:
             if isinstance(turn, int):
                 np.maximum(held[:, waits], late[:, turn] + after[:, waits], out=held[:, waits + 1])
                 waits += 1
                 continue
             part = late[:, turn.begin : turn.end]
-            launched = pieces.launched[turn.begin : turn.end] if turn.launched is None else [turn.launched]
+            launched = segments.launched[turn.begin : turn.end] if turn.launched is None else [turn.launched]
             part += held[:, launched]
             for at, source, row in turn.across:
                 np.maximum(part[:, at], late[:, source] + across[:, row], out=part[:, at])
@@ -333,15 +333,15 @@ class _Run:
 
     def _after_waits(self) -> Floats:
         """Return what each wait of the host adds to its activity's lateness, to say for how long it is held up."""
-        replay, pieces = self.replay, self.replay.pieces
-        event = pieces.waits
-        at = pieces.place[replay.host.waits_for[event]]
+        replay, segments = self.replay, self.replay.segments
+        event = segments.waits
+        at = segments.place[replay.host.waits_for[event]]
         after = self.sums[:, at] + replay.host.after_ns[event] - self.host[:, event]
         after[self.number >= self._unblocked(event)] = -np.inf
         return after
 
     def _across(self) -> Floats:
         """Return what each wait for another stream adds to that one's lateness."""
-        across, place = self.replay.across, self.replay.pieces.place
+        across, place = self.replay.across, self.replay.segments.place
         source, at = place[across.source], place[across.row]
         return self.sums[:, source] + across.delay_ns + self.took[:, at] - self.sums[:, at]

@@ -77,7 +77,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class Concatenation:
     """Parts one after another."""
 
     parts: tuple[Node, ...]
@@ -90,7 +90,7 @@ class Choice:
     options: tuple[Node, ...]
 
 
-Node = Step | Chain | Choice
+Node = Step | Concatenation | Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class _Parser:
                     "define one variable for the choice and repeat that" if what == "a group" else None,
                 )
             else:
-                return parts[0] if len(parts) == 1 else Chain(tuple(parts))
+                return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
 
     def _group(self, depth: int) -> Node:
         opened = self.tokens[self.at][2]

@@ -34,7 +34,7 @@ _NARROWER = "the CPU validated the same source but for sizes that are written in
 _SMALLER = "the CPU validated the same source at smaller sizes"
 
 
-class Tried(NamedTuple):
+class Downsized(NamedTuple):
     """A graph as it is validated."""
 
     small: Graph
@@ -48,7 +48,7 @@ class Tried(NamedTuple):
         return f"the graph has {count:,} elements that no size of an argument makes fewer" if count > _MOST else None
 
 
-def tried(graph: Graph) -> Tried:
+def tried(graph: Graph) -> Downsized:
     """Make a graph small enough to be validated. Raises Unsupported where no kernel is generated."""
     short = shorter(graph)
     recorded, small = short, smaller(short)
@@ -56,7 +56,7 @@ def tried(graph: Graph) -> Tried:
         recorded = narrower(short)
         small = smaller(recorded)
     changes = ((_SHORTER, short != graph), (_NARROWER, recorded != short), (_SMALLER, small != recorded))
-    return Tried(small, recorded, tuple(says for says, changed in changes if changed))
+    return Downsized(small, recorded, tuple(says for says, changed in changes if changed))
 
 
 def shorter(graph: Graph) -> Graph:

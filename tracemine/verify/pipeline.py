@@ -23,7 +23,7 @@ from tracemine.findings.record import CALL, PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.programs import program, python, run
-from tracemine.validate.downsize import Tried
+from tracemine.validate.downsize import Downsized
 from tracemine.validate.record import Validation
 from tracemine.verdicts.outcome import CallVerdict
 from tracemine.verdicts.verdict import Verdict, verdict
@@ -207,7 +207,7 @@ def _outcome(call: CallInstead, validation: Validation | str, ran: Mapping[str, 
     return outcome(call.replacement, calls=calls, traced_ns=None, validation=validation, ran=ran, source=call.text)
 
 
-def kernel_validation(graphs: Tried, machines: Machines, *, mutants: bool) -> Validation | str:
+def kernel_validation(graphs: Downsized, machines: Machines, *, mutants: bool) -> Validation | str:
     """Return the validation of a graph's kernel on a CPU, or why there is none."""
     try:
         return graphs.too_large or machines.kernels.validate(graphs.small, mutants, graphs.recorded)

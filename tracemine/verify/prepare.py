@@ -11,7 +11,7 @@ from tracemine.codegen.triton.source import generate
 from tracemine.errors import UsageError
 from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
-from tracemine.validate.downsize import Tried, smaller, tried
+from tracemine.validate.downsize import Downsized, smaller, tried
 from tracemine.verify.fixes.record import NoFixedForm
 from tracemine.verify.fixes.reproduction import call_reproduction, fixed_calls, graph_reproduction, library_call
 from tracemine.verify.internal_errors import Bugs
@@ -62,7 +62,7 @@ class Ready:
     made: OtherCalls | None = None  # the same call made in another way, or a fixed form of several, takes their place
     refused: str | None = None  # why there is no kernel
     text: str | None = None  # the reproduction, with the kernel
-    tried: Tried | None = None  # what the CPU validates
+    tried: Downsized | None = None  # what the CPU validates
     assumptions: tuple[str, ...] = ()
     replacement: Replacement | None = None  # a call that says the same
     alone: CallInstead | None = None  # that call, where no kernel is generated beside which it could be timed
@@ -146,7 +146,7 @@ def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
     )
 
 
-def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, library: bool) -> tuple[str, Tried]:
+def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, library: bool) -> tuple[str, Downsized]:
     """Return the reproduction, and what the CPU validates. Raises Unsupported."""
     try:
         return reproduction(finding, rebuilt, flow, library=library), tried(rebuilt.graph)

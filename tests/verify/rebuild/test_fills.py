@@ -11,7 +11,7 @@ from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
 from tracemine.ops import lookup
-from tracemine.verify.rebuild.call_facts import CallFacts, Seen
+from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor
 from tracemine.verify.rebuild.call_forms import Form, form_of
 from tracemine.verify.rebuild.fills import SAYS
 from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
@@ -65,7 +65,9 @@ def test_what_another_reads_of_it_keeps_the_fill_out(tmp_path: Path) -> None:
 def test_a_fill_with_a_tensor_of_the_host_is_a_fill_with_a_number() -> None:
     """A chain holds it as a number, and the overload that takes a tensor takes none."""
     taken = [
-        Seen(row=k, position=k, member=-1, buffer=("buffer", k), layout=layout, dtype="float16", on_host=k == 1)
+        RecordedTensor(
+            row=k, position=k, member=-1, buffer=("buffer", k), layout=layout, dtype="float16", on_host=k == 1
+        )
         for k, layout in enumerate([Layout(0, (4, 4), (16, 1)), Layout(0, (), ())])
     ]
     facts = CallFacts(

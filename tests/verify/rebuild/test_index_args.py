@@ -20,7 +20,7 @@ from tracemine.fusion import groups
 from tracemine.ops.infer import TensorSpec
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.verify.rebuild.assemble import OUTSIDE
-from tracemine.verify.rebuild.draft import Making
+from tracemine.verify.rebuild.draft import Draft
 from tracemine.verify.rebuild.index_args import first_axis
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 
@@ -101,7 +101,7 @@ def test_what_is_copied_twice_before_it_is_an_index_stays_within_its_axis_too() 
 
 
 def test_what_a_copied_index_is_computed_of_is_kept_small() -> None:
-    making = Making("joined")
+    making = Draft("joined")
     one, other, index = (
         making.input(name, TensorSpec((n,), "int64", (1,))) for name, n in zip("abc", (2, 3, 5), strict=True)
     )

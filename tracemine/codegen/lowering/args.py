@@ -13,7 +13,7 @@ Operand = Tensor | ScalarArg
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CallArgs:
     """The arguments of one call, asked for by name, with the expressions of its tensors."""
 
     call: Call

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tracemine.codegen.graph import Unsupported
-from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.lowering.context import COMPLEX, Lowering, rule
 from tracemine.codegen.lowering.views import concat, slice_dim, squeeze_dim
 from tracemine.codegen.tensor_ir import Complex, Reshape, ScalarArg, Tensor
@@ -32,7 +32,7 @@ def _whole(low: Lowering, real: Tensor, imaginary: Tensor) -> Complex:
 
 
 @rule("view_as_complex")
-def _view_as_complex(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _view_as_complex(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     last = len(source.dims) - 1
     if source.dtype != "float32":
@@ -42,7 +42,7 @@ def _view_as_complex(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("view_as_real", of=COMPLEX)
-def _view_as_real(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _view_as_real(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     assert isinstance(source, Complex)  # noqa: S101  (else another table would be asked)
     members = [
@@ -53,7 +53,7 @@ def _view_as_real(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("polar")
-def _polar(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _polar(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     size, angle = given.tensor("abs"), given.tensor("angle")
     if {size.dtype, angle.dtype} != {"float32"}:
         raise Unsupported(f"complex numbers of {size.dtype}")
@@ -61,7 +61,7 @@ def _polar(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("mul", of=COMPLEX)
-def _product(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _product(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return (a + bi)(c + di) = (ac − bd) + (ad + bc)i."""
     x, y = (_parts(given.operand(name)) for name in ("self", "other"))
     straight = [low.op("mul", x.real, y.real), low.op("mul", x.imaginary, y.imaginary)]
@@ -70,7 +70,7 @@ def _product(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("add", "sub", of=COMPLEX)
-def _sum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _sum(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     if given.values.get("alpha") is not None:
         raise Unsupported("a share of a complex number is added")
     name = given.call.operator.removeprefix("aten::")
@@ -79,5 +79,5 @@ def _sum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("clone", "contiguous", "alias", "detach", of=COMPLEX)
-def _copied(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _copied(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     return (given.tensor("self"),)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tracemine.codegen.axes import Axes, Dims
 from tracemine.codegen.graph import Call, Graph, Ref, Refs, Unsupported, mutated
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
-from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.operators import PointwiseRow, pointwise_rows, ulp_of
 from tracemine.codegen.tensor_ir import (
     NARROW,
@@ -26,7 +26,7 @@ from tracemine.ops.infer.promotion import result_type
 from tracemine.ops.infer.tensor import broadcast, overlaps
 
 COMPLEX_DTYPE = "complex64"
-Rule = Callable[["Lowering", Given], tuple[Tensor, ...]]
+Rule = Callable[["Lowering", CallArgs], tuple[Tensor, ...]]
 Behind = Callable[["Lowering", Tensor, Tensor, Tensor], Tensor]
 RULES: dict[str, Rule] = {}
 COMPLEX: dict[str, Rule] = {}  # of calls that take complex numbers
@@ -115,7 +115,7 @@ class Lowering:
             if spec.dtype != COMPLEX_DTYPE:
                 self._checked(spec.dtype)
         self._fresh_reads(call)
-        given = Given(call, call.given(), self._tensors, number)
+        given = CallArgs(call, call.given(), self._tensors, number)
         results = self._lower_call(self, given)
         for t, spec in zip(results, call.outputs, strict=False):
             if self.shape(t) != spec.shape:
@@ -225,8 +225,8 @@ class Lowering:
             wide = [d for d in here if self.axes.size(self.axes.leaves(d)) != 1]
             # A vector that meets itself turned: its axis is looped over once already, the second time by one of its
             # own.
-            walked = set(self.axes.flat(tuple(dims)))
-            free = [d for d in wide if walked.isdisjoint(self.axes.leaves(d))]
+            looped_over = set(self.axes.flat(tuple(dims)))
+            free = [d for d in wide if looped_over.isdisjoint(self.axes.leaves(d))]
             if len(free) < len(wide):  # of other sizes it would be broadcast
                 self.axes.pin([a for d in wide for a in d])
             if wide and not free:
@@ -277,7 +277,7 @@ class Lowering:
         return self.cast(found, out)
 
 
-def result_dtype(given: Given, place: int = 0) -> str:
+def result_dtype(given: CallArgs, place: int = 0) -> str:
     """Return the spec of an output; of the tensor that is written where the call gives none."""
     if given.call.outputs:
         return str(given.call.outputs[place].dtype)

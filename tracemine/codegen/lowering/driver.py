@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from tracemine.codegen.graph import Graph, Refs, Scalars, Unsupported, reads
 from tracemine.codegen.loop_ir import FLOAT
 from tracemine.codegen.lowering import complex, loss, norm, pointwise, pooling, random, reduction  # noqa: F401
-from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.lowering.context import (
     ADDS_UP,
     COMPLEX,
@@ -32,7 +32,7 @@ def lower(graph: Graph) -> Lowered:
     return Lowering(graph, lower_call, behind).run()
 
 
-def lower_call(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def lower_call(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return the results of one call, by the operator's rule or its row in the table."""
     name = given.call.operator.removeprefix("aten::")
     if any(isinstance(given.tensors[v], Complex) for v in reads(given.call)):
@@ -58,7 +58,7 @@ REFUSED: Mapping[str, str] = {
 }
 
 
-def _pointwise(low: Lowering, given: Given, row: PointwiseRow) -> Tensor:
+def _pointwise(low: Lowering, given: CallArgs, row: PointwiseRow) -> Tensor:
     if "rounding_mode" in given:
         if given.literal("rounding_mode") != "floor":
             raise Unsupported("division that rounds towards zero")
@@ -84,7 +84,7 @@ def _is_default(row: PointwiseRow, value: Operand) -> bool:
     return constant and row.unless is not None and value == ScalarArg(row.defaults[row.unless])
 
 
-def _foreach(low: Lowering, given: Given, name: str) -> tuple[Tensor, ...]:
+def _foreach(low: Lowering, given: CallArgs, name: str) -> tuple[Tensor, ...]:
     """Lower a foreach call member by member; a scalar or a lone tensor is the same for all."""
     entry = table().foreach[name]
     first = given.members("self")

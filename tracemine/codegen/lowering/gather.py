@@ -15,14 +15,14 @@ from tracemine.codegen.tensor_ir import Gather, Iota, Reshape, Tensor
 def gather(
     low: Lowering,
     weight: Tensor,
-    places: tuple[int | Tensor, ...],
+    indices: tuple[int | Tensor, ...],
     asked: tuple[int, ...],
     dims: Dims,
     wraps: bool = False,
 ) -> Tensor:
     """Return elements of a tensor at places that others hold, or that are the result's own."""
     low.axes.keep_apart(dims)
-    return Gather(dims=dims, dtype=weight.dtype, origin=low.at, table=weight, places=places, asked=asked, wraps=wraps)
+    return Gather(dims=dims, dtype=weight.dtype, origin=low.at, table=weight, indices=indices, asked=asked, wraps=wraps)
 
 
 def nests(sizes: Sequence[int], shape: Sequence[int]) -> bool:
@@ -53,10 +53,10 @@ def computed_view(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor
     kept = [dim for dim, n in zip(source.dims, low.shape(source), strict=True) if n != 1]
     table = Reshape(dims=tuple(kept), dtype=source.dtype, origin=low.at, arg=source)
     dims: list[Dim] = []
-    places: list[int | Tensor] = []
+    indices: list[int | Tensor] = []
     for here, there in _segments(low.shape(table), wanted):
         if len(here) == len(there) == 1:
-            places.append(len(dims))
+            indices.append(len(dims))
             dims.append(kept[here[0]])
             continue
         for d in here:
@@ -71,8 +71,8 @@ def computed_view(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor
             divided, wrapped = inner > 1, d != here[0]
             operation = {(True, True): "floordiv_mod", (True, False): "floordiv", (False, True): "mod"}
             numbers = [inner] * divided + [size] * wrapped
-            places.append(low.pointwise(operation.get((divided, wrapped), "identity"), [flat, *numbers], LONG))
-    found = gather(low, table, tuple(places), tuple(range(len(dims))), tuple(dims))
+            indices.append(low.pointwise(operation.get((divided, wrapped), "identity"), [flat, *numbers], LONG))
+    found = gather(low, table, tuple(indices), tuple(range(len(dims))), tuple(dims))
     rest = iter(dims)
     whole = tuple(() if n == 1 else next(rest) for n in shape)
     return found if len(whole) == len(dims) else Reshape(dims=whole, dtype=found.dtype, origin=low.at, arg=found)

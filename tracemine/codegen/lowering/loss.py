@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, LONG
-from tracemine.codegen.lowering.args import Given
+from tracemine.codegen.lowering.args import CallArgs
 from tracemine.codegen.lowering.context import Lowering, rule
 from tracemine.codegen.lowering.reduction import cast_outputs, reduce
 from tracemine.codegen.tensor_ir import Gather, Iota, Reshape, Tensor
@@ -18,7 +18,7 @@ def _beside_classes(low: Lowering, scores: Tensor, target: Tensor) -> Tensor:
     return Reshape(dims=dims, dtype=target.dtype, origin=low.at, arg=target)
 
 
-def _scores(given: Given) -> Tensor:
+def _scores(given: CallArgs) -> Tensor:
     scores = given.tensor("self")
     if len(scores.dims) < 2:
         raise Unsupported("a loss of a single row")
@@ -26,7 +26,7 @@ def _scores(given: Given) -> Tensor:
 
 
 @rule("nll_loss_forward", "nll_loss2d_forward")
-def _nll_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _nll_loss(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     scores, target = _scores(given), given.tensor("target")
     ignored = given.integer("ignore_index", -100)
     valid = low.pointwise("ne", [target, ignored], LONG, BOOL)
@@ -34,13 +34,13 @@ def _nll_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     for own, other in zip((scores.dims[0], *scores.dims[2:]), target.dims, strict=True):
         low.axes.join(own, other)
     asked = tuple(range(len(target.dims)))
-    places: tuple[int | Tensor, ...] = (0, place, *asked[1:])
-    score = Gather(dims=target.dims, dtype=scores.dtype, origin=low.at, table=scores, places=places, asked=asked)
+    indices: tuple[int | Tensor, ...] = (0, place, *asked[1:])
+    score = Gather(dims=target.dims, dtype=scores.dtype, origin=low.at, table=scores, indices=indices, asked=asked)
     share: Tensor = low.pointwise("identity", [valid], FLOAT)
     loss: Tensor = low.pointwise("neg_where_nonzero", [score, valid], FLOAT)
     if "weight" in given:
         weight = given.tensor("weight")
-        of = Gather(dims=target.dims, dtype=weight.dtype, origin=low.at, table=weight, places=(place,), asked=asked)
+        of = Gather(dims=target.dims, dtype=weight.dtype, origin=low.at, table=weight, indices=(place,), asked=asked)
         share = low.pointwise("where_nonzero", [of, valid, 0.0], FLOAT)
         loss = low.op("mul", loss, share)
     reduction = given.integer("reduction", _MEAN)
@@ -52,7 +52,7 @@ def _nll_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("nll_loss_backward", "nll_loss2d_backward")
-def _nll_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _nll_loss_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return each row's gradient is at its target's class, and 0 elsewhere."""
     scores = _scores(given)
     target = _beside_classes(low, scores, given.tensor("target"))
@@ -73,13 +73,13 @@ def _nll_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("mse_loss")
-def _mse_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _mse_loss(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     difference = low.op("sub", given.tensor("self"), given.tensor("target"))
     square = low.op("mul", difference, difference)
     return _gathered(low, given, square)
 
 
-def _gathered(low: Lowering, given: Given, each: Tensor) -> tuple[Tensor, ...]:
+def _gathered(low: Lowering, given: CallArgs, each: Tensor) -> tuple[Tensor, ...]:
     """Return a loss's elements as its `reduction` says: as they are, their mean or their sum."""
     reduction = given.integer("reduction", _MEAN)
     if reduction == _NONE:
@@ -91,14 +91,14 @@ def _gathered(low: Lowering, given: Given, each: Tensor) -> tuple[Tensor, ...]:
 
 
 @rule("smooth_l1_loss", "huber_loss")
-def _bent_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _bent_loss(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     bent = given.operand("beta" if "beta" in given.values else "delta", 1.0)
     row = "smooth_l1_each" if "beta" in given.values else "huber_each"
     return _gathered(low, given, low.op(row, given.tensor("self"), given.tensor("target"), bent))
 
 
 @rule("smooth_l1_loss_backward", "huber_loss_backward")
-def _bent_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _bent_loss_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     bent = given.operand("beta" if "beta" in given.values else "delta", 1.0)
     row = "smooth_l1_slope" if "beta" in given.values else "huber_slope"
     found: Tensor = low.op(row, given.tensor("self"), given.tensor("target"), bent)
@@ -108,7 +108,7 @@ def _bent_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("binary_cross_entropy")
-def _binary_cross_entropy(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _binary_cross_entropy(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     each: Tensor = low.op("surprise", given.tensor("self"), given.tensor("target"))
     if "weight" in given:
         each = low.op("mul", each, given.tensor("weight"))
@@ -116,7 +116,7 @@ def _binary_cross_entropy(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("binary_cross_entropy_backward")
-def _binary_cross_entropy_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _binary_cross_entropy_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     found: Tensor = low.op("surprise_slope", *(given.tensor(name) for name in ("grad_output", "self", "target")))
     if "weight" in given:
         found = low.op("mul", found, given.tensor("weight"))
@@ -126,7 +126,7 @@ def _binary_cross_entropy_backward(low: Lowering, given: Given) -> tuple[Tensor,
 
 
 @rule("mse_loss_backward")
-def _mse_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _mse_loss_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     difference = low.op("sub", given.tensor("self"), given.tensor("target"))
     factor: Tensor | float = 2.0
     if given.integer("reduction", _MEAN) == _MEAN:

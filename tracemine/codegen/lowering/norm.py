@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import FLOAT
-from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.lowering.context import Lowering, rule
 from tracemine.codegen.lowering.reduction import cast_outputs, is_computed, reduce
 from tracemine.codegen.tensor_ir import Reshape, Tensor
@@ -34,7 +34,7 @@ def _normed(low: Lowering, source: Tensor, mean: Tensor, scale: Tensor) -> Tenso
     return low.op("mul", about, scale)
 
 
-def _affine(low: Lowering, given: Given, tensor: Tensor, channels: bool = False) -> Tensor:
+def _affine(low: Lowering, given: CallArgs, tensor: Tensor, channels: bool = False) -> Tensor:
     """Multiply by the weight and add the bias, where they are given; with `channels` one of each for a channel."""
     for name, op in (("weight", "mul"), ("bias", "add")):
         if name in given:
@@ -67,27 +67,27 @@ def _input_gradient(
     return low.op("mul", inner, scale), along, total
 
 
-def _wanted(low: Lowering, given: Given, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _wanted(low: Lowering, given: CallArgs, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return those of the gradients that are asked for."""
     mask = given.literal("output_mask")
     wanted = mask if isinstance(mask, tuple) else (True,) * len(grads)
     return cast_outputs(low, given, [grad for grad, asked in zip(grads, wanted, strict=True) if asked])
 
 
-def _inner(given: Given, source: Tensor) -> tuple[int, ...]:
+def _inner(given: CallArgs, source: Tensor) -> tuple[int, ...]:
     """Return the dimensions that a layer's norm loops over."""
     return tuple(range(len(source.dims) - len(given.integers("normalized_shape") or ()), len(source.dims)))
 
 
 @rule("native_layer_norm")
-def _layer_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _layer_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("input")
     mean, _, scale = _moments(low, source, _inner(given, source), given.operand("eps", 1e-5))
     return cast_outputs(low, given, [_affine(low, given, _normed(low, source, mean, scale)), mean, scale])
 
 
 @rule("native_layer_norm_backward")
-def _layer_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _layer_norm_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     grad, source, scale = given.tensor("grad_out"), given.tensor("input"), given.tensor("rstd")
     over = _inner(given, source)
     normed = _normed(low, source, given.tensor("mean"), scale)
@@ -104,7 +104,7 @@ def _layer_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("rms_norm", "_fused_rms_norm")
-def _rms_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _rms_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("input")
     over = _inner(given, source)
     squares = reduce(low, "sum", low.op("mul", source, source), over, True)
@@ -117,7 +117,7 @@ def _rms_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("_fused_rms_norm_backward")
-def _rms_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _rms_norm_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     grad, source, scale = given.tensor("grad_out"), given.tensor("input"), given.tensor("rstd")
     over = _inner(given, source)
     normed = low.op("mul", source, scale)
@@ -130,7 +130,7 @@ def _rms_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return _wanted(low, given, grads)
 
 
-def _grouped(low: Lowering, given: Given, source: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+def _grouped(low: Lowering, given: CallArgs, source: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     """Return a tensor as batch × groups × channels of a group × the rest, and the dimensions that a group's norm loops
     over.
 
@@ -144,7 +144,7 @@ def _grouped(low: Lowering, given: Given, source: Tensor) -> tuple[Tensor, tuple
 
 
 @rule("native_group_norm")
-def _group_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _group_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("input")
     grouped, over = _grouped(low, given, source)
     mean, _, scale = _moments(low, grouped, over, given.operand("eps", 1e-5))
@@ -154,7 +154,7 @@ def _group_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("native_group_norm_backward")
-def _group_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _group_norm_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     grad, source = given.tensor("grad_out"), given.tensor("input")
     rank = len(source.dims)
     grouped, over = _grouped(low, given, source)
@@ -178,7 +178,7 @@ _BATCH_NORMS = ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_no
 
 
 @rule(*_BATCH_NORMS)
-def _batch_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _batch_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return what it keeps of a run is given after its results, to be written in place."""
     source = given.tensor("input")
     rank = len(source.dims)
@@ -214,7 +214,7 @@ def _all_but_channels(rank: int) -> tuple[int, ...]:
     return tuple(d for d in range(rank) if d != 1)
 
 
-def _reserve(low: Lowering, given: Given) -> list[Tensor]:
+def _reserve(low: Lowering, given: CallArgs) -> list[Tensor]:
     """Return what cuDNN's keeps beside the statistics, of no elements."""
     specs = given.call.outputs[3:]
     if any(spec.elements for spec in specs):
@@ -228,7 +228,7 @@ def _empty(low: Lowering, specs: Sequence[TensorSpec]) -> list[Tensor]:
 
 
 @rule("native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward")
-def _batch_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _batch_norm_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     grad = given.tensor("grad_out" if "grad_out" in given else "grad_output")
     source = given.tensor("input")
     rank = len(source.dims)

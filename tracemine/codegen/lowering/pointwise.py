@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
-from tracemine.codegen.lowering.args import Given
+from tracemine.codegen.lowering.args import CallArgs
 from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
 from tracemine.codegen.lowering.views import concat, slice_dim
 from tracemine.codegen.operators import pointwise_rows, table
@@ -13,7 +13,7 @@ from tracemine.ops.facts import base_name
 
 
 @rule("pow")
-def _pow(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _pow(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     base, exponent = given.operand("self"), given.operand("exponent")
     power = table().powers.get(f"{exponent.value:g}") if isinstance(exponent, ScalarArg) else None
     if power is None:
@@ -29,7 +29,7 @@ def _pow(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("floor_divide")
-def _floor_divide(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _floor_divide(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Compute on integers as such: float32 does not hold large ones."""
     args, dtype = [given.operand("self"), given.operand("other")], result_dtype(given)
     if TYPE_OF[dtype] == FLOAT:
@@ -38,25 +38,25 @@ def _floor_divide(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("gelu")
-def _gelu(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _gelu(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}"]
     return (low.apply_row(row, [given.tensor("self")], result_dtype(given)),)
 
 
 @rule("gelu_backward")
-def _gelu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _gelu_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}_backward"]
     return (low.apply_row(row, [given.tensor("grad_output"), given.tensor("self")], result_dtype(given)),)
 
 
 @rule("glu")
-def _glu(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _glu(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     value, gate = _halves(low, given)
     return (low.cast(low.op("mul", value, low.op("sigmoid", gate)), result_dtype(given)),)
 
 
 @rule("glu_backward")
-def _glu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _glu_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source, grad = given.tensor("self"), given.tensor("grad_output")
     value, gate = _halves(low, given)
     share = low.op("sigmoid", gate)
@@ -66,7 +66,7 @@ def _glu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return (concat(low, [first, second], dim, low.shape(source), result_dtype(given)),)
 
 
-def _halves(low: Lowering, given: Given) -> tuple[Tensor, Tensor]:
+def _halves(low: Lowering, given: CallArgs) -> tuple[Tensor, Tensor]:
     source = given.tensor("self")
     dim = given.integer("dim", -1) % len(source.dims)
     half = low.shape(source)[dim] // 2
@@ -74,7 +74,7 @@ def _halves(low: Lowering, given: Given) -> tuple[Tensor, Tensor]:
 
 
 @rule("_prelu_kernel_backward")
-def _prelu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _prelu_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return gradients of the tensor and, for each element, of the weight."""
     grad, source = given.tensor("grad_output"), given.tensor("self")
     found = low.op("_prelu_slope", source, grad, given.tensor("weight")), low.op("_prelu_weights_slope", source, grad)
@@ -82,7 +82,7 @@ def _prelu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("elu_backward")
-def _elu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _elu_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     row = "elu_slope_by_result" if given.literal("is_result", False) else "elu_slope"
     numbers = (given.operand(name, 1.0) for name in ("alpha", "scale", "input_scale"))
     found = low.op(row, given.tensor("grad_output"), given.tensor("self_or_result"), *numbers)
@@ -90,7 +90,7 @@ def _elu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("log_sigmoid_forward")
-def _log_sigmoid(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _log_sigmoid(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return the second result is what a CPU's backward pass reads; a GPU's has no elements."""
     source, dtype = given.tensor("self"), result_dtype(given)
     found = low.cast(low.op("log_sigmoid_forward", source), dtype)
@@ -102,7 +102,7 @@ def _log_sigmoid(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("linspace")
-def _linspace(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _linspace(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Compute from both ends, as eager does, so that the last number is the end."""
     start, end, count = given.operand("start"), given.operand("end"), given.output.shape[0]
     if not isinstance(start, ScalarArg) or not isinstance(end, ScalarArg) or TYPE_OF[result_dtype(given)] != FLOAT:
@@ -117,7 +117,7 @@ _LARGEST = {"float32": 3.4028234663852886e38, "bfloat16": 3.3895313892515355e38,
 
 
 @rule("nan_to_num")
-def _nan_to_num(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _nan_to_num(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source, most = given.tensor("self"), _LARGEST.get(result_dtype(given))
     if most is None:
         return (low.pointwise("identity", [source], source.type),)
@@ -126,7 +126,7 @@ def _nan_to_num(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("bitwise_not")
-def _bitwise_not(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _bitwise_not(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     if source.type == BOOL:
         return (low.pointwise("logical_not", [source], INT, BOOL),)
@@ -134,7 +134,7 @@ def _bitwise_not(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("arange")
-def _arange(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _arange(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     dtype = result_dtype(given)
     place: Tensor = Iota(dims=low.new_dims(given.output.shape), dtype=LONG, origin=low.at, along=0)
     if TYPE_OF[dtype] != FLOAT:  # a place has as many bits as indices need, mostly 32: too few for what is made of it
@@ -147,7 +147,7 @@ def _arange(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("_to_copy", "clone", "contiguous", "to", "alias", "detach", "lift_fresh", "copy")
-def _copy(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _copy(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.operand("src" if "src" in given else "self")
     if isinstance(source, ScalarArg):
         raise Unsupported("a copy of a number")
@@ -163,7 +163,7 @@ _LIKE = frozenset({"zeros_like", "ones_like", "full_like", "fill", "zero"})
 
 @rule("zeros_like", "ones_like", "full_like", "zeros", "ones", "full", "fill", "zero")
 @rule("new_zeros", "new_ones", "new_full", "scalar_tensor")
-def _fill(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _fill(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     name = given.call.operator.removeprefix("aten::")
     plain: dict[str, float] = {"ones_like": 1, "ones": 1, "new_ones": 1}
     value = next((given.operand(n) for n in ("fill_value", "value", "s") if n in given), ScalarArg(plain.get(name, 0)))

@@ -14,7 +14,7 @@ from struct import pack, unpack
 from tracemine.codegen.axes import Dim
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, LONG
-from tracemine.codegen.lowering.args import Given
+from tracemine.codegen.lowering.args import CallArgs
 from tracemine.codegen.lowering.context import Lowering, rule
 from tracemine.codegen.lowering.gather import gather
 from tracemine.codegen.lowering.reduction import cast_outputs
@@ -25,7 +25,7 @@ _MOST = 64  # elements that a result may be made of: each is a load of its own
 Pair = tuple[int, int]  # along rows and columns of an image
 
 
-def _pair(given: Given, name: str, other: Sequence[int] | None = None) -> Pair:
+def _pair(given: CallArgs, name: str, other: Sequence[int] | None = None) -> Pair:
     found = given.integers(name) or other or ()
     if len(found) not in (1, 2):
         raise Unsupported(f"{given.call.label}: {name} is not for two axes")
@@ -65,7 +65,7 @@ class _Image:
 
 
 @rule("max_pool2d_with_indices")
-def _max_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _max_pool(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     kernel, pad = _pair(given, "kernel_size"), _pair(given, "padding", (0,))
     step = _pair(given, "stride", kernel)
@@ -90,7 +90,7 @@ def _max_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("avg_pool2d")
-def _avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _avg_pool(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     kernel, pad = _pair(given, "kernel_size"), _pair(given, "padding", (0,))
     step = _pair(given, "stride", kernel)
@@ -113,7 +113,7 @@ def _avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("avg_pool2d_backward")
-def _avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _avg_pool_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     grad = given.tensor("grad_output")
     kernel, pad = _pair(given, "kernel_size"), _pair(given, "padding", (0,))
     step = _pair(given, "stride", kernel)
@@ -129,7 +129,7 @@ def _avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("_adaptive_avg_pool2d")
-def _adaptive_avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _adaptive_avg_pool(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return windows from ⌊i · size / results⌋ to ⌈(i + 1) · size / results⌉: they may overlap and differ in size."""
     image = _Image(low, given.tensor("self"), given.output.shape)
     sizes, results = (image.height, image.width), given.output.shape[-2:]
@@ -152,7 +152,7 @@ def _adaptive_avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("_adaptive_avg_pool2d_backward")
-def _adaptive_avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _adaptive_avg_pool_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     _alike(low, given.tensor("grad_output"), given.tensor("self"))
     image = _Image(low, given.tensor("grad_output"), given.output.shape)
     times = [n // max(m, 1) for n, m in zip(given.output.shape[-2:], (image.height, image.width), strict=True)]
@@ -164,7 +164,7 @@ def _adaptive_avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ..
 
 
 @rule("upsample_bilinear2d")
-def _bilinear(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _bilinear(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     image = _Image(low, given.tensor("self"), given.output.shape)
     sizes = (image.height, image.width)
     corners = bool(given.literal("align_corners", False))
@@ -183,7 +183,7 @@ def _bilinear(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("upsample_nearest2d", "_upsample_nearest_exact2d")
-def _nearest(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _nearest(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     repeated = _repeated(low, given)
     if repeated is not None:
         return (repeated,)
@@ -199,7 +199,7 @@ def _nearest(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return (image.at(places[0], places[1]),)
 
 
-def _repeated(low: Lowering, given: Given) -> Tensor | None:
+def _repeated(low: Lowering, given: CallArgs) -> Tensor | None:
     """Repeat each element an integer number of times along both axes; None where an enlargement is another."""
     source = given.tensor("self")
     *lead, height, width = low.shape(source)
@@ -220,7 +220,7 @@ def _repeated(low: Lowering, given: Given) -> Tensor | None:
 
 
 @rule("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward")
-def _nearest_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _nearest_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     image = _Image(low, given.tensor("grad_output"), given.output.shape)
     times: list[int] = []
     for name, size, result in zip(
@@ -269,7 +269,7 @@ def _flat(low: Lowering, image: _Image, row: Tensor, column: Tensor) -> Tensor:
     return low.pointwise("mul + identity", [row, ScalarArg(image.width), column], LONG)
 
 
-def _reach(given: Given, step: Pair, first: Pair) -> tuple[Pair, Pair]:
+def _reach(given: CallArgs, step: Pair, first: Pair) -> tuple[Pair, Pair]:
     """Return the bounds of the index, along rows and along columns, of an element of all windows, from its first."""
     counts = given.output.shape[-2:]
     rows, columns = ((f, f + s * (n - 1)) for f, s, n in zip(first, step, counts, strict=True))
@@ -317,7 +317,7 @@ def _windows(
 
 
 def _count(
-    low: Lowering, given: Given, first: Sequence[Tensor], kernel: Pair, pad: Pair, sizes: Sequence[int]
+    low: Lowering, given: CallArgs, first: Sequence[Tensor], kernel: Pair, pad: Pair, sizes: Sequence[int]
 ) -> Tensor | int:
     """Return how many elements a window's sum is divided by."""
     override = given.literal("divisor_override", None)
@@ -342,7 +342,7 @@ def _added(low: Lowering, parts: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def _scale(given: Given, name: str, size: int, result: int, corners: bool) -> float:
+def _scale(given: CallArgs, name: str, size: int, result: int, corners: bool) -> float:
     """Return how far a step of the result goes in the source, as eager's float32 has it."""
     asked = given.literal(name, None) if name in given else None
     if corners:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tracemine.codegen.axes import Dims
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT
-from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
 from tracemine.codegen.tensor_ir import TYPE_OF, RandomBits, ScalarArg, Tensor
 
@@ -18,7 +18,7 @@ def _drawn(low: Lowering, dims: Dims) -> Tensor:
 
 
 @rule("bernoulli")
-def _bernoulli(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _bernoulli(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Draw ones where the number drawn for an element is below p, for instance of residual branches that are kept."""
     tensor, p = given.tensor("self"), given.operand("p")
     if not isinstance(p, ScalarArg):
@@ -30,7 +30,7 @@ def _bernoulli(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("native_dropout")
-def _dropout(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _dropout(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Keep elements where the number drawn for them is not below p. `train=False` draws none."""
     tensor, p = given.tensor("input"), given.operand("p")
     if given.literal("train", True) is False:
@@ -41,7 +41,7 @@ def _dropout(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return low.cast(scaled, result_dtype(given)), kept
 
 
-def _numbers(low: Lowering, given: Given, row: str, *numbers: Operand) -> tuple[Tensor, ...]:
+def _numbers(low: Lowering, given: CallArgs, row: str, *numbers: Operand) -> tuple[Tensor, ...]:
     """Return numbers of a distribution, in memory that is given or in new."""
     dtype = result_dtype(given)
     if TYPE_OF[dtype] != FLOAT or any(isinstance(number, Tensor) for number in numbers):
@@ -53,15 +53,15 @@ def _numbers(low: Lowering, given: Given, row: str, *numbers: Operand) -> tuple[
 
 
 @rule("uniform", "rand", "rand_like")
-def _uniform(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _uniform(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     return _numbers(low, given, "uniform_of_draw", given.operand("from", 0.0), given.operand("to", 1.0))
 
 
 @rule("normal", "randn", "randn_like")
-def _normal(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _normal(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     return _numbers(low, given, "normal_of_draw", given.operand("mean", 0.0), given.operand("std", 1.0))
 
 
 @rule("exponential")
-def _exponential(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _exponential(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     return _numbers(low, given, "exponential_of_draw", given.operand("lambd", 1.0))

@@ -7,7 +7,7 @@ from math import prod
 
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
-from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
 from tracemine.codegen.operators import pointwise_rows
 from tracemine.codegen.options import LONGEST_ROW
@@ -28,7 +28,7 @@ from tracemine.codegen.tensor_ir import (
 )
 
 
-def _axes(given: Given, source: Tensor, name: str = "dim") -> tuple[int, ...]:
+def _axes(given: CallArgs, source: Tensor, name: str = "dim") -> tuple[int, ...]:
     """Return the dimensions that a call reduces: all where none are named."""
     rank = len(source.dims)
     named = given.integers(name) if name in given else None
@@ -72,14 +72,14 @@ def _first(low: Lowering, source: Tensor, over: Sequence[int]) -> tuple[int, ...
     return ()
 
 
-def cast_outputs(low: Lowering, given: Given, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def cast_outputs(low: Lowering, given: CallArgs, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return each result rounded to the dtype that the call gives; those that were not recorded are left out."""
     kept = results[: len(given.call.outputs) or len(results)]
     return tuple(low.cast(r, result_dtype(given, at)) for at, r in enumerate(kept))
 
 
 @rule("sum")
-def _sum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _sum(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     type_ = FLOAT if source.type == FLOAT else LONG
     keep = bool(given.literal("keepdim", False))
@@ -87,7 +87,7 @@ def _sum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("mean")
-def _mean(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _mean(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     over = _axes(given, source)
     total = reduce(low, "sum", source, over, bool(given.literal("keepdim", False)))
@@ -95,7 +95,7 @@ def _mean(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("amax", "amin", "max", "min")
-def _extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _extreme(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     kind = given.call.operator.removeprefix("aten::").removeprefix("a")
     source = given.tensor("self")
     keep = bool(given.literal("keepdim", False))
@@ -112,7 +112,7 @@ def _extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("_amp_foreach_non_finite_check_and_unscale")
-def _unscaled(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _unscaled(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return gradients taken back to their scale, and whether any of them is no finite number."""
     found: Tensor = given.tensor("found_inf")
     scale = given.tensor("inv_scale")
@@ -133,7 +133,7 @@ def _number(low: Lowering, tensor: Tensor) -> Tensor:
 
 
 @rule("argmax", "argmin")
-def _place_of_extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _place_of_extreme(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source, keep = given.tensor("self"), bool(given.literal("keepdim", False))
     over = _axes(given, source)
     if len(over) != 1:
@@ -160,7 +160,7 @@ _HITS = {"aten::any": ("one_if_nonzero", "is_nonzero"), "aten::all": ("one_if_ze
 
 
 @rule("any", "all")
-def _any(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _any(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     keep = bool(given.literal("keepdim", False))
     hit, found = _HITS[given.call.operator]
@@ -170,7 +170,7 @@ def _any(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("var", "std", "var_mean", "std_mean")
-def _variance(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _variance(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source, name = given.tensor("self"), given.call.operator.removeprefix("aten::")
     over = _axes(given, source)
     keep = bool(given.literal("keepdim", False))
@@ -187,14 +187,14 @@ def _variance(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("linalg_vector_norm", "norm")
-def _norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     over = _axes(given, source)
     keep = bool(given.literal("keepdim", False))
     return cast_outputs(low, given, [_vector_norm(low, given, source, over, keep)])
 
 
-def _vector_norm(low: Lowering, given: Given, source: Tensor, over: Sequence[int], keep: bool) -> Tensor:
+def _vector_norm(low: Lowering, given: CallArgs, source: Tensor, over: Sequence[int], keep: bool) -> Tensor:
     name = "ord" if "ord" in given.values else "p"
     order = given.operand(name, 2)
     if not isinstance(order, ScalarArg) or order.value not in (1, 2):
@@ -206,7 +206,7 @@ def _vector_norm(low: Lowering, given: Given, source: Tensor, over: Sequence[int
 
 
 @rule("_foreach_norm")
-def _foreach_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _foreach_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     members = [m for m in given.members("self") if m is not None]
     return cast_outputs(low, given, [_vector_norm(low, given, m, range(len(m.dims)), False) for m in members])
 
@@ -224,7 +224,7 @@ def is_computed(tensor: Tensor) -> bool:
 
 
 @rule("_softmax", "_log_softmax", "softmax", "log_softmax", "_safe_softmax")
-def _softmax(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _softmax(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     over = (given.integer("dim", -1) % len(source.dims),)
     highest = reduce(low, "online_max", source, over, True)
@@ -240,7 +240,7 @@ def _softmax(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("logsumexp")
-def _logsumexp(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _logsumexp(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     over = _axes(given, source)
     keep = bool(given.literal("keepdim", False))
@@ -252,7 +252,7 @@ def _logsumexp(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("_softmax_backward_data", "_log_softmax_backward_data")
-def _softmax_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _softmax_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     grad, output = given.tensor("grad_output"), given.tensor("output")
     over = (given.integer("dim", -1) % len(output.dims),)
     if "log" in given.call.operator:
@@ -264,7 +264,7 @@ def _softmax_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("cumsum")
-def _cumsum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _cumsum(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     type_ = FLOAT if source.type == FLOAT else LONG
     along = given.integer("dim", 0) % max(len(source.dims), 1)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from tracemine.codegen.axes import Dim, Dims
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, LONG
-from tracemine.codegen.lowering.args import Given
+from tracemine.codegen.lowering.args import CallArgs
 from tracemine.codegen.lowering.context import ADDS_UP, WRITES_ANYWHERE, Lowering, rule
 from tracemine.codegen.lowering.gather import computed_view, gather, nests
 from tracemine.codegen.tensor_ir import Concat, Input, Iota, Permute, Reshape, Slice, Tensor
 
 
 @rule("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unsqueeze", "squeeze", "unflatten")
-def _view(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _view(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     shape = given.output.shape
     if given.call.operator == "aten::squeeze":  # of one element, an axis that stays would go
@@ -34,7 +34,7 @@ def _permuted(low: Lowering, source: Tensor, order: Sequence[int | None], dims: 
 
 
 @rule("permute", "transpose", "t", "swapaxes", "movedim", "numpy_T")
-def _permute(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _permute(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     rank = len(source.dims)
     order = list(range(rank))
@@ -48,7 +48,7 @@ def _permute(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("expand", "expand_as", "broadcast_to")
-def _expand(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _expand(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source, shape = given.tensor("self"), given.output.shape
     lead = len(shape) - len(source.dims)
     sizes = (None,) * lead + low.shape(source)
@@ -79,7 +79,7 @@ def squeeze_dim(low: Lowering, source: Tensor, dim: int) -> Tensor:
 
 
 @rule("slice", "narrow")
-def _slice(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _slice(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     dim = given.integer("dim", 0) % len(source.dims)
     here = low.shape(source)[dim]
@@ -89,7 +89,7 @@ def _slice(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("select")
-def _select(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _select(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     dim = given.integer("dim", 0) % len(source.dims)
     here = low.shape(source)[dim]
@@ -97,7 +97,7 @@ def _select(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("split", "split_with_sizes", "chunk", "unsafe_split", "unbind")
-def _split(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _split(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     dim = given.integer("dim", 0) % len(source.dims)
     parts: list[Tensor] = []
@@ -112,7 +112,7 @@ def _split(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("flip")
-def _flip(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _flip(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     for dim in given.integers("dims") or ():
         here = low.shape(source)[dim % len(source.dims)]
@@ -121,7 +121,7 @@ def _flip(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("roll")
-def _roll(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _roll(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source, shifts, along = given.tensor("self"), given.integers("shifts") or (), given.integers("dims") or ()
     if not along:  # all dimensions as one
         if len(source.dims) != 1:
@@ -144,7 +144,7 @@ def _roll(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("constant_pad_nd")
-def _pad(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _pad(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return a join with a constant before and behind, a dimension at a time, the last first."""
     source, pad = given.tensor("self"), given.integers("pad") or ()
     value = given.operand("value", 0)
@@ -188,7 +188,7 @@ def concat(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[i
 
 
 @rule("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d")
-def _pad_with_itself(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _pad_with_itself(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return a concat of the tensor with its own edge, mirrored or repeated, a dimension at a time, the last first."""
     source, pad = given.tensor("self"), given.integers("padding") or ()
     mirrors = "reflection" in given.call.operator
@@ -214,7 +214,7 @@ _MOST_REPEATED = 8  # times that an edge is repeated: each is a member of a join
 
 
 @rule("scatter", "scatter_add")
-def _scatter(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _scatter(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Scatter along a row: each element compares its index with the one named; a number may have several."""
     source, index = given.tensor("self"), given.tensor("index")
     rank, adds = len(source.dims), given.call.operator.startswith("aten::scatter_add")
@@ -239,7 +239,7 @@ def _scatter(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("cat", "concat")
-def _cat(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _cat(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     spec = given.output
     members = [m for m in given.members("tensors") if m is not None and low.shape(m) != (0,)]
     dim = given.integer("dim", 0) % len(spec.shape)
@@ -249,7 +249,7 @@ def _cat(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("stack")
-def _stack(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _stack(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     spec = given.output
     dim = given.integer("dim", 0) % len(spec.shape)
     members: list[Tensor] = []
@@ -261,14 +261,14 @@ def _stack(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("embedding")
-def _embedding(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _embedding(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     weight, indices = given.tensor("weight"), given.tensor("indices")
     dims = (*indices.dims, weight.dims[1])
     return (gather(low, weight, (indices, len(indices.dims)), tuple(range(len(indices.dims))), dims),)
 
 
 @rule("index_select")
-def _index_select(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _index_select(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source, index = given.tensor("self"), given.tensor("index")
     dim = given.integer("dim", 0) % len(source.dims)
     places = tuple(index if d == dim else d for d in range(len(source.dims)))
@@ -277,7 +277,7 @@ def _index_select(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("gather")
-def _gather(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _gather(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source, index = given.tensor("self"), given.tensor("index")
     dim = given.integer("dim", 0) % len(source.dims)
     for d, (own, asked) in enumerate(zip(source.dims, index.dims, strict=True)):
@@ -291,7 +291,7 @@ def _gather(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("index", "_unsafe_index")
-def _index(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _index(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     found = list(given.members("indices"))
     found += [None] * (len(source.dims) - len(found))
@@ -312,7 +312,7 @@ def _index(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 @rule("tril", "triu")
-def _triangle(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+def _triangle(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     rank = len(source.dims)
     row, column = (Iota(dims=source.dims, dtype=LONG, origin=low.at, along=rank - 2 + at) for at in (0, 1))

@@ -58,7 +58,7 @@ def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) 
 
 def _loops(kernel: Kernel, pointwise: bool) -> tuple[tuple[Axis, ...], ...]:
     """Return the axes that a kernel loops over as one."""
-    if kernel.pieces > 1:
+    if kernel.column_tiles > 1:
         return (kernel.rows,)
     return ((*kernel.rows, *kernel.columns),) if pointwise else (kernel.rows, kernel.columns)
 

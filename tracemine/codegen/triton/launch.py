@@ -52,7 +52,7 @@ class Launch:
         return tile_configs(
             first.mode,
             first.contiguity,
-            first.kernel.pieces,
+            first.kernel.column_tiles,
             max(in_flight(part.kernel) for part in self.parts),
             odd=length % 2 == 1,
             ragged=ragged,

@@ -51,7 +51,7 @@ class Printer:
         self._pairs: dict[tuple[str, Node], str] = {}  # results of reductions that are made together
         self._rows = {a.number for a in kernel.rows}
         self._columns = {a.number for a in kernel.columns}
-        self.walked = ir.FreeAxes(self._columns)
+        self.free_axes = ir.FreeAxes(self._columns)
         self.flat = mode == POINTWISE and not kernel.rows and all(self._in_loop(s) for s in kernel.stores)
 
     # Lines.
@@ -82,10 +82,10 @@ class Printer:
     # What nodes change along.
 
     def _outer(self, *nodes: Node) -> bool:
-        return any(self.walked(n) & self._columns for n in nodes)
+        return any(self.free_axes(n) & self._columns for n in nodes)
 
     def _down(self, *nodes: Node) -> bool:
-        return any(self.walked(n) & self._rows for n in nodes)
+        return any(self.free_axes(n) & self._rows for n in nodes)
 
     def _in_loop(self, store: ir.Store) -> bool:
         return self._outer(store.value, *store.index)

@@ -63,8 +63,8 @@ def _looped_tiles(
 def cutting(short_steps: bool) -> tuple[str, ...]:
     """Return the functions that choose tiles. short_steps: loops over short rows take several steps."""
     rblock = "min(elements * few, max_columns) if max_columns else elements // min_rows"
-    walked = _LOOPED_TILES.format(widest=f"min({STEP}, {rblock})" if short_steps else rblock)
-    return _TILES, _TILES_OUTER, _PERSISTENT_TILES, walked
+    looped = _LOOPED_TILES.format(widest=f"min({STEP}, {rblock})" if short_steps else rblock)
+    return _TILES, _TILES_OUTER, _PERSISTENT_TILES, looped
 
 
 def split_lines(part: SubKernel, names: Names) -> list[str]:

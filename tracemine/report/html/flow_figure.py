@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tracemine.report.picture import Drawn
+from tracemine.report.picture import DataflowPicture
 from tracemine.report.picture.dataflow import Tensor
 from tracemine.units import bytes_text, time_text
 
@@ -50,7 +50,7 @@ class FlowFigure:
     left_out: int
 
 
-def flow_figure(drawn: Drawn) -> FlowFigure:
+def flow_figure(drawn: DataflowPicture) -> FlowFigure:
     """Return the figure of a finding's dataflow."""
     tops, y = [], 10
     beside: dict[int, int] = defaultdict(int)

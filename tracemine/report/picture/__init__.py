@@ -12,12 +12,12 @@ from tracemine.devices import Device
 from tracemine.findings.record import Scan
 from tracemine.flow.record import Flow
 from tracemine.report.picture.activities import Activities, activities_of
-from tracemine.report.picture.dataflow import Drawn, dataflow_of
+from tracemine.report.picture.dataflow import DataflowPicture, dataflow_of
 from tracemine.report.picture.roofline import Roofline, roofline_of
 from tracemine.rows.table import Rows
 from tracemine.timeline import Timeline
 
-__all__ = ["Activities", "Drawn", "Picture", "Roofline", "picture"]
+__all__ = ["Activities", "DataflowPicture", "Picture", "Roofline", "picture"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,7 +25,7 @@ class Picture:
     """What is drawn of a trace that its findings do not hold."""
 
     activities: Activities
-    dataflow: Mapping[str, Drawn]  # of a finding's first occurrence, by fingerprint; missing: dataflow is not known
+    dataflow: Mapping[str, DataflowPicture]  # of a finding's first occurrence, by fingerprint; missing: not known
     roofline: Roofline | None  # None: the GPU is not known
     sources: Mapping[str, str] = field(default_factory=dict)  # generated code by fingerprint of a variant
 

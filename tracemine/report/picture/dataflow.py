@@ -17,7 +17,7 @@ from tracemine.fusion.liveness import lasting
 from tracemine.ops import dtype
 from tracemine.timeline import Timeline
 
-__all__ = ["Box", "Drawn", "Tensor", "dataflow_of"]
+__all__ = ["Box", "DataflowPicture", "Tensor", "dataflow_of"]
 
 _MOST_BOXES = 24
 _MOST_TENSORS = 12  # into or out of one operator
@@ -45,7 +45,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class DataflowPicture:
     """Dataflow of a finding's first occurrence."""
 
     boxes: tuple[Box, ...]
@@ -53,7 +53,7 @@ class Drawn:
     boxes_left_out: int  # behind those that are drawn
 
 
-def dataflow_of(timeline: Timeline, flow: Flow, findings: Iterable[Finding]) -> dict[str, Drawn]:
+def dataflow_of(timeline: Timeline, flow: Flow, findings: Iterable[Finding]) -> dict[str, DataflowPicture]:
     """Return what is drawn of each finding whose operators' reads and writes are known.
 
     >>> from tracemine.pipeline import analyse, mined
@@ -101,7 +101,7 @@ class _Within:
         order = np.argsort(self.flow.edges.write, kind="stable")
         return order, self.flow.edges.write[order]
 
-    def drawn(self, rows: Sequence[int]) -> Drawn | None:
+    def drawn(self, rows: Sequence[int]) -> DataflowPicture | None:
         """Return what is drawn of one occurrence; None where an operator's reads and writes are not known."""
         nodes = self.flow.activity_node[np.array(rows, np.int64)]
         known = len(nodes) and (nodes >= 0).all() and self.flow.nodes.known[nodes].all()
@@ -111,7 +111,7 @@ class _Within:
         place = {node: at for at, node in enumerate(members[:_MOST_BOXES])}
         boxes = [self._box(node, [row for row, of in zip(rows, nodes, strict=True) if of == node]) for node in place]
         inside, taken = self._inside(place)
-        return Drawn(
+        return DataflowPicture(
             boxes=tuple(boxes),
             tensors=(*inside, *self._into(place, taken), *self._out_of(place, set(members))),
             boxes_left_out=len(members) - len(boxes),

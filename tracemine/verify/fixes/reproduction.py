@@ -24,7 +24,7 @@ from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import Recorded, kernels_of
 from tracemine.verify.repro.eager import literal_text
 from tracemine.verify.repro.standalone import comment
-from tracemine.verify.repro.text import NEEDS, chain_parts, folded, one_line, recorded_rows, title_text
+from tracemine.verify.repro.text import NEEDS, folded, graph_parts, one_line, recorded_rows, title_text
 
 ONE_VALUE = "a Python number among the arguments is not recorded: it is tried at one value"
 CALL_NOT_VALIDATED = "a library's call has no kernel that could be validated on a CPU"
@@ -204,7 +204,7 @@ def graph_reproduction(
     says: Sequence[str] = (),
 ) -> str:
     """Return the file that times a finding's calls beside fixed forms. recorded: name and grid of their kernels."""
-    eager, tables = chain_parts(rebuilt.graph, recorded, fixed.holds)
+    eager, tables = graph_parts(rebuilt.graph, recorded, fixed.holds)
     assumed = [f"Assumes   {text}" for text in (*rebuilt.assumptions, *fixed.assumptions)]
     return ways_text(
         finding.title,

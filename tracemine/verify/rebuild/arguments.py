@@ -10,7 +10,7 @@ from typing import Any
 from tracemine.codegen.graph import Literal, Scalar, Scalars, Value
 from tracemine.codegen.graph_builder import is_shaping, usable
 from tracemine.ops import Argument, Overload, scalar_type
-from tracemine.verify.rebuild.call_facts import CallFacts, Seen
+from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor
 
 NUMBER = "a Python number among the arguments is not recorded: it is tried at several values"
 _PLACEMENT = frozenset({"layout", "device", "pin_memory", "non_blocking", "generator"})  # where, not what
@@ -26,7 +26,7 @@ class NotRecorded(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ArgumentValue:
     """An argument's value."""
 
     value: Plain
@@ -85,7 +85,7 @@ class Numbers:
         return Scalar(names.number(argument.name), 2 if whole else 0.5, recorded=False)
 
 
-def is_number(seen: Seen | None, facts: CallFacts, overload: Overload, place: int | None = None) -> bool:
+def is_number(seen: RecordedTensor | None, facts: CallFacts, overload: Overload, place: int | None = None) -> bool:
     """Return whether a Python number was given for a tensor: it is recorded as a 0-dim tensor of the host."""
     at = place if place is not None else seen.position if seen is not None else -1
     if not 0 <= at < len(facts.types) or at >= len(overload.arguments) or overload.arguments[at].is_list:
@@ -104,10 +104,10 @@ def told(facts: CallFacts, place: int) -> float | int | bool | None:
         return None
 
 
-def given(argument: Argument, place: int, facts: CallFacts) -> Given:
+def given(argument: Argument, place: int, facts: CallFacts) -> ArgumentValue:
     """Return what was given for an argument that is no tensor. Raises NotRecorded."""
     if argument.name in _PLACEMENT or (argument.has_default and place >= len(facts.types)):
-        return Given(None)
+        return ArgumentValue(None)
     if place >= len(facts.types):  # recorded by a version whose schema has no such argument, or not at all
         raise NotRecorded(f"the value of {argument.name} is not recorded")
     kind = argument.type.removesuffix("?")
@@ -115,12 +115,12 @@ def given(argument: Argument, place: int, facts: CallFacts) -> Given:
         return _word(argument, facts)
     text = facts.texts[place] if facts.texts is not None and place < len(facts.texts) else ""
     if text:
-        return Given(_parsed(kind, text, argument.name))
+        return ArgumentValue(_parsed(kind, text, argument.name))
     # Without values a list that was given looks like one that was not.
     if not facts.types[place] and argument.is_optional and (facts.texts is not None or "[" not in kind):
-        return Given(None)
+        return ArgumentValue(None)
     if kind in ("Scalar", "float") and not is_shaping(argument):
-        return Given(2 if _all_whole(facts) else 0.5, recorded=False, assumptions=(NUMBER,))
+        return ArgumentValue(2 if _all_whole(facts) else 0.5, recorded=False, assumptions=(NUMBER,))
     if kind == "bool":
         return _by_kernels(argument, facts, _FLAGS)
     raise NotRecorded(f"the value of {argument.name} is not recorded")
@@ -131,7 +131,7 @@ def _all_whole(facts: CallFacts) -> bool:
     return bool(kinds) and not any("float" in kind or "complex" in kind for kind in kinds)
 
 
-def _word(argument: Argument, facts: CallFacts) -> Given:
+def _word(argument: Argument, facts: CallFacts) -> ArgumentValue:
     """Return a string: profilers do not record it, but kernels may tell."""
     try:
         read = _by_kernels(argument, facts, _WORDS)
@@ -139,17 +139,17 @@ def _word(argument: Argument, facts: CallFacts) -> Given:
         if argument.type.endswith("?"):
             raise NotRecorded(f"whether {argument.name} was given is not recorded") from None
         raise NotRecorded(f"{argument.name}, a word, is not recorded") from None
-    return Given(None, assumptions=read.assumptions) if read.value == "" else read
+    return ArgumentValue(None, assumptions=read.assumptions) if read.value == "" else read
 
 
-def _by_kernels(argument: Argument, facts: CallFacts, told_by: _ByKernels) -> Given:
+def _by_kernels(argument: Argument, facts: CallFacts, told_by: _ByKernels) -> ArgumentValue:
     """Return what the names of a call's kernels tell. Raises NotRecorded where none does, or several disagree."""
     operator = facts.operator.removesuffix("_")
     marks = told_by.get((operator, argument.name), ())
     found = {value for mark, value in marks for kernel in facts.kernels if mark in kernel}
     if len(found) != 1:
         raise NotRecorded(f"the value of {argument.name} is not recorded")
-    return Given(found.pop(), assumptions=(f"{argument.name} of {operator} is read off its kernel's name",))
+    return ArgumentValue(found.pop(), assumptions=(f"{argument.name} of {operator} is read off its kernel's name",))
 
 
 _ByKernels = Mapping[tuple[str, str], tuple[tuple[str, Plain], ...]]

@@ -14,9 +14,9 @@ from tracemine.ops import Argument
 from tracemine.ops.facts import base_name
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.rebuild.arguments import NUMBER, NotRecorded, given, is_number, told
-from tracemine.verify.rebuild.call_facts import CallFacts, Seen, from_outside
+from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor, from_outside
 from tracemine.verify.rebuild.call_forms import Form
-from tracemine.verify.rebuild.draft import Making, NotRebuilt
+from tracemine.verify.rebuild.draft import Draft, NotRebuilt
 from tracemine.verify.rebuild.memory import Lies, Memory
 from tracemine.verify.rebuild.recorded import Recorded
 
@@ -26,7 +26,7 @@ class Assembly:
 
     def __init__(self, recorded: Recorded, name: str) -> None:
         self.recorded = recorded
-        self.making = Making(name)
+        self.making = Draft(name)
         self.memory = Memory(self.making)
         self.unseen: list[int] = []  # results of which nothing tells who reads them
 
@@ -47,7 +47,7 @@ class Assembly:
         self._push(self._call(facts, form), facts if form.gives_new else None)
 
     def _call(self, facts: CallFacts, form: Form) -> Call:
-        by_place: dict[int, list[Seen]] = {}
+        by_place: dict[int, list[RecordedTensor]] = {}
         for seen in facts.inputs:
             by_place.setdefault(seen.position, []).append(seen)
         values: list[Value] = []
@@ -61,7 +61,7 @@ class Assembly:
         return Call(form.operator, form.overload.name, tuple(values), ())
 
     def _value(
-        self, argument: Argument, place: int | None, seen: Sequence[Seen], facts: CallFacts, form: Form
+        self, argument: Argument, place: int | None, seen: Sequence[RecordedTensor], facts: CallFacts, form: Form
     ) -> Value:
         if place is None:
             return None
@@ -81,7 +81,7 @@ class Assembly:
             return None  # as if not given: kernels are simpler without it
         return self.making.numbers.value(argument, read.value, self.making.names, recorded=read.recorded)
 
-    def _members(self, argument: Argument, seen: Sequence[Seen], facts: CallFacts, form: Form) -> Refs:
+    def _members(self, argument: Argument, seen: Sequence[RecordedTensor], facts: CallFacts, form: Form) -> Refs:
         """Return a list of tensors; members that an optional list leaves out are None."""
         if not seen:
             raise NotRebuilt(f"the members of a list that {facts.operator} takes are not recorded")
@@ -94,7 +94,9 @@ class Assembly:
         values = {k: self._read(s, argument, form) for k, s in members.items()}
         return Refs(tuple(values.get(k) for k in range(max(values) + 1)))
 
-    def _tensor(self, argument: Argument, place: int, seen: Seen | None, facts: CallFacts, form: Form) -> Value:
+    def _tensor(
+        self, argument: Argument, place: int, seen: RecordedTensor | None, facts: CallFacts, form: Form
+    ) -> Value:
         """Return a tensor argument, or the number that was given for it."""
         recorded_type = facts.types[place] if place < len(facts.types) else ""
         if place < len(facts.types) and is_number(seen, facts, form.recorded, place):
@@ -125,7 +127,7 @@ class Assembly:
         found = [self.making.numbers.unknown(argument, "double", self.making.names) for _ in range(count)]
         return Scalars(tuple(found))
 
-    def _read(self, seen: Seen, argument: Argument, form: Form, expand: tuple[int, ...] | None = None) -> int:
+    def _read(self, seen: RecordedTensor, argument: Argument, form: Form, expand: tuple[int, ...] | None = None) -> int:
         if seen.on_host:
             raise NotRebuilt(f"{form.operator} reads a tensor in the host's memory")
         dtype = self.memory.dtype(seen)
@@ -160,7 +162,7 @@ class Assembly:
             if seen.row < 0:
                 self.unseen.append(value)
 
-    def _spec(self, seen: Seen, inferred: TensorSpec | None, label: str) -> TensorSpec:
+    def _spec(self, seen: RecordedTensor, inferred: TensorSpec | None, label: str) -> TensorSpec:
         """Return what a call gave, as recorded; what is not recorded, as the operator table says."""
         dtype, strides = self.memory.dtype(seen), seen.layout.strides
         if inferred is not None and inferred.shape != seen.layout.shape:
@@ -200,7 +202,7 @@ class Assembly:
         return self.making.graph(self._live(nodes), most)
 
 
-def _taken(facts: CallFacts, form: Form) -> list[Seen]:
+def _taken(facts: CallFacts, form: Form) -> list[RecordedTensor]:
     return [s for s in facts.inputs if s.position not in form.dropped and not is_number(s, facts, form.recorded)]
 
 

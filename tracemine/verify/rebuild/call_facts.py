@@ -15,7 +15,7 @@ from tracemine.verify.rebuild.view_recovery import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class RecordedTensor:
     """One tensor that an operator took or gave. `buffer`: a storage, counted anew when it is allocated anew."""
 
     row: int  # of `tensors`; −1: of none
@@ -36,8 +36,8 @@ class CallFacts:
     operator: str
     overload: str | None  # None: the operator's schema is not known
     parents: tuple[str, ...]  # the ATen operators around it, innermost first
-    inputs: tuple[Seen, ...]
-    outputs: tuple[Seen, ...]
+    inputs: tuple[RecordedTensor, ...]
+    outputs: tuple[RecordedTensor, ...]
     types: tuple[str, ...]  # as recorded, one an argument
     texts: tuple[str, ...] | None
     shapes: tuple[Any, ...]  # as recorded, one an argument
@@ -64,14 +64,14 @@ def values_of(text: str | None) -> tuple[Any, ...]:
         return ()
 
 
-def from_outside(facts: CallFacts, place: int) -> Seen | None:
+def from_outside(facts: CallFacts, place: int) -> RecordedTensor | None:
     """Return a tensor argument of which nothing tells where it comes from, by what the call recorded of it."""
     return outside(facts.op_row, place, facts.shapes, facts.strides, facts.types)
 
 
 def outside(
     op_row: int, place: int, shapes: Sequence[Any], all_strides: Sequence[Any], types: Sequence[str]
-) -> Seen | None:
+) -> RecordedTensor | None:
     guessed = not all_strides
     if place >= min(len(types), len(shapes), len(shapes if guessed else all_strides)):
         return None
@@ -83,7 +83,7 @@ def outside(
         return None
     layout = Layout(0, tuple(shape), tuple(strides), guessed and bool(shape))
     own = ("call", op_row * 256 + place)
-    return Seen(row=-1, position=place, member=-1, buffer=own, layout=layout, dtype=name, on_host=False)
+    return RecordedTensor(row=-1, position=place, member=-1, buffer=own, layout=layout, dtype=name, on_host=False)
 
 
 def with_result(facts: CallFacts) -> CallFacts:
@@ -94,7 +94,7 @@ def with_result(facts: CallFacts) -> CallFacts:
     guessed = bool(told.shape) and any(seen.layout.guessed for seen in facts.inputs)
     layout = Layout(0, told.shape, contiguous(told.shape), guessed)
     own = ("result", facts.op_row)
-    given = Seen(row=-1, position=0, member=-1, buffer=own, layout=layout, dtype=told.dtype, on_host=False)
+    given = RecordedTensor(row=-1, position=0, member=-1, buffer=own, layout=layout, dtype=told.dtype, on_host=False)
     return replace(facts, outputs=(given,))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from tracemine.ops import Overload, lookup, overload_of
 from tracemine.ops.infer.tensor import channels_last, contiguous, like
 from tracemine.verify.rebuild.arguments import Plain
-from tracemine.verify.rebuild.call_facts import CallFacts, Seen
+from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor
 from tracemine.verify.rebuild.view_recovery import Layout
 
 # Operators that make a new tensor and have another fill it: what is filled held no values before.
@@ -134,7 +134,7 @@ def _copied(facts: CallFacts, recorded: Overload) -> Form | str:
     )
 
 
-def _repeated(source: Seen, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _repeated(source: RecordedTensor, shape: tuple[int, ...]) -> tuple[int, ...]:
     own = source.layout.shape
     lead = len(shape) - len(own)
     rest = zip(own, source.layout.strides, shape[lead:], strict=False)

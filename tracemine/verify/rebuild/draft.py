@@ -22,7 +22,7 @@ class NotRebuilt(TracemineError):
 
 
 @dataclass(slots=True)
-class Making:
+class Draft:
     """Values and calls. `graph` puts inputs first."""
 
     name: str

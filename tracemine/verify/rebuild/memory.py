@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from tracemine.ops.infer import TensorSpec
 from tracemine.ops.infer.promotion import real
-from tracemine.verify.rebuild.call_facts import Seen
-from tracemine.verify.rebuild.draft import Making, NotRebuilt
+from tracemine.verify.rebuild.call_facts import RecordedTensor
+from tracemine.verify.rebuild.draft import Draft, NotRebuilt
 from tracemine.verify.rebuild.view_recovery import Layout, views
 
-Buffer = tuple[str, int]  # as in `Seen`
+Buffer = tuple[str, int]  # as in `RecordedTensor`
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ class _Root:
 class Memory:
     """Where the values of a graph lie."""
 
-    making: Making
+    making: Draft
     roots: dict[Buffer, list[_Root]] = field(default_factory=dict)
     storages: dict[int, Buffer] = field(default_factory=dict)  # of a storage the buffer met last
     dtypes: dict[Buffer, set[str]] = field(default_factory=dict)  # of what lies in a buffer
     outside: dict[Buffer, list[tuple[Layout, str]]] = field(default_factory=dict)
 
-    def saw(self, seen: Iterable[Seen]) -> None:
+    def saw(self, seen: Iterable[RecordedTensor]) -> None:
         """Note dtypes: not every profiler records those of a list's members."""
         for one in seen:
             if one.dtype is not None:
                 self.dtypes.setdefault(one.buffer, set()).add(one.dtype)
 
-    def expect(self, taken: Iterable[tuple[Sequence[Seen], Sequence[Seen]]]) -> None:
+    def expect(self, taken: Iterable[tuple[Sequence[RecordedTensor], Sequence[RecordedTensor]]]) -> None:
         """Note all layouts of memory from outside, so that the widest becomes the input and the rest views of it.
 
         taken: of each call what it takes, and what it gives in new memory.
@@ -70,16 +70,16 @@ class Memory:
         for found in self.outside.values():
             found.sort(key=lambda one: one[0].reach[0] - one[0].reach[1])
 
-    def buffer(self, seen: Seen) -> Buffer:
+    def buffer(self, seen: RecordedTensor) -> Buffer:
         """Return a storage that a call did not read may be one that another did."""
         return self.storages.get(seen.buffer[1], seen.buffer) if seen.buffer[0] == "storage" else seen.buffer
 
-    def dtype(self, seen: Seen) -> str | None:
+    def dtype(self, seen: RecordedTensor) -> str | None:
         """Return the dtype as recorded; of a list's member, which profilers leave out, as another call recorded it."""
         known = self.dtypes.get(self.buffer(seen), set())
         return seen.dtype or (next(iter(known)) if len(known) == 1 else None)
 
-    def at(self, seen: Seen, dtype: str, argument: str) -> int:
+    def at(self, seen: RecordedTensor, dtype: str, argument: str) -> int:
         """Return a tensor's value: one with its layout, a view of one, or an input named after an argument."""
         layout, parts = _lies(seen.layout, dtype)
         value = self._at(self.buffer(seen), layout, parts, argument)
@@ -126,7 +126,7 @@ class Memory:
         beside.append(_Root(layout, dtype, value, {layout: value}))
         return value
 
-    def made(self, seen: Seen, value: int, storage: int | None) -> None:
+    def made(self, seen: RecordedTensor, value: int, storage: int | None) -> None:
         """Note that a call of the graph gave a value in new memory. storage: its id, where it has one."""
         buffer = self.buffer(seen)
         spec = self.making.specs[value]
@@ -153,7 +153,7 @@ class Memory:
         }
         return tuple(found.get(value) for value in values)
 
-    def given(self, seen: Seen) -> int | None:
+    def given(self, seen: RecordedTensor) -> int | None:
         """Return the value of the graph's own that a tensor is, or is a part of."""
         roots = self.roots.get(self.buffer(seen), [])
         layout = seen.layout if seen.dtype is None else _lies(seen.layout, seen.dtype)[0]

@@ -17,7 +17,7 @@ from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.timeline import Timeline
 from tracemine.verify.rebuild.axes import AUTOGRAD, REDUCTIONS, Near, Reduced, reduced
-from tracemine.verify.rebuild.call_facts import CallFacts, Seen, are_sizes, outside, texts_of, values_of
+from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor, are_sizes, outside, texts_of, values_of
 from tracemine.verify.rebuild.index_args import INDEX, INSIDE, RESHAPE, STRIDED, first_axis
 from tracemine.verify.rebuild.view_recovery import Layout
 
@@ -106,7 +106,7 @@ class Recorded:
             reduced=self._reduced(operator, op_row, inputs) if texts is None else None,
         )
 
-    def _reduced(self, operator: str, op_row: int, inputs: Sequence[Seen]) -> Reduced | None:
+    def _reduced(self, operator: str, op_row: int, inputs: Sequence[RecordedTensor]) -> Reduced | None:
         """Return what calls inside and after a reduction tell of it."""
         if operator not in REDUCTIONS or len(inputs) != 1:
             return None
@@ -117,7 +117,7 @@ class Recorded:
         inside = [near for row in self._inside(op_row) if (near := self._near(row)) is not None]
         return reduced(operator, inputs[0].layout.shape, inside, self._near(after) if after >= 0 else None, around)
 
-    def _indices(self, op_row: int, source: Seen) -> tuple[Seen, ...]:
+    def _indices(self, op_row: int, source: RecordedTensor) -> tuple[RecordedTensor, ...]:
         """Return the index tensors of an `index`, as calls inside it read them; none where they do not."""
         inside = [(self._text("name", row), row) for row in self._inside(op_row)]
         read = [self._first(row) for name, row in inside if name == RESHAPE]
@@ -132,7 +132,7 @@ class Recorded:
         found = [replace(seen, position=1, member=first + k) for k, seen in enumerate(read) if seen is not None]
         return tuple(found)
 
-    def _first(self, op_row: int) -> Seen | None:
+    def _first(self, op_row: int) -> RecordedTensor | None:
         """Return the tensor that a call inside another takes first: whose memory it lies in nothing tells."""
         shapes, strides = (values_of(self._text(column, op_row)) for column in ("input_shapes", "input_strides"))
         return outside(op_row, 0, shapes, strides, texts_of(self._text("input_dtypes", op_row)) or ())
@@ -189,7 +189,7 @@ class Recorded:
         numbers_ = {k for k, kind in enumerate(types) if kind in _NUMBER_TYPES} & told
         return tuple(around[k] if k in numbers_ and not text else text for k, text in enumerate(texts))
 
-    def _inputs(self, seen: Sequence[Seen]) -> tuple[Seen, ...]:
+    def _inputs(self, seen: Sequence[RecordedTensor]) -> tuple[RecordedTensor, ...]:
         """Return what is overwritten unread has its result's buffer: the storage may have been another's before."""
         given = {(self.storage(s.row), s.layout): s.buffer for s in seen if self._is_output[s.row]}
         taken = (s for s in seen if not self._is_output[s.row])
@@ -305,7 +305,7 @@ class Recorded:
         """Return rows of `tensors` that were read by guess: as a graph's input each may be another tensor."""
         return frozenset(self.flow.reads.tensor_row[self._guessed].tolist())
 
-    def seen(self, row: int) -> Seen:
+    def seen(self, row: int) -> RecordedTensor:
         """Return one row of `tensors`."""
         return self._seen(row)
 
@@ -317,7 +317,7 @@ class Recorded:
         """Return the schema of an operator, as recorded."""
         return self._text("op_schema", op_row)
 
-    def _seen(self, row: int) -> Seen:
+    def _seen(self, row: int) -> RecordedTensor:
         storage = int(self._numbers["storage_id"][row])
         buffer = self.buffer_of.get(row)
         codes, names = self._dtype
@@ -325,7 +325,7 @@ class Recorded:
         text = names[codes[row]] if codes[row] >= 0 else ""
         shape, strides = _row(self._shape, row) or (), _row(self._strides, row) or ()
         guessed = not self.strides_told and bool(shape)
-        return Seen(
+        return RecordedTensor(
             row=row,
             position=int(self._numbers["position"][row]),
             member=-1 if (m := int(self._numbers["list_index"][row])) == MISSING else m,

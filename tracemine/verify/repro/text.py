@@ -85,7 +85,7 @@ def repro(
     return text
 
 
-def chain_parts(
+def graph_parts(
     chain: Graph, recorded: Sequence[tuple[str, Sequence[int] | None]], holds: Mapping[int, object]
 ) -> tuple[str, str]:
     """Return the source of `eager`, and tables `INPUTS` and `TRACE`. holds: what some inputs hold (`make_inputs`)."""

@@ -18,12 +18,12 @@ from tracemine.ops.facts import base_name, keeping_values
 from tracemine.ops.infer import TensorSpec
 from tracemine.validate.input_domains import NOT_NEGATIVE
 from tracemine.verdicts.step import Left
-from tracemine.verify.rebuild.call_facts import CallFacts, Seen
+from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor
 from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.rebuild.view_recovery import Layout
 from tracemine.verify.step.calls import Argument, Cover, LeftOut, Taken, Tree
 from tracemine.verify.step.program import Argument as Operand
-from tracemine.verify.step.program import Buffer, Place, Places, Program, StepCall
+from tracemine.verify.step.program import Buffer, Program, StepCall, TensorRef, TensorRefs
 
 _LARGEST_BUFFER_BYTES = 1 << 37  # more memory than a GPU has: such a tensor is not allocated
 _MOST_OPERATORS = 200_000
@@ -128,7 +128,7 @@ class _Making:
         arguments = tuple(self._operand(a, here) for a in taken.arguments)
         took = set(here)
         makes: list[int] = []
-        outputs: list[tuple[int, int, Place]] = []
+        outputs: list[tuple[int, int, TensorRef]] = []
         for seen in sorted(facts.outputs, key=lambda s: (s.position, s.member)):
             if seen.dtype is None or len(seen.layout.strides) != len(seen.layout.shape):
                 del self.memory[before:]
@@ -162,31 +162,31 @@ class _Making:
             self.memory[buffer].givers.append(number)
         self._hint(taken, arguments, here)
 
-    def _taken_places(self, taken: Taken, arguments: Sequence[Operand]) -> Iterable[tuple[Place, int]]:
+    def _taken_places(self, taken: Taken, arguments: Sequence[Operand]) -> Iterable[tuple[TensorRef, int]]:
         for given, operand in zip(taken.arguments, arguments, strict=True):
-            if isinstance(given, Seen) and isinstance(operand, Place):
+            if isinstance(given, RecordedTensor) and isinstance(operand, TensorRef):
                 yield operand, self.recorded.storage(given.row)
-            elif isinstance(given, tuple) and isinstance(operand, Places):
+            elif isinstance(given, tuple) and isinstance(operand, TensorRefs):
                 for seen, place in zip(given, operand.values, strict=True):
                     if seen is not None and place is not None:
                         yield place, self.recorded.storage(seen.row)
 
     @staticmethod
-    def _marked(taken: Taken, place: Place, arguments: Sequence[Operand]) -> bool:
+    def _marked(taken: Taken, place: TensorRef, arguments: Sequence[Operand]) -> bool:
         for at in taken.overload.mutates:
             value = arguments[at]
-            if value == place or (isinstance(value, Places) and place in value.values):
+            if value == place or (isinstance(value, TensorRefs) and place in value.values):
                 return True
         return False
 
     def _operand(self, given: Argument, here: dict[int, int]) -> Operand:
-        if isinstance(given, Seen):
+        if isinstance(given, RecordedTensor):
             return self._taken(given, here)
         if isinstance(given, tuple):
-            return Places(tuple(None if s is None else self._taken(s, here) for s in given))
+            return TensorRefs(tuple(None if s is None else self._taken(s, here) for s in given))
         return given
 
-    def _taken(self, seen: Seen, here: dict[int, int]) -> Place:
+    def _taken(self, seen: RecordedTensor, here: dict[int, int]) -> TensorRef:
         if seen.dtype is None or len(seen.layout.strides) != len(seen.layout.shape):
             raise NoStep("the dtype or the strides of a tensor are not recorded")
         key = self.recorded.storage(seen.row)
@@ -196,28 +196,28 @@ class _Making:
         here[key] = buffer
         return self._place(seen, buffer)
 
-    def _fits(self, buffer: int, seen: Seen) -> bool:
+    def _fits(self, buffer: int, seen: RecordedTensor) -> bool:
         """Return whether a tensor can lie there: what is larger than what was allocated lies in other memory."""
         memory = self.memory[buffer]
         if memory.on_host != seen.on_host:
             return False
         return memory.outside or seen.layout.reach[1] * _size(seen) <= memory.elements * memory.itemsize
 
-    def _new(self, seen: Seen, *, outside: bool) -> int:
+    def _new(self, seen: RecordedTensor, *, outside: bool) -> int:
         nbytes = seen.layout.reach[1] * _size(seen)
         if nbytes > _LARGEST_BUFFER_BYTES or seen.layout.offset < 0 or min(seen.layout.strides, default=0) < 0:
             raise NoStep("a tensor is larger than any memory")
         self.memory.append(_Memory(outside, seen.on_host, _size(seen)))
         return len(self.memory) - 1
 
-    def _place(self, seen: Seen, buffer: int) -> Place:
+    def _place(self, seen: RecordedTensor, buffer: int) -> TensorRef:
         memory = self.memory[buffer]
         nbytes = seen.layout.reach[1] * _size(seen)
         if nbytes > _LARGEST_BUFFER_BYTES:
             raise NoStep("a tensor is larger than any memory")
         memory.elements = max(memory.elements, -(-nbytes // memory.itemsize))
         layout: Layout = seen.layout
-        return Place(buffer, layout.offset, layout.shape, layout.strides, str(seen.dtype))
+        return TensorRef(buffer, layout.offset, layout.shape, layout.strides, str(seen.dtype))
 
     # What is not.
 
@@ -235,8 +235,8 @@ class _Making:
         base = taken.facts.operator.removeprefix("aten::")
         for argument, operand in zip(taken.overload.arguments, arguments, strict=True):
             if (base, argument.name) in NOT_NEGATIVE:
-                for place in operand.values if isinstance(operand, Places) else (operand,):
-                    if isinstance(place, Place):
+                for place in operand.values if isinstance(operand, TensorRefs) else (operand,):
+                    if isinstance(place, TensorRef):
                         self.memory[place.buffer].positive = True
         for row in taken.inside:
             facts = self.cover.facts(row)
@@ -317,10 +317,10 @@ class _Making:
         nodes = {node: at for at, call in enumerate(self.calls) for node in call.nodes}
         return Built(program=program, storages=tuple(self.storages), call_of_node=nodes)
 
-    def _live(self) -> tuple[Place, ...]:
+    def _live(self) -> tuple[TensorRef, ...]:
         """Return state that was written, and results that no call reads."""
         read = {p.buffer for call in self.calls for p in call.reads if not call.is_view}
-        found: dict[int, Place] = {}
+        found: dict[int, TensorRef] = {}
         for call in self.calls:
             for place in call.writes:
                 if self.memory[place.buffer].outside and not self.memory[place.buffer].on_host:
@@ -332,16 +332,16 @@ class _Making:
         return tuple(found.values())
 
 
-def _size(seen: Seen) -> int:
+def _size(seen: RecordedTensor) -> int:
     return itemsize(str(seen.dtype)) or 1
 
 
-def _pointed(facts: CallFacts) -> list[tuple[Seen, int]]:
+def _pointed(facts: CallFacts) -> list[tuple[RecordedTensor, int]]:
     """Index tensors among what a call took, each with the number of places that it may point to."""
     overload = overload_of(facts.operator, facts.overload)
     if overload is None:
         return []
-    seen: list[Seen] = []
+    seen: list[RecordedTensor] = []
     values: list[Ref | Refs | Literal | None] = []
     for place, argument in enumerate(overload.arguments):
         mine = [s for s in facts.inputs if s.position == place]

@@ -17,9 +17,9 @@ from tracemine.columns import numbers
 from tracemine.flow.effects import effects
 from tracemine.ops import Overload, overload_of
 from tracemine.verify.rebuild.arguments import NotRecorded, given, is_number, told
-from tracemine.verify.rebuild.call_facts import CallFacts, Seen
+from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor
 from tracemine.verify.rebuild.recorded import Recorded
-from tracemine.verify.step.program import Plain
+from tracemine.verify.step.program import Literal
 
 # What these call depends on whether a gradient is asked for, which a replay does not; or on what no trace records.
 _APART = frozenset({"aten::matmul", "aten::scaled_dot_product_attention", "aten::einsum", "aten::_sdp_attention"})
@@ -39,7 +39,7 @@ INTEGER, NUMBER = 2, 0.02
 UNKNOWN = f"Python numbers that are not recorded are taken to be {NUMBER}, and {INTEGER} where they are integers"
 _SHAPING = ("exponent", "ord", "correction")  # as in graph.py: kernels have them as constants
 
-Argument = Seen | tuple[Seen | None, ...] | Plain | None
+Argument = RecordedTensor | tuple[RecordedTensor | None, ...] | Literal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class LeftOut:
 
     reason: str
     activities: tuple[int, ...]
-    gave: tuple[Seen, ...]
+    gave: tuple[RecordedTensor, ...]
 
 
 @dataclass(slots=True)
@@ -164,7 +164,7 @@ class Cover:
         if not self.tree.launched.get(row) and (own := self._own(row)):
             yield LeftOut("it makes results of its own", (), tuple(own))
 
-    def _own(self, row: int) -> list[Seen]:
+    def _own(self, row: int) -> list[RecordedTensor]:
         return [s for s in self.facts(row).outputs if self.maker.get((row, self.recorded.storage(s.row))) == row]
 
     def _taken(self, row: int) -> Taken | str:
@@ -214,10 +214,10 @@ class Cover:
             return tuple(members.get(k) for k in range(max(members, default=-1) + 1))
         number = is_number(seen[0] if seen else None, facts, overload, place)
         if number and (known := told(facts, place)) is not None:
-            return Plain(known)
+            return Literal(known)
         if number and argument.name not in _NO_NUMBERS:
             self.assumptions[UNKNOWN] = None
-            return Plain(INTEGER if facts.types[place] in _INTEGERS else NUMBER)
+            return Literal(INTEGER if facts.types[place] in _INTEGERS else NUMBER)
         if not seen:
             if facts.types[place : place + 1] in ((), ("",)):  # not given, or undefined as autograd leaves them
                 return None
@@ -228,21 +228,21 @@ class Cover:
         argument = overload.arguments[place]
         if argument.type.startswith("Device"):
             where = [*facts.outputs, *facts.inputs]
-            return Plain("cpu" if where and where[0].on_host else "cuda") if where else None
+            return Literal("cpu" if where and where[0].on_host else "cuda") if where else None
         try:
             read = given(argument, place, facts)
         except NotRecorded:
             text = (facts.texts or ())[place : place + 1]
             if argument.type == "Scalar[]" and text == ("",):
                 self.assumptions[UNKNOWN] = None
-                return Plain((NUMBER,) * len({s.member for s in facts.inputs if s.position == 0}))
+                return Literal((NUMBER,) * len({s.member for s in facts.inputs if s.position == 0}))
             raise
         if not read.recorded and argument.name not in _SHAPING:
             self.assumptions[UNKNOWN] = None
-            return Plain(NUMBER)
+            return Literal(NUMBER)
         if read.assumptions:
             self.assumptions.update(dict.fromkeys(read.assumptions))
-        return None if read.value is None else Plain(read.value)
+        return None if read.value is None else Literal(read.value)
 
     # Lifetimes. A storage is new at the end of the operator that gives it and did not take it.
 
@@ -290,7 +290,7 @@ class Cover:
         return found
 
 
-def _sound(seen: Seen) -> Seen:
+def _sound(seen: RecordedTensor) -> RecordedTensor:
     if seen.dtype is None or len(seen.layout.strides) != len(seen.layout.shape):
         raise NotRecorded("the dtype or the strides of a tensor are not recorded")
     return seen

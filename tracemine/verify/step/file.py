@@ -16,7 +16,7 @@ from tracemine.verify.repro.eager import eager_text
 from tracemine.verify.repro.standalone import banner, file_text
 from tracemine.verify.repro.text import inputs_text
 from tracemine.verify.step.placing import Kernel, Placed
-from tracemine.verify.step.program import Place, Program
+from tracemine.verify.step.program import Program, TensorRef
 from tracemine.verify.step.text import Writer, items_of
 
 _LONGEST_NAME = 2000
@@ -92,7 +92,7 @@ def _json(text: bytes) -> str:
 
 def _inputs(program: Program, writer: Writer) -> str:
     numbers: dict[int, int] = {}
-    largest: dict[int, Place] = {}
+    largest: dict[int, TensorRef] = {}
     for place in writer.inputs:
         numbers.setdefault(place.buffer, len(numbers))
         known = largest.get(place.buffer)
@@ -129,7 +129,7 @@ def _inputs(program: Program, writer: Writer) -> str:
     )
 
 
-def _fan(place: Place) -> int:
+def _fan(place: TensorRef) -> int:
     """Return how many values are summed where it is a weight: a product's last axis, a convolution's but the first."""
     if len(place.shape) < 2:
         return 1
@@ -137,7 +137,7 @@ def _fan(place: Place) -> int:
     return max(prod(place.shape[1:]) if is_filter else place.shape[-1], 1)
 
 
-def _elements(place: Place) -> int:
+def _elements(place: TensorRef) -> int:
     begin, end = place.layout.reach
     return end - begin
 

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracemine.verify.step.program import Buffer, Place, StepCall
+from tracemine.verify.step.program import Buffer, StepCall, TensorRef
 
 _GENERATOR = -1  # random numbers are drawn in the recorded order: a buffer that all who draw write
 
@@ -37,7 +37,7 @@ class Schedule:
 def touches(call: StepCall, buffers: Sequence[Buffer]) -> list[Touch]:
     """Return what a call reads and writes. A view reads nothing, but memory that it looks at must have been made."""
 
-    def one(place: Place, writes: bool) -> Touch:
+    def one(place: TensorRef, writes: bool) -> Touch:
         begin, end = place.layout.reach
         size = buffers[place.buffer].itemsize
         if call.is_view:

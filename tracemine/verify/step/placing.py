@@ -19,7 +19,7 @@ from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.step.build import Built, build, step_of
 from tracemine.verify.step.calls import INTEGER, NUMBER
 from tracemine.verify.step.order import Schedule, follows, schedule, touches
-from tracemine.verify.step.program import Place, Program
+from tracemine.verify.step.program import Program, TensorRef
 
 _MOST_KERNELS = 200
 
@@ -41,8 +41,8 @@ class Fused:
     finding: int
     kernel: int
     calls: tuple[int, ...]
-    takes: tuple[Place, ...]
-    gives: tuple[Place | None, ...]  # None: what no other call of the step reads
+    takes: tuple[TensorRef, ...]
+    gives: tuple[TensorRef | None, ...]  # None: what no other call of the step reads
     scalars: tuple[tuple[str, float | int], ...]
 
 
@@ -176,7 +176,7 @@ def _fused(each: _Occurrence, graph: Graph, built: Built, recorded: Recorded) ->
     )
 
 
-def _unmade(takes: Sequence[Place], gives: Sequence[Place | None], made: set[int], built: Built) -> str | None:
+def _unmade(takes: Sequence[TensorRef], gives: Sequence[TensorRef | None], made: set[int], built: Built) -> str | None:
     """Return why a kernel cannot make results where its calls made them; None where it can."""
     for place in (*gives, *(p for p in takes if p.buffer in made)):
         if place is None:
@@ -214,14 +214,14 @@ def _buffers(nodes: Iterable[int], built: Built, recorded: Recorded) -> dict[tup
     return found
 
 
-def _place(lies: Lies | None, where: Mapping[tuple[str, int], int]) -> Place | None:
+def _place(lies: Lies | None, where: Mapping[tuple[str, int], int]) -> TensorRef | None:
     buffer = where.get(lies.buffer) if lies is not None else None
     if lies is None or buffer is None:
         return None
-    return Place(buffer, lies.layout.offset, lies.layout.shape, lies.layout.strides, lies.dtype)
+    return TensorRef(buffer, lies.layout.offset, lies.layout.shape, lies.layout.strides, lies.dtype)
 
 
-def _dense(place: Place) -> tuple[int, ...]:
+def _dense(place: TensorRef) -> tuple[int, ...]:
     """Return strides without gaps in the order that the tensor's axes have."""
     order = sorted(range(len(place.shape)), key=lambda d: (place.strides[d], -d))
     found = [0] * len(place.shape)

@@ -17,7 +17,7 @@ from tracemine.verify.rebuild.view_recovery import Layout
 LEAST_SHARE = 0.8  # of the step's GPU time: a program that replays less is refused
 
 
-class Place(msgspec.Struct, frozen=True):
+class TensorRef(msgspec.Struct, frozen=True):
     """A tensor, by where it lies. Offset and strides in elements."""
 
     buffer: int
@@ -32,19 +32,19 @@ class Place(msgspec.Struct, frozen=True):
         return Layout(self.offset, self.shape, self.strides)
 
 
-class Places(msgspec.Struct, frozen=True):
+class TensorRefs(msgspec.Struct, frozen=True):
     """A list of tensors; None where an optional member is not given."""
 
-    values: tuple[Place | None, ...]
+    values: tuple[TensorRef | None, ...]
 
 
-class Plain(msgspec.Struct, frozen=True):
+class Literal(msgspec.Struct, frozen=True):
     """What is no tensor: a number, a flag, a word, a dtype's name, or a list of such."""
 
     value: bool | int | float | str | tuple[bool | int | float, ...]
 
 
-Argument = Place | Places | Plain | None
+Argument = TensorRef | TensorRefs | Literal | None
 
 
 class Buffer(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,8 +64,8 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
     operator: str
     overload: str
     arguments: tuple[Argument, ...]
-    outputs: tuple[tuple[int, int, Place], ...]  # position, member of a list (−1: no list), where it lies
-    writes: tuple[Place, ...]  # that it took and writes in place
+    outputs: tuple[tuple[int, int, TensorRef], ...]  # position, member of a list (−1: no list), where it lies
+    writes: tuple[TensorRef, ...]  # that it took and writes in place
     makes: tuple[int, ...]  # buffers that are new
     activities: tuple[int, ...]  # rows of `activities` that it launched
     nodes: tuple[int, ...]
@@ -79,12 +79,12 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     @property
-    def reads(self) -> Iterator[Place]:
+    def reads(self) -> Iterator[TensorRef]:
         """Generate tensors that it takes, those that it overwrites included."""
         for value in self.arguments:
-            if isinstance(value, Place):
+            if isinstance(value, TensorRef):
                 yield value
-            elif isinstance(value, Places):
+            elif isinstance(value, TensorRefs):
                 yield from (v for v in value.values if v is not None)
 
     @property
@@ -99,7 +99,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     step: str  # its name in the trace; "" where the trace has no steps, and all of it is taken for one
     buffers: tuple[Buffer, ...]
     calls: tuple[StepCall, ...]
-    live: tuple[Place, ...]  # what is left at its end: state that was written, and what no call read
+    live: tuple[TensorRef, ...]  # what is left at its end: state that was written, and what no call read
     left: tuple[Left, ...]
     gpu_ns: int  # of the step
     replayed_ns: int  # of what the calls launched

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tracemine.verify.repro.eager import literal_text, number_text
 from tracemine.verify.step.placing import Fused, Placed
-from tracemine.verify.step.program import Argument, Place, Places, Plain, Program, StepCall
+from tracemine.verify.step.program import Argument, Literal, Program, StepCall, TensorRef, TensorRefs
 
 _OPERATOR = re.compile(r"aten::[a-z_][a-z0-9_]*", re.IGNORECASE)
 _WIDTH = 116
@@ -23,12 +23,12 @@ class Writer:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.operators: dict[tuple[str, str], str] = {}
-        self.inputs: dict[Place, str] = {}
+        self.inputs: dict[TensorRef, str] = {}
         for call in program.calls:
             for place in call.reads:
                 self._input(place)
 
-    def _input(self, place: Place) -> None:
+    def _input(self, place: TensorRef) -> None:
         if self.program.buffers[place.buffer].outside:
             self.inputs.setdefault(place, f"t[{len(self.inputs)}]")
 
@@ -64,7 +64,7 @@ class _Function:
         self.writer = writer
         self.program = writer.program
         self.items = needed(items, self.program)
-        self.names: dict[int, dict[Place, str]] = {}
+        self.names: dict[int, dict[TensorRef, str]] = {}
         for place, name in writer.inputs.items():
             self.names.setdefault(place.buffer, {})[place] = name
         self.count = 0
@@ -93,7 +93,7 @@ class _Function:
         self.count += 1
         return f"v{self.count}"
 
-    def _name(self, place: Place) -> str:
+    def _name(self, place: TensorRef) -> str:
         """Return the variable that is this tensor; where there is none, one is made that looks at the same memory."""
         known = self.names.get(place.buffer, {})
         if place in known:
@@ -177,11 +177,11 @@ class _Function:
         return ", ".join(found)
 
     def _value(self, kind: str, value: Argument) -> str:
-        if isinstance(value, Place):
+        if isinstance(value, TensorRef):
             return self._name(value)
-        if isinstance(value, Places):
+        if isinstance(value, TensorRefs):
             return f"[{', '.join('None' if v is None else self._name(v) for v in value.values)}]"
-        assert isinstance(value, Plain)  # noqa: S101  (None is not written)
+        assert isinstance(value, Literal)  # noqa: S101  (None is not written)
         plain, kind = value.value, kind.removesuffix("?")
         if kind.startswith("Device"):
             return '"cpu"' if plain == "cpu" else "DEVICE"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.columns import sorted_unique
-from tracemine.findings.replay import Across, HostEvents, Piece, Pieces
+from tracemine.findings.replay import Across, HostEvents, Segment, Segments
 from tracemine.rows.table import BoolArray, IntArray
 
 
@@ -21,10 +21,10 @@ class Lanes:
     inside: BoolArray
 
 
-def pieces_of(lanes: Lanes, host: HostEvents, call_end: IntArray, across: Across) -> Pieces:
-    """Return the pieces of a timeline, and the host's waits between them.
+def segments_of(lanes: Lanes, host: HostEvents, call_end: IntArray, across: Across) -> Segments:
+    """Return the segments of a timeline, and the host's waits between them.
 
-    A piece ends where the host waits for the device, as what it launches then depends on that, and where an activity
+    A segment ends where the host waits for the device, as what it launches then depends on that, and where an activity
     waits for one of another stream that is not done before. call_end: of each call.
     """
     waits = np.flatnonzero(host.waits_for >= 0)
@@ -39,10 +39,10 @@ def pieces_of(lanes: Lanes, host: HostEvents, call_end: IntArray, across: Across
     part = _parts(len(rows), ready, across)[rows]
     stream = lanes.stream[rows]
     begins = np.flatnonzero(np.append(True, (part[1:] != part[:-1]) | (stream[1:] != stream[:-1]))[: len(rows)])
-    pieces = _pieces(begins, stream, np.where(lanes.inside[rows], -1, launched), _by_piece(begins, place, across))
-    turns = [*pieces, *place[host.waits_for[waits]].tolist()]
-    order = np.lexsort((np.arange(len(turns)) < len(pieces), np.append(rows[begins], ready)))
-    return Pieces(rows, place, launched, tuple(turns[at] for at in order.tolist()), waits, waited)
+    segments = _segments(begins, stream, np.where(lanes.inside[rows], -1, launched), _by_segment(begins, place, across))
+    turns = [*segments, *place[host.waits_for[waits]].tolist()]
+    order = np.lexsort((np.arange(len(turns)) < len(segments), np.append(rows[begins], ready)))
+    return Segments(rows, place, launched, tuple(turns[at] for at in order.tolist()), waits, waited)
 
 
 def _parts(count: int, ready: IntArray, across: Across) -> IntArray:
@@ -60,21 +60,21 @@ def _parts(count: int, ready: IntArray, across: Across) -> IntArray:
     return np.searchsorted(cuts, np.arange(count), side="right")
 
 
-def _by_piece(begins: IntArray, place: IntArray, across: Across) -> dict[int, list[tuple[int, int, int]]]:
-    """Return the waits for other streams of each piece that has some, as `Piece` has them."""
+def _by_segment(begins: IntArray, place: IntArray, across: Across) -> dict[int, list[tuple[int, int, int]]]:
+    """Return the waits for other streams of each segment that has some, as `Segment` has them."""
     at = place[across.row]
-    piece = np.searchsorted(begins, at, side="right") - 1
+    segment = np.searchsorted(begins, at, side="right") - 1
     found: dict[int, list[tuple[int, int, int]]] = {}
-    columns = (piece, at - begins[piece], place[across.source], np.arange(len(at)))
+    columns = (segment, at - begins[segment], place[across.source], np.arange(len(at)))
     for number, *wait in zip(*(column.tolist() for column in columns), strict=True):
         found.setdefault(number, []).append((wait[0], wait[1], wait[2]))
     return found
 
 
-def _pieces(
+def _segments(
     begins: IntArray, stream: IntArray, launched: IntArray, across: dict[int, list[tuple[int, int, int]]]
-) -> list[Piece]:
-    """Return the pieces. stream, launched: of each place; of what waits for no call `launched` is −1."""
+) -> list[Segment]:
+    """Return the segments. stream, launched: of each place; of what waits for no call `launched` is −1."""
     if not len(begins):
         return []
     ends = np.append(begins, len(stream))[1:]
@@ -85,6 +85,6 @@ def _pieces(
     )
     columns = (begins, ends, follows, np.where(same == most, np.maximum(most, 0), -1))
     return [
-        Piece(begin, end, behind, None if waits < 0 else waits, tuple(across.get(number, ())))
+        Segment(begin, end, behind, None if waits < 0 else waits, tuple(across.get(number, ())))
         for number, (begin, end, behind, waits) in enumerate(zip(*(column.tolist() for column in columns), strict=True))
     ]

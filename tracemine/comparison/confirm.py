@@ -16,8 +16,8 @@ _ENOUGH = 2  # one half of the change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """A change that needs a proof: so many nanoseconds less on one side."""
+class Candidate:
+    """A change to confirm: so many nanoseconds less on one side."""
 
     number: int  # of the change
     mark: str  # orders changes of the same size, on whatever side they are
@@ -27,7 +27,7 @@ class Demand:
 
 
 @dataclass(slots=True)
-class Room:
+class Remaining:
     """How much less operators take on one side than on the other, as far as it is not used up."""
 
     more: Mapping[str, Range]  # on the side that had it
@@ -43,15 +43,15 @@ class Room:
         self.left = {name: max(ns.low - self.less.get(name, none).high, 0) for name, ns in self.more.items()}
         self.left_in_all = sum(ns.low for ns in self.more.values()) - sum(ns.high for ns in self.less.values())
 
-    def proves(self, demand: Demand) -> bool:
+    def confirms(self, candidate: Candidate) -> bool:
         """Return whether there is room for a change; if so, it is used up."""
-        ops = [op for op in dict.fromkeys(demand.ops) if self.left.get(op)]
-        had = sum(self.more[op].high for op in dict.fromkeys(demand.ops) if op in self.more)
-        need = min(demand.ns, had)
+        ops = [op for op in dict.fromkeys(candidate.ops) if self.left.get(op)]
+        had = sum(self.more[op].high for op in dict.fromkeys(candidate.ops) if op in self.more)
+        need = min(candidate.ns, had)
         room = sum(self.left[op] for op in ops)
         if not need or _ENOUGH * room < need:
             return False
-        if self.whole_counts and demand.one_sided and _ENOUGH * self.left_in_all < need:
+        if self.whole_counts and candidate.one_sided and _ENOUGH * self.left_in_all < need:
             return False
         used = min(need, room)
         self.left_in_all -= used
@@ -62,6 +62,6 @@ class Room:
         return True
 
 
-def proven(demands: Iterable[Demand], room: Room) -> set[int]:
+def confirmed(candidates: Iterable[Candidate], room: Remaining) -> set[int]:
     """Return the numbers of the changes that there is room for, the largest first."""
-    return {one.number for one in sorted(demands, key=lambda each: (-each.ns, each.mark)) if room.proves(one)}
+    return {one.number for one in sorted(candidates, key=lambda each: (-each.ns, each.mark)) if room.confirms(one)}
