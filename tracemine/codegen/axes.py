@@ -1,4 +1,4 @@
-"""Which dimensions of which tensors are the same axis: found by joining and splitting, never by size alone.
+"""Which dimensions of which tensors are the same axis: by unification from calls, never by size alone.
 
 Dimensions meet in pointwise calls (they are joined) and in views (one is split into several). A dimension is a tuple
 of axes, the outermost first; of size 1, an empty one. So a view regroups axes, and one kernel can loop over them all.

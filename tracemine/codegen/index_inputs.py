@@ -1,4 +1,4 @@
-"""Which tensors of a graph hold places in which others, and how many places there are."""
+"""Find index tensors of a graph, the tensor that each one indexes, and the bound of its indices."""
 
 from __future__ import annotations
 

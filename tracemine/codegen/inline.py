@@ -1,4 +1,4 @@
-"""What one element of a tensor is, inside a kernel that loops over given columns: tensor IR becomes loop IR.
+"""Inline tensor IR into loop IR for one kernel: what one element is, in a loop over given columns.
 
 The question "which element" goes down from what is stored to what is loaded. What this kernel cannot compute on the
 way (a reduction over other axes, or one needed at another row) is demanded of an earlier kernel and loaded.

@@ -1,4 +1,4 @@
-"""Which kernels a graph becomes: as few as loop over the same rows and columns, each after those that it loads from."""
+"""Partition a graph into kernels: as few as loop over the same rows and columns, in order of their loads."""
 
 from __future__ import annotations
 

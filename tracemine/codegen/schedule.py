@@ -1,4 +1,4 @@
-"""Which shape a kernel has: by what it reduces, how long its rows are, and how what it reads and writes lies."""
+"""Choose the schedule of a kernel: pointwise, persistent or looped reduction, by its rows and their contiguity."""
 
 from __future__ import annotations
 

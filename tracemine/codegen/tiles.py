@@ -1,4 +1,4 @@
-"""How kernels may be divided into tiles: candidates for each shape of kernel, the default first.
+"""Tile configs of a kernel: candidates for each schedule, the default first.
 
 A tile config is the elements of a block and those of a thread. Defaults are the best of many tried on an H200 over the
 recorded graphs; the others are what was best for some of them. A row that one warp holds needs no barrier to be

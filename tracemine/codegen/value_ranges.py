@@ -1,4 +1,4 @@
-"""Between which numbers the values of a graph lie, as far as its calls tell: places that it computes must be valid.
+"""Interval analysis of a graph's values: it guarantees that computed indices stay in bounds.
 
 Interval arithmetic over the calls. Where nothing is known of a value, nothing is said.
 """

@@ -1,4 +1,4 @@
-"""A loop over independent products as what its operators move and compute in all turns."""
+"""A loop over independent products, as what its operators move and compute in all iterations."""
 
 from __future__ import annotations
 

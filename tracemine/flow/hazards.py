@@ -1,4 +1,4 @@
-"""What must not change places though no data goes from the one to the other."""
+"""Ordering hazards without dataflow: write after read, and write after write."""
 
 from __future__ import annotations
 

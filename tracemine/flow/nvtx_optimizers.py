@@ -1,4 +1,4 @@
-"""What the optimizers of NVTX ranges read and write: texts name no maker of a parameter or a state, nor of a list's.
+"""Reads and writes of optimizers in NVTX ranges, whose texts name no producer of a parameter, a state or a list.
 
 An optimizer whose operators are one of the sequences of `inferred/optimizers.toml`, all that it launches, is taken to
 read and write what that sequence does. Which of the tensors that others read are its parameters is unknown: what comes

@@ -1,4 +1,4 @@
-"""In which order operators of all threads begin and end, and which of them count as one node."""
+"""The order in which operators of all threads begin and end, and which of them count as one node."""
 
 from __future__ import annotations
 

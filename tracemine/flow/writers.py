@@ -1,4 +1,4 @@
-"""Who wrote each byte last: the one loop over everything that happens to storages, in order."""
+"""The last writer of each byte: the one loop over everything that happens to storages, in order."""
 
 from __future__ import annotations
 

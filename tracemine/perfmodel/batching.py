@@ -1,4 +1,4 @@
-"""Calls on all turns of a loop in place of calls on each: products at the rate of all together, the rest by bytes."""
+"""Batched calls in place of one call an iteration: products at the rate of all together, the rest by bytes."""
 
 from __future__ import annotations
 

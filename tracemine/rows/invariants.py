@@ -1,4 +1,4 @@
-"""Step-invariant work, consumed by work that varies: it could be done once, in front of the steps.
+"""Step-invariant work with consumers that vary: it could be done once, before the steps.
 
 What rests on constants alone is told from the dataflow. An input that lies in the same memory in each recorded step
 looks like a parameter. So what rests on tensors from outside counts where it is used as a weight. Else it counts only

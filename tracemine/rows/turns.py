@@ -1,4 +1,4 @@
-"""Loops whose turns need nothing of each other: the same operators on the same shapes, a product among them.
+"""Loops whose iterations are independent: the same operators on the same shapes, a product among them.
 
 A loop is a stretch of a stream in which up to 16 operators repeat, eight times or more. It counts where no product of a
 turn reads, by whatever way within the loop, what another turn wrote: then one call on all of it gives the same.

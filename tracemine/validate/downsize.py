@@ -1,4 +1,4 @@
-"""A graph made small enough for an interpreter: fewer members of lists, smaller axes, smaller sizes within kernels.
+"""Downsize a graph for an interpreter: fewer members of lists, smaller axes, smaller constants of kernels.
 
 What is validated differs from the generated source in sizes alone, and how it differs is said.
 """

@@ -1,4 +1,4 @@
-"""Why a row's maximum may pass over NaN: all that is stored of such a row is NaN, or the same without it."""
+"""Equivalent mutants of row maxima: where NaN may be ignored, as what is stored of such a row is NaN or the same."""
 
 from __future__ import annotations
 

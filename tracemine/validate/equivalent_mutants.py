@@ -1,4 +1,4 @@
-"""Why a mutated line changes no result: rules on the kernel's own text, each sound for every finite number it may take.
+"""Equivalent mutants: rules on a kernel's text that say why a mutated line changes no result.
 
 They look at what is done with a value, never at what a trial found: a wrong kernel that no trial catches and no rule
 explains is one that was not caught.

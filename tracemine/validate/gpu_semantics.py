@@ -1,4 +1,4 @@
-"""Stand-ins on a CPU for operators that only a GPU has, or that a GPU computes otherwise.
+"""Reference implementations on a CPU of operators that only a GPU has, or that a GPU computes otherwise.
 
 A GPU's norms compute in float32, keep their statistics so, and round once. A CPU's round numbers of 16 bits on the way,
 and fold a batch norm's weight and statistics into two numbers before they meet the tensor.

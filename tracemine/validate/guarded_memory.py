@@ -1,4 +1,4 @@
-"""Memory in which a kernel is watched: new tensors are poisoned and fenced, copies keep what lies around them."""
+"""Guarded memory: new tensors are poisoned and fenced, copies keep what lies around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants of launchers: launches exchanged or left out, strides that are another's, plans kept too long."""
+"""Mutants of launchers: launches exchanged or left out, another tensor's strides, plans kept too long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make random numbers of random bits, and check that they look random: each element has bits of its own."""
+"""Derive random numbers from random bits, and check that they look random: each element has bits of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far eager's own roundings may carry a chain's results: each call's, with signs drawn at random.
+"""How far eager's own roundings may carry a graph's results: each call's, with random signs.
 
 The chain in float64, with what each call rounded off (`roundings.py`) added with other signs, gives other results that
 as careful a program could have had. What is near the largest number may be beyond it in another program, as may what a

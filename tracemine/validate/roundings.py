@@ -1,4 +1,4 @@
-"""What each call of eager rounds off: every call is run once more in float64 on what eager gave it.
+"""What each call of eager rounds off: every call is run once more in float64 on eager's inputs.
 
 Of functions and quotients in float32 the last bits are not promised: CUDA's own are off by up to 2 units in the last
 place, and so is a division that Triton compiles. Eager may have been nearer. An exponential is a power of two of a

@@ -1,4 +1,4 @@
-"""Complex numbers, between the calls that make them of real ones and take them apart again.
+"""Lower complex numbers, as pairs of real ones.
 
 No memory of a kernel holds one: a complex tensor is the pair of expressions for its real and its imaginary parts. What
 is not said here of complex numbers is refused.

@@ -1,4 +1,4 @@
-"""What is read at places that follow from a result's own: lookups, and views whose axes do not nest."""
+"""Lower what reads at computed indices: lookups, and views whose axes do not nest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for losses and their gradients."""
+"""Lower losses and their gradients."""
 
 from __future__ import annotations
 

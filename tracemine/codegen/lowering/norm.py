@@ -1,4 +1,4 @@
-"""Rules for norms and their gradients: of layers, groups, batches, and by root mean square."""
+"""Lower norms and their gradients: of layers, groups, batches, and by root mean square."""
 
 from __future__ import annotations
 

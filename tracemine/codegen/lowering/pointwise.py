@@ -1,4 +1,4 @@
-"""Rules for what is pointwise and yet no plain expression: powers by their exponent, copies, constants."""
+"""Lower pointwise operators that are no plain expression: powers by their exponent, copies, constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for what looks at a window of each image: pooling, enlargement, and their backwards, nothing added in memory.
+"""Lower windows of images: pooling, upsampling, and their backwards, without atomic adds.
 
 A result is a sum or a maximum over few places, which follow from its own place. In a backward pass an element looks at
 the windows that it lies in, so the order of summing is fixed. Images are the last two axes.

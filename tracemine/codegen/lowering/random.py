@@ -1,4 +1,4 @@
-"""Rules for random numbers: each element's is made of one drawn for its place.
+"""Lower random numbers: each element has random bits of its own, by its index.
 
 What is drawn is noted, so that validation can have eager make its numbers of the same draws.
 """

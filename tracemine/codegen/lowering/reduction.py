@@ -1,4 +1,4 @@
-"""Rules for what makes many elements one, and for the operators that are made of such: softmax, running sums."""
+"""Lower reductions and what is made of them: softmax, running sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for what moves no value: views, slices, joins, lookups. Each is a map from an index to an index."""
+"""Lower what moves no value: views, slices, concats, lookups. Each is a map from an index to an index."""
 
 from __future__ import annotations
 

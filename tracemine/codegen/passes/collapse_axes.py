@@ -1,4 +1,4 @@
-"""Axes that lie behind each other without gaps in all tensors of a kernel: a launcher loops over them as one.
+"""Collapse axes that are contiguous in every tensor of a kernel: a launcher loops over them as one.
 
 The kernel stays as it is. It is told that the outer ones have one place and the innermost all of them, so that a block
 holds more than one short row, and reads of a row are as wide as they can be.

@@ -1,4 +1,4 @@
-"""Joins of two halves of one tensor that change places, as a rotary embedding's: one loop in place of two.
+"""Concatenations of two halves of one tensor in reverse order, as in a rotary embedding: one loop in place of two.
 
 Element by element such a join asks which half it is in, and loads of each. Where both members are the same expression
 of the same tensor, half a row apart, the other half's element is half a row on, and behind the row's end at its

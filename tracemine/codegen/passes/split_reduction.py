@@ -1,4 +1,4 @@
-"""Long reductions of few rows in parts: each part is reduced by a program of its own, and then the parts are.
+"""Split long reductions of few rows: each part is reduced by a program of its own, then the parts are.
 
 An expression becomes two: what each part gives, and how the parts make the whole. Both have a fixed order: the bits are
 the same at each run. How many parts there are, the launcher decides.

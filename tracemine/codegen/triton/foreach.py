@@ -1,4 +1,4 @@
-"""Members of a list that share their code in one launch: a program chooses its tensors, and the code stands once.
+"""Foreach dispatch: members of a list share their code in one launch, and a program chooses its tensors.
 
 A branch for each member would have the compiler work through the same code as often as there are members: an
 optimizer's step over 182 parameters took minutes.

@@ -1,4 +1,4 @@
-"""How kernels are launched: what each takes, and how it is divided into tiles.
+"""Launches of kernels: what each takes, and how it is divided into tiles.
 
 Kernels of one level that need nothing of each other become parts of one launch: siblings that a model runs one after
 another, the members of a list. Parts that differ in names alone share their code.

@@ -1,4 +1,4 @@
-"""Who made which tensor: `input_op_ids` of PyTorch's NVTX ranges as rows of `tensors`.
+"""Producers of tensors: `input_op_ids` of PyTorch's NVTX ranges as rows of `tensors`.
 
 A text names, for each input, the operator that gave it. PyTorch finds that by the address of the tensor object, of
 which memory is used again: an object that no operator of the recording gave (a number wrapped as a tensor, memory that

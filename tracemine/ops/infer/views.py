@@ -1,4 +1,4 @@
-"""Output rules of views: another look at the same storage. Where strides were not recorded, shapes are still told."""
+"""Output rules of views of the same storage. Where strides were not recorded, shapes are still inferred."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The turns of a loop: calls that are alike, of one tensor after another."""
+"""The iterations of a loop: calls that are alike, of one tensor after another."""
 
 from __future__ import annotations
 

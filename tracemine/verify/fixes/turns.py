@@ -1,4 +1,4 @@
-"""Products of a loop's turns as one product of all.
+"""Products of a loop's iterations as one product of all.
 
 What turns read beside each other is joined: rows of left factors, columns of right ones, or all of both on an axis of
 its own. Right factors and biases are joined before the step, as weights are; left factors within it, unless they lie in

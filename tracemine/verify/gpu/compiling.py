@@ -1,4 +1,4 @@
-"""torch.compile's own kernels for a chain, compiled within a time limit."""
+"""torch.compile's own kernels for a graph, compiled within a time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chain's time by other clocks than the profiler's: within CUDA graphs, and as a program feels it."""
+"""A graph's time by other clocks than the profiler's: within CUDA graphs, and as a program feels it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reproduction of a chain: eager beside the kernel, a library's call and torch.compile; on a CPU, interpreted."""
+"""A reproduction of a graph: eager beside the kernel, a library's call and torch.compile; on a CPU, interpreted."""
 
 from __future__ import annotations
 

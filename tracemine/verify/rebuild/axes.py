@@ -1,4 +1,4 @@
-"""Which axes a reduction goes over, where its arguments were not recorded: they follow from the shape that it gives.
+"""Axes of a reduction, where its arguments were not recorded: they follow from the shape of its result.
 
 Older profilers record shapes, and no values of arguments. Two calls beside a reduction read its result, and so
 record its shape:

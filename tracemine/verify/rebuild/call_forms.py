@@ -1,4 +1,4 @@
-"""What a node's call is in a graph: itself, or the call around it where it only fills what that one allocated."""
+"""The call that stands for a node in a graph: its own, or the call around it that allocated what it fills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph in the making: its values, numbered as they come, and the calls that give them."""
+"""A graph draft: its values, numbered as they come, and the calls that give them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fills before a graph that writes a part of the memory: they belong to the graph, if they have no other consumer.
+"""Fills before a graph that writes a part of the memory: included if they have no other consumer.
 
 A fusion group has calls that save traffic together; a fill of a large tensor of which the next call writes a small
 slice is not among them. Rebuilt without it, the graph would write a part of memory from outside. With it the memory is

@@ -1,4 +1,4 @@
-"""Which tensors an `index` takes, where the members of its list were not recorded: calls inside it read them.
+"""Index arguments of `index`, where the members of its list were not recorded: found by the calls inside it.
 
 Profilers record nothing of a list of optional tensors. ATen's `index` looks at its source once more, with the indexed
 axes replaced by those of the indices, which step over nothing (`restride_src` in TensorAdvancedIndexing.cpp), and then

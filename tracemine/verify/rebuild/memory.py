@@ -1,4 +1,4 @@
-"""Whose memory the values of a graph in the making lie in, so that it shows which of them a tensor is.
+"""Which value of a graph draft owns which memory, so that a recorded tensor is found to be one of them.
 
 Views between calls launch nothing: they follow from offset, shape and strides (view_recovery.py). Complex numbers lie
 as their parts, two real numbers along a last axis: so they come in, so they leave, and in between view calls make them

@@ -1,4 +1,4 @@
-"""A chain's calls as a Python function `eager` through torch.ops, and values as Python source.
+"""A graph's calls as a Python function `eager` through torch.ops, and values as Python source.
 
 Of a trace it holds numbers; operators and names come from the operator table.
 """
