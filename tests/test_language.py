@@ -9,7 +9,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CODE = sorted((ROOT / "tracemine").rglob("*.py"))
-PROSE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "index.md"]
+PROSE = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "docs" / "index.md",
+    ROOT / "docs" / "reference" / "findings.md",
+]
 PROSE += sorted(path for folder in ("guide", "internals") for path in (ROOT / "docs" / folder).glob("*.md"))
 
 # Words that earlier versions used for what the field calls integer, producer, consumer, dataflow, NaN, mutant.
