@@ -15,7 +15,7 @@ import msgspec
 from tracemine.codegen.graph import Call, Graph, Refs, Scalars, Unsupported, Value, renumbered, tensors
 from tracemine.codegen.graph_builder import check
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.triton.source import generate
+from tracemine.codegen.triton.source import generate, kernel_codes
 from tracemine.ops.infer.tensor import is_contiguous
 from tracemine.validate.resize import at_sizes, free_axes
 
@@ -70,7 +70,7 @@ def shorter(graph: Graph) -> Graph:
         return graph
     kept = _kept(graph, count)
     short = _of_members(graph, kept)
-    return short if _codes(generate(graph).text) <= _codes(generate(short).text) else graph
+    return short if kernel_codes(graph) <= kernel_codes(short) else graph
 
 
 def _lists(call: Call) -> list[Refs | Scalars]:
@@ -124,28 +124,6 @@ def _taken(call: Call, kept: Sequence[int]) -> list[Value]:
         msgspec.structs.replace(v, values=tuple(v.values[at] for at in kept)) if isinstance(v, Refs | Scalars) else v
         for v in call.arguments
     ]
-
-
-def _codes(text: str) -> set[str]:
-    """Return the bodies of a source's kernels, one text each: how sub-kernels are chosen is no part of them."""
-    functions = text.split("\n\n\n")
-    bodies = [f.partition("):\n")[2] for f in functions if f.startswith("@triton.jit") and "block < end_" not in f]
-    return set(map(_unnamed, bodies))
-
-
-def _unnamed(body: str) -> str:
-    """Rename tensors, sizes and values by the order in which they come.
-
-    >>> _unnamed("x_7_1 = tl.load(x_7_ptr + column * x_7_s0).to(tl.float32)")
-    't0 = tl.load(t1 + column * t2).to(tl.float32)'
-    """
-    names: dict[str, str] = {}
-
-    def numbered(found: re.Match[str]) -> str:
-        return names.setdefault(found[0], f"t{len(names)}")
-
-    body = body.replace("tl.program_id(0)", "block")  # where a kernel has one part alone
-    return re.sub(r"(?<![.\w])[a-z]\w*(?:_ptr|\d)\b", numbered, body)
 
 
 def smaller(graph: Graph) -> Graph:

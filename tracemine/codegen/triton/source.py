@@ -56,10 +56,7 @@ def generate(graph: Graph, options: CodegenOptions = DEFAULT) -> Source:
 
 def print_program(program: Program, options: CodegenOptions, parameters: list[str]) -> Source:
     """Print a program as source."""
-    # Quantized values are eager's own: a quotient that is one bit off may fall on the other side of a tie.
-    if any(b.dtype in _QUANTIZED for b in program.buffers.values() if b.role != "input"):
-        options = replace(options, rounds=True)
-    found = launches(program, _stem(program.name), options)
+    found = launches(program, _stem(program.name), _rounding(program, options))
     bodies = "\n\n\n".join(launch.text for launch in found)
     calls = calling(program, found, parameters)
     helpers = _helpers(bodies)
@@ -74,6 +71,19 @@ def print_program(program: Program, options: CodegenOptions, parameters: list[st
     text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
     kernels = tuple(launch.name for launch in found)
     return Source(text=text, kernels=kernels, masks=program.masks, ulp=program.ulp, draws=program.draws)
+
+
+def kernel_codes(graph: Graph) -> set[tuple[object, ...]]:
+    """Return the code of each sub-kernel of a graph, by neutral names: equal for those that differ in names alone."""
+    program = plan(graph, DEFAULT)
+    found = launches(program, _stem(program.name), _rounding(program, DEFAULT))
+    return {part.code() for launch in found for part in launch.parts}
+
+
+def _rounding(program: Program, options: CodegenOptions) -> CodegenOptions:
+    # Quantized values are eager's own: a quotient that is one bit off may fall on the other side of a tie.
+    quantized = any(b.dtype in _QUANTIZED for b in program.buffers.values() if b.role != "input")
+    return replace(options, rounds=True) if quantized else options
 
 
 def _least(tile_configs: TileConfigs, elements: int) -> TileConfigs:
