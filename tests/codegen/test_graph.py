@@ -80,11 +80,11 @@ def test_dtypes_and_strides_must_be_known() -> None:
         ("aten::mul.Tensor", (2.0,), "float64", "float64"),
         ("aten::pow.Tensor_Scalar", (5,), "int64", "no row in the table"),
         ("aten::digamma", (), "float32", "not in the table of those that can be generated"),
-        ("aten::argmax", (None, False), "float32", "the place of a maximum"),
+        ("aten::argmax", (None, False), "float32", "the index of a maximum"),
         ("aten::sort", (-1, False), "float32", "sorting"),
         ("aten::roll", ([3], []), "float32", "a roll over all elements"),
         ("aten::constant_pad_nd", ([-1, 1], 0.0), "float32", "padding that cuts"),
-        ("aten::max.dim", (-1, False), "bool", "the place of a maximum of booleans"),
+        ("aten::max.dim", (-1, False), "bool", "the index of a maximum of booleans"),
     ],
 )
 def test_what_cannot_be_generated_is_refused_with_a_reason(operator: str, arguments, dtype: str, reason: str) -> None:

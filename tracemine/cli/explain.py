@@ -1,4 +1,4 @@
-"""tracemine explain: one finding, whole."""
+"""tracemine explain: one finding in full."""
 
 from __future__ import annotations
 

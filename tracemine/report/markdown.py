@@ -236,7 +236,7 @@ def _verdict(finding: Finding | Variant, verified: Verified) -> Iterator[str]:
     if text := not_tested_text(verified):
         yield f"- not tested: {prose(text)}"
     for text in verified.assumptions:
-        yield f"- taken for granted: {prose(text)}"
+        yield f"- assumed: {prose(text)}"
     yield f"- read from {code(verified.file)}"
 
 

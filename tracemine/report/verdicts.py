@@ -57,7 +57,7 @@ _SKIPPED = {
 
 
 def render(found: Verdicts, out: TextIO, how: Options) -> None:
-    """Write a table, a line a finding, with what it came to and what it takes for granted below."""
+    """Write a table, a line a finding, with what it came to and what it assumes below."""
     drawn = StringIO()
     console = Console(
         file=drawn,
@@ -81,8 +81,8 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
             _print_indented(console, line(text, 300))
         for text in left_texts(verdict):
             _print_indented(console, line(f"not tried: {text}", 300), style="dim")
-    for text in granted_texts(found.verdicts):
-        _print_indented(console, line(f"taken for granted {text}", 500), head=Text(), style="dim")
+    for text in assumption_texts(found.verdicts):
+        _print_indented(console, line(f"assumed {text}", 500), head=Text(), style="dim")
     if found.step is not None:
         _print_step(found.step, console)
     left_out = [f"{count_text(n, 'finding')} {_SKIPPED.get(name, name)}" for name, n in found.skipped.items()]
@@ -184,13 +184,13 @@ def left_texts(verdict: Verdict) -> list[str]:
     return [text for text in verdict.not_tested if not text.startswith("L6")] if verdict.measured is not None else []
 
 
-def granted_texts(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return each assumption once, with the ranks of the findings that take it for granted."""
+def assumption_texts(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return each assumption once, with the ranks of the findings that rest on it."""
     ranks: dict[str, list[int]] = {}
     for rank, verdict in enumerate(verdicts, 1):
         for text in verdict.assumptions:
             ranks.setdefault(text, []).append(rank)
-    return [f"of {_ranks(found)}: {text}" for text, found in ranks.items()]
+    return [f"for {_ranks(found)}: {text}" for text, found in ranks.items()]
 
 
 def _ranks(found: Sequence[int]) -> str:

@@ -137,7 +137,7 @@ def _place_of_extreme(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source, keep = given.tensor("self"), bool(given.literal("keepdim", False))
     over = _axes(given, source)
     if len(over) != 1:
-        raise Unsupported("the place of a maximum among several axes")
+        raise Unsupported("the index of a maximum over several axes")
     kind = given.call.operator.removeprefix("aten::arg")
     return cast_outputs(low, given, _extreme_and_place(low, kind, source, over, keep)[1:])
 
@@ -145,7 +145,7 @@ def _place_of_extreme(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 def _extreme_and_place(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: bool) -> list[Tensor]:
     """Return a row's maximum or minimum, and the first place where it is; of NaN the first."""
     if source.type == BOOL or len(over) != 1 or not source.dims or not source.dims[over[0]]:
-        raise Unsupported("the place of a maximum of booleans, or of one element")
+        raise Unsupported("the index of a maximum of booleans, or of one element")
     named = kind if source.type == FLOAT else f"{kind}_{source.type}"
     source = low.cast(source, source.dtype, always=True)  # which of two is larger, rounding decides
     top = reduce(low, named, source, over, True, source.type)

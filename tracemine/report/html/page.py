@@ -309,7 +309,7 @@ def _verdict(one: Finding | Variant, verified: Verified, *, several: bool, pictu
     by = "" if verified.by == "kernel" else f" · with {verified.by}"
     untested = not_tested_text(verified)
     lines = (times_text(verified), error_text(one), f"not tested: {untested}" if untested else "")
-    assumed = (*(f"taken for granted: {text}" for text in verified.assumptions), f"read from {verified.file}")
+    assumed = (*(f"assumed: {text}" for text in verified.assumptions), f"read from {verified.file}")
     measured_ns = one.gpu_saving_ns.mid if verified.basis == "measured" else None
     if verified.basis == "refuted":
         measured_ns = 0

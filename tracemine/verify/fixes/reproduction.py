@@ -189,7 +189,7 @@ def fixed_calls(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Fixed]
 
 
 def _assumed(rebuilt: Rebuilt, fixed: Fixed) -> tuple[str, ...]:
-    """Return what a graph takes for granted: a number that is not recorded is tried at one value here."""
+    """Return what a graph assumes: a number that is not recorded is tried at one value here."""
     others = [s.name for s in rebuilt.graph.scalars if not s.recorded and s.name not in fixed.numbers]
     kept = tuple(text for text in rebuilt.assumptions if text != NUMBER)
     return (*kept, ONE_VALUE) if others and NUMBER in rebuilt.assumptions else kept

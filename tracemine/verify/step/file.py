@@ -36,7 +36,7 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
     says = [
         f"One recorded step, replayed call by call: {program.replayed_launches} of {program.launches} launches,",
         f"{program.share:.1%} of its GPU time; again with fused kernels in place of {len(placed.plan.placed)} chains.",
-        *(f"Taken for granted: {text}." for text in program.assumptions),
+        *(f"Assumed: {text}." for text in program.assumptions),
         "",
         "    python THIS_FILE          checks and times it, on a GPU",
         "    python THIS_FILE --json   the same for programs",
