@@ -24,7 +24,7 @@ OLD = re.compile(
 # Variables whose names say nothing of what they hold, for every thousand lines: the count may only fall.
 VAGUE, MOST_VAGUE = {"found", "one", "each", "other"}, 19
 # With these a docstring of a function names what comes back, where a verb says what is done: the count may only fall.
-NO_VERBS, MOST_WITHOUT = {"The", "A", "An", "What", "Whether", "Of", "One", "Which", "How", "Where", "For", "Who"}, 77
+NO_VERBS, MOST_WITHOUT = {"The", "A", "An", "What", "Whether", "Of", "One", "Which", "How", "Where", "For", "Who"}, 67
 LONGEST_MODULE, LONGEST_SENTENCE, LONGEST_PAGE = 400, 40, 2000
 LONGEST, MOST_DECISIONS = 60, 15
 BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.comprehension, ast.match_case)

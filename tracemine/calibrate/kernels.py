@@ -42,7 +42,7 @@ def copy_pattern(x, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def add_pattern(x, y, out, n, BLOCK: tl.constexpr):
-    """Two inputs of n elements each, one output."""
+    """Read two inputs of n elements each, write one output."""
     offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offset < n
     tl.store(out + offset, tl.load(x + offset, mask=mask) + tl.load(y + offset, mask=mask), mask=mask)
@@ -50,7 +50,7 @@ def add_pattern(x, y, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def add3_pattern(x, y, z, out, n, BLOCK: tl.constexpr):
-    """Three inputs of n elements each, one output."""
+    """Read three inputs of n elements each, write one output."""
     offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offset < n
     value = tl.load(x + offset, mask=mask) + tl.load(y + offset, mask=mask) + tl.load(z + offset, mask=mask)
@@ -59,7 +59,7 @@ def add3_pattern(x, y, z, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def add4_pattern(x, y, z, w, out, n, BLOCK: tl.constexpr):
-    """Four inputs of n elements each, one output."""
+    """Read four inputs of n elements each, write one output."""
     offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offset < n
     value = tl.load(x + offset, mask=mask) + tl.load(y + offset, mask=mask)
@@ -69,7 +69,7 @@ def add4_pattern(x, y, z, w, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def function_pattern(x, out, n, FUNCTION: tl.constexpr, BLOCK: tl.constexpr):
-    """As copy, with one function an element: arithmetic that memory may not hide."""
+    """Copy with one function an element: arithmetic that memory may not hide."""
     offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offset < n
     value = tl.load(x + offset, mask=mask).to(tl.float32)
@@ -114,7 +114,7 @@ def row_sum_pattern(x, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLOC
 
 @triton.jit
 def row_norm_pattern(x, weight, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Root-mean-square norm of rows that are held whole: each element is read once and written once."""
+    """Normalize rows in registers by root mean square: each element is read once and written once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)
     mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
@@ -127,7 +127,7 @@ def row_norm_pattern(x, weight, out, rows, LENGTH: tl.constexpr, ROWS: tl.conste
 
 @triton.jit
 def row_norm_looped_pattern(x, weight, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """The same for longer rows: a pass that reduces, a pass that reads again and writes."""
+    """Normalize longer rows: a pass that reduces, a pass that reads again and writes."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, LENGTH, BLOCK):
@@ -148,7 +148,7 @@ def row_norm_looped_pattern(x, weight, out, rows, LENGTH: tl.constexpr, ROWS: tl
 
 @triton.jit
 def row_two_sums_pattern(x, weight, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """A second reduction that needs the first (mean, then variance): three passes over each row."""
+    """Reduce twice, the second time by the first result (mean, then variance): three passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, LENGTH, BLOCK):
@@ -185,7 +185,7 @@ def _welford(mean_a, m2_a, count_a, mean_b, m2_b, count_b):
 
 @triton.jit
 def row_welford_pattern(x, weight, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Layer norm with a running mean and variance: a pass that divides for each element, and one that writes."""
+    """Normalize a layer with a running mean and variance: a pass that divides for each element, one that writes."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     mean = tl.zeros((ROWS, BLOCK), tl.float32)
     m2 = tl.zeros((ROWS, BLOCK), tl.float32)
@@ -216,7 +216,7 @@ def row_welford_pattern(x, weight, out, rows, LENGTH: tl.constexpr, ROWS: tl.con
 
 @triton.jit
 def row_softmax_pattern(x, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Softmax of rows that are held whole: two reductions over registers, one read, one write."""
+    """Compute softmax of rows in registers: two reductions, one read, one write."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)
     mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
@@ -228,7 +228,7 @@ def row_softmax_pattern(x, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, 
 
 @triton.jit
 def row_softmax_online_pattern(x, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Softmax of longer rows: a running maximum and sum (two exponentials an element), and a pass that writes."""
+    """Compute softmax of longer rows: a running maximum and sum (two exponentials an element), a pass that writes."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     highest = tl.full((ROWS, BLOCK), -float("inf"), tl.float32)
     total = tl.zeros((ROWS, BLOCK), tl.float32)
@@ -259,7 +259,7 @@ def _add(a, b):
 
 @triton.jit
 def row_scan_pattern(x, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Running sum along each row, carried from step to step."""
+    """Sum along each row, carried from step to step."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     carry = tl.zeros((ROWS,), tl.float32)
     for start in range(0, LENGTH, BLOCK):
@@ -288,7 +288,7 @@ def column_sum_pattern(x, partial, rows, COLUMNS: tl.constexpr, STRIP: tl.conste
 
 @triton.jit
 def split_sum_pattern(x, partial, rows, LENGTH: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr):
-    """Few long rows: every program sums one part of one row; `row_sum` finishes."""
+    """Sum few long rows: every program sums one part of one row; `row_sum` finishes."""
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     total = tl.zeros((BLOCK,), tl.float32)
@@ -300,5 +300,5 @@ def split_sum_pattern(x, partial, rows, LENGTH: tl.constexpr, PART: tl.constexpr
 
 @triton.jit
 def empty_pattern(out):
-    """One block, one number: what a kernel costs that does nothing."""
+    """Write one number from one block: what a kernel costs that does nothing."""
     tl.store(out, 1.0)

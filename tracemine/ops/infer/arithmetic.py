@@ -38,7 +38,7 @@ def known(dtype: str | None) -> str:
 
 
 def promoted(tensors: Sequence[TensorSpec], numbers: Sequence[str] = ()) -> str:
-    """torch's promotion over tensors and Python numbers."""
+    """Promote as torch does over tensors and Python numbers."""
     shaped = [known(tensor.dtype) for tensor in tensors if tensor.shape]
     zero_dim = [known(tensor.dtype) for tensor in tensors if not tensor.shape]
     return result_type(shaped, zero_dim, numbers)
@@ -65,7 +65,7 @@ _DTYPES: dict[str, Callable[[str], str]] = {
 
 @rule
 def pointwise(call: Call, dtype: str = "promote", apart: str = "", backwards: bool = False) -> Outputs:
-    """Inputs broadcast; dtypes promote, then become what `dtype` says.
+    """Broadcast inputs; promote dtypes, then take what `dtype` says.
 
     apart: an argument that does not promote. backwards: the last tensor's layout has the first word.
     """
@@ -114,7 +114,7 @@ def row_major(call: Call, argument: str = "self") -> Outputs:
 
 @rule
 def filled(call: Call) -> Outputs:
-    """masked_fill and its kin: self, stretched to the mask, in a new row-major tensor."""
+    """Broadcast self to the mask, in a new row-major tensor: masked_fill and others."""
     source = call.tensor("self")
     shape = broadcast([source.shape, call.tensor("mask").shape])
     return (made(shape, source.dtype),)
@@ -122,7 +122,7 @@ def filled(call: Call) -> Outputs:
 
 @rule
 def halved(call: Call) -> Outputs:
-    """glu: the axis `dim` is half as long."""
+    """Halve the axis `dim`: glu."""
     source = call.tensor("self")
     shape = list(source.shape)
     axis = call.axis("dim", len(shape), -1)
@@ -133,7 +133,7 @@ def halved(call: Call) -> Outputs:
 
 @rule
 def prelu_gradients(call: Call) -> Outputs:
-    """Of each element, and of the weight that it met: it is summed to the weight's shape afterwards."""
+    """Return one of each element, and one of its weight, which is summed to the weight's shape afterwards."""
     tensors = tuple(call.tensor(name) for name in ("self", "weight", "grad_output"))
     found = elementwise(tensors, tensors[0].dtype)
     return found, found
@@ -156,7 +156,7 @@ def dropout(call: Call, mask: str = "bool") -> Outputs:
 
 @rule
 def dropped(call: Call) -> Outputs:
-    """In training, a new tensor laid out as the old one; else the tensor itself."""
+    """Return, in training, a new tensor laid out as the old one; else the tensor itself."""
     source = call.tensor("input")
     if not call.flag("train") or float(call.text("p")) == 0:
         return (source,)
@@ -165,7 +165,7 @@ def dropped(call: Call) -> Outputs:
 
 @rule
 def conjugate(call: Call) -> Outputs:
-    """Of a complex tensor a new one; a real tensor itself."""
+    """Return a new tensor for a complex one; a real tensor itself."""
     source = call.tensor("self")
     return (elementwise((source,), source.dtype) if category(known(source.dtype)) == 3 else source,)
 
@@ -209,7 +209,7 @@ _REDUCED = {
 
 @rule
 def reduction(call: Call, dtype: str = "keep", named: bool = False) -> Outputs:
-    """Axes go, or become 1 with keepdim; an output for each word of `dtype`. named: at least one must be named."""
+    """Drop axes, or keep them as 1 with keepdim; an output for each word of `dtype`. named: one must be named."""
     source = call.tensor("self", "input", "x")
     if named and not call.integers("dim"):
         raise Unknown("no axis is named")
@@ -220,7 +220,7 @@ def reduction(call: Call, dtype: str = "keep", named: bool = False) -> Outputs:
 
 @rule
 def extremum(call: Call) -> Outputs:
-    """max, min, median: of two tensors, of all elements, or along an axis with where it stood."""
+    """Reduce two tensors, all elements, or an axis, then with indices: max, min, median."""
     if "other" in call:
         return pointwise(call)
     return reduction(call, "keep int64" if "dim" in call else "keep")
@@ -228,7 +228,7 @@ def extremum(call: Call) -> Outputs:
 
 @rule
 def scan(call: Call, dtype: str = "keep") -> Outputs:
-    """cumsum and its kin: the same shape, row-major where the layout is not kept by torch."""
+    """Keep the shape, row-major where torch does not keep the layout: cumsum and others."""
     source = call.tensor("self")
     asked = call.dtype() if "dtype" in call else None
     result = TensorSpec(source.shape, None, None if source.strides is None else like(source.shape, source.strides))
@@ -247,7 +247,7 @@ def sort(call: Call, indices_only: bool = False) -> Outputs:
 
 @rule
 def topk(call: Call) -> Outputs:
-    """k values along an axis, and where they stood."""
+    """Return k values along an axis, and their indices."""
     source = call.tensor("self")
     shape = list(source.shape)
     if shape:
@@ -273,7 +273,7 @@ def softmax(call: Call) -> Outputs:
 
 @rule
 def softmax_backward(call: Call) -> Outputs:
-    """Of the dtype that the forward's input had."""
+    """Take the dtype that the forward's input had."""
     grad = call.tensor("grad_output")
     return (made(grad.shape, call.dtype("input_dtype") or grad.dtype),)
 
@@ -316,7 +316,7 @@ def _rank(tensor: TensorSpec, rank: int) -> Sizes:
 
 @rule
 def product(call: Call, left: str, right: str) -> Outputs:
-    """[batch,] rows × inner by inner × columns, row-major. `out_dtype` where the overload has one."""
+    """Multiply [batch,] rows × inner by inner × columns, row-major. `out_dtype` where the overload has one."""
     first, second = call.tensor(left), call.tensor(right)
     rank = len(first.shape)
     if rank not in (2, 3) or len(_rank(second, rank)) != rank or first.shape[-1] != second.shape[-2]:
@@ -327,7 +327,7 @@ def product(call: Call, left: str, right: str) -> Outputs:
 
 @rule
 def summed_product(call: Call) -> Outputs:
-    """addbmm: the products of a batch, summed."""
+    """Sum the products of a batch: addbmm."""
     first, second = call.tensor("batch1"), call.tensor("batch2")
     return (made((_rank(first, 3)[1], _rank(second, 3)[2]), first.dtype),)
 
@@ -355,13 +355,13 @@ def outer(call: Call, left: str = "self", right: str = "vec2", layout: str = "")
 
 @rule
 def int_product(call: Call) -> Outputs:
-    """_int_mm: bytes in, int32 out."""
+    """Multiply bytes into int32: _int_mm."""
     return (made((_rank(call.tensor("self"), 2)[0], _rank(call.tensor("mat2"), 2)[1]), "int32"),)
 
 
 @rule
 def linear(call: Call) -> Outputs:
-    """input · weightᵀ + bias."""
+    """Compute input · weightᵀ + bias."""
     source, weight = call.tensor("input"), call.tensor("weight")
     if len(weight.shape) not in (1, 2) or not source.shape or source.shape[-1] != weight.shape[-1]:
         raise Unknown("the inputs do not fit the operator")
@@ -370,7 +370,7 @@ def linear(call: Call) -> Outputs:
 
 @rule
 def matmul(call: Call) -> Outputs:
-    """Vectors, matrices and batches of them. A matrix by a batch may come out transposed: its strides are not known."""
+    """Multiply vectors, matrices and batches. A matrix by a batch may come out transposed: strides are not known."""
     first, second = call.tensor("self"), call.tensor("other")
     a, b = first.shape, second.shape
     if not a or not b or a[-1] != b[-2 if len(b) > 1 else -1]:

@@ -48,7 +48,7 @@ def _placed(shape: Sequence[int], dtype: str | None, *sources: TensorSpec) -> Te
 
 @rule
 def convolution(call: Call, transposed: bool = False) -> Outputs:
-    """[batch,] channels, then each axis by its kernel, stride, padding and dilation."""
+    """Return [batch,] channels, then each axis by its kernel, stride, padding and dilation."""
     source, weight = call.tensor("input", "self"), call.tensor("weight")
     axes = len(weight.shape) - 2
     if axes < 1 or len(source.shape) not in (axes + 1, axes + 2):
@@ -170,7 +170,7 @@ def grid_sampler(call: Call) -> Outputs:
 
 
 def _statistics(dtype: str | None) -> str:
-    """Of the accumulation type, as GPUs keep them."""
+    """Take the accumulation type, as GPUs keep statistics."""
     return _WIDE.get(known(dtype), known(dtype))
 
 
@@ -233,7 +233,7 @@ def group_norm_backward(call: Call) -> Outputs:
 
 @rule
 def batch_norm(call: Call, statistics: int = 0, reserve: bool = False, always: bool = False) -> Outputs:
-    """The tensor, its mean and rstd a channel (in training, or always), and a reserve whose size is cuDNN's affair."""
+    """Return the tensor, mean and rstd a channel (in training, or always), and cuDNN's reserve of unknown size."""
     source = call.tensor("input")
     library, own = _placed(source.shape, source.dtype, source), laid_like(source, source.dtype)
     if not statistics:  # cuDNN's or torch's own kernel: known where both make the same
@@ -268,7 +268,7 @@ def _heads(call: Call) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
 
 @rule
 def attention(call: Call) -> Outputs:
-    """scaled_dot_product_attention: which kernel runs decides the layout, so the strides are not known."""
+    """Return an output without strides: which kernel of scaled_dot_product_attention runs decides the layout."""
     query, _, value = _heads(call)
     return (TensorSpec((*query.shape[:-1], value.shape[-1]), query.dtype, None),)
 
@@ -294,7 +294,7 @@ def flash_attention(call: Call) -> Outputs:
 
 @rule
 def flash_forward(call: Call) -> Outputs:
-    """Batch, queries, heads, width; or all sequences behind each other, heads, width."""
+    """Return batch, queries, heads, width; or all sequences one after another, heads, width."""
     query, _, _ = _heads(call)
     packed = call.optional("cum_seq_q")
     if packed is None:
@@ -308,7 +308,7 @@ def flash_forward(call: Call) -> Outputs:
 
 @rule
 def efficient_attention(call: Call) -> Outputs:
-    """As flash_attention; the statistics are padded to 32 queries, and empty when they were not asked for."""
+    """Return as flash_attention; statistics are padded to 32 queries, and empty when not asked for."""
     query, _, value = _heads(call)
     batch, heads, queries, _ = query.shape
     width = value.shape[-1]
@@ -335,7 +335,7 @@ def efficient_forward(call: Call) -> Outputs:
 
 @rule
 def cudnn_attention(call: Call) -> Outputs:
-    """Laid out in the order of the query's axes."""
+    """Lay out in the order of the query's axes."""
     query, _, value = _heads(call)
     if len(query.shape) != 4:
         raise Unknown("packed sequences: the layout is not known")

@@ -70,7 +70,7 @@ def _like(call: Call, argument: int | None) -> TensorSpec | None:
 
 
 def _into(call: Call, targets: Sequence[int], row: tuple[Rule, dict[str, Any]] | None) -> tuple[TensorSpec | None, ...]:
-    """In place and out=: the outputs are the inputs that were written. An empty out= is resized to the result."""
+    """Return the inputs that were written, in place or as out=. An empty out= is resized to the result."""
     found: list[TensorSpec | None] = []
     for target in targets:
         given = call.at(target)

@@ -41,7 +41,7 @@ def _format(call: Call, default: int) -> int:
 
 @rule
 def new(call: Call, dtype: str = DEFAULT, by: str = "", size: str = "size") -> Outputs:
-    """A shape is given. The dtype is given, or that of `self`, or that of the number named `by`, or the default."""
+    """Make a tensor of a given shape. The dtype is given, or of `self`, or of the number named `by`, or the default."""
     asked = call.dtype() if "dtype" in call else None
     if asked is None and "self" in call:
         asked = call.tensor("self").dtype
@@ -54,7 +54,7 @@ def new(call: Call, dtype: str = DEFAULT, by: str = "", size: str = "size") -> O
 
 @rule
 def new_strided(call: Call) -> Outputs:
-    """Shape and strides are given."""
+    """Make a tensor of given shape and strides."""
     shape, strides = call.sizes("size"), call.sizes("stride")
     if len(shape) != len(strides):
         raise Unknown("the inputs do not fit the operator")
@@ -64,7 +64,7 @@ def new_strided(call: Call) -> Outputs:
 
 @rule
 def new_like(call: Call, dtype: str = "") -> Outputs:
-    """empty_like and its kin: shape, and where not asked otherwise dtype and layout, of self."""
+    """Take the shape, and where not asked otherwise dtype and layout, of self: empty_like and others."""
     source = call.tensor("self")
     asked = (call.dtype() if "dtype" in call else None) or dtype or source.dtype
     memory_format = _format(call, _PRESERVE)
@@ -75,7 +75,7 @@ def new_like(call: Call, dtype: str = "") -> Outputs:
 
 @rule
 def arange(call: Call) -> Outputs:
-    """start, start + step … before end. All integers unless one is not, or a dtype is asked for."""
+    """Count from start by step to before end. All integers unless one is not, or a dtype is asked for."""
     texts = [call.text(name) for name in ("start", "end", "step") if name in call]
     asked = call.tensor("out").dtype if "out" in call else call.dtype()
     dtype = asked or ("int64" if all(number_type(text) == "int64" for text in texts) else DEFAULT)
@@ -89,14 +89,14 @@ def arange(call: Call) -> Outputs:
 
 @rule
 def counted(call: Call, argument: str, dtype: str = DEFAULT) -> Outputs:
-    """linspace, randperm, windows: a length is given."""
+    """Make a tensor of a given length: linspace, randperm, windows."""
     asked = call.dtype() if "dtype" in call else None
     return (made((call.integer(argument),), asked or dtype),)
 
 
 @rule
 def eye(call: Call) -> Outputs:
-    """n × m, or n × n."""
+    """Make n × m, or n × n."""
     rows = call.integer("n")
     return (made((rows, call.integer("m", rows) if "m" in call else rows), call.dtype() or DEFAULT),)
 
@@ -163,7 +163,7 @@ def flip(call: Call) -> Outputs:
 
 @rule
 def cat(call: Call) -> Outputs:
-    """Members behind each other along an axis. Old-style empty members of shape [0] count for nothing."""
+    """Concatenate along an axis. Old-style empty members of shape [0] count for nothing."""
     members = call.tensors("tensors")
     sized = [member for member in members if member.shape != (0,)] or list(members[:1])
     first = sized[0].shape
@@ -195,7 +195,7 @@ def _joined_layout(shape: tuple[int, ...], members: Sequence[TensorSpec]) -> tup
 
 @rule
 def stack(call: Call) -> Outputs:
-    """Members of one shape along a new axis: joined along the axis that follows, which is then split, or a last one."""
+    """Stack along a new axis: concatenated along the axis that follows, which is then split, or a last one."""
     members = call.tensors("tensors")
     shape, count = members[0].shape, len(members)
     if any(member.shape != shape for member in members):

@@ -41,7 +41,7 @@ def alias(call: Call) -> Outputs:
 
 @rule
 def transpose(call: Call, first: str = "dim0", second: str = "dim1") -> Outputs:
-    """Two axes change places."""
+    """Swap two axes."""
     source = call.tensor("self")
     rank = len(source.shape)
     axes = list(range(rank))
@@ -53,7 +53,7 @@ def transpose(call: Call, first: str = "dim0", second: str = "dim1") -> Outputs:
 
 @rule
 def transposed_matrix(call: Call) -> Outputs:
-    """t, mT: the last two axes change places."""
+    """Swap the last two axes: t, mT."""
     source = call.tensor("self")
     axes = list(range(len(source.shape)))
     axes[-2:] = axes[-2:][::-1]
@@ -62,7 +62,7 @@ def transposed_matrix(call: Call) -> Outputs:
 
 @rule
 def reversed_axes(call: Call) -> Outputs:
-    """numpy_T: all axes in reverse."""
+    """Reverse all axes: numpy_T."""
     source = call.tensor("self")
     return (_pick(source, range(len(source.shape) - 1, -1, -1)),)
 
@@ -118,7 +118,7 @@ def reshaped(source: TensorSpec, wanted: Sizes, copies: bool) -> TensorSpec:
 
 @rule
 def view(call: Call, argument: str = "size", copies: bool = False) -> Outputs:
-    """view, _unsafe_view and, with `copies`, reshape. view(dtype) reads the same bytes as another type."""
+    """View in another shape: view, _unsafe_view and, with `copies`, reshape. view(dtype) reads the same bytes."""
     source = call.tensor("self")
     if "dtype" in call:
         return (_reinterpreted(source, call.dtype()),)
@@ -156,7 +156,7 @@ def flatten(call: Call) -> Outputs:
 
 @rule
 def unflatten(call: Call) -> Outputs:
-    """One axis becomes several."""
+    """Split one axis into several."""
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape))
     sizes = _filled_in(call.sizes("sizes"), source.shape[axis])
@@ -165,7 +165,7 @@ def unflatten(call: Call) -> Outputs:
 
 @rule
 def expand(call: Call) -> Outputs:
-    """Axes of size 1 repeat with stride 0; −1 keeps a size; new axes come first."""
+    """Repeat axes of size 1 with stride 0; −1 keeps a size; new axes come first."""
     source = call.tensor("self")
     wanted = call.tensor("other").shape if "other" in call else call.sizes("size")
     return (_expanded(source, wanted),)
@@ -208,7 +208,7 @@ def unsqueeze(call: Call) -> Outputs:
 
 @rule
 def squeeze(call: Call) -> Outputs:
-    """Axes of size 1 go: all, or those named."""
+    """Drop axes of size 1: all, or those named."""
     source = call.tensor("self")
     rank = len(source.shape)
     named = call.integers("dim") if "dim" in call else tuple(range(rank))
@@ -227,7 +227,7 @@ def select(call: Call) -> Outputs:
 
 @rule
 def slice_(call: Call) -> Outputs:
-    """start:end:step of an axis, as Python slices."""
+    """Slice start:end:step of an axis, as Python does."""
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape), 0)
     size, step = source.shape[axis], call.integer("step", 1)
@@ -239,7 +239,7 @@ def slice_(call: Call) -> Outputs:
 
 @rule
 def narrow(call: Call) -> Outputs:
-    """`length` of an axis."""
+    """Narrow an axis to `length`."""
     source = call.tensor("self")
     axis, length = call.axis("dim", len(source.shape)), call.integer("length")
     if not 0 <= length <= source.shape[axis]:
@@ -291,7 +291,7 @@ def split(call: Call, argument: str = "split_size") -> Outputs:
 
 @rule
 def chunk(call: Call) -> Outputs:
-    """At most so many parts, all of one length but the last."""
+    """Split into at most so many parts, all of one length but the last."""
     source = call.tensor("self")
     axis, count = call.axis("dim", len(source.shape), 0), call.integer("chunks")
     size = source.shape[axis]
@@ -304,7 +304,7 @@ def chunk(call: Call) -> Outputs:
 
 @rule
 def tensor_split(call: Call) -> Outputs:
-    """So many parts, the first ones longer by one; or cut at the places given."""
+    """Split into so many parts, the first ones longer by one; or at the indices given."""
     source = call.tensor("self")
     if "indices" in call:
         axis = call.axis("dim", len(source.shape), 0)
@@ -330,7 +330,7 @@ def unbind(call: Call) -> Outputs:
 
 @rule
 def diagonal(call: Call) -> Outputs:
-    """Two axes become their diagonal, which comes last."""
+    """Take the diagonal of two axes, which comes last."""
     source = call.tensor("self")
     rank = len(source.shape)
     a, b = call.axis("dim1", rank, 0), call.axis("dim2", rank, 1)
@@ -372,7 +372,7 @@ def view_as_real(call: Call) -> Outputs:
 
 @rule
 def view_as_complex(call: Call) -> Outputs:
-    """Two real numbers along the last axis become one complex number."""
+    """Make one complex number of two real ones along the last axis."""
     source = call.tensor("self")
     if not source.shape or source.shape[-1] != 2:
         raise Unknown("the inputs do not fit the operator")
@@ -382,7 +382,7 @@ def view_as_complex(call: Call) -> Outputs:
 
 @rule
 def part(call: Call) -> Outputs:
-    """real, imag: every other number of a complex tensor; a real tensor itself."""
+    """Take every other number of a complex tensor (real, imag); a real tensor itself."""
     source = call.tensor("self")
     if category(known(source.dtype)) < 3:
         return (source,)
