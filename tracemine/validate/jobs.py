@@ -41,7 +41,7 @@ def make_job(graph: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW,
     )
     source, rounded = (generate(recorded or graph, replace(options, rounds=rounds)) for rounds in (False, True))
     return Job(
-        chain=msgspec.msgpack.encode(graph),
+        graph=msgspec.msgpack.encode(graph),
         source=source.text,
         rounded=rounded.text,
         masks=source.masks,

@@ -48,7 +48,7 @@ def compare(
 ) -> Comparison:
     """Compare one output with eager's and with float64.
 
-    ulp: error that the chain's functions may have, in units in the last place of float32. usual: eager's error in
+    ulp: error that the graph's functions may have, in units in the last place of float32. usual: eager's error in
     another trial, as a share of the output's size: of a few elements alone, eager may by luck be without any. noise:
     what each element of eager may be off by, root mean square over the signs of its roundings (`roundings.py`); where
     that is infinite, or reaches beyond the dtype, as careful a program may overflow, and nothing is asked; where it is
@@ -230,7 +230,7 @@ def wiring(
     """Return what is wrong with the build that rounds as eager does; None where it equals eager.
 
     exact: nothing may differ by a bit. Else few may: where a function's last place differs, a rounding after it may
-    fall to the other side. truth: in float64, of a chain that rounds to nothing narrower than float32; where terms
+    fall to the other side. truth: in float64, of a graph that rounds to nothing narrower than float32; where terms
     cancel, it may differ by a few times what eager errs by, or may err by: `noise`, as in `compare`. Where a function's
     result cancels on the way to a narrow number, as a gelu's tail does, its last bits of float32 may show. cancels:
     sums are of what is far apart, and in which order they are made tells in more elements.

@@ -56,7 +56,7 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A graph to validate: the record as MessagePack, for JSON has no infinities; with its sources and mutants."""
 
-    chain: bytes
+    graph: bytes
     source: str
     rounded: str
     masks: int

@@ -1,6 +1,6 @@
 """How far eager's own roundings may carry a graph's results: each call's, with random signs.
 
-The chain in float64, with what each call rounded off (`roundings.py`) added with other signs, gives other results that
+The graph in float64, with what each call rounded off (`roundings.py`) added with other signs, gives other results that
 as careful a program could have had. What is near the largest number may be beyond it in another program, as may what a
 sum of such numbers comes to on the way. So draws overflow as float32 does; where one does and the truth does not, the
 noise is infinite, and no number and no infinity is wrong.
@@ -101,33 +101,33 @@ def _overflow(tensor: torch.Tensor, most: float) -> None:
 
 
 def spread(
-    chain: Callable[..., Any], inputs: Fresh, wide: Fresh, truth: Sequence[torch.Tensor]
+    graph: Callable[..., Any], inputs: Fresh, wide: Fresh, truth: Sequence[torch.Tensor]
 ) -> list[torch.Tensor] | None:
-    """Return what each element of a chain's results may be off by: root mean square over a few draws of signs.
+    """Return what each element of a graph's results may be off by: root mean square over a few draws of signs.
 
     It is infinite where a draw leaves the numbers, and the truth does not. None where float64 makes other calls.
-    chain: takes tensors, gives a sequence of them. inputs, wide: fresh ones, and such with floats in float64. truth:
-    what the chain gives in float64, and its inputs after that.
+    graph: takes tensors, gives a sequence of them. inputs, wide: fresh ones, and such with floats in float64. truth:
+    what the graph gives in float64, and its inputs after that.
     """
     taken = inputs()
     with Recorded() as recorded:
-        chain(*taken)
-    found = _spread(chain, recorded, wide, truth)
+        graph(*taken)
+    found = _spread(graph, recorded, wide, truth)
     if found is None or not recorded.within:
         return found
     # In float32, for there they are taken apart alike in either width: casts to and fro would be further calls.
     single = [t.float() if t.dtype in FLOATS else t for t in inputs()]
     try:
         with Recorded(apart=True) as recorded:
-            chain(*single)
-        other = _spread(chain, recorded, wide, truth)
+            graph(*single)
+        other = _spread(graph, recorded, wide, truth)
     except (RuntimeError, TypeError, NotImplementedError):  # a call does not take float32, or PyTorch's own rule fails
         return found
     return found if other is None else [torch.maximum(a, b) for a, b in zip(found, other, strict=True)]
 
 
 def _spread(
-    chain: Callable[..., Any], recorded: Recorded, wide: Fresh, truth: Sequence[torch.Tensor]
+    graph: Callable[..., Any], recorded: Recorded, wide: Fresh, truth: Sequence[torch.Tensor]
 ) -> list[torch.Tensor] | None:
     """Return as `spread`, of what was recorded."""
     drawn = Spread(truth)
@@ -137,7 +137,7 @@ def _spread(
         taken = wide()
         try:
             with InDouble(recorded.offs, signs, recorded.apart, recorded.largest) as run:
-                found = [*(chain(*taken) or ()), *taken]
+                found = [*(graph(*taken) or ()), *taken]
         except ValueError:  # a call gives another number of results
             return None
         if run.at != len(recorded.offs):

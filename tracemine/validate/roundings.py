@@ -5,7 +5,7 @@ place, and so is a division that Triton compiles. Eager may have been nearer. An
 product, on a GPU: what rounding that product comes to grows with the exponent, to 100 units near the largest number.
 
 Some calls sum within, and take the sum off again: a norm's gradient. What such a sum was off by is one draw for a
-whole row or channel, and does not show in how far the call's results are off elsewhere. So a chain that has such calls
+whole row or channel, and does not show in how far the call's results are off elsewhere. So a graph that has such calls
 is run once more as PyTorch takes them apart, which is what torch.compile runs, and what those roundings may come to
 counts too.
 """
@@ -76,7 +76,7 @@ class Recorded(Mode):
     """Run a graph as it is, and keep what each call rounds off: `offs`, None where a result is exact. `largest`: the
     largest number that each result can hold.
 
-    apart: as in InDouble. within: whether the chain has such calls.
+    apart: as in InDouble. within: whether the graph has such calls.
     """
 
     def __init__(self, apart: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Casts whose result is undefined: NaN to an integer, and numbers out of range of the integer or fp8 type.
 
 C leaves them undefined; CPUs and GPUs differ, and PyTorch's own versions: an fp8 code of 500 is NaN in one, 448 in the
-next. A chain that makes such casts is run once more with other numbers in their places. What is another number then,
+next. A graph that makes such casts is run once more with other numbers in their places. What is another number then,
 no kernel need give.
 """
 

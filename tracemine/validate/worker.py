@@ -40,7 +40,7 @@ _OTHER = {torch.float32: torch.bfloat16, torch.int32: torch.int64}  # a dtype th
 def validate(job: Job) -> Validation:
     """Run all trials of one graph's kernels, and of mutants beside them."""
     started = time.process_time()
-    graph = msgspec.msgpack.decode(job.chain, type=Graph)
+    graph = msgspec.msgpack.decode(job.graph, type=Graph)
     lowered = lower(graph)
     ulp = lowered.ulp
     exact = not lowered.reduces and not ulp and not lowered.drawn

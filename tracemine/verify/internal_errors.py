@@ -28,7 +28,7 @@ class Bugs:
     def tried(self, work: Callable[[], _T]) -> _T | str:
         """Do some work and return its result; of a bug, what to say. The caller's or the machine's faults are raised.
 
-        A chain that cannot be is a bug: all chains here are made by us.
+        A graph that cannot be is a bug: all graphs here are made by us.
 
         >>> bugs = Bugs()
         >>> bugs.tried(lambda: 1), bugs.first

@@ -352,7 +352,7 @@ def answer(eager: int, fused: int, gpu: int, kept: bool = True) -> dict[str, Any
     return {
         "device": "a GPU",
         "replay": {"same_names": 1.0, "gpu_ns": gpu},
-        "kernels": [{"kept": kept, "says": "" if kept else "not faster than its chain"}],
+        "kernels": [{"kept": kept, "says": "" if kept else "not faster than its subgraph"}],
         "fused_gpu_ns": gpu - 10,
         "times": {n: {"step_ns": [t] * 4, "host_ns": [t] * 4} for n, t in (("eager", eager), ("fused", fused))},
         "savings": {

@@ -41,7 +41,7 @@ def limited(seconds: float) -> Iterator[None]:
 def compiled_variants(
     eager: Callable[..., Any], inputs: Sequence[torch.Tensor], names: Sequence[str], seconds: float
 ) -> tuple[dict[str, Callable[..., Any]], dict[str, str]]:
-    """Return what torch.compile makes of a chain in each mode, called once; and why a mode is left out.
+    """Return what torch.compile makes of a graph in each mode, called once; and why a mode is left out.
 
     names: keys of MODES. seconds: of each.
     """

@@ -12,7 +12,7 @@ import torch
 from tracemine.verify.gpu.profiling import flusher, traced
 
 _SMALL_ONES, _REPEATS = 8, 11
-_CLOCKS_AGREE, _CLOCKS_FROM_NS = 0.03, 20_000  # two clocks may differ by this share, of chains that take so long
+_CLOCKS_AGREE, _CLOCKS_FROM_NS = 0.03, 20_000  # two clocks may differ by this share, of graphs that take so long
 _GAP_UNKNOWN = 0.3
 
 

@@ -25,7 +25,7 @@ _LONGEST_KERNEL = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction(Check):
-    """A chain, and what stands in its place.
+    """A graph, and what stands in its place.
 
     inputs: name, shape, dtype, strides and values of each (`make_inputs`). on_cpu: for inputs that are smaller there,
     several names in one text, shape, strides and values; a text says why the CPU cannot try it. sizes_on_cpu: arguments

@@ -1,6 +1,6 @@
 """Measure on a GPU what a graph takes, eagerly and in other ways.
 
-Every reproduction that `verify --emit` writes holds this text: it needs torch alone. What is timed is the chain, not
+Every reproduction that `verify --emit` writes holds this text: it needs torch alone. What is timed is the graph, not
 its operators one by one: the cache is flushed before the first kernel and never in between, so that what one kernel
 leaves in it the next one finds, as in a model.
 """
@@ -80,7 +80,7 @@ def times(
 ) -> dict[str, Any]:
     """Time blocks until ratios are known well enough, or the time is up; those at other clocks are dropped.
 
-    cold: the cache is flushed before the first kernel. warm: what the chain reads was written just before.
+    cold: the cache is flushed before the first kernel. warm: what the graph reads was written just before.
     until, end: no block is begun after this, by time.monotonic; after the end not even the few that there should be.
     """
     states: dict[str, Callable[[], object]] = {"cold": flusher(), "warm": warm}
@@ -182,7 +182,7 @@ def judged(samples: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]
 
 
 def same_against_same(work: Callable[..., object], described: Described, trials: int) -> dict[str, Any]:
-    """Return how often a chain is called faster than itself: comparisons of one block each, by the rule of `judged`."""
+    """Return how often a graph is called faster than itself: comparisons of one block each, by the rule of `judged`."""
     mine = copies(make_inputs(described))
     variants = {"eager": lambda: work(*mine), "fused": lambda: work(*mine)}
     states = {"cold": flusher()}
@@ -206,7 +206,7 @@ def measure(
     seconds: float = float("inf"),
     end: float = float("inf"),
 ) -> dict[str, Any]:
-    """Return all timings of a chain.
+    """Return all timings of a graph.
 
     nbytes: what one kernel has to read and write; beside it a plain kernel is timed that reads half of them and writes
     half (the driver's own copy is slower where little is copied). read_bytes: of nbytes what is read. seconds: after
@@ -294,7 +294,7 @@ def examined(
     seconds: float,
     within: float = float("inf"),
 ) -> dict[str, Any]:
-    """Return everything about a chain: replay, what is right, what it takes.
+    """Return everything about a graph: replay, what is right, what it takes.
 
     others: what stands in for eager, `fused` among them; another that raises is left out, and said to be. draws:
     whether what it gives differs from run to run, so that nothing is compared. compiles: modes of torch.compile that
@@ -351,7 +351,7 @@ def _failing(variants: Mapping[str, Work], described: Described) -> dict[str, st
 def _compiled(
     eager: Work, described: Described, modes: Sequence[str], compile_s: float, end: float
 ) -> tuple[dict[str, Work], dict[str, str]]:
-    """Compile a chain in each mode, within a share of the time that is left; return what was made, and why not."""
+    """Compile a graph in each mode, within a share of the time that is left; return what was made, and why not."""
     made: dict[str, Work] = {}
     failed: dict[str, str] = {}
     for name in modes:

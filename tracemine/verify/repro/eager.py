@@ -21,8 +21,8 @@ _VALUE = re.compile(r"\bv\[(\d+)\]")
 _SPARED = 6  # lines that a loop must spare
 
 
-def eager_text(chain: Graph, sizes: Sizes | None = None) -> str:
-    """Return the chain as a Python function `eager` of calls through torch.ops.
+def eager_text(graph: Graph, sizes: Sizes | None = None) -> str:
+    """Return the graph as a Python function `eager` of calls through torch.ops.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("scaled")
@@ -33,21 +33,21 @@ def eager_text(chain: Graph, sizes: Sizes | None = None) -> str:
         return (t1,)
     """
     sizes = sizes or {}
-    names = [i.name for i in chain.inputs]
-    scalars = [f"{s.name}={number_text(s.value)}" for s in chain.scalars]
+    names = [i.name for i in graph.inputs]
+    scalars = [f"{s.name}={number_text(s.value)}" for s in graph.scalars]
     scalars += [f"{name}={literal_text('int[]', value)}" for name, value, _ in sizes.values()]
-    body, taken = _loops(chain, sizes), ["*inputs", *scalars]
+    body, taken = _loops(graph, sizes), ["*inputs", *scalars]
     if not body:
-        body, taken = _one_by_one(chain, names, sizes), [*names, *(["*"] if scalars else []), *scalars]
+        body, taken = _one_by_one(graph, names, sizes), [*names, *(["*"] if scalars else []), *scalars]
     lines = [f"def eager({', '.join(taken)}):", "    aten = torch.ops.aten", *body]
     return "\n".join(part for line in lines for part in _broken(line))
 
 
-def _one_by_one(chain: Graph, names: Sequence[str], sizes: Sizes) -> list[str]:
+def _one_by_one(graph: Graph, names: Sequence[str], sizes: Sizes) -> list[str]:
     """Write a line a call, and what is returned. names: of the inputs."""
     names, lines = [*names], list[str]()
-    read = {*chain.live, *(v for call in chain.calls for v in reads(call))}
-    for number, call in enumerate(chain.calls):
+    read = {*graph.live, *(v for call in graph.calls for v in reads(call))}
+    for number, call in enumerate(graph.calls):
         outputs = [f"t{len(names) + k}" for k in range(len(call.outputs))]
         listed = bool(call.schema.outputs) and call.schema.outputs[0].endswith("[]")
         rest = iter(name if len(names) + k in read else "_" for k, name in enumerate(outputs))
@@ -56,8 +56,8 @@ def _one_by_one(chain: Graph, names: Sequence[str], sizes: Sizes) -> list[str]:
         text = _call_text(call, names, _named(sizes, number))
         lines.append(f"    {text}" if {*targets} <= {"_"} else f"    {target} = {text}")
         names += outputs
-    live = ", ".join(names[v] for v in chain.live)
-    return [*lines, f"    return ({live}{',' if len(chain.live) == 1 else ''})"]
+    live = ", ".join(names[v] for v in graph.live)
+    return [*lines, f"    return ({live}{',' if len(graph.live) == 1 else ''})"]
 
 
 def _call_text(call: Call, names: Sequence[str], sizes: Mapping[int, str]) -> str:
@@ -65,15 +65,15 @@ def _call_text(call: Call, names: Sequence[str], sizes: Mapping[int, str]) -> st
     return f"aten.{name}.{call.overload or 'default'}({arguments_text(call, names, sizes)})"
 
 
-def _loops(chain: Graph, sizes: Sizes) -> list[str]:
+def _loops(graph: Graph, sizes: Sizes) -> list[str]:
     """Return `eager` as loops over its values `v`, where calls repeat; no lines where loops would spare none.
 
     A call repeats another where it is the same of values that lie as far on, each time.
     """
-    if not all(map(_gives_one_tensor, chain.calls)):
+    if not all(map(_gives_one_tensor, graph.calls)):
         return []
-    names = [f"v[{k}]" for k in range(len(chain.inputs) + len(chain.calls))]
-    calls = [_call_text(call, names, _named(sizes, at)) for at, call in enumerate(chain.calls)]
+    names = [f"v[{k}]" for k in range(len(graph.inputs) + len(graph.calls))]
+    calls = [_call_text(call, names, _named(sizes, at)) for at, call in enumerate(graph.calls)]
     kinds = [_VALUE.sub("v", call) for call in calls]
     places = [[int(k) for k in _VALUE.findall(call)] for call in calls]
     lines = ["    v = [*inputs]  # and what each call gives"]
@@ -89,7 +89,7 @@ def _loops(chain: Graph, sizes: Sizes) -> list[str]:
         lines += [f"        v.append({_in_loop(calls[k], places[k], places[k + length])})" for k in once]
         at += length * count
         spared += length * (count - 1) - 1
-    return [*lines, f"    return {_picked(chain.live)}"] if spared >= _SPARED else []
+    return [*lines, f"    return {_picked(graph.live)}"] if spared >= _SPARED else []
 
 
 def _gives_one_tensor(call: Call) -> bool:

@@ -51,8 +51,8 @@ def file_text(
 def banner(text: str) -> str:
     """Return the line above a part of a file.
 
-    >>> banner("The chain")[:16]
-    '# The chain ----'
+    >>> banner("The graph")[:16]
+    '# The graph ----'
     """
     return f"# {text} ".ljust(_WIDTH, "-")
 

@@ -32,7 +32,7 @@ NEEDS = f"Needs:    torch, triton, and tracemine_repro.py beside it. Written by 
 
 
 def repro(
-    chain: Graph,
+    graph: Graph,
     source: Source | None,
     *,
     fingerprint: str,
@@ -48,13 +48,13 @@ def repro(
 ) -> str:
     """Return the file's text.
 
-    says: what is known of the finding, a line each. recorded: name and grid of each kernel that the chain had in the
+    says: what is known of the finding, a line each. recorded: name and grid of each kernel that the graph had in the
     trace. library: a function of that name that says the same by calls of PyTorch's library, timed beside the kernel;
     in its place, where there is no source. positive: inputs that hold no negative numbers, beside those of which roots
-    and logarithms are taken. small: the chain as a CPU tries it, or why it cannot; None: as it is.
+    and logarithms are taken. small: the graph as a CPU tries it, or why it cannot; None: as it is.
     """
-    on_cpu, sizes = ([], {}) if isinstance(small, str) else _smaller(chain, small or chain, positive)
-    calls = f"Fused     {len(chain.calls)} calls in {_becomes(source)}: {_calls(chain)}"
+    on_cpu, sizes = ([], {}) if isinstance(small, str) else _smaller(graph, small or graph, positive)
+    calls = f"Fused     {len(graph.calls)} calls in {_becomes(source)}: {_calls(graph)}"
     about = [*says, calls, *(f"Assumes   {text}" for text in assumptions)]
     docstring = [
         one_line(title),
@@ -68,11 +68,11 @@ def repro(
     parts = [
         f'"""{comment(chr(10).join(docstring))}"""',
         _import(["Reproduction", "inputs_of", *helpers, *tools]),
-        f"{section('Eager, call by call')}\n{eager_text(chain, sizes)}",
-        f"{section(_INPUTS)}\n{_inputs(chain, positive)}\n{_on_cpu(small, on_cpu, sizes)}\n{_recorded(recorded)}",
+        f"{section('Eager, call by call')}\n{eager_text(graph, sizes)}",
+        f"{section(_INPUTS)}\n{_inputs(graph, positive)}\n{_on_cpu(small, on_cpu, sizes)}\n{_recorded(recorded)}",
         *([] if library is None else [f"{section('The same by a call of the library')}\n{library.strip()}"]),
         *([] if source is None else [f"{section(KERNEL_BEGINS)}\n{kernel}"]),
-        f"{section(KERNEL_ENDS)}\n{_check(chain, source, library, fingerprint, title, ulp, draws, bool(sizes))}",
+        f"{section(KERNEL_ENDS)}\n{_check(graph, source, library, fingerprint, title, ulp, draws, bool(sizes))}",
     ]
     text = "\n\n".join(parts) + "\n"
     if (
@@ -86,10 +86,10 @@ def repro(
 
 
 def graph_parts(
-    chain: Graph, recorded: Sequence[tuple[str, Sequence[int] | None]], holds: Mapping[int, object]
+    graph: Graph, recorded: Sequence[tuple[str, Sequence[int] | None]], holds: Mapping[int, object]
 ) -> tuple[str, str]:
     """Return the source of `eager`, and tables `INPUTS` and `TRACE`. holds: what some inputs hold (`make_inputs`)."""
-    return eager_text(chain), f"{_inputs(chain, (), holds)}\n{_recorded(recorded)}"
+    return eager_text(graph), f"{_inputs(graph, (), holds)}\n{_recorded(recorded)}"
 
 
 def _masks_for_nothing(kernel: str) -> bool:
@@ -114,7 +114,7 @@ def _import(names: Sequence[str]) -> str:
 
 
 def _check(
-    chain: Graph,
+    graph: Graph,
     source: Source | None,
     library: str | None,
     fingerprint: str,
@@ -123,7 +123,7 @@ def _check(
     draws: bool,
     sized: bool,
 ) -> str:
-    moved = compulsory(chain)
+    moved = compulsory(graph)
     given = ["eager=eager", *(["fused=fused", "blocks=BLOCKS"] if source is not None else [])]
     given += [*(["library=library"] if library is not None else []), "inputs=INPUTS", "on_cpu=ON_CPU"]
     given += [*(["sizes_on_cpu=SIZES_ON_CPU"] if sized else []), "trace=TRACE"]
@@ -156,8 +156,8 @@ def _apart(text: str) -> tuple[str, list[str]]:
     return text, [name for name in names if re.search(rf"(?<!\w){name}\b", text)]
 
 
-def _calls(chain: Graph) -> str:
-    return ", ".join(_runs(call.label.removeprefix("aten::") for call in chain.calls))
+def _calls(graph: Graph) -> str:
+    return ", ".join(_runs(call.label.removeprefix("aten::") for call in graph.calls))
 
 
 def _runs(labels: Iterable[str]) -> list[str]:
@@ -213,18 +213,18 @@ def folded(text: str) -> list[str]:
     return [f"{word}{lines[0]}".rstrip(), *(f"{' ' * 10}{line}" for line in lines[1:])]
 
 
-def _smaller(chain: Graph, small: Graph, positive: Collection[int]) -> tuple[list[tuple[str, str]], Sizes]:
+def _smaller(graph: Graph, small: Graph, positive: Collection[int]) -> tuple[list[tuple[str, str]], Sizes]:
     """Return inputs that are smaller on a CPU, by name, and arguments of calls that say sizes: by call and place the
     name that `eager` has for them, what was recorded, and what it is there.
     """
-    holds = _values(chain, positive), _values(small, positive)
+    holds = _values(graph, positive), _values(small, positive)
     rows: list[tuple[str, str]] = []
-    for k, (one, other) in enumerate(zip(chain.inputs, small.inputs, strict=True)):
+    for k, (one, other) in enumerate(zip(graph.inputs, small.inputs, strict=True)):
         if one.spec != other.spec or holds[0][k] != holds[1][k]:
             rows.append((one.name, f"({other.spec.shape!r}, {other.spec.strides!r}, {holds[1][k]!r})"))
     sizes: dict[tuple[int, int], tuple[str, Plain, Plain]] = {}
-    taken = {i.name for i in chain.inputs} | {s.name for s in chain.scalars}
-    for at, (call, tried) in enumerate(zip(chain.calls, small.calls, strict=True)):
+    taken = {i.name for i in graph.inputs} | {s.name for s in graph.scalars}
+    for at, (call, tried) in enumerate(zip(graph.calls, small.calls, strict=True)):
         for place, (was, now) in enumerate(zip(call.arguments, tried.arguments, strict=True)):
             if was != now and isinstance(was, Literal) and isinstance(now, Literal):
                 stem = call.schema.arguments[place].name
@@ -248,29 +248,29 @@ def _on_cpu(small: Graph | str | None, rows: Sequence[tuple[str, str]], sizes: S
     return "\n".join([*lines, *(packed("SIZES_ON_CPU = {", each, "}") if each else [])])
 
 
-def _values(chain: Graph, positive: Collection[int]) -> list[object]:
+def _values(graph: Graph, positive: Collection[int]) -> list[object]:
     """Return what each input holds, as `gpu/correctness.py` makes it."""
-    holds = {**domains(chain), **dict.fromkeys(positive, POSITIVE)}
-    return [holds.get(k, i.below) for k, i in enumerate(chain.inputs)]
+    holds = {**domains(graph), **dict.fromkeys(positive, POSITIVE)}
+    return [holds.get(k, i.below) for k, i in enumerate(graph.inputs)]
 
 
-def inputs_text(chain: Graph, positive: Collection[int] = ()) -> str:
-    """Return a chain's inputs as a Python table `INPUTS` for `make_inputs`. positive: as in `repro`."""
+def inputs_text(graph: Graph, positive: Collection[int] = ()) -> str:
+    """Return a graph's inputs as a Python table `INPUTS` for `make_inputs`. positive: as in `repro`."""
     rows = [
         f'("{i.name}", {i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {holds!r}),'
-        for i, holds in zip(chain.inputs, _values(chain, positive), strict=True)
+        for i, holds in zip(graph.inputs, _values(graph, positive), strict=True)
     ]
     says = "# name, shape, dtype, strides, values: None normal ones, a number indices below it"
     lines = [f"    {row}" for row in rows] if len(rows) <= _MANY else _rows(rows)
     return "\n".join([f"INPUTS = [  {says}", *lines, "]"])
 
 
-def _inputs(chain: Graph, positive: Collection[int], instead: Mapping[int, object] | None = None) -> str:
+def _inputs(graph: Graph, positive: Collection[int], instead: Mapping[int, object] | None = None) -> str:
     """Return the same with a row for inputs that are alike; of unnamed ones for those that follow each other."""
-    ordered = "def eager(*inputs" in eager_text(chain)
+    ordered = "def eager(*inputs" in eager_text(graph)
     alike: list[tuple[str, list[str]]] = []
-    values = [(instead or {}).get(k, holds) for k, holds in enumerate(_values(chain, positive))]
-    for i, holds in zip(chain.inputs, values, strict=True):
+    values = [(instead or {}).get(k, holds) for k, holds in enumerate(_values(graph, positive))]
+    for i, holds in zip(graph.inputs, values, strict=True):
         text = f"{i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {holds!r}"
         found = next((names for looks, names in alike[-1 if ordered else 0 :] if looks == text), None)
         if found is None:

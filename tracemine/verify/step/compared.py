@@ -174,7 +174,7 @@ def _wrong(right: Mapping[str, Any] | None) -> str:
     if right["finite"] < _FINITE:
         return "with random values the step's results are not finite: whether kernels are right in it is not known"
     if right["wired_apart"] > _WIRED_APART:
-        return "with the rebuilt chains in place, run eagerly, the step gives other results"
+        return "with the rebuilt subgraphs in place, run eagerly, the step gives other results"
     if right["beyond"] and not right["draws"]:
         return f"with fused kernels in place {right['beyond']} of {right['tensors']} final tensors differ"
     return ""

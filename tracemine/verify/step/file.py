@@ -35,7 +35,7 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
     program = placed.program
     says = [
         f"One recorded step, replayed call by call: {program.replayed_launches} of {program.launches} launches,",
-        f"{program.share:.1%} of its GPU time; again with fused kernels in place of {len(placed.plan.placed)} chains.",
+        f"{program.share:.1%} of its GPU time; again with kernels in place of {len(placed.plan.placed)} subgraphs.",
         *(f"Assumed: {text}." for text in program.assumptions),
         "",
         "    python THIS_FILE          checks and times it, on a GPU",
@@ -48,11 +48,11 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
         writer.header(),
         banner("The step, as recorded: t are tensors from outside"),
         eager,
-        banner("The step with kernels k in place of chains"),
+        banner("The step with kernels k in place of subgraphs"),
         fused,
         banner("What both take"),
         _inputs(program, writer),
-        banner("The chains, as eager runs them, and a kernel in the place of each"),
+        banner("The subgraphs, as eager runs them, and a kernel in the place of each"),
         _kernels(placed),
         f"ABOUT = json.loads({_json(_about(placed, counts, recorded))})\nEXPECTED = json.loads({_json(expected)})",
     ]
@@ -149,7 +149,7 @@ def _kernels(placed: Placed) -> str:
 
 
 def module_text(kernel: Kernel) -> str:
-    """Return one chain and its kernel as a module of its own."""
+    """Return one subgraph and its kernel as a module of its own."""
     return "\n\n\n".join([kernel.source.text.strip("\n"), eager_text(kernel.graph), f"{inputs_text(kernel.graph)}\n"])
 
 

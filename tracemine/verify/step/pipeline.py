@@ -81,7 +81,7 @@ def _on_meta(text: str) -> str:
     if isinstance(found, str):
         return f"this machine has no GPU; {found}"
     if all(said == "fits" for said in found.values()):
-        return "this machine has no GPU; without data its calls fit each other, with chains in place too"
+        return "this machine has no GPU; without data its calls fit each other, with subgraphs in place too"
     said = next(said for said in found.values() if said != "fits")
     return f"this machine has no GPU; without data it was not run to its end: {said}"
 

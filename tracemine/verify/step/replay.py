@@ -1,7 +1,7 @@
 """A replayed step on a GPU: whether it is the recorded one, whether it is right with fused kernels, and what it takes.
 
 Every `repro_step.py` holds this text, below that of correctness.py and others, whose functions it uses: it needs torch
-alone. What it is given: `make` allocates, `step(t, k)` replays, with kernels `k` in place of the chains.
+alone. What it is given: `make` allocates, `step(t, k)` replays, with kernels `k` in place of the subgraphs.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def faults(module: Any, ulp: float, draws: bool) -> str:
 
 
 def screened(modules: Sequence[Any], known: Sequence[str]) -> list[dict[str, Any]]:
-    """Return for each kernel whether it is faster than its chain in a CUDA graph: else it stays out. known: faults."""
+    """Return for each kernel whether it beats its subgraph in a CUDA graph: else it stays out. known: faults."""
     found = []
     for module, fault in zip(modules, known, strict=True):
         one: dict[str, Any] = {"kept": False, "says": fault}
@@ -143,7 +143,7 @@ def screened(modules: Sequence[Any], known: Sequence[str]) -> list[dict[str, Any
         one["eager_ns"], one["fused_ns"] = (round(statistics.median(times[n])) for n in ("eager", "fused"))
         one["saving"] = saving(times["eager"], times["fused"])
         one["kept"] = one["saving"]["low"] > 0
-        one["says"] = "" if one["kept"] else "not faster than its chain"
+        one["says"] = "" if one["kept"] else "not faster than its subgraph"
     return found
 
 
@@ -158,7 +158,9 @@ def run(step: Step, inputs: Inputs, kernels: Sequence[Any]) -> list[torch.Tensor
     return [t.detach().clone() for t in step(inputs.tensors, kernels)]
 
 
-def checked(eager: Step, fused: Step, inputs: Inputs, chains: Sequence[Any], kernels: Sequence[Any]) -> dict[str, Any]:
+def checked(
+    eager: Step, fused: Step, inputs: Inputs, subgraphs: Sequence[Any], kernels: Sequence[Any]
+) -> dict[str, Any]:
     """Compare the step's final tensors: with eager graphs in place bit for bit, with kernels within roundings.
 
     What a tensor may differ by is what it differs by when the step's inputs are nudged by a rounding, eight times.
@@ -166,7 +168,7 @@ def checked(eager: Step, fused: Step, inputs: Inputs, chains: Sequence[Any], ker
     first, again = (run(eager, inputs, ()) for _ in range(2))
     steady = [_equal(a, b) for a, b in zip(first, again, strict=True)]
     del again
-    wired = run(fused, inputs, chains)
+    wired = run(fused, inputs, subgraphs)
     other = [k for k, (a, b) in enumerate(zip(first, wired, strict=True)) if steady[k] and not _equal(a, b)]
     apart_wired = [_apart(first[k], wired[k]) for k in other]
     del wired

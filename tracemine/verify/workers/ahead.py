@@ -23,7 +23,7 @@ from tracemine.programs import python
 from tracemine.verify.gpu import worker
 from tracemine.verify.repro.harness import NAME, harness_text
 
-MOST_AT_ONCE = 8  # each holds a chain's tensors on the GPU, and some two cores
+MOST_AT_ONCE = 8  # each holds a graph's tensors on the GPU, and some two cores
 _CORES_EACH = 2
 _COMPILE_S = 15.0  # of each mode of torch.compile, ahead of timing
 MORE_S = 30.0  # after which no more of what nothing depends on is compiled ahead
