@@ -34,7 +34,7 @@ _SIGNATURE = ("name", "input_shapes", "input_dtypes", "concrete_inputs")
 class NodeTensors:
     """The first tensors that each node's operator takes and gives: `of["in0"][node]` is an entry below.
 
-    The last entry is that of none, −1: its rank and dtype are not known.
+    Tensors that are alike share an entry. The last entry is that of none, −1: its rank and dtype are not known.
     """
 
     of: dict[str, IntArray]
@@ -222,7 +222,6 @@ def _tensors(flow: Flow) -> NodeTensors:
     new = np.ones(len(chosen), np.bool_)  # of a list, the first member
     new[1:] = (owner[1:] != owner[:-1]) | (given[1:] != given[:-1]) | (position[1:] != position[:-1])
     chosen, given, owner = chosen[new], given[new], owner[new]
-    is_tensor = np.append(np.ones(len(chosen), np.bool_), False)
     side = owner * 2 + given
     turn = np.arange(len(side)) - np.searchsorted(side, side)
     of = {}
@@ -230,14 +229,18 @@ def _tensors(flow: Flow) -> NodeTensors:
         of[place] = np.full(len(nodes), -1, np.int64)
         here = np.flatnonzero((given == is_output) & (turn == number))
         of[place][owner[here]] = here
-    chosen = np.append(chosen, 0)
-    shape, rank = _right(*lists(table.column("shape")), chosen, is_tensor)
-    strides, stride_rank = _right(*lists(table.column("strides")), chosen, is_tensor)
     ids, names = string_ids(table.column("dtype"))
+    columns = [lists(table.column(name)) for name in ("shape", "strides")]
+    entry = codes(ids[chosen], *(sizes for column in columns for sizes in _from_the_end(*column, chosen)))
+    first = np.zeros(int(entry.max(initial=-1)) + 1, np.int64)  # any tensor of each entry
+    first[entry] = chosen
+    is_tensor = np.append(np.ones(len(first), np.bool_), False)
+    chosen = np.append(first, 0)
+    (shape, rank), (strides, stride_rank) = (_right(*column, chosen, is_tensor) for column in columns)
     dtypes = tuple(dict.fromkeys(canonical_dtype(name) or name for name in names))
     recode = np.array([*(dtypes.index(canonical_dtype(name) or name) for name in names), -1], np.int64)
     return NodeTensors(
-        of=of,
+        of={place: np.append(entry, -1)[at] for place, at in of.items()},
         shape=shape,
         rank=rank,
         strides=strides,
@@ -246,6 +249,20 @@ def _tensors(flow: Flow) -> NodeTensors:
         dtypes=dtypes,
         axis=_axes(flow),
     )
+
+
+def _from_the_end(values: IntArray, ends: IntArray, present: BoolArray, rows: IntArray) -> list[IntArray]:
+    """Return the lengths of lists, then their last entries, those before, and so on; −1 where there is none."""
+    end = ends[1:][rows]
+    length = np.where(present[rows], np.diff(ends)[rows], -1)
+    length[length > MOST_AXES] = -1
+    found = [length]
+    for back in range(1, int(length.max(initial=0)) + 1):
+        here = np.flatnonzero(length >= back)
+        column = np.full(len(rows), -1, np.int64)
+        column[here] = values[end[here] - back]
+        found.append(column)
+    return found
 
 
 def _right(
