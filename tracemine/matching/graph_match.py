@@ -144,10 +144,9 @@ class _Search:
         partition_by: Sequence[str],
         without: BoolArray | None,
     ) -> _Search:
-        begin, activity = graph.activity_begin[:-1], graph.activity
         place, free = places_of(rows, graph, partition_by), graph.known
         if without is not None:
-            free = free & ~np.logical_or.reduceat(without[activity], begin)
+            free = free & ~graph.any_of(without)
         free = free & (place >= 0)
         some: dict[str, BoolArray] = {}
         every: dict[str, BoolArray] = {}
@@ -155,8 +154,8 @@ class _Search:
             passed = np.ones(rows.count, np.bool_)
             for test in labels[name]:
                 passed &= column_holds(test, rows.columns[test.column], slice(0, rows.count))
-            some[name] = np.logical_or.reduceat(passed[activity], begin) & free
-            every[name] = np.logical_and.reduceat(passed[activity], begin) & free
+            some[name] = graph.any_of(passed) & free
+            every[name] = graph.all_of(passed) & free
         return _Search(
             pattern=pattern,
             rows=rows,

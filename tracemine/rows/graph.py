@@ -82,6 +82,29 @@ class Graph:
         """The first activity of each node; any of a node that has none. There is one at least."""
         return self.activity[np.minimum(self.activity_begin[:-1], len(self.activity) - 1)]
 
+    def any_of(self, flags: BoolArray) -> BoolArray:
+        """Return for each node whether one of its activities has a flag."""
+        return self._over_activities(flags, np.logical_or)
+
+    def all_of(self, flags: BoolArray) -> BoolArray:
+        """Return for each node whether all its activities have a flag."""
+        return self._over_activities(flags, np.logical_and)
+
+    def _over_activities(self, flags: BoolArray, combine: np.ufunc) -> BoolArray:
+        found: BoolArray = flags[self.first_activity]
+        nodes, activity, begin = self._several
+        if len(nodes):
+            found[nodes] = combine.reduceat(flags[activity], begin)
+        return found
+
+    @cached_property
+    def _several(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the nodes with more activities than one, those activities, and where each node's begin: few."""
+        count = np.diff(self.activity_begin)
+        nodes = np.flatnonzero(count > 1)
+        activity = self.activity[np.repeat(count > 1, count)]
+        return nodes, activity, np.append(0, np.cumsum(count[nodes]))[:-1]
+
     @cached_property
     def tensors(self) -> NodeTensors:
         """Return what its operators take and give; made when it is first asked for."""
