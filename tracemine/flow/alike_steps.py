@@ -133,7 +133,7 @@ def _activities(
 
 
 def _as_before(words: IntArray, begin: IntArray) -> BoolArray:
-    """For each step whether it has the same words as the one before."""
+    """Return for each step whether it has the same words as the one before."""
     size = np.diff(begin)
     found = np.append(False, size[1:] == size[:-1])
     at = np.arange(len(words))
