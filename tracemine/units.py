@@ -112,10 +112,10 @@ def shares(weights: Sequence[int], whole: int) -> list[int]:
 def ratio_text(ratio: float) -> str:
     """Return a plain number with two significant digits, such as FLOP per byte.
 
-    >>> ratio_text(0.1234), ratio_text(3.4567), ratio_text(215.2), ratio_text(0)
-    ('0.12', '3.5', '215', '0')
+    >>> ratio_text(0.1234), ratio_text(3.4567), ratio_text(2152.4), ratio_text(0)
+    ('0.12', '3.5', '2,152', '0')
     """
-    return f"{ratio:.0f}" if ratio >= 9.5 or ratio == 0 else f"{ratio:.2g}"
+    return f"{ratio:,.0f}" if ratio >= 9.5 or ratio == 0 else f"{ratio:.2g}"
 
 
 def parse_time(text: str) -> int:

@@ -186,6 +186,38 @@ def test_every_recording_fits_each_width_and_theme(path: Path, show: Show, tmp_p
         assert light == (scheme == "light")
 
 
+def test_on_a_phone_the_operators_of_a_dataflow_are_in_sight(show: Show, prefill: Path) -> None:
+    page = show(prefill).page
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.click("details.finding > summary >> nth=0")
+    page.wait_for_function("document.querySelector('details[open] .scrolls:has(.flow)').scrollLeft > 0")
+    box = page.query_selector("details[open] .flow .box").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+
+
+def test_idle_time_does_not_dazzle_in_the_dark(show: Show, prefill: Path) -> None:
+    page = show(prefill).page
+    light, dark = (
+        page.evaluate("getComputedStyle(document.querySelector('.bar .idle rect')).fill")
+        for scheme in ("light", "dark")
+        if page.emulate_media(color_scheme=scheme) is None
+    )
+    assert (light, dark) == ("rgb(238, 238, 238)", "rgb(58, 65, 72)")
+
+
+def test_where_a_finding_is_has_a_line_each_for_source_and_module(show: Show, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    tracemine.scan(FIXTURES / "kineto" / "compiled_islands.json.gz").to_html(file)
+    page = show(file).page
+    assert page.inner_text(".findings .place >> nth=0").split("\n") == [
+        "compiled_models.py:48",
+        "OptimizedModule_*.Router_*",
+    ]
+    tracemine.scan(FIXTURES / "nsys" / "block_graph_whole.sqlite").to_html(file)
+    assert show(file).page.inner_text(".findings .place >> nth=0") == "–"
+
+
 def test_the_theme_can_be_changed_and_is_kept_nowhere(show: Show, prefill: Path) -> None:
     page = show(prefill).page
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -75,6 +75,8 @@ class Parsed(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "wbr":  # the page's own: where a name may break
+            return
         given = {name: value or "" for name, value in attrs}
         self.elements.append((tag, tuple(sorted(given))))
         self.values |= set(given.items())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -91,7 +92,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"prose": _prose, "code": _code, "blocks": blocks, "mark": mark}
+    environment.filters |= {"prose": _prose, "code": _code, "blocks": blocks, "mark": mark, "breaks": _breaks}
     environment.globals |= {"count_text": count_text, "most_rows": MOST_ROWS, "colours": _COLOURS}
     return environment
 
@@ -121,6 +122,15 @@ def _prose(text: str) -> Markup:
         for is_code, part in spans(line(text, _LONGEST))
     )
     return Markup("").join(parts)
+
+
+def _breaks(text: str) -> Markup:
+    """Return the name of a module or a file, which may break behind dots, but not before a file's ending.
+
+    >>> print(_breaks("Net_*.Block_*"), _breaks("net.py:7"))
+    Net_*.<wbr>Block_* net.py:7
+    """
+    return Markup(".<wbr>").join(re.split(r"\.(?!\w+:\d)", line(text, _LONGEST)))
 
 
 def _code(text: str) -> Markup:

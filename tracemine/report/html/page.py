@@ -99,7 +99,7 @@ class FindingPage:
     gpu: Saving
     savings: tuple[tuple[str, Saving], ...]  # those that are any, each with what it is of
     cost: str
-    place: str
+    places: tuple[str, ...]  # innermost source line, module
     why: tuple[tuple[bool, str], ...]  # is code, and the text
     fix: tuple[tuple[bool, str], ...]
     evidence: str
@@ -231,7 +231,7 @@ def _finding_pages(shown: Sequence[Finding], scan: Scan, picture: Picture | None
             gpu=gpu,
             savings=tuple(_of_what(finding, step, gpu)),
             cost=cost_text(finding, scan),
-            place=_place(finding),
+            places=tuple(_places(finding)),
             why=blocks(finding.why),
             fix=blocks(finding.fix),
             evidence=EVIDENCE.get(finding.evidence, "see the documentation"),
@@ -273,11 +273,13 @@ def _of_what(finding: Finding, step: Saving, gpu: Saving) -> Iterator[tuple[str,
         yield ("of GPU time a step" if each else "of GPU time"), gpu
 
 
-def _place(finding: Finding) -> str:
-    """Return its innermost source line and its module, as far as they are known."""
-    first = next(iter(finding.source), None)
-    line = "" if first is None else f"{first.file.replace(chr(92), '/').rpartition('/')[2]}:{first.line}"
-    return " · ".join(part for part in (line, finding.module or "") if part)
+def _places(finding: Finding) -> Iterator[str]:
+    """Yield its innermost source line and its module, as far as they are known."""
+    if finding.source:
+        first = finding.source[0]
+        yield f"{first.file.replace(chr(92), '/').rpartition('/')[2]}:{first.line}"
+    if finding.module:
+        yield finding.module
 
 
 def _where(finding: Finding) -> Iterator[str]:

@@ -16,6 +16,7 @@ _WIDTH, _HEIGHT = 760, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 20, 50
 _LEAST_SHARE = 0.01  # of GPU time: a class with less is in the table alone
 _LEAST_KNOWN = 0.5  # of a class's time, of which bytes and FLOPs must be known
+_COLOURS = 6  # of style.css; the colour of arrows is none of them
 _SHAPES = ("circle", "square", "triangle", "diamond", "cross", "down")
 _SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
@@ -117,7 +118,7 @@ def roofline_figure(of: Roofline, titles: Mapping[str, str]) -> RooflineFigure:
     shown = [each for each in of.kernels if _is_known(each) and each.ns >= least_ns]
     axes = _axes(of, shown)
     marks = [
-        Mark(number, _SHAPES[number % len(_SHAPES)], number % 7, axes.x(x), axes.y(y), _name(each))
+        Mark(number, _SHAPES[number % len(_SHAPES)], number % _COLOURS, axes.x(x), axes.y(y), _name(each))
         for number, each in enumerate(shown)
         if (x := each.intensity) and (y := each.flops_per_s)
     ]

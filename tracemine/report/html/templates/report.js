@@ -40,6 +40,13 @@
     for (const row of rows) row.classList.toggle("chosen", row.dataset.finding === fingerprint);
     if (chart) chart.select(fingerprint);
   };
+  /** In a narrow window the boxes of a dataflow are in sight first, not the tensors beside them. */
+  const centre = (one) => {
+    for (const box of all(".flow g:first-of-type .box", one)) {
+      const frame = box.closest(".scrolls"), [middle, wanted] = [box, frame].map((each) => { const at_ = each.getBoundingClientRect(); return (at_.left + at_.right) / 2; });
+      frame.scrollLeft += middle - wanted;
+    }
+  };
   const linked = () => {
     let name = location.hash.slice(1);
     try { name = decodeURIComponent(name); } catch { /* as it is */ }
@@ -51,7 +58,7 @@
   };
   addEventListener("hashchange", linked);
   for (const link of all(".findings a")) link.addEventListener("click", () => setTimeout(linked));
-  for (const one of details.values()) one.addEventListener("toggle", () => { if (one.open) chosen(one.id); });
+  for (const one of details.values()) one.addEventListener("toggle", () => { if (one.open) { chosen(one.id); centre(one); } });
   for (const button of all(".show")) {
     button.onclick = () => { chosen(button.dataset.finding); chart.go(1, true); at("canvas").scrollIntoView({ block: "center" }); };
   }
@@ -154,7 +161,7 @@
       }
     };
     const drawAxis = (height) => {
-      const wanted = ((view[1] - view[0]) / (width - LABEL)) * 110, power = 10 ** Math.floor(Math.log10(wanted));
+      const wanted = ((view[1] - view[0]) / (width - LABEL)) * 80, power = 10 ** Math.floor(Math.log10(wanted));
       const every = Math.max([1, 2, 5, 10].find((n) => n * power >= wanted) * power, 1);
       g.fillStyle = ink.soft; g.strokeStyle = ink.line; g.lineWidth = 1;
       for (let t = Math.ceil(view[0] / every) * every; t <= view[1]; t += every) {
