@@ -21,7 +21,8 @@ VIEWS = {"light": (1200, "light"), "dark": (1200, "dark"), "phone": (390, "light
 
 def fixtures() -> list[Path]:
     """Recordings that are drawn: one a format and kind."""
-    folders = [path for path in (ROOT / "fixtures" / "captures").iterdir() if path.is_dir()]
+    kinds = (ROOT / "fixtures" / kind for kind in ("captures", "memory"))
+    folders = [path for kind in kinds for path in kind.iterdir() if path.is_dir()]
     return sorted(
         [*folders, *(ROOT / "fixtures" / "kineto").glob("*.gz"), *(ROOT / "fixtures" / "nsys").glob("*.sqlite")]
     )
