@@ -27,10 +27,22 @@ def test_the_bar_is_as_wide_as_asked_and_each_part_is_in_it_or_said_behind_it(st
     assert len(bar(pieces)) == (width if shown else 0)
     for piece in pieces:
         assert (piece.label in bar(pieces)) != (piece.label in rest(pieces, step).split(", "))
-        assert re.match(r"[^\d]*(\d+ %|<1 %|$)", piece.text), "half a number stands for another one"
+        assert re.match(r"[^\d]*(\d+ %|<1 %|>99 %|$)", piece.text), "half a number stands for another one"
 
 
 @given(STEPS)
 def test_its_percents_add_up_to_a_hundred(step: Parts) -> None:
-    numbers = [int(each) for each in re.findall(r"(?<!<)\b(\d+) %", legend(step))]
+    said = legend(step).replace(">99 %", "100 %")
+    numbers = [int(each) for each in re.findall(r"(?<!<)\b(\d+) %", said)]
     assert sum(numbers) == (100 if step.ns else 0)
+
+
+def test_nearly_all_is_not_said_to_be_all_beside_another_part() -> None:
+    part = Part(name="copies", ns=1, gpu_time_ns=1)
+    idle = Part(name="idle", ns=9_999, gpu_time_ns=0)
+    nothing = Range(0, 0, 0)
+    assert (
+        legend(Parts(ns=10_000, parts=(part, idle), covered_communication_ns=0, after_ns=nothing))
+        == "copies <1 %, idle >99 %"
+    )
+    assert legend(Parts(ns=9_999, parts=(idle,), covered_communication_ns=0, after_ns=nothing)) == "idle 100 %"

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,9 @@ from tracemine.findings.record import Scan
 from tracemine.findings.stored import findings_files, load_scans
 from tracemine.report import Options, html, render
 from tracemine.report.html.data import MOST_ACTIVITIES
+from tracemine.report.html.flow_figure import flow_figure
 from tracemine.report.picture import Activities, Picture
+from tracemine.report.picture.dataflow import Box, Drawn, Tensor
 from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -290,6 +293,18 @@ def test_no_fact_of_the_head_is_labelled_twice() -> None:
     assert "a step" in labels
     assert len(labels) == len(set(labels))
     assert facts[1].count("<br>") == 1  # a step unprofiled, and as it was recorded
+
+
+def test_no_two_texts_of_a_dataflow_lie_on_one_another() -> None:
+    """A box with more tensors beside it than are drawn, and one between it and the next."""
+    common = {"shape": (256,), "dtype": "float32", "bytes": 1_024, "evidence": None}
+    beside = [Tensor(producer=None, consumer=0, **common) for _ in range(6)]
+    between = Tensor(producer=0, consumer=1, **common)
+    boxes = Box(name="aten::norm", activities=(0,), ns=5), Box(name="aten::add", activities=(1,), ns=5)
+    figure = flow_figure(Drawn(boxes=boxes, tensors=(between, *beside), boxes_left_out=0))
+    lines = sorted(arrow.y for arrow in figure.arrows)
+    assert len(lines) == 6
+    assert min(after - before for before, after in pairwise(lines)) >= 11
 
 
 def test_dataflow_adds_up_to_what_the_finding_says() -> None:

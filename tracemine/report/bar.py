@@ -57,7 +57,11 @@ def segments(parts: Parts, width: int) -> list[Segment]:
     percents = _percents(shown)
     room = max(width - len(shown) - 1 - len(shown), 0)
     widths = [1 + each for each in shares([part.ns for part in shown], room)]
-    return [_segment(part, percent, columns) for part, percent, columns in zip(shown, percents, widths, strict=True)]
+    alone = len(shown) == 1
+    return [
+        _segment(part, _percent(percent, alone), columns)
+        for part, percent, columns in zip(shown, percents, widths, strict=True)
+    ]
 
 
 def bar(pieces: Sequence[Segment]) -> str:
@@ -82,10 +86,10 @@ def legend(parts: Parts) -> str:
 def share_text(part_ns: int, whole_ns: int) -> str:
     """Return a share in whole per cents, that does not say nothing where it is something.
 
-    >>> share_text(1, 3), share_text(1, 1_000)
-    ('33 %', '<1 %')
+    >>> share_text(1, 3), share_text(1, 1_000), share_text(999, 1_000), share_text(1, 1)
+    ('33 %', '<1 %', '>99 %', '100 %')
     """
-    return _percent(round(100 * part_ns / max(whole_ns, 1)))
+    return _percent(round(100 * part_ns / max(whole_ns, 1)), part_ns >= whole_ns)
 
 
 def _percents(shown: Sequence[Part]) -> list[int]:
@@ -96,13 +100,15 @@ def _percents(shown: Sequence[Part]) -> list[int]:
     return [idle if part.name == IDLE else next(of_work) for part in shown]
 
 
-def _segment(part: Part, percent: int, columns: int) -> Segment:
+def _segment(part: Part, share: str, columns: int) -> Segment:
     title = TITLES.get(part.name, part.name)
-    label = f"{title} {_percent(percent)}"
+    label = f"{title} {share}"
     fill = _IDLE if part.name == IDLE else _WORK
     shown = label if len(label) <= columns else title  # half a number would be another one
     return Segment(part.name, label, f"{shown} {fill * columns}"[:columns])
 
 
-def _percent(percent: int) -> str:
+def _percent(percent: int, whole: bool) -> str:
+    if percent == 100 and not whole:
+        return ">99 %"
     return f"{percent} %" if percent else "<1 %"

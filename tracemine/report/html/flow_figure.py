@@ -93,7 +93,7 @@ def _between(tensors: Iterable[Tensor], tops: Sequence[int]) -> Iterator[Arrow]:
         if tensor.consumer == tensor.producer + 1 and tensor.producer not in told:
             told.add(tensor.producer)
             path = f"M{middle} {begin}V{end}"
-            yield Arrow("next", path, tensor_text(tensor), middle - 8, (begin + end) / 2 + 4)
+            yield Arrow("next", path, tensor_text(tensor), middle - 8, end - 12)
             continue
         arcs += 1
         out = right + _LANE * (1 + arcs % 4)
