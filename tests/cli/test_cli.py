@@ -840,6 +840,31 @@ def test_rules_are_listed_shown_linted_and_tested(run: Run) -> None:
     assert tested.endswith(" passed, 0 failed\n")
 
 
+def test_on_a_terminal_rules_are_laid_out_in_its_width() -> None:
+    listed = on_a_terminal("rules", "list", columns=80, NO_COLOR="1").splitlines()
+    assert all(len(one) <= 80 for one in listed)
+    first = next(at for at, one in enumerate(listed) if one.startswith("optimizer_unfused"))
+    assert listed[first + 1].startswith(" " * 30), "the title goes on below itself"
+    shown = on_a_terminal("rules", "show", "launch_gap", columns=80, NO_COLOR="1")
+    assert not any(mark in shown for mark in ("## ", "**", "```"))
+    assert "stood idle until" in " ".join(shown.split())
+    assert all(len(one) <= 80 for one in shown.splitlines())
+
+
+def test_a_folder_of_rules_stands_for_its_rules(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("rules", "new", "bias_apart")[0] == 0
+    for arguments in (["my_rules"], ["my_rules/bias_apart"], ["--rules", "my_rules"]):
+        code, said, _ = run("rules", "lint", *arguments)
+        assert (code, {one.partition("/rule.toml")[0] for one in said.splitlines()}) == (1, {"my_rules/bias_apart"})
+        assert run("rules", "test", *arguments)[:2] == (0, "2 cases passed, 0 failed\n")
+    passed = [run("rules", "test", *arguments)[1] for arguments in (["launch_gap"], ["launch_gap", "my_rules"])]
+    counts = [int(one.partition(" ")[0]) for one in passed]
+    assert counts[1] == counts[0] + 2
+    monkeypatch.chdir(tmp_path / "my_rules")  # where an id is a folder's name too
+    assert run("rules", "test", "bias_apart", "--rules", ".")[:2] == (0, "2 cases passed, 0 failed\n")
+
+
 def test_an_unknown_rule_is_an_error(run: Run) -> None:
     code, out, err = run("rules", "show", "rmsnorm")
     assert (code, out) == (2, "")

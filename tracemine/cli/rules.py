@@ -21,11 +21,20 @@ from tracemine.report.escape import line
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from tracemine.matching import Rule
 
 _FAILED = 1
 _LONGEST = 2000  # characters of a line
-_IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Rules to look at; all by default.")]
+_IdsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[ID...]",
+        help="Rules, or folders of them. By default those of --rules; without that, all.",
+        autocompletion=complete_rule,
+    ),
+]
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -54,15 +63,25 @@ def list_(rules: RulesOption = None) -> int:
     """
     from tracemine.matching.catalogue import list_rules
 
-    lines = list_rules(_loaded(rules))
-    width = max((len(one.id) for one in lines), default=0)
-    write("".join(f"{one.id:{width}}  {one.rows:10}  {one.status:12}  {line(one.title)}\n" for one in lines))
+    lines = [(one.id, one.rows, one.status, line(one.title)) for one in list_rules(_loaded(rules))]
+    if sys.stdout.isatty():
+        from rich.table import Table
+
+        table = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
+        for one in lines:
+            table.add_row(*one)
+        _draw(table)
+        return 0
+    width = max((len(name) for name, *_ in lines), default=0)
+    write("".join(f"{name:{width}}  {rows:10}  {status:12}  {title}\n" for name, rows, status, title in lines))
     return 0
 
 
 @app.command(short_help="Everything a rule says.")
 def show(
-    rule: Annotated[str, typer.Argument(metavar="ID", help="The rule's id, its folder's name.")],
+    rule: Annotated[
+        str, typer.Argument(metavar="ID", help="The rule's id, its folder's name.", autocompletion=complete_rule)
+    ],
     rules: RulesOption = None,
 ) -> int:
     """Show a rule: what it finds, why it matters, the fix, its limits, its pattern and its cases.
@@ -76,7 +95,13 @@ def show(
 
     page = show_rule(_loaded(rules), rule, written=rule_text)
     cases = "".join(f"- {rule_text(heading)}\n" for heading in page.cases)
-    write(f"{page.text}\n**Cases.**\n\n{cases}" if cases else page.text)
+    text = f"{page.text}\n**Cases.**\n\n{cases}" if cases else page.text
+    if sys.stdout.isatty():
+        from rich.markdown import Markdown
+
+        _draw(Markdown(text, code_theme="ansi_light", hyperlinks=False))
+    else:
+        write(text)
     return 0
 
 
@@ -108,11 +133,11 @@ def lint(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
 
     \b
     Example:
-      tracemine rules lint --rules my_rules/
+      tracemine rules lint my_rules/
     """
     from tracemine.matching.catalogue import lint_rules
 
-    problems = lint_rules(_loaded(rules), ids or ())
+    problems = lint_rules(*_asked(ids, rules))
     write("".join(f"{line(str(problem), _LONGEST)}\n" for problem in problems) or "nothing to mend\n")
     return _FAILED if problems else 0
 
@@ -122,12 +147,13 @@ def test(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
     """Run the cases beside the rules. Exit code 1 if one fails.
 
     \b
-    Example:
+    Examples:
       tracemine rules test rmsnorm_unfused
+      tracemine rules test my_rules/
     """
     from tracemine.matching.catalogue import case_results
 
-    results = case_results(_loaded(rules), ids or ())
+    results = case_results(*_asked(ids, rules))
     failed = [result for result in results if not result.passed]
     for result in failed:
         said = (f"{result.where}: {result.heading}: {problem}" for problem in result.problems)
@@ -179,6 +205,30 @@ def why(
     render(found, scan, alone.dropped, text, options(sys.stdout, top=0, no_color=no_color))
     write(text.getvalue())
     return 0
+
+
+def _asked(ids: list[str] | None, directories: list[Path] | None) -> tuple[tuple[Rule, ...], list[str]]:
+    """Return the rules that are known, and which of them are asked for: those named, else those of the folders.
+
+    A folder may be named in place of an id, as with --rules. No id is all.
+    """
+    known = _loaded(directories)
+    ours = {rule.id for rule in known}
+    folders = [one for one in ids or () if one not in ours and Path(one).is_dir()]
+    known = _loaded([*(directories or ()), *map(Path, folders)]) if folders else known
+    named = [one for one in ids or () if one not in folders]
+    shipped = {rule.id for rule in _loaded(None)}
+    theirs = [rule.id for rule in known if rule.id not in shipped and rule.id not in named]
+    return known, [*named, *theirs] if folders or not named else named
+
+
+def _draw(shown: RenderableType) -> None:
+    """Write what rich lays out, in the terminal's width."""
+    from tracemine.report.console import console_for
+
+    text = StringIO()
+    console_for(text, options(sys.stdout, top=0, no_color=False)).print(shown)
+    write("".join(f"{one.rstrip()}\n" for one in text.getvalue().splitlines()))
 
 
 def _loaded(directories: list[Path] | None) -> tuple[Rule, ...]:
