@@ -869,6 +869,8 @@ def test_an_unknown_rule_is_an_error(run: Run) -> None:
     code, out, err = run("rules", "show", "rmsnorm")
     assert (code, out) == (2, "")
     assert err.startswith("there is no rule 'rmsnorm'\n  hint: ")
+    for arguments in (["rules", "show", "zzzz"], ["scan", CLEAN, "--rule", "zzzz"]):  # forty names are no hint
+        assert run(*arguments)[2].endswith("there is no rule 'zzzz'\n  hint: tracemine rules list names them\n")
 
 
 def test_a_rule_that_fails_its_checks_gives_exit_code_1(run: Run, tmp_path: Path) -> None:

@@ -670,6 +670,11 @@ _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chr
             "or the table of nsys stats --report cuda_kern_exec_trace",
         ),
         (
+            "model.pt",
+            b"PK\x03\x04" + bytes(26) + b"model/data.pklFB",
+            "is what torch.save wrote, such as a checkpoint, not a trace" + _WANTED,
+        ),
+        (
             "t.json",
             b"PK\x03\x04\x14",
             "is packed in a way that is not supported\n  hint: unpack it, or pack it with gzip",

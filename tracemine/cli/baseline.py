@@ -86,11 +86,13 @@ def write(
 
 def _check_whole(scan: Scan, trace: str) -> None:
     """Raises InputError for what no later scan could be compared with."""
+    from tracemine.report.words import RECORD_GPU
+
     if scan.recorded is not None and scan.recorded.cut_off:
         says, hint = "is cut off, and no baseline", "copy or record the trace again, to its end"
     elif not scan.trace.activities:
         says = "holds no GPU activity, and is no baseline"
-        hint = "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+        hint = RECORD_GPU
     else:
         return
     raise InputError(says, where=Location(trace), hint=hint)

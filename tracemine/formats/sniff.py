@@ -65,6 +65,11 @@ _BINARY = (
     _Look(_begins(b"%PDF-"), "is a PDF document, not a trace", _TRACE_WANTED),
     _Look(_begins(b"\x1f\x8b"), "is gzip inside gzip", "gunzip it once and pass the result"),
     _Look(
+        _has(rb"(?s)\APK\x03\x04.{26}[^/]+/(?:data\.pkl|\.format_version|byteorder|version)"),
+        "is what torch.save wrote, such as a checkpoint, not a trace",
+        _TRACE_WANTED,
+    ),
+    _Look(
         _begins(b"PK\x03\x04", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf"),
         "is packed in a way that is not supported",
         "unpack it, or pack it with gzip",

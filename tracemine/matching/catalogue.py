@@ -13,7 +13,7 @@ from tracemine.matching.cases import CaseResult, read_cases, run_cases
 from tracemine.matching.graph_pattern import GraphPattern
 from tracemine.matching.lint import Problem, lint
 from tracemine.matching.load import RowDocs
-from tracemine.matching.nearest import nearest
+from tracemine.matching.nearest import RULE_NAMES, nearest
 from tracemine.matching.rule import CALLS, Measure, Rule
 from tracemine.rows import ROW_DOCS
 
@@ -85,7 +85,7 @@ def chosen(rules: Sequence[Rule], ids: Sequence[str]) -> tuple[Rule, ...]:
     by_id = {rule.id: rule for rule in rules}
     for rule_id in ids:
         if rule_id not in by_id:
-            raise UsageError(f"there is no rule {rule_id!r}", hint=nearest(rule_id, by_id))
+            raise UsageError(f"there is no rule {rule_id!r}", hint=nearest(rule_id, by_id, RULE_NAMES))
     return tuple(by_id[rule_id] for rule_id in ids) if ids else tuple(rules)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from tracemine.errors import UsageError
-from tracemine.matching.nearest import nearest
+from tracemine.matching.nearest import RULE_NAMES, nearest
 from tracemine.matching.rule import Rule
 
 
@@ -22,7 +22,7 @@ def selected(rules: Sequence[Rule], only: Sequence[str] = (), skip: Sequence[str
     wanted = _fitting(rules, only, "--rule") if only else {rule.id for rule in rules}
     left = wanted - _fitting(rules, skip, "--skip")
     if not left:
-        raise UsageError("--skip: no rule is left to look for", hint="tracemine rules list names them")
+        raise UsageError("--skip: no rule is left to look for", hint=RULE_NAMES)
     return tuple(rule for rule in rules if rule.id in left)
 
 
@@ -32,6 +32,6 @@ def _fitting(rules: Sequence[Rule], patterns: Sequence[str], option: str) -> set
     for pattern in patterns:
         named = {name for name in ids if fnmatchcase(name, pattern)}
         if not named:
-            raise UsageError(f"{option}: there is no rule {pattern[:100]!a}", hint=nearest(pattern, ids))
+            raise UsageError(f"{option}: there is no rule {pattern[:100]!a}", hint=nearest(pattern, ids, RULE_NAMES))
         fitting |= named
     return fitting

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tracemine.report.words import RECORD_GPU
 from tracemine.units import count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _INCOMPARABLE = {
     "cut_off": ("the file is cut off", "copy or record it again, to its end"),
     "gpu_activity": (
         "there is no GPU activity",
-        "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+        RECORD_GPU,
     ),
     "program": ("the programs have nothing in common", "name two recordings of one program"),
 }

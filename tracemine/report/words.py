@@ -42,6 +42,8 @@ _DROPPED = {
 }
 
 
+# The way out where there is no GPU activity.
+RECORD_GPU = "record on a machine with a GPU, with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 _WORTH_A_WORD = 0.01  # of GPU time, of memory
 
 
@@ -307,9 +309,10 @@ def no_findings(scan: Scan) -> str:
 
 
 def notes(scan: Scan) -> tuple[str, ...]:
-    """Return the warnings, without what the headline says already."""
+    """Return the warnings, without what the headline, or why there is no finding, says already."""
     said = unestimated(scan) if headline(scan) else ""
-    return tuple(warning for warning in scan.warnings if warning != said)
+    why = "" if scan.reported else nothing_found(scan)
+    return tuple(one for one in scan.warnings if one != said and not why.startswith(one.removesuffix(".")))
 
 
 def nothing_found(scan: Scan) -> str:
@@ -317,7 +320,7 @@ def nothing_found(scan: Scan) -> str:
     if not scan.trace.activities and cut_off(scan):
         return "The file ends before any GPU activity."
     if not scan.trace.activities:
-        return "The trace holds no GPU activity: record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
+        return f"The trace holds no GPU activity: {RECORD_GPU}."
     matches = sum(scan.dropped.values())
     were = "was" if matches == 1 else "were"
     what = f"{count_text(matches, 'match')} of a rule {were} left out" if matches else "no rule matched"
