@@ -26,7 +26,7 @@ WITHIN_NS = 2  # Perfetto reads times as doubles of microseconds
 _TABLES = """
 slice join thread_track on thread_track.id = slice.track_id join thread using (utid) join process using (upid)
 where process.name = 'tracemine'"""
-_KERNEL = "select 1 from slice k where k.category in ('kernel', 'gpu_memcpy', 'gpu_memset') and abs"
+_KERNEL = "select 1 from slice k where lower(k.category) in ('kernel', 'gpu_memcpy', 'gpu_memset') and abs"
 _ENDS = "slice.ts + slice.dur - k.ts - k.dur"
 QUERIES = {
     "all": "(select count(*) from slice)",

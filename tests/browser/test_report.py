@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ import tracemine
 from tests.browser.conftest import Opened
 from tests.report.scans import NORM, SCAN, VERIFIED, hostile
 from tests.report.test_html import drawn, picture
+from tracemine.findings.record import Scan
 from tracemine.report.picture import Activities, Picture
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -282,13 +284,16 @@ def many(count: int) -> Picture:
     )
 
 
+def with_many_occurrences(count: int) -> Scan:
+    """A scan of so many activities, of which every seventh begins an occurrence of one finding."""
+    occurrences = tuple((row, row + 1, row + 2) for row in range(0, count - 3, 7))
+    finding = msgspec.structs.replace(NORM, activities=occurrences, variants=())
+    return msgspec.structs.replace(SCAN, findings=(finding,))
+
+
 def test_a_hundred_thousand_activities_are_small_and_quick(show: Show, tmp_path: Path) -> None:
     count = 100_000
-    finding = NORM.__class__(
-        **{name: getattr(NORM, name) for name in NORM.__struct_fields__}
-        | {"activities": tuple((row, row + 1, row + 2) for row in range(0, count - 3, 7)), "variants": ()}
-    )
-    scan = SCAN.__class__(**{name: getattr(SCAN, name) for name in SCAN.__struct_fields__} | {"findings": (finding,)})
+    scan = with_many_occurrences(count)
     file = tmp_path / "many.html"
     file.write_text(drawn(scan, many(count)), encoding="utf-8")
     assert file.stat().st_size <= MOST_BYTES
@@ -302,4 +307,4 @@ def test_a_hundred_thousand_activities_are_small_and_quick(show: Show, tmp_path:
     begin, end = view(page)
     assert time.perf_counter() - begun <= MOST_SECONDS
     assert end - begin < 10_000_000
-    assert page.get_attribute("#canvas", "data-spans") == str(len(finding.activities))
+    assert page.get_attribute("#canvas", "data-spans") == str(len(scan.findings[0].activities))

@@ -34,10 +34,7 @@ _DIFFERS = {
 # What keeps two recordings from being compared, and the way out.
 _INCOMPARABLE = {
     "cut_off": ("the file is cut off", "copy or record it again, to its end"),
-    "gpu_activity": (
-        "there is no GPU activity",
-        RECORD_GPU,
-    ),
+    "gpu_activity": ("there is no GPU activity", RECORD_GPU),
     "program": ("the programs have nothing in common", "name two recordings of one program"),
 }
 _SHORT = 16  # digits of a fingerprint; all of them
