@@ -71,6 +71,19 @@ def test_where_nothing_is_found_one_share_of_busy_time_is_stated_and_no_payback(
     assert "it pays after" not in text
 
 
+@pytest.mark.parametrize("report", ["text", "html"])
+def test_how_to_get_source_lines_is_said_on_top_and_once_where_no_finding_has_one(report: str) -> None:
+    said = "so no source line can be named: profile with with_stack=True."
+    without = tuple(msgspec.structs.replace(one, source=()) for one in SCAN.findings)
+    scan = msgspec.structs.replace(SCAN, findings=without, warnings=(f"Stacks were not recorded, {said}",))
+    text, first = drawn(report, scan).partition('<script type="application/json"')[0], SCAN.findings[0].title
+    assert text.count(said) == 1
+    assert text.index(said) < text.index(first)
+    scan = msgspec.structs.replace(scan, findings=SCAN.findings)
+    text = drawn(report, scan).partition('<script type="application/json"')[0]
+    assert text.index(said) > text.index(first)
+
+
 # --- as they are ------------------------------------------------------------------------------------------------------
 
 

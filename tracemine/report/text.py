@@ -40,6 +40,7 @@ from tracemine.report.words import (
     little_text,
     memory_text,
     no_findings,
+    no_lines,
     notes,
     nothing_found,
     operator_name,
@@ -129,6 +130,8 @@ def _head(scan: Scan, width: int) -> Iterator[Row]:
         yield from labelled("pays", Text(line(text)))
     if text := evidence_text(scan):
         yield from labelled("verdicts", Text(line(text)))
+    if text := no_lines(scan):
+        yield from labelled("where", Text(line(text)))
 
 
 def _parts(parts: Parts, width: int) -> Iterator[Text]:
@@ -312,5 +315,5 @@ def _foot(scan: Scan, hidden: int) -> Iterator[Row]:
         yield paragraph(text)
     if scan.dropped:
         yield from labelled("left out", Text(line(dropped_text(scan.dropped))))
-    for number, warning in enumerate(notes(scan)):
+    for number, warning in enumerate(one for one in notes(scan) if one != no_lines(scan)):
         yield from labelled("" if number else "note", Text(line(warning)))

@@ -210,9 +210,10 @@ def little_text(scan: Scan) -> str:
         return ""
     step, gpu = (sum(of_finding(f, name).mid for f in little) for name in ("step_saving_ns", "gpu_saving_ns"))
     a_step = " a step" if little[0].per_step is not None else ""
+    whom = "it" if len(little) == 1 else "them"
     return (
         f"{count_text(len(little), 'finding')} too small to show: step {time_text(step)} and GPU {time_text(gpu)}"
-        f"{a_step} in all; --min-saving 0ns shows them, --format json has them"
+        f"{a_step} in all; --min-saving 0ns shows {whom}, --format json has {whom}"
     )
 
 
@@ -313,6 +314,13 @@ def notes(scan: Scan) -> tuple[str, ...]:
     said = unestimated(scan) if headline(scan) else ""
     why = "" if scan.reported else nothing_found(scan)
     return tuple(one for one in scan.warnings if one != said and not why.startswith(one.removesuffix(".")))
+
+
+def no_lines(scan: Scan) -> str:
+    """Return the warning that says how findings would get source lines; "" where one has any, or there is none."""
+    if not scan.reported or any(finding.source for finding in scan.reported):
+        return ""
+    return next((warning for warning in scan.warnings if "no source line" in warning), "")
 
 
 def nothing_found(scan: Scan) -> str:

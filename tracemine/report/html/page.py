@@ -43,6 +43,7 @@ from tracemine.report.words import (
     little_text,
     memory_text,
     no_findings,
+    no_lines,
     notes,
     nothing_found,
     of_finding,
@@ -169,7 +170,7 @@ def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
         no_roofline=_NO_PICTURE if picture is None else "Of no GPU here bandwidth and peaks are known.",
         timeline=_NO_PICTURE if picture is None else timeline,
         left_out=tuple(_left_out(scan)),
-        warnings=notes(scan),
+        warnings=tuple(one for one in notes(scan) if one != no_lines(scan)),
     )
 
 
@@ -190,6 +191,7 @@ def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
         ("memory", [memory_text(scan)]),
         ("pays", [payback_text(scan)]),
         ("verdicts", [evidence_text(scan)]),
+        ("where", [no_lines(scan)]),
     ):
         if said := tuple(filter(None, texts)):
             yield label, said
