@@ -122,16 +122,16 @@ def _head(scan: Scan, width: int) -> Iterator[Row]:
         )
     if scan.findings:
         yield from labelled("can save", *_all_savings(scan))
-    if text := ceiling_text(scan):
-        yield from labelled("limit", Text(line(text)))
-    if text := memory_text(scan):
-        yield from labelled("memory", Text(line(text)))
-    if text := payback_text(scan):
-        yield from labelled("pays", Text(line(text)))
-    if text := evidence_text(scan):
-        yield from labelled("verdicts", Text(line(text)))
-    if text := no_lines(scan):
-        yield from labelled("where", Text(line(text)))
+    facts = {
+        "limit": ceiling_text,
+        "memory": memory_text,
+        "pays": payback_text,
+        "verdicts": evidence_text,
+        "where": no_lines,
+    }
+    for label, says in facts.items():
+        if text := says(scan):
+            yield from labelled(label, Text(line(text)))
 
 
 def _parts(parts: Parts, width: int) -> Iterator[Text]:
