@@ -7,18 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from tests.fleet.faults import KINDS, Faults, failing
 from tests.fleet.made import folder_of
 from tests.fleet.test_run import LABELS
+from tracemine.cli import main
 from tracemine.fleet.dataset import RUNS, TABLES, Dataset
 from tracemine.fleet.machine import Limits
+from tracemine.fleet.places import filesystem
 from tracemine.fleet.report import report
 from tracemine.fleet.run import on_this_machine, tasks, total
 from tracemine.fleet.task import FAILED, Settings, refused
-from tracemine.fleet.traces import Source, Unreachable, fetched, filesystem, sources
+from tracemine.fleet.traces import Source, Unreachable, fetched, sources
 from tracemine.timeline import Table
 
 server = pytest.importorskip("moto.server", reason="moto answers as S3")
@@ -54,7 +57,7 @@ def copied(folder: Path, query: str) -> None:
     store, _ = filesystem(f"s3://{BUCKET}{query}")
     for path in folder.rglob("*"):
         if path.is_file():
-            name = f"{BUCKET}/nightly/{path.relative_to(folder).as_posix()}"
+            name = f"{BUCKET}/{'nightly/' * (folder.name == 'traces')}{path.relative_to(folder).as_posix()}"
             with store.open_output_stream(name, compression=None) as file:
                 file.write(path.read_bytes())
 
@@ -85,6 +88,40 @@ def test_what_is_gone_when_it_is_fetched_is_a_row_that_says_so(tmp_path: Path, q
     (task, *_), _, _ = tasks([f"s3://{BUCKET}/nightly{query}"], str(tmp_path / "set"), Settings(), LABELS)
     outcome = refused(task, FAILED, "cannot be fetched")
     assert Dataset(str(tmp_path / "set")).has(task.labels.day, outcome.key)
+
+
+USER, PASSWORD = "AKIDEXAMPLE", "hush/hush"
+
+
+def test_who_may_reach_a_store_is_neither_stored_nor_printed(
+    tmp_path: Path, query: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied(folder_of(tmp_path / "traces"), query)
+    copied(tmp_path / "traces" / "llama" / "2026-11-21", query)  # its job is what the bucket holds
+    address, dataset = f"s3://{USER}:{quote(PASSWORD, safe='')}@{BUCKET}", tmp_path / "set"
+    for given in (f"{address}/nightly{query}", f"{address}/rank*{query}", f"{address}/none{query}"):
+        main(["fleet", given, "-o", str(dataset), "-j", "1"])
+    main(["fleet", f"{address}/nightly/bad{query}", "-o", f"{address}/fleet{query}", "-j", "1"])
+    for place in (str(dataset), f"{address}/fleet{query}", f"{address}/none{query}", f"{address}/none{query}&odd=1"):
+        for how in (["report"], ["report", "-f", "json"], ["report", "-f", "html"], ["tickets", "--project", "a"]):
+            main(["fleet", how[0], place, *how[1:], *(["--out", str(tmp_path / "out")] if how[0] == "tickets" else [])])
+    for table in TABLES:
+        for place in (str(dataset), f"s3://{BUCKET}/fleet{query}"):
+            print(Dataset(place).read(table).to_pylist())
+    print(*(path.read_text() for path in (tmp_path / "out").iterdir()))
+    said = "".join(capsys.readouterr())
+    assert f"'uri': 's3://{BUCKET}/nightly/llama/2026-11-21/rank0.json.gz'" in said and "no trace lies there" in said
+    assert f"{BUCKET}/none" in said and "odd" in said
+    for secret in (USER, PASSWORD, quote(PASSWORD, safe=""), "endpoint_override", "127.0.0.1"):
+        assert secret not in said
+
+
+def test_what_a_store_is_reached_with_may_change(tmp_path: Path, query: str) -> None:
+    copied(folder_of(tmp_path / "traces"), query)
+    for user, scanned, known in (("", 5, 0), (f"{USER}:another@", 0, 7)):
+        made, seen, wrong = tasks([f"s3://{user}{BUCKET}/nightly{query}"], str(tmp_path / "set"), Settings(), LABELS)
+        found = total(on_this_machine(2)(made, Limits()), seen, wrong)
+        assert (found.scanned, found.known) == (scanned, known)
 
 
 def of_place(dataset: str, table: Table) -> list[tuple[Any, ...]]:

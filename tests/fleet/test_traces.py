@@ -8,7 +8,8 @@ import pytest
 
 from tests.fleet.made import CHAIN, FIXTURES, folder_of
 from tracemine.errors import InputError, UsageError
-from tracemine.fleet.traces import Labels, Source, content_sha256, fetched, filesystem, labeller, listed, sources
+from tracemine.fleet.places import filesystem
+from tracemine.fleet.traces import Labels, Source, content_sha256, fetched, labeller, listed, sources
 
 
 def source(uri: str, modified_ns: int | None = None) -> Source:

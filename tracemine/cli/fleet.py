@@ -137,6 +137,7 @@ def run(
       tracemine fleet 's3://traces/nightly/*/*.json.gz' -o s3://perf/fleet --labels '{job}/*' --ray auto
     """
     from tracemine.fleet.machine import Limits
+    from tracemine.fleet.places import shown
     from tracemine.fleet.run import tasks, total
     from tracemine.fleet.task import Settings
 
@@ -146,7 +147,7 @@ def run(
     settings = Settings(gpu=gpu, rules=tuple(map(str, rules or ())), only=tuple(rule or ()), skip=tuple(skip or ()))
     began = time.monotonic()
     made, known, wrong = tasks(paths, output, settings, labels, again, None if quiet else say)
-    with reading(Path(output), quiet=quiet) as bar:
+    with reading(Path(shown(output)), quiet=quiet) as bar:
         found = total(_told(_engine(processes, ray)(made, limits), len(made), bar), known, wrong)
     for one in found.wrong:
         say(one)

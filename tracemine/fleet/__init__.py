@@ -1,5 +1,6 @@
 """Many traces: scan each once, keep what was found as one Parquet data set, and say what costs most over all of them.
 
+places.py    paths and URIs, and how they are named without passwords
 traces.py    which traces paths and object stores hold
 dataset.py   the data set: its tables, written whole or not at all
 task.py      one trace to rows of the data set

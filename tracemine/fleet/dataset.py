@@ -29,7 +29,7 @@ from pyarrow import fs
 from tracemine.errors import InputError, Location
 from tracemine.files import write_file
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
-from tracemine.fleet.traces import filesystem
+from tracemine.fleet.places import filesystem, shown, without_secrets
 from tracemine.timeline import Column, Table
 
 DATASET_SCHEMA_VERSION: Final = 1
@@ -126,7 +126,7 @@ class Dataset:
     """A data set in a folder of this machine or of an object store."""
 
     def __init__(self, uri: str) -> None:
-        self.uri = uri
+        self.uri, self._given = shown(uri), uri
         self._store, self._root = filesystem(uri)
         self._is_local = isinstance(self._store, fs.LocalFileSystem)
 
@@ -157,7 +157,7 @@ class Dataset:
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             raise InputError(f"is no data set of tracemine fleet: {error}", where=place) from None
         except OSError as error:
-            raise InputError(f"cannot be read: {error}", where=place) from None
+            raise InputError(f"cannot be read: {self._said(error)}", where=place) from None
         if about.schema_version != DATASET_SCHEMA_VERSION:
             says = f"is of version {about.schema_version}; this tracemine reads {DATASET_SCHEMA_VERSION}"
             raise InputError(says, where=place, hint="name another folder")
@@ -170,7 +170,8 @@ class Dataset:
             try:
                 rows = pq.read_table(path, filesystem=self._store, columns=names, partitioning=None).to_pylist()
             except (OSError, pa.ArrowInvalid, pa.ArrowKeyError) as error:
-                raise InputError(f"cannot be read: {error}", where=Location(path), hint="remove it") from None
+                says = f"cannot be read: {self._said(error)}"
+                raise InputError(says, where=Location(path), hint="remove it") from None
             for row in rows:
                 status = row.pop("status")
                 yield Known(**row, scanned=status == "scanned")
@@ -204,7 +205,8 @@ class Dataset:
                 self._path(table.name), schema=schema, format="parquet", filesystem=self._store, partitioning=days
             ).to_table()
         except (OSError, pa.ArrowInvalid) as error:
-            raise InputError(f"cannot be read: {error}", where=Location(posixpath.join(self.uri, table.name))) from None
+            says = f"cannot be read: {self._said(error)}"
+            raise InputError(says, where=Location(posixpath.join(self.uri, table.name))) from None
 
     def _name(self, table: Table, day: str | None, key: str) -> str:
         part = day if day is not None and _DAY.fullmatch(day) else NO_DAY
@@ -232,7 +234,13 @@ class Dataset:
             target.parent.mkdir(parents=True, exist_ok=True)
             write_file(target, content, named=False)
             return
-        with contextlib.suppress(NotImplementedError):
-            self._store.create_dir(posixpath.dirname(path), recursive=True)
-        with self._store.open_output_stream(path, compression=None) as file:  # an object is there once it is closed
-            file.write(content)
+        try:
+            with contextlib.suppress(NotImplementedError):
+                self._store.create_dir(posixpath.dirname(path), recursive=True)
+            with self._store.open_output_stream(path, compression=None) as file:  # an object is there once it is closed
+                file.write(content)
+        except OSError as error:
+            raise OSError(self._said(error)) from None
+
+    def _said(self, error: Exception) -> str:
+        return without_secrets(str(error), self._given)

@@ -41,7 +41,7 @@ class Machine(Closing):
         line = msgspec.json.encode(task)
         for attempt in range(self._limits.attempts):
             time.sleep(_PAUSE_S * (2**attempt - 1))
-            outcome = self._once(task.source.uri, line)
+            outcome = self._once(task.source.name, line)
             if not outcome.again:
                 break
         if outcome.status == FAILED:

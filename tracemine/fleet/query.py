@@ -24,7 +24,7 @@ def connected(dataset: str, hours: Mapping[str, float] | None) -> Any:
     store = Dataset(dataset)
     if not store.about().generations:
         raise InputError(
-            "there is no data set", where=Location(dataset), hint="tracemine fleet PATH… -o DATASET makes one"
+            "there is no data set", where=Location(store.uri), hint="tracemine fleet PATH… -o DATASET makes one"
         )
     connection = duckdb.connect(config={"enable_external_access": "false", "lock_configuration": "true"})
     for table in (RUNS, FLEET_FINDINGS):

@@ -17,7 +17,7 @@ import msgspec
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file
 from tracemine.fleet.query import connected, rows
-from tracemine.fleet.traces import shown
+from tracemine.fleet.places import shown
 
 GROUPS = ("job", "model", "gpu", "day")
 _LARGEST_BYTES = 1 << 24

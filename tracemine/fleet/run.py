@@ -60,7 +60,7 @@ def tasks(
         for one in store.known()
         if one.generation == number and (one.scanned or not again)
     }
-    left = [one for one in sources if (one.uri, one.size_bytes, one.modified_ns) not in known]
+    left = [one for one in sources if (one.name, one.size_bytes, one.modified_ns) not in known]
     made = [
         Task(
             source=one, labels=read(one), dataset=dataset, generation=number, digest=generation.digest,

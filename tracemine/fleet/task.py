@@ -28,6 +28,7 @@ from tracemine.fleet.dataset import (
     Dataset,
     Generation,
 )
+from tracemine.fleet.places import without_secrets
 from tracemine.fleet.traces import Labels, Source, Unreachable, content_sha256, fetched
 from tracemine.matching import Rule, load_rules
 from tracemine.matching.selection import selected
@@ -76,7 +77,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     def key(self, content: str) -> str:
         """Return the name of the trace's files in the data set. content: digest of its own."""
-        parts = (self.source.uri, content, self.digest)
+        parts = (self.source.name, content, self.digest)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
@@ -107,15 +108,15 @@ def scan_into(task: Task) -> Outcome:
             place = path
             content = content_sha256(path, task.source.names)
             if dataset.has(task.labels.day, task.key(content)):
-                return Outcome(uri=task.source.uri, key=task.key(content), status=KNOWN)
+                return Outcome(uri=task.source.name, key=task.key(content), status=KNOWN)
             analysis = analyse(path)
-            found = mined(replace(analysis, path=task.source.uri), task.settings.options())
+            found = mined(replace(analysis, path=task.source.name), task.settings.options())
             dataset.write(task.labels.day, task.key(content), tables(task, content, analysis, found))
-            outcome = Outcome(uri=task.source.uri, key=task.key(content), status=SCANNED, findings=len(found.findings))
+            outcome = Outcome(uri=task.source.name, key=task.key(content), status=SCANNED, findings=len(found.findings))
     except Unreachable as error:
-        outcome = Outcome(uri=task.source.uri, key="", status=FAILED, message=str(error), again=True)
+        outcome = Outcome(uri=task.source.name, key="", status=FAILED, message=str(error), again=True)
     except TracemineError as error:
-        outcome = refused(task, REFUSED, str(error).replace(str(place), task.source.uri), content)
+        outcome = refused(task, REFUSED, str(error).replace(str(place), task.source.name), content)
     return msgspec.structs.replace(
         outcome,
         seconds=time.monotonic() - began,
@@ -126,10 +127,11 @@ def scan_into(task: Task) -> Outcome:
 
 def refused(task: Task, status: str, message: str, content: str | None = None) -> Outcome:
     """Write the row of a trace that could not be scanned. Raises OSError."""
+    message = without_secrets(message, task.source.uri, task.dataset)
     key = task.key(content or f"{_NO_CONTENT} {task.source.size_bytes} {task.source.modified_ns}")
     row = {**_about(task, key, content), "status": status, "message": message}
     Dataset(task.dataset).write(task.labels.day, key, {RUNS.name: _table(RUNS, [row])})
-    return Outcome(uri=task.source.uri, key=key, status=status, message=message)
+    return Outcome(uri=task.source.name, key=key, status=status, message=message)
 
 
 def tables(task: Task, content: str, analysis: Analysis, found: Scan) -> dict[str, pa.Table]:
@@ -154,7 +156,7 @@ def _about(task: Task, key: str, content: str | None) -> dict[str, Any]:
     return {
         "key": key,
         "generation": task.generation,
-        "uri": task.source.uri,
+        "uri": task.source.name,
         "content_sha256": content,
         "size_bytes": task.source.size_bytes,
         "modified_ns": task.source.modified_ns,

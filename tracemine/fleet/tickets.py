@@ -16,7 +16,7 @@ import msgspec
 
 from tracemine.findings.record import Source
 from tracemine.fleet.query import ASSUMED_HOURS, connected, rows
-from tracemine.fleet.traces import is_uri, shown
+from tracemine.fleet.places import scheme_of, shown
 from tracemine.report.words import EVIDENCE
 from tracemine.tickets.content import Place, head_of, rule_text, rules
 from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, Table, Text
@@ -221,7 +221,7 @@ def _trace(uri: str) -> str:
     >>> _trace("/home/ann/nightly/llama/2026-11-22/rank0.json.gz"), _trace("/home/ann/rank0.json.gz")
     ('llama/2026-11-22/rank0.json.gz', 'rank0.json.gz')
     """
-    if is_uri(uri):
+    if scheme_of(uri) is not None:
         return shown(uri)
     return "/".join(PurePath(_HOME.sub("", uri).lstrip("/")).parts[-_TRACE_PARTS:])
 

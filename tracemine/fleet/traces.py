@@ -18,11 +18,10 @@ import msgspec
 from pyarrow import fs
 
 from tracemine.errors import InputError, Location, TracemineError, UsageError
+from tracemine.fleet.places import filesystem, scheme_of, shown, without_secrets
 from tracemine.formats import ABOUT_NAME, EXECUTION_TRACE_NAMES, TRACE_NAMES, recording_in
 from tracemine.formats.discover import traces
 
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
-_HOSTS = ("abfs", "abfss")  # container@account
 _SUFFIXES = (".json", ".json.gz", ".sqlite")
 _MAGIC = re.compile(r"[*\[]")
 _RECORDING = frozenset((*TRACE_NAMES, *EXECUTION_TRACE_NAMES, ABOUT_NAME))
@@ -38,49 +37,10 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     modified_ns: int | None  # the newest file; null: not known
 
-
-def is_uri(place: str) -> bool:
-    """Return whether a place is in a store, not a path of this machine."""
-    return _SCHEME.match(place) is not None
-
-
-def shown(uri: str) -> str:
-    """Return a place as reports name it: without what a URI says to its store, which may be a password.
-
-    >>> shown("s3://key:secret@perf/fleet?endpoint_override=http%3A%2F%2Flocalhost"), shown("traces/a?b.json")
-    ('s3://perf/fleet', 'traces/a?b.json')
-    """
-    scheme = _SCHEME.match(uri)
-    if scheme is None:
-        return uri
-    host, slash, path = uri[scheme.end() :].partition("?")[0].partition("/")
-    return f"{scheme[0]}{host if scheme[1] in _HOSTS else host.rpartition('@')[2]}{slash}{path}"
-
-
-def filesystem(uri: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a path or URI, and the path in it. Raises UsageError for one that cannot be reached."""
-    scheme = _SCHEME.match(uri)
-    if scheme is None:
-        return fs.LocalFileSystem(), str(Path(uri).absolute())
-    try:
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(uri)
-    except (ValueError, NotImplementedError):  # pyarrow knows no such scheme
-        return _by_fsspec(uri, scheme[1])
-    except OSError as error:
-        raise UsageError(f"cannot be reached: {error}", where=Location(uri)) from None
-    return found
-
-
-def _by_fsspec(uri: str, scheme: str) -> tuple[fs.FileSystem, str]:
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError:
-        raise UsageError(f"{uri}: {scheme}:// needs fsspec", hint='pip install "tracemine[fleet]"') from None
-    try:
-        found, path = url_to_fs(uri)
-    except (ValueError, ImportError) as error:
-        raise UsageError(f"{uri}: {scheme}:// is not known: {error}") from None
-    return fs.PyFileSystem(fs.FSSpecHandler(found)), path
+    @property
+    def name(self) -> str:
+        """Return where it lies, as it is stored and printed."""
+        return shown(self.uri)
 
 
 def sources(given: str, note: Callable[[str], None] | None = None) -> Iterator[Source]:
@@ -88,7 +48,7 @@ def sources(given: str, note: Callable[[str], None] | None = None) -> Iterator[S
 
     Raises UsageError or InputError where there is none.
     """
-    if _SCHEME.match(given) is None:
+    if scheme_of(given) is None:
         paths = list(traces(given, note))
         yield from map(_local, paths)
         yield from map(_local, _empty(Path(given), paths))
@@ -127,8 +87,11 @@ def _remote(given: str) -> Iterator[Source]:
     try:
         info = store.get_file_info(root)
         files = [info] if info.type == fs.FileType.File else _below(store, root)
+    except FileNotFoundError:
+        files = []
     except OSError as error:
-        raise InputError(f"cannot be listed: {error}", where=Location(given)) from None
+        says = f"cannot be listed: {without_secrets(str(error), given)}"
+        raise InputError(says, where=Location(shown(given))) from None
     named = {one.path: one for one in files if one.type == fs.FileType.File}
     start = base.removesuffix("/").removesuffix(root.removesuffix("/"))  # what a URI has before a path of the store
     if magic is not None:
@@ -136,7 +99,9 @@ def _remote(given: str) -> Iterator[Source]:
         named = {path: one for path, one in named.items() if fnmatch.fnmatchcase(path, wanted)}
     found = list(_grouped(named))
     if not found:
-        raise InputError("no trace lies there", where=Location(given), hint=f"traces end in {', '.join(_SUFFIXES)}")
+        raise InputError(
+            "no trace lies there", where=Location(shown(given)), hint=f"traces end in {', '.join(_SUFFIXES)}"
+        )
     for path, members in found:
         modified = [one.mtime_ns for one in members if one.mtime_ns is not None]
         yield Source(
@@ -176,7 +141,7 @@ def fetched(source: Source) -> Iterator[Path]:
     Raises InputError where it cannot be fetched. A copy keeps a plain name, which may say the process's rank; another
     gets one of ours.
     """
-    if _SCHEME.match(source.uri) is None:
+    if scheme_of(source.uri) is None:
         yield Path(source.uri)
         return
     store, path = filesystem(source.uri)
@@ -195,7 +160,8 @@ def _copy(store: fs.FileSystem, origin: str, target: Path, uri: str) -> None:
         with store.open_input_stream(origin, compression=None) as stream, target.open("wb") as file:
             shutil.copyfileobj(stream, file, _CHUNK_BYTES)
     except OSError as error:
-        raise Unreachable(f"cannot be fetched: {error}", where=Location(uri)) from None
+        says = f"cannot be fetched: {without_secrets(str(error), uri)}"
+        raise Unreachable(says, where=Location(shown(uri))) from None
 
 
 class Unreachable(InputError):
@@ -244,8 +210,7 @@ def labeller(pattern: str | None) -> Callable[[Source], Labels]:
     parts = [] if pattern is None else [re.compile(_part(part)) for part in pattern.split("/")]
 
     def read(source: Source) -> Labels:
-        place = source.uri.partition("?")[0] if _SCHEME.match(source.uri) else source.uri
-        path = [part for part in re.split(r"[/\\]", place) if part]
+        path = [part for part in re.split(r"[/\\]", source.name) if part]
         known: dict[str, str] = {} if parts else {"job": path[-2] if len(path) > 1 else path[-1]}
         matches = (
             [part.fullmatch(text) for part, text in zip(parts, path[-len(parts) :], strict=False)] if parts else []
