@@ -231,6 +231,48 @@ def test_other_rules_are_another_generation(tmp_path: Path) -> None:
     assert len(Dataset(str(dataset)).about().generations) == 2
 
 
+def begun_at_once(dataset: str, processes: int, each: int) -> list[int]:
+    """Let processes begin generations of their own in one data set at the same time; return the numbers they get."""
+    code = """if True:
+        import sys, time
+        from tracemine.fleet.dataset import Dataset, Generation
+        store = Dataset(sys.argv[1])
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for k in range(int(sys.argv[3])):
+            print(store.begin(Generation(digest=f"{sys.argv[2]} {k}", tracemine="0", options={})))
+    """
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, dataset, str(k), str(each)],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for k in range(processes)
+    ]  # fmt: skip
+    for one in running:
+        assert one.stdout is not None and one.stdout.readline() == "ready\n"
+    for one in running:
+        assert one.stdin is not None
+        one.stdin.write("\n")
+        one.stdin.flush()
+    return [int(text) for one in running for text in one.communicate()[0].split()]
+
+
+def test_calls_that_begin_at_once_lose_no_generation(tmp_path: Path) -> None:
+    numbers = begun_at_once(str(tmp_path / "set"), 2, 40)
+    assert sorted(numbers) == list(range(1, 81))
+    digests = [one.digest for one in Dataset(str(tmp_path / "set")).about().generations]
+    assert len(set(digests)) == 80 and numbers == [digests.index(f"{k} {n}") + 1 for k in range(2) for n in range(40)]
+
+
+def test_two_calls_at_once_over_the_same_traces_make_what_one_makes(tmp_path: Path) -> None:
+    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+    command = [sys.executable, "-m", "tracemine", "fleet", str(traces), "-o", str(dataset), "--labels", LABELS]
+    running = [subprocess.Popen([*command, "-j", "1"], stderr=subprocess.DEVNULL) for _ in range(2)]
+    assert [one.wait() for one in running] == [0, 0]
+    filled(traces, tmp_path / "other")
+    for table in TABLES:
+        assert rows(dataset, table.name) == rows(tmp_path / "other", table.name)
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="something else"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from pyarrow.fs import FileSelector
 
 from tests.fleet.faults import KINDS, Faults, failing
 from tests.fleet.made import folder_of
-from tests.fleet.test_run import LABELS
+from tests.fleet.test_run import LABELS, begun_at_once
 from tracemine.cli import main
-from tracemine.fleet.dataset import RUNS, TABLES, Dataset
+from tracemine.errors import InputError
+from tracemine.fleet import alone as held
+from tracemine.fleet.dataset import RUNS, TABLES, Dataset, Generation
 from tracemine.fleet.machine import Limits
 from tracemine.fleet.places import filesystem
 from tracemine.fleet.report import report
@@ -122,6 +126,28 @@ def test_what_a_store_is_reached_with_may_change(tmp_path: Path, query: str) -> 
         made, seen, wrong = tasks([f"s3://{user}{BUCKET}/nightly{query}"], str(tmp_path / "set"), Settings(), LABELS)
         found = total(on_this_machine(2)(made, Limits()), seen, wrong)
         assert (found.scanned, found.known) == (scanned, known)
+
+
+def test_calls_that_begin_at_once_in_a_bucket_lose_no_generation(query: str) -> None:
+    dataset = f"s3://{BUCKET}/fleet{query}"
+    assert sorted(begun_at_once(dataset, 2, 4)) == list(range(1, 9))
+    assert len(Dataset(dataset).about().generations) == 8
+    store, _ = filesystem(f"s3://{BUCKET}{query}")
+    left = store.get_file_info(FileSelector(f"{BUCKET}/fleet"))
+    assert [one.base_name for one in left if one.is_file] == ["dataset.json"]
+
+
+def test_what_a_process_left_that_is_gone_holds_nobody_up(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, root = filesystem(f"s3://{BUCKET}/fleet{query}")
+    with store.open_output_stream(f"{root}/.alone-0") as file:
+        file.write(b"")
+    monkeypatch.setattr(held, "_PATIENCE_S", 0.0)
+    generation = Generation(digest="d", tracemine="0", options={})
+    with pytest.raises(InputError, match="other calls"):
+        Dataset(f"s3://{BUCKET}/fleet{query}").begin(generation)
+    monkeypatch.setattr(held, "_STALE_NS", 0)
+    time.sleep(1.1)  # the server counts in seconds
+    assert Dataset(f"s3://{BUCKET}/fleet{query}").begin(generation) == 1
 
 
 def of_place(dataset: str, table: Table) -> list[tuple[Any, ...]]:

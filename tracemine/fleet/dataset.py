@@ -29,6 +29,7 @@ from pyarrow import fs
 from tracemine.errors import InputError, Location
 from tracemine.files import write_file
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
+from tracemine.fleet.alone import alone
 from tracemine.fleet.places import filesystem, shown, without_secrets
 from tracemine.timeline import Column, Table
 
@@ -109,6 +110,10 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int
     generations: tuple[Generation, ...] = ()
 
+    def number(self, generation: Generation) -> int | None:
+        """Return a generation's number, counted from 1; None: it is new."""
+        return next((k for k, one in enumerate(self.generations, 1) if one.digest == generation.digest), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -133,15 +138,21 @@ class Dataset:
     def begin(self, generation: Generation) -> int:
         """Take a generation up, if it is new; return its number, counted from 1.
 
-        Raises InputError where the folder is another's, or of another version.
+        Calls may begin at once. Raises InputError where the folder is another's, or of another version.
         """
-        about = self.about()
-        digests = [one.digest for one in about.generations]
-        if generation.digest not in digests:
-            about = msgspec.structs.replace(about, generations=(*about.generations, generation))
-            self._write(_ABOUT, msgspec.json.format(msgspec.json.encode(about), indent=1))
-            digests.append(generation.digest)
-        return digests.index(generation.digest) + 1
+        found = self.about().number(generation)
+        if found is not None:
+            return found
+        try:
+            with alone(self._store, self._root):
+                about = self.about()  # others may have been here before
+                found = about.number(generation)
+                if found is None:
+                    about = msgspec.structs.replace(about, generations=(*about.generations, generation))
+                    self._write(_ABOUT, msgspec.json.format(msgspec.json.encode(about), indent=1))
+                return found or len(about.generations)
+        except OSError as error:
+            raise InputError(f"cannot be written: {self._said(error)}", where=Location(self.uri)) from None
 
     def about(self) -> About:
         """Return what dataset.json says; of a folder that is not there or empty, that there is nothing yet."""
@@ -150,7 +161,10 @@ class Dataset:
             with self._store.open_input_stream(self._path(_ABOUT), compression=None) as file:
                 about = msgspec.json.decode(file.read(), type=About)
         except FileNotFoundError:
-            if self._holds_anything():
+            names = self._names()
+            if _ABOUT in names:  # another call has just begun it
+                return self.about()
+            if names:
                 says, hint = "is a folder of something else", "name one that is empty, or not there"
                 raise InputError(says, where=Location(self.uri), hint=hint) from None
             return About(schema_version=DATASET_SCHEMA_VERSION)
@@ -220,12 +234,14 @@ class Dataset:
         found = self._store.get_file_info(selector)
         return sorted(one.path for one in found if one.type == fs.FileType.File and one.path.endswith(".parquet"))
 
-    def _holds_anything(self) -> bool:
+    def _names(self) -> set[str]:
+        """Return the names of what lies in the folder and is not hidden; of a file in its place that file's."""
         selector = fs.FileSelector(self._root, allow_not_found=True)
         try:
-            return any(not one.base_name.startswith(".") for one in self._store.get_file_info(selector))
+            found = {one.base_name for one in self._store.get_file_info(selector)}
         except NotADirectoryError:
-            return True
+            return {posixpath.basename(self._root)}
+        return {name for name in found if not name.startswith(".")}
 
     def _write(self, name: str, content: bytes) -> None:
         path = self._path(name)

@@ -16,8 +16,8 @@ import msgspec
 
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file
-from tracemine.fleet.query import connected, rows
 from tracemine.fleet.places import shown
+from tracemine.fleet.query import connected, rows
 
 GROUPS = ("job", "model", "gpu", "day")
 _LARGEST_BYTES = 1 << 24

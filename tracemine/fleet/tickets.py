@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from tracemine.findings.record import Source
-from tracemine.fleet.query import ASSUMED_HOURS, connected, rows
 from tracemine.fleet.places import scheme_of, shown
+from tracemine.fleet.query import ASSUMED_HOURS, connected, rows
 from tracemine.report.words import EVIDENCE
 from tracemine.tickets.content import Place, head_of, rule_text, rules
 from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, Table, Text
