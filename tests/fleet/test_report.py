@@ -109,6 +109,21 @@ def test_the_same_content_counts_once_and_a_failure_is_told(made: Made) -> None:
     assert [(one.message, one.traces) for one in found.failures] == [("is empty", 1)]
 
 
+def test_a_file_in_two_jobs_is_a_sample_of_each_and_copies_in_one_job_count_once(made: Made) -> None:
+    same = {"content_sha256": "5".zfill(32)}
+    for job, day, name in (("a", "2026-11-22", "z"), ("a", "2026-11-21", "b"), ("b", "2026-11-22", "c")):
+        made.run(job, day, {"gap": 0.5}, uri=f"{name}/copy", **same)
+    found = report(made.dataset.uri, hours={"a": 10, "b": 100})
+    (gap,) = found.causes
+    assert gap.gpu_hours == pytest.approx(55) and gap.jobs == 4  # llama and vit have no hours
+    assert found.totals.duplicates == 1
+    assert {one.name for one in found.groups["job"]} == {"a", "b", "llama", "vit"}
+    assert [one.traces for one in report(made.dataset.uri, by=("day",)).groups["day"]] == [
+        4,
+        2,
+    ]  # a's of the earlier day
+
+
 @pytest.mark.parametrize("by", ["job", "model", "gpu", "day"])
 def test_groups_are_of_all_that_counts(made: Made, by: str) -> None:
     found = report(made.dataset.uri, by=(by,)).groups[by]

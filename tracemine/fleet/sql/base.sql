@@ -1,11 +1,12 @@
--- Traces that count: of each place the newest generation, a scan before a failure; of equal contents one.
+-- Traces that count: of each place the newest generation, a scan before a failure; of equal contents in one job the earliest:
+-- a file in two jobs is a sample of each, for GPU-hours are by job.
 create temp table latest as
 select * from runs
 qualify row_number() over (partition by uri order by status = 'scanned' desc, generation desc, modified_ns desc nulls last) = 1;
 
 create temp table scanned as
 select *, coalesce(job, '') as job_name from latest where status = 'scanned'
-qualify row_number() over (partition by content_sha256 order by uri) = 1;
+qualify row_number() over (partition by job_name, content_sha256 order by day, uri) = 1;
 
 -- Of each job the newest day.
 create temp table newest as
