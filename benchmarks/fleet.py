@@ -97,7 +97,7 @@ def ran(way: Way, traces: Path, dataset: Path, kill: bool) -> tuple[Total, float
 
     The second is what the engine costs.
     """
-    given, known, _ = tasks([str(traces)], str(dataset), Settings(), "{job}/{day}/*")
+    given, known, _ = tasks([str(traces)], str(dataset), Settings(labels="{job}/{day}/*"))
     stopped = threading.Event()
     if kill:
         threading.Thread(target=killing, args=(stopped,), daemon=True).start()

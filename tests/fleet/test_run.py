@@ -20,6 +20,7 @@ from tracemine.errors import InputError, UsageError
 from tracemine.fleet import machine as machines
 from tracemine.fleet.dataset import TABLES, Dataset
 from tracemine.fleet.machine import Limits, Machine
+from tracemine.fleet.report import report
 from tracemine.fleet.run import Total, on_this_machine, tasks, total
 from tracemine.fleet.task import FAILED, KNOWN, REFUSED, SCANNED, Outcome, Settings, Task, scan_into
 from tracemine.pipeline import scan
@@ -29,7 +30,7 @@ LABELS = "{job}/{day}/*"
 
 
 def made(traces: Path, dataset: Path, **how: Any) -> tuple[list[Task], int]:
-    given, known, wrong = tasks([str(traces)], str(dataset), Settings(), LABELS, **how)
+    given, known, wrong = tasks([str(traces)], str(dataset), Settings(labels=LABELS), **how)
     assert not wrong
     return given, known
 
@@ -84,6 +85,29 @@ def test_a_touched_file_is_known_by_its_content(tmp_path: Path) -> None:
     (task,), _ = made(traces, dataset)
     assert scan_into(task).status == KNOWN
     assert len(rows(dataset, "runs")) == 7
+
+
+def test_a_touched_file_is_known_where_its_day_is_that_of_its_last_change(tmp_path: Path) -> None:
+    traces, dataset = tmp_path / "traces" / "llama", tmp_path / "set"
+    traces.mkdir(parents=True)
+    (traces / "a.json.gz").write_bytes(CHAIN.read_bytes())
+    for days, status in ((1, SCANNED), (3, KNOWN)):
+        os.utime(traces / "a.json.gz", ns=(days * 86_400 * 10**9,) * 2)
+        (task,), _, _ = tasks([str(traces)], str(dataset), Settings())
+        assert scan_into(task).status == status
+    (traces / "a.json.gz").write_bytes(PREFILL.read_bytes())
+    (task,), _, _ = tasks([str(traces)], str(dataset), Settings())
+    assert scan_into(task).status == SCANNED
+    assert len({row[0] for row in rows(dataset, "runs")}) == 2  # keys
+
+
+def test_other_labels_take_effect(tmp_path: Path) -> None:
+    traces, dataset = folder_of(tmp_path / "traces"), str(tmp_path / "set")
+    for labels, jobs in ((None, {"2026-11-21", "2026-11-22"}), (LABELS, {"llama", "vit"}), (LABELS, {"llama", "vit"})):
+        given, known, _ = tasks([str(traces)], dataset, Settings(labels=labels))
+        total(on_this_machine(2)(given, Limits()), known, ())
+        assert {one.name for one in report(dataset, by=("job",)).groups["job"]} - {"bad"} == jobs
+    assert known == 7
 
 
 def test_one_process_and_three_make_the_same_data_set(tmp_path: Path) -> None:
@@ -225,7 +249,7 @@ def test_other_rules_are_another_generation(tmp_path: Path) -> None:
     traces.mkdir()
     (traces / "a.json.gz").write_bytes(CHAIN.read_bytes())
     for settings in (Settings(), Settings(skip=("launch_gap",)), Settings()):
-        given, known, _ = tasks([str(traces)], str(dataset), settings, None)
+        given, known, _ = tasks([str(traces)], str(dataset), settings)
         total(on_this_machine(1)(given, Limits()), known, ())
     assert sorted(row["generation"] for row in pq.read_table(dataset / "runs").to_pylist()) == [1, 2]
     assert len(Dataset(str(dataset)).about().generations) == 2

@@ -144,9 +144,11 @@ def run(
     limits = Limits(
         seconds=_positive(time_limit_s, "--time-limit"), memory_bytes=_bytes(memory), attempts=max(attempts, 1)
     )
-    settings = Settings(gpu=gpu, rules=tuple(map(str, rules or ())), only=tuple(rule or ()), skip=tuple(skip or ()))
+    settings = Settings(
+        gpu=gpu, rules=tuple(map(str, rules or ())), only=tuple(rule or ()), skip=tuple(skip or ()), labels=labels
+    )
     began = time.monotonic()
-    made, known, wrong = tasks(paths, output, settings, labels, again, None if quiet else say)
+    made, known, wrong = tasks(paths, output, settings, again, None if quiet else say)
     with reading(Path(shown(output)), quiet=quiet) as bar:
         found = total(_told(_engine(processes, ray)(made, limits), len(made), bar), known, wrong)
     for one in found.wrong:

@@ -6,6 +6,7 @@ comes to the same row as here. Nodes need tracemine, and the same way to the tra
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,7 @@ def on_ray(address: str) -> Callable[[Sequence[Task], Limits], Iterator[Outcome]
 
     def run(tasks: Sequence[Task], limits: Limits) -> Iterator[Outcome]:
         try:
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
         except (ConnectionError, ValueError, RuntimeError) as error:
             hint = "`ray start --head` begins a cluster on this machine"
             raise UsageError(f"--ray: no cluster at {address}: {str(error)[:200]}", hint=hint) from None

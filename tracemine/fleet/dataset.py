@@ -3,6 +3,7 @@
     DATASET/dataset.json                     the schema's version, and with what traces were scanned: generations
     DATASET/runs/day=2026-11-23/KEY.parquet
     DATASET/findings/…  DATASET/occurrences/…  DATASET/steps/…
+    DATASET/_known/…                         an index of `runs` (known.py), no table
 
 A file is written whole or not at all, and never changed. `runs` is written last: a trace whose row is not there was not
 scanned to its end, and is scanned again under the same names, so that nothing is kept twice. DuckDB, pandas, Polars and
@@ -15,8 +16,7 @@ import contextlib
 import io
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from tracemine.errors import InputError, Location
 from tracemine.files import write_file
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
 from tracemine.fleet.alone import alone
+from tracemine.fleet.known import Runs
 from tracemine.fleet.places import filesystem, shown, without_secrets
 from tracemine.timeline import Column, Table
 
@@ -115,18 +116,6 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         return next((k for k, one in enumerate(self.generations, 1) if one.digest == generation.digest), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """One row of `runs`, as far as it says what need not be scanned again."""
-
-    key: str
-    uri: str
-    generation: int
-    size_bytes: int
-    modified_ns: int | None
-    scanned: bool
-
-
 class Dataset:
     """A data set in a folder of this machine or of an object store."""
 
@@ -177,18 +166,12 @@ class Dataset:
             raise InputError(says, where=place, hint="name another folder")
         return about
 
-    def known(self) -> Iterator[Known]:
-        """Yield what `runs` has. Raises InputError where one of its files is damaged."""
-        names = ["key", "uri", "generation", "size_bytes", "modified_ns", "status"]
-        for path in self._files(RUNS.name):
-            try:
-                rows = pq.read_table(path, filesystem=self._store, columns=names, partitioning=None).to_pylist()
-            except (OSError, pa.ArrowInvalid, pa.ArrowKeyError) as error:
-                says = f"cannot be read: {self._said(error)}"
-                raise InputError(says, where=Location(path), hint="remove it") from None
-            for row in rows:
-                status = row.pop("status")
-                yield Known(**row, scanned=status == "scanned")
+    def known(self) -> pa.Table:
+        """Return of each row of `runs` what says that a trace need not be scanned. Raises InputError."""
+        try:
+            return Runs(self._store, self._root, self._write).read()
+        except OSError as error:
+            raise InputError(f"cannot be listed: {self._said(error)}", where=Location(self.uri)) from None
 
     def has(self, day: str | None, key: str) -> bool:
         """Return whether a run is there whole."""

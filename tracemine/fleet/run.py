@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracemine.errors import InputError, Location, TracemineError
 from tracemine.fleet.dataset import Dataset
@@ -17,6 +19,7 @@ from tracemine.fleet.traces import Source, labeller, listed
 from tracemine.pool import Pool
 
 _WAITING = 2  # tasks a process that are handed out before one is free
+_Place = tuple[str, int, int | None]  # that of a trace, its size and its last change
 Engine = Callable[[Sequence[Task], Limits], Iterator[Outcome]]
 
 
@@ -37,7 +40,6 @@ def tasks(
     paths: Sequence[str],
     dataset: str,
     settings: Settings,
-    labels: str | None = None,
     again: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> tuple[list[Task], int, list[TracemineError]]:
@@ -47,7 +49,7 @@ def tasks(
     again: those that failed before are tried again. Raises TracemineError where the data set or the settings are wrong.
     """
     settings.options()  # what is wrong with rules or the GPU's name is said before anything is read
-    read = labeller(labels)
+    read = labeller(settings.labels)
     found = list(listed(paths, note))
     wrong = [one for one in found if isinstance(one, TracemineError)]
     sources = [one for one in found if isinstance(one, Source)]
@@ -55,20 +57,31 @@ def tasks(
         return [], 0, wrong
     store, generation = Dataset(dataset), settings.generation()
     number = store.begin(generation)
-    known = {
-        (one.uri, one.size_bytes, one.modified_ns)
-        for one in store.known()
-        if one.generation == number and (one.scanned or not again)
-    }
+    known, contents = _known(store.known(), number, again)
     left = [one for one in sources if (one.name, one.size_bytes, one.modified_ns) not in known]
     made = [
         Task(
             source=one, labels=read(one), dataset=dataset, generation=number, digest=generation.digest,
-            settings=settings,
+            settings=settings, known=tuple(sorted(contents.get(one.name, ()))),
         )
         for one in left
     ]  # fmt: skip
     return made, len(sources) - len(left), wrong
+
+
+def _known(
+    rows: pa.Table, generation: int, again: bool
+) -> tuple[set[tuple[str, int, int | None]], dict[str, set[str]]]:
+    """Return the place, size and last change of traces that are known, and by place the digests of their contents."""
+    places, contents = set[tuple[str, int, int | None]](), dict[str, set[str]]()
+    rows = rows.filter(pc.equal(rows["generation"], generation))
+    columns = (rows[name].to_pylist() for name in ("uri", "size_bytes", "modified_ns", "content_sha256", "status"))
+    for uri, size, modified, content, status in zip(*columns, strict=True):
+        if status == SCANNED or not again:
+            places.add((uri, size, modified))
+        if content is not None:
+            contents.setdefault(uri, set()).add(content)
+    return places, contents
 
 
 def on_this_machine(count: int | None = None) -> Engine:

@@ -47,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()  # folders
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
+    labels: str | None = None  # the pattern that jobs, models and days are read off paths with
 
     def options(self) -> Options:
         """Return a scan's options. Raises RuleError, UsageError."""
@@ -74,10 +75,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     digest: str  # of the generation
     settings: Settings
+    known: tuple[str, ...] = ()  # digests of contents that are known of this place
 
     def key(self, content: str) -> str:
-        """Return the name of the trace's files in the data set. content: digest of its own."""
-        parts = (self.source.name, content, self.digest)
+        """Return the name of the trace's files in the data set: one place, day, content and generation have one.
+
+        content: digest of its own.
+        """
+        parts = (self.source.name, self.labels.day or "", content, self.digest)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
@@ -107,7 +112,7 @@ def scan_into(task: Task) -> Outcome:
         with fetched(task.source) as path:
             place = path
             content = content_sha256(path, task.source.names)
-            if dataset.has(task.labels.day, task.key(content)):
+            if content in task.known or dataset.has(task.labels.day, task.key(content)):
                 return Outcome(uri=task.source.name, key=task.key(content), status=KNOWN)
             analysis = analyse(path)
             found = mined(replace(analysis, path=task.source.name), task.settings.options())
