@@ -19,7 +19,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -90,7 +90,8 @@ def serve(delay_s: float) -> None:
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
-    moto, lock, counted = DomainDispatcherApplication(create_backend_app), Lock(), [0]
+    moto, counted = DomainDispatcherApplication(create_backend_app), [0]
+    lock, writes = Lock(), Lock()
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         if environ["PATH_INFO"] == COUNT_PATH:
@@ -99,7 +100,8 @@ def serve(delay_s: float) -> None:
         with lock:
             counted[0] += 1
         time.sleep(delay_s)
-        found: Iterable[bytes] = moto(environ, start)
+        with writes if environ["REQUEST_METHOD"] == "PUT" else nullcontext():  # moto takes no two at once
+            found: Iterable[bytes] = moto(environ, start)
         return found
 
     class Quiet(WSGIRequestHandler):

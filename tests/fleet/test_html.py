@@ -34,7 +34,7 @@ def test_the_page_says_what_the_report_says(made: Made) -> None:
     ]
     assert [table.title for table in (*shown.groups, *shown.rest)] == [
         "By job", "By GPU", "By day", "The same finding in several jobs", "What is gone", "Predicted beside measured",
-        "Not scanned: 1",
+        "Not counted: 1",
     ]  # fmt: skip
     assert [cell.text for cell in shown.rest[2].rows[0]] == [
         "llama",

@@ -124,6 +124,17 @@ def test_a_file_in_two_jobs_is_a_sample_of_each_and_copies_in_one_job_count_once
     ]  # a's of the earlier day
 
 
+def test_a_trace_in_which_nothing_ran_is_told_and_is_no_sample_of_its_job(made: Made) -> None:
+    before = report(made.dataset.uri, hours={"vit": 10})
+    made.run("vit", "2026-11-23", {}, activities=0)
+    found = report(made.dataset.uri, hours={"vit": 10})
+    assert found.causes == before.causes and found.totals.traces == before.totals.traces
+    assert (found.totals.without_activities, found.totals.not_scanned) == (1, 1)
+    assert [(one.status, one.message.partition(":")[0]) for one in found.failures] == [
+        ("refused", "is empty"), ("scanned", "no kernel or copy is in it"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("by", ["job", "model", "gpu", "day"])
 def test_groups_are_of_all_that_counts(made: Made, by: str) -> None:
     found = report(made.dataset.uri, by=(by,)).groups[by]

@@ -50,6 +50,30 @@ def test_a_folder_holds_its_traces_and_recordings_are_one_each(tmp_path: Path) -
     assert recording.size_bytes == sum((Path(recording.uri) / name).stat().st_size for name in recording.names)
 
 
+def test_what_should_be_a_trace_and_is_damaged_is_listed_and_other_json_is_told(tmp_path: Path) -> None:
+    contents = {
+        "rank0.json.gz": CHAIN.read_bytes(),
+        "empty.json": b"",
+        "blank.json": b"  \n",
+        "noise.json.gz": b"\x8a" * 99,
+    }
+    contents |= {"short.json.gz": b"\x1f\x8b", "text.json": b"hello", "config.json": b'{"lr": 1}', "list.json": b"[1]"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    told = list[str]()
+    names = {Path(one.uri).name for one in sources(str(tmp_path), told.append)}
+    assert names == {*contents} - {"config.json"}
+    assert told == [f"{tmp_path}: left out, no traces: config.json (1 file)"]
+
+
+def test_a_folder_of_damaged_traces_alone_has_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.json.gz").write_bytes(b"")
+    assert [one.uri for one in sources(str(tmp_path))] == [str(tmp_path / "a.json.gz")]
+    (tmp_path / "a.json.gz").write_bytes(b"{}")
+    with pytest.raises(InputError, match="no trace"):
+        list(sources(str(tmp_path)))
+
+
 def test_each_trace_is_listed_once_and_what_is_wrong_is_said_in_its_place(tmp_path: Path) -> None:
     found = list(listed([str(CHAIN), str(tmp_path / "none*.json"), str(CHAIN)]))
     assert [type(one) for one in found] == [Source, InputError]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
-from tracemine.fleet.text import hours_text
+from tracemine.fleet.text import hours_text, not_counted
 from tracemine.report.html import page_text
 from tracemine.report.html.figures import Interval
 from tracemine.units import bytes_text, count_text, time_text
@@ -158,15 +158,23 @@ def _cards(report: FleetReport) -> Iterator[tuple[str, str, str]]:
         yield f"{together.cost:,.0f}", "saved", f"at {report.price:,.2f} a GPU-hour"
     if report.recurring:
         most = max(one.jobs for one in report.recurring)
-        yield f"{totals.recurring:,}", "findings in several jobs", f"in up to {most:,} jobs"
+        yield f"{totals.recurring:,}", f"{_findings(totals.recurring)} in several jobs", f"in up to {most:,} jobs"
     if report.gone:
-        yield f"{totals.gone:,}", "findings gone", "fixed, or not recorded any more"
+        yield f"{totals.gone:,}", f"{_findings(totals.gone)} gone", "fixed, or not recorded any more"
     if found := report.predictions.count:
         error = report.predictions.mean_error
         off = "not known how far off" if error is None else f"{error:.1%} off in the mean"
         yield f"{found:,}", "predictions timed", f"{off}; {report.predictions.refuted:,} refuted"
-    if totals.not_scanned:
-        yield f"{totals.not_scanned:,}", "traces not scanned", "damaged, empty, too large or too slow"
+    if count := not_counted(totals):
+        yield (
+            f"{count:,}",
+            f"{'trace' if count == 1 else 'traces'} not counted",
+            "damaged, empty, too large or too slow",
+        )
+
+
+def _findings(count: int) -> str:
+    return "finding" if count == 1 else "findings"
 
 
 def _causes(report: FleetReport) -> Table:
@@ -266,7 +274,7 @@ def _failures(report: FleetReport) -> Table:
     rows = tuple(
         (_number(one.traces), _text(one.status), _text(one.message), _code(one.example)) for one in report.failures
     )
-    return Table("failures", f"Not scanned: {report.totals.not_scanned:,}", "", columns, rows)
+    return Table("failures", f"Not counted: {not_counted(report.totals):,}", "", columns, rows)
 
 
 def _text(text: str) -> Cell:

@@ -32,6 +32,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     days: int
     content_bytes: int
     not_scanned: int
+    without_activities: int  # scanned, but nothing ran on a GPU: no sample of a job
     duplicates: int  # traces with the content of another: counted once
     without_steps: int  # traces whose shares are of their span, since no steps are known
     recurring: int  # findings that several jobs have
@@ -126,7 +127,7 @@ class Predictions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why traces could not be scanned."""
+    """Why traces do not count."""
 
     status: str
     message: str

@@ -16,7 +16,7 @@ from tracemine.units import bytes_text, count_text, time_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tracemine.fleet.report import Cause, Change, FleetReport, Gone, Group
+    from tracemine.fleet.report import Cause, Change, FleetReport, Gone, Group, Totals
     from tracemine.report import Options
 
 _LONGEST = 48
@@ -60,6 +60,11 @@ def hours_text(report: FleetReport) -> str:
         if count
     ]
     return "; ".join([said, *left])
+
+
+def not_counted(totals: Totals) -> int:
+    """Return how many traces say nothing of their job."""
+    return totals.not_scanned + totals.without_activities
 
 
 def _table(*columns: tuple[str, bool]) -> Table:
@@ -155,4 +160,4 @@ def _predictions(console: Console, report: FleetReport) -> None:
 def _failures(console: Console, report: FleetReport) -> None:
     table = _table(("traces", True), ("status", False), ("why", False), ("such as", False))
     rows = ([f"{one.traces:,}", one.status, one.message, one.example] for one in report.failures)
-    _draw(console, f"Not scanned: {report.totals.not_scanned:,}", table, rows)
+    _draw(console, f"Not counted: {not_counted(report.totals):,}", table, rows)

@@ -19,14 +19,17 @@ from pyarrow import fs
 
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.fleet.places import filesystem, scheme_of, shown, without_secrets
-from tracemine.formats import ABOUT_NAME, EXECUTION_TRACE_NAMES, TRACE_NAMES, recording_in
+from tracemine.formats import ABOUT_NAME, EXECUTION_TRACE_NAMES, TRACE_NAMES, format_of, recording_in
 from tracemine.formats.discover import traces
+from tracemine.formats.source import FileSource
+from tracemine.units import count_text
 
 _SUFFIXES = (".json", ".json.gz", ".sqlite")
 _MAGIC = re.compile(r"[*\[]")
 _RECORDING = frozenset((*TRACE_NAMES, *EXECUTION_TRACE_NAMES, ABOUT_NAME))
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 _CHUNK_BYTES = 1 << 22
+_SHOWN = 3  # names in a message
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,19 +52,46 @@ def sources(given: str, note: Callable[[str], None] | None = None) -> Iterator[S
     Raises UsageError or InputError where there is none.
     """
     if scheme_of(given) is None:
-        paths = list(traces(given, note))
-        yield from map(_local, paths)
-        yield from map(_local, _empty(Path(given), paths))
+        yield from map(_local, _here(given, note))
         return
     yield from _remote(given)
 
 
-def _empty(folder: Path, found: Sequence[Path]) -> Iterator[Path]:
-    """Yield files of a folder that a profiler began and never wrote: scanning them says so."""
-    known = {*found, *(path.parent for path in found)}
-    for path in sorted(folder.rglob("*.json*")) if folder.is_dir() and folder not in known else ():
-        if path.name.endswith(_SUFFIXES) and path not in known and path.is_file() and not path.stat().st_size:
-            yield path
+def _here(given: str, note: Callable[[str], None] | None) -> Sequence[Path]:
+    """Return the traces of this machine, and files that should be some and are damaged: scanning them says so.
+
+    JSON that holds no events is something else, and is left out, which `note` is told.
+    """
+    folder = Path(given)
+    try:
+        found, none = list(traces(given)), None
+    except InputError as error:
+        found, none = [], error
+    damaged, others = _others(folder, found) if folder.is_dir() and folder not in found else ([], [])
+    if none is not None and not damaged:
+        raise none
+    if others and note is not None:
+        names = ", ".join(path.name for path in others[:_SHOWN]) + ", …" * (len(others) > _SHOWN)
+        note(f"{given}: left out, no traces: {names} ({count_text(len(others), 'file')})")
+    return [*found, *damaged]
+
+
+def _others(folder: Path, found: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Return files of a folder that are named as traces are and are damaged, and those that are something else."""
+    known = set(found)
+    damaged, others = list[Path](), list[Path]()
+    for path in sorted(folder.rglob("*.json*")):
+        if path.name.endswith(_SUFFIXES) and path.is_file() and path not in known and path.parent not in known:
+            (others if _is_json(path) else damaged).append(path)
+    return damaged, others
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        with FileSource(path) as source:
+            return bool(source.head.strip()) and format_of(source) is not None
+    except TracemineError:
+        return False
 
 
 def _local(path: Path) -> Source:

@@ -4,8 +4,11 @@ create temp table latest as
 select * from runs
 qualify row_number() over (partition by uri order by status = 'scanned' desc, generation desc, modified_ns desc nulls last) = 1;
 
+create temp table active as
+select *, coalesce(job, '') as job_name from latest where status = 'scanned' and coalesce(activities, 1) > 0;
+
 create temp table scanned as
-select *, coalesce(job, '') as job_name from latest where status = 'scanned'
+select * from active
 qualify row_number() over (partition by job_name, content_sha256 order by day, uri) = 1;
 
 -- Of each job the newest day.

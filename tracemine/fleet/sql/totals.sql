@@ -1,7 +1,8 @@
 select count(*) as traces, count(distinct job_name) as jobs, count(distinct day) as days,
     coalesce(sum(size_bytes), 0)::bigint as content_bytes,
     (select count(*) from latest where status <> 'scanned') as not_scanned,
-    (select count(*) from latest where status = 'scanned') - count(*) as duplicates,
+    (select count(*) from latest where status = 'scanned') - (select count(*) from active) as without_activities,
+    (select count(*) from active) - count(*) as duplicates,
     count(*) filter (steps = 0) as without_steps,
     (select count(*) from gone) as gone,
     (select count(*) from (
