@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,9 @@ def read_of(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the files that are read to say what is known."""
     read, own = list[str](), Runs._table
 
-    def told(self: Runs, path: str) -> pa.Table:
+    def told(self: Runs, path: str, columns: Sequence[str]) -> pa.Table:
         read.append(path)
-        return own(self, path)
+        return own(self, path, columns)
 
     with monkeypatch.context() as patch:
         patch.setattr(Runs, "_table", told)

@@ -174,6 +174,27 @@ def test_what_is_drawn_holds_escapes_as_text(made: Made) -> None:
     assert "\x1b" not in out.getvalue() and "[bold]gap" in out.getvalue()
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_names_can_be_copied_whole_from_a_terminal(made: Made, width: int) -> None:
+    made.run("llama_70b_pretraining", "2026-11-22", {"memory_bound_chain": 0.5})
+    made.run("b", "2026-11-22", {}, status="refused", uri="s3://nightly/llama_70b_pretraining/2026-11-22/rank0.json.gz",
+             message="is cut off before its first complete event")  # fmt: skip
+    out = StringIO()
+    render(report(made.dataset.uri, price=2, top=20), out, Options(width=width, color=False))
+    text = out.getvalue()
+    assert all(len(line.rstrip()) <= width for line in text.splitlines()) and "…" not in text
+    assert all(name in text for name in ("memory_bound_chain", "norm000000000000"))
+    assert "All fixes together save" in text
+
+
+def test_what_is_gone_and_was_said_to_save_nothing_of_the_step_is_not_held_against_it(made: Made) -> None:
+    assert [one.said_ns for one in report(made.dataset.uri).changes] == [100]
+    made.run("quiet", "2026-11-21", {"gap": 0.0})
+    made.run("quiet", "2026-11-22", {})
+    found = report(made.dataset.uri)
+    assert [one.said_ns for one in found.changes] == [100] and "quiet" in {one.job for one in found.gone}
+
+
 def test_the_command_line_prints_both(made: Made, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["fleet", "report", made.dataset.uri, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["totals"]["jobs"] == 2

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -69,23 +69,23 @@ class Runs:
     def _part(self, name: str) -> pa.Table:
         """Return what one file of the index says; of a damaged one, or one that was just replaced, nothing."""
         try:
-            return self._table(posixpath.join(self._root, _FOLDER, name)).select(_SCHEMA.names).cast(_SCHEMA)
+            return self._table(posixpath.join(self._root, _FOLDER, name), _SCHEMA.names).cast(_SCHEMA)
         except _DAMAGED:
             return _SCHEMA.empty_table()
 
     def _row(self, name: str) -> pa.Table:
         path = posixpath.join(self._root, "runs", name)
         try:
-            row = self._table(path).select(_COLUMNS)
+            row = self._table(path, _COLUMNS)
         except _DAMAGED as error:
             raise InputError(f"cannot be read: {error}", where=Location(path), hint="remove it") from None
         return row.add_column(0, "file", pa.array([name] * row.num_rows, pa.string())).cast(_SCHEMA)
 
-    def _table(self, path: str) -> pa.Table:
+    def _table(self, path: str, columns: Sequence[str]) -> pa.Table:
         """Read a file as a whole: its parts one by one are as many requests."""
         with self._store.open_input_file(path) as file:
             content: Any = file.read_buffer()
-        return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
+        return pq.ParquetFile(pa.BufferReader(content)).read(list(columns), use_threads=False).select(columns)
 
     def _replace(self, parts: Iterable[str], found: pa.Table) -> None:
         made = pa.BufferOutputStream()

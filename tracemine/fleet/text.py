@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tracemine.fleet.report import Cause, Change, FleetReport, Gone, Group, Totals
     from tracemine.report import Options
 
-_LONGEST = 48
+_LONGEST = 160
+_WIDE = 100  # columns, from which on the job in which a cause costs most has its own
 _DIM = "dim"
 
 
@@ -32,6 +33,7 @@ def render(report: FleetReport, out: TextIO, options: Options) -> None:
         Text(f" · {count_text(totals.days, 'day')} · {bytes_text(totals.content_bytes)} · {line(report.dataset)}")
     )
     console.print(Text(hours_text(report), _DIM))
+    console.print(Text(_together(report)))
     _causes(console, report)
     for name, groups in report.groups.items():
         _groups(console, name, groups)
@@ -40,6 +42,13 @@ def render(report: FleetReport, out: TextIO, options: Options) -> None:
     _changes(console, report.changes)
     _predictions(console, report)
     _failures(console, report)
+
+
+def _together(report: FleetReport) -> str:
+    found = report.together
+    ends = f"{found.gpu_hours_low:,.1f}–{found.gpu_hours_high:,.1f}"
+    money = f": {found.cost:,.2f} at {report.price:,.2f} each" if found.cost is not None else ""
+    return f"All fixes together save {found.gpu_hours:,.1f} ({ends}){money}"
 
 
 def hours_text(report: FleetReport) -> str:
@@ -68,10 +77,15 @@ def not_counted(totals: Totals) -> int:
 
 
 def _table(*columns: tuple[str, bool]) -> Table:
-    """Return an empty table. columns: names, and whether numbers stand in it."""
+    """Return an empty table. columns: names, and whether numbers stand in it.
+
+    Texts are folded, so that a name can be copied whole; what names a finding stands on one line.
+    """
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for name, is_number in columns:
-        made.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="ellipsis")
+        made.add_column(
+            name, justify="right" if is_number else "left", no_wrap=is_number or name == "finding", overflow="fold"
+        )
     return made
 
 
@@ -85,18 +99,21 @@ def _draw(console: Console, title: str, table: Table, rows: Iterable[Sequence[st
 
 
 def _causes(console: Console, report: FleetReport) -> None:
-    head = [("saves GPU-hours", True), ("interval", True)]
+    head = [("GPU-hours", True), ("interval", True)]
     head += [("money", True)] if report.price is not None else []
-    table = _table(*head, ("cause", False), ("jobs", True), ("most in", False), ("finding", False))
-    _draw(console, "What costs most", table, (_cause(one) for one in report.causes))
+    head += [("cause", False), ("jobs", True)] + [("most in", False)] * (console.width >= _WIDE)
+    table = _table(*head, ("finding", False))
+    rows = (_cause(one, console.width >= _WIDE) for one in report.causes)
+    _draw(console, "What costs most: GPU-hours that fixes save", table, rows)
     if not report.causes:
         console.print(Text("Nothing worth fixing was found."))
 
 
-def _cause(one: Cause) -> list[str]:
+def _cause(one: Cause, is_wide: bool) -> list[str]:
     money = [] if one.cost is None else [f"{one.cost:,.2f}"]
     interval = f"{one.gpu_hours_low:,.1f}–{one.gpu_hours_high:,.1f}"
-    return [f"{one.gpu_hours:,.1f}", interval, *money, one.rule, f"{one.jobs:,}", one.worst_job, one.fingerprint]
+    worst = [one.worst_job] if is_wide else []
+    return [f"{one.gpu_hours:,.1f}", interval, *money, one.rule, f"{one.jobs:,}", *worst, one.fingerprint]
 
 
 def _groups(console: Console, name: str, groups: Sequence[Group]) -> None:
@@ -106,16 +123,21 @@ def _groups(console: Console, name: str, groups: Sequence[Group]) -> None:
 
 
 def _recurring(console: Console, report: FleetReport) -> None:
-    table = _table(("jobs", True), ("saves GPU-hours", True), ("finding", False), ("what", False))
+    table = _table(("jobs", True), ("GPU-hours", True), ("finding", False), ("what", False))
     rows = ([f"{one.jobs:,}", f"{one.gpu_hours:,.1f}", one.fingerprint, one.title] for one in report.recurring)
     _draw(console, "The same finding in several jobs", table, rows)
 
 
 def _gone(console: Console, gone: Sequence[Gone]) -> None:
     table = _table(
-        ("job", False), ("finding", False), ("last seen", False), ("would save a step", True), ("step", False)
+        ("job", False),
+        ("cause", False),
+        ("finding", False),
+        ("last seen", False),
+        ("would save", True),
+        ("step", False),
     )
-    rows = ([one.job, f"{one.rule} {one.fingerprint}", one.last_day, _time(one.said_ns), _step(one)] for one in gone)
+    rows = ([one.job, one.rule, one.fingerprint, one.last_day, _time(one.said_ns), _step(one)] for one in gone)
     _draw(console, "Gone since (fixed, or not recorded any more)", table, rows)
 
 
