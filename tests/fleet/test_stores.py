@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 from pyarrow.fs import FileSelector
 
 from tests.fleet.faults import KINDS, Faults, failing
@@ -128,6 +129,14 @@ def test_what_a_store_is_reached_with_may_change(tmp_path: Path, query: str) -> 
         )
         found = total(on_this_machine(2)(made, Limits()), seen, wrong)
         assert (found.scanned, found.known) == (scanned, known)
+
+
+def test_a_file_in_a_bucket_is_one_request(tmp_path: Path, query: str) -> None:
+    (task, *_), _, _ = tasks([str(folder_of(tmp_path / "traces") / "vit")], str(tmp_path / "set"), Settings())
+    seen = list[str]()
+    with through(query, Faults(of=lambda method, path: seen.append(f"{method} {path}"))) as counted:
+        refused(replace(task, dataset=f"s3://{BUCKET}/fleet{counted}"), FAILED, "took longer than 1 s")
+    assert len(seen) == 1 and seen[0].startswith("PUT /perf/fleet/runs/day"), seen
 
 
 def test_calls_that_begin_at_once_in_a_bucket_lose_no_generation(query: str) -> None:

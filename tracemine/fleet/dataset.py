@@ -38,6 +38,7 @@ DATASET_SCHEMA_VERSION: Final = 1
 _ABOUT: Final = "dataset.json"
 _MARK: Final = b"tracemine_fleet"
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_WITHOUT_FOLDERS: Final = ("s3", "gcs", "abfs")  # there one is a request for each part of its path, and of no use
 NO_DAY: Final = "unknown"
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 _KEY = (
@@ -234,8 +235,9 @@ class Dataset:
             write_file(target, content, named=False)
             return
         try:
-            with contextlib.suppress(NotImplementedError):
-                self._store.create_dir(posixpath.dirname(path), recursive=True)
+            if self._store.type_name not in _WITHOUT_FOLDERS:
+                with contextlib.suppress(NotImplementedError):
+                    self._store.create_dir(posixpath.dirname(path), recursive=True)
             with self._store.open_output_stream(path, compression=None) as file:  # an object is there once it is closed
                 file.write(content)
         except OSError as error:

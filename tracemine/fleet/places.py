@@ -15,6 +15,7 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _CONTAINER_AT_ACCOUNT = ("abfs", "abfss")  # what stands before @ is no secret, what follows its colon is
 _ARROW = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "file")
 _PLAIN = ("endpoint_override", "scheme", "region", "allow_bucket_creation", "allow_bucket_deletion")  # no secrets
+_DELAYED = "allow_delayed_open"
 _SHORTEST = 3  # of a secret that is looked for in a message
 
 
@@ -61,7 +62,7 @@ def filesystem(uri: str) -> tuple[fs.FileSystem, str]:
     try:
         if scheme not in _ARROW:
             return _by_fsspec(uri)
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(uri)
+        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(_as_one_request(uri))
     except (ValueError, NotImplementedError) as error:
         says = f"is no place that can be reached: {without_secrets(str(error), uri)}"
         raise UsageError(says, where=Location(shown(uri))) from None
@@ -72,6 +73,13 @@ def filesystem(uri: str) -> tuple[fs.FileSystem, str]:
         says = f"cannot be reached: {without_secrets(str(error), uri)}"
         raise UsageError(says, where=Location(shown(uri))) from None
     return found
+
+
+def _as_one_request(uri: str) -> str:
+    """Return a URI of S3 with which a small file is one request, not three of an upload in parts."""
+    if scheme_of(uri) != "s3" or f"{_DELAYED}=" in uri:
+        return uri
+    return f"{uri}{'&' if '?' in uri else '?'}{_DELAYED}=true"
 
 
 def _by_fsspec(uri: str) -> tuple[fs.FileSystem, str]:
