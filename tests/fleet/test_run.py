@@ -110,6 +110,35 @@ def test_other_labels_take_effect(tmp_path: Path) -> None:
     assert known == 7
 
 
+def test_a_reader_of_a_table_finds_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+    (task, *_), _ = made(traces, dataset)
+    found, replace = list[list[str]](), Path.replace
+
+    def looked(self: Path, target: Path) -> Path:
+        found.append([path.name for one in TABLES for path in (dataset / one.name).rglob("*") if path.is_file()])
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", looked)
+    scan_into(task)
+    names = {name for one in found for name in one}
+    assert len(found) > 1 and all(name.endswith(".parquet") and not name.startswith(".") for name in names), names
+
+
+def test_tables_have_types_that_every_reader_knows(tmp_path: Path) -> None:
+    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+    filled(traces, dataset)
+    types = set[str]()
+    for table in TABLES:
+        for path in (dataset / table.name).rglob("*.parquet"):
+            found = pq.ParquetFile(path)
+            assert found.schema_arrow.remove_metadata() == table.schema.remove_metadata()
+            types |= {str(found.schema.column(k).logical_type) for k in range(len(found.schema))}
+            kinds = {str(field.type) for field in found.schema_arrow}
+            assert kinds <= {"string", "int64", "double", "bool", "list<element: string>"}, kinds
+    assert types == {"String", "None"}  # no unsigned or short integers
+
+
 def test_one_process_and_three_make_the_same_data_set(tmp_path: Path) -> None:
     traces = folder_of(tmp_path / "traces")
     for count in (1, 3):

@@ -20,16 +20,19 @@ _HINTS = (
 )
 
 
-def write_file(path: Path, content: str | bytes, *, named: bool = True) -> None:
+def write_file(path: Path, content: str | bytes, *, named: bool = True, staged: Path | None = None) -> None:
     """Write as `write_pieces`, from memory."""
-    write_pieces(path, [content.encode("utf-8", "replace") if isinstance(content, str) else content], named=named)
+    pieces = [content.encode("utf-8", "replace") if isinstance(content, str) else content]
+    write_pieces(path, pieces, named=named, staged=staged)
 
 
-def write_pieces(path: Path, pieces: Iterable[bytes], *, named: bool = True) -> None:
+def write_pieces(path: Path, pieces: Iterable[bytes], *, named: bool = True, staged: Path | None = None) -> None:
     """Write `path` whole or not at all: what is written gets its name when all of it is on the disk.
 
     named: the user gave this name. Then a link keeps pointing to what is written, and a pipe or a terminal is written
     to; of any other name nothing but a plain file is replaced.
+
+    staged: the folder of the same disk in which it lies until then, where others read that of `path` meanwhile.
 
     Raises UsageError where it cannot be written.
     """
@@ -41,7 +44,7 @@ def write_pieces(path: Path, pieces: Iterable[bytes], *, named: bool = True) -> 
         if not named:
             check_plain(path)
         target = resolved(path) if named else path
-        staging = beside(target)
+        staging = beside(target if staged is None else staged / target.name)
         try:
             with staging.open("xb") as file:  # made here: a link that lies there is not followed
                 file.writelines(pieces)

@@ -232,7 +232,7 @@ class Dataset:
         if self._is_local:
             target = Path(path)
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_file(target, content, named=False)
+            write_file(target, content, named=False, staged=Path(self._root))  # readers of a table find nothing else
             return
         try:
             if self._store.type_name not in _WITHOUT_FOLDERS:

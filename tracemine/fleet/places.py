@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +63,7 @@ def filesystem(uri: str) -> tuple[fs.FileSystem, str]:
     try:
         if scheme not in _ARROW:
             return _by_fsspec(uri)
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(_as_one_request(uri))
+        return _by_arrow(uri)
     except (ValueError, NotImplementedError) as error:
         says = f"is no place that can be reached: {without_secrets(str(error), uri)}"
         raise UsageError(says, where=Location(shown(uri))) from None
@@ -72,14 +73,17 @@ def filesystem(uri: str) -> tuple[fs.FileSystem, str]:
     except OSError as error:
         says = f"cannot be reached: {without_secrets(str(error), uri)}"
         raise UsageError(says, where=Location(shown(uri))) from None
+
+
+def _by_arrow(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return a file system of Arrow: of S3 one that writes a small file in one request, not as an upload in parts."""
+    found: tuple[fs.FileSystem, str]
+    if scheme_of(uri) == "s3" and f"{_DELAYED}=" not in uri:
+        with contextlib.suppress(ValueError):  # Arrow 18 does not know it; what else is wrong is said below
+            found = fs.FileSystem.from_uri(f"{uri}{'&' if '?' in uri else '?'}{_DELAYED}=true")
+            return found
+    found = fs.FileSystem.from_uri(uri)
     return found
-
-
-def _as_one_request(uri: str) -> str:
-    """Return a URI of S3 with which a small file is one request, not three of an upload in parts."""
-    if scheme_of(uri) != "s3" or f"{_DELAYED}=" in uri:
-        return uri
-    return f"{uri}{'&' if '?' in uri else '?'}{_DELAYED}=true"
 
 
 def _by_fsspec(uri: str) -> tuple[fs.FileSystem, str]:
