@@ -87,9 +87,14 @@ def test_an_empty_data_set_is_a_page(tmp_path: Path) -> None:
 def test_a_browser_shows_it_and_sorts_it(
     show: Callable[..., Opened], made: Made, tmp_path: Path, width: int, scheme: str
 ) -> None:
+    made.run("vit", "2026-11-22", {}, status="refused", uri="nightly/job00/2026-11-01/rank1.json.gz",
+             message="is JSON, but not a trace: traceEvents is no list")  # fmt: skip
     assert main(["fleet", "report", made.dataset.uri, "-f", "html", "-o", str(tmp_path / "fleet.html")]) == 0
     opened = show(tmp_path / "fleet.html", width=width, scheme=scheme).page
     assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tables = opened.locator("table.fleet")
+    assert tables.count() > 3
+    assert tables.evaluate_all("all => all.every(one => one.offsetWidth <= one.parentElement.clientWidth)")
     if width > 1000:
         rules = "#causes ~ div tbody tr td:nth-child(2) code"
         by_jobs = "section[aria-labelledby=causes] [data-sort=c3]"
