@@ -337,9 +337,11 @@ def test_a_damaged_data_set_and_another_version_are_said(tmp_path: Path) -> None
     (tmp_path / "dataset.json").write_text("{}")
     with pytest.raises(InputError, match="no data set"):
         Dataset(str(tmp_path)).about()
-    (tmp_path / "dataset.json").write_text('{"schema_version": 99}')
-    with pytest.raises(InputError, match="version 99"):
-        Dataset(str(tmp_path)).about()
+    for version, hint in ((99, "takes a newer tracemine"), (0, "scan the traces again")):
+        (tmp_path / "dataset.json").write_text(f'{{"schema_version": {version}}}')
+        with pytest.raises(InputError, match=f"version {version}") as caught:
+            Dataset(str(tmp_path)).about()
+        assert caught.value.hint is not None and hint in caught.value.hint
 
 
 def test_wrong_settings_are_said_before_anything_is_read(tmp_path: Path) -> None:

@@ -75,8 +75,9 @@ def test_a_folder_of_damaged_traces_alone_has_rows(tmp_path: Path) -> None:
 
 
 def test_each_trace_is_listed_once_and_what_is_wrong_is_said_in_its_place(tmp_path: Path) -> None:
-    found = list(listed([str(CHAIN), str(tmp_path / "none*.json"), str(CHAIN)]))
-    assert [type(one) for one in found] == [Source, InputError]
+    found = list(listed([str(CHAIN), str(tmp_path / "none*.json"), str(tmp_path / "none"), str(CHAIN)]))
+    assert [type(one) for one in found] == [Source, InputError, InputError]
+    assert "no such file or folder" in str(found[2])
 
 
 def test_a_uri_of_this_machine_is_read_like_a_store(tmp_path: Path) -> None:

@@ -164,7 +164,9 @@ class Dataset:
             raise InputError(f"cannot be read: {self._said(error)}", where=place) from None
         if about.schema_version != DATASET_SCHEMA_VERSION:
             says = f"is of version {about.schema_version}; this tracemine reads {DATASET_SCHEMA_VERSION}"
-            raise InputError(says, where=place, hint="name another folder")
+            is_older = about.schema_version < DATASET_SCHEMA_VERSION
+            hint = "scan the traces again into another folder" if is_older else "it takes a newer tracemine"
+            raise InputError(says, where=place, hint=hint)
         return about
 
     def known(self) -> pa.Table:

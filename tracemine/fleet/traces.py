@@ -67,6 +67,9 @@ def _here(given: str, note: Callable[[str], None] | None) -> Sequence[Path]:
         found, none = list(traces(given)), None
     except InputError as error:
         found, none = [], error
+    if found == [folder] and not folder.exists():
+        hint = "name a file, a folder, a pattern in quotes, or a URI"
+        raise InputError("there is no such file or folder", where=Location(given), hint=hint)
     damaged, others = _others(folder, found) if folder.is_dir() and folder not in found else ([], [])
     if none is not None and not damaged:
         raise none
