@@ -202,4 +202,4 @@ def test_a_trace_that_cannot_be_fetched_is_one_row_and_no_other_suffers(tmp_path
         found = total(on_this_machine(2)(made, Limits()), known, ())
         assert found.scanned == 1 and found.failed == 0
     totals = report(str(tmp_path / "set")).totals
-    assert (totals.traces, totals.duplicates, totals.not_scanned) == (3, 2, 2)
+    assert (totals.traces, totals.duplicates, totals.not_scanned, totals.without_activities) == (3, 1, 2, 1)
