@@ -73,6 +73,7 @@ def test_importing_tracemine_imports_nothing_but_the_standard_library() -> None:
     loaded = modules_after("import tracemine") - modules_after("pass")
     assert {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} == {
         "tracemine",
+        "tracemine.on_demand",
         "tracemine.version",
     }
 

@@ -27,7 +27,7 @@ from tracemine.report import Options, html, render
 from tracemine.report.html.data import MOST_ACTIVITIES
 from tracemine.report.html.flow_figure import flow_figure
 from tracemine.report.picture import Activities, Picture
-from tracemine.report.picture.dataflow import Box, Drawn, Tensor
+from tracemine.report.picture.dataflow import Box, DataflowPicture, Tensor
 from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -301,7 +301,7 @@ def test_no_two_texts_of_a_dataflow_lie_on_one_another() -> None:
     beside = [Tensor(producer=None, consumer=0, **common) for _ in range(6)]
     between = Tensor(producer=0, consumer=1, **common)
     boxes = Box(name="aten::norm", activities=(0,), ns=5), Box(name="aten::add", activities=(1,), ns=5)
-    figure = flow_figure(Drawn(boxes=boxes, tensors=(between, *beside), boxes_left_out=0))
+    figure = flow_figure(DataflowPicture(boxes=boxes, tensors=(between, *beside), boxes_left_out=0))
     lines = sorted(arrow.y for arrow in figure.arrows)
     assert len(lines) == 6
     assert min(after - before for before, after in pairwise(lines)) >= 11
