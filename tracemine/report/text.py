@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TextIO
@@ -76,8 +77,8 @@ _LONGEST_NAME = 40
 _WRAPPING = 16  # what a line may lose at its end where a name does not fit any more
 _LINES_OF_SOURCE = 2
 _LINES_OF_VARIANTS = 3
-_MORE = "… all of it: tracemine explain {} FILE"
 _LINES_OF_REFUSED = 20
+_NO_PATHS = ("", "standard input")  # where a trace came from that is no file any more
 
 
 def render(scan: Scan, out: TextIO, options: Options) -> None:
@@ -174,7 +175,7 @@ def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[Ro
         ("kernels" if finding.on_gpu else "before", _what(finding, width - RANK_WIDTH - LABEL_WIDTH)),
         ("variants", _variants(finding, scan, width - RANK_WIDTH - LABEL_WIDTH)),
         ("where", _where(finding)),
-        ("fix", _fix(finding, width - RANK_WIDTH - LABEL_WIDTH)),
+        ("fix", _fix(finding, scan.trace.path, width - RANK_WIDTH - LABEL_WIDTH)),
         ("id", [Text(f"{line(finding.fingerprint)} · rule {line(finding.rule)}", LABEL)]),
     ):
         yield from labelled(label, *values, indent=RANK_WIDTH)
@@ -259,10 +260,10 @@ def _where(finding: Finding) -> Iterator[Text]:
         yield Text(" ← ".join(_source_text(source) for source in finding.source[:_LINES_OF_SOURCE]))
 
 
-def _fix(finding: Finding, width: int) -> Iterator[Text]:
+def _fix(finding: Finding, path: str, width: int) -> Iterator[Text]:
     """Yield the first sentence; a paragraph that leads up to code, with the code. That there is more is said."""
     (_, first), *others = blocks(finding.fix) or [(False, "")]
-    more = Text(_MORE.format(line(finding.fingerprint)), LABEL)
+    more = Text(_all_of_it(finding.fingerprint, path, width), LABEL)
     if not (first.endswith(":") and others and others[0][0]):
         sentence = first_sentence(first)
         yield Text(line(sentence))
@@ -274,6 +275,19 @@ def _fix(finding: Finding, width: int) -> Iterator[Text]:
         yield Text(f"  {_code_line(line(one), width - 2)}", "cyan", no_wrap=True)
     if others[1:]:
         yield more
+
+
+def _all_of_it(fingerprint: str, path: str, width: int) -> str:
+    """Return what explains a finding, to be pasted; FILE stands for a path that a line cannot show whole, as it is.
+
+    >>> _all_of_it("10bb3930e730d027", "my run/trace.json", 80)
+    "… all of it: tracemine explain 10bb3930e730d027 'my run/trace.json'"
+    >>> _all_of_it("10bb3930e730d027", "my run/trace.json", 60)
+    '… all of it: tracemine explain 10bb3930e730d027 FILE'
+    """
+    command = f"… all of it: tracemine explain {line(fingerprint)}"
+    whole = f"{command} {shlex.quote(path)}"
+    return whole if path not in _NO_PATHS and line(path) == path and len(whole) <= width else f"{command} FILE"
 
 
 def _code_line(text: str, width: int) -> str:
