@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "tracemine"
 
 # Where there are some, and how many. pyproject.toml lets ruff pass the same files (PLC0415) and says why there.
 COUNTS = {
-    "cli": 95,
+    "cli": 99,
     "files/reading.py": 1,
     "files/writing.py": 1,
     "fleet/cluster.py": 1,

@@ -91,9 +91,9 @@ class Parsed(HTMLParser):
 
 
 def _ours() -> set[tuple[str, str]]:
-    """Return the same of our templates: no text of a trace adds to it."""
+    """Return the same of our templates, and where names may break: no text of a trace adds to it."""
     templates = (Path(tracemine.__file__).parent / "report/html/templates").glob("*.html")
-    return set().union(
+    return {("wbr", "")}.union(
         *(Parsed(re.sub(r"{[%{#].*?[%}#]}", "", path.read_text("utf-8"))).attributes for path in templates)
     )
 

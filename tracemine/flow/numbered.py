@@ -28,8 +28,8 @@ class Numbered:
     >>> nodes = Numbered(begin=np.array([0, 2, 4, 6]), copied=1, copies=2)
     >>> nodes.repeated(np.array([7, 8, 7, 8, 5, 6])).tolist()
     [7, 8, 7, 8, 7, 8, 7, 8, 5, 6]
-    >>> nodes.counted(np.array([-1, 0, 0, 2, 3, 4]), nodes).tolist()  # each reads what the one before has written
-    [-1, 0, 0, 2, 2, 4, 4, 6, 7, 8]
+    >>> nodes.counted(np.array([-1, 0, -1, 2, 3, 4]), nodes).tolist()  # in a step the second reads what the first wrote
+    [-1, 0, -1, 2, -1, 4, -1, 6, 7, 8]
     """
 
     begin: IntArray  # where those of each step begin, and of one more
