@@ -14,7 +14,7 @@ from tracemine.fusion.epilogues import product_bytes
 from tracemine.fusion.liveness import lasting
 from tracemine.fusion.merge import merge
 from tracemine.fusion.nodes import FusionNodes, fusion_nodes
-from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals
+from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals, of_activities
 from tracemine.fusion.traffic import sized_nodes, traffic_of
 
 
@@ -44,18 +44,10 @@ def _all_groups(flow: Flow) -> Groups:
     node_group, node, begin = _numbered(first)
     count, lasts, sized = len(begin) - 1, lasting(flow), sized_nodes(timeline, flow)
     found = traffic_of(timeline, flow, nodes, meanings, call, node_group, count, lasts, sized)
-    activity_group = np.where(flow.activity_node >= 0, np.append(node_group, -1)[flow.activity_node], -1)
-    activity = np.flatnonzero(activity_group >= 0)
-    activity = activity[np.argsort(activity_group[activity], kind="stable")]
     return Groups(
         node=node,
         begin=begin,
         node_group=node_group,
-        activity=activity,
-        activity_begin=np.searchsorted(activity_group[activity], np.arange(len(begin))),
-        activity_node=flow.activity_node,
-        activity_group=activity_group,
-        activity_known=np.append(flow.nodes.known, False)[flow.activity_node],
         kernels=found.kernels,
         kernel=found.kernel,
         evidence=found.evidence.astype(np.int8),
@@ -72,6 +64,7 @@ def _all_groups(flow: Flow) -> Groups:
         gone_bytes=flow.writes.bytes[found.gone],
         product_bytes=product_bytes(timeline, flow, nodes, node_group, count, lasts),
         refusals=_refusals(flow, nodes, pairs, first, stay_apart, sized),
+        **of_activities(flow, node_group, count),
     )
 
 

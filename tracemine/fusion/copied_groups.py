@@ -6,7 +6,7 @@ import numpy as np
 
 from tracemine.flow.numbered import Copies, Numbered
 from tracemine.flow.record import Flow, IntArray
-from tracemine.fusion.record import Groups, Refusals
+from tracemine.fusion.record import Groups, Refusals, of_activities
 
 _OF_GROUPS = (
     *("kernel", "evidence", "bytes_before", "bytes_after", "more_reads", "more_writes", "intermediate_bytes", "flops"),
@@ -23,19 +23,11 @@ def copied_groups(short: Groups, flow: Flow, copies: Copies) -> Groups:
     members = copies.by_node(np.repeat(first, sizes))
     node_group = nodes.counted(short.node_group, groups)
     begin = np.append(0, np.cumsum(groups.repeated(sizes)))
-    activity_group = np.where(flow.activity_node >= 0, np.append(node_group, -1)[flow.activity_node], -1)
-    activity = np.flatnonzero(activity_group >= 0)
-    activity = activity[np.argsort(activity_group[activity], kind="stable")]
     gone = Numbered.of(groups.step(short.gone_group), nodes)
     return Groups(
         node=members.counted(short.node, nodes),
         begin=begin,
         node_group=node_group,
-        activity=activity,
-        activity_begin=np.searchsorted(activity_group[activity], np.arange(len(begin))),
-        activity_node=flow.activity_node,
-        activity_group=activity_group,
-        activity_known=np.append(flow.nodes.known, False)[flow.activity_node],
         kernels=short.kernels,
         node_reads=nodes.repeated(short.node_reads),
         node_writes=nodes.repeated(short.node_writes),
@@ -43,6 +35,7 @@ def copied_groups(short: Groups, flow: Flow, copies: Copies) -> Groups:
         gone_group=gone.counted(short.gone_group, groups),
         gone_op_row=copies.ops.counted(short.gone_op_row, gone),
         gone_bytes=gone.repeated(short.gone_bytes),
+        **of_activities(flow, node_group, len(begin) - 1),
         **{name: groups.repeated(getattr(short, name)) for name in _OF_GROUPS},
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.flow.record import BoolArray, IntArray
+from tracemine.flow.record import BoolArray, Flow, IntArray
 from tracemine.fusion.kernel import FusedKernel
 
 
@@ -55,6 +56,20 @@ class Refusals:
 
 def _none() -> IntArray:
     return np.zeros(0, np.int64)
+
+
+def of_activities(flow: Flow, node_group: IntArray, count: int) -> dict[str, Any]:
+    """Return what `Groups` says of activities. count: of groups."""
+    activity_group = np.where(flow.activity_node >= 0, np.append(node_group, -1)[flow.activity_node], -1)
+    activity = np.flatnonzero(activity_group >= 0)
+    activity = activity[np.argsort(activity_group[activity], kind="stable")]
+    return {
+        "activity": activity,
+        "activity_begin": np.searchsorted(activity_group[activity], np.arange(count + 1)),
+        "activity_node": flow.activity_node,
+        "activity_group": activity_group,
+        "activity_known": np.append(flow.nodes.known, False)[flow.activity_node],
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
