@@ -253,13 +253,12 @@ def _tensors(flow: Flow) -> NodeTensors:
         here = np.flatnonzero((given == is_output) & (turn == number))
         of[place][owner[here]] = here
     ids, names = string_ids(table.column("dtype"))
-    columns = [lists(table.column(name)) for name in ("shape", "strides")]
-    entry = codes(ids[chosen], *(sizes for column in columns for sizes in _from_the_end(*column, chosen)))
-    first = np.zeros(int(entry.max(initial=-1)) + 1, np.int64)  # any tensor of each entry
-    first[entry] = chosen
-    is_tensor = np.append(np.ones(len(first), np.bool_), False)
-    chosen = np.append(first, 0)
-    (shape, rank), (strides, stride_rank) = (_right(*column, chosen, is_tensor) for column in columns)
+    ids = ids[chosen]
+    both = [_from_the_end(*lists(table.column(name)), chosen) for name in ("shape", "strides")]
+    entry = codes(ids, *both[0], *both[1])
+    any_of = np.zeros(int(entry.max(initial=-1)) + 1, np.int64)  # a tensor of each entry
+    any_of[entry] = np.arange(len(entry))
+    (shape, rank), (strides, stride_rank) = (_right(*columns, entries=any_of) for columns in both)
     dtypes = tuple(dict.fromkeys(canonical_dtype(name) or name for name in names))
     recode = np.array([*(dtypes.index(canonical_dtype(name) or name) for name in names), -1], np.int64)
     return NodeTensors(
@@ -268,14 +267,16 @@ def _tensors(flow: Flow) -> NodeTensors:
         rank=rank,
         strides=strides,
         has_strides=(stride_rank == rank) & (rank >= 0),
-        dtype=recode[np.where(is_tensor, ids[chosen], -1)],
+        dtype=recode[np.append(ids[any_of], -1)],
         dtypes=dtypes,
         axis=_axes(flow),
     )
 
 
 def _from_the_end(values: IntArray, ends: IntArray, present: BoolArray, rows: IntArray) -> list[IntArray]:
-    """Return the lengths of lists, then their last entries, those before, and so on; −1 where there is none."""
+    """Return the lengths of lists, then their last entries, those before, and so on; −1 where there is none, or where
+    a list is too long.
+    """
     end = ends[1:][rows]
     length = np.where(present[rows], np.diff(ends)[rows], -1)
     length[length > MOST_AXES] = -1
@@ -288,17 +289,15 @@ def _from_the_end(values: IntArray, ends: IntArray, present: BoolArray, rows: In
     return found
 
 
-def _right(
-    values: IntArray, ends: IntArray, present: BoolArray, rows: IntArray, there: BoolArray
-) -> tuple[IntArray, IntArray]:
-    """Return lists as a matrix, aligned to the right, and their lengths; −1 where there is none or it is too long."""
-    length, end = np.diff(ends)[rows], ends[1:][rows]
-    rank = np.where(there & present[rows] & (length <= MOST_AXES), length, -1)
-    found = np.full((len(rows), MOST_AXES), -1, np.int64)
-    for back in range(1, int(rank.max(initial=0)) + 1):
-        here = np.flatnonzero(rank >= back)
-        found[here, -back] = values[end[here] - back]
-    return found, rank
+def _right(length: IntArray, *sizes: IntArray, entries: IntArray) -> tuple[IntArray, IntArray]:
+    """Return these lists as a matrix, aligned to the right, and their lengths; a row of −1 for none comes last.
+
+    length, sizes: as `_from_the_end` gives them.
+    """
+    found = np.full((len(entries) + 1, MOST_AXES), -1, np.int64)
+    for back, column in enumerate(sizes, 1):
+        found[:-1, -back] = column[entries]
+    return found, np.append(length[entries], -1)
 
 
 def _axes(flow: Flow) -> IntArray:
