@@ -15,8 +15,9 @@ write_fixed(fixed, folder)      what to close with, as files
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tracemine.on_demand import on_demand
 
 if TYPE_CHECKING:
     from tracemine.tickets.access import Patience
@@ -74,10 +75,7 @@ _PUBLIC = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+__getattr__ = on_demand(__name__, {name: f"{__name__}.{module}" for name, module in _PUBLIC.items()})
 
 
 def __dir__() -> list[str]:
