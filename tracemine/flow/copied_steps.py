@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import from_numbers, numbers, sorted_unique, string_ids, texts
+from tracemine.columns import from_numbers, numbers, sorted_unique, string_ids, texts, with_columns
 from tracemine.flow.alike_steps import AlikeSteps
 from tracemine.flow.numbered import Copies, NotAlike, Numbered, Rows
 from tracemine.flow.order import Order
@@ -119,11 +119,8 @@ def _all_tensors(
     head, own, _, tail = entries.parts(rows)
     op_row = copies.ops.counted(numbers(table.column("op_row")), entries)
     table = table.take(from_numbers(np.concatenate((head, np.tile(own, entries.copies + 1), tail)), pa.int64()))
-    for name, column in (("op_row", op_row), ("tensor_id", storage), ("storage_id", storage)):
-        place = table.schema.get_field_index(name)
-        table = table.set_column(place, table.schema.field(place), from_numbers(column, pa.int64()))
+    ids = from_numbers(storage, pa.int64())
+    table = with_columns(table, {"op_row": from_numbers(op_row, pa.int64()), "tensor_id": ids, "storage_id": ids})
     code, schemas = string_ids(inferred.ops.column("op_schema"))
     code[copies.ops.rows] = code[copies.ops.rows[0]]
-    place = timeline.ops.schema.get_field_index("op_schema")
-    ops = timeline.ops.set_column(place, timeline.ops.schema.field(place), texts(code, schemas))
-    return replace(timeline, ops=ops, tensors=table)
+    return replace(timeline, ops=with_columns(timeline.ops, {"op_schema": texts(code, schemas)}), tensors=table)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine.columns import numbers, sorted_unique, string_ids
+from tracemine.columns import numbers, sorted_unique, string_ids, with_columns
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import distinct, integers, row_numbers, take, texts
 from tracemine.ops import classify, lookup
@@ -189,10 +189,7 @@ def _joined(timeline: Timeline, capture: Timeline, chosen: Sequence[tuple[Array,
         **dict.fromkeys(("external_id", "record_function_id", "execution_node_id"), nothing),
         "stack_row": row_numbers(np.where(stack >= 0, stack + timeline.stacks.num_rows, -1)),
     }
-    copies = capture.ops.take(integers(of, pa.int64()))
-    for name, column in changed.items():
-        at = copies.schema.get_field_index(name)
-        copies = copies.set_column(at, copies.schema.field(name), column)
+    copies = with_columns(capture.ops.take(integers(of, pa.int64())), changed)
     both = pa.concat_tables([ops, copies]).unify_dictionaries().combine_chunks()
     start, dur = numbers(both["start_ns"]), numbers(both["dur_ns"])
     order = np.lexsort((-dur, start))  # stable: copies behind what begins when they do and lasts
@@ -214,24 +211,23 @@ def _joined(timeline: Timeline, capture: Timeline, chosen: Sequence[tuple[Array,
 
 def _owned(activities: pa.Table, owner: Array, new_row: Array) -> pa.Table:
     op_row = np.where(owner >= 0, owner, numbers(activities["op_row"], -1))
-    owned = _with(activities, "op_row", row_numbers(take(new_row, op_row)))
     evidence, kinds = string_ids(activities["owner_evidence"])
-    owned = _with(owned, "owner_evidence", texts(np.where(owner >= 0, len(kinds), evidence), (*kinds, EVIDENCE)))
     reason, reasons = string_ids(activities["unowned_reason"])
-    return _with(owned, "unowned_reason", texts(np.where(owner >= 0, -1, reason), reasons))
+    changed = {
+        "op_row": row_numbers(take(new_row, op_row)),
+        "owner_evidence": texts(np.where(owner >= 0, len(kinds), evidence), (*kinds, EVIDENCE)),
+        "unowned_reason": texts(np.where(owner >= 0, -1, reason), reasons),
+    }
+    return with_columns(activities, changed)
 
 
 def _renumbered(table: pa.Table, column: str, new_row: Array) -> pa.Table:
-    return _with(table, column, row_numbers(take(new_row, numbers(table[column], -1))))
+    return with_columns(table, {column: row_numbers(take(new_row, numbers(table[column], -1)))})
 
 
 def _shifted(table: pa.Table, column: str, by: int) -> pa.Table:
     rows = numbers(table[column], -1)
-    return _with(table, column, row_numbers(np.where(rows >= 0, rows + by, -1)))
-
-
-def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
-    return table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
+    return with_columns(table, {column: row_numbers(np.where(rows >= 0, rows + by, -1))})
 
 
 def _noted(timeline: Timeline, owned: int, says: str) -> Any:

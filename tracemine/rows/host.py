@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracemine.columns import ordered
 from tracemine.rows.arrow import categories, numbers
 from tracemine.rows.codes import combination_codes, grouped_running_maximum
 from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers
@@ -17,7 +18,6 @@ from tracemine.timeline import Timeline
 
 # Host calls that return only when the device has done what was asked. Asynchronous copies that touch pageable memory
 # are staged through a buffer and block as well; whether one does is told by the copy it launched.
-_LARGEST_KEY = 2**62  # of a thread and a moment
 _BLOCKING = re.compile(
     r"^(cuda|hip)(Device|Stream|Event)Synchronize|^cu(Ctx|Stream|Event)Synchronize"
     r"|^(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol|Peer|WithStream|[DH]to[DH])?(_ptds)?(_v\d+)?$|^cuMemcpy([DH]to[DH])?(_v\d+)?$"
@@ -182,16 +182,7 @@ def last_of(
     """
     if not len(rows):
         return np.full(len(wanted), -1, np.int64)
-    # One number for thread and time, in the order of both. The least thread that is asked for is −2.
-    moment, of_thread = np.concatenate((time[rows], until)), np.concatenate((thread[rows], wanted)) + 2
-    first, last = int(moment.min()), int(moment.max())
-    width = last - first + 1
-    if width * (int(of_thread.max()) + 1) < _LARGEST_KEY:
-        moment = moment - first
-    else:
-        moments, moment = np.unique(moment, return_inverse=True)
-        width = len(moments)
-    key = of_thread * width + moment
+    key, _ = ordered(np.concatenate((thread[rows], wanted)), np.concatenate((time[rows], until)))
     order = np.argsort(key[: len(rows)], kind="stable")
     asked = np.searchsorted(key[order], key[len(rows) :], side="right" if inclusive else "left") - 1
     found = rows[order[np.maximum(asked, 0)]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import numbers, string_ids
+from tracemine.columns import numbers, string_ids, with_columns
 from tracemine.flow.inferred.perhaps import Guesses
 from tracemine.flow.inferred.simulate import Program
 from tracemine.flow.inferred.tables import tensors_table, texts
@@ -73,6 +73,5 @@ def _with(timeline: Timeline, table: pa.Table, rows: IntArray, schemas: list[str
     distinct = {schema: number for number, schema in enumerate(sorted(set(schemas)))}
     code = np.full(timeline.ops.num_rows, -1, np.int64)
     code[rows] = [distinct[schema] for schema in schemas]
-    place = timeline.ops.schema.get_field_index("op_schema")
-    ops = timeline.ops.set_column(place, timeline.ops.schema.field(place), texts(code, list(distinct)))
+    ops = with_columns(timeline.ops, {"op_schema": texts(code, list(distinct))})
     return replace(timeline, ops=ops, tensors=table)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine.columns import numbers, sorted_unique, string_ids
+from tracemine.columns import numbers, sorted_unique, string_ids, with_columns
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import MISSING, booleans, distinct, integers, lists, row_numbers, take, texts
 from tracemine.formats.execution_trace.trace import ExecutionTrace
@@ -55,20 +55,17 @@ def _other_run(path: str, fact: str) -> InputError:
 
 
 def _joined(timeline: Timeline, trace: ExecutionTrace, node_of: Array, path: str, *, by_id: bool) -> Timeline:
-    ops = timeline.ops
     columns = {
         "execution_node_id": integers(take(trace.nodes["id"], node_of, MISSING), pa.int64()),
         "op_schema": texts(take(trace.nodes["schema"], node_of), trace.strings),
     }
-    for column, values in columns.items():
-        ops = ops.set_column(ops.schema.get_field_index(column), ops.schema.field(column), values)
     execution_trace = path.rpartition("/")[2].rpartition("\\")[2]
     meta = msgspec.structs.replace(
         timeline.meta,
         execution_trace=execution_trace.encode("utf-8", "replace").decode(),
         ingest=_report(timeline, trace, node_of, by_id=by_id),
     )
-    return replace(timeline, meta=meta, ops=ops, tensors=_tensors_table(trace, node_of))
+    return replace(timeline, meta=meta, ops=with_columns(timeline.ops, columns), tensors=_tensors_table(trace, node_of))
 
 
 def _by_id(op_ids: Array, trace: ExecutionTrace) -> Array:
