@@ -49,13 +49,14 @@ def spent(context: ScanContext) -> Spent:
 
 
 def _by_operator(facts: Facts, dur_ns: IntArray, kept: BoolArray, steps: int) -> dict[str, int]:
-    """Return nanoseconds by name, most first; those without a name under ""."""
-    names = facts.op.values
-    sums = np.zeros(len(names) + 1, np.int64)
+    """Return nanoseconds by name, most first, of equal ones by name; those without a name under ""."""
+    names = [*facts.op.values, ""]
+    sums = np.zeros(len(names), np.int64)
     np.add.at(sums, facts.op.codes[kept], dur_ns[kept])  # code −1: the last
+    most = sorted(np.flatnonzero(sums > 0).tolist(), key=lambda code: (-int(sums[code]), names[code]))
     found: dict[str, int] = {}
-    for code in np.argsort(-sums, kind="stable")[:_MOST_NAMES].tolist():
+    for code in most[:_MOST_NAMES]:
         if (ns := int(sums[code]) // steps) > 0:
-            name = names[code][:_NAME_LIMIT] if code < len(names) else ""
+            name = names[code][:_NAME_LIMIT]
             found[name] = found.get(name, 0) + ns
     return found
