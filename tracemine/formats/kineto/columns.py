@@ -1,4 +1,4 @@
-"""Decoded events to the columns of RawTrace, a list at a time."""
+"""Decoded events to rows, and rows to the columns of RawTrace, a block at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import operator
 import re
 from array import array
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from tracemine.formats.kineto.events import TABLES, Argument, Table
 from tracemine.formats.kineto.scan import ABSENT, MISSING
 from tracemine.formats.kineto.structs import field_name
 from tracemine.formats.kineto.values import NOT_THERE, NS_LIMIT
+
+# What one block holds of one table: arrays of one length, by column. `spelling` is the number of the category as it is
+# spelt in the file; text is there as ids; every table has `name`, `pid` and `tid`, whether its columns do or not.
+Rows: TypeAlias = dict[str, np.ndarray[Any, Any]]
 
 _NOTHING: dict[str, Any] = {"integer": MISSING, "number": math.nan, "text": None, "raw": b""}
 _GETTERS = {
@@ -55,38 +59,43 @@ def as_arrays(columns: dict[str, array[Any]]) -> dict[str, np.ndarray[Any, Any]]
     return {name: np.frombuffer(values, dtype=values.typecode) for name, values in taken}
 
 
-def append_events(
-    table: Table,
-    columns: dict[str, array[Any]],
-    events: list[Any],
-    start_ns: Any,
-    dur_ns: Any,
-    codes: list[int],
-    strings: Strings,
-) -> None:
-    """Append events of one table; `codes` are their categories' numbers."""
-    columns["start_ns"].frombytes(start_ns.view(np.uint8))
-    if "dur_ns" in table.columns:
-        columns["dur_ns"].frombytes(dur_ns.view(np.uint8))
-    if "category" in table.columns:
-        columns["category"].fromlist(codes)
-    if "name" in table.columns:
-        columns["name"].fromlist(list(map(strings.__getitem__, list(map(_NAME, events)))))
-    if "pid" in table.columns:
-        _extend_threads(columns["pid"], list(map(_PID, events)))
-        _extend_threads(columns["tid"], list(map(_TID, events)))
+def append(columns: dict[str, array[Any]], rows: Rows) -> None:
+    """Append rows to the columns of their table."""
+    for name, column in columns.items():
+        values: Any = np.ascontiguousarray(rows[name], column.typecode)
+        column.frombytes(values.view(np.uint8))
+
+
+def rows_of(
+    table: Table, events: list[Any], start_ns: Any, dur_ns: Any, spellings: list[int], strings: Strings
+) -> Rows:
+    """Return the rows of one table's events; `spellings` are their categories' numbers."""
+    rows = {
+        "spelling": np.array(spellings, np.int64),
+        "name": _ids(list(map(_NAME, events)), strings),
+        "start_ns": start_ns,
+        "dur_ns": dur_ns,
+        "pid": _threads(list(map(_PID, events))),
+        "tid": _threads(list(map(_TID, events))),
+    }
     if table.arguments:
         arguments = list(map(_ARGS, events))
-        for argument in table.arguments:
-            _append_argument(columns, argument, arguments, strings)
-    if table.name == "gpu":
-        _fill_from_threads(columns, events)
+        rows |= {argument.column: _argument(argument, arguments, strings) for argument in table.arguments}
+    return rows
 
 
-def _append_argument(
-    columns: dict[str, array[Any]], argument: Argument, arguments: list[Any], strings: Strings
-) -> None:
-    """Append what the events' `args` hold under one argument's key, or an alias where that is absent."""
+def fill_from_threads(rows: Rows) -> None:
+    """Set device and stream where `args` does not tell them: a GPU activity's pid is its device, its tid the stream."""
+    for name, threads in (("device", "pid"), ("stream", "tid")):
+        rows[name] = np.where(rows[name] == MISSING, rows[threads], rows[name])
+
+
+def _ids(texts: list[Any], strings: Strings) -> Any:
+    return np.fromiter(map(strings.__getitem__, texts), np.int32, len(texts))
+
+
+def _argument(argument: Argument, arguments: list[Any], strings: Strings) -> Any:
+    """Return what the events' `args` hold under one argument's key, or an alias where that is absent."""
     keys = (argument.key, *argument.aliases)
     values = _values(argument.kind, keys[0], arguments)
     nothing = _NOTHING[argument.kind]
@@ -94,14 +103,14 @@ def _append_argument(
         if nothing in values:
             others = _values(argument.kind, alias, arguments)
             values = [o if v == nothing else v for v, o in zip(values, others, strict=True)]
-    column = columns[argument.column]
     if argument.kind in ("raw", "text"):
-        column.fromlist(list(map(strings.__getitem__, values)))
-    else:
-        try:
-            column.fromlist(values)
-        except OverflowError:
-            column.fromlist([value if abs(value) < NS_LIMIT * 2 else MISSING for value in values])
+        return _ids(values, strings)
+    if argument.kind == "number":
+        return np.array(values, np.float64)
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        return np.array([value if abs(value) < NS_LIMIT * 2 else MISSING for value in values], np.int64)
 
 
 def _values(kind: str, key: str, arguments: list[Any]) -> list[Any]:
@@ -111,28 +120,17 @@ def _values(kind: str, key: str, arguments: list[Any]) -> list[Any]:
     return [b""] * len(values) if values.count(NOT_THERE) == len(values) else list(map(bytes, values))
 
 
-def _extend_threads(column: array[Any], values: list[Any]) -> None:
-    """Append process or thread ids, int or text."""
+def _threads(values: list[Any]) -> Any:
+    """Return process or thread ids, int or text."""
     try:
-        column.fromlist(values)
+        return np.array(array("q", values), np.int64)
     except (TypeError, OverflowError):
-        column.fromlist([_thread(value) for value in values])
+        return np.array([thread_number(value) for value in values], np.int64)
 
 
-def _thread(value: int | str) -> int:
+def thread_number(value: int | str) -> int:
     """Return a process or thread number; of a text such as "stream 7 " the number that it ends with."""
     if isinstance(value, int):
         return value if abs(value) < NS_LIMIT * 2 else MISSING
     match = _NUMBER_AT_THE_END.search(value)
     return int(match[0]) if match else MISSING
-
-
-def _fill_from_threads(columns: dict[str, array[Any]], events: list[Any]) -> None:
-    """Device and stream that `args` does not tell: a GPU activity's pid is its device and its tid the stream."""
-    for name, threads in (("device", "pid"), ("stream", "tid")):
-        column = columns[name]
-        first = len(column) - len(events)
-        if MISSING in column[first:]:
-            for row, event in enumerate(events, first):
-                if column[row] == MISSING:
-                    column[row] = _thread(getattr(event, threads))

@@ -1,7 +1,7 @@
-"""From bytes to columns: blocks of events, framed in place, decoded straight into one Struct a category.
+"""From bytes to columns: blocks of events, framed in place, read plainly, else decoded, else repaired.
 
-A block that decodes costs no Python code per event but list comprehensions. One that does not is read again, first
-with every field optional and untyped (`Loose`), then event by event with repairs (`repair`).
+Compiled code reads the blocks that are plain (`compiled`), where it is there. Any other block is decoded into one
+Struct an event (`decoder`); one that is not valid JSON is read event by event with repairs (`repair`).
 
 One document is read, and of several members `traceEvents` the first, so that no event is held until the file's end.
 That there are more, and how many bytes follow the document, is said.
@@ -9,47 +9,37 @@ That there are more, and how many bytes follow the document, is said.
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import numpy as np
-from msgspec import Struct
 
 from tracemine.collector import paused
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
 from tracemine.formats.json_text import Members, members
-from tracemine.formats.kineto.columns import Strings, append_events, as_arrays, new_columns
-from tracemine.formats.kineto.events import CATEGORIES, KNOWN_SPELLINGS, TABLES
-from tracemine.formats.kineto.loose import category_of, loose_fields
+from tracemine.formats.kineto import compiled
+from tracemine.formats.kineto.columns import Rows, Strings, append, as_arrays, new_columns
+from tracemine.formats.kineto.decoder import NO_ROW, Batch, EventDecoder
+from tracemine.formats.kineto.events import CATEGORIES, KNOWN_SPELLINGS, TABLES, Table
 from tracemine.formats.kineto.repair import MOST_UNREADABLE, UNREADABLE, Reading, read_events
 from tracemine.formats.kineto.scan import MISSING, RawTrace
 from tracemine.formats.kineto.scan_warnings import left_out, reading_warnings
-from tracemine.formats.kineto.structs import LOOSE_BLOCK, LOOSE_EVENT, Loose, event_struct
-from tracemine.formats.kineto.values import (
-    InexactTimes,
-    integer_of,
-    numbers_to_ns,
-    object_of,
-    scalar_of,
-    text_of,
-    texts_to_ns,
-)
+from tracemine.formats.kineto.values import InexactTimes, integer_of
 from tracemine.formats.kineto.window import MAX_EVENT_BYTES, Window
 from tracemine.formats.source import ByteSource
 
-BLOCK_BYTES = 1 << 18  # events of a block and what they decode to stay in the cache; 4 MB blocks are 30 % slower
-_MAX_SPELLINGS = 256  # categories that get a Struct of their own; more than any profiler has
-
-_TS, _DUR = map(operator.attrgetter, ("ts", "dur"))
-_NO_ROW = object()
+BLOCK_BYTES = 1 << 19  # events of a block and what they decode to stay in the cache; 4 MB blocks are 30 % slower
 
 
-def scan(source: ByteSource, *, progress: Progress | None = None, block_bytes: int = BLOCK_BYTES) -> RawTrace:
+def scan(
+    source: ByteSource,
+    *,
+    progress: Progress | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    by_compiled_code: bool = compiled.AVAILABLE,
+) -> RawTrace:
     """Read a Kineto trace into columns.
 
     Raises InputError if there is no complete event in a file that is cut off, if the JSON holds no events and is no
@@ -57,7 +47,7 @@ def scan(source: ByteSource, *, progress: Progress | None = None, block_bytes: i
     """
     try:
         with paused():  # 10⁵ live objects a block
-            return _Scan(source, progress, block_bytes).run()
+            return _Scan(source, progress, block_bytes, by_compiled_code).run()
     except RecursionError:
         raise InputError(
             "is nested more deeply than any trace",
@@ -66,19 +56,10 @@ def scan(source: ByteSource, *, progress: Progress | None = None, block_bytes: i
         ) from None
 
 
-class _Batch:
-    """What one block came to; counted into the scan only when the whole block is."""
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-        self.metadata: dict[tuple[str, Any, Any], dict[str, Any]] = {}
-        self.counts: dict[str, Counter[str]] = defaultdict(Counter)
-
-
 class _Scan:
     """One pass over one source."""
 
-    def __init__(self, source: ByteSource, progress: Progress | None, block_bytes: int) -> None:
+    def __init__(self, source: ByteSource, progress: Progress | None, block_bytes: int, by_compiled_code: bool) -> None:
         self.source = source
         self.progress = progress
         self.window = Window(source, block_bytes)
@@ -90,12 +71,10 @@ class _Scan:
         self.complete = False  # a document without events came to its own end
         self.other_lists = 0  # members `traceEvents` behind the first
         self.behind = 0  # bytes of content that follow the end of the trace
-        self.exact = False
-        self.types: dict[str, type[Struct]] = {}
-        self.spelling_of: dict[type, str] = {}
-        self.table_of: dict[type, str | None] = {}
-        self.code_of: dict[type, int] = {}
-        self._learn(KNOWN_SPELLINGS)
+        self.decoder = EventDecoder(KNOWN_SPELLINGS)
+        self.plain: compiled.PlainBlocks | None = None
+        if by_compiled_code:
+            self.plain = compiled.PlainBlocks(self.strings, self.decoder.spellings, block_bytes)
 
     def run(self) -> RawTrace:
         truncated = not self._read()
@@ -202,8 +181,8 @@ class _Scan:
         """Take in the events up to the boundary at `stop`, a comma; whether the array ended before it."""
         window = self.window
         with window.framed(stop) as text:
-            done = self._attempt(lambda: self._decoded(text))
-        if done is None:
+            done = self._plainly(text) or self._attempt(lambda: self.decoder.block(text)) is not None
+        if not done:
             return self._strictly(stop, final=False)
         window.start = stop + 1
         return False
@@ -214,10 +193,10 @@ class _Scan:
         text = bytes(window.buffer[window.start : stop])
         readings: list[Reading[Any]] = []
 
-        def read() -> _Batch:
-            batch = _Batch()
-            reading = read_events(text, lambda piece: self._decoded_event(piece, batch), final=final)
-            batch.events = [event for event in reading.events if event is not _NO_ROW]
+        def read() -> Batch:
+            batch = Batch()
+            reading = read_events(text, lambda piece: self.decoder.event(piece, batch), final=final)
+            batch.events = [event for event in reading.events if event is not NO_ROW]
             batch.counts["dropped"].update(reading.dropped)
             batch.counts["repaired"].update(reading.repaired)
             readings.append(reading)
@@ -232,130 +211,66 @@ class _Scan:
         window.searched = max(window.searched, stop + 1)
         return readings[-1].ended
 
-    def _attempt(self, decode: Callable[[], _Batch | None]) -> _Batch | None:
-        """Decode a block and add it; once more with exact times if its times turn out to need that."""
+    def _plainly(self, text: memoryview) -> bool:
+        """Take a block in by compiled code; False if there is none or the block is not plain."""
+        read = self.plain and self.plain.read(text)
+        if not read:
+            return False
+        self._take(*read)
+        return True
+
+    def _attempt(self, decode: Callable[[], Batch | None]) -> Batch | None:
+        """Decode a block and take it in; once more with exact times if its times turn out to need that."""
         batch = decode()
         if batch is None:
             return None
         try:
-            self._add(batch)
+            rows, events = self.decoder.rows(batch, self.strings)
         except InexactTimes:
-            self.exact = True
-            spellings, self.types = tuple(self.types), {}
-            self._learn(spellings)
+            self.decoder.be_exact()
             return self._attempt(decode)
-        return batch
-
-    def _learn(self, spellings: Sequence[str]) -> None:
-        """Give each of these categories a Struct, and make decoders that know them."""
-        for spelling in spellings:
-            self.types[spelling] = event_struct(spelling, self.exact)
-            struct = self.types[spelling]
-            self.spelling_of[struct] = spelling
-            self.table_of[struct], self.code_of[struct] = CATEGORIES.get(spelling.lower(), (None, 0))
-        union = functools.reduce(operator.or_, self.types.values())
-        self.block_decoder = msgspec.json.Decoder(list[union])  # type: ignore[valid-type]
-        self.event_decoder = msgspec.json.Decoder(union)
-
-    def _decoded(self, text: memoryview) -> _Batch | None:
-        """Return the events of a block, or None if its text is not valid JSON."""
-        batch = _Batch()
-        try:
-            batch.events = self.block_decoder.decode(text)
-        except msgspec.ValidationError:
-            batch.events = []
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
-        else:
-            return batch
-        try:
-            loose = LOOSE_BLOCK.decode(text)
-            batch.events = [e for e in [self._typed(event, batch) for event in loose] if e is not _NO_ROW]
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
-        return batch
-
-    def _decoded_event(self, text: bytes, batch: _Batch) -> Any:
-        """Return one event; _NO_ROW if it carries none."""
-        try:
-            return self.event_decoder.decode(text)
-        except msgspec.ValidationError:
-            return self._typed(LOOSE_EVENT.decode(text), batch)
-
-    def _typed(self, event: Loose, batch: _Batch) -> Any:
-        """The Struct of the event's category, its fields read as leniently as can be; _NO_ROW if it carries none."""
-        phase = text_of(event.ph)
-        spelling = text_of(event.cat)
-        if phase == "M":
-            key = text_of(event.name), scalar_of(event.pid), scalar_of(event.tid)
-            batch.metadata[key] = object_of(event.args)
-            batch.counts["events"]["metadata"] += 1
-            return _NO_ROW
-        if not spelling:
-            spelling = category_of(event, phase)
-        if spelling not in self.types and len(self.types) < _MAX_SPELLINGS:
-            self._learn([spelling])
-        table = CATEGORIES.get(spelling.lower())
-        if table is None or phase not in TABLES[table[0]].phases or spelling not in self.types:
-            batch.counts["events"][spelling] += 1
-            batch.counts["skipped"][spelling] += 1
-            return _NO_ROW
-        return self.types[spelling](**loose_fields(event, phase, table[0], batch.counts["repaired"], exact=self.exact))
-
-    def _add(self, batch: _Batch) -> None:
-        """Append a block's events to the columns.
-
-        Raises InexactTimes, with nothing appended, if float64 does not hold the times exactly.
-        """
-        counts = Counter(map(type, batch.events))
-        rows: dict[str, list[Any]] = {name: [] for name in TABLES}
-        # Types of one table share a list, so that its rows keep the file's order.
-        lists = {struct: rows[name] for struct in counts if (name := self.table_of[struct])}
-        for event in batch.events:
-            if (into := lists.get(type(event))) is not None:
-                into.append(event)
-        for name, events in rows.items():
-            if events and (only := TABLES[name].only) is not None:
-                rows[name] = self._of_name(events, only)
-        nanoseconds = texts_to_ns if self.exact else numbers_to_ns
-        times = {
-            name: (nanoseconds(list(map(_TS, events))), nanoseconds(list(map(_DUR, events))))
-            for name, events in rows.items()
-            if events
-        }
         self.metadata |= batch.metadata
         for name, counter in batch.counts.items():
             self.counts[name].update(counter)
-        for struct, count in counts.items():
-            self.counts["events"][self.spelling_of[struct]] += count
-            if struct not in lists:
-                self.counts["skipped"][self.spelling_of[struct]] += count
-        for name, (start_ns, dur_ns) in times.items():
-            self._append(name, rows[name], start_ns, dur_ns)
+        self._take(rows, events)
+        return batch
 
-    def _of_name(self, events: list[Any], name: str) -> list[Any]:
-        """Return the events of this name; others carry no row."""
-        kept = [event for event in events if event.name == name]
-        for event in events if len(kept) < len(events) else ():
-            self.counts["skipped"][self.spelling_of[type(event)]] += event.name != name
-        return kept
+    def _take(self, rows_by_table: dict[str, Rows], events: Counter[str]) -> None:
+        """Append a block's rows to the columns, and count its events."""
+        self.counts["events"].update(events)
+        self.counts["skipped"].update({name: n for name, n in events.items() if name.lower() not in CATEGORIES})
+        spellings = list(self.decoder.spellings)
+        codes = np.array([CATEGORIES.get(spelling.lower(), ("", 0))[1] for spelling in spellings])
+        for name, rows in rows_by_table.items():
+            kept = self._durations(self._started(self._of_name(rows, TABLES[name].only, spellings)), TABLES[name])
+            append(self.columns[name], kept | {"category": codes[kept["spelling"]]})
 
-    def _append(self, name: str, events: list[Any], start_ns: Any, dur_ns: Any) -> None:
-        table, columns = TABLES[name], self.columns[name]
-        there = start_ns != MISSING
-        if not there.all():
-            self.counts["dropped"]["no start time"] += len(events) - int(there.sum())
-            events = [event for event, kept in zip(events, there.tolist(), strict=True) if kept]
-            start_ns, dur_ns = start_ns[there], dur_ns[there]
-        if "dur_ns" in table.columns and (dur_ns < 0).any():
-            unknown = int((dur_ns == MISSING).sum())
-            negative = int((dur_ns < 0).sum()) - unknown
-            self.counts["repaired"] += Counter(
-                {"missing duration set to 0": unknown, "negative duration set to 0": negative}
-            )
-            dur_ns = np.maximum(dur_ns, 0)
-        codes = [self.code_of[type(event)] for event in events]
-        append_events(table, columns, events, start_ns, dur_ns, codes, self.strings)
+    def _of_name(self, rows: Rows, name: str | None, spellings: list[str]) -> Rows:
+        """Return the rows of this name, where a table is of one alone; others are skipped."""
+        if name is None:
+            return rows
+        kept = rows["name"] == self.strings[name]
+        self.counts["skipped"].update(spellings[number] for number in rows["spelling"][~kept].tolist())
+        return rows if kept.all() else {column: values[kept] for column, values in rows.items()}
+
+    def _started(self, rows: Rows) -> Rows:
+        """Return the rows that have a start time; others are dropped."""
+        there = rows["start_ns"] != MISSING
+        if there.all():
+            return rows
+        self.counts["dropped"]["no start time"] += len(there) - int(there.sum())
+        return {column: values[there] for column, values in rows.items()}
+
+    def _durations(self, rows: Rows, table: Table) -> Rows:
+        """Return the rows with no duration below 0."""
+        dur_ns = rows["dur_ns"]
+        if "dur_ns" not in table.columns or not (dur_ns < 0).any():
+            return rows
+        unknown = int((dur_ns == MISSING).sum())
+        self.counts["repaired"] += Counter(
+            {"missing duration set to 0": unknown, "negative duration set to 0": int((dur_ns < 0).sum()) - unknown}
+        )
+        return rows | {"dur_ns": np.maximum(dur_ns, 0)}
 
     def _result(self, truncated: bool) -> RawTrace:
         rows = sum(len(columns["start_ns"]) for columns in self.columns.values())

@@ -1,0 +1,62 @@
+"""Build step: compile the reader of plain Kineto events. Without a compiler, or with TRACEMINE_PURE=1, leave it out.
+
+One build for the limited API of CPython 3.11 serves every later version. Nothing but speed depends on it: what it
+reads, Python reads too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from packaging.tags import sys_tags
+from setuptools import Distribution, Extension
+from setuptools.command.build_ext import build_ext
+
+SOURCE = "tracemine/formats/kineto/_event_columns.c"
+FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0", "-std=c11"]  # no debug facts: they name the folder
+
+
+def compiled(root: Path, folder: Path) -> Path:
+    """Compile into `folder`; return the file. Raises what setuptools raises."""
+    name = SOURCE.removesuffix(".c").replace("/", ".")
+    extension = Extension(name, [str(root / SOURCE)], py_limited_api=True, extra_compile_args=FLAGS)
+    command = build_ext(Distribution({"name": "tracemine", "ext_modules": [extension]}))
+    command.build_lib = command.build_temp = str(folder)
+    command.ensure_finalized()
+    command.run()
+    return Path(command.get_ext_fullpath(name))
+
+
+def platform_tag() -> str:
+    """Return the platform of this interpreter, as a wheel names it that was built here for here."""
+    tags = (tag.platform for tag in sys_tags())
+    return next(tag for tag in tags if not tag.startswith(("manylinux", "musllinux")))
+
+
+class CompiledReader(BuildHookInterface[Any]):
+    """Puts the compiled reader beside its source, from where wheels and editable installs take it."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and say so in the wheel's tag; `version`: standard or editable."""
+        root = Path(self.root)
+        if os.environ.get("TRACEMINE_PURE") == "1":
+            return
+        try:
+            with TemporaryDirectory() as folder:
+                built = compiled(root, Path(folder))
+                place = (root / SOURCE).with_name(built.name)
+                fresh = place.with_suffix(f".{os.getpid()}")
+                fresh.write_bytes(built.read_bytes())
+                fresh.chmod(0o755)
+                fresh.replace(place)  # whoever has the old one loaded keeps it
+        except Exception as error:  # whatever a compiler does, an installation goes on
+            self.app.display_warning(f"no compiled reader, large traces are read more slowly: {error}")
+            return
+        build_data["artifacts"].append(f"/{place.relative_to(root).as_posix()}")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"cp311-abi3-{platform_tag()}"

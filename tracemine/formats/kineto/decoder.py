@@ -1,0 +1,135 @@
+"""Blocks of events to Structs, one kind a category: all that is JSON, as strictly as the block allows.
+
+A block that decodes costs no Python code per event but list comprehensions. One that does not is read again, with
+every field optional and untyped (`Loose`).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tracemine.formats.kineto.columns import Rows, Strings, fill_from_threads, rows_of
+from tracemine.formats.kineto.events import CATEGORIES, TABLES
+from tracemine.formats.kineto.loose import category_of, loose_fields
+from tracemine.formats.kineto.structs import LOOSE_BLOCK, LOOSE_EVENT, Loose, event_struct
+from tracemine.formats.kineto.values import numbers_to_ns, object_of, scalar_of, text_of, texts_to_ns
+
+_MAX_SPELLINGS = 256  # categories that get a Struct of their own; more than any profiler has
+_TS, _DUR = map(operator.attrgetter, ("ts", "dur"))
+NO_ROW = object()
+
+
+class Batch:
+    """What one block came to; counted into the scan only when the whole block is."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.metadata: dict[tuple[str, Any, Any], dict[str, Any]] = {}
+        self.counts: dict[str, Counter[str]] = defaultdict(Counter)
+
+
+class EventDecoder:
+    """Decodes blocks and single events. `spellings` numbers the categories that have been met, in order."""
+
+    def __init__(self, spellings: Sequence[str]) -> None:
+        self.exact = False  # times as text, where float64 does not hold them
+        self.spellings: dict[str, int] = {}
+        self._types: dict[str, type[Struct]] = {}
+        self._spelling_of: dict[type, str] = {}
+        self._table_of: dict[type, str | None] = {}
+        self._learn(spellings)
+
+    def be_exact(self) -> None:
+        """Decode all that follows with times as text."""
+        self.exact = True
+        self._learn(tuple(self._types))
+
+    def _learn(self, spellings: Sequence[str]) -> None:
+        """Give each of these categories a Struct, and make decoders that know them."""
+        for spelling in spellings:
+            struct = event_struct(spelling, self.exact)
+            self.spellings.setdefault(spelling, len(self.spellings))
+            self._types[spelling] = struct
+            self._spelling_of[struct] = spelling
+            self._table_of[struct] = CATEGORIES.get(spelling.lower(), (None,))[0]
+        union = functools.reduce(operator.or_, self._types.values())
+        self._of_block = msgspec.json.Decoder(list[union])  # type: ignore[valid-type]
+        self._of_event = msgspec.json.Decoder(union)
+
+    def block(self, text: memoryview) -> Batch | None:
+        """Return the events of a block, or None if its text is not valid JSON."""
+        batch = Batch()
+        try:
+            batch.events = self._of_block.decode(text)
+        except msgspec.ValidationError:
+            batch.events = []
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        else:
+            return batch
+        try:
+            loose = LOOSE_BLOCK.decode(text)
+            batch.events = [e for e in [self._typed(event, batch) for event in loose] if e is not NO_ROW]
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return batch
+
+    def event(self, text: bytes, batch: Batch) -> Any:
+        """Return one event; NO_ROW if it carries none."""
+        try:
+            return self._of_event.decode(text)
+        except msgspec.ValidationError:
+            return self._typed(LOOSE_EVENT.decode(text), batch)
+
+    def _typed(self, event: Loose, batch: Batch) -> Any:
+        """The Struct of the event's category, its fields read as leniently as can be; NO_ROW if it carries none."""
+        phase = text_of(event.ph)
+        spelling = text_of(event.cat)
+        if phase == "M":
+            key = text_of(event.name), scalar_of(event.pid), scalar_of(event.tid)
+            batch.metadata[key] = object_of(event.args)
+            batch.counts["events"]["metadata"] += 1
+            return NO_ROW
+        if not spelling:
+            spelling = category_of(event, phase)
+        if spelling not in self._types and len(self._types) < _MAX_SPELLINGS:
+            self._learn([spelling])
+        table = CATEGORIES.get(spelling.lower())
+        if table is None or phase not in TABLES[table[0]].phases or spelling not in self._types:
+            batch.counts["events"][spelling] += 1
+            batch.counts["skipped"][spelling] += 1
+            return NO_ROW
+        return self._types[spelling](**loose_fields(event, phase, table[0], batch.counts["repaired"], exact=self.exact))
+
+    def rows(self, batch: Batch, strings: Strings) -> tuple[dict[str, Rows], Counter[str]]:
+        """Return a batch's rows by table, and its events by category.
+
+        Raises InexactTimes if float64 does not hold the times exactly.
+        """
+        counts = Counter(map(type, batch.events))
+        events_of: dict[str, list[Any]] = {name: [] for name in TABLES}
+        # Types of one table share a list, so that its rows keep the file's order.
+        lists = {struct: events_of[name] for struct in counts if (name := self._table_of[struct])}
+        for event in batch.events:
+            if (into := lists.get(type(event))) is not None:
+                into.append(event)
+        nanoseconds = texts_to_ns if self.exact else numbers_to_ns
+        times = {
+            name: (nanoseconds(list(map(_TS, events))), nanoseconds(list(map(_DUR, events))))
+            for name, events in events_of.items()
+            if events
+        }
+        rows = {}
+        for name, (start_ns, dur_ns) in times.items():
+            spellings = [self.spellings[self._spelling_of[type(event)]] for event in events_of[name]]
+            rows[name] = rows_of(TABLES[name], events_of[name], start_ns, dur_ns, spellings, strings)
+        if "gpu" in rows:
+            fill_from_threads(rows["gpu"])
+        return rows, Counter({self._spelling_of[struct]: count for struct, count in counts.items()})
