@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.columns import numbers, string_ids
+from tracemine.columns import codes, numbers, string_ids
 from tracemine.findings.parts import part_of_activities
 from tracemine.findings.record import Scan
 from tracemine.ops.kernel_names import short_name
@@ -83,10 +83,13 @@ def activities_of(timeline: Timeline, rows: Rows, scan: Scan) -> Activities:
 def _lanes(timeline: Timeline) -> tuple[IntArray, tuple[tuple[int | None, int | None], ...]]:
     """Return the lane of each activity, and what device and stream each is, in order."""
     table = timeline.activities
-    places = np.stack([numbers(table.column(name), _NOT_RECORDED).astype(np.int64) for name in ("device", "stream")])
-    distinct, lane = np.unique(places, axis=1, return_inverse=True)
-    lanes = tuple((_known(device), _known(stream)) for device, stream in distinct.T.tolist())
-    return lane.reshape(-1).astype(np.int64), lanes
+    device, stream = (numbers(table.column(name), _NOT_RECORDED) for name in ("device", "stream"))
+    lane = codes(device, stream)
+    example = np.empty(int(lane.max(initial=-1)) + 1, np.int64)
+    example[lane] = np.arange(len(lane))
+    pairs = zip(device[example].tolist(), stream[example].tolist(), strict=True)
+    lanes = tuple((_known(one_device), _known(one_stream)) for one_device, one_stream in pairs)
+    return lane, lanes
 
 
 def _known(ordinal: int) -> int | None:
