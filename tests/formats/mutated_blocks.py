@@ -128,10 +128,10 @@ class Readers:
         A plain block must be one that decodes into Structs at once: nothing in it is read leniently.
         """
         # A copy with nothing behind it, where a sanitizer sees what reads on.
-        read = self.plain.read(memoryview(np.frombuffer(block, np.uint8).copy()))
-        self.was_plain = read is not None
-        if read is None:
+        self.was_plain = self.plain.read(memoryview(np.frombuffer(block, np.uint8).copy()))
+        if not self.was_plain:
             return None
+        read = self.plain.take()
         got = {name: spelt(rows, name, self.plain_strings) for name, rows in read[0].items()}
         batch = self.decoder.block(memoryview(block))
         if batch is None or batch.counts or batch.metadata:

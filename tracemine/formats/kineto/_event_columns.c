@@ -1,7 +1,7 @@
 /* Reads blocks of Kineto events into columns of int64, without a Python object for an event.
 
    A block is a JSON array of event objects. What a plain trace holds is read: an event with one category that is
-   known, times with up to three decimals, integers of up to 18 digits, texts. Of anything else `decode` returns None,
+   known, times with up to three decimals, integers of up to 18 digits, texts. Of anything else `decode` returns False,
    and the caller reads that block in Python: what is lenient or repairs is there alone, and the result of a block does
    not depend on which of the two read it.
 
@@ -61,7 +61,7 @@ typedef struct {
     int *after; /* the key that last followed each key; [n_keys]: that came first */
     int n_keys;
     Py_buffer cells; /* int64, a row of `capacity` for each column */
-    Py_ssize_t capacity, count;
+    Py_ssize_t capacity, count, before; /* rows; `before`: ahead of the block that is read */
 } Table;
 
 typedef struct {
@@ -71,6 +71,7 @@ typedef struct {
     Table *tables;
     int n_tables;
     Py_buffer counts; /* int64: events by spelling */
+    void *counts_before;
     Texts texts;
 } Decoder;
 
@@ -627,24 +628,36 @@ static bool read_events(Decoder *self, Cursor p, Cursor end)
 
 /* ---- The Python type --------------------------------------------------------------------------------------- */
 
+/* Whether the block was plain; its rows follow those of the blocks before it. */
 static PyObject *decode(PyObject *object, PyObject *block)
 {
     Decoder *self = (Decoder *)object;
     Py_buffer view;
     if (PyObject_GetBuffer(block, &view, PyBUF_SIMPLE) < 0)
         return NULL;
-    memset(self->counts.buf, 0, self->counts.len);
     for (int i = 0; i < self->n_tables; i++)
-        self->tables[i].count = 0;
+        self->tables[i].before = self->tables[i].count;
+    memcpy(self->counts_before, self->counts.buf, self->counts.len);
     bool plain = read_events(self, view.buf, (Cursor)view.buf + view.len);
     PyBuffer_Release(&view);
-    if (PyErr_Occurred())
-        return NULL;
-    if (!plain)
-        Py_RETURN_NONE;
+    if (!plain) { /* nothing of it stays */
+        for (int i = 0; i < self->n_tables; i++)
+            self->tables[i].count = self->tables[i].before;
+        memcpy(self->counts.buf, self->counts_before, self->counts.len);
+    }
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(plain);
+}
+
+/* How many rows each table has; the next block begins at none. */
+static PyObject *take(PyObject *object, PyObject *nothing)
+{
+    Decoder *self = (Decoder *)object;
+    (void)nothing;
     PyObject *rows = PyTuple_New(self->n_tables);
-    for (int i = 0; rows && i < self->n_tables; i++)
+    for (int i = 0; rows && i < self->n_tables; i++) {
         PyTuple_SetItem(rows, i, PyLong_FromSsize_t(self->tables[i].count));
+        self->tables[i].count = 0;
+    }
     return rows;
 }
 
@@ -701,7 +714,8 @@ static int initialise(PyObject *object, PyObject *arguments, PyObject *keywords)
     self->number = number;
     self->texts.seed = seed;
     self->tables = calloc(PyTuple_Size(tables) + 1, sizeof(Table));
-    if (!self->tables || !make_room(&self->texts)) {
+    self->counts_before = malloc(self->counts.len + 1);
+    if (!self->tables || !self->counts_before || !make_room(&self->texts)) {
         PyErr_NoMemory();
         return -1;
     }
@@ -724,6 +738,7 @@ static void deallocate(PyObject *object)
         PyBuffer_Release(&self->tables[i].cells);
     }
     free(self->tables);
+    free(self->counts_before);
     PyBuffer_Release(&self->counts);
     Py_XDECREF(self->number);
     Py_XDECREF(self->description);
@@ -734,7 +749,8 @@ static void deallocate(PyObject *object)
 }
 
 static PyMethodDef methods[] = {
-    {"decode", decode, METH_O, "Read a block into the tables' cells; rows by table, or None if it is not plain."},
+    {"decode", decode, METH_O, "Read a block into the tables' cells; whether it is plain. Of one that is not, nothing is."},
+    {"take", take, METH_NOARGS, "Return how many rows each table has got, and begin at none."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -35,13 +35,14 @@ TableSpec: TypeAlias = tuple[bytes, bool, tuple[KeySpec, ...], Any]  # phases, w
 _KINDS = ("integer", "number", "text", "raw", "name", "category", "thread")
 _OWN = ("spelling", "name", "start_ns", "dur_ns", "pid", "tid")
 _MOST_SPELLINGS = 1024
+_BLOCKS = 8  # whose rows are held, and handed over at once: what that costs is no longer seen
 _LEAST_BYTES = 80  # of an event, in the mean over a block; a block that holds more of them is decoded
 
 _NAME, _TEXT, _NUMBER = (msgspec.json.Decoder(kind) for kind in (str, str | None, float))
 
 
 class PlainBlocks:
-    """Reads plain blocks of about `block_bytes`; texts become ids in `strings`.
+    """Reads plain blocks of about `block_bytes`, and holds their rows until they are taken. Texts are ids in `strings`.
 
     `spellings` numbers the categories that are known. The caller may add to it between two blocks.
     """
@@ -50,28 +51,38 @@ class PlainBlocks:
         self._spellings = spellings
         self._strings = strings
         self._counts = np.zeros(_MOST_SPELLINGS, np.int64)
-        rows = block_bytes // _LEAST_BYTES + 1
+        rows = _BLOCKS * (block_bytes // _LEAST_BYTES + 1)
         self._cells = {
             table.name: np.empty((len(_OWN) + len(_keys(table)), rows), np.int64) for table in TABLES.values()
         }
         specs = tuple(_spec(table, self._cells[table.name]) for table in TABLES.values())
         self._decoder = Decoder(specs, self._counts, _numbers(strings, spellings), secrets.randbits(64))
+        self._held = 0  # blocks
 
-    def read(self, block: memoryview) -> tuple[dict[str, Rows], Counter[str]] | None:
-        """Return the rows of a JSON array of events by table, and its events by category; None if it is not plain.
+    def read(self, block: memoryview) -> bool:
+        """Read a JSON array of events; False, and nothing of it is held, if it is not plain."""
+        try:
+            plain = bool(self._decoder.decode(block))
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
+            return False
+        self._held += plain
+        return plain
+
+    @property
+    def full(self) -> bool:
+        """Whether there may be no room for another block."""
+        return self._held == _BLOCKS
+
+    def take(self) -> tuple[dict[str, Rows], Counter[str]]:
+        """Return the rows of the blocks that are held by table, and their events by category.
 
         The rows look into memory that the next block is read into.
         """
-        try:
-            counts = self._decoder.decode(block)
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
-            return None
-        if counts is None:
-            return None
-        rows = {
-            table.name: self._rows(table, count) for table, count in zip(TABLES.values(), counts, strict=True) if count
-        }
+        self._held = 0
+        counts = zip(TABLES.values(), self._decoder.take(), strict=True)
+        rows = {table.name: self._rows(table, count) for table, count in counts if count}
         events = {name: int(self._counts[number]) for name, number in self._spellings.items() if self._counts[number]}
+        self._counts[:] = 0
         return rows, Counter(events)
 
     def _rows(self, table: Table, count: int) -> Rows:
