@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
+from tracemine.columns import codes
 from tracemine.formats.arrow import MISSING, integers, row_numbers, texts
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.scan import Columns
@@ -31,8 +32,10 @@ def memory_table(memory: Columns, nesting: Nesting, is_op: np.ndarray[tuple[int]
     order = time_order(memory["start_ns"])
     columns = {name: values[order] for name, values in memory.items()}
     kinds, device = columns["device_type"], columns["device"]
-    pairs, code = np.unique(np.stack((kinds, device)), axis=1, return_inverse=True)
-    names = [_device(int(kind), int(number)) for kind, number in pairs.T.tolist()]
+    code = codes(kinds, device)
+    example = np.empty(int(code.max(initial=-1)) + 1, np.int64)
+    example[code] = np.arange(len(code))
+    names = [_device(*pair) for pair in zip(kinds[example].tolist(), device[example].tolist(), strict=True)]
     known = np.array([name != "" for name in names], np.bool_)[code] if names else np.zeros(0, np.bool_)
     start = columns["start_ns"]
     arrays = [
