@@ -24,8 +24,7 @@ def numbers(column: pa.ChunkedArray, null: int = MISSING) -> Array:
     True
     """
     width = np.int32 if column.type == pa.int32() else np.int64
-    parts = [_values(chunk, width, null) for chunk in column.chunks]
-    return np.concatenate([np.empty(0, np.int64), *parts])
+    return _joined(column.chunks, width, null)
 
 
 def string_ids(column: pa.ChunkedArray) -> tuple[Array, tuple[str, ...]]:
@@ -35,9 +34,8 @@ def string_ids(column: pa.ChunkedArray) -> tuple[Array, tuple[str, ...]]:
     [0, -1, 0]
     """
     chunks = column.unify_dictionaries().chunks
-    ids = [_values(chunk.indices, np.int32, -1) for chunk in chunks]
     strings = tuple(chunks[0].dictionary.to_pylist()) if chunks else ()
-    return np.concatenate([np.empty(0, np.int64), *ids]), strings
+    return _joined([chunk.indices for chunk in chunks], np.int32, -1), strings
 
 
 def booleans(column: pa.ChunkedArray) -> Array:
@@ -62,16 +60,23 @@ def lists(column: pa.ChunkedArray) -> tuple[Array, Array, Array]:
             continue
         rows = slice(chunk.offset, chunk.offset + len(chunk) + 1)
         offsets = np.frombuffer(chunk.buffers()[1], np.int32, count=rows.stop)[rows].astype(np.int64)
-        values.append(_values(chunk.values, np.int64, 0)[offsets[0] : offsets[-1]])
+        values.append(_joined([chunk.values.slice(offsets[0], offsets[-1] - offsets[0])], np.int64, 0))
         ends.append(offsets[1:] - offsets[0] + ends[-1][-1])
         present.append(is_present(chunk))
     return np.concatenate(values), np.concatenate(ends), np.concatenate(present)
 
 
-def _values(array: pa.Array, width: Any, null: int) -> Array:
-    """Return an integer array's values as int64, `null` where it has none."""
-    values = fixed_width(array, width).astype(np.int64)
-    return values if array.buffers()[0] is None else np.where(is_present(array), values, null)
+def _joined(arrays: Sequence[pa.Array], width: Any, null: int) -> Array:
+    """Return the values of integer arrays behind one another as int64, `null` where they have none."""
+    values = np.empty(sum(map(len, arrays)), np.int64)
+    end = 0
+    for array in arrays:
+        part = values[end : end + len(array)]
+        part[:] = fixed_width(array, width)
+        if array.buffers()[0] is not None:
+            part[~is_present(array)] = null
+        end += len(array)
+    return values
 
 
 def sorted_unique(values: Array) -> Array:

@@ -115,10 +115,12 @@ def _all_tensors(
     inferred: Timeline, timeline: Timeline, copies: Copies, entries: Numbered, storage: IntArray
 ) -> Timeline:
     """Return what was recorded with the tensors of all steps, and the schemas of their operators."""
-    table, rows = inferred.tensors, np.arange(inferred.tensors.num_rows)
-    head, own, _, tail = entries.parts(rows)
+    table = inferred.tensors
+    first, last = int(entries.begin[entries.copied]), entries.end
     op_row = copies.ops.counted(numbers(table.column("op_row")), entries)
-    table = table.take(from_numbers(np.concatenate((head, np.tile(own, entries.copies + 1), tail)), pa.int64()))
+    # The step's entries stand in memory once, however many steps have them.
+    own = table.slice(first, last - first)
+    table = pa.concat_tables([table.slice(0, first), *[own] * (entries.copies + 1), table.slice(last)])
     ids = from_numbers(storage, pa.int64())
     table = with_columns(table, {"op_row": from_numbers(op_row, pa.int64()), "tensor_id": ids, "storage_id": ids})
     code, schemas = string_ids(inferred.ops.column("op_schema"))

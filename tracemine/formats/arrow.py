@@ -14,6 +14,8 @@ from tracemine.columns import MISSING as MISSING
 from tracemine.columns import Array, from_numbers, used, validity
 from tracemine.columns import texts as texts
 
+_FEW = 1 << 16  # values that are sorted before Arrow's functions are loaded
+
 
 def integers(values: Array, arrow_type: pa.DataType, present: Array | None = None) -> pa.Array:
     """Return an int32 or int64 column; null where `present` is false, where MISSING, and where the type is too narrow.
@@ -67,7 +69,9 @@ def triples(ids: Array, strings: Sequence[str], parse: Callable[[str], tuple[int
 
 
 def distinct(values: Array) -> tuple[Array, Array]:
-    """Return codes 0 … n-1 of equal values, and the n values, in order of appearance. A hash, not a sort.
+    """Return codes 0 … n-1 of equal values, and the n values, in order of appearance.
+
+    A hash where there are many, not a sort.
 
     >>> codes, firsts = distinct(np.array([30, 10, 30]))
     >>> codes.tolist(), firsts.tolist()
@@ -75,10 +79,25 @@ def distinct(values: Array) -> tuple[Array, Array]:
     """
     if len(values) and bool((values == values[0]).all()):  # as of one process: a tenth of the time
         return np.zeros(len(values), np.int32), values[:1].astype(np.int64)
+    if len(values) < _FEW:
+        return _distinct_of_few(values)
     encoded = from_numbers(values.astype(np.int64, copy=False), pa.int64(), None).dictionary_encode()
     codes = np.frombuffer(encoded.indices.buffers()[1], np.int32, len(values))
     firsts = np.frombuffer(encoded.dictionary.buffers()[1], np.int64, len(encoded.dictionary))
     return codes, firsts
+
+
+def _distinct_of_few(values: Array) -> tuple[Array, Array]:
+    """Return the same, sorted: Arrow's hash comes with all that Arrow computes, which takes longer to load."""
+    order = np.argsort(values, kind="stable")
+    begins = np.append(True, np.diff(values[order]) != 0)[: len(values)]
+    first = order[begins]
+    by_appearance = np.argsort(first)
+    code = np.empty(len(first), np.int32)
+    code[by_appearance] = np.arange(len(first), dtype=np.int32)
+    codes = np.empty(len(values), np.int32)
+    codes[order] = code[np.cumsum(begins) - 1]
+    return codes, values[first[by_appearance]].astype(np.int64)
 
 
 def take(values: Array, rows: Array, nothing: int = -1) -> Array:

@@ -42,7 +42,9 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     []
     """
     count = len(flow.nodes)
-    launched = np.union1d(unowned(timeline, flow), _updates(timeline, flow)) if count else np.zeros(0, np.int64)
+    launched = (
+        sorted_unique(np.append(unowned(timeline, flow), _updates(timeline, flow))) if count else np.zeros(0, np.int64)
+    )
     makes_only = _makes_only(timeline, flow)
     # A place behind each node of which it is known what it reads, and not what it writes.
     gives = np.flatnonzero(flow.nodes.known & _gives_unknown(flow, nodes))

@@ -1,0 +1,48 @@
+"""Arrow's columns as NumPy arrays: against their own values, cut into chunks and beginning anywhere in them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
+
+
+def chunked(values: list[Any], kind: pa.DataType, cuts: random.Random) -> pa.ChunkedArray:
+    """The values in some chunks, each a slice of an array that holds more."""
+    chunks, at = [], 0
+    while at < len(values):
+        count, before, behind = (cuts.randrange(5) for _ in range(3))
+        more = [cuts.choice(values) for _ in range(before + behind)]
+        whole = pa.array(more[:before] + values[at : at + count] + more[before:], kind)
+        chunks.append(whole.slice(before, len(values[at : at + count])))
+        at += count
+    return pa.chunked_array(chunks, kind)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_values_of_slices_are_their_own(seed: int) -> None:
+    cuts = random.Random(seed)
+    count = cuts.randrange(30)
+    whole = [cuts.choice((None, -5, 0, 7, 2**30)) for _ in range(count)]
+    for kind in (pa.int32(), pa.int64()):
+        found = numbers(chunked(whole, kind, cuts)).tolist()
+        assert found == [MISSING if value is None else value for value in whole]
+    flags = [cuts.choice((None, True, False)) for _ in range(count)]
+    assert booleans(chunked(flags, pa.bool_(), cuts)).tolist() == [bool(flag) for flag in flags]
+    words = [cuts.choice((None, "a", "b", "c")) for _ in range(count)]
+    ids, strings = string_ids(chunked(words, pa.dictionary(pa.int32(), pa.string()), cuts))
+    assert [None if each < 0 else strings[each] for each in ids.tolist()] == words
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lists_of_slices_are_their_own(seed: int) -> None:
+    cuts = random.Random(seed)
+    rows = [cuts.choice((None, [], [3], [1, 2, 4])) for _ in range(cuts.randrange(30))]
+    values, ends, present = lists(chunked(rows, pa.list_(pa.int64()), cuts))
+    both = zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+    assert [values[first:last].tolist() for first, last in both] == [row or [] for row in rows]
+    assert present.tolist() == [row is not None for row in rows]
