@@ -10,8 +10,8 @@ import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from tracemine.errors import UsageError
@@ -72,7 +72,7 @@ class Device:
 @cache
 def devices() -> tuple[Device, ...]:
     """Return every row of devices.toml, in its order."""
-    table = tomllib.loads(resources.files(__package__).joinpath("devices.toml").read_text("utf-8"))
+    table = tomllib.loads(Path(__file__).with_name("devices.toml").read_text("utf-8"))
     return tuple(_device(row, table["assumed"], table["links"]) for row in table["device"])
 
 

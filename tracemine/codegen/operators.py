@@ -10,8 +10,8 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib import resources
 from itertools import accumulate
+from pathlib import Path
 
 import msgspec
 
@@ -90,7 +90,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def table() -> Table:
     """Return the table, read once."""
-    text = resources.files(__package__).joinpath("operators.toml").read_text("utf-8")
+    text = Path(__file__).with_name("operators.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), Table)
 
 

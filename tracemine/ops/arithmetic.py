@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from functools import cache, lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 Unit = Literal["vector", "matrix"]
@@ -27,7 +27,7 @@ class UnitRow(NamedTuple):
 @cache
 def unit_rows() -> tuple[UnitRow, ...]:
     """Return every row, in its order: the first that fits decides."""
-    table = tomllib.loads(resources.files(__package__).joinpath("arithmetic.toml").read_text("utf-8"))
+    table = tomllib.loads(Path(__file__).with_name("arithmetic.toml").read_text("utf-8"))
     return tuple(
         UnitRow(cast("Unit", row["unit"]), re.compile(row["regex"]), tuple(row["examples"])) for row in table["unit"]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 _LINE = re.compile(r"(\w+) +([\w.]+::[\w.]+)\((.*)\) -> (.*)")
@@ -41,7 +41,7 @@ class Library(NamedTuple):
 @cache
 def libraries() -> tuple[Library, ...]:
     """Return the whole table."""
-    blocks = tomllib.loads(resources.files(__package__).joinpath("custom.toml").read_text("utf-8"))["library"]
+    blocks = tomllib.loads(Path(__file__).with_name("custom.toml").read_text("utf-8"))["library"]
     return tuple(Library(b["name"], b["source"], b["versions"], _operators(b["operators"])) for b in blocks)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 VIEWS: Final = ("in_order", "rearranged", "part")  # kinds of [values] that share the memory of what they read
@@ -28,7 +28,7 @@ class Facts:
 @cache
 def facts() -> Facts:
     """Return the tables."""
-    document = tomllib.loads(resources.files(__package__).joinpath("facts.toml").read_text("utf-8"))
+    document = tomllib.loads(Path(__file__).with_name("facts.toml").read_text("utf-8"))
     return Facts(
         unread={name: frozenset(arguments.split()) for name, arguments in document["unread"].items()},
         looked_up=_names(document["looked_up"]),

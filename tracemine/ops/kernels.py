@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 from tracemine.ops.classes import CLASSES
@@ -97,7 +97,7 @@ _ENDS_HEAD = re.compile(r"[<(]")
 
 @cache
 def _document() -> dict[str, list[dict[str, object]]]:
-    return tomllib.loads(resources.files(__package__).joinpath("kernels.toml").read_text("utf-8"))
+    return tomllib.loads(Path(__file__).with_name("kernels.toml").read_text("utf-8"))
 
 
 @cache

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -207,7 +207,7 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True):
 
 @cache
 def _table() -> _Table:
-    text = resources.files(__package__).joinpath("table.json").read_bytes()
+    text = Path(__file__).with_name("table.json").read_bytes()
     return msgspec.json.decode(text, type=_Table)
 
 
@@ -223,7 +223,7 @@ class NameRow:
 @cache
 def name_rows() -> tuple[NameRow, ...]:
     """Return every row of names.toml, in its order: the first that matches a whole name decides."""
-    table = tomllib.loads(resources.files(__package__).joinpath("names.toml").read_text("utf-8"))
+    table = tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))
     rows = tuple(NameRow(r["op_class"], re.compile(r["regex"]), tuple(r["examples"])) for r in table["name"])
     assert all(row.op_class in CLASSES for row in rows)  # noqa: S101  (our own data; tests check it too)
     return rows

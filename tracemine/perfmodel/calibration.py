@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
 import msgspec
@@ -178,7 +177,7 @@ def shipped_calibrations() -> tuple[Calibration, ...]:
     """Return the calibrations that come with the package."""
     return tuple(
         parse_calibration(file.read_bytes(), file.name)
-        for file in sorted(resources.files(__package__).joinpath("measured").iterdir(), key=lambda file: file.name)
+        for file in sorted(Path(__file__).with_name("measured").iterdir(), key=lambda file: file.name)
         if file.name.endswith(".json")
     )
 

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -196,7 +196,7 @@ def peak_of(device: Device, arithmetic: str) -> float | None:
 @cache
 def _recorded() -> dict[tuple[str, str, str], Rate]:
     """Read library_rates.toml: the rates by device, operation and arithmetic."""
-    table = tomllib.loads(resources.files(__package__).joinpath("library_rates.toml").read_text("utf-8"))
+    table = tomllib.loads(Path(__file__).with_name("library_rates.toml").read_text("utf-8"))
     return {
         (row["device"], row["operation"], row["arithmetic"]): Rate(
             launch_ns=row["launch_ns"],

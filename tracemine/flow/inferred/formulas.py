@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 GRADIENT, RESULT = "grad", "result"
 
@@ -34,7 +34,7 @@ def derivatives() -> Derivatives:
     >>> [part.calls for part in derivatives().formulas["Bmm"][1]]
     [(('transpose', ('mat2',)), ('bmm', ('grad', '#1')))]
     """
-    data = tomllib.loads(resources.files(__package__).joinpath("derivatives.toml").read_text("utf-8"))
+    data = tomllib.loads(Path(__file__).with_name("derivatives.toml").read_text("utf-8"))
     return Derivatives(
         formulas={
             kind: tuple(tuple(_part(argument, text) for text in ways) for argument, ways in parts.items())

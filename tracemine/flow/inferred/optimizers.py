@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Update:
 
 @cache
 def _sequences() -> tuple[Chain, ...]:
-    data = tomllib.loads(resources.files(__package__).joinpath("optimizers.toml").read_text("utf-8"))
+    data = tomllib.loads(Path(__file__).with_name("optimizers.toml").read_text("utf-8"))
     found = []
     for kind in ("single", "lists"):
         for line in filter(None, data[kind].splitlines()):

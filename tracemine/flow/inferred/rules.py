@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def rules() -> Rules:
     >>> rules().partners["aten::sin"], sorted(rules().parameters["aten::linear"])
     ('aten::cos', [1, 2])
     """
-    data = tomllib.loads(resources.files(__package__).joinpath("rules.toml").read_text("utf-8"))
+    data = tomllib.loads(Path(__file__).with_name("rules.toml").read_text("utf-8"))
     first, second = (f"aten::{name}" for name in data["partners"].split())
     return Rules(
         side_by_side=frozenset(data["side_by_side"].split()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 DISPLAY_NAME = "device__attribute_display_name"  # the only text that is read besides the kernel's name
 
@@ -44,7 +44,7 @@ def metrics() -> Metrics:
     >>> [sought.field for sought in metrics().labels["Memory Throughput"]]
     ['dram_bytes_per_s', 'memory_percent']
     """
-    table = tomllib.loads(resources.files(__package__).joinpath("metrics.toml").read_text("utf-8"))
+    table = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text("utf-8"))
     units: dict[str, dict[str, float]] = table["units"]
     names: dict[str, tuple[Sought, ...]] = {}
     labels: dict[str, tuple[Sought, ...]] = {}

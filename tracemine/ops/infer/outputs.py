@@ -9,7 +9,8 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import import_module, resources
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from tracemine.ops.infer.call import Call, Unknown
@@ -33,7 +34,7 @@ def table() -> dict[str, tuple[Rule, dict[str, Any]]]:
     """Return operator name without namespace → its rule and the parameters of its row."""
     for module in _MODULES:
         import_module(f"{__package__}.{module}")
-    rows = tomllib.loads(resources.files(__package__).joinpath("outputs.toml").read_text("utf-8"))["outputs"]
+    rows = tomllib.loads(Path(__file__).with_name("outputs.toml").read_text("utf-8"))["outputs"]
     found: dict[str, tuple[Rule, dict[str, Any]]] = {}
     for row in rows:
         function, parameters = RULES[row["rule"]], {k: v for k, v in row.items() if k not in ("rule", "operators")}

@@ -7,7 +7,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 
@@ -69,7 +69,7 @@ def table() -> dict[str, Row]:
     >>> "F.rms_norm" in table()["rms_norm"].forms[0].call
     True
     """
-    text = resources.files(__package__).joinpath("table.toml").read_text("utf-8")
+    text = Path(__file__).with_name("table.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), dict[str, Row])
 
 
