@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -35,7 +36,9 @@ from tracemine.perfmodel import GPU, UserCalibration, chosen, of_this_user
 from tracemine.rows import Rows, row_sets
 from tracemine.timeline import Timeline
 from tracemine.units import Threshold
-from tracemine.verdicts.evidence import Evidence
+
+if TYPE_CHECKING:
+    from tracemine.verdicts import Evidence
 
 __all__ = ["Analysis", "Options", "analyse", "analysed", "mined", "scan", "write_tables"]
 

@@ -13,7 +13,8 @@ import pytest
 from tests.formats.kineto_file import BASE_NS, Event, call, kernel, op
 from tracemine.errors import InputError
 from tracemine.formats import open_trace
-from tracemine.formats.execution_trace import ExecutionTrace, read
+from tracemine.formats.execution_trace.read import read
+from tracemine.formats.execution_trace.trace import ExecutionTrace
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
 

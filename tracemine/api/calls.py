@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tracemine import counters, pipeline
-from tracemine.api.many import Reports
+from tracemine import api, counters, formats, pipeline
 from tracemine.api.pictures import picture_of
 from tracemine.api.report import Report
 from tracemine.api.settings import Names, PathLike, Paths, path_of, paths_of, settings
@@ -16,8 +16,10 @@ from tracemine.errors import InputError, Location
 from tracemine.findings.stored import load_scans
 from tracemine.formats import open_trace
 from tracemine.formats.format import Progress
-from tracemine.formats.ncu import read_counters
 from tracemine.timeline import Timeline
+
+if TYPE_CHECKING:
+    from tracemine.api.many import Reports
 
 __all__ = ["load", "load_many", "open", "scan"]
 
@@ -83,7 +85,7 @@ def _reports(paths: Iterable[Path]) -> tuple[Sequence[counters.Report], list[str
     found: list[counters.Report] = []
     notes: list[str] = []
     for path in paths:
-        read = counters.stored_reports(path) if path.is_dir() else (read_counters(path),)
+        read = counters.stored_reports(path) if path.is_dir() else (formats.ncu.read_counters(path),)
         notes += [f"{path}: {text}" for report in read for text in report.notes]
         found += read
     return found, notes
@@ -104,7 +106,7 @@ def load(path: PathLike) -> Report:
 
 def load_many(path: PathLike) -> Reports:
     """Return what scans found before, one a line, as `scan --format json` prints it. Raises InputError as `load`."""
-    return Reports(tuple(map(Report, load_scans(path_of(path)))))
+    return api.many.Reports(tuple(map(Report, load_scans(path_of(path)))))
 
 
 def open(

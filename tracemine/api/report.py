@@ -5,27 +5,23 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from io import BytesIO, StringIO
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec.structs import replace
 
+from tracemine import files, report
 from tracemine.api.settings import PathLike, path_of, threshold_of
 from tracemine.errors import InputError, Location, UsageError
-from tracemine.files import make_folder, opened, write_file, writing
+from tracemine.files import make_folder, write_file, writing
 from tracemine.findings.ranking import order
 from tracemine.findings.record import Finding, Scan, Summary, TraceSummary
 from tracemine.findings.tables import FINDINGS, OCCURRENCES, findings_table, occurrences_table
 from tracemine.frames import frame
 from tracemine.report import Options, fragment, render
-from tracemine.report.escape import line
-from tracemine.report.overlay import overlay
 from tracemine.report.picture import Picture
-from tracemine.report.verdict_words import unprofiled_ns
-from tracemine.report.words import all_of
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, time_text
 
@@ -92,7 +88,7 @@ class Report:
             if any(name.startswith(key) for name in finding.names)
         }
         if len(found) != 1:
-            known = ", ".join(line(finding.fingerprint, 20) for finding in self.findings[:10]) or "none"
+            known = ", ".join(report.escape.line(finding.fingerprint, 20) for finding in self.findings[:10]) or "none"
             raise UsageError(
                 f"{count_text(len(found), 'finding')} begin with {key[:40]!a}", hint=f"worth showing are: {known}"
             )
@@ -171,7 +167,7 @@ class Report:
         if self.picture is None:
             says = "this report does not hold when activities ran"
             raise UsageError(says, hint="tracemine.scan of the trace itself makes one that does")
-        content = b"".join(overlay(self.scan, self.picture.activities))
+        content = b"".join(report.overlay.overlay(self.scan, self.picture.activities))
         if path is not None:
             target = path_of(path)
             write_file(target, gzip.compress(content) if target.suffix == ".gz" else content)
@@ -187,13 +183,11 @@ class Report:
         with writing(target):
             make_folder(target)
         for of, rows in ((FINDINGS, findings_table(self.scan)), (OCCURRENCES, occurrences_table(self.scan))):
-            packed = BytesIO()
-            pq.write_table(rows, packed, compression="zstd")
-            write_file(target / f"{of.name}.parquet", packed.getvalue(), named=False)
+            write_file(target / f"{of.name}.parquet", files.parquet_bytes(rows), named=False)
 
     def _unprofiled_ns(self) -> int:
         """Return the time of all unprofiled steps; the recorded span where that is not known."""
-        each = unprofiled_ns(self.summary)
+        each = report.verdict_words.unprofiled_ns(self.summary)
         return self.summary.span_ns if each is None else each * max(self.trace.steps if self.summary.per_step else 1, 1)
 
     def _check_same_trace(self, folder: Path) -> None:
@@ -201,8 +195,7 @@ class Report:
             return
         where = Location(str(folder))
         try:
-            with opened(folder / "activities.parquet") as file:
-                rows = pq.read_metadata(file).num_rows
+            rows = files.parquet_rows(folder / "activities.parquet")
         except (pa.ArrowException, OSError, InputError):
             raise UsageError("holds a damaged timeline", where=where, hint="name another folder") from None
         if rows != self.trace.activities:
@@ -216,9 +209,10 @@ class Report:
         return text
 
     def __repr__(self) -> str:
-        name = line(Path(self.trace.path).name or self.trace.path, 80)
+        name = report.escape.line(Path(self.trace.path).name or self.trace.path, 80)
         findings = count_text(len(self), "finding")
-        step, whole = all_of(self.scan, "step_saving_ns").mid, unprofiled_ns(self.summary)
+        step = report.words.all_of(self.scan, "step_saving_ns").mid
+        whole = report.verdict_words.unprofiled_ns(self.summary)
         each = "" if self.summary.per_step is None else "each "
         of = "" if whole is None else f" of {each}{time_text(whole)}{' step' if each else ''}"
         return f"Report({name}: {findings}, {time_text(step)}{of} could be saved)"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from tracemine import verdicts
 from tracemine.devices import Device, device_named
 from tracemine.errors import UsageError
 from tracemine.matching import Rule, load_rules
@@ -15,7 +16,6 @@ from tracemine.matching.selection import selected
 from tracemine.perfmodel import of_this_user, read_measured
 from tracemine.pipeline import Options
 from tracemine.units import Threshold, parse_threshold
-from tracemine.verdicts.evidence import read_evidence
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = PathLike | Iterable[PathLike]
@@ -79,7 +79,7 @@ class Settings:
 
         Raises TracemineError where one of them cannot be used.
         """
-        evidence = read_evidence(self.evidence) if self.evidence else None
+        evidence = verdicts.read_evidence(self.evidence) if self.evidence else None
         own, unread = of_this_user()
         named = () if self.calibration is None else (read_measured(self.calibration),)
         asked = Options(

@@ -2,9 +2,14 @@
 
 reading.py   regular files alone, without waiting, within bounds
 writing.py   whole or not at all, and through no link that was not named
+parquet.py   tables, as Parquet: loaded when one is read or written, not when the command line starts
 """
 
-from tracemine.files.reading import bounded, opened, read_file, read_head, read_parquet
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracemine.files.reading import bounded, opened, read_file, read_head
 from tracemine.files.writing import (
     beside,
     check_plain,
@@ -17,6 +22,10 @@ from tracemine.files.writing import (
     write_pieces,
     writing,
 )
+from tracemine.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from tracemine.files.parquet import parquet_bytes, parquet_marks, parquet_rows, read_parquet, write_tables
 
 __all__ = [
     "beside",
@@ -26,6 +35,9 @@ __all__ = [
     "locked",
     "make_folder",
     "opened",
+    "parquet_bytes",
+    "parquet_marks",
+    "parquet_rows",
     "path_text",
     "read_file",
     "read_head",
@@ -33,5 +45,13 @@ __all__ = [
     "resolved",
     "write_file",
     "write_pieces",
+    "write_tables",
     "writing",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    dict.fromkeys(
+        ("parquet_bytes", "parquet_marks", "parquet_rows", "read_parquet", "write_tables"), f"{__name__}.parquet"
+    ),
+)

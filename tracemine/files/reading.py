@@ -7,20 +7,16 @@ import contextlib
 import io
 import os
 import stat
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracemine.errors import InputError, Location
-
-if TYPE_CHECKING:  # Arrow is loaded when a table is read, not when the command line starts
-    import pyarrow as pa
 
 # A table that inflates without bound is told before it is read. Counted as 8 bytes a value, real timelines and exports
 # come to 21 times their size at most; equal values in a row cost a file nothing. The first 64 MB are free, so that
 # small tables of equal values are read.
 _MOST_INFLATION = 200
-_SMALL_BYTES = 1 << 20  # of a file that one thread reads about as fast as several
 _FREE_BYTES = 64_000_000
 _PIECE_BYTES = 1 << 22
 
@@ -68,25 +64,6 @@ def read_head(path: Path, count: int) -> bytes:
         return _read(file, count)
 
 
-def read_parquet(path: Path, wanted: Container[str] | None = None) -> pa.Table:
-    """Return the wanted columns of a Parquet file; texts as dictionaries, so that one which is repeated is held once.
-
-    Raises InputError for what is no regular file, and where more would be held than a file of its size can say;
-    ArrowException and OSError where it is damaged.
-    """
-    import pyarrow.parquet as pq
-
-    with opened(path) as file:
-        metadata = pq.read_metadata(file)
-        inflated, texts = _held(metadata, wanted)
-        bounded(inflated, file, path)
-        # Not pq.read_table: that adds a column for each folder named key=value on the path.
-        table = pq.ParquetFile(file, metadata=metadata, read_dictionary=texts, pre_buffer=False)
-        names = [name for name in table.schema_arrow.names if wanted is None or name in wanted]
-        # Where a column is damaged, threads that still read others may outlive the process, which Arrow then aborts.
-        return table.read(names, use_threads=os.fstat(file.fileno()).st_size > _SMALL_BYTES)
-
-
 def bounded(inflated: int, file: io.FileIO, path: Path) -> None:
     """Raises InputError where a file holds, inflated, more bytes than one of its size can say."""
     if inflated > _FREE_BYTES + _MOST_INFLATION * os.fstat(file.fileno()).st_size:
@@ -94,18 +71,6 @@ def bounded(inflated: int, file: io.FileIO, path: Path) -> None:
             f"inflates to more than {_MOST_INFLATION} times its size, which no table of a trace does",
             where=Location(str(path)),
         )
-
-
-def _held(metadata: Any, wanted: Container[str] | None) -> tuple[int, list[str]]:
-    """Return how many bytes the wanted columns of a Parquet file hold once read, and which of them are texts."""
-    inflated, texts = 0, dict[str, None]()
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for column in map(group.column, range(metadata.num_columns)):
-            if wanted is None or column.path_in_schema.partition(".")[0] in wanted:
-                inflated += max(column.total_uncompressed_size, 8 * max(column.num_values, group.num_rows))
-                if column.physical_type == "BYTE_ARRAY":
-                    texts[column.path_in_schema] = None
-    return inflated, list(texts)
 
 
 class _File(io.FileIO):

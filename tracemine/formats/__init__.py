@@ -11,21 +11,26 @@ from pathlib import Path
 from msgspec.structs import replace as changed
 
 from tracemine.errors import InputError, Location
+from tracemine.formats import execution_trace as et
+from tracemine.formats import nsys
 from tracemine.formats.capture import with_step_times
-from tracemine.formats.execution_trace import join, read
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.graph_capture import with_capture
 from tracemine.formats.plugins import plugin_format, refused
 from tracemine.formats.sniff import looks_like_counters, refusal
 from tracemine.formats.source import FileSource
 from tracemine.formats.stored import check_times, checked
+from tracemine.on_demand import on_demand
 from tracemine.timeline import COUNTERS_ONLY, Timeline
 from tracemine.units import count_text
 
 __all__ = ["FORMATS", "format_of", "is_counters", "is_nsys_folder", "open_trace", "recording_in"]
 
+# Reports of Nsight Compute, beside a trace: for who gives one.
+__getattr__ = on_demand(__name__, {"ncu": f"{__name__}.ncu"})
+
 # Modules here, each with its FORMAT. The first that recognises a file reads it, so what is told by less stands later.
-FORMATS = ("nsys.database", "nsys.stats", "nsys.jsonlines", "kineto.read")
+FORMATS = ("nsys.read", "kineto.read")
 
 
 def format_of(source: FileSource, formats: Sequence[Format] = ()) -> Format:
@@ -158,26 +163,21 @@ def is_nsys_folder(path: Path) -> bool:
     """
     if not path.is_dir() or (path / "meta.json").is_file():
         return False
-    from tracemine.formats.nsys.folder import files_in
-
-    return bool(files_in(path))
+    return bool(nsys.files_in(path))
 
 
 def _read_nsys(path: Path, progress: Progress | None) -> Timeline:
-    from tracemine.formats.nsys.folder import read_folder
-    from tracemine.formats.nsys.report import read_report
-
     if path.is_dir():
-        return read_folder(path)
+        return nsys.read_folder(path)
     with FileSource(path) as source:  # that it is there, and no export under a report's name
         found = _recognised(source)
-        return read_report(path, progress) if found is None else _noted(found.read(source, progress), source)
+        return nsys.read_report(path, progress) if found is None else _noted(found.read(source, progress), source)
 
 
 def _with_tensors(timeline: Timeline, path: Path, progress: Progress | None) -> Timeline:
     with FileSource(path) as source:
-        trace = read(source, progress)
-        return _noted(join(timeline, trace, str(path)), source)
+        trace = et.read.read(source, progress)
+        return _noted(et.join.join(timeline, trace, str(path)), source)
 
 
 def _noted(timeline: Timeline, source: FileSource) -> Timeline:

@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from tracemine import plugins
 from tracemine.errors import TracemineError, UsageError
+from tracemine.on_demand import on_demand
 
 if TYPE_CHECKING:
     from tracemine.comparison import Difference
     from tracemine.findings.record import Scan
     from tracemine.report.picture import Picture
     from tracemine.verdicts.verdict import Verdicts
+
+# What programs ask of single reports: whoever only scans does not wait for what words and draws.
+__getattr__ = on_demand(
+    __name__, {name: f"{__name__}.{name}" for name in ("escape", "overlay", "verdict_words", "words")}
+)
 
 REPORTS = ("text", "json", "markdown", "html")
 PICTURED = frozenset({"html"})  # of these, that draw more of a trace than its findings; one trace each

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from tracemine import files
 from tracemine.columns import from_numbers, string_ids, texts
 from tracemine.errors import InputError, Location, TimelineError, UsageError
-from tracemine.files import beside, folder_beside, locked, make_folder, read_file, read_parquet, resolved, writing
+from tracemine.files import beside, folder_beside, locked, make_folder, read_file, resolved, writing
 from tracemine.frames import frame
 from tracemine.ops.kernel_names import short_name
 from tracemine.timeline.meta import SCHEMA_VERSION, Device, IngestReport, Meta
@@ -112,7 +111,7 @@ class Timeline:
             with folder_beside(target) as folder:
                 staging = folder / "new"
                 staging.mkdir()
-                _write_tables(staging, tables)
+                files.write_tables(staging, _stored(tables))
                 (staging / _META).write_bytes(msgspec.json.format(msgspec.json.encode(self.meta), indent=1))
                 with locked(target.parent):
                     _check_replaceable(target, directory)
@@ -235,23 +234,11 @@ def _with_derived(rows: pa.Table, name: str) -> pa.Table:
     return pa.Table.from_arrays([*made, *rows.columns], schema=pa.schema([*fields, *rows.schema]))
 
 
-def _write_tables(directory: Path, tables: dict[str, pa.Table]) -> None:
-    """Write each table: two at once, as Arrow encodes and compresses without Python's lock.
-
-    A signal that ends the process ends it once the tables under way are written: the others are not begun.
-    """
-    writers = ThreadPoolExecutor(max_workers=2)
-    try:
-        for written in [writers.submit(_write_table, directory, *each) for each in tables.items()]:
-            written.result()
-    finally:
-        writers.shutdown(cancel_futures=True)
-
-
-def _write_table(directory: Path, name: str, rows: pa.Table) -> None:
-    rows = _with_derived(rows, name)
-    with (directory / f"{name}.parquet").open("xb") as file:
-        pq.write_table(rows, file, compression="zstd", **_encodings(rows))
+def _stored(tables: dict[str, pa.Table]) -> Iterator[tuple[str, pa.Table, dict[str, Any]]]:
+    """Yield each table as its file holds it, and how its columns are packed."""
+    for name, rows in tables.items():
+        full = _with_derived(rows, name)
+        yield name, full, _encodings(full)
 
 
 def _encodings(rows: pa.Table) -> dict[str, Any]:
@@ -275,7 +262,7 @@ _DERIVE: dict[str, Callable[[pa.Table], pa.Array]] = {"row": _row_numbers, "shor
 
 
 def _read_table(path: Path) -> pa.Table:
-    table = read_parquet(path).unify_dictionaries().combine_chunks()
+    table = files.read_parquet(path).unify_dictionaries().combine_chunks()
     table.validate(full=True)  # that text is text, and an index one of the dictionary's
     return table
 

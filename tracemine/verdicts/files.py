@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from io import BytesIO
 from pathlib import Path
 
 import msgspec
-import pyarrow.parquet as pq
 
+from tracemine import files
 from tracemine.errors import InputError, Location
 from tracemine.files import check_plain, locked, read_file, write_file
 from tracemine.verdicts.stored import is_table
@@ -51,10 +50,8 @@ def write_verdicts(found: Verdicts, stem: Path, gpu: str | None) -> None:
     with locked(stem.parent):
         before = verdicts_before(stem, gpu)
         both = found if before is None else merged(before, found)
-        columns = BytesIO()
-        pq.write_table(table(both), columns, compression="zstd")
         write_file(stem.with_name(stem.name + ".json"), msgspec.json.encode(both) + b"\n", named=False)
-        write_file(stem.with_name(stem.name + ".parquet"), columns.getvalue(), named=False)
+        write_file(stem.with_name(stem.name + ".parquet"), files.parquet_bytes(table(both)), named=False)
 
 
 def _check_table(path: Path) -> None:

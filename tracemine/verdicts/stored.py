@@ -16,11 +16,10 @@ from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec import Meta, structs
 
+from tracemine import files
 from tracemine.errors import InputError, Location
-from tracemine.files import opened, read_parquet
 from tracemine.findings.record import CALL, KERNEL, Finding
 from tracemine.units import count_text
 from tracemine.verdicts.outcome import LIBRARY, in_place_of_kernel
@@ -200,7 +199,7 @@ def in_table(path: Path) -> tuple[list[Entry], list[str]]:
     if not is_table(path):
         raise InputError("is no table of verdicts, or one of another version", where=where)
     try:
-        read = read_parquet(path)
+        read = files.read_parquet(path)
         if sum(map(_text_bytes, read.columns)) + read.nbytes > LARGEST_BYTES:
             raise InputError("is too large for verdicts", where=where)
         rows = read.to_pylist()
@@ -257,8 +256,7 @@ def _nested(row: dict[str, Any]) -> dict[str, Any]:
 def is_table(path: Path) -> bool:
     """Return whether a file is a table of verdicts of this version. Raises InputError for what is no Parquet file."""
     try:
-        with opened(path) as file:
-            metadata = pq.read_schema(file).metadata or {}
+        metadata = files.parquet_marks(path)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"is no Parquet file: {str(error)[:100]}", where=Location(str(path))) from None
     return bool(metadata.get(TABLE_MARK) == str(VERDICTS_SCHEMA_VERSION).encode())

@@ -18,7 +18,7 @@ import pyarrow as pa
 from tracemine.columns import fixed_width
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import MISSING
-from tracemine.formats.format import Format, Progress
+from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.tables import Array, Numbers, nothing
@@ -32,15 +32,6 @@ _JOURNAL = "A write-ahead log lies beside the database, and what only it holds i
 _NO_TABLE = "Views and virtual tables are not read, they would run what the file says: of {} nothing is known."
 _AS_IT_IS = "ifnull({}, " + str(MISSING) + ")"
 NO_NUMBER = "value that is no integer, read as not recorded"
-
-
-def is_database(head: bytes) -> bool:
-    """Return whether a file that begins so is an SQLite database; whether of nsys, only its tables tell.
-
-    >>> is_database(b"SQLite format 3\\0"), is_database(b"{}")
-    (True, False)
-    """
-    return head.startswith(b"SQLite format 3\0")
 
 
 def read_database(source: FileSource, progress: Progress | None) -> Timeline:
@@ -57,9 +48,6 @@ def read_database(source: FileSource, progress: Progress | None) -> Timeline:
     path = Path(source.path)
     with Database(path, progress) as tables:
         return assemble(tables, path.name)
-
-
-FORMAT = Format("nsys", is_database, read_database)
 
 
 class Database:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import MISSING
-from tracemine.formats.format import Format, Progress
+from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.database import NO_NUMBER
@@ -27,8 +27,6 @@ from tracemine.timeline import Timeline
 
 _BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 30  # all texts of a recording are one line
-_BEGINS = re.compile(rb'\{"Type":\d{1,9},"\w{1,40}Event":\{|\{"data":\["|\{"type":"String","id":')
-_EVENT_AFTER_TEXTS = re.compile(rb'\n\{"Type":\d{1,9},"\w{1,40}Event":\{')
 _NUMBER = re.compile(r"-?\d{1,19}")
 _CALLS = (0, schema.DRIVER_CALL)  # eventClass of calls into the runtime and the driver
 _TIMES = {"start": "startNs", "end": "endNs"}
@@ -64,18 +62,6 @@ class _Line(msgspec.Struct):
     value: Any = None
 
 
-def is_json_lines(head: bytes) -> bool:
-    """Return whether a file that begins so is this export.
-
-    >>> is_json_lines(b'{"Type":59,"NvtxEvent":{"Type":59'), is_json_lines(b'{"schemaVersion": 1}')
-    (True, False)
-    """
-    if _BEGINS.match(head) is None:
-        return False
-    # A list of texts could be anybody's: an event follows, or the list is longer than what was looked at.
-    return not head.startswith(b'{"data"') or b"\n" not in head or _EVENT_AFTER_TEXTS.search(head) is not None
-
-
 def read_json_lines(source: FileSource, progress: Progress | None) -> Timeline:
     """Return the timeline of such an export.
 
@@ -83,9 +69,6 @@ def read_json_lines(source: FileSource, progress: Progress | None) -> Timeline:
     """
     with JsonLines(source, progress) as tables:
         return assemble(tables, Path(source.path).name)
-
-
-FORMAT = Format("nsys json", is_json_lines, read_json_lines)
 
 
 class JsonLines:

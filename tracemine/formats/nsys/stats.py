@@ -22,7 +22,7 @@ import numpy as np
 from tracemine.errors import InputError, Location
 from tracemine.files import opened
 from tracemine.formats.arrow import MISSING
-from tracemine.formats.format import Format, Progress
+from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.tables import Numbers, nothing
@@ -38,9 +38,6 @@ _HEADERS = {
     KERNEL_LAUNCHES: {"API Start", "API Dur", "Kernel Start", "Kernel Dur", "Kernel Name"},
     RANGES: {"Name", "Projected Start", "Orig Start", "Orig Duration"},
 }
-_BEGINS = re.compile(
-    rb"(?m)^(?:Start \(\w+\),Duration \(\w+\),CorrId,|API Start \(\w+\),|Name,Projected Start \(\w+\),)"
-)
 _DEVICE = re.compile(r"(.*) \((\d{1,6})\)")
 _OPERATION = re.compile(r"\[CUDA (?:(Unified Memory )?memcpy (\S+)|memset)\]")
 _COPIES = {
@@ -64,15 +61,6 @@ _LAUNCH = {
 Row = dict[str, str]
 
 
-def is_stats(head: bytes) -> bool:
-    """Return whether a file that begins so is one of the three reports.
-
-    >>> is_stats(b"Start (ns),Duration (ns),CorrId,GrdX"), is_stats(b"Time (%),Total Time (ns),Instances")
-    (True, False)
-    """
-    return _BEGINS.search(head) is not None
-
-
 def read_stats(source: FileSource, progress: Progress | None) -> Timeline:
     """Return the timeline of tables of `nsys stats`.
 
@@ -84,9 +72,6 @@ def read_stats(source: FileSource, progress: Progress | None) -> Timeline:
         )
     path = Path(source.path)
     return assemble(Stats.of(path), path.name)
-
-
-FORMAT = Format("nsys stats", is_stats, read_stats)
 
 
 @dataclass
