@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from benchmarks.trace_maker import make_trace
 from tests.flow.test_inferred import FLOAT, Eager
@@ -32,14 +33,14 @@ Call = tuple[str, tuple[Any, ...]]
 def differing(one: Any, other: Any, *, but: tuple[str, ...] = ()) -> list[str]:
     """Fields of two records of arrays that are not equal, entry by entry."""
     found = []
-    for field in fields(one):
-        here, there = getattr(one, field.name), getattr(other, field.name)
-        if field.name in but or here is there:
+    for name in one.__struct_fields__ if isinstance(one, Struct) else [field.name for field in fields(one)]:
+        here, there = getattr(one, name), getattr(other, name)
+        if name in but or here is there:
             continue
-        if hasattr(here, "__dataclass_fields__"):
-            found += [f"{field.name}.{name}" for name in differing(here, there)]
+        if isinstance(here, Struct) or is_dataclass(here):
+            found += [f"{name}.{inner}" for inner in differing(here, there)]
         elif not (np.array_equal(here, there) if isinstance(here, np.ndarray) else here == there):
-            found.append(field.name)
+            found.append(name)
     return found
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.ops.call_maker import make
 from tests.ops.kineto_inputs import CPP_NAMES, recorded

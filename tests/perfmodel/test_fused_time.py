@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tracemine.devices import devices, find_device
 from tracemine.errors import InputError
@@ -109,7 +108,7 @@ def test_what_lies_beyond_the_calibration_says_so_and_widens() -> None:
 
 
 def test_without_a_row_in_the_device_table_the_highest_rate_measured_is_the_memorys_peak() -> None:
-    unknown = Curves(msgspec.structs.replace(H200.calibration, gpu="Brand New"))
+    unknown = Curves(replace(H200.calibration, gpu="Brand New"))
     nbytes = 4 << 30
     assert H200.least_ns(nbytes) < unknown.least_ns(nbytes) < 1.1 * H200.least_ns(nbytes)
 
@@ -281,19 +280,19 @@ def test_a_file_that_is_no_calibration_is_one_line(content: bytes, says: str) ->
 def test_times_and_versions_that_cannot_be_are_refused(tmp_path: Path) -> None:
     good = shipped_calibrations()[0]
     for bad in (
-        msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], cold_ns=0),)),
-        msgspec.structs.replace(good, schema_version=2),
-        msgspec.structs.replace(good, columns=("pattern",)),
-        msgspec.structs.replace(good, points=()),
-        msgspec.structs.replace(good, points=(good.points[0],) * 20_001),
-        msgspec.structs.replace(good, gpu=""),
-        msgspec.structs.replace(good, gpu="x" * 201),
-        msgspec.structs.replace(good, sm_count=0),
-        msgspec.structs.replace(good, l2_bytes=-1),
-        msgspec.structs.replace(good, launch=msgspec.structs.replace(good.launch, empty_kernel_ns=0)),
-        msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], bytes_read=1 << 62),)),
-        msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], warm_ns=1 << 62),)),
-        msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], bytes_written=-1),)),
+        replace(good, points=(replace(good.points[0], cold_ns=0),)),
+        replace(good, schema_version=2),
+        replace(good, columns=("pattern",)),
+        replace(good, points=()),
+        replace(good, points=(good.points[0],) * 20_001),
+        replace(good, gpu=""),
+        replace(good, gpu="x" * 201),
+        replace(good, sm_count=0),
+        replace(good, l2_bytes=-1),
+        replace(good, launch=replace(good.launch, empty_kernel_ns=0)),
+        replace(good, points=(replace(good.points[0], bytes_read=1 << 62),)),
+        replace(good, points=(replace(good.points[0], warm_ns=1 << 62),)),
+        replace(good, points=(replace(good.points[0], bytes_written=-1),)),
     ):
         with pytest.raises(InputError):
             parse_calibration(bad.to_json())
@@ -308,7 +307,7 @@ def test_a_pattern_with_points_of_one_type_or_size_alone_is_used_or_refused_by_n
     for kept in (lambda p: p.dtype != dtype, lambda p: p.elements < 1 << 20):
         some = tuple(p for p in good.points if p.pattern != pattern or kept(p))
         try:
-            curves = Curves(msgspec.structs.replace(good, points=some))
+            curves = Curves(replace(good, points=some))
         except InputError as error:
             assert f"lacks {pattern}" in error.message
         else:
@@ -318,8 +317,8 @@ def test_a_pattern_with_points_of_one_type_or_size_alone_is_used_or_refused_by_n
 
 def test_a_pattern_that_is_not_known_changes_nothing() -> None:
     good = shipped_calibrations()[0]
-    strange = msgspec.structs.replace(good.points[0], pattern="row_of_ducks")
-    curves = Curves(msgspec.structs.replace(good, points=(*good.points, strange)))
+    strange = replace(good.points[0], pattern="row_of_ducks")
+    curves = Curves(replace(good, points=(*good.points, strange)))
     assert curves.predict(pointwise(1 << 20)) == Curves(good).predict(pointwise(1 << 20))
 
 
@@ -327,7 +326,7 @@ def test_a_calibration_without_a_pattern_is_refused_by_name() -> None:
     good = shipped_calibrations()[0]
     some = tuple(point for point in good.points if point.pattern != "row_scan")
     with pytest.raises(InputError, match="lacks row_scan"):
-        Curves(msgspec.structs.replace(good, points=some))
+        Curves(replace(good, points=some))
 
 
 def fields(described: dict[str, Any]) -> FusedKernel:

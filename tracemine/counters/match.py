@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from tracemine.columns import fixed_width, is_present, numbers, sorted_unique, string_ids
 from tracemine.counters.record import Kernel, Report
@@ -53,8 +53,7 @@ _AGREE_BYTES = 65_536  # and what of bytes is noise: the counters see the whole 
 _Class = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(Struct, frozen=True):
     """The kernels of all reports, and which one each activity is."""
 
     kernels: tuple[Kernel, ...]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import codes, numbers, string_ids
 from tracemine.flow.order import Order
@@ -21,8 +21,7 @@ _CALL = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inpu
 _ACTIVITY = ("kind", "name", "copy_kind")
 
 
-@dataclass(frozen=True, slots=True)
-class AlikeSteps:
+class AlikeSteps(Struct, frozen=True):
     """A run of steps that are alike, without its ends.
 
     A step reaches from its begin to the next one's, whatever duration was recorded; step 0 is what comes before the

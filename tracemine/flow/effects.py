@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from tracemine.ops import Overload, is_custom, lookup
 
@@ -15,8 +16,7 @@ _OPEN, _CLOSE = "([", ")]"
 _SWITCHES = frozenset({"training", "train", "use_input_stats"})
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(Struct, frozen=True):
     """Positions of inputs, counted as execution traces count them."""
 
     mutates: frozenset[int]

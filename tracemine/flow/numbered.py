@@ -7,10 +7,9 @@ step is long.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracemine.columns import Array
 
@@ -21,8 +20,7 @@ class NotAlike(Exception):
     """The step that is to be copied differs from the one before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbered:
+class Numbered(Struct, frozen=True):
     """Numbers of one kind (nodes, reads, groups …), counted through the steps that are kept.
 
     >>> nodes = Numbered(begin=np.array([0, 2, 4, 6]), copied=1, copies=2)
@@ -102,8 +100,7 @@ class Numbered:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Rows of a table of what was recorded, in each of the steps that are alike."""
 
     rows: IntArray  # a row a step, the copied one first: equal places have equal entries
@@ -125,8 +122,7 @@ class Rows:
         return np.concatenate((head, self.rows[:, place].reshape(-1), tail))
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """What becomes of numbers once steps are copied."""
 
     nodes: Numbered

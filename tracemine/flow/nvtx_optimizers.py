@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace as changed
 
 from tracemine.columns import booleans, numbers, string_ids
 from tracemine.flow.inferred.optimizers import Chain, Update, matched
@@ -30,8 +31,7 @@ _Sizes = tuple[_Shape, ...]
 _MOST = 1 << 44  # elements, and storages: more is damage
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(msgspec.Struct, frozen=True):
     """A timeline with what its optimizers read and write."""
 
     timeline: Timeline
@@ -178,8 +178,7 @@ def _fitting(name: str, count: int, sizes: _Sizes, *, lists: bool) -> set[_Sizes
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(msgspec.Struct, frozen=True):
     """One operator of an optimizer, and the storages of the members of the lists that it takes and gives."""
 
     root: int
@@ -278,7 +277,7 @@ def _with(timeline: Timeline, order: Order, calls: _Calls, bound: Sequence[_Call
     in_order = np.lexsort((*keys, booleans(table.column("is_output")), numbers(table.column("op_row"))))
     return Told(
         timeline=replace(timeline, tensors=table.take(integers(in_order, pa.int64()))),
-        order=replace(order, joined=joined),
+        order=changed(order, joined=joined),
         guessed=guessed[in_order],
     )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import MISSING, codes, numbers, string_ids
 from tracemine.flow.record import BoolArray, IntArray
@@ -14,8 +14,7 @@ from tracemine.timeline import Timeline
 _LEVELS = 10_000  # of operators inside each other; Python itself ends at 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """One entry an operator (annotations are not among them), by the order in which they begin."""
 
     row: IntArray  # row of `ops`

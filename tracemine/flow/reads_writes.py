@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 import numpy as np
 
@@ -60,8 +58,7 @@ def _switched_off(
     return off
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
+class Calls(msgspec.Struct, frozen=True):
     """What the operators do to their tensors: one entry an operator, then one a tensor."""
 
     op: IntArray  # of each node, its operator's position
@@ -114,8 +111,7 @@ class Calls:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Happenings:
+class Happenings(msgspec.Struct, frozen=True):
     """What happens to storages, in order: each to one row of `tensors`."""
 
     what: IntArray
@@ -124,19 +120,18 @@ class Happenings:
     inner: BoolArray  # an operator inside the node's own does it
 
 
-@dataclass(slots=True)
-class _Log:
+class _Log(msgspec.Struct):
     """What each read and each write came to, in order of time."""
 
-    read_at: list[int] = field(default_factory=list)
-    read_buffer: list[int] = field(default_factory=list)
-    read_source: list[int] = field(default_factory=list)
-    read_edges: list[int] = field(default_factory=list)  # how many writes each read reads
-    edge_write: list[int] = field(default_factory=list)
-    write_at: list[int] = field(default_factory=list)
-    write_node: list[int] = field(default_factory=list)
-    write_buffer: list[int] = field(default_factory=list)
-    write_made: list[bool] = field(default_factory=list)
+    read_at: list[int] = msgspec.field(default_factory=list)
+    read_buffer: list[int] = msgspec.field(default_factory=list)
+    read_source: list[int] = msgspec.field(default_factory=list)
+    read_edges: list[int] = msgspec.field(default_factory=list)  # how many writes each read reads
+    edge_write: list[int] = msgspec.field(default_factory=list)
+    write_at: list[int] = msgspec.field(default_factory=list)
+    write_node: list[int] = msgspec.field(default_factory=list)
+    write_buffer: list[int] = msgspec.field(default_factory=list)
+    write_made: list[bool] = msgspec.field(default_factory=list)
 
 
 def reads_and_writes(

@@ -7,7 +7,6 @@ has is computed anew in every step. Where one of these is not known, there is no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -37,8 +36,7 @@ _MOST_READ, _MOST_LEVELS = 32, 256  # pieces that one node reads; nodes one behi
 _CALL: Final = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeated:
+class Repeated(msgspec.Struct, frozen=True, kw_only=True):
     """One entry a node, in a recording of two steps or more."""
 
     value: IntArray  # equal ones compute the same, and every step computes it; −1: not known to be so
@@ -243,8 +241,7 @@ def _makes_new(flow: Flow) -> BoolArray:
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Atoms:
+class _Atoms(msgspec.Struct, frozen=True):
     """What each node reads, piece by piece: a tensor from outside, or a part of what a node wrote."""
 
     begin: IntArray  # node i has the pieces begin[i]:begin[i] + count[i]

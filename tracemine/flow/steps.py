@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import sorted_unique, string_ids
 from tracemine.flow.record import Flow, Source
@@ -15,8 +15,7 @@ from tracemine.timeline import Timeline
 _From = tuple[int, tuple[tuple[int, int], ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class StepPair:
+class StepPair(Struct, frozen=True):
     """Two steps in a row, compared read by read."""
 
     first: int  # rows of `steps`

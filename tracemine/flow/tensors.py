@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
 from tracemine.flow.order import Order
@@ -15,8 +14,7 @@ _END_OF_MEMORY = 1 << 44  # a tensor that claims bytes beyond is none; sums of w
 _NOT_ON_A_GPU = frozenset({"cpu", "meta"})
 
 
-@dataclass(frozen=True, slots=True)
-class Tensors:
+class Tensors(Struct, frozen=True):
     """One entry a row of `tensors`. Begin, end and bytes are 0 where it is not usable.
 
     What lies between begin and end is what it can touch; where strides were not recorded, it is taken for contiguous.

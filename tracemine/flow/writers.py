@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracemine.flow.record import Source
 
@@ -15,8 +16,7 @@ MOST_WRITERS = 1024
 Piece = tuple[int, int, int]  # begin, end, number of the write
 
 
-@dataclass(slots=True)
-class _Storage:
+class _Storage(Struct):
     """What a storage holds now."""
 
     buffer: int
@@ -42,8 +42,7 @@ class _Storage:
         return sorted({*(write for _, _, write in pieces), *strided}), covered
 
 
-@dataclass(slots=True)
-class LastWriters:
+class LastWriters(Struct):
     """Storages by id; told of allocations and writes in the order in which they happen, and asked at each read.
 
     >>> writers = LastWriters()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
@@ -16,8 +17,7 @@ class Progress(Protocol):
     def __call__(self, done_bytes: int, total_bytes: int) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     """An input that can be read: how a file of it begins, and what makes a timeline of it."""
 
     name: str

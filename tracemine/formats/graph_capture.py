@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -35,8 +35,7 @@ _LEAST_TOLD, _LEAST_AGREED = 3, 0.9
 _SHOWN = 48
 
 
-@dataclass(frozen=True, slots=True)
-class _Graph:
+class _Graph(msgspec.Struct, frozen=True):
     """A captured graph: of each kernel the operator that launched it and, where recorded, its name. In order."""
 
     op_row: Array

@@ -6,9 +6,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct, field
 
 # A string is one token, so that brackets and quotes inside it count for nothing. Quantifiers are possessive (no
 # backtracking), or text made for the purpose could take quadratic time.
@@ -52,8 +53,7 @@ def end_of_value(text: bytes | bytearray, start: int, stop: int) -> int | None:
     return None
 
 
-@dataclass(slots=True)
-class Members:
+class Members(Struct):
     """The members of one object that could be read, and how the others could not."""
 
     values: dict[str, Any] = field(default_factory=dict)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.json_text import members
@@ -17,8 +18,7 @@ _COUNTERS = "pass the trace of the same program, and this with --ncu; or print i
 _TRACE_WANTED = "pass the .json or .json.gz that torch.profiler's export_chrome_trace wrote"
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Struct, frozen=True):
     """How something that cannot be read looks, what it is, and the way out."""
 
     looks: Callable[[bytes], object]

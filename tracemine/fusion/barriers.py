@@ -9,9 +9,8 @@ with as many elements, and what reads such a guess may read whatever such a prod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import codes, numbers, sorted_unique, string_ids
 from tracemine.flow.inferred.optimizers import spans
@@ -22,8 +21,7 @@ from tracemine.ops import lookup
 from tracemine.timeline import Timeline
 
 
-@dataclass(frozen=True, slots=True)
-class MaybePaths:
+class MaybePaths(Struct, frozen=True):
     """Ways beside those that dataflow knows. Numbers from `nodes` on are not nodes: places where unknown paths meet."""
 
     before: IntArray
@@ -181,8 +179,7 @@ def _doubtful(flow: Flow, turn: IntArray, rank: IntArray) -> IntArray:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Guesses:
+class _Guesses(Struct, frozen=True):
     """Ways by which a product may read what was made before it, and be read after it, where that is only guessed.
 
     Places are numbered from −1 downwards.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import numbers
 from tracemine.flow.record import Array, BoolArray, Evidence, Flow, IntArray
@@ -24,8 +23,7 @@ ALLOWED = -1
 _CODE = {refusal: code for code, refusal in enumerate(REFUSALS)}
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Struct, frozen=True):
     """Two nodes that share data, the earlier first."""
 
     first: IntArray

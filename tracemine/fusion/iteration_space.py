@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from tracemine.fusion.roles import Role
 from tracemine.ops.facts import base_name
@@ -12,8 +13,7 @@ from tracemine.ops.infer.call import Call, Unknown, wrapped
 from tracemine.ops.infer.tensor import TensorSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(Struct, frozen=True):
     """Rows that are reduced, and their length. `columns`: the reduced axes do not hold the contiguous one."""
 
     rows: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 # Steps that walk a whole row before anything after them can be computed.
 REDUCTIONS = frozenset({"sum", "welford", "softmax", "scan"})
@@ -14,8 +15,7 @@ FINISH = "finish"
 SIMPLE = ("simple", "scale", "compare")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unfused:
+class Unfused(Struct, frozen=True, kw_only=True):
     """One member of a group as it is: bytes of what it reads and writes, and its mean duration over all instances."""
 
     reads: int
@@ -23,8 +23,7 @@ class Unfused:
     dur_ns: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusedKernel:
+class FusedKernel(Struct, frozen=True, kw_only=True):
     """What one kernel in place of a group reads, computes and writes.
 
     `steps` are in the order of computation: functions (`exp`, `log`, `tanh`, `erf`, `sigmoid`, `divide`), reductions

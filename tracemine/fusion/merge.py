@@ -7,9 +7,9 @@ way from the group through another and back, and nothing written in place that a
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import lists, numbers
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray
@@ -67,8 +67,7 @@ def _one_round(state: _State, pairs: Pairs, refused: dict[tuple[int, int], int])
     return merged
 
 
-@dataclass(slots=True)
-class _State:
+class _State(Struct):
     """The groups so far; a group goes by its first node."""
 
     ways: Ways

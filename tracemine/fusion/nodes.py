@@ -6,7 +6,6 @@ What a call means is asked once for each distinct signature, never once a node.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -34,8 +33,7 @@ HEAVY = ("gemm", "conv", "attention", "collective", "custom")
 _HOST_COPIES = ("HtoD", "DtoH", "PtoP", "HtoH")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusionNodes:
+class FusionNodes(msgspec.Struct, frozen=True, kw_only=True):
     """One entry a node of the Flow."""
 
     role: IntArray  # Role
@@ -54,8 +52,7 @@ class FusionNodes:
     read_by_host: BoolArray  # it copies something to the host
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
+class Meaning(msgspec.Struct, frozen=True):
     """What one distinct call is."""
 
     role: Role

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import numbers, sorted_unique
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Reads, Source, Writes
@@ -16,8 +16,7 @@ from tracemine.fusion.op_cost import online_softmax
 from tracemine.timeline import Timeline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTraffic:
+class GroupTraffic(Struct, frozen=True, kw_only=True):
     """One entry a group, or a node; see Groups. −1 where bytes are not known."""
 
     kernels: tuple[FusedKernel, ...]
@@ -119,8 +118,7 @@ def sized_nodes(timeline: Timeline, flow: Flow) -> BoolArray:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Distinct:
+class _Distinct(Struct, frozen=True):
     """Bytes of each buffer that a group touches, what is touched twice counted once; by group."""
 
     group: IntArray

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class OpClass:
+
+class OpClass(Struct, frozen=True):
     """One kind of work. `bound`: what limits a large kernel of this kind; None where it depends, or nothing runs."""
 
     name: str

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
+
 VIEWS: Final = ("in_order", "rearranged", "part")  # kinds of [values] that share the memory of what they read
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """The tables of facts.toml."""
 
     unread: dict[str, frozenset[str]]  # operator → arguments whose elements are not all read

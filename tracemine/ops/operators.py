@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tracemine.ops.classes import CLASSES
 from tracemine.ops.custom import custom_signatures
@@ -24,8 +24,7 @@ TABLE_SCHEMA = 2
 _LONGEST_NAME = 512  # longer names are no operators; they are classed by their start
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(msgspec.Struct, frozen=True):
     """One argument: its name and its type as torch's schemas write it (`Tensor`, `Tensor?`, `Tensor[]`, `Scalar`).
 
     >>> [a.name for a in overload_of("aten::_softmax", "").arguments if not a.has_default]
@@ -64,8 +63,7 @@ class Argument:
         return "?" in self.type
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overload:
+class Overload(msgspec.Struct, frozen=True, kw_only=True):
     """One overload. All positions count the arguments from 0, in the order in which profilers record them."""
 
     name: str  # "" for the default overload
@@ -88,8 +86,7 @@ class Overload:
         return tuple(i for i, argument in enumerate(self.arguments) if argument.is_tensor)
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(msgspec.Struct, frozen=True):
     """One operator by name, with every overload it has. No overloads: only the class is known."""
 
     name: str
@@ -211,8 +208,7 @@ def _table() -> _Table:
     return msgspec.json.decode(text, type=_Table)
 
 
-@dataclass(frozen=True, slots=True)
-class NameRow:
+class NameRow(msgspec.Struct, frozen=True):
     """One row of names.toml: names that torch does not register, or no longer does."""
 
     op_class: str

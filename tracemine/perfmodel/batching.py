@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from tracemine.ops.infer.library import LibraryCall
 from tracemine.perfmodel.fused_time import Curves
@@ -16,8 +17,7 @@ _WORTH: Final = 1.5  # measured, of what is predicted: below that the turns fill
 _POINTWISE: Final = (0.8, 1.5)  # of the bytes at the device's rate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopOperator:
+class LoopOperator(Struct, frozen=True, kw_only=True):
     """One operator of a loop, in all turns."""
 
     dur_ns: float

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.perfmodel.ranges import Range
 from tracemine.rows.table import FloatArray, IntArray
@@ -31,8 +31,7 @@ _GAP_SHARE = {
 _GAP_SHARE_OTHERWISE = (0.0, 0.25, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Slowdown:
+class Slowdown(Struct, frozen=True):
     """Slowdown of the host while something is recorded: least, usual, most."""
 
     what: str

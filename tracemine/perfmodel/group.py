@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.fusion.kernel import FINISH, FusedKernel, Unfused
 from tracemine.perfmodel.fused_time import Curves
@@ -100,8 +102,7 @@ def _source(curves: Curves) -> str:
     return f"the fused time is read off the calibration of {curves.calibration.gpu}{own}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbour:
+class Neighbour(Struct, frozen=True, kw_only=True):
     """One operator of a run with all the kernels that it launched there."""
 
     dur_ns: int  # mean over the instances

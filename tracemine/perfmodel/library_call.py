@@ -8,8 +8,10 @@ usually take stands in its place, and nothing is said unless nineteen in twenty 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.ops.infer.library import LibraryCall
 from tracemine.perfmodel.library_rates import ARITHMETIC, Rate, Rates
@@ -20,8 +22,7 @@ _EXPLAINED: Final = 1.6
 _BELOW: Final = 3  # a third of the rate that is usual
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """Work that a fix asks of the library in place of the call."""
 
     operation: str

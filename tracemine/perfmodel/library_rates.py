@@ -17,12 +17,13 @@ from __future__ import annotations
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.devices import Device, find_device
 from tracemine.perfmodel.calibration import Calibration, LibraryPoint
@@ -55,8 +56,7 @@ _COARSE, _FINE = 0.05, 0.95
 _TRIED: Final = np.geomspace(1e12, 4e15, 171)  # FLOP/s, 5 % apart: up to beyond every device of the table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class Rate(Struct, frozen=True, kw_only=True):
     """Launch and rate of one operation in one arithmetic, and measured ÷ predicted at the 5th and 95th percentile."""
 
     launch_ns: float
@@ -112,8 +112,7 @@ def fitted(points: Iterable[LibraryPoint], bytes_per_s: float, source: str) -> R
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class Rates(Struct, frozen=True, kw_only=True):
     """Rates that one device's libraries reach. `of` is None where nothing was measured and no peak is stated."""
 
     device: Device

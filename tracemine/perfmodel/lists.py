@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.ranges import Abstained, Estimate, Range, Traffic, outwards
@@ -30,8 +31,7 @@ _BY_SHARE: Final = (0.75, 1.3)
 _OF_A_LOOP: Final = (0.1, 0.9)  # of a parameter at a time, whose kernels may be short of work
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class Pass(Struct, frozen=True, kw_only=True):
     """One pass over lists: bytes that it must read and write, and the sizes of one list's tensors, in elements."""
 
     reads: int

@@ -10,8 +10,9 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tracemine.devices import Device, find_device
 from tracemine.errors import InputError, Location
@@ -22,8 +23,7 @@ from tracemine.perfmodel.fused_time import Curves
 _MOST_FILES = 64  # of the data folder are read
 
 
-@dataclass(frozen=True, slots=True)
-class GPU:
+class GPU(Struct, frozen=True):
     """A trace's GPU as its profiler names it."""
 
     name: str | None
@@ -31,8 +31,7 @@ class GPU:
     device: Device | None = None  # the device table's row for it; None: it has none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserCalibration:
+class UserCalibration(Struct, frozen=True, kw_only=True):
     """A calibration made ready, and the file that it was read from."""
 
     curves: Curves
@@ -57,8 +56,7 @@ class UserCalibration:
         return int(find_device(own.gpu, sm_count=own.sm_count) is gpu.device)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenCalibration:
+class ChosenCalibration(Struct, frozen=True, kw_only=True):
     """Calibration that fused times of one trace are read off."""
 
     curves: Curves | None = None  # None: nothing is known of its GPU

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
+from msgspec import Struct
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column: its Arrow type, whether it may be null, what it says, and what null means."""
 
     name: str
@@ -19,8 +17,7 @@ class Column:
     null: str | None = None  # what an absent value means; None: the column is never null
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """One table of the timeline: what a row is, in which order the rows stand, and its columns."""
 
     name: str

@@ -6,10 +6,12 @@ operator is bound to a live tensor of its shape, dtype and strides, and gets tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace as changed
 
 from tracemine.columns import numbers, string_ids, with_columns
 from tracemine.flow.inferred.perhaps import Guesses
@@ -23,8 +25,7 @@ from tracemine.timeline import Timeline
 __all__ = ["Inferred", "inferred"]
 
 
-@dataclass(frozen=True, slots=True)
-class Inferred:
+class Inferred(Struct, frozen=True):
     """A timeline with the tensors that the simulation found."""
 
     timeline: Timeline  # with `tensors`, and the schemas of the operators that have some
@@ -46,7 +47,7 @@ def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Infe
     joined[subtrees.at[places]] = True
     return Inferred(
         timeline=_with(timeline, table, order.row[subtrees.at[places]], list(schemas.values())),
-        order=replace(order, joined=joined),
+        order=changed(order, joined=joined),
         consistent=sure,
         reasons=reasons,
         guesses=Guesses(

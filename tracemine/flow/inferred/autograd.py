@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import MISSING, numbers, string_ids
 from tracemine.flow.inferred.rules import rules
@@ -17,8 +17,7 @@ from tracemine.timeline import Timeline
 _NODE = "autograd::engine::evaluate_function: "
 
 
-@dataclass(frozen=True, slots=True)
-class GradientNode:
+class GradientNode(Struct, frozen=True):
     """One node of autograd. Positions in the Order; −1: not recorded."""
 
     kind: str  # its name without "Backward" and number
@@ -32,8 +31,7 @@ class GradientNode:
     roots: tuple[int, ...]  # the operators inside the record that stand for themselves
 
 
-@dataclass(frozen=True, slots=True)
-class Gradients:
+class Gradients(Struct, frozen=True):
     """The nodes of autograd."""
 
     positions: IntArray

@@ -8,7 +8,8 @@ there is none, tells where a gradient went of which the forward pass alone did n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracemine.flow.inferred.autograd import GradientNode
 from tracemine.flow.inferred.keys import Keys
@@ -20,8 +21,7 @@ from tracemine.flow.inferred.wiring_record import Inside, Need, Wiring
 _MOST_IN_FLIGHT = 512  # gradients of which it is not known where they went
 
 
-@dataclass(slots=True)
-class Engine:
+class Engine(Struct):
     """Told of forward operators, nodes and what runs in them, in the order in which they ran."""
 
     keys: Keys

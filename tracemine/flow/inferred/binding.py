@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tracemine.flow.inferred.autograd import GradientNode
 from tracemine.flow.inferred.autograd_engine import Engine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,8 +23,7 @@ _MOST_AXES = 64
 _LARGEST = 1 << 40  # elements, and what a stride steps over: no GPU holds as much
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True):
     """A tensor that a call takes."""
 
     position: int
@@ -33,8 +31,7 @@ class Slot:
     spec: TensorSpec  # dtype None: a member of a list
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """A tensor that a call gives. alias: the slot whose storage it shares, −1 for a new one."""
 
     position: int
@@ -44,8 +41,7 @@ class Result:
     offset: int = 0  # elements behind where the slot's tensor begins
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One distinct call."""
 
     name: str
@@ -68,8 +64,7 @@ class Call:
         return self.arguments[position] if position < len(self.arguments) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Lists:
+class Lists(msgspec.Struct, frozen=True):
     """What something else tells of the members of a call's lists."""
 
     dtype: str | None = None

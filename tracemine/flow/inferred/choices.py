@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.memory import Lives

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 GRADIENT, RESULT = "grad", "result"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """One way to compute one gradient: operators one after the other, with what each takes."""
 
     argument: str  # whose gradient it is
     calls: tuple[tuple[str, tuple[str, ...]], ...]  # none: the node's own gradient is handed on
 
 
-@dataclass(frozen=True, slots=True)
-class Derivatives:
+class Derivatives(Struct, frozen=True):
     """See derivatives.toml for what each means."""
 
     formulas: dict[str, tuple[tuple[Part, ...], ...]]  # by node: by argument the ways

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 _Read = tuple[int, int]  # a root, and which of what it takes
 _Made = tuple[int, int]  # a root, and which of the storages that it makes
 
 
-@dataclass(frozen=True, slots=True)
-class Hints:
+class Hints(Struct, frozen=True):
     """Where reads came from, and which parameters are whose. Storages are numbered anew in each simulation, so they go
     by who made them."""
 
@@ -22,8 +22,7 @@ class Hints:
         return len(self.reads) + len(self.own)
 
 
-@dataclass(slots=True)
-class Origins:
+class Origins(Struct):
     """Which root made each storage.
 
     >>> origins = Origins()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracemine.columns import MISSING, numbers, string_ids
 from tracemine.flow.order import Order
@@ -22,16 +22,14 @@ _HOST = "cpu"
 _CLEARS = "Optimizer.zero_grad#"
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """What an operator allocated and left."""
 
     bytes: int
     freed_ns: int
 
 
-@dataclass(slots=True)
-class Lives:
+class Lives(Struct):
     """When what operators made is freed. Without recorded allocations nothing ever is."""
 
     _start: list[int]  # of each root, by position

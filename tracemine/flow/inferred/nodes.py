@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracemine.flow.inferred.formulas import GRADIENT, RESULT, Part, derivatives, programs
 from tracemine.flow.inferred.keys import Keys
@@ -16,8 +17,7 @@ Found = tuple[Token, str]  # and how it was found
 Maker = tuple[int, int]  # a node, and which of its forward operator's results
 
 
-@dataclass(slots=True)
-class Took:
+class Took(Struct):
     """A tensor that a forward operator took."""
 
     name: str  # of the argument
@@ -28,8 +28,7 @@ class Took:
     either: bool  # the operator does not tell it from what else it takes
 
 
-@dataclass(slots=True)
-class Forward:
+class Forward(Struct):
     """A forward operator that has a node."""
 
     took: list[Took]
@@ -39,8 +38,7 @@ class Forward:
         return next((took for took in self.took if took.name == name), None)
 
 
-@dataclass(slots=True)
-class Gradient:
+class Gradient(Struct):
     """A gradient on its way."""
 
     token: Token
@@ -53,8 +51,7 @@ class Gradient:
     either: bool = False  # the operator that took the tensor does not tell it from another one
 
 
-@dataclass(slots=True)
-class Leaf:
+class Leaf(Struct):
     """A gradient that was accumulated into a tensor that no operator made."""
 
     gradient: Token
@@ -64,8 +61,7 @@ class Leaf:
     alone: bool = False  # no other leaf looks like it
 
 
-@dataclass(slots=True)
-class Running:
+class Running(Struct):
     """The node that runs now."""
 
     keys: Keys

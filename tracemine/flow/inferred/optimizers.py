@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import numbers, string_ids
 from tracemine.flow.inferred.calls import Call
@@ -20,8 +20,7 @@ _MARK = "Optimizer.step#"
 PARAMETER, GRADIENT, COUNT, UNUSED = "p", "g", "s", "-"
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """The operators of one update, one after the other."""
 
     names: tuple[str, ...]
@@ -30,8 +29,7 @@ class Chain:
     lists: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Struct, frozen=True):
     """What one operator of an optimizer takes and gives."""
 
     turn: int  # which step of an optimizer, counted

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracemine.columns import numbers, sorted_unique
 from tracemine.flow.inferred.pools import Bound
@@ -23,8 +23,7 @@ _MOST = 32  # of what was written, read or made before, the latest
 _MOST_ALIKE = 64  # tensors that look right: beyond that a reader may read anything
 
 
-@dataclass(frozen=True, slots=True)
-class Guesses:
+class Guesses(Struct, frozen=True):
     """What the simulation guessed."""
 
     bound: Bound
@@ -36,8 +35,7 @@ def _no_nodes() -> IntArray:
     return np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Perhaps:
+class Perhaps(Struct, frozen=True):
     """What follows from guesses: `before[i]` may have to run before `after[i]`, and who may read what."""
 
     before: IntArray = field(default_factory=_no_nodes)

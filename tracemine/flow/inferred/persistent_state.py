@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracemine.flow.inferred.calls import NOTHING, Call, Lists
 from tracemine.flow.inferred.keys import Keys
@@ -17,8 +18,7 @@ from tracemine.ops.infer import TensorSpec
 _STATE, _PERHAPS = "of the optimizer", "of the optimizer, perhaps"
 
 
-@dataclass(slots=True)
-class Lasting:
+class Lasting(Struct):
     """Tensors from outside by who reads them in a step, and what optimizers keep.
 
     A step that calls what the one before it called, in the same order, reads the same parameters; that is looked at

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.wiring import ANYWHERE, HOST
@@ -18,8 +19,7 @@ NO_CLAIM = -1
 Value = tuple[int, int, int]  # storage, elements behind its beginning, key: what autograd takes for one tensor
 
 
-@dataclass(slots=True, eq=False)
-class Token:
+class Token(Struct, eq=False):
     """A tensor that is alive in the simulation."""
 
     storage: int
@@ -54,8 +54,7 @@ class Token:
         return self.storage, self.offset, self.key
 
 
-@dataclass(slots=True)
-class Pool:
+class Pool(Struct):
     """The tensors that look alike, oldest first."""
 
     unread: list[Token] = field(default_factory=list)
@@ -99,8 +98,7 @@ class Pool:
             del self.storages[storage]
 
 
-@dataclass(slots=True)
-class Bound:
+class Bound(Struct):
     """What the simulation found: one entry a root that was simulated, and one a storage of each."""
 
     root: list[int] = field(default_factory=list)
@@ -121,8 +119,7 @@ class Bound:
     unnamed: set[int] = field(default_factory=set)  # places where what was taken may be something unknown
 
 
-@dataclass(slots=True)
-class Ran:
+class Ran(Struct):
     """One operator that was simulated."""
 
     root: int  # its position

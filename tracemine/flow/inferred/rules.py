@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+
+class Rules(Struct, frozen=True):
     """See rules.toml for what each means."""
 
     side_by_side: frozenset[str]  # classes of operators

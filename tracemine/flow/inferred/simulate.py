@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import codes, numbers, sorted_unique
 from tracemine.flow.inferred.autograd import GradientNode, Gradients, is_record
@@ -26,8 +26,7 @@ from tracemine.timeline import Timeline
 _PASSES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """The operators of a timeline that are simulated. Positions are those of the Order."""
 
     timeline: Timeline

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracemine.flow.inferred.calls import Calls
 from tracemine.flow.order import Order
@@ -14,8 +13,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _ODD = np.uint64(0xD1342543DE82EF95)
 
 
-@dataclass(frozen=True, slots=True)
-class Subtrees:
+class Subtrees(Struct, frozen=True):
     """One entry an operator, by its position in the Order."""
 
     number: IntArray  # equal ones: the same calls inside each other in the same order, launching alike

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tracemine.flow.inferred.calls import Call, Calls, Lists, Result
 from tracemine.flow.inferred.keys import Keys, key_of, loose_key_of

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracemine.flow.inferred.calls import Call
 from tracemine.ops.infer import TensorSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """A tensor that an operator takes from elsewhere."""
 
     key: int
@@ -24,8 +24,7 @@ class Need:
     twins: int  # and altogether
 
 
-@dataclass(frozen=True, slots=True)
-class Give:
+class Give(Struct, frozen=True):
     """A tensor that an operator gives."""
 
     slot: int  # whose storage it shares, −1: a new one
@@ -36,8 +35,7 @@ class Give:
     place: int
 
 
-@dataclass(slots=True, eq=False)
-class Local:
+class Local(Struct, eq=False):
     """A tensor inside an operator."""
 
     storage: int  # up to the number of the operator's slots theirs; then new ones
@@ -49,8 +47,7 @@ class Local:
     allocated: bool = False  # and nothing else yet
 
 
-@dataclass(slots=True)
-class Row:
+class Row(Struct):
     """One tensor that a node takes or gives, or that an allocation gives."""
 
     op: int  # behind the root, counted through its thread
@@ -63,8 +60,7 @@ class Row:
     sure: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(Struct, frozen=True):
     """One of the operators inside another, or itself. None: unknown."""
 
     call: Call
@@ -72,8 +68,7 @@ class Inside:
     made: list[Give | None]
 
 
-@dataclass(slots=True)
-class Wiring:
+class Wiring(Struct):
     """One operator with all that is inside it, seen from outside."""
 
     call: Call

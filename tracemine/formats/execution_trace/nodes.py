@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
@@ -95,8 +94,7 @@ def _text(value: Any) -> str:
     return value if type(value) is str else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """How a node begins, where its name stands, and what decodes it."""
 
     begin: re.Pattern[bytes]  # of a node, and of nothing inside one

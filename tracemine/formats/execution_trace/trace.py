@@ -6,11 +6,11 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracemine.formats.execution_trace.nodes import Node, Side
 
@@ -23,8 +23,7 @@ _FIELDS = 6  # tensor id, storage id, offset, numel, itemsize, device
 _TENSOR_TYPE = re.compile(r"Tensor\(((?:[^()]|\([^()]*\))*)\)")
 
 
-@dataclass(slots=True)
-class ExecutionTrace:
+class ExecutionTrace(Struct):
     """Columns of equal length: `nodes` in file order, `tensors` by node; strings are ids into `strings`, -1: none.
 
     nodes:   id parent record_function_id thread (int64), name schema (string ids)
@@ -53,8 +52,7 @@ _TENSOR_COLUMNS = (
 )
 
 
-@dataclass(slots=True)
-class Collector:
+class Collector(Struct):
     """Takes decoded nodes one after the other and becomes an `ExecutionTrace`."""
 
     rows: array[int] = field(default_factory=lambda: array("q"))  # node columns, a node after the other

@@ -5,14 +5,14 @@ Names are exact, blanks and case included, as torch 1.8 to 2.15 wrote them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 Kind = Literal["integer", "number", "text", "raw"]
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(Struct, frozen=True):
     """One column read from `args`. A raw one keeps its JSON text, such as `[1, 2, 3]` or `"triton"` with quotes."""
 
     column: str
@@ -21,8 +21,7 @@ class Argument:
     aliases: tuple[str, ...] = ()  # other spellings, read where `key` is absent
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """One table of RawTrace: the event's own fields first, then its arguments."""
 
     name: str

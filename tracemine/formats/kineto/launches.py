@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.kineto.scan import Columns
@@ -85,8 +85,7 @@ def operators_by_external_id(external_id: Array, launch: Array, calls: Columns, 
     return owners
 
 
-@dataclass(frozen=True, slots=True)
-class Owners:
+class Owners(Struct, frozen=True):
     """For each activity the operator's row, and how it was found (a code in EVIDENCE) or why not (one in REASONS).
 
     What there is not is -1: either `op` and `evidence` are set or `reason` is.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import msgspec
@@ -84,15 +83,14 @@ REPAIRS: Repairs = (
 )
 
 
-@dataclass(slots=True)
-class Reading(Generic[Event]):
+class Reading(msgspec.Struct, Generic[Event]):
     """What `read_events` made of a stretch of text."""
 
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
     consumed: int = 0  # the text up to here is done with
     ended: bool = False  # the array's closing bracket was met, just before `consumed`
-    dropped: Counter[str] = field(default_factory=Counter)
-    repaired: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = msgspec.field(default_factory=Counter)
+    repaired: Counter[str] = msgspec.field(default_factory=Counter)
 
 
 def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -> Reading[Event]:

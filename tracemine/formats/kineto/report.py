@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracemine.formats.kineto import header
 from tracemine.formats.kineto.events import CATEGORIES
@@ -33,8 +33,7 @@ _WITHOUT_ROWS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """What the events themselves show, taken before their columns are used up."""
 
     torch: tuple[int, int] | None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracemine.formats.format import Progress
 from tracemine.formats.source import ByteSource
@@ -18,8 +18,7 @@ MISSING = np.iinfo(np.int64).min  # no number there
 Columns = dict[str, np.ndarray[Any, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawTrace:
+class RawTrace(Struct, frozen=True, kw_only=True):
     """Columns of equal length for each table, file order; string columns hold int32 ids into `strings`.
 
     Which columns a table has stands in `events.TABLES`. Times are absolute int64 nanoseconds. `metadata` holds the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -25,8 +24,7 @@ _MODULE = "nn.Module: "
 _LONGEST_MODULE = 4096  # characters: modules in modules without end are no model, and would cost their square
 
 
-@dataclass(frozen=True, slots=True)
-class CallPaths:
+class CallPaths(msgspec.Struct, frozen=True):
     """Distinct call paths, callers before callees: the caller's path (-1: outermost) and the frame's string id."""
 
     parent: Array
@@ -71,8 +69,7 @@ def _depths(parent: Array) -> Array:
     return depth[:-1]
 
 
-@dataclass(frozen=True, slots=True)
-class FrameStacks:
+class FrameStacks(msgspec.Struct, frozen=True):
     """Frames in time, to be asked for the call path around a moment."""
 
     nesting: Nesting

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracemine.counters.record import Kernel
 from tracemine.formats.ncu.metrics import Arithmetic, Sought, metrics
@@ -15,8 +16,7 @@ _LINK = re.compile(r"@url:(?P<url>[^@:]*):[^@]*@|@(?:sass|source|section):[^@]*:
 _LARGEST = 1 << 60  # no kernel moves, computes or lasts so much: a damaged number
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(Struct):
     """What was read of one kernel: of each field the best source seen so far."""
 
     name: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 DISPLAY_NAME = "device__attribute_display_name"  # the only text that is read besides the kernel's name
 
 
-@dataclass(frozen=True, slots=True)
-class Sought:
+class Sought(Struct, frozen=True):
     """A field that a printed name may stand for: the factor of each unit, and how good a source it is (0 the best)."""
 
     field: str
@@ -19,8 +19,7 @@ class Sought:
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class Arithmetic:
+class Arithmetic(Struct, frozen=True):
     """FLOPs of one data type: Σ counter × weight. `matrix`: done by the matrix units."""
 
     dtype: str
@@ -28,8 +27,7 @@ class Arithmetic:
     counters: tuple[tuple[str, int], ...]  # field stem and weight; fields are STEM.sum and STEM.per_cycle
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(Struct, frozen=True):
     """The whole table."""
 
     names: dict[str, tuple[Sought, ...]]  # full metric names

@@ -12,7 +12,8 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracemine.counters.record import Kernel, Report
 from tracemine.errors import InputError, Location
@@ -42,8 +43,7 @@ OTHER_KERNEL = "second_kernel_of_one_id"
 RULES_LEFT_OUT = "rule_beyond_bound"
 
 
-@dataclass(slots=True)
-class _Table:
+class _Table(Struct):
     """One header and the kernels below it."""
 
     columns: dict[str, int]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from tracemine.formats.nsys.nvtx import Sizes
 from tracemine.formats.nsys.shapes import nested
@@ -38,8 +39,7 @@ _LIKE_ITS_FIRST = dict.fromkeys(
 _DTYPE = "float"  # shapes do not depend on it; where a rule needs one, any will do
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(Struct, frozen=True):
     """What all overloads that fit agree on. Positions count arguments; entries count sizes, lists laid out flat."""
 
     aliases: tuple[int | None, ...]  # a tensor output: the argument whose storage it shares, or may share

@@ -18,13 +18,13 @@ tensor that an operator made; a view and what is written in place share that of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct, field
 
 from tracemine.columns import sorted_unique
 from tracemine.formats.arrow import MISSING
@@ -50,8 +50,7 @@ _RETURN_THEIR_INPUT = frozenset(
 _PARTLY_WRITTEN = "operator whose storage was written through a view of a part"
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(Struct):
     """One operator while it runs and after: what it was given, and what it and the operators inside it made."""
 
     row: int

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracemine.formats.arrow import MISSING, distinct
 from tracemine.formats.kineto import names
@@ -24,8 +24,7 @@ _DEEPEST_PATH = 64  # scopes around an operator that its module path names
 _LONGEST_PART = 200
 
 
-@dataclass(slots=True)
-class Ranges:
+class Ranges(Struct):
     """NVTX ranges in time order. `text` is a number into `parsed`, one entry a distinct text."""
 
     columns: Columns  # start_ns dur_ns end_ns global_tid pid tid text name is_op is_scope step sequence op_id

@@ -12,12 +12,12 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from decimal import Decimal
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracemine.errors import InputError, Location
 from tracemine.files import opened
@@ -74,8 +74,7 @@ def read_stats(source: FileSource, progress: Progress | None) -> Timeline:
     return assemble(Stats.of(path), path.name)
 
 
-@dataclass
-class Stats:
+class Stats(Struct):
     """`Tables` made of the rows of these reports.
 
     Raises InputError where the file is none of them.

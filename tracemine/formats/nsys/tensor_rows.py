@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from math import prod
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from tracemine.formats.arrow import booleans, integers, lists, row_numbers, texts
 from tracemine.formats.kineto.scan import MISSING
@@ -17,16 +17,14 @@ from tracemine.timeline import TABLES
 Shape = tuple[int, ...]
 
 
-@dataclass(slots=True)
-class Tensor:
+class Tensor(Struct):
     """One tensor object as far as it is known: its storage, and its shape where that is told."""
 
     storage: int
     shape: Shape | None
 
 
-@dataclass(slots=True)
-class TensorRow:
+class TensorRow(Struct):
     """One row of `tensors`."""
 
     op: int

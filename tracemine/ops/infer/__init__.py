@@ -8,8 +8,9 @@ What cannot be known from the record is None, with a reason: an operator without
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tracemine.ops.infer.call import Call, ListDtype, Unknown
 from tracemine.ops.infer.flops import flops
@@ -23,8 +24,7 @@ __all__ = ["Inference", "TensorSpec", "covered", "infer"]
 _MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-@dataclass(frozen=True, slots=True)
-class Inference:
+class Inference(Struct, frozen=True):
     """What follows from the record of one call. None: not known; `reason` says why where the outputs are not.
 
     outputs: one entry a tensor output, in the schema's order, lists flat among them. An entry is None where that

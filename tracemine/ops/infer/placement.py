@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil, prod
+
+from msgspec.structs import replace
 
 from tracemine.ops.infer.arithmetic import elementwise, known, laid_like, made, promoted
 from tracemine.ops.infer.call import Call, Unknown, number_type

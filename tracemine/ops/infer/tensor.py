@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from tracemine.ops.dtypes import itemsize
 
 Sizes = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(Struct, frozen=True):
     """One tensor. dtype: canonical name, None where not recorded (members of a list). strides: None where not known."""
 
     shape: Sizes

@@ -6,7 +6,8 @@ picture(timeline, …)  → Picture
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracemine.devices import Device
 from tracemine.findings.record import Scan
@@ -20,8 +21,7 @@ from tracemine.timeline import Timeline
 __all__ = ["Activities", "DataflowPicture", "Picture", "Roofline", "picture"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Picture:
+class Picture(Struct, frozen=True, kw_only=True, eq=False):
     """What is drawn of a trace that its findings do not hold."""
 
     activities: Activities

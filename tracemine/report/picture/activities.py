@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import codes, numbers, string_ids
 from tracemine.findings.parts import part_of_activities
@@ -18,8 +17,7 @@ __all__ = ["Activities", "Step", "activities_of"]
 _NOT_RECORDED = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A step as it was marked on the host."""
 
     name: str
@@ -27,8 +25,7 @@ class Step:
     dur_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Activities:
+class Activities(Struct, frozen=True, kw_only=True, eq=False):
     """Activities in the timeline's order. Nanoseconds."""
 
     begin_ns: int  # of the first one, on the trace's clock

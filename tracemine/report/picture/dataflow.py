@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from tracemine.columns import numbers
 from tracemine.findings.record import Finding
@@ -23,8 +23,7 @@ _MOST_BOXES = 24
 _MOST_TENSORS = 12  # into or out of one operator
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Struct, frozen=True):
     """An operator and the kernels that it launched, in a finding's occurrence."""
 
     name: str
@@ -32,8 +31,7 @@ class Box:
     ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tensor:
+class Tensor(Struct, frozen=True, kw_only=True):
     """A tensor that one operator makes and another takes. Null end: outside of the finding."""
 
     producer: int | None  # position in the boxes
@@ -44,8 +42,7 @@ class Tensor:
     evidence: str | None  # of where it comes from; null: what a finding makes, or comes from outside
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataflowPicture:
+class DataflowPicture(Struct, frozen=True, kw_only=True):
     """Dataflow of a finding's first occurrence."""
 
     boxes: tuple[Box, ...]

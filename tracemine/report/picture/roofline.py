@@ -7,9 +7,9 @@ were counted by Nsight Compute; roofs are the data sheet's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.devices import Device
 from tracemine.findings.record import Finding, Scan
@@ -31,16 +31,14 @@ _PEAK = {"float16": "fp16", "bfloat16": "bf16", "float32": "tf32", "float64": "f
 _ON_MATRIX_UNITS = frozenset({"gemm", "conv", "attention", "rnn"})
 
 
-@dataclass(frozen=True, slots=True)
-class Roof:
+class Roof(Struct, frozen=True):
     """A peak of arithmetic."""
 
     name: str
     flops_per_s: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernels:
+class Kernels(Struct, frozen=True, kw_only=True):
     """A class of kernels of one data type. Bytes and FLOPs are those of the kernels of which they are known."""
 
     op_class: str
@@ -69,8 +67,7 @@ class Kernels:
         return self.flops / self.both_bytes if self.both_bytes and self.flops else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class Moved(Struct, frozen=True, kw_only=True):
     """A finding before and after its fix: FLOP per byte, and FLOP a second."""
 
     fingerprint: str
@@ -78,8 +75,7 @@ class Moved:
     after: tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roofline:
+class Roofline(Struct, frozen=True, kw_only=True):
     """What is drawn of a device and what ran on it."""
 
     device: str
