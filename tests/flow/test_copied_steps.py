@@ -23,6 +23,7 @@ from tracemine.flow import Flow, flow
 from tracemine.flow.numbered import NotAlike, Numbered
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
+from tracemine.rows.graph import graph_of
 from tracemine.timeline import Timeline
 
 KINETO = Path(__file__).parents[2] / "fixtures" / "kineto"
@@ -60,7 +61,17 @@ def checked(timeline: Timeline) -> Flow:
     assert schemas[0] == schemas[1]
     assert within_steps(copied) == within_steps(each)
     assert differing(groups(copied), groups(each)) == []
+    if len(copied.nodes):
+        assert differing_tensors(copied, each) == []
     return copied
+
+
+def differing_tensors(one: Flow, other: Flow) -> list[str]:
+    """What is not equal of the tensors that nodes take and give, as graph patterns are given them."""
+    here, there = (found.tensors for flow in (one, other) if (found := graph_of(flow)) is not None)
+    places = [name for name in here.of if not np.array_equal(here.of[name], there.of[name])]
+    axis = [] if np.array_equal(here.axis, there.axis) else ["axis"]
+    return [*places, *axis, *differing(here, there, but=("of", "axes_of"))]
 
 
 def within_steps(found: Flow) -> set[tuple[int, int]]:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from tracemine.flow.record import Evidence
-from tracemine.matching import graph_match
+from tracemine.matching import graph_match, shared
 from tracemine.matching.graph_cases import graph_of_table
 from tracemine.matching.graph_match import find_in_graph
 from tracemine.matching.graph_parse import parse_graph
@@ -351,7 +351,7 @@ def _forgets_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     def places(rows: Rows, graph: Graph, partition_by: Sequence[str]) -> IntArray:
         return np.zeros(len(graph), np.int64)
 
-    monkeypatch.setattr(graph_match, "places_of", places)
+    monkeypatch.setattr(shared, "places_of", places)
 
 
 @pytest.mark.parametrize(

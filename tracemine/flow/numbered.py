@@ -71,6 +71,15 @@ class Numbered(Struct, frozen=True):
             raise NotAlike
         return column[:first], column[first : self.end], before, column[self.end :]
 
+    def copied_from(self) -> IntArray:
+        """Return, for each number of all steps, the one in the steps that are kept that it stands for.
+
+        >>> Numbered(begin=np.array([0, 1, 3, 5, 6]), copied=2, copies=1).copied_from().tolist()
+        [0, 1, 2, 3, 4, 3, 4, 5]
+        """
+        head, own, _, tail = self.parts(np.arange(self.begin[-1]))
+        return np.concatenate((head, np.tile(own, self.copies + 1), tail))
+
     def repeated(self, column: Array) -> Array:
         """Return a column of plain values for all steps. Raises NotAlike."""
         head, own, before, tail = self.parts(column)

@@ -73,6 +73,16 @@ def column_holds(test: ColumnTest, column: Column, rows: slice) -> BoolArray:
     return passed
 
 
+def holds_of_some(test: ColumnTest, column: Column) -> bool:
+    """Return whether a value of the column may pass the test; of categories alone that is looked at.
+
+    >>> names = Categories(np.array([0, 0], np.int32), ("gelu",))
+    >>> holds_of_some(ColumnTest("op", "is", ("silu",)), names), holds_of_some(ColumnTest("op", "is", ("gelu",)), names)
+    (False, True)
+    """
+    return not isinstance(column, Categories) or any(holds(test, value) for value in column.values)
+
+
 def category_holds(test: ColumnTest, column: Categories) -> BoolArray:
     """Return which distinct values pass, by code; one more at the end, for code -1 (null), which does not."""
     return np.fromiter((*(holds(test, value) for value in column.values), False), np.bool_, len(column.values) + 1)

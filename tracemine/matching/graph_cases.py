@@ -163,7 +163,7 @@ def _tensors(lines: _Lines, axis: IntArray) -> NodeTensors:
         has_strides=rank >= 0,
         dtype=np.array([-1 if each.dtype is None else dtypes.index(each.dtype) for each in entries], np.int64),
         dtypes=dtypes,
-        axis=axis,
+        axes_of=lambda: axis,
     )
 
 

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tracemine.flow.record import Evidence
-from tracemine.matching.define import column_holds
-from tracemine.matching.graph_joins import disjoint, places_of
+from tracemine.matching.graph_joins import disjoint
 from tracemine.matching.graph_pattern import GraphPattern, Group, SameInput, Segment, Test
 from tracemine.matching.graph_where import NONE, compared
 from tracemine.matching.rule import ColumnTest
+from tracemine.matching.shared import Shared, Tests
 from tracemine.rows.graph import Graph
 from tracemine.rows.table import BoolArray, IntArray, Rows
 
@@ -94,12 +94,16 @@ def find_in_graph(
     partition_by: Sequence[str],
     *,
     without: BoolArray | None = None,
+    shared: Shared | None = None,
 ) -> Found:
-    """Return all matches of a pattern; none where dataflow is not known. `without`: rows that no match may have."""
-    graph = rows.graph
-    if graph is None or not len(graph):
+    """Return all matches of a pattern; none where dataflow is not known. `without`: rows that no match may have.
+    `shared`: what was asked of the rows before.
+    """
+    graph, shared = rows.graph, shared or Shared(rows)
+    tests = {name: tuple(labels[name]) for name in pattern.labels}
+    if graph is None or not len(graph) or not _may_match(pattern, tests, shared):
         return Found(_NO_ROWS, np.zeros(1, np.int64), _NO_ROWS, np.zeros(0, np.int8), 0)
-    search = _Search.of(pattern, labels, rows, graph, partition_by, without)
+    search = _Search.of(pattern, tests, graph, partition_by, without, shared)
     order, first = search.order()
     starts = np.flatnonzero(search.some[first])
     parts: list[_Partial] = []
@@ -110,6 +114,11 @@ def find_in_graph(
     if not any(len(part.start) for part in parts):
         return Found(_NO_ROWS, np.zeros(1, np.int64), _NO_ROWS, np.zeros(0, np.int8), search.left_out)
     return search.chosen(_joined([part for part in parts if len(part.start)]))
+
+
+def _may_match(pattern: GraphPattern, tests: Mapping[str, Tests], shared: Shared) -> bool:
+    """Return whether there may be a node for each vertex."""
+    return all(any(shared.may_pass(tests[name]) for name in vertex.labels) for vertex in pattern.vertices)
 
 
 @dataclass(slots=True)
@@ -126,9 +135,8 @@ class _Search:
     """One pattern in one graph."""
 
     pattern: GraphPattern
-    rows: Rows
     graph: Graph
-    label: dict[str, BoolArray]  # nodes of which an activity passes the label's tests
+    label: dict[str, BoolArray]  # for each label of a group the nodes of which all activities pass its tests
     some: dict[str, BoolArray]  # for each vertex the nodes that it can be
     every: list[BoolArray]  # for each group the nodes that can be passed through
     usable: BoolArray  # edges that a match may have
@@ -138,32 +146,25 @@ class _Search:
     @staticmethod
     def of(
         pattern: GraphPattern,
-        labels: Mapping[str, Sequence[ColumnTest]],
-        rows: Rows,
+        tests: Mapping[str, Tests],
         graph: Graph,
         partition_by: Sequence[str],
         without: BoolArray | None,
+        shared: Shared,
     ) -> _Search:
-        place, free = places_of(rows, graph, partition_by), graph.known
+        free = graph.known & (shared.places(graph, partition_by) >= 0)
         if without is not None:
-            free = free & ~graph.any_of(without)
-        free = free & (place >= 0)
-        some: dict[str, BoolArray] = {}
-        every: dict[str, BoolArray] = {}
-        for name in pattern.labels:
-            passed = np.ones(rows.count, np.bool_)
-            for test in labels[name]:
-                passed &= column_holds(test, rows.columns[test.column], slice(0, rows.count))
-            some[name] = graph.any_of(passed) & free
-            every[name] = graph.all_of(passed) & free
+            free &= ~graph.any_of(without)
+        grouped = dict.fromkeys(name for group in pattern.groups for name in group.labels)
+        every = {name: shared.every(graph, tests[name]) & free for name in grouped}
+        some = {each: [shared.some(graph, tests[name]) for name in each.labels] for each in pattern.vertices}
         return _Search(
             pattern=pattern,
-            rows=rows,
             graph=graph,
             label=every,
-            some={each.name: np.logical_or.reduce([some[name] for name in each.labels]) for each in pattern.vertices},
+            some={each.name: np.logical_or.reduce(found) & free for each, found in some.items()},
             every=[np.logical_or.reduce([every[name] for name in group.labels]) for group in pattern.groups],
-            usable=graph.usable & (place[graph.consumer] == place[graph.producer]),
+            usable=shared.edges(graph, partition_by),
             adjacent={},
         )
 
@@ -258,17 +259,15 @@ class _Search:
             graph = self.graph
             source, target = (graph.consumer, graph.producer) if reads else (graph.producer, graph.consumer)
             allowed = self.some[to] if isinstance(to, str) else self.every[to]
-            kept = np.flatnonzero(self.usable & allowed[target])
-            kept = kept if reads else kept[np.argsort(source[kept], kind="stable")]
-            begin = np.searchsorted(source[kept], np.arange(len(graph) + 1))
+            keeps = self.usable & allowed[target]
+            kept = np.flatnonzero(keeps) if reads else graph.by_producer[keeps[graph.by_producer]]
+            begin = np.concatenate(([0], np.cumsum(np.bincount(source[kept], minlength=len(graph)))))
             self.adjacent[reads, to] = _Adjacency(begin, target[kept], graph.evidence[kept])
         return self.adjacent[reads, to]
 
     def _edge(self, consumer: IntArray, producer: IntArray) -> IntArray:
         """Return the number of the edge between each two nodes, −1 where there is none."""
-        graph, width = self.graph, len(self.graph)
-        keys = graph.consumer * width + graph.producer
-        wanted = consumer * width + producer
+        keys, wanted = self.graph.keys, self.graph.key(consumer, producer)
         at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         if not len(keys):
             return np.full(len(wanted), NONE)

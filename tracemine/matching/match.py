@@ -22,10 +22,10 @@ from tracemine.matching.graph_match import find_in_graph
 from tracemine.matching.graph_pattern import GraphPattern
 from tracemine.matching.measures import Bytes, measured
 from tracemine.matching.nearest import nearest
-from tracemine.matching.partitions import Arrangement, arrange
-from tracemine.matching.pattern import Pattern
+from tracemine.matching.pattern import Pattern, may_match
 from tracemine.matching.pattern_regex import binding_regex, search_regex
 from tracemine.matching.rule import ColumnTest, Matches, Rule
+from tracemine.matching.shared import Shared
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
 
 BLOCK_ROWS: Final = 1 << 18  # rows symbolised, and bytes searched, at a time: what a core's cache holds
@@ -41,7 +41,7 @@ def mine(rows_by_kind: Mapping[str, Rows], rules: Iterable[Rule]) -> list[Matche
     >>> mine({}, ())
     []
     """
-    arrangements: dict[tuple[object, ...], Arrangement] = {}
+    shared = {kind: Shared(rows) for kind, rows in rows_by_kind.items()}
     found = []
     for rule in sorted(rules, key=lambda rule: (rule.priority, rule.id)):
         if rule.status == "deprecated":
@@ -52,19 +52,12 @@ def mine(rows_by_kind: Mapping[str, Rows], rules: Iterable[Rule]) -> list[Matche
                 where=Location(rule.where.path, rule.where.line, "rows"),
                 hint=f"there are: {', '.join(rows_by_kind)}",
             )
-        rows = rows_by_kind[rule.rows]
-        key = (rule.rows, rule.partition_by, rule.order_by)
-        if key not in arrangements and rule.pattern is not None:
-            _check_columns(rule, rows)
-            arrangements[key] = arrange(rows, rule.partition_by, rule.order_by)
-        found.append(find(rule, rows, arrangements.get(key)))
+        found.append(find(rule, rows_by_kind[rule.rows], shared[rule.rows]))
     return found
 
 
-def find(
-    rule: Rule, rows: Rows, arrangement: Arrangement | None = None, *, without: BoolArray | None = None
-) -> Matches:
-    """Return all matches of one rule; `arrangement` is that of its partition_by and order_by, where it is at hand.
+def find(rule: Rule, rows: Rows, shared: Shared | None = None, *, without: BoolArray | None = None) -> Matches:
+    """Return all matches of one rule; `shared` is what other rules have asked of the rows, where it is at hand.
 
     Rows that `without` marks satisfy no variable: they stay where they are, and no match crosses them.
 
@@ -72,11 +65,12 @@ def find(
     satisfy more than 255 different sets of them.
     """
     _check_columns(rule, rows)
-    part = _Part(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int8), 0)
+    shared = shared or Shared(rows)
+    part = _none(0)
     for graph_pattern in rule.match:
-        part = _merged(part, _in_graph(rule, graph_pattern, rows, _with(without, part.rows, rows.count)))
+        part = _merged(part, _in_graph(rule, graph_pattern, shared, _with(without, part.rows, rows.count)))
     if rule.pattern is not None:
-        by_order = _in_rows(rule, rule.pattern, rows, arrangement, _with(without, part.rows, rows.count))
+        by_order = _in_rows(rule, rule.pattern, shared, _with(without, part.rows, rows.count))
         part = _merged(part, _not_told(by_order, rows)) if rule.match else by_order
     measures, unknown = measured(rule, rows, part.rows, part.offsets, part.variables)
     evidence = part.evidence if rule.match else None
@@ -101,21 +95,23 @@ class _Part:
         return _Part(self.rows[at], offsets, self.variables[at], self.evidence[which], self.left_out)
 
 
-def _in_graph(rule: Rule, pattern: GraphPattern, rows: Rows, without: BoolArray | None) -> _Part:
-    found = find_in_graph(pattern, rule.define, rows, rule.partition_by, without=without)
-    place = np.array([rule.variables.index(name) for name in pattern.variables], np.uint8)
+def _none(left_out: int) -> _Part:
+    return _Part(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int8), left_out)
+
+
+def _in_graph(rule: Rule, pattern: GraphPattern, shared: Shared, without: BoolArray | None) -> _Part:
+    found = find_in_graph(pattern, rule.define, shared.rows, rule.partition_by, without=without, shared=shared)
+    names = rule.variables
+    place = np.array([names.index(name) for name in pattern.variables], np.uint8)
     part = _Part(found.rows, found.offsets, place[found.variables], found.evidence, found.left_out)
-    return _without_what_stays(rule, part, rows) if rule.stays else part
+    return _without_what_stays(rule, part, shared) if rule.stays else part
 
 
-def _without_what_stays(rule: Rule, part: _Part, rows: Rows) -> _Part:
+def _without_what_stays(rule: Rule, part: _Part, shared: Shared) -> _Part:
     """Return matches without the rows that have a label of `stays`; those of which nothing is left are none."""
     goes = np.ones(len(part.rows), np.bool_)
-    for label in rule.stays:
-        passed = np.ones(rows.count, np.bool_)
-        for test in rule.define[label]:
-            passed &= column_holds(test, rows.columns[test.column], slice(0, rows.count))
-        goes &= ~passed[part.rows]
+    for label in rule.stays if len(part.rows) else ():
+        goes &= ~shared.passed(rule.define[label])[part.rows]
     offsets = np.concatenate(([0], np.cumsum(goes)))[part.offsets]
     left = np.diff(offsets) > 0
     offsets = np.append(offsets[:-1][left], offsets[-1])
@@ -153,21 +149,22 @@ def _merged(one: _Part, other: _Part) -> _Part:
     return both.take(np.argsort(both.rows[both.offsets[:-1]], kind="stable"))
 
 
-def _in_rows(
-    rule: Rule, pattern: Pattern, rows: Rows, arrangement: Arrangement | None, without: BoolArray | None
-) -> _Part:
-    if arrangement is None:
-        arrangement = arrange(rows, rule.partition_by, rule.order_by)
+def _in_rows(rule: Rule, pattern: Pattern, shared: Shared, without: BoolArray | None) -> _Part:
+    arrangement = shared.arrangement(rule.partition_by, rule.order_by)
     define = rule.row_define
-    symbols, sets = _symbols(rule, define, rows)
-    if without is not None:
-        symbols = np.where(without, np.uint8(0), symbols)
-    if arrangement.order is not None:
-        symbols = symbols[arrangement.order]
+    if not may_match(pattern.tree, lambda variable: shared.may_pass(define[variable])):
+        return _none(arrangement.left_out)
+    symbols, sets = _symbols(rule, define, shared.rows)
     alphabet = {
         variable: bytes(letter for letter, bound in sets.items() if bound >> bit & 1)
         for bit, variable in enumerate(define)
     }
+    if not may_match(pattern.tree, lambda variable: bool(alphabet[variable])):
+        return _none(arrangement.left_out)
+    if without is not None:
+        symbols = np.where(without, np.uint8(0), symbols)
+    if arrangement.order is not None:
+        symbols = symbols[arrangement.order]
     starts, lengths, texts = _spans(rule, pattern, symbols, arrangement.bounds, alphabet)
 
     offsets = np.zeros(len(starts) + 1, np.int64)

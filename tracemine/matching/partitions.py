@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,20 +13,46 @@ import numpy.typing as npt
 from tracemine.columns import compact
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Rows
 
+_LARGEST_CODE: Final = 1 << 62
+
 Order = npt.NDArray[np.intp]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Arrangement:
-    """Rows in partition order: `order` lists row numbers (None: as they stand), partition i is bounds[i]:bounds[i + 1].
+    """Rows in partition order. They are sorted when that is first asked for: many rules have nothing to look for.
 
     A row with a null in a partition_by or order_by column is in no partition: which stream it ran on, or when, is not
-    known, so neither is what stands beside it. Such rows are counted in `left_out`.
+    known, so neither is what stands beside it.
     """
 
-    order: Order | None
-    bounds: IntArray
-    left_out: int
+    rows: Rows
+    partition_by: tuple[str, ...]
+    order_by: tuple[str, ...]
+
+    @cached_property
+    def known(self) -> BoolArray | None:
+        """Return which rows are in a partition; None where all are."""
+        return _all_known([self.rows.columns[name] for name in (*self.partition_by, *self.order_by)])
+
+    @property
+    def left_out(self) -> int:
+        """Return how many rows are in no partition."""
+        return 0 if self.known is None else self.rows.count - int(np.count_nonzero(self.known))
+
+    @property
+    def order(self) -> Order | None:
+        """Return row numbers in order; None where they are as they stand."""
+        return self._sorted[0]
+
+    @property
+    def bounds(self) -> IntArray:
+        """Return where partitions begin and end: partition i is bounds[i]:bounds[i + 1] of the order."""
+        return self._sorted[1]
+
+    @cached_property
+    def _sorted(self) -> tuple[Order | None, IntArray]:
+        return _sorted_rows(self.rows, self.partition_by, self.order_by, self.known)
 
 
 def arrange(rows: Rows, partition_by: Sequence[str], order_by: Sequence[str]) -> Arrangement:
@@ -36,13 +64,16 @@ def arrange(rows: Rows, partition_by: Sequence[str], order_by: Sequence[str]) ->
     >>> arranged.order.tolist(), arranged.bounds.tolist()
     ([1, 3, 0, 2], [0, 2, 4])
     """
-    columns = [rows.columns[name] for name in (*partition_by, *order_by)]
-    known = _all_known(columns)
-    order: Order | None = None if known is None else np.flatnonzero(known)
-    left_out = 0 if order is None else rows.count - len(order)
+    return Arrangement(rows, tuple(partition_by), tuple(order_by))
 
+
+def _sorted_rows(
+    rows: Rows, partition_by: Sequence[str], order_by: Sequence[str], known: BoolArray | None
+) -> tuple[Order | None, IntArray]:
+    """Return the order and the bounds of an arrangement."""
+    order: Order | None = None if known is None else np.flatnonzero(known)
     keys = [_values(rows.columns[name], order) for name in order_by]
-    parts: npt.NDArray[np.generic] = np.zeros(rows.count - left_out, np.uint16)
+    parts: npt.NDArray[np.generic] = np.zeros(rows.count if order is None else len(order), np.uint16)
     count = 1
     for name in partition_by:
         parts, count = _combine(parts, count, _values(rows.columns[name], order))
@@ -54,7 +85,7 @@ def arrange(rows: Rows, partition_by: Sequence[str], order_by: Sequence[str]) ->
         parts = parts[by_both]
         order = by_both if order is None else order[by_both]
     inner = np.flatnonzero(parts[1:] != parts[:-1]) + 1
-    return Arrangement(order, np.concatenate(([0], inner, [len(parts)])).astype(np.int64), left_out)
+    return order, np.concatenate(([0], inner, [len(parts)])).astype(np.int64)
 
 
 def _all_known(columns: Sequence[Column]) -> BoolArray | None:
@@ -82,21 +113,30 @@ def _combine(
     """Number pairs (part, value) densely, in order. Small numbers stay uint16, which numpy sorts in linear time."""
     if not len(values):
         return parts, count
-    low, high = values.min(), values.max()
-    if values.dtype.kind in "iu" and int(high) - int(low) < 1 << 15:
-        codes, width = (values - low).astype(np.uint16), int(high) - int(low) + 1
-    else:
-        distinct, inverse = np.unique(values, return_inverse=True)
-        codes, width = inverse, len(distinct)
+    codes, width = _codes(values)
     if width == 1:
         return parts, count
     if count == 1:
         return codes, width
-    pairs = parts.astype(np.int64) * width + codes
+    pairs = parts.astype(np.int64) * width + codes.astype(np.int64)
     if count * width <= 1 << 16:
         return pairs.astype(np.uint16), count * width
-    number, pairs_there = compact(pairs, count * width)
-    return number.astype(np.uint16 if pairs_there <= 1 << 16 else np.int64), pairs_there
+    return _small(*compact(pairs, count * width))
+
+
+def _codes(values: npt.NDArray[np.generic]) -> tuple[npt.NDArray[np.generic], int]:
+    """Number values in order, and return below which number all are; there may be holes where that is small."""
+    low, high = values.min(), values.max()
+    if values.dtype.kind not in "iu" or (width := int(high) - int(low) + 1) > _LARGEST_CODE:
+        distinct, inverse = np.unique(values, return_inverse=True)
+        return inverse, len(distinct)
+    if width <= 1 << 15:
+        return (values - low).astype(np.uint16), width
+    return _small(*compact(values.astype(np.int64) - int(low), width))
+
+
+def _small(number: IntArray, count: int) -> tuple[npt.NDArray[np.generic], int]:
+    return number.astype(np.uint16) if count <= 1 << 16 else number, count
 
 
 def _sorted(keys: Sequence[npt.NDArray[np.generic]]) -> bool:

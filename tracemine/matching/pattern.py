@@ -285,6 +285,20 @@ def variables(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(step.variable for step in _steps(node)))
 
 
+def may_match(node: Node, there: Callable[[str], bool]) -> bool:
+    """Return whether rows may match where there are none but of some variables. there: whether of this one.
+
+    >>> tree = parse("mm (bias | cast) act?")
+    >>> may_match(tree, {"mm", "cast"}.__contains__), may_match(tree, {"mm", "act"}.__contains__)
+    (True, False)
+    """
+    if isinstance(node, Step):
+        return node.low == 0 or there(node.variable)
+    if isinstance(node, Choice):
+        return any(may_match(option, there) for option in node.options)
+    return all(may_match(part, there) for part in node.parts)
+
+
 Exclusive = Callable[[str, str], bool]
 
 

@@ -44,7 +44,12 @@ class NodeTensors:
     has_strides: BoolArray
     dtype: IntArray  # position in dtypes, −1: not known
     dtypes: tuple[str, ...]
-    axis: IntArray  # of each node: the one axis along which it works, from the end; NO_AXIS: none, or not known
+    axes_of: Callable[[], IntArray]
+
+    @cached_property
+    def axis(self) -> IntArray:
+        """Return of each node the one axis along which it works, from the end; NO_AXIS: none, or not known."""
+        return self.axes_of()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +82,7 @@ class Graph:
     def __len__(self) -> int:
         return len(self.known)
 
-    @property
+    @cached_property
     def first_activity(self) -> IntArray:
         """The first activity of each node; any of a node that has none. There is one at least."""
         return self.activity[np.minimum(self.activity_begin[:-1], len(self.activity) - 1)]
@@ -104,6 +109,20 @@ class Graph:
         nodes = np.flatnonzero(count > 1)
         activity = self.activity[np.repeat(count > 1, count)]
         return nodes, activity, np.append(0, np.cumsum(count[nodes]))[:-1]
+
+    @cached_property
+    def keys(self) -> IntArray:
+        """Return a number for each pair of nodes, in order: `key(consumer, producer)`."""
+        return self.key(self.consumer, self.producer)
+
+    def key(self, consumer: IntArray, producer: IntArray) -> IntArray:
+        """Return the number that an edge between two nodes would have among `keys`."""
+        return consumer * len(self) + producer
+
+    @cached_property
+    def by_producer(self) -> IntArray:
+        """Return the pairs in order of the producer, then of the consumer."""
+        return np.argsort(self.producer, kind="stable")
 
     @cached_property
     def tensors(self) -> NodeTensors:
@@ -231,6 +250,15 @@ def _memory_is_used_again(flow: Flow, passing: BoolArray) -> bool:
 
 
 def _tensors(flow: Flow) -> NodeTensors:
+    """Return what the operators of the nodes take and give; steps that are alike have the tensors of one of them."""
+    if flow.shortened is None:
+        return _all_tensors(flow)
+    found, own = _all_tensors(flow.shortened.flow), flow.shortened.copies.nodes.copied_from()
+    of = {place: entry[own] for place, entry in found.of.items()}
+    return replace(found, of=of, axes_of=lambda: _axes(flow))  # numbers among arguments may differ from step to step
+
+
+def _all_tensors(flow: Flow) -> NodeTensors:
     """Return what the operators of the nodes take and give, from the timeline's tensors."""
     table, nodes = flow.timeline.tensors, flow.nodes
     node_of = np.full(flow.timeline.ops.num_rows + 1, -1, np.int64)
@@ -269,7 +297,7 @@ def _tensors(flow: Flow) -> NodeTensors:
         has_strides=(stride_rank == rank) & (rank >= 0),
         dtype=recode[np.append(ids[any_of], -1)],
         dtypes=dtypes,
-        axis=_axes(flow),
+        axes_of=lambda: _axes(flow),
     )
 
 
@@ -305,9 +333,10 @@ def _axes(flow: Flow) -> IntArray:
     ops, rows = flow.timeline.ops, flow.nodes.op_row
     columns = [string_ids(ops.column(name)) for name in _SIGNATURE]
     code = codes(*(ids[rows] for ids, _ in columns))
-    _, first = np.unique(code, return_index=True)
-    found = [_axis(*(texts[i] if (i := int(ids[at])) >= 0 else None for ids, texts in columns)) for at in rows[first]]
-    return np.array(found, np.int64)[np.unique(code, return_inverse=True)[1]]
+    any_of = np.zeros(int(code.max(initial=-1)) + 1, np.int64)  # a node of each distinct call
+    any_of[code] = np.arange(len(rows))
+    found = [_axis(*(texts[i] if (i := int(ids[at])) >= 0 else None for ids, texts in columns)) for at in rows[any_of]]
+    return np.array(found, np.int64)[code]
 
 
 def _axis(name: str | None, shapes: str | None, dtypes: str | None, concrete: str | None) -> int:
