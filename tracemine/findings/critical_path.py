@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracemine.columns import codes, sorted_unique
-from tracemine.findings.replay import Across, HostEvents, HostStep, Operators, Replay
+from tracemine.findings.happened import Across, HostEvents, HostStep, Operators
+from tracemine.findings.replay import Replay
 from tracemine.findings.replay_segments import Lanes, segments_of
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, is_named, numbers, rows_of
@@ -48,23 +49,26 @@ def replay_of(timeline: Timeline) -> Replay:
     waits = _Waits(start, dur, stream, launch, calls, launch_row)
     host, begins = _host(calls, start, dur, launch_row, _Loading.of(timeline, origin))
     across, follow, delays = waits.resolved()
-    launch = np.where(waits.inner, -1, launch)
+    last = waits.last(delays)
+    segments = segments_of(
+        Lanes(stream, start, launch, follow), host, calls.end, across, [activity for activity, *_ in last]
+    )
     return Replay(
         begins=begins,
         host=host,
         start=start,
         dur=dur,
-        launch=launch,
+        launch=np.where(waits.inner, -1, launch),
         launch_delay=delays,
         inside=waits.inner,
         follow_delay=follow,
         across=across,
-        segments=segments_of(Lanes(stream, start, launch, waits.inner), host, calls.end, across),
+        segments=segments,
         sole_launch=(waits.launch == launch_row)
         & (launch_row >= 0)
         & (np.bincount(launch_row[launch_row >= 0], minlength=len(calls.begin) + 1)[launch_row] == 1),
         operators=_operators(timeline, origin, calls, launch_row, host),
-        last=waits.last(delays),
+        last=last,
         interval_ns=int(host.work_ns.sum()) / max(int((~host.blocks).sum()) - 1, 1),
         step=_first_step(timeline, origin, host, calls),
     )

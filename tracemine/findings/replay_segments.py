@@ -2,47 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracemine.columns import sorted_unique
-from tracemine.findings.replay import Across, HostEvents, Segment, Segments
-from tracemine.rows.table import BoolArray, IntArray
+from tracemine.findings.happened import WAIT, Across, HostEvents, Segments
+from tracemine.rows.table import IntArray
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Where each activity runs, and which call it waits for: as in `Replay`, by start."""
+    """Where each activity runs, its call and by how much it follows the one before on its stream; by start."""
 
     stream: IntArray
     start: IntArray
     launch: IntArray
-    inside: BoolArray
+    follow_delay: IntArray
 
 
-def segments_of(lanes: Lanes, host: HostEvents, call_end: IntArray, across: Across) -> Segments:
+def segments_of(lanes: Lanes, host: HostEvents, call_end: IntArray, across: Across, last: Sequence[int]) -> Segments:
     """Return the segments of a timeline, and the host's waits between them.
 
-    A segment ends where the host waits for the device, as what it launches then depends on that, and where an activity
-    waits for one of another stream that is not done before. call_end: of each call.
+    A segment ends where the host waits for the device, as what it launches then depends on that, before an activity
+    that waits for another stream, and behind one that something else waits for. call_end: of each call. last:
+    activities whose ends are asked for as well.
     """
     waits = np.flatnonzero(host.waits_for >= 0)
     waited: IntArray = np.cumsum(host.waits_for >= 0, dtype=np.int64)
     rows = np.argsort(lanes.stream, kind="stable")
     place = np.empty(len(rows), np.int64)
     place[rows] = np.arange(len(rows))
-    launched = np.zeros(len(rows), np.int64)
-    made = np.flatnonzero(lanes.launch[rows] >= 0)
-    launched[made] = waited[host.launch[lanes.launch[rows[made]]]]
+    launched = np.append(waited, 0)[np.append(host.launch, -1)[lanes.launch]][rows]
     ready = np.searchsorted(lanes.start, call_end[host.call[waits]], side="left")  # so many activities begin before
-    part = _parts(len(rows), ready, across)[rows]
-    stream = lanes.stream[rows]
-    begins = np.flatnonzero(np.append(True, (part[1:] != part[:-1]) | (stream[1:] != stream[:-1]))[: len(rows)])
-    segments = _segments(begins, stream, np.where(lanes.inside[rows], -1, launched), _by_segment(begins, place, across))
-    turns = [*segments, *place[host.waits_for[waits]].tolist()]
-    order = np.lexsort((np.arange(len(turns)) < len(segments), np.append(rows[begins], ready)))
-    return Segments(rows, place, launched, tuple(turns[at] for at in order.tolist()), waits, waited)
+    part, stream = _parts(len(rows), ready, across)[rows], lanes.stream[rows]
+    follows = np.append(False, stream[1:] == stream[:-1])[: len(rows)]
+    # What follows another starts no earlier than that, unless it overlaps it.
+    opens = np.flatnonzero(~follows | (lanes.follow_delay[rows] < 0))
+    cut = np.append(~follows, True)
+    cut[1:-1] |= (part[1:] != part[:-1]) | (launched[1:] != launched[:-1])
+    cut[place[across.row]] = True
+    for asked in (place[host.waits_for[waits]], place[across.source], place[np.array(last, np.int64)], opens):
+        cut[asked + 1] = True
+    begins = np.flatnonzero(cut[:-1])
+    turns = np.append(np.arange(len(begins)), np.full(len(waits), WAIT))
+    order = np.lexsort((turns != WAIT, np.append(rows[begins], ready)))
+    of = np.cumsum(cut[:-1]) - 1  # the segment of each place
+    return Segments(
+        rows=rows,
+        place=place,
+        launched=launched,
+        begins=begins,
+        follows=follows[begins],
+        across=_by_segment(of[place[across.row]], of[place[across.source]]),
+        openers=of[opens],
+        turns=tuple(turns[order].tolist()),
+        waits=waits,
+        waited=waited,
+    )
+
+
+def _by_segment(segment: IntArray, source: IntArray) -> dict[int, list[tuple[int, int]]]:
+    """Return the waits for other streams of each segment that has some, as `Segments` has them."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for number, (waits, waits_for) in enumerate(zip(segment.tolist(), source.tolist(), strict=True)):
+        found.setdefault(waits, []).append((waits_for, number))
+    return found
 
 
 def _parts(count: int, ready: IntArray, across: Across) -> IntArray:
@@ -58,33 +84,3 @@ def _parts(count: int, ready: IntArray, across: Across) -> IntArray:
             more.append(at)
     cuts = sorted_unique(np.append(cuts, np.array(more, np.int64)))
     return np.searchsorted(cuts, np.arange(count), side="right")
-
-
-def _by_segment(begins: IntArray, place: IntArray, across: Across) -> dict[int, list[tuple[int, int, int]]]:
-    """Return the waits for other streams of each segment that has some, as `Segment` has them."""
-    at = place[across.row]
-    segment = np.searchsorted(begins, at, side="right") - 1
-    found: dict[int, list[tuple[int, int, int]]] = {}
-    columns = (segment, at - begins[segment], place[across.source], np.arange(len(at)))
-    for number, *wait in zip(*(column.tolist() for column in columns), strict=True):
-        found.setdefault(number, []).append((wait[0], wait[1], wait[2]))
-    return found
-
-
-def _segments(
-    begins: IntArray, stream: IntArray, launched: IntArray, across: dict[int, list[tuple[int, int, int]]]
-) -> list[Segment]:
-    """Return the segments. stream, launched: of each place; of what waits for no call `launched` is −1."""
-    if not len(begins):
-        return []
-    ends = np.append(begins, len(stream))[1:]
-    follows = (begins > 0) & (stream[begins - 1] == stream[begins])
-    most = np.maximum.reduceat(launched, begins)
-    same = np.minimum.reduceat(
-        np.where(launched < 0, most[np.searchsorted(begins, np.arange(len(stream)), "right") - 1], launched), begins
-    )
-    columns = (begins, ends, follows, np.where(same == most, np.maximum(most, 0), -1))
-    return [
-        Segment(begin, end, behind, None if waits < 0 else waits, tuple(across.get(number, ())))
-        for number, (begin, end, behind, waits) in enumerate(zip(*(column.tolist() for column in columns), strict=True))
-    ]

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from tracemine.columns import sorted_unique
 from tracemine.findings.critical_path import replay_of
-from tracemine.findings.replay import Change, Floats, Replay, ReplayResult, gained
+from tracemine.findings.happened import Floats
+from tracemine.findings.replay import Replay, ReplayResult, gained
+from tracemine.findings.scenario import Change
 from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
 from tracemine.perfmodel.ranges import outwards
 from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated, timing_spread
@@ -62,7 +65,7 @@ class Fix:
     unblocks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Steps:
     """The unprofiled timeline, and what changes gain in it."""
 
@@ -91,7 +94,8 @@ class Steps:
             return captured(timeline.meta.alone_step_ns, recorded_ns)
         if self.slowdown is None:
             return as_recorded(recorded_ns, of_step=of_step)
-        recorded, *alone = np.maximum(self.replayed_ns(np.array((1.0, *self.paces))), 1.0)
+        ran, idle = self._unchanged
+        recorded, *alone = np.maximum(ran.done - idle[:, self.between].sum(axis=1), 1.0)
         most, usual, least = (max(each / recorded, busy_ns / max(recorded_ns, 1)) for each in alone)
         note = (
             f"guessed: {self.slowdown.what} makes the host take {self.slowdown.usual:g} times as long "
@@ -112,10 +116,19 @@ class Steps:
         """Return how long each gap is, unprofiled and with these changes made: least, usual, most; never more."""
         if self.slowdown is None and not changes:
             return self.recorded_ns, self.recorded_ns, self.recorded_ns
-        ran = self.replay.run(np.array(self.paces[::-1]), changes)
-        idle = idle_before(ran.starts, ran.ends, self.device)
+        if changes:
+            ran = self.replay.run(np.array(self.paces[::-1]), changes)
+            idle = idle_before(ran.starts, ran.ends, self.device)
+        else:
+            idle = self._unchanged[1][:0:-1]
         least, usual, most = np.minimum(idle[:, self.next_row], self.recorded_ns)
         return least.astype(np.int64), usual.astype(np.int64), most.astype(np.int64)
+
+    @cached_property
+    def _unchanged(self) -> tuple[ReplayResult, Floats]:
+        """The timeline run again on a host as fast as recorded, and on all others; how long devices were idle then."""
+        ran = self.replay.run(np.array((1.0, *self.paces)))
+        return ran, idle_before(ran.starts, ran.ends, self.device)
 
     def gains(self, fixes: Sequence[Fix]) -> list[Range]:
         """Return what the step gains of each finding's fix, made after those before.
@@ -123,13 +136,12 @@ class Steps:
         On a slow host launches are expensive, on a fast one GPU time: the high end is the larger of what both give.
         """
         least, usual, most = self.paces
-        found, whole = [], 0.0
-        cases = ((_MID, usual), (_LOW, least), (_HIGH, most), (_HIGH, least))
-        for end, pace in dict.fromkeys(cases):  # each once: least is most where nothing is known of the host
-            takes = self.longer * self.replay.takes([self.change(fix, end) for fix in fixes], pace)
-            whole = whole or float(takes[0])
-            found.append(gained(takes).astype(np.int64).tolist())
-        spread = 0.0 if self.slowdown is None else timing_spread(sum(found[0]), whole)
+        # Each once: least is most where nothing is known of the host.
+        cases = dict.fromkeys(((_MID, usual), (_LOW, least), (_HIGH, most), (_HIGH, least)))
+        changes = {end: [self.change(fix, end) for fix in fixes] for end in (_MID, _LOW, _HIGH)}
+        takes = [self.longer * each for each in self.replay.takes([(changes[end], pace) for end, pace in cases])]
+        found = [gained(each).astype(np.int64).tolist() for each in takes]
+        spread = 0.0 if self.slowdown is None else timing_spread(sum(found[0]), float(takes[0][0]))
         return [
             outwards(min(least, mid) * (1 - spread), mid, max(mid, *rest) * (1 + spread))
             for mid, least, *rest in zip(*found, strict=True)

@@ -1,0 +1,161 @@
+"""Changes of a recorded timeline, and how it goes with some of them made, were the host never held up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.findings.happened import Floats, Happened, HostEvents
+from tracemine.perfmodel import LOADING_PACE
+from tracemine.rows.table import IntArray
+
+_NEVER = int(np.iinfo(np.int64).max)  # no change
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A finding's effect on the timeline. Rows of `activities`, each in one change at most."""
+
+    rows: IntArray  # those that get shorter
+    saved_ns: IntArray  # by this much each, no more than it lasts
+    unlaunched: IntArray  # those whose launch is not made any more
+    whole: bool  # with one goes all that the host did since the launch before; else its operator, where that is alone
+    called: IntArray  # those whose launch costs the host more than it did
+    call_ns: int  # by this much, whatever the host's pace
+    unblocked: IntArray  # those that the host does not wait for any more, neither in their launch nor right after it
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """Effects of a change: places of activities, and events of the host whose time since those before differs."""
+
+    places: IntArray
+    saved_ns: IntArray
+    events: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Effects of changes that are made in turn, the first one's number is 1. Arrays have a value an event of the host:
+    the number of the change that has this effect on it (`_NEVER`: none).
+    """
+
+    each: tuple[_Edit, ...]
+    unlaunched: IntArray
+    gone: IntArray  # the event before is a launch that is not made
+    lead_ns: IntArray  # how much of its time is left without its launch
+    left_ns: IntArray  # how much of it goes with the launch before
+    longer: IntArray
+    longer_ns: IntArray
+    unblocked: IntArray  # a blocking call that the host does not wait in
+
+    @staticmethod
+    def of(happened: Happened, changes: Sequence[Change]) -> Edits:
+        """Return the effects of these changes."""
+        host, operators, count = happened.host, happened.operators, len(happened.host.call)
+        unlaunched, longer, unblocked = (np.full(count, _NEVER) for _ in range(3))
+        whole, longer_ns, events = np.zeros(count, np.bool_), np.zeros(count, np.int64), []
+        for number, change in enumerate(changes, 1):
+            call = happened.sole_calls(change.unlaunched)
+            fewer = host.launch[call]
+            unlaunched[fewer], whole[fewer] = number, change.whole | operators.kept(call)
+            dearer = host.launch[happened.sole_calls(change.called)]
+            longer[dearer], longer_ns[dearer] = number, change.call_ns
+            freed = _blocking_behind(host, host.launch[happened.sole_calls(change.unblocked)])
+            unblocked[freed] = number
+            behind = fewer[fewer < count - 1] + 1
+            events.append(np.concatenate((fewer, behind[unlaunched[behind] != number], dearer, freed)))
+        return Edits(
+            each=tuple(
+                _Edit(happened.segments.place[change.rows], change.saved_ns, at)
+                for change, at in zip(changes, events, strict=True)
+            ),
+            unlaunched=unlaunched,
+            gone=np.append(_NEVER, unlaunched)[:-1],
+            lead_ns=np.where(whole, 0, operators.lead_ns[host.call]),
+            left_ns=np.append(0, np.where(whole, 0, operators.tail_ns[host.call]))[:-1],
+            longer=longer,
+            longer_ns=longer_ns,
+            unblocked=unblocked,
+        )
+
+
+def _blocking_behind(host: HostEvents, launches: IntArray) -> IntArray:
+    """Return the blocking calls behind these launches, before another launch."""
+    if not len(launches):
+        return launches
+    chosen = np.zeros(len(host.call), np.bool_)
+    chosen[launches] = True
+    latest = np.maximum.accumulate(np.where(host.blocks, -1, np.arange(len(host.call))))
+    return np.flatnonzero(host.blocks & (latest >= 0) & chosen[latest])
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """The first so many of some changes, made on a host that takes 1/pace of its time."""
+
+    edits: Edits
+    number: int
+    pace: float
+
+
+class Timeline:
+    """A scenario as it goes were the host never held up; after it the next, of which only what differs is made anew.
+
+    With S the sum of all durations and delays of a stream up to an activity, its end less S is its lateness: here that
+    which its call alone leads to.
+    """
+
+    took: IntArray | Floats  # of each place
+    sums: IntArray | Floats  # S; it goes on over streams
+    late: Floats
+
+    def __init__(self, happened: Happened, edits: Edits, pace: float) -> None:
+        self.happened, self.edits, self.pace, self.faster, self.number = happened, edits, pace, 1.0 / pace, 0
+        host = happened.host
+        loading = max(self.faster, 1.0 / LOADING_PACE)
+        self.work = (host.work_ns - host.loading_ns) * self.faster + host.loading_ns * loading
+        self.spent = self.work + host.own_ns
+        self.took = happened.places.dur.copy()
+        self._follow_host()
+
+    def advance(self, number: int) -> None:
+        """Make all changes up to the one of this number, which is no lower than before."""
+        made, self.number = self.edits.each[self.number : number], number
+        for edit in made:
+            self.took[edit.places] -= edit.saved_ns
+            self.spent[edit.events] = self._spent(edit.events)
+        if any(len(edit.events) for edit in made):
+            self._follow_host()
+        self.sums = np.cumsum(self.took + self.happened.places.follow)
+        self.late = np.add(self.called, self.took - self.sums)
+
+    def _spent(self, at: IntArray) -> Floats:
+        """Return the host's own time up to these events since those before, with launches left out or dearer."""
+        host, edits, number, faster = self.happened.host, self.edits, self.number, self.faster
+        # Behind a launch that is not made, what else goes with it is left out here.
+        gone = number >= edits.gone[at]
+        part = np.maximum(self.work[at] - gone * edits.left_ns[at] * faster, 0.0)
+        spent: Floats = np.where(number < edits.unlaunched[at], part, ~gone * edits.lead_ns[at] * faster)
+        spent += (number >= edits.longer[at]) * edits.longer_ns[at]
+        return spent + (number < edits.unblocked[at]) * host.own_ns[at]
+
+    def _follow_host(self) -> None:
+        """Set when the host is done with each event, and when its launches let activities begin."""
+        places = self.happened.places
+        self.host = self.happened.begins + np.cumsum(self.spent)
+        self.called = self.host[places.event] if len(self.host) else np.zeros(len(places.event))
+        self.called += places.delay
+        self.called[places.uncalled] = places.begin
+
+
+def timelines(happened: Happened, scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, Timeline]]:
+    """Yield each scenario, and how it goes until the next one is asked for."""
+    timeline = None
+    for each in scenarios:
+        if timeline is None or timeline.edits is not each.edits or timeline.pace != each.pace:
+            timeline = Timeline(happened, each.edits, each.pace)
+        timeline.advance(each.number)
+        yield each, timeline
