@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.timelines import Trace
 from tracemine.findings.critical_path import replay_of
 from tracemine.findings.replay import Replay
-from tracemine.findings.scenario import Change
+from tracemine.findings.scenarios import Change
 from tracemine.findings.steps import Fix, Steps
 from tracemine.formats import open_trace
 from tracemine.matching.rule import CALLS

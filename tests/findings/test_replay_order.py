@@ -14,7 +14,7 @@ from tracemine.findings.critical_path import replay_of
 from tracemine.findings.happened import WAIT, Across, HostEvents
 from tracemine.findings.replay import Replay
 from tracemine.findings.replay_segments import Lanes, segments_of
-from tracemine.findings.scenario import Change
+from tracemine.findings.scenarios import Change
 
 SYNC, WAITS = st.just(("sync",)), st.tuples(st.just("wait"), st.integers(0, 2), st.integers(0, 2))
 
@@ -119,12 +119,13 @@ def test_in_pieces_and_one_by_one_is_the_same(program: Program, seed: int, pace:
     assert ran.starts[0] == pytest.approx(starts, abs=1e-3)
     assert ran.ends[0] == pytest.approx(ends, abs=1e-3)
     in_turn = replay.run(np.full(len(made) + 1, pace), made)
-    faster, takes = replay.takes([(made[1:], pace * 2), (made, pace)])
+    (faster, fastest), (takes,) = replay.takes([(made[1:], [pace * 2, pace * 4]), (made, [pace])])
     for count in range(len(made) + 1):
         _, ends, done = one_by_one(replay, pace, made[:count])
         assert in_turn.ends[count] == pytest.approx(ends, abs=1e-3)
         assert takes[count] == in_turn.done[count] == pytest.approx(done, abs=1e-3)
     assert faster[-1] == pytest.approx(one_by_one(replay, pace * 2, made[1:])[2], abs=1e-3)
+    assert fastest[-1] == pytest.approx(one_by_one(replay, pace * 4, made[1:])[2], abs=1e-3)
 
 
 def test_of_activities_that_overlap_on_a_stream_a_later_one_may_start_first() -> None:
@@ -143,17 +144,17 @@ def test_scenarios_run_in_parts_are_those_run_together(monkeypatch: pytest.Monke
     program: Program = [("work", 9_000), ("launch", 0, 20_000), ("launch", 1, 3_000), ("wait", 0, 1), ("sync",)] * 4
     replay, order, _ = recorded(program)
     made = [change([row], [int(replay.dur[row]) // 2], (row,)) for row in order[1:]]
-    (together,) = replay.takes([(made, 2.0)])
-    monkeypatch.setattr(module, "_MOST_TIMES", 3 * len(replay.segments.begins))
-    (in_parts,) = replay.takes([(made, 2.0)])
-    assert in_parts.tolist() == together.tolist()
-    assert len(set(together.tolist())) > 3
+    cases = [(made, [2.0, 1.0]), (made[1:], [2.0])]
+    together = [each.tolist() for each in replay.takes(cases)]
+    monkeypatch.setattr(module, "_MOST_TIMES", 6 * len(replay.segments.begins))
+    assert [each.tolist() for each in replay.takes(cases)] == together
+    assert len(set(together[0][0])) > 3
 
 
 def test_a_call_that_does_not_block_any_more_takes_none_of_the_hosts_time() -> None:
     replay, order, _ = recorded([("launch", 0, 500), ("work", 60_000), ("sync",), ("launch", 0, 500)])
     made = [change([], [], unblocked=(order[0],))]
-    before, after = replay.takes([(made, 1.0)])[0].tolist()
+    before, after = replay.takes([(made, [1.0])])[0][0].tolist()
     assert (before, after) == (one_by_one(replay, 1.0, [])[2], one_by_one(replay, 1.0, made)[2])
     assert before - after == RETURN
 

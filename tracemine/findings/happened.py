@@ -28,8 +28,10 @@ class Operators:
     def kept(self, unmade: IntArray) -> BoolArray:
         """Return which of these calls have an operator that still makes others, or that is not known."""
         row = self.row[unmade]
-        gone = np.bincount(row[row >= 0], minlength=int(row.max(initial=0)) + 1)
-        kept: BoolArray = (row < 0) | (gone[row] < self.launches[unmade])
+        kept: BoolArray = row < 0
+        several = np.flatnonzero(~kept & (self.launches[unmade] > 1))
+        gone = np.bincount(row[several])
+        kept[several] = gone[row[several]] < self.launches[unmade[several]]
         return kept
 
 

@@ -8,14 +8,15 @@ where the device sets the pace, fewer launches where the host does: the later on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
 from tracemine.findings.happened import WAIT, Floats, Happened
-from tracemine.findings.scenario import Change, Edits, Scenario, timelines
+from tracemine.findings.scenarios import Change, Edits, Scenarios
+from tracemine.rows.table import BoolArray, IntArray
 
 # Times of segments that are held at once: 16 MB an array. Scenarios are independent of each other, and run in parts.
 _MOST_TIMES = 2_000_000
@@ -41,26 +42,35 @@ class Replay(Happened):
         In scenario k the host takes 1/pace[k] of its time. Where there is one scenario more than changes, the first k
         of them are made in it; else all of them in all.
         """
-        edits, in_turn = Edits.of(self, changes), len(pace) == len(changes) + 1
-        numbers = range(len(pace)) if in_turn else [len(changes)] * len(pace)
-        made = [Scenario(edits, number, each) for number, each in zip(numbers, pace.tolist(), strict=True)]
-        return _Run(self, made).result()
+        if changes and len(pace) == len(changes) + 1:
+            return _joined([self.run(pace[number : number + 1], changes[:number]) for number in range(len(pace))])
+        scenarios = Scenarios(self, Edits.of(self, changes), pace).advance(len(changes))
+        return _Run(self, [scenarios]).result(scenarios)
 
-    def takes(self, cases: Sequence[tuple[Sequence[Change], float]]) -> list[Floats]:
-        """Return of each case, changes and the host's pace, how long the whole takes without any of the changes, with
-        the first, with the first two, and so on.
+    def takes(self, cases: Sequence[tuple[Sequence[Change], Sequence[float]]]) -> list[Floats]:
+        """Return of each case, changes and the host's paces, how long the whole takes without any of the changes, with
+        the first, with the first two, and so on: [paces, 1 + changes].
         """
-        scenarios = []
+        in_turn = self._in_turn(cases)
+        count = sum(len(changes) + 1 for changes, _ in cases)
+        most = max(len(pace) for _, pace in cases) * max(len(self.segments.begins), 1)
+        width = max(_MOST_TIMES // most, 1)
+        takes = np.concatenate([_Run(self, islice(in_turn, width)).done() for _ in range(0, count, width)])
+        ends = np.cumsum([(len(changes) + 1) * len(pace) for changes, pace in cases])
+        return [
+            each.reshape(-1, len(pace)).T for each, (_, pace) in zip(np.split(takes, ends[:-1]), cases, strict=True)
+        ]
+
+    def _in_turn(self, cases: Sequence[tuple[Sequence[Change], Sequence[float]]]) -> Iterator[Scenarios]:
+        """Yield, until the next is asked for, scenarios with none of a case's changes, the first, the first two."""
         for changes, pace in cases:
-            edits = Edits.of(self, changes)
-            scenarios += [Scenario(edits, number, pace) for number in range(len(changes) + 1)]
-        width = max(_MOST_TIMES // max(len(self.segments.begins), 1), 1)
-        parts = [_Run(self, scenarios[at : at + width]).done() for at in range(0, len(scenarios), width)]
-        return np.split(np.concatenate(parts), np.cumsum([len(changes) + 1 for changes, _ in cases])[:-1])
+            scenarios = Scenarios(self, Edits.of(self, changes), np.array(pace))
+            for number in range(len(changes) + 1):
+                yield scenarios.advance(number)
 
     def gains(self, changes: Sequence[Change], pace: float) -> Floats:
         """Return by how much each change shortens the whole, made one after another: they add up to what all give."""
-        return gained(self.takes([(changes, pace)])[0])
+        return gained(self.takes([(changes, [pace])])[0][0])
 
 
 def gained(takes: Floats) -> Floats:
@@ -72,39 +82,69 @@ def gained(takes: Floats) -> Floats:
     return np.maximum(-np.diff(takes), 0.0)
 
 
+def _joined(parts: Sequence[ReplayResult]) -> ReplayResult:
+    """Return results one behind another."""
+    done, starts, ends = (np.concatenate([getattr(one, name) for one in parts]) for name in ("done", "starts", "ends"))
+    steps = [one.host_step for one in parts if one.host_step is not None]
+    return ReplayResult(done, starts, ends, np.concatenate(steps) if steps else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What something else depends on in scenarios that differ by pace alone, were the host never held up."""
+
+    faster: Floats
+    late: Floats  # [paces, segments], of the last activity
+    waiting: Floats  # [paces, waits], when the host gets to each of its waits
+    reached: Floats  # [paces, events] when it is done with those that are asked for
+    sums: IntArray | Floats  # of each segment, of the last activity
+    took: IntArray | Floats
+    ahead: IntArray | Floats  # of each activity that waits for another stream: the sum before it, negative
+    unblocked: BoolArray  # of each wait of the host: it does not wait any more
+
+    @staticmethod
+    def of(happened: Happened, run: Scenarios, events: IntArray) -> _Asked:
+        segments = happened.segments
+        ends, first = segments.ends, segments.place[happened.across.row]
+        return _Asked(
+            faster=run.faster,
+            late=np.maximum.reduceat(run.late, segments.begins, axis=1) if len(ends) else run.late,
+            waiting=run.host[:, segments.waits],
+            reached=run.host[:, events],
+            sums=run.sums[ends],
+            took=run.took[ends],
+            ahead=run.took[first] - run.sums[first],
+            unblocked=run.edits.unblocked[segments.waits] <= run.number,
+        )
+
+
 class _Run:
-    """A timeline run again in some scenarios, which are the last axis of arrays here.
+    """A timeline run again in some scenarios, which are the last axis of its arrays.
 
     What comes one after another adds up, and what waits is as late as the latest: the lateness of an activity is the
     largest of (what it waited for, less S before it) up to here. So a segment is as late as the latest in it, and only
     what crosses streams or holds the host up has to be done in turn.
     """
 
-    def __init__(self, happened: Happened, scenarios: Sequence[Scenario]) -> None:
-        self.happened, self.scenarios = happened, scenarios
-        segments, host = happened.segments, happened.host
-        self.faster = 1.0 / np.array([each.pace for each in scenarios])
-        events = [host.launch[call] for _, call, _, _ in happened.last if call >= 0]
+    def __init__(self, happened: Happened, runs: Iterable[Scenarios]) -> None:
+        self.happened = happened
+        segments = happened.segments
+        events = [happened.host.launch[call] for _, call, _, _ in happened.last if call >= 0]
         events += [] if happened.step is None else [happened.step.first, happened.step.last]
         self.event = np.array(events, np.int64)  # those whose time is asked for
         self.last = segments.of(np.array([activity for activity, *_ in happened.last], np.int64))
-        ends, first = segments.ends, segments.place[happened.across.row]
-        found = [
-            (
-                np.maximum.reduceat(one.late, segments.begins) if len(ends) else one.late,
-                one.sums[ends],
-                one.took[ends],
-                one.took[first] - one.sums[first],
-                one.host[segments.waits],
-                one.host[self.event],
-                scenario.edits.unblocked[segments.waits] <= scenario.number,
-            )
-            for scenario, one in timelines(self.happened, self.scenarios)
-        ]
-        columns = [np.stack(column, axis=1) for column in zip(*found, strict=True)]
-        self.late, self.sums, self.took, self.ahead, self.waiting, self.reached, self.unblocked = columns
+        asked = [_Asked.of(happened, one, self.event) for one in runs]
+        paces = [len(each.faster) for each in asked]
+        self.faster = np.concatenate([each.faster for each in asked])
+        self.late, self.waiting, self.reached = (
+            np.concatenate([getattr(each, name) for each in asked]).T.copy() for name in ("late", "waiting", "reached")
+        )
+        self.sums, self.took, self.ahead, self.unblocked = (
+            np.repeat(np.stack([getattr(each, name) for each in asked], axis=1), paces, axis=1)
+            for name in ("sums", "took", "ahead", "unblocked")
+        )
         self.across = self._across()
-        self.held = np.zeros((len(segments.waits) + 1, len(scenarios)))  # the host, after so many of its waits
+        self.held = np.zeros((len(segments.waits) + 1, len(self.faster)))  # the host, after so many of its waits
         self._take_turns()
         self.reached += self.held[segments.waited[self.event]]
 
@@ -114,7 +154,7 @@ class _Run:
         follows, launched = segments.follows.tolist(), segments.launched[segments.ends].tolist()
         waited_for = segments.of(self.happened.host.waits_for[segments.waits]).tolist()
         late, held, after, across = map(list, (self.late, self.held, self._after_waits(), self.across))
-        spare = np.empty(len(self.scenarios))
+        spare = np.empty(len(self.faster))
         for turn in segments.turns:
             if turn == WAIT:
                 np.add(late[waited_for[waits]], after[waits], out=spare)
@@ -149,7 +189,7 @@ class _Run:
         """
         happened, ends = self.happened, self.sums + self.late
         # On a faster host all may end before time begins.
-        done = np.full(len(self.scenarios), -np.inf if happened.last else 0.0)
+        done = np.full(len(self.faster), -np.inf if happened.last else 0.0)
         reached = iter(self.reached)
         for segment, (_, call, delay, took) in zip(self.last.tolist(), happened.last, strict=True):
             done = np.maximum(done, ends[segment])
@@ -161,14 +201,11 @@ class _Run:
         began: Floats = starts.min(axis=0, initial=np.inf if len(starts) else 0.0)
         return done - began
 
-    def result(self) -> ReplayResult:
-        """Return how all activities went."""
+    def result(self, scenarios: Scenarios) -> ReplayResult:
+        """Return how all activities of the only scenarios went."""
         place = self.happened.segments.place
-        starts, ends = (np.empty((len(self.scenarios), len(place))) for _ in range(2))
-        for number, (_, timeline) in enumerate(timelines(self.happened, self.scenarios)):
-            end = timeline.sums + self._late(timeline.late, number)
-            ends[number], starts[number] = end[place], (end - timeline.took)[place]
-        return ReplayResult(self.done(), starts, ends, self._host_step())
+        ends = np.stack([scenarios.sums + self._late(late, number) for number, late in enumerate(scenarios.late)])
+        return ReplayResult(self.done(), (ends - scenarios.took)[:, place], ends[:, place], self._host_step())
 
     def _late(self, late: Floats, scenario: int) -> Floats:
         """Return how late each place is, from what its call alone leads to."""

@@ -17,7 +17,7 @@ from tracemine.columns import sorted_unique
 from tracemine.findings.critical_path import replay_of
 from tracemine.findings.happened import Floats
 from tracemine.findings.replay import Replay, ReplayResult, gained
-from tracemine.findings.scenario import Change
+from tracemine.findings.scenarios import Change
 from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
 from tracemine.perfmodel.ranges import outwards
 from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated, timing_spread
@@ -136,10 +136,9 @@ class Steps:
         On a slow host launches are expensive, on a fast one GPU time: the high end is the larger of what both give.
         """
         least, usual, most = self.paces
-        # Each once: least is most where nothing is known of the host.
-        cases = dict.fromkeys(((_MID, usual), (_LOW, least), (_HIGH, most), (_HIGH, least)))
-        changes = {end: [self.change(fix, end) for fix in fixes] for end in (_MID, _LOW, _HIGH)}
-        takes = [self.longer * each for each in self.replay.takes([(changes[end], pace) for end, pace in cases])]
+        ends = {_MID: [usual], _LOW: [least], _HIGH: sorted({most, least}, reverse=True)}
+        takes = self.replay.takes([([self.change(fix, end) for fix in fixes], pace) for end, pace in ends.items()])
+        takes = [self.longer * each for case in takes for each in case]
         found = [gained(each).astype(np.int64).tolist() for each in takes]
         spread = 0.0 if self.slowdown is None else timing_spread(sum(found[0]), float(takes[0][0]))
         return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,17 +92,9 @@ def _blocking_behind(host: HostEvents, launches: IntArray) -> IntArray:
     return np.flatnonzero(host.blocks & (latest >= 0) & chosen[latest])
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """The first so many of some changes, made on a host that takes 1/pace of its time."""
-
-    edits: Edits
-    number: int
-    pace: float
-
-
-class Timeline:
-    """A scenario as it goes were the host never held up; after it the next, of which only what differs is made anew.
+class Scenarios:
+    """Scenarios as they go were the host never held up: with the first so many of some changes, on hosts that take
+    1/pace of their time. With a change more, only what differs is made anew.
 
     With S the sum of all durations and delays of a stream up to an activity, its end less S is its lateness: here that
     which its call alone leads to.
@@ -110,52 +102,46 @@ class Timeline:
 
     took: IntArray | Floats  # of each place
     sums: IntArray | Floats  # S; it goes on over streams
-    late: Floats
+    late: Floats  # [paces, places]
 
-    def __init__(self, happened: Happened, edits: Edits, pace: float) -> None:
-        self.happened, self.edits, self.pace, self.faster, self.number = happened, edits, pace, 1.0 / pace, 0
-        host = happened.host
-        loading = max(self.faster, 1.0 / LOADING_PACE)
-        self.work = (host.work_ns - host.loading_ns) * self.faster + host.loading_ns * loading
+    def __init__(self, happened: Happened, edits: Edits, pace: Floats) -> None:
+        self.happened, self.edits, self.faster, self.number = happened, edits, 1.0 / pace, 0
+        host, faster = happened.host, self.faster[:, None]
+        loading = np.maximum(faster, 1.0 / LOADING_PACE)
+        self.work = (host.work_ns - host.loading_ns) * faster + host.loading_ns * loading  # [paces, events]
         self.spent = self.work + host.own_ns
         self.took = happened.places.dur.copy()
         self._follow_host()
 
-    def advance(self, number: int) -> None:
-        """Make all changes up to the one of this number, which is no lower than before."""
+    def advance(self, number: int) -> Scenarios:
+        """Make all changes up to the one of this number, which is no lower than before; return the scenarios."""
         made, self.number = self.edits.each[self.number : number], number
         for edit in made:
             self.took[edit.places] -= edit.saved_ns
-            self.spent[edit.events] = self._spent(edit.events)
+            self._spend(edit.events)
         if any(len(edit.events) for edit in made):
             self._follow_host()
         self.sums = np.cumsum(self.took + self.happened.places.follow)
         self.late = np.add(self.called, self.took - self.sums)
+        return self
 
-    def _spent(self, at: IntArray) -> Floats:
-        """Return the host's own time up to these events since those before, with launches left out or dearer."""
-        host, edits, number, faster = self.happened.host, self.edits, self.number, self.faster
+    def _spend(self, at: IntArray) -> None:
+        """Set the host's own time up to these events since those before, with launches left out or dearer."""
+        host, edits, number = self.happened.host, self.edits, self.number
         # Behind a launch that is not made, what else goes with it is left out here.
-        gone = number >= edits.gone[at]
-        part = np.maximum(self.work[at] - gone * edits.left_ns[at] * faster, 0.0)
-        spent: Floats = np.where(number < edits.unlaunched[at], part, ~gone * edits.lead_ns[at] * faster)
-        spent += (number >= edits.longer[at]) * edits.longer_ns[at]
-        return spent + (number < edits.unblocked[at]) * host.own_ns[at]
+        gone, made = number >= edits.gone[at], number < edits.unlaunched[at]
+        left_ns, lead_ns = gone * edits.left_ns[at], ~gone * edits.lead_ns[at]
+        more_ns = (number >= edits.longer[at]) * edits.longer_ns[at]
+        own_ns = (number < edits.unblocked[at]) * host.own_ns[at]
+        for work, spent, faster in zip(self.work, self.spent, self.faster.tolist(), strict=True):
+            part = np.maximum(work[at] - left_ns * faster, 0.0)
+            spent[at] = np.where(made, part, lead_ns * faster) + more_ns + own_ns
 
     def _follow_host(self) -> None:
         """Set when the host is done with each event, and when its launches let activities begin."""
         places = self.happened.places
-        self.host = self.happened.begins + np.cumsum(self.spent)
-        self.called = self.host[places.event] if len(self.host) else np.zeros(len(places.event))
+        self.host = self.happened.begins + np.cumsum(self.spent, axis=1)
+        uncalled = np.zeros((len(self.host), len(places.event)))
+        self.called = np.take(self.host, places.event, axis=1) if self.host.size else uncalled
         self.called += places.delay
-        self.called[places.uncalled] = places.begin
-
-
-def timelines(happened: Happened, scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, Timeline]]:
-    """Yield each scenario, and how it goes until the next one is asked for."""
-    timeline = None
-    for each in scenarios:
-        if timeline is None or timeline.edits is not each.edits or timeline.pace != each.pace:
-            timeline = Timeline(happened, each.edits, each.pace)
-        timeline.advance(each.number)
-        yield each, timeline
+        self.called[:, places.uncalled] = places.begin
