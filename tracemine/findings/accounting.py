@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tracemine.columns import sorted_unique
 from tracemine.errors import InputError, Location
+from tracemine.findings.members import activity_rows
 from tracemine.findings.per_step import step_summary
 from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime
 from tracemine.perfmodel import Unprofiled
@@ -151,10 +152,10 @@ def _time(of: Unprofiled) -> UnprofiledTime:
 def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
     """Raise RuntimeError if findings claim anything twice, or more than there is."""
     on_gpu = [f for f in findings if f.on_gpu]
-    claimed = [row for f in on_gpu for occurrence in f.activities for row in occurrence]
+    claimed = activity_rows(on_gpu)
     in_gaps = sum(f.measured_ns for f in findings if not f.on_gpu)
     for holds, rule in (
-        (len(claimed) == len(set(claimed)), "an activity is claimed twice"),
+        (len(claimed) == len(sorted_unique(claimed)), "an activity is claimed twice"),
         (sum(f.measured_ns for f in on_gpu) <= accounts.gpu_time_ns, "findings measure more than the GPU's time"),
         (all(_ordered(f.gpu_saving_ns, f.measured_ns) for f in findings), "a GPU saving exceeds what was measured"),
         (

@@ -14,6 +14,7 @@ import numpy as np
 
 from tracemine.devices import Device
 from tracemine.findings.context import ScanContext
+from tracemine.findings.members import activity_rows
 from tracemine.findings.record import Finding
 from tracemine.ops.arithmetic import unit_of
 from tracemine.ops.infer.library import OPERATIONS
@@ -49,7 +50,7 @@ def least_times(context: ScanContext, findings: Sequence[Finding]) -> LeastTimes
     least = np.where(known, np.minimum(np.ceil(floor), dur), dur).astype(np.int64)
     for finding in findings:
         if finding.on_gpu and finding.measured_ns:
-            members = np.array([row for occurrence in finding.activities for row in occurrence], np.int64)
+            members = activity_rows([finding])
             left = 1 - finding.gpu_saving_ns.high / finding.measured_ns
             least[members] = np.ceil(dur[members] * left).astype(np.int64)
             known[members] = True

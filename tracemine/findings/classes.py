@@ -55,13 +55,13 @@ def _whole_groups(context: ScanContext, rule: Rule, members: IntArray, offsets: 
     kept = np.flatnonzero(np.where(group >= 0, first & ~np.append(taken, False)[group], True))
     if not len(kept):
         return members[:0], offsets[:1]
-    parts = [
-        groups.activity[groups.activity_begin[g] : groups.activity_begin[g + 1]]
-        if (g := int(group[at])) >= 0
-        else members[offsets[at] : offsets[at + 1]]
-        for at in kept.tolist()
-    ]
-    return np.concatenate(parts), np.concatenate(([0], np.cumsum([len(part) for part in parts])))
+    group = group[kept]
+    whole = group >= 0
+    begin = np.where(whole, groups.activity_begin[group], len(groups.activity) + offsets[kept])
+    lengths = np.where(whole, np.diff(groups.activity_begin, append=0)[group], np.diff(offsets)[kept])
+    ends = np.cumsum(lengths)
+    at = np.arange(ends[-1]) + np.repeat(begin - (ends - lengths), lengths)
+    return np.concatenate((groups.activity, members))[at], np.concatenate(([0], ends))
 
 
 def _classes(

@@ -47,11 +47,9 @@ class ScanContext:
     unprofiled_gaps_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.facts = {
-            "activities": activity_facts(self.timeline, self.rows["activities"]),
-            "gaps": gap_facts(self.timeline, self.rows["gaps"]),
-        }
-        optimizer = self.facts["activities"].optimizer
+        activities = activity_facts(self.timeline, self.rows["activities"])
+        self.facts = {"activities": activities, "gaps": gap_facts(self.rows["gaps"], activities)}
+        optimizer = activities.optimizer
         self.environment = environment_of(self.timeline, self.rows["activities"], optimizer)
         self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
         self.claimed["gaps"] = of_recorder(self.timeline, self.rows["gaps"])  # no finding's: production has none
@@ -64,7 +62,7 @@ class ScanContext:
         bound = category(self.rows["activities"], "bound")
         self.has_products = "compute" in {bound.values[code] for code in sorted_unique(bound.codes) if code >= 0}
         self.lists = Lists(self.timeline)
-        self.training = bool(self.facts["activities"].backward.any() or (optimizer.codes >= 0).any())
+        self.training = bool(activities.backward.any() or (optimizer.codes >= 0).any())
         self.steps = steps_of(self.timeline, self.rows["gaps"], self.accounts.step_of)
         self.unprofiled_gaps_ns = self.steps.gaps_ns()
         step = self.accounts.per_step

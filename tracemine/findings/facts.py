@@ -10,7 +10,6 @@ import numpy as np
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, mapped, rows_of, take
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, number
-from tracemine.rows.updates import updates_of
 from tracemine.timeline import Timeline
 
 _COUNTER = re.compile(r"_\d+(?=\.|$)")
@@ -59,7 +58,7 @@ def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
     )
 
 
-def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
+def gap_facts(rows: Rows, activities: Facts) -> Facts:
     """Return facts of the row set "gaps": of the host call that the device waited for."""
     nothing = Categories(np.full(rows.count, -1, np.int32), ())
     broken = number(rows, "break_stack_row", null=-1)
@@ -72,7 +71,7 @@ def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
         strides=nothing,
         dtype=nothing,
         op_class=nothing,
-        optimizer=take(updates_of(timeline).optimizer, number(rows, "next_row")),
+        optimizer=take(activities.optimizer, number(rows, "next_row")),
         backward=np.zeros(rows.count, np.bool_),
         module=mapped(category(rows, "module"), pattern_of),
         # In a graph break, the line that broke the graph: more than where a function begins.

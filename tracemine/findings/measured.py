@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tracemine.counters import Counters
 from tracemine.counters.match import EXACT, NAME_AND_GRID, REASON_TEXTS
 from tracemine.findings.grouping import variants_of, with_variants
+from tracemine.findings.members import activity_rows
 from tracemine.findings.record import Counted, Finding, Intensity, Scan, Traffic
 from tracemine.ops.classes import MEMORY_BOUND_CLASSES
 from tracemine.rows import Numbers, Rows
@@ -80,7 +81,7 @@ def _with_all(finding: Finding, activities: Rows) -> Finding:
 
 
 def _with(finding: Finding, activities: Rows) -> Finding:
-    rows = np.array([row for occurrence in finding.activities for row in occurrence], np.int64)
+    rows = activity_rows([finding])
     if not finding.gpu_saving_ns.high or not len(rows):
         return finding
     counted = counted_of(rows, activities)

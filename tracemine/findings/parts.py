@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tracemine.columns import sorted_unique
 from tracemine.findings.ceiling import least_times
 from tracemine.findings.context import ScanContext
+from tracemine.findings.members import activity_rows
 from tracemine.findings.record import NOTHING, Finding, Part, Parts, Range
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category
@@ -124,7 +125,7 @@ def part_of_activities(rows: Rows, findings: Sequence[Finding]) -> IntArray:
     part[category(rows, "optimizer").codes >= 0] = _NAMES.index("optimizer")
     for finding in findings:
         if (name := OF_RULE.get(finding.rule)) is not None and finding.on_gpu:
-            part[[row for occurrence in finding.activities for row in occurrence]] = _NAMES.index(name)
+            part[activity_rows([finding])] = _NAMES.index(name)
     return part
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.findings.context import ScanContext
+from tracemine.findings.members import activity_rows
 from tracemine.findings.record import Finding, PeakMemory
 from tracemine.fusion import Groups
 from tracemine.rows.ancestors import nearest
@@ -120,15 +121,9 @@ def _freed(events: Events) -> IntArray:
 
 def _claimed(groups: Groups, findings: Sequence[Finding]) -> BoolArray:
     """Return the groups of which a finding that one kernel replaces has all activities."""
-    rows = [
-        row
-        for one in findings
-        if one.on_gpu and one.intermediate_bytes is not None and not one.refuted
-        for occurrence in one.activities
-        for row in occurrence
-    ]
+    fused = [one for one in findings if one.on_gpu and one.intermediate_bytes is not None and not one.refuted]
     found = np.zeros(len(groups), np.bool_)
-    of = groups.activity_group[np.array(rows, np.int64)]
+    of = groups.activity_group[activity_rows(fused)]
     found[of[of >= 0]] = True
     return found
 

@@ -115,5 +115,7 @@ def _first_shapes(timeline: Timeline, found: Iterations) -> list[str]:
     op_row = rows_of(timeline.activities["op_row"])
     code = shapes.codes[op_row] if len(shapes.codes) else np.full(len(op_row), -1)
     known = np.flatnonzero((found.of_activity >= 0) & (op_row >= 0) & (code >= 0))
-    firsts = dict(zip(found.of_activity[known[::-1]].tolist(), code[known[::-1]].tolist(), strict=True))
-    return [shapes.values[firsts[row]][:_SHOWN] if row in firsts else "" for row in range(len(found))]
+    steps, at = np.unique(found.of_activity[known], return_index=True)
+    first = np.full(len(found), -1, np.int64)
+    first[steps] = code[known[at]]
+    return [shapes.values[each][:_SHOWN] if each >= 0 else "" for each in first.tolist()]

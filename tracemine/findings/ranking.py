@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
+from tracemine.findings.members import activity_rows
 from tracemine.findings.record import Finding, PerStep, Range, Scan
 from tracemine.rows.table import BoolArray, IntArray
 
@@ -79,7 +80,7 @@ def _inside(finding: Finding, steps: int) -> Fraction:
 
 def inside_steps(finding: Finding, in_step: BoolArray, dur_ns: IntArray) -> Fraction:
     """Return how much of a finding lies in steps: of GPU time, or of gaps by the number of activities that waited."""
-    rows = [row for occurrence in finding.activities for row in occurrence]
+    rows = activity_rows([finding])
     weights = dur_ns[rows] if finding.on_gpu else in_step[rows] * 0 + 1
     whole = int(weights.sum())
     return Fraction(int(weights[in_step[rows]].sum()), whole) if whole else Fraction(0)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tracemine.ops import classify, is_custom, lookup
 from tracemine.rows.ancestors import first_known, taken, within
 from tracemine.rows.arrow import categories, coded, mapped, numbers, rows_of, take
-from tracemine.rows.graph_breaks import REASONS, REGION, Breaks, Marks, compiling_on, find_breaks, is_marked
+from tracemine.rows.graph_breaks import REASONS, REGION, Breaks, Marks, compiling, find_breaks, is_marked
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
 from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
@@ -71,7 +71,7 @@ def compilations(timeline: Timeline) -> tuple[IntArray, IntArray]:
     In order of begin; stretches on several threads may overlap. Told from what dynamo and Inductor time of themselves
     (`… (dynamo_timed)`); a torch that does not record that compiles unseen.
     """
-    _, begin, end = compiling_on(timeline, _threads(timeline)[0])
+    _, begin, end = compiling(timeline)
     return begin, end
 
 

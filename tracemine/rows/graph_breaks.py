@@ -116,8 +116,9 @@ def find_breaks(timeline: Timeline, marks: Marks) -> tuple[Breaks, IntArray]:
     apart = np.flatnonzero(same & (marks.root[before] != marks.root[after]))
     function[apart] = _given_up(timeline, marks, before[apart], after[apart])
     path = np.where(resumed, marks.stack[after], function)
-    compiling = _overlaps(compiling_on(timeline, marks.thread), marks, before, after)
-    kept = np.flatnonzero((resumed | (function >= 0)) & ~compiling)
+    rows, begin, end = compiling(timeline)
+    compiled_meanwhile = _overlaps((marks.thread[rows], begin, end), marks, before, after)
+    kept = np.flatnonzero((resumed | (function >= 0)) & ~compiled_meanwhile)
     kept = kept[np.argsort(marks.begin_ns[after[kept]], kind="stable")]
     before, after = before[kept], after[kept]
     breaks = Breaks(
@@ -130,16 +131,17 @@ def find_breaks(timeline: Timeline, marks: Marks) -> tuple[Breaks, IntArray]:
     return breaks, after
 
 
-def compiling_on(timeline: Timeline, thread: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return thread, begin and end of each outermost stretch of compilation, in order of begin."""
+def compiling(timeline: Timeline) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the row of `ops`, begin and end of each outermost stretch of compilation, in order of begin."""
     ops = timeline.ops
     name = categories(ops.column("name"))
     found = np.array([*(each.endswith(_COMPILING) for each in name.values), False], np.bool_)[name.codes]
-    parent = rows_of(ops.column("parent_row"))
     rows = np.flatnonzero(found)
-    rows = rows[taken(nearest(parent, found), parent[rows]) < 0]
+    if len(rows):
+        parent = rows_of(ops.column("parent_row"))
+        rows = rows[taken(nearest(parent, found), parent[rows]) < 0]
     begin = numbers(ops.column("start_ns")).values.astype(np.int64)[rows]
-    return thread[rows], begin, begin + numbers(ops.column("dur_ns")).values.astype(np.int64)[rows]
+    return rows, begin, begin + numbers(ops.column("dur_ns")).values.astype(np.int64)[rows]
 
 
 def _given_up(timeline: Timeline, marks: Marks, before: IntArray, after: IntArray) -> IntArray:
