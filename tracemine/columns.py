@@ -24,7 +24,7 @@ def numbers(column: pa.ChunkedArray, null: int = MISSING) -> Array:
     True
     """
     width = np.int32 if column.type == pa.int32() else np.int64
-    return _joined(column.chunks, width, null)
+    return joined([_values(chunk, width, np.int64(null)) for chunk in column.chunks], np.int64)
 
 
 def string_ids(column: pa.ChunkedArray) -> tuple[Array, tuple[str, ...]]:
@@ -33,9 +33,15 @@ def string_ids(column: pa.ChunkedArray) -> tuple[Array, tuple[str, ...]]:
     >>> string_ids(pa.chunked_array([pa.array(["a", None, "a"]).dictionary_encode()]))[0].tolist()
     [0, -1, 0]
     """
+    codes, strings = string_codes(column)
+    return codes.astype(np.int64), strings
+
+
+def string_codes(column: pa.ChunkedArray) -> tuple[Array, tuple[str, ...]]:
+    """Return the same with ids as int32, of half the memory."""
     chunks = column.unify_dictionaries().chunks
     strings = tuple(chunks[0].dictionary.to_pylist()) if chunks else ()
-    return _joined([chunk.indices for chunk in chunks], np.int32, -1), strings
+    return joined([_values(chunk.indices, np.int32, np.int32(-1)) for chunk in chunks], np.int32), strings
 
 
 def booleans(column: pa.ChunkedArray) -> Array:
@@ -60,23 +66,27 @@ def lists(column: pa.ChunkedArray) -> tuple[Array, Array, Array]:
             continue
         rows = slice(chunk.offset, chunk.offset + len(chunk) + 1)
         offsets = np.frombuffer(chunk.buffers()[1], np.int32, count=rows.stop)[rows].astype(np.int64)
-        values.append(_joined([chunk.values.slice(offsets[0], offsets[-1] - offsets[0])], np.int64, 0))
+        values.append(_values(chunk.values, np.int64, np.int64(0))[offsets[0] : offsets[-1]])
         ends.append(offsets[1:] - offsets[0] + ends[-1][-1])
         present.append(is_present(chunk))
     return np.concatenate(values), np.concatenate(ends), np.concatenate(present)
 
 
-def _joined(arrays: Sequence[pa.Array], width: Any, null: int) -> Array:
-    """Return the values of integer arrays behind one another as int64, `null` where they have none."""
-    values = np.empty(sum(map(len, arrays)), np.int64)
-    end = 0
-    for array in arrays:
-        part = values[end : end + len(array)]
-        part[:] = fixed_width(array, width)
-        if array.buffers()[0] is not None:
-            part[~is_present(array)] = null
-        end += len(array)
-    return values
+def _values(array: pa.Array, width: Any, null: np.integer) -> Array:
+    """Return an integer array's values as its buffer holds them, `null` where it has none."""
+    values = fixed_width(array, width)
+    if array.buffers()[0] is None or not array.null_count:
+        return values
+    return np.where(is_present(array), values, null)
+
+
+def joined(parts: Sequence[Array], width: Any) -> Array:
+    """Return arrays of any widths one after another, as one of this width, in memory of its own.
+
+    >>> joined([np.array([1], np.int32), np.array([2])], np.int64).tolist(), joined([], np.int32).tolist()
+    ([1, 2], [])
+    """
+    return parts[0].astype(width) if len(parts) == 1 else np.concatenate([np.empty(0, width), *parts])
 
 
 def sorted_unique(values: Array) -> Array:
@@ -96,7 +106,13 @@ def codes(*keys: Array) -> Array:
     >>> codes(np.array([7, 2, 7]), np.array([0, 1, 0])).tolist()
     [1, 0, 1]
     """
-    return compact(*ordered(*keys))[0]
+    count = len(keys[0])
+    heads = np.flatnonzero(np.logical_or.reduce([key[1:] != key[:-1] for key in keys])) + 1
+    if 4 * len(heads) > count or not count:
+        return compact(*ordered(*keys))[0]
+    heads = np.append(0, heads)  # equal ones in a row are numbered once
+    number = compact(*ordered(*(key[heads] for key in keys)))[0]
+    return np.repeat(number, np.diff(heads, append=count))
 
 
 def ordered(*keys: Array) -> tuple[Array, int]:
@@ -149,7 +165,7 @@ def is_present(array: pa.Array) -> Array:
 
 def _bits(bitmap: pa.Buffer, array: pa.Array) -> Array:
     bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
-    return bits[array.offset : array.offset + len(array)].astype(np.bool_)
+    return bits[array.offset : array.offset + len(array)].view(np.bool_)
 
 
 # --- from Python and NumPy to Arrow -----------------------------------------------------------------------------------

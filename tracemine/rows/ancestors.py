@@ -10,18 +10,21 @@ from tracemine.rows.table import BoolArray, IntArray
 def nearest(parent: IntArray, marked: BoolArray) -> IntArray:
     """Return, for each row of a tree, the nearest marked row at or above it; −1 where there is none.
 
-    Paths are halved until all have ended. Parents stand before children; a damaged row that does not has none.
+    Paths are halved until all have ended, those that have no more. Parents stand before children; a damaged row that
+    does not has none.
 
     >>> nearest(np.array([-1, 0, 1, 2]), np.array([False, True, False, False])).tolist()
     [-1, 1, 1, 1]
     """
+    if not marked.any():
+        return np.full(len(parent), -1, np.int64)
     rows = np.arange(len(parent))
     jump = np.where(marked, rows, np.where(parent < rows, parent, -1))
-    while True:
-        further = np.where(jump >= 0, jump[jump], -1)
-        if (further == jump).all():
-            return np.where((jump >= 0) & marked[jump], jump, -1)
-        jump = further
+    ended = np.append(marked, True)  # the last one answers −1
+    left = rows
+    while len(left := left[~ended[jump[left]]]):
+        jump[left] = jump[jump[left]]
+    return jump
 
 
 def above(marked: IntArray, parent: IntArray) -> IntArray:

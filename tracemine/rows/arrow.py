@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine import columns
-from tracemine.columns import fixed_width, is_present, sorted_unique
+from tracemine.columns import fixed_width, is_present
 from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers
 
 _WIDTH = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float32(): np.float32}
@@ -18,7 +18,8 @@ def numbers(column: pa.ChunkedArray) -> Numbers:
     """Return an int32, int64 or float32 column as Numbers; a null's value is 0."""
     width = _WIDTH[column.type]
     wide = np.float64 if width is np.float32 else np.int64
-    values = np.concatenate([np.empty(0, wide), *(fixed_width(chunk, width) for chunk in column.chunks)])
+    chunks = [fixed_width(chunk, width) for chunk in column.chunks]
+    values = columns.joined(chunks, wide)
     if not column.null_count:
         return Numbers(values)
     valid = np.concatenate([is_present(chunk) for chunk in column.chunks])
@@ -38,15 +39,14 @@ def categories(column: pa.ChunkedArray) -> Categories:
     >>> found.codes.tolist(), found.values
     ([1, -1, 0], ('a', 'b'))
     """
-    codes, values = columns.string_ids(column)
-    return Categories(codes.astype(np.int32), values)
+    return Categories(*columns.string_codes(column))
 
 
 def take(categories: Categories, rows: IntArray) -> Categories:
     """Return the category at each of `rows`; null where the row number is −1."""
     if not len(categories.codes):
         return Categories(np.full(len(rows), -1, np.int32), categories.values)
-    return Categories(np.where(rows >= 0, categories.codes[rows], -1).astype(np.int32), categories.values)
+    return Categories(np.where(rows >= 0, categories.codes[rows], -1).astype(np.int32, copy=False), categories.values)
 
 
 def take_numbers(numbers: Numbers, rows: IntArray) -> Numbers:
@@ -63,8 +63,8 @@ def mapped(categories: Categories, to: Callable[[str], str | None]) -> Categorie
     """Return the categories that `to` makes of each distinct value, called once a value that occurs."""
     values: dict[str, int] = {}
     codes = np.full(len(categories.values) + 1, -1, np.int32)  # the last answers for code −1
-    for code in sorted_unique(categories.codes).tolist():
-        result = to(categories.values[code]) if code >= 0 else None
+    for code in columns.used(categories.codes, categories.values):
+        result = to(categories.values[code])
         if result is not None:
             codes[code] = values.setdefault(result, len(values))
     return Categories(codes[categories.codes], tuple(values))
@@ -93,6 +93,17 @@ def joined(first: Categories, other: Categories) -> Categories:
     merged = {value: code for code, value in enumerate(dict.fromkeys((*first.values, *other.values)))}
     codes = [np.array([*(merged[v] for v in each.values), -1], np.int32)[each.codes] for each in (first, other)]
     return Categories(np.where(first.codes >= 0, codes[0], codes[1]).astype(np.int32), tuple(merged))
+
+
+def named_at(names: Categories, rows: IntArray, *wanted: str) -> BoolArray:
+    """Return whether what stands at each of `rows` has one of these names; false where the row number is −1.
+
+    >>> named_at(Categories(np.array([1, 0], np.int32), ("a", "b")), np.array([1, 0, -1]), "a", "c").tolist()
+    [True, False, False]
+    """
+    known = np.array([*(value in wanted for value in names.values), False], np.bool_)
+    found: BoolArray = known[take(names, rows).codes]
+    return found
 
 
 def is_named(names: Categories, wanted: str) -> BoolArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tracemine.columns import codes, compact
 from tracemine.rows.table import Categories, IntArray, Numbers
@@ -30,7 +31,7 @@ def combination_codes(*columns: Numbers) -> IntArray:
     for column in columns:
         if column.valid is not None:
             keys.append(column.valid.astype(np.int64))
-        values = column.values.astype(np.int64)
+        values = column.values.astype(np.int64, copy=False)
         keys.append(values if column.valid is None else np.where(column.valid, values, 0))
     return codes(*keys)
 
@@ -46,6 +47,17 @@ def grouped_running_maximum(values: IntArray, groups: IntArray) -> IntArray:
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         np.maximum.accumulate(values[low:high], out=result[low:high])
     return result
+
+
+def first_rows(codes: npt.NDArray[np.integer], count: int) -> IntArray:
+    """Return the first row of each of `count` codes, and of the code −1 last; −1: no row has it.
+
+    >>> first_rows(np.array([1, 0, 1, -1]), 3).tolist()
+    [1, 0, -1, 3]
+    """
+    found = np.full(count + 1, -1, np.int64)
+    found[codes[::-1]] = np.arange(len(codes))[::-1]  # of several rows the one written last stays
+    return found
 
 
 def distinct(first: Categories, *others: Categories) -> tuple[list[Any], IntArray]:
