@@ -31,7 +31,8 @@ def gap_rows(timeline: Timeline) -> Rows:
     activities, api, ops = timeline.activities, timeline.api, timeline.ops
     start, dur = (numbers(activities.column(each)).values.astype(np.int64) for each in ("start_ns", "dur_ns"))
     device = numbers(activities.column("device"))
-    previous, following = idle_intervals(start, dur, combination_codes(device))
+    place = combination_codes(device)
+    previous, following = idle_intervals(start, dur, place)
     begin = start[previous] + dur[previous]
     gap = start[following] - begin
     why = causes_of(timeline, previous, following, begin, gap)
@@ -70,7 +71,7 @@ def gap_rows(timeline: Timeline) -> Rows:
             "launch_late_ns": Numbers(why.late_ns, launched),
             "launch_dur_ns": take_numbers(numbers(api.column("dur_ns")), launch),
             "launch_excess_ns": Numbers(np.where(own_launch, why.launch_dur_ns - dur[following], 0), own_launch),
-            "busy_before_ns": Numbers(_busy_before(begin, gap, start, combination_codes(device), following)),
+            "busy_before_ns": Numbers(_busy_before(begin, gap, start, place, following)),
             "blocked_ns": Numbers(np.where(waited, why.blocked_ns, 0), waited),
             "previous_row": Numbers(previous),
             "next_row": Numbers(following),

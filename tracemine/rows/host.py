@@ -101,8 +101,10 @@ def threads(timeline: Timeline) -> tuple[IntArray, IntArray]:
 
 
 def _stacked(first: Numbers, other: Numbers) -> Numbers:
+    values = np.concatenate((first.values.astype(np.int64, copy=False), other.values.astype(np.int64, copy=False)))
+    if first.valid is None and other.valid is None:
+        return Numbers(values)
     known = [np.ones(len(each.values), np.bool_) if each.valid is None else each.valid for each in (first, other)]
-    values = np.concatenate((first.values.astype(np.int64), other.values.astype(np.int64)))
     return Numbers(values, np.concatenate(known))
 
 
@@ -128,21 +130,32 @@ def blocking_call(
         return found, blocked
     next_begin = calls.begin[launch]
     own, other = calls.thread[launch], np.where(previous_launch >= 0, calls.thread[previous_launch], -2)
-    free = calls.launches & ~calls.blocks
-    for thread in (own, other, np.full(len(launch), -1, np.int64)):
-        launching = np.where(thread < 0, own, thread)
-        last = _last_ended(calls, calls.blocks, thread, next_begin)
-        begin, end = calls.begin[last], calls.end[last]
-        fits = (last >= 0) & (begin < idle_from) & (end >= idle_from) & (found < 0)
-        # Nothing was launched in between: the thread's last launch before the next one began no later than this call.
-        latest = last_begun(calls, calls.launches, launching, next_begin)
-        fits &= (latest < 0) | (calls.begin[latest] <= begin)
-        latest_free = last_begun(calls, free, launching, next_begin)
-        since = np.where(latest_free >= 0, calls.begin[latest_free], np.iinfo(np.int64).min)
-        found, blocked = (
-            np.where(fits, last, found),
-            np.where(fits, _blocked_since(calls, thread, since, last), blocked),
-        )
+    for thread, asked in ((own, found < 0), (other, (other >= 0) & (other != own)), (np.full_like(own, -1), found < 0)):
+        rows = np.flatnonzero(asked & (found < 0))
+        found[rows], blocked[rows] = _blocking_on(calls, thread[rows], own[rows], next_begin[rows], idle_from[rows])
+    return found, blocked
+
+
+def _blocking_on(
+    calls: Calls, thread: IntArray, own: IntArray, next_begin: IntArray, idle_from: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return as `blocking_call`, of one thread for each gap; `own`: the thread that launched next."""
+    last = _last_ended(calls, calls.blocks, thread, next_begin)
+    begin, end = calls.begin[last], calls.end[last]
+    fits = (last >= 0) & (begin < idle_from) & (end >= idle_from)
+    found, blocked = np.full(len(thread), -1, np.int64), np.zeros(len(thread), np.int64)
+    rows = np.flatnonzero(fits)
+    if not len(rows):
+        return found, blocked
+    thread, own, next_begin, last = (each[rows] for each in (thread, own, next_begin, last))
+    # Nothing was launched in between: the thread's last launch before the next one began no later than this call.
+    launching = np.where(thread < 0, own, thread)
+    latest = last_begun(calls, calls.launches, launching, next_begin)
+    latest_free = last_begun(calls, calls.launches & ~calls.blocks, launching, next_begin)
+    since = np.where(latest_free >= 0, calls.begin[latest_free], np.iinfo(np.int64).min)
+    fits = (latest < 0) | (calls.begin[latest] <= calls.begin[last])
+    found[rows] = np.where(fits, last, -1)
+    blocked[rows] = np.where(fits, _blocked_since(calls, thread, since, last), 0)
     return found, blocked
 
 

@@ -16,8 +16,9 @@ import numpy as np
 from tracemine.ops import lookup
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, numbers, rows_of, take
+from tracemine.rows.codes import first_rows
 from tracemine.rows.cuda_graphs import may_be_running, overlaps, under_recorded
-from tracemine.rows.host import WORK, Calls, Intervals, blocking_call, is_graph_launch, last_begun, named, threads
+from tracemine.rows.host import WORK, Calls, Intervals, Work, blocking_call, is_graph_launch, last_begun, named, threads
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -73,14 +74,17 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     told_to_wait = _told_to_wait(calls, launch)
     missing = _graph_may_run(timeline, calls, launch[replays & held_up & (within | ~told_to_wait)], begin, begin + gap)
     undecided = launched & ~queued & ~(within & replays) & ~unresolved & ~missing & ~held_up
-    waiting, blocked = blocking_call(calls, launch, before, begin)
-    waiting = np.where(undecided, waiting, -1)
+    rows = np.flatnonzero(undecided)
+    waiting, blocked = np.full(len(gap), -1), np.zeros(len(gap), np.int64)
+    waiting[rows], blocked[rows] = blocking_call(calls, launch[rows], before[rows], begin[rows])
     late = np.where(launched, launch_begin - begin, 0)
     sync = np.where(2 * blocked >= late, waiting, -1)
     in_call = np.minimum(launch_end, begin + gap) - np.maximum(launch_begin, begin)
     loads = _first_of_its_name(timeline)[following] & (in_call >= _LOADING_LAUNCH_NS) & (2 * in_call >= gap)
-    works, row, spent = _work(timeline, calls, op_thread, launch, before, begin, begin + gap)
-    works = np.where(undecided & (2 * spent >= gap), works, -1)
+    works, row, spent = np.full((3, len(gap)), -1)
+    own = launch[rows], before[rows], begin[rows], (begin + gap)[rows]
+    works[rows], row[rows], spent[rows] = _work(timeline, calls, op_thread, *own)
+    works = np.where(2 * spent >= gap, works, -1)
     freeing, sets_up = (sync >= 0) & _allocates(timeline)[sync], _sets_up(timeline)
     cause = _first_that_holds(
         (unresolved, "unknown"),
@@ -123,6 +127,8 @@ def _graph_may_run(timeline: Timeline, calls: Calls, holes: IntArray, since: Int
     `holes`: calls whose replay is longer without a record than a launch takes; a graph does not wait inside.
     """
     incomplete = np.union1d(under_recorded(timeline), holes)
+    if not len(incomplete):
+        return np.zeros(len(since), np.bool_)
     return overlaps(*may_be_running(timeline, calls, incomplete), since, until)
 
 
@@ -140,20 +146,11 @@ def _work(
 
     Looked for on the thread that launched next and on the one that launched before.
     """
-    ops = timeline.ops
-    call_name, op_name = categories(timeline.api.column("name")), categories(ops.column("name"))
-    op_begin = numbers(ops.column("start_ns")).values.astype(np.int64)
-    op_end = op_begin + numbers(ops.column("dur_ns")).values.astype(np.int64)
     kind, row, spent = (np.full(len(launch), each, np.int64) for each in (-1, -1, 0))
     for at, work in enumerate(WORK):
-        if work.calls is not None:
-            rows, columns = np.flatnonzero(named(call_name, work.calls)), (calls.thread, calls.begin, calls.end)
-        else:
-            assert work.operators is not None  # noqa: S101 - each kind of work has one of the two
-            rows, columns = np.flatnonzero(named(op_name, work.operators)), (op_thread, op_begin, op_end)
-        if not len(rows):
+        done = _done(timeline, calls, op_thread, work)
+        if not len(done.row):
             continue
-        done = Intervals.of(rows, *(each[rows] for each in columns))
         for caller in (launch, before):
             thread = np.where(caller >= 0, calls.thread[caller], -2)
             time = done.covered(thread, since, until)
@@ -161,6 +158,19 @@ def _work(
             last = done.row[done.last_begun(thread, until)]
             kind, row, spent = np.where(holds, at, kind), np.where(holds, last, row), np.where(holds, time, spent)
     return kind, row, spent
+
+
+def _done(timeline: Timeline, calls: Calls, op_thread: IntArray, work: Work) -> Intervals:
+    """Return when threads did a kind of work; rows are those of `api` or `ops`."""
+    if work.calls is not None:
+        rows = np.flatnonzero(named(categories(timeline.api.column("name")), work.calls))
+        return Intervals.of(rows, calls.thread[rows], calls.begin[rows], calls.end[rows])
+    assert work.operators is not None  # noqa: S101 - each kind of work has one of the two
+    rows = np.flatnonzero(named(categories(timeline.ops.column("name")), work.operators))
+    if not len(rows):
+        return Intervals.of(*[rows] * 4)
+    begin, dur = (numbers(timeline.ops.column(name)).values[rows].astype(np.int64) for name in ("start_ns", "dur_ns"))
+    return Intervals.of(rows, op_thread[rows], begin, begin + dur)
 
 
 def _allocates(timeline: Timeline) -> BoolArray:
@@ -180,9 +190,10 @@ def _sets_up(timeline: Timeline) -> BoolArray:
     if not len(op_row) or not len(name.codes):
         return np.zeros(len(op_row) + 1, np.bool_)
     library = np.array([(found := lookup(text)) is not None and found.op_class in _LIBRARIES for text in name.values])
+    calls = np.flatnonzero(np.append(library, False)[name.codes])
+    begun = first_rows(name.codes[calls], len(name.values))
     first = np.zeros(len(name.codes), np.bool_)
-    first[np.unique(name.codes, return_index=True)[1]] = True
-    first &= np.append(library, False)[name.codes]
+    first[calls[begun[begun >= 0]]] = True
     warms = np.append([_WARM_UP.search(text) is not None for text in name.values], False)[name.codes].astype(np.bool_)
     begins = first | (nearest(rows_of(ops.column("parent_row")), warms) >= 0)
     return np.append(np.append(begins, False)[op_row], False)
@@ -200,10 +211,10 @@ def _told_to_wait(calls: Calls, launch: IntArray) -> BoolArray:
 
 def _first_of_its_name(timeline: Timeline) -> BoolArray:
     """Return which activities are the first of their name in the trace."""
-    codes = categories(timeline.activities.column("name")).codes
-    first = np.zeros(len(codes), np.bool_)
-    first[np.unique(codes, return_index=True)[1]] = True
-    return first
+    name = categories(timeline.activities.column("name"))
+    first = np.zeros(len(name.codes) + 1, np.bool_)  # the last one answers for a name that no row has
+    first[first_rows(name.codes, len(name.values))] = True
+    return first[:-1]
 
 
 def _first_that_holds(*decisions: tuple[BoolArray, str]) -> IntArray:
