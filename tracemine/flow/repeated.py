@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.columns import codes, numbers, sorted_unique, string_ids
+from tracemine.columns import Array, codes, numbers, sorted_unique, string_codes, string_ids
 from tracemine.flow.effects import effects
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.ops import lookup
@@ -49,28 +49,50 @@ class Repeated(msgspec.Struct, frozen=True, kw_only=True):
         return self.value >= 0
 
 
-def repeated(flow: Flow, marks: IntArray, silent: IntArray, without: BoolArray) -> Repeated:
-    """Return the nodes that compute the same in every step.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MayRepeat:
+    """One entry a node, before any has a value."""
 
-    `marks`: bits of each node that rests on more than constants, which go to all that is computed from it. `silent`:
-    before each node how much has run whose writes are unknown. `without`: nodes that are not looked at.
+    may: BoolArray  # whether it may have one
+    calls: IntArray  # equal ones call the same operator with the same arguments; −1: not all of them are known
+    assumed: BoolArray  # it takes a number that was not recorded
+    shifts: BoolArray  # and may shift a place by it
+
+
+def may_repeat(flow: Flow, silent: IntArray) -> MayRepeat | None:
+    """Return which nodes may compute the same in every step; None where no node is known to begin with.
+
+    `silent`: before each node how much has run whose writes are unknown.
 
     >>> from tracemine.flow import flow
     >>> from tracemine.timeline import Meta, Timeline
     >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
-    >>> none = np.zeros(0, np.int64)
-    >>> repeated(flow(empty), none, none, none.astype(bool)).value.tolist()
-    []
+    >>> may_repeat(flow(empty), np.zeros(0, np.int64)) is None
+    True
+    """
+    first = np.bincount(flow.edges.consumer, minlength=len(flow.nodes)) == 0
+    may = (flow.nodes.step_row >= 0) & _accounted(flow, silent) & _makes_new(flow)
+    if not (may & first).any():
+        return None
+    calls, assumed, shifts = _calls(flow, may)
+    may &= calls >= 0
+    return MayRepeat(may=may, calls=calls, assumed=assumed, shifts=shifts) if (may & first).any() else None
+
+
+def repeated(flow: Flow, marks: IntArray, known: MayRepeat, without: BoolArray) -> Repeated:
+    """Return the nodes that compute the same in every step.
+
+    `marks`: bits of each node that rests on more than constants, which go to all that is computed from it. `without`:
+    nodes that are not looked at.
     """
     count, edges, reads = len(flow.nodes), flow.edges, flow.reads
     steps, step = np.unique(flow.nodes.step_row, return_inverse=True)
-    calls, assumed, shifts = _calls(flow)
+    calls, shifts, may = known.calls, known.shifts, known.may & ~without
     evidence = np.full(count, Evidence.PROVEN, np.int8)
     np.minimum.at(evidence, reads.node, reads.evidence.astype(np.int8))
     value = np.full(count + 1, -1)  # the last one is that of none
-    found = Repeated(value=value[:-1], marks=marks.copy(), evidence=evidence, assumed=assumed)
+    found = Repeated(value=value[:-1], marks=marks.copy(), evidence=evidence, assumed=known.assumed.copy())
     within = steps >= 0
-    may = (calls >= 0) & within[step] & ~without & _accounted(flow, silent) & _makes_new(flow)
     atoms = _Atoms.of(flow, may)
     may &= atoms.count <= _MOST_READ
     pending = np.bincount(edges.consumer, minlength=count)
@@ -143,16 +165,18 @@ def _read_before_it_is_done(flow: Flow) -> IntArray:
 # --- what may be numbered --------------------------------------------------------------------------------------------
 
 
-def _calls(flow: Flow) -> tuple[IntArray, BoolArray, BoolArray]:
-    """A code for each node's operator and arguments, −1 where they are not all known; which rest on a number that was
-    not recorded; and of these which may shift a place by it."""
-    timeline, nodes = flow.timeline, flow.nodes
-    columns = [string_ids(timeline.ops.column(name)) for name in _CALL]
-    code = codes(*(ids[nodes.op_row] for ids, _ in columns)) if len(nodes) else np.zeros(0, np.int64)
-    _, first = np.unique(code, return_index=True)
+def _calls(flow: Flow, may: BoolArray) -> tuple[IntArray, BoolArray, BoolArray]:
+    """A code for the operator and arguments of each node that may be numbered, −1 where they are not all known; which
+    rest on a number that was not recorded; and of these which may shift a place by it."""
+    timeline, rows = flow.timeline, flow.nodes.op_row[may]
+    columns = [string_codes(timeline.ops.column(name)) for name in _CALL]
+    called = codes(*(ids[rows] for ids, _ in columns))
+    any_of = np.zeros(int(called.max(initial=-1)) + 1, np.int64)  # a row of each distinct call
+    any_of[called] = rows
     inferred = bool((flow.reads.evidence < Evidence.PROVEN).any())
-    told = [_told(_texts(columns, int(nodes.op_row[at])), inferred) for at in first.tolist()]
-    code = np.where(np.array([*told, False], np.bool_)[code], code, -1)
+    told = [_told(_texts(columns, row), inferred) for row in any_of.tolist()]
+    code = np.full(len(may), -1)
+    code[may] = np.where(np.array(told, np.bool_)[called], called, -1)
     assumed, shifts, from_host = _host_operands(flow)
     kind, kinds = string_ids(timeline.activities.column("kind"))
     direction, directions = string_ids(timeline.activities.column("copy_kind"))
@@ -162,7 +186,7 @@ def _calls(flow: Flow) -> tuple[IntArray, BoolArray, BoolArray]:
     return np.where(from_host, -1, code), assumed, shifts
 
 
-def _texts(columns: list[tuple[IntArray, tuple[str, ...]]], row: int) -> list[str | None]:
+def _texts(columns: list[tuple[Array, tuple[str, ...]]], row: int) -> list[str | None]:
     return [None if ids[row] < 0 else texts[ids[row]] for ids, texts in columns]
 
 
@@ -197,11 +221,11 @@ def _host_operands(flow: Flow) -> tuple[BoolArray, BoolArray, BoolArray]:
     table, nodes = flow.timeline.tensors, flow.nodes
     node_of = np.full(flow.timeline.ops.num_rows + 1, -1, np.int64)
     node_of[nodes.op_row] = np.arange(len(nodes))
-    op_row = numbers(table.column("op_row"), -1)
+    device, devices = string_codes(table.column("device"))
+    rows = np.flatnonzero(np.array([*(name.startswith("cpu") for name in devices), False], np.bool_)[device])
+    op_row = numbers(table.column("op_row"), -1)[rows]
     node = node_of[np.where((op_row >= 0) & (op_row < len(node_of) - 1), op_row, -1)]
-    device, devices = string_ids(table.column("device"))
-    host = np.array([*(name.startswith("cpu") for name in devices), False], np.bool_)[device] & (node >= 0)
-    node, rows = node[host], np.flatnonzero(host)
+    node, rows = node[node >= 0], rows[node >= 0]
     kind, kinds = string_ids(table.column("dtype"))
     decimal, whole = (np.array([*(name == wanted for name in kinds), False], np.bool_) for wanted in (_DECIMAL, _WHOLE))
     name, names = string_ids(flow.timeline.ops.column("name"))

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracemine.columns import numbers, sorted_unique, string_ids
 from tracemine.flow.record import Evidence, Flow, Source
-from tracemine.flow.repeated import Repeated, repeated, untouched
+from tracemine.flow.repeated import Repeated, may_repeat, repeated, untouched
 from tracemine.fusion.barriers import unowned
 from tracemine.fusion.record import Groups
 from tracemine.ops import lookup
@@ -81,12 +81,16 @@ def invariant_columns(
 
 def _pieces(flow: Flow, activities: Rows, groups: Groups | None) -> tuple[IntArray, IntArray, IntArray]:
     """Return the piece of work that each node is part of, −1: none; what that gives, and how sure it is."""
-    operators = _Operators(flow)
-    engine = operators.of_engine
     silent = _silent(flow)
-    found = repeated(flow, _marks(flow, operators), silent, engine)
+    known = may_repeat(flow, silent)
+    if known is None:
+        return _no_pieces(flow)
+    operators = _Operators(flow)
+    found = repeated(flow, _marks(flow, operators), known, operators.of_engine)
     keeps = untouched(flow, found.known & (found.marks & _INPUT == 0), silent)
     wanted, weights = _wanted(flow, found, keeps, operators)
+    if not (wanted | weights).any():
+        return _no_pieces(flow)
     spent = _spent(flow, activities, found)
     kept = _without_fused(flow, _before_others(flow, wanted | weights, keeps), spent, groups)
     piece = _joined(flow, kept)
@@ -98,6 +102,11 @@ def _pieces(flow: Flow, activities: Rows, groups: Groups | None) -> tuple[IntArr
     weakest = np.full(len(piece) + 1, Evidence.PROVEN)
     np.minimum.at(weakest, piece, sure)
     return piece, kind, np.where(kept, weakest[piece], -1)
+
+
+def _no_pieces(flow: Flow) -> tuple[IntArray, IntArray, IntArray]:
+    none = np.full(len(flow.nodes), -1)
+    return none, none, none
 
 
 class _Operators:
