@@ -15,7 +15,7 @@ import numpy as np
 
 from tracemine.columns import booleans, numbers
 from tracemine.rows.ancestors import taken
-from tracemine.rows.arrow import categories, is_named, rows_of
+from tracemine.rows.arrow import categories, is_named, named_at, rows_of, take
 from tracemine.rows.table import BoolArray, Categories, IntArray
 from tracemine.timeline import Timeline
 
@@ -35,7 +35,7 @@ def zeroed_gradients(timeline: Timeline, zeroing: IntArray, zeroed: IntArray, al
     adds = _accumulated(timeline, names, op_row)
     if not adds.any():  # gradients are None, or those of a graph
         return zeroing
-    listed = is_named(names, _LISTED)[op_row] & (zeroing < 0)
+    listed = named_at(names, op_row, _LISTED) & (zeroing < 0)
     by = np.where(zeroing >= 0, zeroing, -1)
     added = np.flatnonzero(adds)
     zeros = np.where(_of_zeros(timeline, names)[op_row] & (zeroing < 0), alone, -1)
@@ -143,8 +143,7 @@ def _accumulated(timeline: Timeline, names: Categories, op_row: IntArray) -> Boo
     """Return activities that add a gradient to one that is there, for the autograd engine."""
     engine = np.array([*(name.endswith(_ACCUMULATES) for name in names.values), False], np.bool_)
     parent = taken(rows_of(timeline.ops["parent_row"]), op_row)
-    above = np.append(names.codes, -1)[parent]
-    found: BoolArray = is_named(names, "aten::add_")[op_row] & engine[above]
+    found: BoolArray = named_at(names, op_row, "aten::add_") & engine[take(names, parent).codes]
     return found
 
 

@@ -191,7 +191,8 @@ def _pairs(flow: Flow, count: int) -> tuple[IntArray, IntArray, npt.NDArray[np.i
     usable = np.isin(reads.source[edges.read], (*RESOLVED, Source.PARTLY_HOLE))
     evidence = reads.evidence[edges.read].astype(np.int64)
     key = edges.consumer * count + edges.producer
-    order = np.lexsort((-evidence, ~usable, key))
+    worse = np.where(usable, 0, len(Evidence)) + len(Evidence) - 1 - evidence  # the best of a pair stands first
+    order = np.argsort(key * (2 * len(Evidence)) + worse, kind="stable")
     first = order[np.concatenate(([True], key[order][1:] != key[order][:-1]))] if len(order) else order
     return edges.consumer[first], edges.producer[first], evidence[first].astype(np.int8), usable[first]
 

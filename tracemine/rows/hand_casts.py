@@ -38,6 +38,8 @@ def hand_casts(timeline: Timeline, activities: Rows) -> BoolArray:
     op_row = rows_of(timeline.activities["op_row"])[first]
     called = [take(categories(timeline.ops[name]), op_row) for name in ("name", "input_shapes", "input_dtypes")]
     casts = np.flatnonzero(_casts(called) & _known_sources(activities, graph, first))
+    if not len(casts):
+        return found
     casts = casts[_in_every_step(graph, casts, number(activities, "segment", -1)[first])]
     if len(casts):
         chosen = np.isin(graph.producer, casts)

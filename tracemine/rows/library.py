@@ -149,11 +149,12 @@ class _Calls:
     def kinds(self, timeline: Timeline, device: Device | None) -> tuple[list[KnownCall | None], IntArray]:
         """Return each distinct kind of call, None where its inputs tell nothing, and the index of each row's kind."""
         names = categories(timeline.activities["name"])
-        order = np.lexsort((self._dur, self.number))
+        order = np.flatnonzero(self.inside)
+        order = order[np.lexsort((self._dur[order], self.number[order]))]
         last = np.append(self.number[order][1:] != self.number[order][:-1], True) if len(order) else order
         longest = np.zeros(int(self.number.max(initial=0)) + 1, np.int64)
         longest[self.number[order][last]] = order[last]
-        main = Categories(names.codes[longest[self.number]], names.values) if len(order) else names
+        main = Categories(names.codes[longest[self.number]], names.values) if len(names.codes) else names
         same = np.bincount(self.number, weights=names.codes == main.codes, minlength=1)[self.number]
         count = Categories(np.minimum(same, _MOST_KERNELS).astype(np.int32), tuple(map(str, range(_MOST_KERNELS + 1))))
         rows, of = distinct(self.op, *self.inputs, main, count)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tracemine.ops import dtype
 from tracemine.rows.ancestors import taken
-from tracemine.rows.arrow import categories, is_named, rows_of, take
+from tracemine.rows.arrow import categories, named_at, rows_of, take
 from tracemine.rows.codes import distinct
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows, number
 from tracemine.timeline import Timeline
@@ -47,10 +47,10 @@ def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     shape = activities.columns["shape"]
     assert isinstance(shape, Categories)  # noqa: S101 - the row set's documented kind
     widths = np.array([*(_last(text) for text in shape.values), -1], np.int64)[shape.codes]
-    cats = is_named(names, "aten::cat")
+    cats = named_at(names, op_row, "aten::cat")
     appends = np.array([*(appended(text) for text in shapes.values), False], np.bool_)
     own = take(shapes, op_row).codes
-    norms = np.logical_or.reduce([is_named(names, f"aten::{name}") for name in _BATCH_NORMS])
+    norms = named_at(names, op_row, *(f"aten::{name}" for name in _BATCH_NORMS))
     given = categories(timeline.ops.column("concrete_inputs"))
     evaluated = np.array([*(in_evaluation(text) for text in given.values), False], np.bool_)
     bags = _bags(timeline, activities, names, shapes, op_row)
@@ -58,8 +58,8 @@ def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
         "width": Numbers(np.maximum(widths, 0), widths >= 0),
         "bags": Numbers(np.maximum(bags, 0), bags >= 0),
         "weight_cast": Flags(_weight_casts(timeline, names, shapes, op_row)),
-        "appended": Flags(cats[op_row] & appends[own]),
-        "running_statistics": Flags(norms[op_row] & evaluated[take(given, op_row).codes]),
+        "appended": Flags(cats & appends[own]),
+        "running_statistics": Flags(norms & evaluated[take(given, op_row).codes]),
     }
 
 
@@ -68,8 +68,7 @@ def _bags(timeline: Timeline, activities: Rows, names: Categories, shapes: Categ
 
     Alike are bags of one width, type and mode, all of them weighted or none.
     """
-    looked_up = np.logical_or.reduce([is_named(names, name) for name in _BAGS])[op_row]
-    rows = np.flatnonzero(looked_up)
+    rows = np.flatnonzero(named_at(names, op_row, *_BAGS))
     found = np.full(len(op_row), -1, np.int64)
     if not len(rows):
         return found
@@ -79,7 +78,7 @@ def _bags(timeline: Timeline, activities: Rows, names: Categories, shapes: Categ
     code = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
     found[rows] = np.array([*(-1 if kind is None else code[kind] for kind in kinds), -1], np.int64)[of]
     before = rows[rows > 0]
-    offsets = is_named(names, "aten::arange")[op_row[before - 1]]
+    offsets = named_at(names, op_row[before - 1], "aten::arange")
     for name in ("device", "stream", "segment"):
         place = number(activities, name, -1)
         offsets &= place[before] == place[before - 1]
@@ -116,26 +115,21 @@ def _weight_casts(timeline: Timeline, names: Categories, shapes: Categories, op_
     Autocast casts within the operator: `aten::linear` > `aten::to` > `aten::_to_copy` > `aten::copy_`.
     """
     parent, types = rows_of(timeline.ops.column("parent_row")), categories(timeline.ops.column("input_dtypes"))
-    found = is_named(names, "aten::copy_")[op_row]
-    at = op_row
+    found = np.zeros(len(op_row), np.bool_)
+    rows = np.flatnonzero(named_at(names, op_row, "aten::copy_"))
+    at = op_row[rows]
     for name in ("aten::_to_copy", "aten::to"):
         at = taken(parent, at)
-        found &= is_named(names, name)[at]
+        inside = named_at(names, at, name)
+        rows, at = rows[inside], at[inside]
     outer = taken(parent, at)
-    found &= outer >= 0
-    rows = np.flatnonzero(found)
+    rows, outer = rows[outer >= 0], outer[outer >= 0]
     if not len(rows):
         return found
-    columns, calls = (names, shapes, types, shapes, types), (outer, outer, outer, op_row, op_row)
-    keys = np.stack([column.codes[call[rows]] for column, call in zip(columns, calls, strict=True)])
-    combinations, of = np.unique(keys, axis=1, return_inverse=True)
-    told = [
-        weight_cast(
-            *(None if code < 0 else str(column.values[code]) for column, code in zip(columns, one, strict=True))
-        )
-        for one in combinations.T.tolist()
-    ]
-    found[rows] = np.array(told, np.bool_)[of.reshape(-1)]
+    own = op_row[rows]
+    columns, calls = (names, shapes, types, shapes, types), (outer, outer, outer, own, own)
+    combinations, of = distinct(*(take(column, call) for column, call in zip(columns, calls, strict=True)))
+    found[rows] = np.array([*(weight_cast(*one) for one in combinations), False], np.bool_)[of]
     return found
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracemine.columns import sorted_unique
 from tracemine.ops import dtype, lookup
-from tracemine.rows.arrow import categories, is_named, rows_of
+from tracemine.rows.arrow import categories, named_at, rows_of
 from tracemine.rows.codes import distinct
 from tracemine.rows.signature import decoded_inputs
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, Rows, category, flags
@@ -89,12 +89,12 @@ def scaling_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     """
     names = categories(timeline.ops["name"])
     op_row = rows_of(timeline.activities["op_row"])
-    unscales, moves = (is_named(names, name)[op_row] for name in _SCALED)
+    unscales, moves = (named_at(names, op_row, name) for name in _SCALED)
     scales = unscales | moves
     needless = scales & (scales.any() and _needless(timeline, names, activities))
     apart = unscales & ~needless
     if apart.any():
-        apart &= _right_before_updates(activities, apart | is_named(names, _ASKED)[op_row])
+        apart &= _right_before_updates(activities, apart | named_at(names, op_row, _ASKED))
     return {"needless_scaling": Flags(needless), "unscaled_apart": Flags(apart)}
 
 

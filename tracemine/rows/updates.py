@@ -15,7 +15,7 @@ import numpy as np
 from tracemine.columns import codes, sorted_unique
 from tracemine.ops import lookup
 from tracemine.rows.ancestors import nearest, taken
-from tracemine.rows.arrow import categories, coded, mapped, rows_of, take
+from tracemine.rows.arrow import categories, coded, mapped, named_at, rows_of, take
 from tracemine.rows.gradients import zeroed_gradients
 from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows, category, flags, number
 from tracemine.rows.turns import repeating
@@ -73,9 +73,10 @@ def update_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     ['optimizer', 'sweep', 'sweep_kind', 'update', 'update_style', 'zeroing']
     """
     found = updates_of(timeline)
-    sweep, kind = _sweeps(timeline, activities, found.update < 0, found.zeroing < 0)
     op_row = rows_of(timeline.activities.column("op_row"))
-    ours = (found.update < 0) & (found.zeroing < 0) & ~_of_engine(timeline, op_row)
+    of_engine = _of_engine(timeline, op_row)
+    sweep, kind = _sweeps(timeline, activities, found.update < 0, found.zeroing < 0, of_engine)
+    ours = (found.update < 0) & (found.zeroing < 0) & ~of_engine
     alone = np.where(ours, number(activities, "segment", -1), -1)
     zeroing = zeroed_gradients(timeline, found.zeroing, np.where(_is(kind, "zero"), sweep, -1), alone)
     return {
@@ -119,7 +120,7 @@ def _styles(activities: Rows, update: IntArray) -> IntArray:
 
 
 def _sweeps(
-    timeline: Timeline, activities: Rows, no_update: BoolArray, no_zeroing: BoolArray
+    timeline: Timeline, activities: Rows, no_update: BoolArray, no_zeroing: BoolArray, of_engine: BoolArray
 ) -> tuple[IntArray, Categories]:
     """Return the loop that each activity is part of, −1: none; and what kind of loop that is.
 
@@ -132,7 +133,7 @@ def _sweeps(
     op = category(activities, "op")
     each = _Operators(op)
     shape, op_row = category(activities, "shape"), rows_of(timeline.activities.column("op_row"))
-    eligible = no_update & no_zeroing & each.eligible[op.codes] & (shape.codes >= 0) & ~_of_engine(timeline, op_row)
+    eligible = no_update & no_zeroing & each.eligible[op.codes] & (shape.codes >= 0) & ~of_engine
     eligible &= _called_alone(timeline, op_row, each.moves[op.codes])
     eligible &= ~_is(category(activities, "copy_kind"), "HtoD", "DtoH", "PtoP")
     for name in ("compiled", "generated", "graph", "handwritten"):
@@ -219,14 +220,14 @@ def _called_alone(timeline: Timeline, op_row: IntArray, moves: BoolArray) -> Boo
     """
     names = categories(timeline.ops.column("name"))
     parent = rows_of(timeline.ops.column("parent_row"))
-    operator = np.array([*(name.startswith("aten::") for name in names.values), False], np.bool_)[names.codes]
-    zeroes, fills = (_is(names, f"aten::{name}_") for name in ("zero", "fill"))
-    by = taken(parent, op_row)
-    by_zero = (by >= 0) & np.append(zeroes, False)[by]
+    operator = np.array([*(name.startswith("aten::") for name in names.values), False], np.bool_)
+    rows = np.flatnonzero(moves)
+    own, by = op_row[rows], taken(parent, op_row[rows])
+    by_zero = named_at(names, by, "aten::zero_")
     above = np.where(by_zero, taken(parent, by), by)
-    alone = ~((above >= 0) & np.append(operator, False)[above])
-    filled = (op_row >= 0) & np.append(fills, False)[op_row]
-    found: BoolArray = ~moves | (alone & (~filled | by_zero))
+    alone = ~operator[take(names, above).codes]
+    found = np.ones(len(op_row), np.bool_)
+    found[rows] = alone & (~named_at(names, own, "aten::fill_") | by_zero)
     return found
 
 
