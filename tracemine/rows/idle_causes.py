@@ -9,7 +9,9 @@ at most `blocked_ns` of the gap, so a gap that is called a synchronisation's is 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -74,16 +76,13 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     told_to_wait = _told_to_wait(calls, launch)
     missing = _graph_may_run(timeline, calls, launch[replays & held_up & (within | ~told_to_wait)], begin, begin + gap)
     undecided = launched & ~queued & ~(within & replays) & ~unresolved & ~missing & ~held_up
-    rows = np.flatnonzero(undecided)
-    waiting, blocked = np.full(len(gap), -1), np.zeros(len(gap), np.int64)
-    waiting[rows], blocked[rows] = blocking_call(calls, launch[rows], before[rows], begin[rows])
+    waiting, blocked = _asked(undecided, partial(blocking_call, calls), launch, before, begin)
     late = np.where(launched, launch_begin - begin, 0)
     sync = np.where(2 * blocked >= late, waiting, -1)
     in_call = np.minimum(launch_end, begin + gap) - np.maximum(launch_begin, begin)
     loads = _first_of_its_name(timeline)[following] & (in_call >= _LOADING_LAUNCH_NS) & (2 * in_call >= gap)
-    works, row, spent = np.full((3, len(gap)), -1)
-    own = launch[rows], before[rows], begin[rows], (begin + gap)[rows]
-    works[rows], row[rows], spent[rows] = _work(timeline, calls, op_thread, *own)
+    find = partial(_work, timeline, calls, op_thread)
+    works, row, spent = _asked(undecided, find, launch, before, begin, begin + gap)
     works = np.where(2 * spent >= gap, works, -1)
     freeing, sets_up = (sync >= 0) & _allocates(timeline)[sync], _sets_up(timeline)
     cause = _first_that_holds(
@@ -119,6 +118,14 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
         blamed_op=np.where(of_op, row, -1),
         work_ns=np.where(by_work, spent, 0),
     )
+
+
+def _asked(some: BoolArray, find: Callable[..., Sequence[IntArray]], *columns: IntArray) -> IntArray:
+    """Return what `find` tells of some rows of these columns, −1 of the others."""
+    found = find(*(column[some] for column in columns))
+    told = np.full((len(found), len(some)), -1)
+    told[:, some] = found
+    return told
 
 
 def _graph_may_run(timeline: Timeline, calls: Calls, holes: IntArray, since: IntArray, until: IntArray) -> BoolArray:
