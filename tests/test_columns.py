@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
+from tracemine.columns import MISSING, booleans, from_numbers, is_present, lists, numbers, string_ids
 
 
 def chunked(values: list[Any], kind: pa.DataType, cuts: random.Random) -> pa.ChunkedArray:
@@ -46,3 +47,17 @@ def test_lists_of_slices_are_their_own(seed: int) -> None:
     both = zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
     assert [values[first:last].tolist() for first, last in both] == [row or [] for row in rows]
     assert present.tolist() == [row is not None for row in rows]
+
+
+def test_columns_of_nulls_have_the_same_zeros() -> None:
+    whole = np.arange(1000)
+    nothing = np.zeros(1000, np.bool_)
+    one, other = (
+        from_numbers(whole.astype(width), kind, nothing)
+        for width, kind in ((np.int64, pa.int64()), (np.int32, pa.int32()))
+    )
+    for column in (one, other, one.slice(993), from_numbers(whole[:0], pa.int64(), nothing[:0])):
+        column.validate(full=True)
+        assert column.to_pylist() == [None] * len(column)
+        assert not is_present(column).any() and len(is_present(column)) == len(column)
+    assert one.buffers()[1].address == other.buffers()[1].address

@@ -49,8 +49,7 @@ class Repeated(msgspec.Struct, frozen=True, kw_only=True):
         return self.value >= 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MayRepeat:
+class MayRepeat(msgspec.Struct, frozen=True, kw_only=True):
     """One entry a node, before any has a value."""
 
     may: BoolArray  # whether it may have one
