@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tracemine.columns import MISSING, booleans, from_numbers, is_present, lists, numbers, string_ids
+from tracemine.columns import MISSING, booleans, codes, from_numbers, is_present, lists, numbers, string_ids
 
 
 def chunked(values: list[Any], kind: pa.DataType, cuts: random.Random) -> pa.ChunkedArray:
@@ -61,3 +61,14 @@ def test_columns_of_nulls_have_the_same_zeros() -> None:
         assert column.to_pylist() == [None] * len(column)
         assert not is_present(column).any() and len(is_present(column)) == len(column)
     assert one.buffers()[1].address == other.buffers()[1].address
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_codes_are_the_places_among_the_combinations_that_occur(seed: int) -> None:
+    cuts = np.random.default_rng(seed)
+    count = int(cuts.integers(1, 300))
+    widths = cuts.choice([1, 2, 9, 5_000, 1 << 20, 1 << 61], int(cuts.integers(1, 7)))
+    keys = [cuts.integers(-width // 2, width // 2 + 1, count) * cuts.integers(0, 2, count) for width in widths.tolist()]
+    rows = list(zip(*(key.tolist() for key in keys), strict=True))
+    place = {row: number for number, row in enumerate(sorted(set(rows)))}
+    assert codes(*keys).tolist() == [place[row] for row in rows]

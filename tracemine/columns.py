@@ -123,9 +123,14 @@ def ordered(*keys: Array) -> tuple[Array, int]:
     [[10, 1, 10]]
     """
     code, size = np.zeros(len(keys[0]), np.int64), 1
+    table = _table_size(len(code))
     for key in keys:
         least = int(key.min()) if len(key) else 0
         width = int(key.max(initial=least)) - least + 1
+        if width == 1:
+            continue
+        if size <= table < size * width:  # while it costs no sorting: few combinations occur as a rule
+            code, size = compact(code, size)
         part = key - least if width < _LARGEST_CODE else np.unique(key, return_inverse=True)[1]
         width = min(width, len(code) + 1) if width >= _LARGEST_CODE else width
         if size * width >= _LARGEST_CODE:
@@ -136,13 +141,18 @@ def ordered(*keys: Array) -> tuple[Array, int]:
     return code, size
 
 
+def _table_size(count: int) -> int:
+    """Return how many codes a table may have room for: a larger one would cost more than sorting `count` of them."""
+    return 24 * count + 4_096
+
+
 def compact(code: Array, size: int) -> tuple[Array, int]:
     """Return codes below `size`, renumbered without holes and in order; and how many there are.
 
     >>> compact(np.array([9, 4, 9]), 10)[0].tolist()
     [1, 0, 1]
     """
-    if size > 24 * len(code) + 4_096:  # a table of all codes would cost more than sorting those that occur
+    if size > _table_size(len(code)):
         values, number = np.unique(code, return_inverse=True)
         return number.astype(np.int64), len(values)
     occurs = np.zeros(size, np.bool_)
@@ -209,6 +219,8 @@ def texts(ids: Array, strings: Sequence[str], of: Callable[[str], str | None] | 
     >>> texts(np.array([2, -1, 0]), ["b", "x", "B"], str.lower).to_pylist()
     ['b', None, 'b']
     """
+    if not len(ids) or ids.max() < 0:
+        return pa.DictionaryArray.from_arrays(_nothing(pa.int32(), len(ids)), strings_of([""]))
     code = np.full(len(strings) + 1, -1, np.int32)  # the last entry answers the id -1
     values: dict[str, int] = {}
     for each in used(ids, strings):

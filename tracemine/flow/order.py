@@ -53,8 +53,9 @@ def order_of(timeline: Timeline) -> Order:
     start, dur = numbers(ops.column("start_ns")), numbers(ops.column("dur_ns"))
     rows = np.flatnonzero(is_op)
     known = np.where(node[rows] == MISSING, -1, node[rows])
-    rank = np.where(known >= 0, known, np.maximum.accumulate(known) if len(known) else known)
-    rows = rows[np.lexsort((rows, known < 0, rank))]
+    if (known >= 0).any():
+        rank = np.where(known >= 0, known, np.maximum.accumulate(known))
+        rows = rows[np.lexsort((rows, known < 0, rank))]
     position = np.full(len(is_op) + 1, -1, np.int64)
     position[rows] = np.arange(len(rows))
     parent = position[_around(numbers(ops.column("parent_row"), -1), is_op)[rows]]
