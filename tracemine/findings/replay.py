@@ -39,11 +39,8 @@ class Replay(Happened):
     def run(self, pace: Floats, changes: Sequence[Change] = ()) -> ReplayResult:
         """Run the timeline with other times: [scenarios], and twice [scenarios, activities].
 
-        In scenario k the host takes 1/pace[k] of its time. Where there is one scenario more than changes, the first k
-        of them are made in it; else all of them in all.
+        In scenario k the host takes 1/pace[k] of its time, and all changes are made in each.
         """
-        if changes and len(pace) == len(changes) + 1:
-            return _joined([self.run(pace[number : number + 1], changes[:number]) for number in range(len(pace))])
         scenarios = Scenarios(self, Edits.of(self, changes), pace).advance(len(changes))
         return _Run(self, [scenarios]).result(scenarios)
 
@@ -80,13 +77,6 @@ def gained(takes: Floats) -> Floats:
     [2.0, 0.0]
     """
     return np.maximum(-np.diff(takes), 0.0)
-
-
-def _joined(parts: Sequence[ReplayResult]) -> ReplayResult:
-    """Return results one behind another."""
-    done, starts, ends = (np.concatenate([getattr(one, name) for one in parts]) for name in ("done", "starts", "ends"))
-    steps = [one.host_step for one in parts if one.host_step is not None]
-    return ReplayResult(done, starts, ends, np.concatenate(steps) if steps else None)
 
 
 @dataclass(frozen=True, slots=True)
