@@ -6,6 +6,7 @@ reads, Python reads too.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -24,7 +25,14 @@ FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0", "-std=c11"]  # no
 def compiled(root: Path, folder: Path) -> Path:
     """Compile into `folder`; return the file. Raises what setuptools raises."""
     name = SOURCE.removesuffix(".c").replace("/", ".")
-    extension = Extension(name, [str(root / SOURCE)], py_limited_api=True, extra_compile_args=FLAGS)
+    digest = hashlib.sha256((root / SOURCE).read_bytes()).hexdigest()
+    extension = Extension(
+        name,
+        [str(root / SOURCE)],
+        py_limited_api=True,
+        define_macros=[("SOURCE_SHA256", f'"{digest}"')],
+        extra_compile_args=FLAGS,
+    )
     command = build_ext(Distribution({"name": "tracemine", "ext_modules": [extension]}))
     command.build_lib = command.build_temp = str(folder)
     command.ensure_finalized()
@@ -38,6 +46,13 @@ def platform_tag() -> str:
     return next(tag for tag in tags if not tag.startswith(("manylinux", "musllinux")))
 
 
+def forget(root: Path) -> None:
+    """Remove a build of before: one of another source is worse than none."""
+    for old in (root / SOURCE).parent.glob(Path(SOURCE).stem + ".*"):
+        if old.suffix in (".so", ".pyd"):
+            old.unlink()
+
+
 class CompiledReader(BuildHookInterface[Any]):
     """Puts the compiled reader beside its source, from where wheels and editable installs take it."""
 
@@ -45,6 +60,7 @@ class CompiledReader(BuildHookInterface[Any]):
         """Compile, and say so in the wheel's tag; `version`: standard or editable."""
         root = Path(self.root)
         if os.environ.get("TRACEMINE_PURE") == "1":
+            forget(root)
             return
         try:
             with TemporaryDirectory() as folder:
@@ -55,6 +71,7 @@ class CompiledReader(BuildHookInterface[Any]):
                 fresh.chmod(0o755)
                 fresh.replace(place)  # whoever has the old one loaded keeps it
         except Exception as error:  # whatever a compiler does, an installation goes on
+            forget(root)
             self.app.display_warning(f"no compiled reader, large traces are read more slowly: {error}")
             return
         build_data["artifacts"].append(f"/{place.relative_to(root).as_posix()}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,12 @@ def built() -> None:
     if not compiled.AVAILABLE:
         assert os.environ.get("TRACEMINE_COMPILED") != "required", "the compiled reader was not built"
         pytest.skip("the compiled reader is not there: pip install -e . builds it where there is a compiler")
+
+
+def test_it_was_built_of_the_source_that_is_there() -> None:
+    source = Path(compiled.__file__).with_name("_event_columns.c")
+    built = import_module("tracemine.formats.kineto._event_columns")
+    assert hashlib.sha256(source.read_bytes()).hexdigest() == built.SOURCE_SHA256, "build it again: pip install -e ."
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.split(".")[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import gzip
 import json
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from benchmarks.trace_maker import LAYOUTS, make_trace
 from tests.formats import reference_reader
@@ -54,7 +54,7 @@ def read_once(path: Path, **options: Any) -> RawTrace:
 
 def told(raw: RawTrace) -> list[Any]:
     """All that a scan tells; ids of strings are replaced by the strings, whatever their order."""
-    rest = [getattr(raw, field.name) for field in dataclasses.fields(raw) if field.name not in (*TABLES, "strings")]
+    rest = [getattr(raw, field.name) for field in structs.fields(raw) if field.name not in (*TABLES, "strings")]
     return [reference_reader.rows_of(raw), *rest]
 
 

@@ -21,6 +21,11 @@
 
 typedef const unsigned char *Cursor; /* every function that moves one returns NULL for "not plain" */
 
+#define INTERFACE 1 /* of this module and compiled.py: a build of another number is not used */
+#ifndef SOURCE_SHA256
+#define SOURCE_SHA256 "" /* hatch_build.py tells that of this file, so that a test sees a build that is out of date */
+#endif
+
 #define MISSING INT64_MIN
 #define DEEPEST 32      /* arrays and objects in each other; a trace has 5 */
 #define INTEGER_DIGITS 18 /* below 2^63 */
@@ -775,7 +780,9 @@ static int add_type(PyObject *module)
     PyObject *type = PyType_FromSpec(&spec);
     int failed = type ? PyModule_AddObjectRef(module, "Decoder", type) : -1;
     Py_XDECREF(type);
-    return failed;
+    if (!failed)
+        failed = PyModule_AddIntConstant(module, "INTERFACE", INTERFACE);
+    return failed ? failed : PyModule_AddStringConstant(module, "SOURCE_SHA256", SOURCE_SHA256);
 }
 
 static PyModuleDef_Slot module_slots[] = {

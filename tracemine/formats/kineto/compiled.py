@@ -21,11 +21,12 @@ from tracemine.formats.kineto.columns import Rows, Strings, fill_from_threads, t
 from tracemine.formats.kineto.events import CATEGORIES, TABLES, Argument, Table
 from tracemine.formats.kineto.scan import ABSENT, MISSING
 
+_INTERFACE = 1  # of `_event_columns.c`; a source tree may hold a build of before
 try:  # by name: what reads imports from source knows no module without one
-    Decoder: Any = import_module("tracemine.formats.kineto._event_columns").Decoder
+    _built: Any = import_module("tracemine.formats.kineto._event_columns")
 except ImportError:  # installed without a compiler, or run from a source tree
-    Decoder = None
-
+    _built = None
+Decoder: Any = getattr(_built, "Decoder", None) if getattr(_built, "INTERFACE", None) == _INTERFACE else None
 AVAILABLE = Decoder is not None
 
 KeySpec: TypeAlias = tuple[bytes, int, int]  # key, number of its kind, what its cell holds where it is absent
