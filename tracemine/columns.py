@@ -157,8 +157,10 @@ def compact(code: Array, size: int) -> tuple[Array, int]:
         return number.astype(np.int64), len(values)
     occurs = np.zeros(size, np.bool_)
     occurs[code] = True
-    place = np.cumsum(occurs, dtype=np.int32)  # of half the memory: a third of the time
-    return place[code].astype(np.int64) - 1, int(place[-1]) if size else 0
+    values = np.flatnonzero(occurs)
+    place = np.empty(size, np.int32)  # filled where a code occurs: adding up the whole table takes three times as long
+    place[values] = np.arange(len(values), dtype=np.int32)
+    return place[code].astype(np.int64), len(values)
 
 
 def fixed_width(array: pa.Array, width: Any) -> Array:
