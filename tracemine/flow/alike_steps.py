@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import codes, numbers, string_ids
+from tracemine.columns import numbers, string_ids
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.ops import lookup
@@ -72,9 +72,9 @@ def alike_steps(timeline: Timeline, order: Order) -> AlikeSteps | None:
         return None
     steps = np.arange(len(starts) + 2)
     begin = np.searchsorted(step, steps)
-    activity, of_step, words = _activities(timeline, order, step, begin)
+    activity, of_step, launched = _activities(timeline, order, step, begin)
     activity_begin = np.searchsorted(of_step, steps)
-    same = _as_before(_operators(timeline, order, step, begin), begin) & _as_before(words, activity_begin)
+    same = _as_before(_operators(timeline, order, step, begin), begin) & _as_before(launched, activity_begin)
     same &= np.diff(begin) > 0
     same[of_step[numbers(timeline.activities.column("step_row"), -1)[activity] < 0]] = False  # a kernel may span steps
     first, count = _longest(same)
@@ -87,8 +87,8 @@ def alike_steps(timeline: Timeline, order: Order) -> AlikeSteps | None:
     return AlikeSteps(begin, copied, left_out, *(each.reshape(left_out + 1, -1) for each in rows))
 
 
-def _operators(timeline: Timeline, order: Order, step: IntArray, begin: IntArray) -> IntArray:
-    """Return a number for each operator: equal ones do the same at the same place of their steps."""
+def _operators(timeline: Timeline, order: Order, step: IntArray, begin: IntArray) -> list[IntArray]:
+    """Return columns by operator: where all are equal, two do the same at the same place of their steps."""
     ops, row, at = timeline.ops, order.row, np.arange(len(order.row))
     columns = {name: string_ids(ops.column(name)) for name in _CALL}
     ids = {name: column[row] for name, (column, _) in columns.items()}
@@ -101,7 +101,7 @@ def _operators(timeline: Timeline, order: Order, step: IntArray, begin: IntArray
     outside = np.where(order.parent < 0, 0, -1)
     inside = np.where(order.parent >= begin[step], at - order.parent, outside)
     threads = (numbers(ops.column(name), -1)[row] for name in ("pid", "tid"))
-    return codes(*ids.values(), *threads, sequence, inside, np.minimum(order.leave, begin[step + 1]) - at)
+    return [*ids.values(), *threads, sequence, inside, np.minimum(order.leave, begin[step + 1]) - at]
 
 
 def _of_names(column: tuple[IntArray, tuple[str, ...]], holds: Callable[[str], bool]) -> BoolArray:
@@ -117,9 +117,9 @@ def _is_pointwise(name: str) -> bool:
 
 def _activities(
     timeline: Timeline, order: Order, step: IntArray, begin: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the activities that operators launched, step by step, the step of each, and a number for each: equal ones
-    do the same for the same operator of their steps."""
+) -> tuple[IntArray, IntArray, list[IntArray]]:
+    """Return the activities that operators launched, step by step, the step of each, and columns: where all are equal,
+    two do the same for the same operator of their steps."""
     table = timeline.activities
     owner = np.append(order.position, -1)[numbers(table.column("op_row"), -1)]
     rows = np.flatnonzero(owner >= 0)
@@ -128,17 +128,20 @@ def _activities(
     texts = (string_ids(table.column(name))[0][rows] for name in _ACTIVITY)
     where = (numbers(table.column(name), -1)[rows] for name in ("device", "stream"))
     ahead = of_step - numbers(table.column("step_row"), -1)[rows]
-    return rows, of_step, codes(*texts, *where, owner[rows] - begin[of_step], ahead)
+    return rows, of_step, [*texts, *where, owner[rows] - begin[of_step], ahead]
 
 
-def _as_before(words: IntArray, begin: IntArray) -> BoolArray:
-    """Return for each step whether it has the same words as the one before."""
+def _as_before(columns: Sequence[IntArray], begin: IntArray) -> BoolArray:
+    """Return for each step whether its entries are those of the one before, in all columns."""
     size = np.diff(begin)
     found = np.append(False, size[1:] == size[:-1])
-    at = np.arange(len(words))
-    step = np.searchsorted(begin, at, "right") - 1
+    at = np.arange(begin[-1])
+    step = np.repeat(np.arange(len(size)), size)
     back = np.where(found[step], at - size[step], at)
-    found[step[words != words[back]]] = False
+    differs = np.zeros(len(at), np.bool_)
+    for column in columns:
+        differs |= column != column[back]
+    found[step[differs]] = False
     return found
 
 
