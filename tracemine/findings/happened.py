@@ -104,7 +104,7 @@ class Segments:
 class Places:
     """What activities wait for. A value a place in `Segments.rows`."""
 
-    dur: IntArray | Floats  # whole numbers add up much faster; floats where an int64 could not hold their sum
+    dur: IntArray | Floats  # integers add up much faster; floats where an int64 could not hold their sum
     follow: IntArray | Floats  # from the end of the one before on its stream
     event: IntArray  # of the host: the launch; any one where it waits for none
     delay: IntArray  # from then on
