@@ -43,7 +43,7 @@ def row_sets(
     {'activities': 0, 'gaps': 0}
     """
     found = compiled(timeline)
-    activities, gaps = activity_rows(timeline), gap_rows(timeline)
+    activities, gaps = activity_rows(timeline).compact(), gap_rows(timeline).compact()
     activities = activities.with_columns(library_columns(timeline, activities))
     activities = activities.with_columns(measured_columns(timeline, activities, counters))
     activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))

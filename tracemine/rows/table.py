@@ -7,7 +7,7 @@ numbers or categories; both can be null, and a test on a null never holds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +73,31 @@ class Rows:
 
     def with_columns(self, columns: dict[str, Column]) -> Rows:
         """Return the same rows with these columns in place of, or beside, their own."""
-        return Rows(self.kind, self.count, self.columns | columns, self.graph)
+        new = {name: _compact(column) for name, column in columns.items()}
+        return Rows(self.kind, self.count, self.columns | new, self.graph)
+
+    def compact(self) -> Rows:
+        """Return the same rows, with columns of one value in next to no memory: most are, of most traces."""
+        return self.with_columns(self.columns)
+
+
+def _compact(column: Column) -> Column:
+    if isinstance(column, Categories):
+        return Categories(held_once(column.codes), column.values)
+    if isinstance(column, Flags):
+        return Flags(held_once(column.values))
+    return Numbers(held_once(column.values), None if column.valid is None else held_once(column.valid))
+
+
+def held_once(values: Any) -> Any:
+    """Return an array; where all its values are one, a view that repeats it, which nobody can write to.
+
+    >>> held_once(np.array([7, 7, 7])).strides, held_once(np.array([7, 7, 8])).strides
+    ((0,), (8,))
+    """
+    if not len(values) or values[0] != values[-1] or not (values == values[0]).all():
+        return values  # not-a-number equals nothing
+    return np.broadcast_to(values[:1].copy(), values.shape)
 
 
 def numbers_of(rows: Rows, name: str) -> Numbers:
