@@ -105,7 +105,8 @@ static inline uint64_t eight_bytes(Cursor p)
     return word;
 }
 
-/* Nonzero if one of eight bytes is a quote, a backslash, below 0x20 or above 0x7F; may be nonzero for none. */
+/* The high bit of the first of eight bytes that is a quote, a backslash, below 0x20 or above 0x7F; of later ones the
+   bits may be wrong, for the subtractions borrow. */
 static inline uint64_t needs_a_look(uint64_t word)
 {
     const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
@@ -149,13 +150,29 @@ static Cursor skip_utf8(Cursor p, Cursor end)
     return p + 1 + more;
 }
 
+/* To the first byte that needs a look, by eights; the last few bytes before `end` are left. */
+static inline Cursor skip_ordinary(Cursor p, Cursor end)
+{
+    while (end - p >= 8) {
+        uint64_t found = needs_a_look(eight_bytes(p));
+#if defined(__GNUC__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        if (found)
+            return p + (__builtin_ctzll(found) >> 3);
+#else
+        if (found)
+            return p;
+#endif
+        p += 8;
+    }
+    return p;
+}
+
 /* Past the closing quote of the string at `p`. */
 static Cursor skip_string(Cursor p, Cursor end)
 {
     p++;
     while (p && p < end) {
-        while (end - p >= 8 && !needs_a_look(eight_bytes(p)))
-            p += 8;
+        p = skip_ordinary(p, end);
         if (p == end)
             return NULL;
         if (*p == '"')
