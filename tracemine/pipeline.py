@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import replace as replaced
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,7 +114,6 @@ def analysed(
     with paused():  # lists of edges, an object each
         dataflow = flow(timeline)
         grouped = groups(dataflow)
-        dataflow = replaced(dataflow, shortened=None)  # it was for the groups alone
     return Analysis(
         path=path_text(path),
         timeline=timeline,
