@@ -41,6 +41,13 @@ _FINDINGS = """
 import tracemine
 print(len(tracemine.scan(sys.argv[1])))
 """
+# The opposite: a recording in which no step is like another, so that the dataflow of each is inferred.
+_UNLIKE = """
+import tracemine.flow.build as build
+build.alike_steps = lambda *_: None
+import tracemine
+print(len(tracemine.scan(sys.argv[1])))
+"""
 _READ = """
 from pathlib import Path
 from tracemine.formats import open_trace
@@ -97,6 +104,8 @@ def compared(name: str, trace: Path, options: argparse.Namespace) -> bool:
         line("tracemine, JSON → timeline", measured(python(sys.executable, _READ), options.repeat), megabytes),
         flush=True,
     )
+    unlike = measured(python(sys.executable, _UNLIKE), 1)
+    print(line("tracemine, if no steps were alike", unlike, megabytes), flush=True)
     if options.hta:
         print(line("HTA, JSON → frames", measured(python(options.hta, _HTA), 1), megabytes, ours), flush=True)
     if options.perfetto:

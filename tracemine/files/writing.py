@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
@@ -90,7 +89,7 @@ def check_plain(path: Path) -> None:
 
 def beside(path: Path) -> Path:
     """Return a short name in the same folder that cannot be guessed: the path's own may be as long as names can be."""
-    return path.with_name(f".{secrets.token_hex(8)}.tmp")
+    return path.with_name(f".{os.urandom(8).hex()}.tmp")
 
 
 def path_text(path: Path | str) -> str:

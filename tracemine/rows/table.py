@@ -90,7 +90,7 @@ def _compact(column: Column) -> Column:
 
 
 def held_once(values: Any) -> Any:
-    """Return an array; where all its values are one, a view that repeats it, which nobody can write to.
+    """Return an array; where all its values are one, a read-only view that repeats it.
 
     >>> held_once(np.array([7, 7, 7])).strides, held_once(np.array([7, 7, 8])).strides
     ((0,), (8,))

@@ -7,7 +7,7 @@ as all are where it is not there. Both give the same rows.
 from __future__ import annotations
 
 import math
-import secrets
+import os
 import struct
 from collections import Counter
 from collections.abc import Callable
@@ -57,7 +57,9 @@ class PlainBlocks:
             table.name: np.empty((len(_OWN) + len(_keys(table)), rows), np.int64) for table in TABLES.values()
         }
         specs = tuple(_spec(table, self._cells[table.name]) for table in TABLES.values())
-        self._decoder = Decoder(specs, self._counts, _numbers(strings, spellings), secrets.randbits(64))
+        self._decoder = Decoder(
+            specs, self._counts, _numbers(strings, spellings), int.from_bytes(os.urandom(8), "little")
+        )
         self._held = 0  # blocks
 
     def read(self, block: memoryview) -> bool:

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ class Mark(NamedTuple):
 @cache
 def marks() -> tuple[Mark, ...]:
     """Return every row of the table, in its order: the first of which a trace has marks decides."""
-    table = tomllib.loads(resources.files(__package__).joinpath("marks.toml").read_text("utf-8"))["mark"]
+    table = tomllib.loads(Path(__file__).with_name("marks.toml").read_text("utf-8"))["mark"]
     return tuple(
         Mark(
             re.compile(row["regex"]),
