@@ -163,6 +163,17 @@ def compact(code: Array, size: int) -> tuple[Array, int]:
     return place[code].astype(np.int64), len(values)
 
 
+def examples(code: Array) -> Array:
+    """Return for each code, of those without holes, an entry that has it.
+
+    >>> examples(np.array([1, 0, 1])).tolist()
+    [1, 2]
+    """
+    found = np.empty(int(code.max(initial=-1)) + 1, np.int64)
+    found[code] = np.arange(len(code))
+    return found
+
+
 def fixed_width(array: pa.Array, width: Any) -> Array:
     """Return an array's values as its buffer holds them; whatever lies there where null."""
     if not len(array):

@@ -158,7 +158,7 @@ def spelt(rows: Rows, name: str, strings: Strings) -> dict[str, list[Any]]:
     """The columns of a table as lists, with texts for their ids."""
     texts = [*strings.table(), None]
     columns: dict[str, list[Any]] = {}
-    for column in ("spelling", *TABLES[name].columns, *(a.column for a in TABLES[name].arguments)):
+    for column in ("spelling", "pid", "tid", *TABLES[name].columns, *(a.column for a in TABLES[name].arguments)):
         if column == "category":
             continue
         is_text = column == "name" or any(

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.columns import Array, codes, numbers, sorted_unique, string_codes, string_ids
+from tracemine.columns import Array, codes, examples, numbers, sorted_unique, string_codes, string_ids
 from tracemine.flow.effects import effects
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.ops import lookup
@@ -170,10 +170,8 @@ def _calls(flow: Flow, may: BoolArray) -> tuple[IntArray, BoolArray, BoolArray]:
     timeline, rows = flow.timeline, flow.nodes.op_row[may]
     columns = [string_codes(timeline.ops.column(name)) for name in _CALL]
     called = codes(*(ids[rows] for ids, _ in columns))
-    any_of = np.zeros(int(called.max(initial=-1)) + 1, np.int64)  # a row of each distinct call
-    any_of[called] = rows
     inferred = bool((flow.reads.evidence < Evidence.PROVEN).any())
-    told = [_told(_texts(columns, row), inferred) for row in any_of.tolist()]
+    told = [_told(_texts(columns, row), inferred) for row in rows[examples(called)].tolist()]
     code = np.full(len(may), -1)
     code[may] = np.where(np.array(told, np.bool_)[called], called, -1)
     assumed, shifts, from_host = _host_operands(flow)

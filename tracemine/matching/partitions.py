@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.columns import compact
+from tracemine.columns import compact, ordered
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Rows
-
-_LARGEST_CODE: Final = 1 << 62
 
 Order = npt.NDArray[np.intp]
 
@@ -126,13 +123,11 @@ def _combine(
 
 def _codes(values: npt.NDArray[np.generic]) -> tuple[npt.NDArray[np.generic], int]:
     """Number values in order, and return below which number all are; there may be holes where that is small."""
-    low, high = values.min(), values.max()
-    if values.dtype.kind not in "iu" or (width := int(high) - int(low) + 1) > _LARGEST_CODE:
+    if values.dtype.kind not in "iu":
         distinct, inverse = np.unique(values, return_inverse=True)
         return inverse, len(distinct)
-    if width <= 1 << 15:
-        return (values - low).astype(np.uint16), width
-    return _small(*compact(values.astype(np.int64) - int(low), width))
+    code, size = ordered(values.astype(np.int64))
+    return (code.astype(np.uint16), size) if size <= 1 << 15 else _small(*compact(code, size))
 
 
 def _small(number: IntArray, count: int) -> tuple[npt.NDArray[np.generic], int]:

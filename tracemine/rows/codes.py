@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.columns import codes, compact
+from tracemine.columns import codes, compact, examples
 from tracemine.rows.table import Categories, IntArray, Numbers
 
 
@@ -71,13 +71,11 @@ def distinct(first: Categories, *others: Categories) -> tuple[list[Any], IntArra
     code, size = first.codes[rows].astype(np.int64), len(first.values)
     for column in others:
         code, size = compact(code * (len(column.values) + 1) + column.codes[rows] + 1, size * (len(column.values) + 1))
-    code, size = compact(code, size)
-    example = np.empty(size, np.int64)
-    example[code] = rows
+    code, _ = compact(code, size)
     of = np.full(len(first.codes), -1, np.int64)
     of[rows] = code
     combinations = [
         tuple(column.values[at] if (at := int(column.codes[row])) >= 0 else None for column in (first, *others))
-        for row in example.tolist()
+        for row in rows[examples(code)].tolist()
     ]
     return combinations, of

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.columns import booleans, codes, lists, numbers, sorted_unique, string_ids
+from tracemine.columns import booleans, codes, examples, lists, numbers, sorted_unique, string_ids
 from tracemine.flow.record import RESOLVED, BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.fusion.barriers import unowned
 from tracemine.fusion.liveness import lasting
@@ -285,9 +285,8 @@ def _all_tensors(flow: Flow) -> NodeTensors:
     ids = ids[chosen]
     both = [_from_the_end(*lists(table.column(name)), chosen) for name in ("shape", "strides")]
     entry = codes(ids, *both[0], *both[1])
-    any_of = np.zeros(int(entry.max(initial=-1)) + 1, np.int64)  # a tensor of each entry
-    any_of[entry] = np.arange(len(entry))
-    (shape, rank), (strides, stride_rank) = (_right(*columns, entries=any_of) for columns in both)
+    example = examples(entry)
+    (shape, rank), (strides, stride_rank) = (_right(*columns, entries=example) for columns in both)
     dtypes = tuple(dict.fromkeys(canonical_dtype(name) or name for name in names))
     recode = np.array([*(dtypes.index(canonical_dtype(name) or name) for name in names), -1], np.int64)
     return NodeTensors(
@@ -296,7 +295,7 @@ def _all_tensors(flow: Flow) -> NodeTensors:
         rank=rank,
         strides=strides,
         has_strides=(stride_rank == rank) & (rank >= 0),
-        dtype=recode[np.append(ids[any_of], -1)],
+        dtype=recode[np.append(ids[example], -1)],
         dtypes=dtypes,
         axes_of=lambda: _axes(flow),
     )
@@ -334,9 +333,8 @@ def _axes(flow: Flow) -> IntArray:
     ops, rows = flow.timeline.ops, flow.nodes.op_row
     columns = [string_ids(ops.column(name)) for name in _SIGNATURE]
     code = codes(*(ids[rows] for ids, _ in columns))
-    any_of = np.zeros(int(code.max(initial=-1)) + 1, np.int64)  # a node of each distinct call
-    any_of[code] = np.arange(len(rows))
-    found = [_axis(*(texts[i] if (i := int(ids[at])) >= 0 else None for ids, texts in columns)) for at in rows[any_of]]
+    calls = rows[examples(code)]
+    found = [_axis(*(texts[i] if (i := int(ids[at])) >= 0 else None for ids, texts in columns)) for at in calls]
     return np.array(found, np.int64)[code]
 
 

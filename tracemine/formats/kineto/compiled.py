@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from tracemine.formats.kineto.columns import Rows, Strings, fill_from_threads, thread_number
-from tracemine.formats.kineto.events import CATEGORIES, TABLES, Argument, Table
+from tracemine.formats.kineto.columns import Rows, Strings, thread_number
+from tracemine.formats.kineto.events import TABLES, Argument, Table, row_of
 from tracemine.formats.kineto.scan import ABSENT, MISSING
 
 _INTERFACE = 1  # of `_event_columns.c`; a source tree may hold a build of before
@@ -98,8 +98,6 @@ class PlainBlocks:
             spelt = len(argument.aliases) + 1
             rows[argument.column] = _first_there(argument, cells[at : at + spelt])
             at += spelt
-        if table.name == "gpu":
-            fill_from_threads(rows)
         return rows
 
 
@@ -135,8 +133,8 @@ def _numbers(strings: Strings, spellings: dict[str, int]) -> Callable[[int, byte
 
     def category(text: bytes) -> int:
         spelling = _NAME.decode(text)
-        table = CATEGORIES.get(spelling.lower())
-        return spellings[spelling] * (len(tables) + 1) + (tables.index(table[0]) if table else len(tables))
+        row = row_of(spelling)
+        return spellings[spelling] * (len(tables) + 1) + (tables.index(row[0]) if row else len(tables))
 
     readers: dict[str, Callable[[bytes], int]] = {
         "number": lambda text: _bits(_NUMBER.decode(text)),

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tracemine.formats.kineto.columns import Rows, Strings, fill_from_threads, rows_of
-from tracemine.formats.kineto.events import CATEGORIES, TABLES
+from tracemine.formats.kineto.columns import Rows, Strings, rows_of
+from tracemine.formats.kineto.events import TABLES, row_of
 from tracemine.formats.kineto.loose import category_of, loose_fields
 from tracemine.formats.kineto.structs import LOOSE_BLOCK, LOOSE_EVENT, Loose, event_struct
 from tracemine.formats.kineto.values import numbers_to_ns, object_of, scalar_of, text_of, texts_to_ns
@@ -58,7 +58,8 @@ class EventDecoder:
             self.spellings.setdefault(spelling, len(self.spellings))
             self._types[spelling] = struct
             self._spelling_of[struct] = spelling
-            self._table_of[struct] = CATEGORIES.get(spelling.lower(), (None,))[0]
+            row = row_of(spelling)
+            self._table_of[struct] = None if row is None else row[0]
         union = functools.reduce(operator.or_, self._types.values())
         self._of_block = msgspec.json.Decoder(list[union])  # type: ignore[valid-type]
         self._of_event = msgspec.json.Decoder(union)
@@ -101,12 +102,12 @@ class EventDecoder:
             spelling = category_of(event, phase)
         if spelling not in self._types and len(self._types) < _MAX_SPELLINGS:
             self._learn([spelling])
-        table = CATEGORIES.get(spelling.lower())
-        if table is None or phase not in TABLES[table[0]].phases or spelling not in self._types:
+        row = row_of(spelling)
+        if row is None or phase not in TABLES[row[0]].phases or spelling not in self._types:
             batch.counts["events"][spelling] += 1
             batch.counts["skipped"][spelling] += 1
             return NO_ROW
-        return self._types[spelling](**loose_fields(event, phase, table[0], batch.counts["repaired"], exact=self.exact))
+        return self._types[spelling](**loose_fields(event, phase, row[0], batch.counts["repaired"], exact=self.exact))
 
     def rows(self, batch: Batch, strings: Strings) -> tuple[dict[str, Rows], Counter[str]]:
         """Return a batch's rows by table, and its events by category.
@@ -130,6 +131,4 @@ class EventDecoder:
         for name, (start_ns, dur_ns) in times.items():
             spellings = [self.spellings[self._spelling_of[type(event)]] for event in events_of[name]]
             rows[name] = rows_of(TABLES[name], events_of[name], start_ns, dur_ns, spellings, strings)
-        if "gpu" in rows:
-            fill_from_threads(rows["gpu"])
         return rows, Counter({self._spelling_of[struct]: count for struct, count in counts.items()})

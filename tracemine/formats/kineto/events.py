@@ -131,6 +131,16 @@ CATEGORIES: dict[str, tuple[str, int]] = {
     "cpu_instant_event": ("memory", 0),
 }
 
+
+def row_of(spelling: str) -> tuple[str, int] | None:
+    """Return the table of a category's events and the value of its `category` column; None: they carry no row.
+
+    >>> row_of("Kernel"), row_of("ac2g")
+    (('gpu', 0), None)
+    """
+    return CATEGORIES.get(spelling.lower())
+
+
 # The exporter before Kineto wrote no category but named the process.
 LEGACY_PROCESSES: dict[str, str] = {"CPU functions": "cpu_op", "CUDA functions": "kernel"}
 

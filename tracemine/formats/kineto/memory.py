@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import codes
+from tracemine.columns import codes, examples
 from tracemine.formats.arrow import MISSING, integers, row_numbers, texts
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.scan import Columns
@@ -33,8 +33,7 @@ def memory_table(memory: Columns, nesting: Nesting, is_op: np.ndarray[tuple[int]
     columns = {name: values[order] for name, values in memory.items()}
     kinds, device = columns["device_type"], columns["device"]
     code = codes(kinds, device)
-    example = np.empty(int(code.max(initial=-1)) + 1, np.int64)
-    example[code] = np.arange(len(code))
+    example = examples(code)
     names = [_device(*pair) for pair in zip(kinds[example].tolist(), device[example].tolist(), strict=True)]
     known = np.array([name != "" for name in names], np.bool_)[code] if names else np.zeros(0, np.bool_)
     start = columns["start_ns"]

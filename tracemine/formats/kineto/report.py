@@ -9,7 +9,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tracemine.formats.kineto import header
-from tracemine.formats.kineto.events import CATEGORIES
+from tracemine.formats.kineto.events import row_of
 from tracemine.formats.kineto.scan import RawTrace
 from tracemine.units import count_text
 
@@ -71,7 +71,7 @@ def warnings(raw: RawTrace, seen: Seen, unowned: Counter[str], *, launched_late:
         {
             category: count
             for category, count in raw.events.items()
-            if category.lower() not in CATEGORIES and category.lower() not in _WITHOUT_ROWS
+            if row_of(category) is None and category.lower() not in _WITHOUT_ROWS
         }
     )
     left_out = ", ".join(f"{category} ({count})" for category, count in sorted(unknown.items())[:9])

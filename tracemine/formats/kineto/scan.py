@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
-
-from tracemine.formats.format import Progress
-from tracemine.formats.source import ByteSource
 
 # Sentinels of RawTrace's columns; they never leave this package.
 ABSENT = -1  # no string there
@@ -42,12 +39,3 @@ class RawTrace(Struct, frozen=True, kw_only=True):
     truncated: bool = False
     time_resolution_ns: int = 1
     warnings: tuple[str, ...] = ()
-
-
-class Scanner(Protocol):
-    """All that the rest of the package knows of a scanner, so that a faster one can stand in and be tested against it.
-
-    Raises InputError if the source holds no readable trace.
-    """
-
-    def __call__(self, source: ByteSource, *, progress: Progress | None = None) -> RawTrace: ...

@@ -20,9 +20,9 @@ from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
 from tracemine.formats.json_text import Members, members
 from tracemine.formats.kineto import compiled
-from tracemine.formats.kineto.columns import Rows, Strings, append, as_arrays, new_columns
+from tracemine.formats.kineto.columns import Rows, Strings, append, as_arrays, fill_from_threads, new_columns
 from tracemine.formats.kineto.decoder import NO_ROW, Batch, EventDecoder
-from tracemine.formats.kineto.events import CATEGORIES, KNOWN_SPELLINGS, TABLES, Table
+from tracemine.formats.kineto.events import KNOWN_SPELLINGS, TABLES, Table, row_of
 from tracemine.formats.kineto.repair import MOST_UNREADABLE, UNREADABLE, Reading, read_events
 from tracemine.formats.kineto.scan import MISSING, RawTrace
 from tracemine.formats.kineto.scan_warnings import left_out, reading_warnings
@@ -244,9 +244,11 @@ class _Scan:
     def _take(self, rows_by_table: dict[str, Rows], events: Counter[str]) -> None:
         """Append a block's rows to the columns, and count its events."""
         self.counts["events"].update(events)
-        self.counts["skipped"].update({name: n for name, n in events.items() if name.lower() not in CATEGORIES})
+        self.counts["skipped"].update({name: n for name, n in events.items() if row_of(name) is None})
         spellings = list(self.decoder.spellings)
-        codes = np.array([CATEGORIES.get(spelling.lower(), ("", 0))[1] for spelling in spellings])
+        codes = np.array([(row_of(spelling) or ("", 0))[1] for spelling in spellings])
+        if "gpu" in rows_by_table:
+            fill_from_threads(rows_by_table["gpu"])
         for name, rows in rows_by_table.items():
             kept = self._durations(self._started(self._of_name(rows, TABLES[name].only, spellings)), TABLES[name])
             append(self.columns[name], kept | {"category": codes[kept["spelling"]]})

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from tracemine.formats.kineto.events import CATEGORIES, TABLES, Table
+from tracemine.formats.kineto.events import TABLES, Table, row_of
 from tracemine.formats.kineto.scan import MISSING
 from tracemine.formats.kineto.values import NOT_THERE
 
@@ -64,10 +64,11 @@ ARGUMENTS = {name: _arguments_struct(table) for name, table in TABLES.items()}
 def event_struct(spelling: str, exact: bool) -> type[Struct]:
     """Return the Struct that events of one category decode into; without fields where the category carries no row."""
     options: dict[str, Any] = {"tag": spelling, "tag_field": "cat", "gc": False}
-    if spelling.lower() not in CATEGORIES:
+    row = row_of(spelling)
+    if row is None:
         return msgspec.defstruct("Event", [], **options)
     time: tuple[Any, Any] = (Raw, NOT_THERE) if exact else (int | float, MISSING_TIME)
-    table = TABLES[CATEGORIES[spelling.lower()][0]]
+    table = TABLES[row[0]]
     fields: list[Any] = [
         ("ph", Literal[table.phases]),  # any other phase is no row, and is read loosely
         ("name", str, ""),

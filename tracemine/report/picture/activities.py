@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import codes, numbers, string_ids
+from tracemine.columns import codes, examples, numbers, string_ids
 from tracemine.findings.parts import part_of_activities
 from tracemine.findings.record import Scan
 from tracemine.ops.kernel_names import short_name
@@ -82,8 +82,7 @@ def _lanes(timeline: Timeline) -> tuple[IntArray, tuple[tuple[int | None, int | 
     table = timeline.activities
     device, stream = (numbers(table.column(name), _NOT_RECORDED) for name in ("device", "stream"))
     lane = codes(device, stream)
-    example = np.empty(int(lane.max(initial=-1)) + 1, np.int64)
-    example[lane] = np.arange(len(lane))
+    example = examples(lane)
     pairs = zip(device[example].tolist(), stream[example].tolist(), strict=True)
     lanes = tuple((_known(one_device), _known(one_stream)) for one_device, one_stream in pairs)
     return lane, lanes
