@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.remove(str(Path(__file__).resolve().parent))  # its packaging.py hides the package of that name from Ray
 
 import pyarrow.parquet as pq
 

@@ -1,6 +1,6 @@
 """Build the wheel and the sdist, install each into empty environments, and run it there.
 
-    python benchmarks/packaging.py [--tools]
+    python benchmarks/installing.py [--tools]
 
 A row for each supported Python and each file: how long the installation takes, how large the environment gets, how long
 `import tracemine` and `tracemine --help` take (processor time, the least of five), and whether a scan finds what this
