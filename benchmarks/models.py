@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from models_blocks import decoder, mixer, recommender, tiny_mlp, unet
+from models_blocks import decoder, mixed, mixer, products, recommender, tiny_mlp, unet
 from torch import Tensor, nn
 
 DEVICE = "cuda"
@@ -57,9 +57,14 @@ def train(
     dtype: torch.dtype,
     optimizer: Callable[..., torch.optim.Optimizer],
     autocast: torch.dtype | None,
+    parts: int,
+    keeps_gradients: bool,
     wrap: Wrap,
 ) -> Step:
-    """A training step on the mean square of what `call` gives, or on the loss that it gives."""
+    """A training step on the mean square of what `call` gives, or on the loss that it gives.
+
+    parts: so many batches' gradients are summed. keeps_gradients: they are filled with zeros, not let go of.
+    """
     model, call, inputs = build()
     model = placed(model, dtype, training=True)
     own = [one.to(DEVICE, dtype) if one.is_floating_point() else one.to(DEVICE) for one in inputs]
@@ -73,8 +78,9 @@ def train(
     run, update = wrap(loss), wrap(updates.step)
 
     def step() -> None:
-        updates.zero_grad(set_to_none=True)
-        run(*own).backward()
+        updates.zero_grad(set_to_none=not keeps_gradients)
+        for _ in range(parts):
+            run(*own).backward()
         update()
 
     return step
@@ -292,11 +298,12 @@ def stepped(
     optimizer: Callable[..., torch.optim.Optimizer],
     says: str,
     autocast: torch.dtype | None = None,
+    parts: int = 1,
+    keeps_gradients: bool = False,
 ) -> Case:
     mixed = f" under autocast to {str(autocast)[6:]}" if autocast else ""
-    return Case(
-        name, f"{says}; training step, {str(dtype)[6:]}{mixed}", partial(train, build, dtype, optimizer, autocast), True
-    )
+    make = partial(train, build, dtype, optimizer, autocast, parts, keeps_gradients)
+    return Case(name, f"{says}; training step, {str(dtype)[6:]}{mixed}", make, True)
 
 
 adamw, sgd = torch.optim.AdamW, partial(torch.optim.SGD, lr=0.01, momentum=0.9)
@@ -387,4 +394,20 @@ UNSEEN = (
     stepped("swin_train", S, lambda: classify(partial(vision, "swin_t", 16)), partial(adamw, fused=True), "Swin tiny, 16 images, AdamW fused", H),
     stepped("mobilenet_v3_train", S, lambda: classify(partial(vision, "mobilenet_v3_large", 32)), sgd, "MobileNet V3 large, 32 images, SGD"),
     stepped("unet_train", S, unet, partial(adamw, foreach=True), "diffusion U-Net of 3 blocks, 256 channels, AdamW foreach", H),
+)  # fmt: skip
+
+# What shapes alone do not tell: gradients that are summed over several batches, products of two tensors of one shape.
+ALIKE = (
+    stepped("gpt2_accumulate", S, lambda: next_token(partial(gpt2, shape=(2, 512))), partial(adamw, fused=True), "GPT-2, 3 layers of 768, four times 2 x 512, AdamW fused", parts=4),
+    stepped("gpt2_eager_accumulate", S, lambda: next_token(partial(gpt2, shape=(2, 512), attention="eager")), adamw, "GPT-2 with attention spelled out, three times 2 x 512, AdamW", B, parts=3),
+    stepped("llama_accumulate", B, lambda: next_token(partial(llama, shape=(2, 512))), adamw, "Llama, 2 layers of 2048, three times 2 x 512, AdamW", parts=3),
+    stepped("bert_accumulate", S, partial(encoder, "BertConfig", "BertModel", shape=(4, 384)), partial(adamw, foreach=False), "BERT with dropout, twice 4 x 384, AdamW a parameter at a time", parts=2),
+    stepped("resnet18_accumulate", S, lambda: classify(partial(vision, "resnet18", 16)), sgd, "ResNet-18, three times 16 images, SGD", parts=3),
+    stepped("mixer_zeroed", S, mixer, partial(adamw, foreach=True), "MLP-Mixer, gradients filled with zeros, AdamW foreach", keeps_gradients=True),
+    stepped("llama_zeroed_accumulate", B, lambda: next_token(partial(language, "LlamaConfig", "LlamaForCausalLM", shape=(2, 512), **SMALL)), adamw, "Llama, 2 layers of 1024, twice 2 x 512, gradients filled with zeros, AdamW", parts=2, keeps_gradients=True),
+    stepped("products_train", S, products, adamw, "products of two tensors of one shape, two blocks of 512, AdamW"),
+    stepped("products_accumulate", B, products, sgd, "the same in bfloat16, three batches, SGD", parts=3),
+    stepped("mixed_accumulate", S, mixed, partial(adamw, foreach=True), "convolutions, products, a norm of our own, twice 8 images of 16, AdamW foreach", parts=2),
+    stepped("mixed_zeroed", S, mixed, sgd, "the same, gradients filled with zeros, SGD", parts=2, keeps_gradients=True),
+    forward("products", S, products, "products of two tensors of one shape, two blocks of 512"),
 )  # fmt: skip

@@ -162,3 +162,56 @@ def decoder(
 def tiny_mlp(batch: int = 64) -> Any:
     parts = ((nn.Linear(128, 128), nn.LayerNorm(128), nn.GELU()) for _ in range(8))
     return nn.Sequential(*itertools.chain(*parts)), lambda m, x: m(x), [torch.randn(batch, 128)]
+
+
+class Products(nn.Module):
+    """Products of two tensors of one shape, the first made before the second, after it, or long before, as models have
+    them: what shapes do not tell is which is which."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.wide = nn.ModuleList(nn.Linear(width, width) for _ in range(8))
+        self.halves = nn.ModuleList(nn.Linear(width, 2 * width) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, two = self.wide[0](self.norms[0](x)), self.wide[1](self.norms[0](x))
+        x = x + F.silu(one) * two
+        one, two = self.wide[2](self.norms[1](x)), self.wide[3](self.norms[1](x))
+        x = x + two * F.gelu(one)
+        y = self.wide[4](self.norms[2](x))
+        x = x + 0.5 * y * (1.0 + torch.tanh(0.79788456 * (y + 0.044715 * torch.pow(y, 3.0))))
+        y = self.wide[5](self.norms[3](x))
+        x = x + y * torch.sigmoid(1.702 * y)
+        one, two = self.halves[0](self.norms[4](x)).chunk(2, -1)
+        x = x + one * torch.sigmoid(two)
+        two, one = self.halves[1](self.norms[5](x)).chunk(2, -1)
+        x = x + torch.sigmoid(two) * one
+        gate = torch.sigmoid(self.wide[6](x))
+        kept = torch.tanh(self.wide[7](x))
+        x = gate * x + (1 - gate) * kept
+        return (x + kept) * (x - kept)
+
+
+def products(batch: int = 16, length: int = 256, width: int = 512) -> Any:
+    return nn.Sequential(Products(width), Products(width)), lambda m, x: m(x), [torch.randn(batch, length, width)]
+
+
+class Mixed(nn.Module):
+    """Running statistics, a residual sum, products, and a norm of our own, at widths that are all the same."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(width) for _ in range(2))
+        self.products = Products(width)
+        self.last = RMSNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norms[0](self.convolutions[0](x)))
+        y = F.relu(self.norms[1](self.convolutions[1](y)) + x)
+        return self.last(self.products(y.flatten(2).transpose(1, 2)))
+
+
+def mixed(batch: int = 8, width: int = 64, size: int = 16) -> Any:
+    return Mixed(width), lambda m, x: m(x), [torch.randn(batch, width, size, size)]

@@ -34,14 +34,14 @@ from typing import Any
 import torch
 import torch._inductor.config
 import torch._inductor.utils
-from models import CASES, FRESH, UNSEEN, Case, Step
+from models import ALIKE, CASES, FRESH, UNSEEN, Case, Step
 from torch.profiler import ProfilerActivity, profile, schedule
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tracemine.recording import capture
 
-SETS = {"cases": CASES, "fresh": FRESH, "unseen": UNSEEN}
+SETS = {"cases": CASES, "fresh": FRESH, "unseen": UNSEEN, "alike": ALIKE}
 PARTS = ("eager", "compiled", "graph")
 RECORDED = 2  # steps in a trace
 REPEATS = 20  # of a step that is timed
