@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -12,6 +12,7 @@ from tracemine.flow.inferred.autograd import GradientNode, Gradients, is_record
 from tracemine.flow.inferred.binding import Simulation
 from tracemine.flow.inferred.calls import NOTHING, Calls, Lists
 from tracemine.flow.inferred.hints import Hints
+from tracemine.flow.inferred.iterations import Iterations
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update, updates
 from tracemine.flow.inferred.pools import Ran
@@ -24,6 +25,34 @@ from tracemine.timeline import Timeline
 
 # What a backward pass tells of its forward pass, a simulation of both takes into account; then it tells more.
 _PASSES = 3
+
+
+_Happening = tuple[int, bool, bool, bool, int, int, int, int, int]
+
+
+class _Happenings(Struct, frozen=True):
+    """What is simulated, in order: one entry a position."""
+
+    position: IntArray
+    root: BoolArray
+    unknown: BoolArray
+    begins: BoolArray  # a node of autograd begins there
+    number: IntArray  # of its subtree
+    place: IntArray
+    node: IntArray  # the one around it, −1: none
+    parent: IntArray
+    step: IntArray
+
+    def rows(self, count: int | None = None) -> Iterator[_Happening]:
+        """Return the entries one by one, or so many of them."""
+        return zip(*(getattr(self, name)[:count].tolist() for name in self.__struct_fields__), strict=True)
+
+    def iterations(self) -> Iterations:
+        """Return the forward passes, each with its backward pass."""
+        forward, backward = self.root & (self.node < 0), self.begins & ~self.root
+        told = np.where(forward | backward, np.arange(len(forward)), 0)
+        look = self.number * 8 + self.root * 4 + self.unknown * 2 + self.begins
+        return Iterations.of(self.position, look, backward[np.maximum.accumulate(told)])
 
 
 class Program(Struct, frozen=True):
@@ -73,23 +102,41 @@ class Program(Struct, frozen=True):
     def simulated(self, *, explain: bool) -> tuple[Simulation, dict[int, str]]:
         """Return the simulation once it has run, and the schemas of nodes by their place; explain: with reasons."""
         lists = {need.loose for wiring in self.wirings.values() for need in wiring.needs if need.listed}
-        hints = Hints()
         recorded = Lives.of(self.timeline, self.order, self.roots)
-        for _ in range(_PASSES):
+        happenings = self._happenings()
+
+        def begun(hints: Hints, explain: bool) -> Simulation:
             lives = None if recorded is None else recorded.again()
-            simulation = Simulation(self.builder.keys, lists, lives, hints, trains=bool(self.updates), explain=explain)
-            schemas = self._run(simulation)
+            return Simulation(self.builder.keys, lists, lives, hints, trains=bool(self.updates), explain=explain)
+
+        hints = self._told_early(happenings, begun)
+        for _ in range(_PASSES):
+            simulation = begun(hints, explain)
+            schemas = self._run(simulation, happenings.rows())
             before, hints = hints, simulation.hints()
             if len(hints) == len(before):
                 break
         return simulation, schemas
 
-    def _run(self, simulation: Simulation) -> dict[int, str]:
+    def _told_early(self, happenings: _Happenings, begun: Callable[[Hints, bool], Simulation]) -> Hints:
+        """Return what backward passes are likely to tell: one of many that are alike does, simulated up to its end."""
+        iterations = happenings.iterations()
+        one = iterations.first_alike()
+        hints = Hints()
+        for _ in range(_PASSES - 1 if one is not None else 0):
+            simulation = begun(hints, False)
+            self._run(simulation, happenings.rows(int(iterations.end[one])))
+            before, hints = hints, simulation.hints()
+            if len(hints) == len(before):
+                break
+        return hints if one is None else iterations.carried(hints, one)
+
+    def _run(self, simulation: Simulation, happenings: Iterator[_Happening]) -> dict[int, str]:
         """Run every root, and pass what is unknown around some."""
         schemas: dict[int, str] = {}
         last_step = None
         in_gradient = False
-        for position, root, unknown, begins, number, place, node, parent, at_step in self._happenings():
+        for position, root, unknown, begins, number, place, node, parent, at_step in happenings:
             if at_step != last_step:
                 simulation.step()
                 last_step = at_step
@@ -116,21 +163,20 @@ class Program(Struct, frozen=True):
                 schemas[place + op] = schema
         return schemas
 
-    def _happenings(self) -> Iterator[tuple[int, bool, bool, bool, int, int, int, int, int]]:
-        """For each position: is it a root, is it unknown, does a node begin there; number of its subtree, its place,
-        the node around it (−1: none), its parent, its step."""
+    def _happenings(self) -> _Happenings:
         order, subtrees, gradients = self.order, self.subtrees, self.gradients
         positions = sorted_unique(np.concatenate((self.roots, gradients.positions, self.around)))
-        columns = (
-            positions,
-            *(np.isin(positions, some) for some in (self.roots, self.around, gradients.positions)),
-            subtrees.number[positions],
-            subtrees.place[positions],
-            gradients.around[positions],
-            order.parent[positions],
-            _steps(self.timeline, order)[positions],
+        return _Happenings(
+            position=positions,
+            root=np.isin(positions, self.roots),
+            unknown=np.isin(positions, self.around),
+            begins=np.isin(positions, gradients.positions),
+            number=subtrees.number[positions],
+            place=subtrees.place[positions],
+            node=gradients.around[positions],
+            parent=order.parent[positions],
+            step=_steps(self.timeline, order)[positions],
         )
-        return zip(*(column.tolist() for column in columns), strict=True)
 
     def _backward(self, simulation: Simulation, position: int) -> None:
         gradient = self.gradients.node(position)
