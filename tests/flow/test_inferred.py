@@ -185,6 +185,35 @@ def test_the_newest_is_no_evidence_where_one_like_it_is_read_again_soon() -> Non
     assert eager.reads()["pow", 0][2] is Evidence.ADJACENT
 
 
+def test_behind_a_view_that_was_guessed_nothing_is_sure() -> None:
+    run = Eager()
+    run.call("aten::relu", ([4, 8], FLOAT))
+    run.call("aten::exp", ([4, 8], FLOAT))
+    run.call("aten::add", ([4, 8], FLOAT), ([4, 8], FLOAT), ([], SCALAR))
+    run.call("aten::sum", ([4, 8], FLOAT), ([], ""))
+    run.call("aten::view", ([4, 8], FLOAT), ([], "ScalarList"), values=["", "[4, 8]"], kernels=0)  # of one of three
+    run.call("aten::cos", ([4, 8], FLOAT))
+    assert run.reads()["cos", 0][2] is Evidence.ADJACENT
+
+
+def test_a_product_need_not_take_the_newest_where_that_is_read_again() -> None:
+    """Two layers side by side, of which the first's gate waits for the second: sigmoid(a(x)) * tanh(b(x))."""
+    x, weight = ([4, 8], FLOAT), ([8, 8], FLOAT)
+
+    def run(*, again: bool) -> Evidence:
+        eager = Eager()
+        eager.call("aten::relu", x)
+        eager.call("aten::mm", x, weight)
+        eager.call("aten::sigmoid", x)
+        eager.call("aten::mm", x, weight)
+        if again:
+            eager.call("aten::tanh", x)
+            eager.call("aten::mul", x, x)
+        return eager.reads()["mm#1", 0][2]
+
+    assert (run(again=False), run(again=True)) == (Evidence.CONSISTENT, Evidence.ADJACENT)
+
+
 def test_what_waits_since_another_step_is_no_evidence() -> None:
     eager = Eager()
     eager.call("aten::exp", ([8, 4], FLOAT))

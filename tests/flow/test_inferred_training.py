@@ -75,6 +75,18 @@ def test_each_product_of_a_products_gradient_takes_the_other_factor() -> None:
     reads = run.reads()
     assert reads["mul#1", 0] == reads["mul#2", 0] == ({"ones_like"}, WRITTEN, SURE)
     assert {*reads["mul#1", 1][0], *reads["mul#2", 1][0]} == {*reads["mul", 0][0], *reads["mul", 1][0]}
+    # Of factors that look alike nothing says which is the first one.
+    assert reads["mul#1", 1][2] is reads["mul#2", 1][2] is GUESS
+
+
+def test_of_a_product_of_one_tensor_with_itself_there_is_no_order() -> None:
+    run = Training()
+    run.forward(1, "aten::exp", X)
+    run.forward(2, "aten::mul", X, ROW)
+    run.call(*ONES)
+    reduce = ("aten::sum", X, SIZES, ([], SCALAR), NONE, {"values": ["", "[1]", "True", ""]})
+    run.node(2, "MulBackward0", ("aten::mul", X, X), ("aten::mul", X, ROW), behind=[reduce])
+    assert run.reads()["mul#1", 1] == ({"exp"}, WRITTEN, SURE)
 
 
 def test_a_gradient_goes_to_the_node_whose_operator_made_the_tensor() -> None:
@@ -327,3 +339,51 @@ def test_a_leafs_gradient_is_not_what_was_kept_of_another_leafs() -> None:
     reads = run.reads()
     assert reads["clone", 0][0] == {"ones_like"}
     assert reads["clone#1", 0][0].isdisjoint({"clone", "mul"})
+
+
+# --- several backward passes before the optimizer runs --------------------------------------------------------------
+
+
+def _pass(run: Training, number: int, *, sums: bool) -> None:
+    """A forward and a backward pass, of which the leaf's gradient is kept, or summed with what was kept."""
+    run.forward(number, "aten::mm", X, WEIGHT)
+    run.call(*ONES)
+    run.node(number, "MmBackward0", ("aten::t", X, {"kernels": 0}), ("aten::mm", ([4, 8], FLOAT), X))
+    kept = ("aten::add_", WEIGHT, WEIGHT) if sums else ("aten::detach", WEIGHT, {"kernels": 0})
+    run.node(None, "torch::autograd::AccumulateGrad", kept, given=[WEIGHT])
+
+
+def test_a_gradient_is_added_to_the_one_of_the_pass_before() -> None:
+    run = Training()
+    for number in (1, 2, 3):
+        _pass(run, number, sums=number > 1)
+    reads = run.reads()
+    assert reads["add_", 0] == ({"mm#1"}, WRITTEN, GUESS)  # leaves are likely to have had the same turns
+    assert reads["add_", 1] == ({"mm#3"}, WRITTEN, SURE)
+    assert reads["add_#1", 0] == ({"add_"}, WRITTEN, GUESS)
+    assert reads["add_#1", 1] == ({"mm#5"}, WRITTEN, SURE)
+
+
+def test_a_gradient_is_added_to_one_from_outside_where_no_pass_was_recorded_before() -> None:
+    run = Training()
+    _pass(run, 1, sums=True)
+    reads = run.reads()
+    assert reads["add_", 0] == (set(), OUTSIDE, GUESS)
+    assert reads["add_", 1] == ({"mm#1"}, WRITTEN, SURE)
+
+
+def test_what_was_filled_may_be_a_gradient_and_not_what_the_forward_pass_takes() -> None:
+    run = Training()
+    run.call("aten::zero_", ROW)
+    run.forward(1, "aten::mul", X, ROW)
+    assert run.reads()["mul", 1][2] is GUESS
+
+
+def test_a_gradient_that_waits_is_not_taken_by_the_next_forward_pass() -> None:
+    run = Training()
+    run.forward(1, "aten::relu", X)
+    run.call(*ONES)
+    run.node(1, "ReluBackward0", RELU_BACKWARD)
+    run.call("aten::mul", ROW, ([1, 4], FLOAT))  # as large as X
+    run.call("aten::sub", X, X, ([], SCALAR))
+    assert run.reads()["sub", 0][0] == {"mul"}

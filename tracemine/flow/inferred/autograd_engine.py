@@ -30,6 +30,7 @@ class Engine(Struct):
     outside: Callable[[Need], Token]  # one that was not seen
     running: Running | None = None
     accumulated: list[Leaf] = field(default_factory=list)  # in the last backward pass
+    _before: list[Leaf] = field(default_factory=list)  # the same of the one before
     own: set[int] = field(default_factory=set)  # roots with parameters that no other operator takes
     resolved: list[tuple[tuple[int, int], int]] = field(default_factory=list)  # a read, and the storage that it is of
     _forwards: dict[int, Forward] = field(default_factory=dict)
@@ -68,6 +69,7 @@ class Engine(Struct):
         """A node begins. record: the operator that is given the gradients; roots: those inside that."""
         self.end()
         if not self._passes:
+            self._before = self.accumulated.copy()
             self.accumulated.clear()
         self._passes = True
         self._turn += 1
@@ -110,6 +112,7 @@ class Engine(Struct):
             leaf.gradient, leaf.sure = kept, leaf.sure and kept.sure and running.sure
         for given in running.gives():
             given.unexplained = running.unexplained
+            given.sure &= not running.unexplained
             if not given.gone:
                 self._deliver(given)
 
@@ -136,11 +139,11 @@ class Engine(Struct):
                 alone = sum(one.turn == last.turn for one in leaves) == 1
                 if not last.unexplained:
                     self.own.add(last.of.read[0])
-                self.accumulated.append(Leaf(last.token, last.sure and alone, last.of.read))
-                return last.token, "gradient" if alone and last.sure else "one of several gradients"
+                self.accumulated.append(Leaf(last.token, last.known and alone, last.of.read))
+                return last.token, "gradient" if alone and last.known else "one of several gradients"
         arrived = self._buffers.pop((node, need.position), None)
         if arrived is not None and arrived.token.key == need.key:
-            return arrived.token, "gradient" if arrived.sure else "a gradient, perhaps"
+            return arrived.token, "gradient" if arrived.known else "a gradient, perhaps"
         result = None
         if forward is not None and need.position < len(forward.made):
             result = forward.made[need.position]
@@ -155,7 +158,7 @@ class Engine(Struct):
                     return last.token, "one of several gradients"
                 if last.sure and result.sure and (len(coming) == 1 or last.either):
                     self._resolve(last, result.storage)
-                return last.token, "gradient" if last.sure else "a gradient, perhaps"
+                return last.token, "gradient" if last.known else "a gradient, perhaps"
         token, why = self._any(need, grads, now)
         if gradient.accumulates:
             self.accumulated.append(Leaf(token, False, None))
@@ -184,11 +187,22 @@ class Engine(Struct):
             return None
         if apart:
             found = self._apart(running, need, number, wiring)
+        elif running.accumulates and number in wiring.mutated:
+            found = self._accumulated_before(need)
         else:
             found = running.takes(need, number, wiring.call.name, recorded=recorded)
         if found is not None:
             running.consumed.add(found[0].value)
         return found
+
+    def _accumulated_before(self, need: Need) -> Found:
+        """Return the gradient of a leaf to which the one that arrived is added: from the backward pass before, in which
+        leaves are likely to have had the same turns."""
+        turn = len(self.accumulated) - 1
+        there = self._before[turn].gradient if 0 <= turn < len(self._before) else None
+        if there is None or there.key != need.key:
+            return self.outside(need), "no gradient known"
+        return there, "a gradient, perhaps"
 
     def ran(self, gave: Sequence[Token], *, apart: bool) -> None:
         """An operator has run in the node, or behind it."""
@@ -202,7 +216,7 @@ class Engine(Struct):
             running.results.append(gave[0] if gave else None)
         elif gave and running.summed is not None:
             new, there = running.summed
-            there.token, there.sure = gave[0], there.sure and new.sure
+            there.token, there.sure, there.swapped = gave[0], there.sure and new.sure, there.swapped or new.swapped
             running.summed = None
         elif gave and running.reduced is not None:
             running.reduced.token = gave[0]
@@ -223,13 +237,13 @@ class Engine(Struct):
             if not reduced:
                 return None
             running.reduced = reduced[0]
-            alone = len({one.token.storage for one in reduced}) == 1 and reduced[0].sure
+            alone = len({one.token.storage for one in reduced}) == 1 and reduced[0].known
             return reduced[0].token, "gradient" if alone else "one of several gradients"
         if len(wiring.needs) != 2:
             return None
         if number == 1 and running.summed is not None:
             one = running.summed[0]
-            return one.token, "gradient" if one.sure else "a gradient, perhaps"
+            return one.token, "gradient" if one.known else "a gradient, perhaps"
         found = self._sum(running, given, wiring)
         running.unexplained |= found is None
         return found
@@ -253,7 +267,7 @@ class Engine(Struct):
         if len(options) > 1:
             for each in (gradient for option in options for gradient in option):
                 each.sure = False
-        why = "gradient" if there.sure else "a gradient, perhaps"
+        why = "gradient" if there.known else "a gradient, perhaps"
         self._same_tensor(one, there)
         return before, why
 

@@ -70,6 +70,7 @@ class Simulation:
     def step(self) -> None:
         """A step of the program begins."""
         self._choices.step += 1
+        self._choices.again = False
         self._updates = None
         self._lasting.step()
 
@@ -115,8 +116,8 @@ class Simulation:
                 if why in reasons:
                     places.add(place)
             token.claim = NO_CLAIM
-            if why == NEWEST and wiring.call.op_class in ("pointwise", "view"):
-                token.claim, token.claimed = len(self.bound.sure) + len(sure), self._choices.now
+            if why == NEWEST and (until := self._choices.claimed_until(wiring)) >= 0:
+                token.claim, token.claimed = place, until
             taken.append(token)
             sure.append(token.sure and why in CONSISTENT)
             if not sure[-1] and (older := self._pools.of(need).forgotten):
@@ -182,13 +183,15 @@ class Simulation:
         """What an operator took has been read."""
         wiring, taken = ran.wiring, ran.taken
         for slot, token in enumerate(taken):
+            token.step_by_guess = not ran.sure[slot] and (token.step_by_guess or token.step != self._choices.step)
             token.step = self._choices.step
             if token.outside:
                 if self._trains:
-                    self._lasting.took(ran.root, slot, token)
+                    self._lasting.took(ran.root, slot, token, ran.sure[slot])
                 token.readers = (*token.readers[1 - _MOST_READERS :], wiring.number)
             token.uses += 1
             if token.uses == 1:
+                token.unread_by_guess = False
                 self._pools.sort(token)
         if wiring.partner is not None:
             self._choices.last[wiring.call.name] = taken[0], self._choices.now
@@ -204,8 +207,10 @@ class Simulation:
             self._choices.unknown_unseen += 1
         if wiring.wrote_unknown:
             self._choices.unknown_wrote = self._choices.now
+        fills = len(wiring.mutated) == len(wiring.needs) == len(wiring.call.overwritten)
         for number in wiring.mutated:
             self._write(ran.taken[number], ran.sure[number] or update is not None)
+            ran.taken[number].filled = fills
         if update is None and (wiring.nodes or wiring.barrier):
             unsure = wiring.barrier or wiring.wrote_unknown or not all(ran.sure[number] for number in wiring.mutated)
             reduces = wiring.call.op_class == "collective"
@@ -237,7 +242,7 @@ class Simulation:
     def forward(self) -> None:
         """No node of autograd runs any more: what is written in place until the step ends are parameters' updates."""
         self._engine.backward_ends()
-        self._choices.in_backward = False
+        self._choices.in_backward, self._choices.again = False, True
         self._updates, self._updating = defaultdict(set), self._choices.now
 
     # --- binding -----------------------------------------------------------------------------------------------------
@@ -248,19 +253,25 @@ class Simulation:
         # A fused step also takes single tensors (a gradient scaler's): those are bound as any operator's are.
         if update is not None and (not update.lists or need.position in wiring.call.lists):
             return self._lasting.update(update, need, len(taken), wiring)
-        if self._hints.reads:
-            found = self._told(need, wiring, taken)
-            if found is not None:
-                return found
-        before = self._lasting.before(need, len(taken)) if self._trains else None
-        if before is not None:
+        found = self._told(need, wiring, taken) if self._hints.reads else None
+        if found is None:
+            found = self._lasts(need, len(taken), wiring)
+        if found is None and self._engine.running:
+            found = self._engine.take(need, len(taken), wiring, apart=apart, recorded=recorded)
+            if found is None and apart:  # a sum that the engine does not explain
+                found = self._choices.any(need, wiring, taken)[0], "a gradient, perhaps"
+        return found if found is not None else self._chosen(need, wiring, taken)
+
+    def _lasts(self, need: Need, slot: int, wiring: Wiring) -> tuple[Token, str] | None:
+        """Return what it takes that outlives a step: as in the step before, or a parameter by its position."""
+        written = slot in wiring.mutated
+        before = self._lasting.before(need, slot) if self._trains else None
+        if before is not None and not (written and need.key in self._choices.shared):
             return before, "as in the step before"
-        if need.position in wiring.parameters:
-            return self._choices.parameter(need)
-        engine = self._engine
-        found = engine.take(need, len(taken), wiring, apart=apart, recorded=recorded) if engine.running else None
-        if found is not None:
-            return found
+        return self._choices.parameter(need, written=written) if need.position in wiring.parameters else None
+
+    def _chosen(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
+        """Return what it takes of all that look right."""
         token, why = self._choices.any(need, wiring, taken)
         if self._updates is None or need.listed or len(taken) not in wiring.mutated:
             return token, why
@@ -356,6 +367,7 @@ class Simulation:
         if give.slot >= 0 and not give.offset and give.key == ran.taken[give.slot].key:
             token = ran.taken[give.slot]
             token.uses = 0
+            token.unread_by_guess = not ran.sure[give.slot]
             self._pools.sort(token)
             return token
         token = self._token(give, ran)

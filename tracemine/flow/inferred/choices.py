@@ -13,6 +13,7 @@ from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pool, Pools, Token, f
 from tracemine.flow.inferred.wiring_record import Need, Wiring
 
 _SOON = 4  # roots
+_LATER = 64  # the same, where a product of the same shape ran before: its result may wait for the second one's
 
 NEWEST = "the newest, the only one unread"
 
@@ -84,6 +85,8 @@ class Choices:
         self.root = -1  # position of the one that runs
         self.step = 0
         self.in_backward = False  # a node of autograd runs
+        self.again = False  # a backward pass has run in this step
+        self.shared: set[int] = set()  # by key, running statistics that several passes of a step write
         self.unknown_made = -1  # root that last gave something unknown
         self.unknown_unseen = 0  # so many of those gave something without a consumer yet
         self.unknown_around = -1  # when the last of those began that has operators inside
@@ -113,6 +116,8 @@ class Choices:
         if self._lives is not None:
             self._bury(pool, self._lives)
         unread, read = _candidates(pool, need, wiring, taken)
+        if not self.in_backward:  # a gradient waits for what is behind all forward passes
+            unread = [token for token in unread if not token.backward] or unread
         current: list[Token] = []
         if not unread:
             if not read:
@@ -120,20 +125,22 @@ class Choices:
             current = [token for token in read if token.step == self.step or token.outside]
             read = current or read
             before, took = self.beside
-            again = wiring.call.op_class == "gemm" and wiring.number == before and need.twins == 1 and not taken
-            if again and read[-1].storage in took:
+            same = wiring.call.op_class == "gemm" and wiring.number == before and need.twins == 1 and not taken
+            if same and read[-1].storage in took:
                 return read[-1], "side by side"
         either = need.twins == 2 and wiring.commutes
+        again = len(unread) < need.left
         need, unread = _narrowed(need, unread, either, len(taken) in wiring.call.overwritten)
         token = unread[-min(need.left, len(unread))] if unread else read[-1]
         special = self._made_by_unknown(need, token) or self._expected(need, wiring, token, unread, read)
         if special is not None:
             return special
-        if len(unread) < need.left and not self.in_backward:
+        if again and not self.in_backward:
             self._doubt(read)
         if unread:
             return token, self._why_unread(need, wiring, token, unread, pool)
-        only = len(read) == 1 and (need.twins == 1 or either) and (bool(current) or token.outside)
+        here = (bool(current) and not token.step_by_guess) or token.outside
+        only = here and len(read) == 1 and (need.twins == 1 or either)
         return self._read_again(need, wiring, token, only, len(taken) not in wiring.mutated)
 
     def _made_by_unknown(self, need: Need, token: Token) -> tuple[Token, str] | None:
@@ -184,6 +191,10 @@ class Choices:
 
     def _why_unread(self, need: Need, wiring: Wiring, token: Token, unread: list[Token], pool: Pool) -> str:
         """Say why a candidate that was not read is taken."""
+        if token.unread_by_guess:
+            return "unread, if a view that was guessed is one of it"
+        if token.filled and token.outside:
+            return "filled, as gradients are before a backward pass"
         if token.step != self.step and not token.outside and not self.in_backward:
             return "unread since another step"
         if len(unread) != need.left:
@@ -205,10 +216,16 @@ class Choices:
             sides = (pool.unread, pool.read)
             pool.keep(*([token for token in side if not lives.ended(token.storage, root)] for side in sides))
 
+    def claimed_until(self, wiring: Wiring) -> int:
+        """Return the last root that may doubt that an operator takes what is the newest; −1: none may."""
+        if wiring.call.op_class in ("pointwise", "view"):
+            return self.now + _SOON
+        return self.now + _LATER if wiring.call.op_class == "gemm" and wiring.number == self.beside[0] else -1
+
     def _doubt(self, read: list[Token]) -> None:
         """Something is read once more: perhaps it waited until now, and who took it for the newest had read another."""
         for token in read:
-            if token.claim != NO_CLAIM and self.now - token.claimed <= _SOON:
+            if token.claim != NO_CLAIM and self.now <= token.claimed:
                 self._bound.sure[token.claim] = False
                 if self.reasons is not None:
                     self.reasons[token.claim] = "the newest, but one like it is read again"
@@ -223,13 +240,17 @@ class Choices:
         known = self.unknown_made < 0 and not (vague or need.listed or pool.forgot or self._pools.of_shape(need))
         return self.outside(need, remember=True), "none fits" if known else "none fits that is known"
 
-    def parameter(self, need: Need) -> tuple[Token, str]:
-        """Return what an input takes that is a parameter by its position."""
+    def parameter(self, need: Need, *, written: bool) -> tuple[Token, str]:
+        """Return what an input takes that is a parameter by its position; written: the operator writes it, as norms do
+        with running statistics."""
         inside = [token for token in self._pools.of(need).unread if not token.outside and not token.backward]
         if inside:
             return inside[-1], "parameter made inside"
         token = self.outside(need, remember=False)
-        if self.unknown_wrote >= 0 or (need.loose in self.written and self.root not in self._own):
+        if written and self.again:  # as the pass before did
+            self.shared.add(need.key)
+        own = self.root in self._own and not (written and need.key in self.shared)
+        if self.unknown_wrote >= 0 or (need.loose in self.written and not own):
             token.sure = False
             return token, REWRITTEN
         return token, "parameter"

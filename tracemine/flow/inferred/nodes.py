@@ -37,6 +37,14 @@ class Forward(Struct):
     def argument(self, name: str) -> Took | None:
         return next((took for took in self.took if took.name == name), None)
 
+    def either(self, took: Took) -> bool:
+        """Return whether the operator may have taken it in place of another one: both look alike, and it does not tell
+        them apart."""
+        token = took.token
+        return took.either and any(
+            other.token.key == token.key and other.token.value != token.value for other in self.took
+        )
+
 
 class Gradient(Struct):
     """A gradient on its way."""
@@ -49,6 +57,12 @@ class Gradient(Struct):
     gone: bool = False
     unexplained: bool = False  # perhaps it was summed with another one
     either: bool = False  # the operator that took the tensor does not tell it from another one
+    swapped: bool = False  # perhaps it is the gradient of that other one
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known to be this tensor's gradient."""
+        return self.sure and not self.swapped
 
 
 class Leaf(Struct):
@@ -58,6 +72,7 @@ class Leaf(Struct):
     sure: bool
     read: tuple[int, int] | None  # of the tensor, by root and which of its inputs
     parameter: Token | None = None
+    guessed: bool = False  # whoever read the parameter may have read another tensor
     alone: bool = False  # no other leaf looks like it
 
 
@@ -93,8 +108,7 @@ class Running(Struct):
             source = self.sources[at][number]
             token = self._source(source)
             if token is not None and token.key == need.key:
-                kind = "made for the gradient" if source[0] == "#" else "gradient" if source == GRADIENT else "saved"
-                return token, kind + (sure if source == GRADIENT else "")
+                return token, self._kind(source) + (sure if source == GRADIENT else "")
         if need.name.startswith("grad") and len(self.grads) == 1 and self.grads[0].key == need.key:
             return self.grads[0], "gradient" + sure
         if recorded and self.sources is None:
@@ -114,6 +128,16 @@ class Running(Struct):
         if len({token.storage for token, _ in found}) == 1:
             return found[-1]
         return (found[0][0], "one of the gradient's") if found else None
+
+    def _kind(self, source: str) -> str:
+        """Return what a formula's source is."""
+        if source[0] == "#":
+            return "made for the gradient"
+        if source == GRADIENT:
+            return "gradient"
+        took = None if self.forward is None else self.forward.argument(source)
+        either = took is not None and self.forward is not None and self.forward.either(took)
+        return "saved, or its like" if either else "saved"
 
     def _source(self, source: str) -> Token | None:
         if source == GRADIENT:
@@ -189,14 +213,18 @@ class Running(Struct):
         return self.given
 
     def _by_formula(self) -> list[Gradient]:
-        found = []
-        for took in self.forward.took if self.forward is not None else ():
+        found: list[Gradient] = []
+        if self.forward is None:
+            return found
+        for took in self.forward.took:
             at = self.products.get(took.name)
             token = None if at is None else self.results[at] if 0 <= at < len(self.results) else None
             if at == -1 and self.grads:
                 token = self.grads[0]
             if token is not None:
-                found.append(self._gradient(token, token.sure and (at != -1 or self.sure), took))
+                gradient = self._gradient(token, token.sure and (at != -1 or self.sure), took)
+                gradient.swapped = at != -1 and self.forward.either(took)
+                found.append(gradient)
         return found
 
     def _by_shape(self) -> list[Gradient]:

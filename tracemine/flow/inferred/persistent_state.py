@@ -35,7 +35,7 @@ class Lasting(Struct):
     _ran_before: list[int] = field(default_factory=list)
     _read: dict[tuple[int, int], Token] = field(default_factory=dict)  # by how far into the step, and which input
     _read_before: dict[tuple[int, int], Token] = field(default_factory=dict)
-    _by_root: dict[tuple[int, int], Token] = field(default_factory=dict)  # of this step, by root and input
+    _by_root: dict[tuple[int, int], tuple[Token, bool]] = field(default_factory=dict)  # of this step, by root and input
     _kept: dict[tuple[int, str, int], Token] = field(default_factory=dict)  # by sequence, letter, and place in a list
     _turn: int = -1
     lives: Lives | None = None
@@ -69,10 +69,10 @@ class Lasting(Struct):
         token = self._read_before.get((len(self._ran) - 1, slot))
         return token if token is not None and token.lasts and token.key == need.key else None
 
-    def took(self, root: int, slot: int, token: Token) -> None:
-        """An operator takes something from outside."""
+    def took(self, root: int, slot: int, token: Token, sure: bool) -> None:
+        """An operator takes something from outside, or may do so."""
         self._read[len(self._ran) - 1, slot] = token
-        self._by_root[root, slot] = token
+        self._by_root[root, slot] = token, sure
 
     # --- optimizers --------------------------------------------------------------------------------------------------
 
@@ -123,7 +123,10 @@ class Lasting(Struct):
             self._turn, self._trains, self._cut, self.overwritten = update.turn, True, False, False
             self._of.clear()
             for leaf in self.gradients:
-                leaf.parameter = None if leaf.read is None else self._by_root.get(leaf.read)
+                leaf.parameter, leaf.guessed = None, False
+                if leaf.read in self._by_root:
+                    leaf.parameter, sure = self._by_root[leaf.read]
+                    leaf.guessed = not sure
             self._left, self._ordered = self._in_order()
 
     def _in_order(self) -> tuple[list[Leaf], bool]:
@@ -179,6 +182,7 @@ class Lasting(Struct):
             leaf.parameter.sure &= leaf.alone or update.lists
             leaf.parameter.lasts = True
             token.storage, token.offset, token.key = leaf.parameter.value
+            token.sure = not leaf.guessed
         return token
 
     def _gradient(self, update: Update, need: Need, index: int) -> tuple[Token, str]:

@@ -36,12 +36,15 @@ class Token(Struct, eq=False):
     maker: int = -1  # the number of the wiring that made it
     readers: tuple[int, ...] = ()  # of one from outside the wirings that read it
     claim: int = NO_CLAIM  # place in Bound.sure of the read that took it for its being the newest
-    claimed: int = 0  # which root that was, counted
+    claimed: int = 0  # the last root that may doubt that, counted
     backward: bool = False  # made for a gradient
     lasts: bool = False  # a parameter, or written in place from step to step
-    step: int = 0
+    step: int = 0  # that made it, or read it last
+    step_by_guess: bool = False  # who read it in that step may have read another one
     one_of_many: bool = False  # written by one of several copies that look alike: which is unknown
     computed: bool = False  # whole, and not only allocated
+    filled: bool = False  # with what is no tensor, since something else was written
+    unread_by_guess: bool = False  # a view was made that may be one of another tensor: who reads that may not read this
 
     @property
     def waits(self) -> bool:
