@@ -179,6 +179,7 @@ def test_what_is_asked_for_ends_a_segment_and_what_waits_begins_one(seed: int) -
         blocks=events < 0,
         work_ns=np.ones(len(call), np.int64),
         loading_ns=np.zeros(len(call), np.int64),
+        within_ns=np.zeros(len(call), np.int64),
         own_ns=np.zeros(len(call), np.int64),
         waits_for=np.where(events < 0, chosen.integers(0, count, len(call)), -1),
         after_ns=np.zeros(len(call), np.int64),

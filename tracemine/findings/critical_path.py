@@ -9,17 +9,18 @@ launch is not recorded follows the host as it did. Other ranks are taken to be a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from tracemine.columns import codes, sorted_unique
 from tracemine.findings.happened import Across, HostEvents, HostStep, Operators
+from tracemine.findings.host_spans import Spans, loading, within_operators
 from tracemine.findings.replay import Replay
 from tracemine.findings.replay_segments import Lanes, segments_of
 from tracemine.rows.ancestors import taken
-from tracemine.rows.arrow import categories, is_named, numbers, rows_of
-from tracemine.rows.host import LOADS, Calls, last_begun, named, threads
+from tracemine.rows.arrow import categories, is_named, rows_of
+from tracemine.rows.host import Calls, last_begun, threads
 from tracemine.rows.table import Categories, IntArray
 from tracemine.timeline import Timeline
 
@@ -42,12 +43,15 @@ def replay_of(timeline: Timeline) -> Replay:
     start, dur, launch_row = (rows_of(activities[name]) for name in ("start_ns", "dur_ns", "launch_row"))
     origin = int(start[0]) if len(start) else 0
     start = start - origin
-    calls = Calls.of(timeline, launch_row, threads(timeline)[0])
+    of_calls, of_ops = threads(timeline)
+    calls = Calls.of(timeline, launch_row, of_calls)
     calls = replace(calls, begin=calls.begin - origin, end=calls.end - origin)
     stream = codes(*(rows_of(activities[name]) for name in ("device", "stream")))
     launch = _launches(calls, launch_row, start)
     waits = _Waits(start, dur, stream, launch, calls, launch_row)
-    host, begins = _host(calls, start, dur, launch_row, _Loading.of(timeline, origin))
+    loads = loading(timeline, origin)
+    within = within_operators(timeline, origin, calls, of_ops, loads)
+    host, begins = _host(calls, start, dur, launch_row, loads, within)
     across, follow, delays = waits.resolved()
     last = waits.last(delays)
     segments = segments_of(
@@ -224,37 +228,8 @@ def _usual(delays: IntArray, otherwise: int, most: int) -> int:
     return min(int(np.median(delays)), most) if len(delays) else otherwise
 
 
-@dataclass(frozen=True, slots=True)
-class _Loading:
-    """Data loading: disjoint intervals in order, and how much of them lies before each."""
-
-    begin: IntArray
-    dur: IntArray
-    before: IntArray
-
-    @staticmethod
-    def of(timeline: Timeline, origin: int) -> _Loading:
-        ops = timeline.ops
-        rows = np.flatnonzero(named(categories(ops["name"]), LOADS))
-        begin = numbers(ops["start_ns"]).values.astype(np.int64)[rows] - origin
-        end = begin + numbers(ops["dur_ns"]).values.astype(np.int64)[rows]
-        order = np.argsort(begin, kind="stable")
-        begin, latest = begin[order], np.maximum.accumulate(end[order])
-        begin[1:] = np.maximum(begin[1:], latest[:-1])
-        dur = np.maximum(latest - begin, 0)
-        return _Loading(begin, dur, np.cumsum(dur) - dur)
-
-    def until(self, time: IntArray) -> IntArray:
-        """Return how much loading lies before each time."""
-        if not len(self.begin):
-            return np.zeros(len(time), np.int64)
-        at = np.searchsorted(self.begin, time, side="right") - 1
-        until: IntArray = np.where(at < 0, 0, self.before[at] + np.minimum(time - self.begin[at], self.dur[at]))
-        return until
-
-
 def _host(
-    calls: Calls, start: IntArray, dur: IntArray, launch_row: IntArray, loader: _Loading
+    calls: Calls, start: IntArray, dur: IntArray, launch_row: IntArray, loads: Spans, within: Spans
 ) -> tuple[HostEvents, int]:
     """Return what the host did, in order, and when it begins."""
     blocks = calls.blocks & ((calls.thread >= 0) | ~(calls.blocks & (calls.thread >= 0)).any())
@@ -278,7 +253,8 @@ def _host(
         call=call,
         blocks=returns,
         work_ns=now - ahead,
-        loading_ns=loader.until(now) - loader.until(ahead),
+        loading_ns=loads.until(now) - loads.until(ahead),
+        within_ns=within.until(now) - within.until(ahead),
         own_ns=np.where(returns, np.where(by_device, np.clip(after, 0, end - now), end - now), 0),
         waits_for=other,
         after_ns=after,

@@ -43,6 +43,7 @@ class HostEvents:
     blocks: BoolArray  # the call returns; else it launches
     work_ns: IntArray  # the host's own time since the event before
     loading_ns: IntArray  # how much of that went into loading data, which recording stretches little
+    within_ns: IntArray  # and how much into an operator in which nothing was recorded: that it does not stretch
     own_ns: IntArray  # the host's own time in a blocking call; 0 of launches
     waits_for: IntArray  # the activity that a blocking call waits for; −1: none
     after_ns: IntArray  # from that activity's end to the call's

@@ -108,7 +108,8 @@ class Scenarios:
         self.happened, self.edits, self.faster, self.number = happened, edits, 1.0 / pace, 0
         host, faster = happened.host, self.faster[:, None]
         loading = np.maximum(faster, 1.0 / LOADING_PACE)
-        self.work = (host.work_ns - host.loading_ns) * faster + host.loading_ns * loading  # [paces, events]
+        stretched = host.work_ns - host.loading_ns - host.within_ns
+        self.work = stretched * faster + host.loading_ns * loading + host.within_ns  # [paces, events]
         self.spent = self.work + host.own_ns
         self.took = happened.places.dur.copy()
         self._follow_host()

@@ -1,0 +1,88 @@
+"""Spans of the host's time that recording stretches little: loading data, and within an operator of PyTorch's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.columns import string_ids
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.host import LOADS, Calls, named
+from tracemine.rows.table import IntArray
+from tracemine.timeline import Timeline
+
+# An operator for so long between two events that were recorded: it is in a library (cuDNN plans a convolution or an
+# attention of a new shape in some ten milliseconds) or in a loop of its own. Dispatch and launches take microseconds.
+# On an H100's host such a span of 39 ms a step took 40 ms unprofiled, and the rest of that step 44 and 18 ms
+# (llama_decode of benchmarks/record_deep.py).
+_LEAST_NS = 1_000_000
+_OWN = "aten::"  # the namespace of operators in which no Python runs
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Disjoint spans in order, nanoseconds since an origin.
+
+    >>> spans = Spans.of(np.array([30, 10, 12]), np.array([40, 20, 22]))
+    >>> spans.until(np.array([0, 15, 25, 99])).tolist()
+    [0, 5, 12, 22]
+    """
+
+    begin: IntArray
+    dur: IntArray
+    before: IntArray  # how much of them lies before each
+
+    @staticmethod
+    def of(begin: IntArray, end: IntArray) -> Spans:
+        """Return spans that may overlap as disjoint ones."""
+        order = np.argsort(begin, kind="stable")
+        begin, latest = begin[order], np.maximum.accumulate(end[order])
+        begin[1:] = np.maximum(begin[1:], latest[:-1])
+        dur = np.maximum(latest - begin, 0)
+        return Spans(begin, dur, np.cumsum(dur) - dur)
+
+    def until(self, time: IntArray) -> IntArray:
+        """Return how much of the spans lies before each time."""
+        if not len(self.begin):
+            return np.zeros(len(time), np.int64)
+        at = np.searchsorted(self.begin, time, side="right") - 1
+        until: IntArray = np.where(at < 0, 0, self.before[at] + np.minimum(time - self.begin[at], self.dur[at]))
+        return until
+
+
+def loading(timeline: Timeline, origin: int) -> Spans:
+    """Return when data is loaded, by the annotations of torch's loaders."""
+    begin, end = _times(timeline, origin)
+    rows = np.flatnonzero(named(categories(timeline.ops["name"]), LOADS))
+    return Spans.of(begin[rows], end[rows])
+
+
+def within_operators(timeline: Timeline, origin: int, calls: Calls, thread: IntArray, loads: Spans) -> Spans:
+    """Return when operators of PyTorch's own run for long without anything recorded inside, data loading apart.
+
+    calls: with times since the origin. thread: of each row of `ops`, as that of calls.
+    """
+    begin, end = _times(timeline, origin)
+    ops, api = timeline.ops, timeline.api
+    own, unknown = np.arange(len(begin)), np.full(len(calls.begin), -1)
+    around, caller = rows_of(ops["parent_row"]), rows_of(api["op_row"])
+    time = np.concatenate((begin, end, calls.begin, calls.end))
+    inside = np.concatenate((own, around, unknown, caller))  # from that time on: the innermost operator
+    of_thread = np.concatenate((thread, thread, calls.thread, calls.thread))
+    order = np.lexsort((time, of_thread))
+    time, inside, of_thread = time[order], inside[order], of_thread[order]
+    long = np.flatnonzero(
+        (np.diff(time) >= _LEAST_NS) & (np.diff(of_thread) == 0) & (inside[:-1] >= 0) & (of_thread[:-1] >= 0)
+    )
+    name, names = string_ids(ops["name"])
+    of_torch = np.array([*(text.startswith(_OWN) for text in names), False], np.bool_)
+    long = long[of_torch[name[inside[long]]]]
+    long = long[loads.until(time[long]) == loads.until(time[long + 1])]
+    return Spans.of(time[long], time[long + 1])
+
+
+def _times(timeline: Timeline, origin: int) -> tuple[IntArray, IntArray]:
+    """Return when operators begin and end."""
+    begin = rows_of(timeline.ops["start_ns"]).astype(np.int64) - origin
+    return begin, begin + rows_of(timeline.ops["dur_ns"])
