@@ -319,15 +319,19 @@ class _Search:
         """Return those where no other node, and nothing unknown, may read what the variables of ONLY READER write."""
         if not self.pattern.only_reader or not len(partial.start):
             return partial
-        graph = self.graph
+        graph, columns = self.graph, partial.columns()
         readers = np.bincount(graph.producer, minlength=len(graph) + 1)
         kept = np.ones(len(partial.start), np.bool_)
         groups = self.pattern.groups
         for nodes in (column for name in self.pattern.only_reader for column in partial.named(name, groups)):
-            inside = np.zeros(len(nodes), np.int64)
-            for column in partial.columns():
-                inside += (self._edge(column, nodes) >= 0) & (column >= 0) & (nodes >= 0)
-            kept &= (nodes < 0) | ((inside == readers[nodes]) & ~graph.live_out[nodes])
+            kept &= (nodes < 0) | (~graph.live_out[nodes] & (readers[nodes] <= len(columns)))
+            rows = np.flatnonzero(kept & (nodes >= 0))
+            read = nodes[rows]
+            inside = np.zeros(len(rows), np.int64)
+            for column in columns:
+                reader = column[rows]
+                inside += (self._edge(reader, read) >= 0) & (reader >= 0)
+            kept[rows[inside != readers[read]]] = False
         found = partial.take(kept)
         if graph.lifetimes_known:
             return found
