@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -13,10 +13,11 @@ from tracemine.flow.record import BoolArray, IntArray
 from tracemine.ops import lookup
 from tracemine.timeline import Timeline
 
-# Steps of a run whose dataflow is inferred. Of tensors that look alike the latest eight that were read are remembered
-# (pools.py): after some more steps than that a step finds what the one before found. What follows the last two differs.
-_FIRST, _LAST = 12, 2
-_LEAST = 4  # steps that are copied: for fewer it is not worth while
+# Steps of a run whose dataflow is inferred. So many at its begin: after four or five, a step mostly finds what the one
+# before found. Else more than the tensors that look alike and are remembered (pools.py), after which it does.
+_FIRST = (5, 12)
+_LAST = 2  # what follows these differs
+_LEAST = 2  # steps that are copied: for fewer it is not worth while
 _CALL = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
 _ACTIVITY = ("kind", "name", "copy_kind")
 
@@ -57,19 +58,20 @@ class AlikeSteps(Struct, frozen=True):
         return kept, np.concatenate((begin[: self.copied + 2], begin[self.copied + 2 + self.left_out :] - gap))
 
 
-def alike_steps(timeline: Timeline, order: Order) -> AlikeSteps | None:
-    """Return the longest run of steps that are alike; None where there is none, or inferring all costs as little.
+def alike_steps(timeline: Timeline, order: Order) -> Iterator[AlikeSteps]:
+    """Yield the longest run of steps that are alike, with few steps in front of those left out, then with more; nothing
+    where there is none, or inferring all costs as little.
 
     Steps are alike that run the same operators with the same arguments, inside each other in the same order, on the
     same threads, and launch the same activities. Numbers among the arguments of what is computed element by element do
     not count: an optimizer's change with each step.
     """
     starts = numbers(timeline.steps.column("start_ns"))
-    if len(starts) < _FIRST + _LEAST + _LAST or timeline.memory.num_rows or (np.diff(starts) < 0).any():
-        return None
+    if len(starts) < min(_FIRST) + _LEAST + _LAST or timeline.memory.num_rows or (np.diff(starts) < 0).any():
+        return
     step = np.searchsorted(starts, numbers(timeline.ops.column("start_ns"))[order.row], "right")
     if (np.diff(step) < 0).any():
-        return None
+        return
     steps = np.arange(len(starts) + 2)
     begin = np.searchsorted(step, steps)
     activity, of_step, launched = _activities(timeline, order, step, begin)
@@ -78,13 +80,13 @@ def alike_steps(timeline: Timeline, order: Order) -> AlikeSteps | None:
     same &= np.diff(begin) > 0
     same[of_step[numbers(timeline.activities.column("step_row"), -1)[activity] < 0]] = False  # a kernel may span steps
     first, count = _longest(same)
-    left_out = count - _FIRST - _LAST
-    if left_out < _LEAST:
-        return None
-    copied = first + _FIRST - 1
-    ends = (copied, copied + left_out + 1)
-    rows = order.row[slice(*begin[[*ends]])], activity[slice(*activity_begin[[*ends]])]
-    return AlikeSteps(begin, copied, left_out, *(each.reshape(left_out + 1, -1) for each in rows))
+    for inferred in _FIRST:
+        left_out = count - inferred - _LAST
+        if left_out >= _LEAST:
+            copied = first + inferred - 1
+            ends = (copied, copied + left_out + 1)
+            rows = order.row[slice(*begin[[*ends]])], activity[slice(*activity_begin[[*ends]])]
+            yield AlikeSteps(begin, copied, left_out, *(each.reshape(left_out + 1, -1) for each in rows))
 
 
 def _operators(timeline: Timeline, order: Order, step: IntArray, begin: IntArray) -> list[IntArray]:

@@ -59,8 +59,7 @@ def _flow(given: Timeline, *, readers: bool = False, copy_steps: bool) -> tuple[
     order = order_of(given)
     if not len(order.row):
         given = replace(given, tensors=None)  # tensors of no operator
-    alike = alike_steps(given, order) if copy_steps and not given.tensors.num_rows else None
-    if alike is not None:
+    for alike in alike_steps(given, order) if copy_steps and not given.tensors.num_rows else ():
         kept, begin = alike.kept(order)
         with suppress(NotAlike):
             return with_copies(_of_order(given, kept)[0], given, alike, kept, begin), MayRead()

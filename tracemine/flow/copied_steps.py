@@ -12,7 +12,7 @@ from tracemine.columns import from_numbers, numbers, sorted_unique, string_ids, 
 from tracemine.flow.alike_steps import AlikeSteps
 from tracemine.flow.numbered import Copies, NotAlike, Numbered, Rows
 from tracemine.flow.order import Order
-from tracemine.flow.record import Edges, Flow, IntArray, Nodes, Reads, Shortened, Writes
+from tracemine.flow.record import BoolArray, Edges, Flow, IntArray, Nodes, Reads, Shortened, Writes
 from tracemine.timeline import Timeline
 
 _Record = TypeVar("_Record", Reads, Writes, Edges)
@@ -95,20 +95,32 @@ def _all_nodes(short: Nodes, copies: Copies) -> Nodes:
 def _pairs(before: IntArray, after: IntArray, copies: Copies) -> tuple[IntArray, IntArray]:
     """Return pairs of nodes for all steps, in order.
 
-    What reaches further back than the step before is not copied: one kernel never spans steps, so nothing lies in
-    between that it could do.
+    A copy has those of the copied step and of the one before it: of guesses there may be more at first, as fewer
+    tensors are known. What reaches further back than the step before is not copied: one kernel never spans steps, so
+    nothing lies in between that it could do.
     """
     nodes = copies.nodes
-    step = nodes.step(after)
+    step, beyond = nodes.step(after), nodes.period * nodes.copies
     near = before >= nodes.begin[np.maximum(step - 1, 0)]
-    kept = np.flatnonzero(near | (step < nodes.copied - 1) | (step > nodes.copied))
-    kept = kept[np.lexsort((before[kept], after[kept]))]
-    before, after = before[kept], after[kept]
-    entries = copies.by_node(after)
-    first, second = entries.counted(before, nodes), entries.counted(after, nodes)
-    width = int(second.max(initial=0)) + 1
-    both = sorted_unique(first * width + second)
-    return both // width, both % width
+    head, tail = step < nodes.copied - 1, step > nodes.copied
+    own = near & (step == nodes.copied)
+    ahead = near & (step == nodes.copied - 1)
+    width = int(nodes.begin[-1]) + beyond + 1
+    behind = np.where(before[tail] >= nodes.begin[nodes.copied - 1], beyond, 0)
+    of_step = np.concatenate((_both(before, after, own, 0, width), _both(before, after, ahead, nodes.period, width)))
+    turn = np.arange(nodes.copies + 1)[:, None] * nodes.period
+    both = (
+        _both(before, after, head | ahead, 0, width),
+        (of_step + turn * (width + 1)).reshape(-1),
+        (before[tail] + behind) * width + after[tail] + beyond,
+    )
+    pairs = sorted_unique(np.concatenate(both))
+    return pairs // width, pairs % width
+
+
+def _both(before: IntArray, after: IntArray, which: BoolArray, moved: int, width: int) -> IntArray:
+    """Return some pairs as single numbers, with their nodes moved on."""
+    return (before[which] + moved) * width + after[which] + moved
 
 
 def _all_tensors(
