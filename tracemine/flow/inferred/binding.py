@@ -60,6 +60,12 @@ class Simulation:
         self._updates: defaultdict[int, set[int]] | None = None  # behind it, by key: the wirings that wrote in place
         self._updating = 0  # and since when
         self._surely = False
+        bound = self.bound
+        self._noted = {  # by how something was found: the places where it was found so
+            **dict.fromkeys(UNNAMED, bound.unnamed),
+            **dict.fromkeys(TOLD, bound.told),
+            REWRITTEN: bound.rewritten,
+        }
         self._copied: dict[int, tuple[int, Token | None]] = {}  # by wiring of a copy: when, and what it wrote by guess
 
     @property
@@ -112,9 +118,8 @@ class Simulation:
             place = len(self.bound.sure) + len(sure)
             if alike and alike != (token.storage,):
                 self.bound.alike[place] = alike
-            for reasons, places in ((UNNAMED, bound.unnamed), (TOLD, bound.told), ((REWRITTEN,), bound.rewritten)):
-                if why in reasons:
-                    places.add(place)
+            if why in self._noted:
+                self._noted[why].add(place)
             token.claim = NO_CLAIM
             if why == NEWEST and (until := self._choices.claimed_until(wiring)) >= 0:
                 token.claim, token.claimed = place, until
@@ -130,7 +135,7 @@ class Simulation:
         ran = self._recorded(root, wiring, taken, sure)
         self._taken(ran)
         self._written_by(ran, update)
-        if _copies(wiring) and update is None:
+        if wiring.copies and update is None:
             slot = wiring.mutated[0]
             written = taken[slot] if taken[slot].outside or not sure[slot] else None
             if written is not None:
@@ -154,8 +159,10 @@ class Simulation:
 
     def _copies_again(self, wiring: Wiring) -> bool:
         """Whether the same copy has just run, into another tensor: which of the two each consumer takes is unknown."""
+        if not wiring.copies:
+            return False
         when, written = self._copied.get(wiring.number, (-_COPIES_WITHIN, None))
-        again = _copies(wiring) and self._choices.now - when < _COPIES_WITHIN
+        again = self._choices.now - when < _COPIES_WITHIN
         if again and written is not None:
             written.one_of_many = True
         return again
@@ -207,10 +214,9 @@ class Simulation:
             self._choices.unknown_unseen += 1
         if wiring.wrote_unknown:
             self._choices.unknown_wrote = self._choices.now
-        fills = len(wiring.mutated) == len(wiring.needs) == len(wiring.call.overwritten)
         for number in wiring.mutated:
             self._write(ran.taken[number], ran.sure[number] or update is not None)
-            ran.taken[number].filled = fills
+            ran.taken[number].filled = wiring.fills
         if update is None and (wiring.nodes or wiring.barrier):
             unsure = wiring.barrier or wiring.wrote_unknown or not all(ran.sure[number] for number in wiring.mutated)
             reduces = wiring.call.op_class == "collective"
@@ -375,11 +381,6 @@ class Simulation:
         if self._keys.vague[give.key]:
             self._choices.vague.add(self._keys.shape_of[give.key])
         return token
-
-
-def _copies(wiring: Wiring) -> bool:
-    """Return whether it writes all of a tensor that it is given, from another one."""
-    return len(wiring.mutated) == 1 and len(wiring.needs) == 2 and bool(wiring.call.overwritten)
 
 
 __all__ = ["CONSISTENT", "Simulation"]

@@ -34,8 +34,16 @@ class Keys:
         self.vague: list[bool] = []  # strides are not known
         self.spec_of: list[TensorSpec] = []  # one that looks so
         self._of_shape: defaultdict[int, list[int]] = defaultdict(list)
+        self._perhaps_equal: list[list[int]] = []  # by number
+        self._of_spec: dict[TensorSpec, int] = {}
 
     def __call__(self, spec: TensorSpec) -> int:
+        found = self._of_spec.get(spec)
+        if found is None:
+            found = self._of_spec[spec] = self._number(spec)
+        return found
+
+    def _number(self, spec: TensorSpec) -> int:
         key = key_of(spec)
         found = self._numbers.get(key)
         if found is None:
@@ -45,7 +53,12 @@ class Keys:
             self.shape_of.append(self._shapes.setdefault((spec.dtype, spec.shape), len(self._shapes)))
             self.vague.append(spec.strides is None)
             self.spec_of.append(spec)
-            self._of_shape[self.shape_of[-1]].append(found)
+            others = self._of_shape[self.shape_of[-1]]
+            perhaps = [other for other in others if self.vague[found] or self.vague[other]]
+            for other in perhaps:
+                self._perhaps_equal[other].append(found)
+            self._perhaps_equal.append([found, *perhaps])
+            others.append(found)
         return found
 
     def perhaps_equal(self, key: int) -> list[int]:
@@ -56,8 +69,7 @@ class Keys:
         >>> keys.perhaps_equal(row), keys.perhaps_equal(vague)
         ([0, 2], [2, 0, 1])
         """
-        others = self._of_shape[self.shape_of[key]]
-        return [key, *(other for other in others if other != key and (self.vague[key] or self.vague[other]))]
+        return self._perhaps_equal[key]
 
     def of_shape(self, key: int) -> list[int]:
         """Return all of its shape and dtype."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
@@ -156,7 +156,9 @@ class Pools:
         """Return the storages of all of its shape and dtype, whatever strides they were taken to have."""
         return self._of_keys(self._keys.of_shape(need.key))
 
-    def _of_keys(self, keys: Iterable[int]) -> tuple[int, ...]:
+    def _of_keys(self, keys: Sequence[int]) -> tuple[int, ...]:
+        if len(keys) == 1:
+            return self.looking(keys[0])
         pools = [pool for key in keys if (pool := self._by_key.get(key)) is not None and pool.storages]
         return tuple(pools[0].storages) if len(pools) == 1 else tuple(one for pool in pools for one in pool.storages)
 

@@ -68,7 +68,7 @@ class Program(Struct, frozen=True):
     gradients: Gradients
     updates: dict[int, Update]
     recorded: frozenset[int]  # positions of operators that autograd notes for a backward pass
-    wirings: dict[tuple[int, Lists], Wiring]
+    wirings: dict[int | tuple[int, Lists], Wiring]  # by number, and where a list was cut by what it holds
 
     @staticmethod
     def of(timeline: Timeline, order: Order, launches: IntArray) -> Program:
@@ -96,7 +96,7 @@ class Program(Struct, frozen=True):
                 np.flatnonzero(numbers(timeline.ops.column("sequence_number"))[order.row] >= 0).tolist()
             ),
             updates=updates(timeline, order, at, subtrees.sums(launches > 0)[at] > 0, builder.call),
-            wirings={(int(subtrees.number[root]), NOTHING): builder.build(root, NOTHING) for root in first.tolist()},
+            wirings={int(subtrees.number[root]): builder.build(root, NOTHING) for root in first.tolist()},
         )
 
     def simulated(self, *, explain: bool) -> tuple[Simulation, dict[int, str]]:
@@ -195,9 +195,10 @@ class Program(Struct, frozen=True):
         return self._wiring(int(self.subtrees.number[position]), position)
 
     def _wiring(self, number: int, position: int, lists: Lists = NOTHING) -> Wiring:
-        found = self.wirings.get((number, lists))
+        key = number if lists is NOTHING else (number, lists)
+        found = self.wirings.get(key)
         if found is None:
-            found = self.wirings[number, lists] = self.builder.build(position, lists)
+            found = self.wirings[key] = self.builder.build(position, lists)
         return found
 
 

@@ -58,6 +58,8 @@ class Builder:
             wiring.inside[op] = Inside(inner, took, made)
         wiring.needs = self._needs(call, wiring)
         wiring.mutated = sorted(call.mutated)
+        wiring.copies = len(wiring.mutated) == 1 and len(wiring.needs) == 2 and bool(call.overwritten)
+        wiring.fills = len(wiring.mutated) == len(wiring.needs) == len(call.overwritten)
         wiring.numbers = [self.keys(spec) for spec in call.numbers]
         wiring.new = self._next - len(call.slots)
         wiring.number = self._built = self._built + 1

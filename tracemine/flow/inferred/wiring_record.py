@@ -83,6 +83,8 @@ class Wiring(Struct):
     commutes: bool = False  # it does not tell two inputs apart that look alike
     beside: bool = False  # its kind is seldom applied to its own result
     mutated: list[int] = field(default_factory=list)  # slots that are written
+    copies: bool = False  # it writes all of a tensor that it is given, from another one
+    fills: bool = False  # it writes all of what it is given, from no tensor
     place: dict[int, int] = field(default_factory=dict)  # storage → GPU or HOST, where that is known
     new: int = 0  # storages that it makes
     barrier: bool = False  # it may have made or written something unknown
