@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.nsys.make import Export, timeline
-from tracemine.formats.nsys.nvtx import Range, parsed, step_number
+from tracemine.formats.nsys.nvtx import _LAST_PARTS, Range, _last_parts, parsed, step_number
 from tracemine.formats.nsys.shapes import nested
 
 _SIZES = st.lists(st.lists(st.integers(0, 10**6), max_size=4), min_size=1, max_size=5).filter(
@@ -51,8 +51,41 @@ def test_any_text_is_a_range(text: str) -> None:
     assert isinstance(parsed(text), Range)
 
 
+_PIECES = st.sampled_from(
+    [
+        ", seq = 1",
+        ", seq = -1",
+        ", op_id = 2",
+        ", sizes = [[3, 4]]",
+        ", sizes = []",
+        ", input_op_ids = [(5,0)]",
+        " ",
+        "n",
+    ]
+)
+
+
+@given(st.lists(_PIECES, max_size=9).map("".join))
+def test_parts_at_once_are_what_they_are_one_by_one(text: str) -> None:
+    whole = _LAST_PARTS.fullmatch(text)
+    assert whole is None or whole.groups() == _last_parts(text)
+
+
+@given(st.lists(_PIECES, max_size=5).map("".join))
+def test_a_text_with_all_parts_is_matched_at_once(name: str) -> None:
+    assert _LAST_PARTS.fullmatch(f"{name}, seq = 7, op_id = 2, sizes = [[8192, 2048]], input_op_ids = [(1,0)]")
+
+
 def test_a_hostile_text_is_read_in_time() -> None:
-    for piece in (", sizes = [", ", input_op_ids = [(1,0)", "[[", ", op_id = 1", "(0,-1), "):
+    for piece in (
+        ", seq = 1, op_id = 1, sizes = [",
+        ", seq = 1",
+        ", sizes = [",
+        ", input_op_ids = [(1,0)",
+        "[[",
+        ", op_id = 1",
+        "(0,-1), ",
+    ):
         assert parsed(piece * 100_000).name
 
 

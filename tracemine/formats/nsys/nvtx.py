@@ -15,6 +15,10 @@ _SEQUENCE = re.compile(r"-?\d{1,18}")
 _ID = re.compile(r"\d{1,18}")
 _SIZES = re.compile(r"\[[\[\]\d, ]++")
 _MAKERS = re.compile(r"\[(?:\(\d{1,18}+,-?\d{1,9}+\)(?:, )?+)*+\]")
+# What most texts of operators end with: one match in place of three.
+_LAST_PARTS = re.compile(
+    rf"(.*), op_id = ({_ID.pattern}), sizes = (\[[\[\]\d, ]*\]), input_op_ids = ({_MAKERS.pattern})", re.DOTALL
+)
 _AS_JSON = str.maketrans("()", "[]")
 _MAKER = re.compile(r"\((\d+),(-?\d+)\)")
 _STEP = re.compile(
@@ -52,9 +56,8 @@ def parsed(text: str) -> Range:
     >>> parsed("forward (a, b)")
     Range(name='forward (a, b)', is_op=False, sequence=None, op_id=None, sizes=None, makers=None)
     """
-    rest, makers = _part(text, ", input_op_ids = ", _MAKERS)
-    rest, sizes = _part(rest, ", sizes = ", _SIZES)
-    rest, op_id = _part(rest, ", op_id = ", _ID)
+    most = _LAST_PARTS.fullmatch(text)
+    rest, op_id, sizes, makers = most.groups() if most else _last_parts(text)
     rest, sequence = _part(rest, ", seq = ", _SEQUENCE)
     said = op_id is not None or sequence is not None
     return Range(
@@ -65,6 +68,14 @@ def parsed(text: str) -> Range:
         sizes=None if sizes is None else _sizes(sizes),
         makers=None if makers is None else _makers(makers),
     )
+
+
+def _last_parts(text: str) -> tuple[str, str | None, str | None, str | None]:
+    """Return what stands in front, and the last parts as far as they are there."""
+    rest, makers = _part(text, ", input_op_ids = ", _MAKERS)
+    rest, sizes = _part(rest, ", sizes = ", _SIZES)
+    rest, op_id = _part(rest, ", op_id = ", _ID)
+    return rest, op_id, sizes, makers
 
 
 def _part(text: str, mark: str, allowed: re.Pattern[str]) -> tuple[str, str | None]:
