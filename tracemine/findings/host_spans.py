@@ -9,7 +9,7 @@ import numpy as np
 from tracemine.columns import string_ids
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import LOADS, Calls, named
-from tracemine.rows.table import IntArray
+from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
 # An operator for so long between two events that were recorded: it is in a library (cuDNN plans a convolution or an
@@ -42,6 +42,14 @@ class Spans:
         dur = np.maximum(latest - begin, 0)
         return Spans(begin, dur, np.cumsum(dur) - dur)
 
+    def meet(self, begin: IntArray, end: IntArray) -> BoolArray:
+        """Return which of other spans touch one of these."""
+        if not len(self.begin):
+            return np.zeros(len(begin), np.bool_)
+        at = np.searchsorted(self.begin, end, side="right") - 1
+        found: BoolArray = (at >= 0) & (self.begin[at] + self.dur[at] >= begin)
+        return found
+
     def until(self, time: IntArray) -> IntArray:
         """Return how much of the spans lies before each time."""
         if not len(self.begin):
@@ -65,19 +73,19 @@ def within_operators(timeline: Timeline, origin: int, calls: Calls, thread: IntA
     """
     begin, end = _times(timeline, origin)
     ops, api = timeline.ops, timeline.api
-    own, unknown = np.arange(len(begin)), np.full(len(calls.begin), -1)
-    around, caller = rows_of(ops["parent_row"]), rows_of(api["op_row"])
-    time = np.concatenate((begin, end, calls.begin, calls.end))
-    inside = np.concatenate((own, around, unknown, caller))  # from that time on: the innermost operator
-    of_thread = np.concatenate((thread, thread, calls.thread, calls.thread))
+    name, names = string_ids(ops["name"])
+    of_torch = np.array([*(text.startswith(_OWN) for text in names), False], np.bool_)[name]
+    lasts = np.flatnonzero(of_torch & (end - begin >= _LEAST_NS))
+    where = Spans.of(begin[lasts], end[lasts])  # nothing else has to be looked at
+    op, call = (np.flatnonzero(where.meet(*each)) for each in ((begin, end), (calls.begin, calls.end)))
+    around, caller = rows_of(ops["parent_row"])[op], rows_of(api["op_row"])[call]
+    time = np.concatenate((begin[op], end[op], calls.begin[call], calls.end[call]))
+    inside = np.concatenate((op, around, np.full(len(call), -1), caller))  # from then on: the innermost operator
+    of_thread = np.concatenate((*[thread[op]] * 2, *[calls.thread[call]] * 2))
     order = np.lexsort((time, of_thread))
     time, inside, of_thread = time[order], inside[order], of_thread[order]
-    long = np.flatnonzero(
-        (np.diff(time) >= _LEAST_NS) & (np.diff(of_thread) == 0) & (inside[:-1] >= 0) & (of_thread[:-1] >= 0)
-    )
-    name, names = string_ids(ops["name"])
-    of_torch = np.array([*(text.startswith(_OWN) for text in names), False], np.bool_)
-    long = long[of_torch[name[inside[long]]]]
+    long = np.flatnonzero((np.diff(time) >= _LEAST_NS) & (np.diff(of_thread) == 0) & (of_thread[:-1] >= 0))
+    long = long[(inside[long] >= 0) & of_torch[inside[long]]]
     long = long[loads.until(time[long]) == loads.until(time[long + 1])]
     return Spans.of(time[long], time[long + 1])
 
