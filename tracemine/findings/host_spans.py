@@ -15,7 +15,7 @@ from tracemine.timeline import Timeline
 # An operator for so long between two events that were recorded: it is in a library (cuDNN plans a convolution or an
 # attention of a new shape in some ten milliseconds) or in a loop of its own. Dispatch and launches take microseconds.
 # On an H100's host such a span of 39 ms a step took 40 ms unprofiled, and the rest of that step 44 and 18 ms
-# (llama_decode of benchmarks/record_deep.py).
+# (llama_decode in benchmarks/results/deep_h100.md).
 _LEAST_NS = 1_000_000
 _OWN = "aten::"  # the namespace of operators in which no Python runs
 
