@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.nsys.make import Export, timeline
-from tracemine.formats.nsys.nvtx import _LAST_PARTS, Range, _last_parts, parsed, step_number
+from tracemine.formats.nsys.nvtx import LAST_PARTS, Range, last_parts, parsed, step_number
 from tracemine.formats.nsys.shapes import nested
 
 _SIZES = st.lists(st.lists(st.integers(0, 10**6), max_size=4), min_size=1, max_size=5).filter(
@@ -67,13 +67,13 @@ _PIECES = st.sampled_from(
 
 @given(st.lists(_PIECES, max_size=9).map("".join))
 def test_parts_at_once_are_what_they_are_one_by_one(text: str) -> None:
-    whole = _LAST_PARTS.fullmatch(text)
-    assert whole is None or whole.groups() == _last_parts(text)
+    whole = LAST_PARTS.fullmatch(text)
+    assert whole is None or whole.groups() == last_parts(text)
 
 
 @given(st.lists(_PIECES, max_size=5).map("".join))
 def test_a_text_with_all_parts_is_matched_at_once(name: str) -> None:
-    assert _LAST_PARTS.fullmatch(f"{name}, seq = 7, op_id = 2, sizes = [[8192, 2048]], input_op_ids = [(1,0)]")
+    assert LAST_PARTS.fullmatch(f"{name}, seq = 7, op_id = 2, sizes = [[8192, 2048]], input_op_ids = [(1,0)]")
 
 
 def test_a_hostile_text_is_read_in_time() -> None:

@@ -16,7 +16,7 @@ _ID = re.compile(r"\d{1,18}")
 _SIZES = re.compile(r"\[[\[\]\d, ]++")
 _MAKERS = re.compile(r"\[(?:\(\d{1,18}+,-?\d{1,9}+\)(?:, )?+)*+\]")
 # What most texts of operators end with: one match in place of three.
-_LAST_PARTS = re.compile(
+LAST_PARTS = re.compile(
     rf"(.*), op_id = ({_ID.pattern}), sizes = (\[[\[\]\d, ]*\]), input_op_ids = ({_MAKERS.pattern})", re.DOTALL
 )
 _AS_JSON = str.maketrans("()", "[]")
@@ -56,8 +56,8 @@ def parsed(text: str) -> Range:
     >>> parsed("forward (a, b)")
     Range(name='forward (a, b)', is_op=False, sequence=None, op_id=None, sizes=None, makers=None)
     """
-    most = _LAST_PARTS.fullmatch(text)
-    rest, op_id, sizes, makers = most.groups() if most else _last_parts(text)
+    most = LAST_PARTS.fullmatch(text)
+    rest, op_id, sizes, makers = most.groups() if most else last_parts(text)
     rest, sequence = _part(rest, ", seq = ", _SEQUENCE)
     said = op_id is not None or sequence is not None
     return Range(
@@ -70,7 +70,7 @@ def parsed(text: str) -> Range:
     )
 
 
-def _last_parts(text: str) -> tuple[str, str | None, str | None, str | None]:
+def last_parts(text: str) -> tuple[str, str | None, str | None, str | None]:
     """Return what stands in front, and the last parts as far as they are there."""
     rest, makers = _part(text, ", input_op_ids = ", _MAKERS)
     rest, sizes = _part(rest, ", sizes = ", _SIZES)
