@@ -65,7 +65,8 @@ CASES: dict[str, tuple[str, dict[str, Fact], str, str]] = {
     "a norm before 2.9": ("rmsnorm_unfused", {"no_fused_norm": True}, "norm.forward = torch.compile", "return torch"),
     "a norm of many short rows": ("rmsnorm_unfused", {"slow_norm": True, "library": "transformers"}, "norm.forward = torch.compile", "return torch"),
     "one with its residual": ("rmsnorm_unfused", {"slow_norm": True, "widened": True}, "def add_norm", "a block a row"),
-    "a stall in an operator": ("host_stall", {"in_operator": True}, "inside the operator", "torch.save"),
+    "a stall in an operator": ("host_stall", {"in_operator": True}, "record a later step", "enable_cudnn_sdp"),
+    "a stall with each new shape": ("host_stall", {"in_operator": True, "new_shapes": True}, "enable_cudnn_sdp(False)", "record a later step"),
     "a stall in a launch": ("host_stall", {"in_launch": True}, "CUDA_MODULE_LOADING", "gc.freeze"),
     "an allocator under ROCm": ("allocation_stall", {"amd": True}, "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
     "an allocator without a cache": ("allocation_stall", {"uncached": True}, "cache is off, or full", "largest_batch"),
@@ -182,7 +183,7 @@ def test_a_library_is_told_by_the_innermost_line() -> None:
 # --- where the host was -----------------------------------------------------------------------------------------------
 
 
-def stalled(op_after_us: int, launch_after_us: int) -> str | None:
+def stalled(op_after_us: int, launch_after_us: int) -> frozenset[str]:
     """Where the host was in a gap of 1 ms whose operator and launch call begin so long after the gap did."""
     gap, end = 100 * US, 1_100 * US
     first = kernel(0, gap)
@@ -196,9 +197,26 @@ def stalled(op_after_us: int, launch_after_us: int) -> str | None:
 
 
 def test_a_stall_is_in_the_launch_in_the_operator_or_before_both() -> None:
-    assert stalled(op_after_us=10, launch_after_us=20) == "in_launch"
-    assert stalled(op_after_us=10, launch_after_us=900) == "in_operator"
-    assert stalled(op_after_us=800, launch_after_us=900) is None
+    assert stalled(op_after_us=10, launch_after_us=20) == {"in_launch"}
+    assert stalled(op_after_us=10, launch_after_us=900) == {"in_operator"}
+    assert stalled(op_after_us=800, launch_after_us=900) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "new"),
+    [([1, 2, 3, 4], True), ([1, 2, 3, 4, 4], True), ([7, 7, 7, 7], False), ([1, 2], False), ([1, 2, 3, 3, 3], False)],
+)
+def test_stalls_come_with_new_shapes_where_nearly_each_has_its_own(lengths: list[int], *, new: bool) -> None:
+    name, apart = "aten::_cudnn_attention_forward", 2_000 * US
+    stalls = [kernel(number * apart, 10 * US, op=name, queued_ns=1) for number in range(1, len(lengths) + 1)]
+    timeline = timeline_of([kernel(0, 10 * US), *stalls])
+    ops = timeline.ops.to_pylist()
+    for number, (op, length) in enumerate(zip(ops[1:], lengths, strict=True)):
+        op |= {"start_ns": number * apart + 100 * US, "input_shapes": f"[[8,16,{length},64]]"}
+    timeline = replace(timeline, ops=table("ops", ops))
+    gaps = rows_of_timeline(timeline)["gaps"]
+    found = waited_in(timeline, gaps, range(gaps.count))
+    assert found == ({"in_operator", "new_shapes"} if new else {"in_operator"})
 
 
 def recorded_lists(count: int, ids: bool = True, name: str = "TensorList") -> np.ndarray[Any, Any]:

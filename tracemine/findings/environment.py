@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracemine.columns import sorted_unique, string_ids
 from tracemine.matching.advice import Fact
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows, category, number
@@ -25,6 +26,8 @@ _COMPILED = re.compile(r"^(Torch-Compiled Region|## Call CompiledFxGraph|Compile
 _FREED = re.compile(r"^(cuda|hip)Free(?!ze)(?!Host)")
 _ALLOCATED = re.compile(r"^(cuda|hip)Malloc(?!Host)")
 _FEWEST_ALLOCATIONS, _MOST_ALLOCATIONS_A_FREE = 20, 8
+# Of gaps within operators: so many shapes, and so many of the gaps have their own, where each new one is planned.
+_FEWEST_NEW_SHAPES, _SHARE_OF_NEW_SHAPES = 3, 0.8
 _FUSED_NORM_SINCE = (2, 9)  # pytorch/pytorch#153666
 # The first release in which an optimizer takes `fused=True` on CUDA; the newest that is known not to is one before.
 _FUSED_STEP_SINCE = {"Adam": (1, 13), "AdamW": (2, 0), "SGD": (2, 3), "Adagrad": (2, 13)}
@@ -161,8 +164,9 @@ def _is(column: Categories, value: str) -> IntArray:
     return np.array([*(each == value for each in column.values), 0], np.int64)[column.codes]
 
 
-def waited_in(timeline: Timeline, gaps: Rows, rows: Sequence[int]) -> str | None:
-    """Return where the host was in most of these gaps: `in_launch`, `in_operator`; None: neither, or not known."""
+def waited_in(timeline: Timeline, gaps: Rows, rows: Sequence[int]) -> frozenset[str]:
+    """Return where the host was in most of these gaps, `in_launch` or `in_operator`, and whether the latter had other
+    shapes nearly each time, `new_shapes`; nothing: neither, or not known."""
     chosen = np.array(rows, np.int64)
     begin, dur = number(gaps, "start_ns")[chosen], number(gaps, "dur_ns")[chosen]
     middle = begin + dur // 2
@@ -170,11 +174,16 @@ def waited_in(timeline: Timeline, gaps: Rows, rows: Sequence[int]) -> str | None
     op = rows_of(timeline.activities["op_row"])[next_row]
     launched = _started(rows_of(timeline.api["start_ns"]), launch)
     within = _started(rows_of(timeline.ops["start_ns"]), op)
-    whole = max(int(dur.sum()), 1)
-    for name, started in (("in_launch", launched), ("in_operator", within)):
-        if 2 * int(dur[(started >= 0) & (started <= middle)].sum()) > whole:
-            return name
-    return None
+    half = max(int(dur.sum()), 1) / 2
+    if dur[(launched >= 0) & (launched <= middle)].sum() > half:
+        return frozenset(["in_launch"])
+    inside = (within >= 0) & (within <= middle)
+    if dur[inside].sum() <= half:
+        return frozenset()
+    shapes = string_ids(timeline.ops["input_shapes"])[0][op[inside]]
+    distinct = len(sorted_unique(shapes[shapes >= 0]))
+    new = distinct >= max(_FEWEST_NEW_SHAPES, _SHARE_OF_NEW_SHAPES * len(shapes))
+    return frozenset(["in_operator", "new_shapes"] if new else ["in_operator"])
 
 
 def _started(start: IntArray, rows: IntArray) -> IntArray:

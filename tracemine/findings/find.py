@@ -214,7 +214,7 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
     optimizer = context.facts["gaps"].optimizer
     spent = np.bincount(optimizer.codes[rows] + 1, weights=context.facts["gaps"].dur_ns[rows])
     most = int(spent.argmax()) - 1  # by idle time
-    return found | {"optimizer": optimizer.values[most] if most >= 0 else None} | ({waited: True} if waited else {})
+    return found | {"optimizer": optimizer.values[most] if most >= 0 else None} | dict.fromkeys(waited, True)
 
 
 def _slow_norm(context: ScanContext, classes: Sequence[ClassEstimate]) -> bool:
