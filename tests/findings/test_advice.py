@@ -203,18 +203,29 @@ def test_a_stall_is_in_the_launch_in_the_operator_or_before_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "new"),
-    [([1, 2, 3, 4], True), ([1, 2, 3, 4, 4], True), ([7, 7, 7, 7], False), ([1, 2], False), ([1, 2, 3, 3, 3], False)],
+    ("lengths", "steps", "new"),
+    [
+        ([1, 2, 3, 4], 4, True),
+        ([1, 2, 3, 4, 4], 5, True),
+        ([7, 7, 7, 7], 4, False),
+        ([1, 2], 2, False),
+        ([1, 2, 3, 3, 3], 5, False),
+        ([1, 2, 3, 4], 1, False),  # layers of the first step
+        ([1, 2, 3, 4], 0, False),  # no steps are known
+    ],
 )
-def test_stalls_come_with_new_shapes_where_nearly_each_has_its_own(lengths: list[int], *, new: bool) -> None:
+def test_stalls_come_with_new_shapes_where_nearly_each_has_its_own(
+    lengths: list[int], steps: int, *, new: bool
+) -> None:
     name, apart = "aten::_cudnn_attention_forward", 2_000 * US
     stalls = [kernel(number * apart, 10 * US, op=name, queued_ns=1) for number in range(1, len(lengths) + 1)]
     timeline = timeline_of([kernel(0, 10 * US), *stalls])
-    ops = timeline.ops.to_pylist()
-    for number, (op, length) in enumerate(zip(ops[1:], lengths, strict=True)):
+    ops, activities = timeline.ops.to_pylist(), timeline.activities.to_pylist()
+    for number, (op, activity, length) in enumerate(zip(ops[1:], activities[1:], lengths, strict=True)):
         op |= {"start_ns": number * apart + 100 * US, "input_shapes": f"[[8,16,{length},64]]"}
-    timeline = replace(timeline, ops=table("ops", ops))
+        activity["step_row"] = number % steps if steps else None
     gaps = rows_of_timeline(timeline)["gaps"]
+    timeline = replace(timeline, ops=table("ops", ops), activities=table("activities", activities))
     found = waited_in(timeline, gaps, range(gaps.count))
     assert found == ({"in_operator", "new_shapes"} if new else {"in_operator"})
 

@@ -53,6 +53,26 @@ def in_a_loader(trace: Trace, begin: int) -> dict[str, object]:
     return planned(trace, begin, "aten::stack")
 
 
+def ending_with_what_it_calls(trace: Trace, begin: int) -> dict[str, object]:
+    """An operator whose inner operator and launch call end in the same nanosecond as it does."""
+    outer = trace.op("aten::scaled_dot_product_attention", begin, LONG)
+    inner = trace.op("aten::_cudnn_attention_forward", begin, LONG, parent_row=outer)
+    trace.call("cuLaunchKernel", begin + LONG - 1000, 1000, op_row=inner)
+    return outer
+
+
+def behind_another(trace: Trace, begin: int) -> dict[str, object]:
+    """An operator that begins in the nanosecond in which another one ends, within what calls both."""
+    outer = trace.op("aten::scaled_dot_product_attention", begin - 500, LONG + 500)
+    trace.op("aten::empty", begin - 500, 500, parent_row=outer)
+    return trace.op("aten::_cudnn_attention_forward", begin, LONG, parent_row=outer)
+
+
+def of_another_thread(trace: Trace, begin: int) -> dict[str, object]:
+    """An operator of a thread that launches nothing."""
+    return trace.op("aten::stack", begin, LONG, tid=2)
+
+
 def launched(trace: Trace, begin: int) -> None:
     """A kernel of 1 ms."""
     op = trace.op("aten::mm", begin, 20_000)
@@ -92,6 +112,9 @@ def spans_ns(step: Step) -> int:
         (under_a_mark, 0),
         (waiting_for_the_queue, 0),
         (in_a_loader, 0),  # that is counted as loading
+        (ending_with_what_it_calls, LONG - 1000),
+        (behind_another, LONG),
+        (of_another_thread, 0),
     ],
 )
 def test_only_what_an_operator_of_torch_does_by_itself_is_found(step: Step, each_ns: int) -> None:

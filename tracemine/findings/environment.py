@@ -26,7 +26,8 @@ _COMPILED = re.compile(r"^(Torch-Compiled Region|## Call CompiledFxGraph|Compile
 _FREED = re.compile(r"^(cuda|hip)Free(?!ze)(?!Host)")
 _ALLOCATED = re.compile(r"^(cuda|hip)Malloc(?!Host)")
 _FEWEST_ALLOCATIONS, _MOST_ALLOCATIONS_A_FREE = 20, 8
-# Of gaps within operators: so many shapes, and so many of the gaps have their own, where each new one is planned.
+# Of gaps within operators: so many shapes, in so many steps, and so many of the gaps have their own, where each new one
+# is planned.
 _FEWEST_NEW_SHAPES, _SHARE_OF_NEW_SHAPES = 3, 0.8
 _FUSED_NORM_SINCE = (2, 9)  # pytorch/pytorch#153666
 # The first release in which an optimizer takes `fused=True` on CUDA; the newest that is known not to is one before.
@@ -182,7 +183,9 @@ def waited_in(timeline: Timeline, gaps: Rows, rows: Sequence[int]) -> frozenset[
         return frozenset()
     shapes = string_ids(timeline.ops["input_shapes"])[0][op[inside]]
     distinct = len(sorted_unique(shapes[shapes >= 0]))
+    steps = sorted_unique(rows_of(timeline.activities["step_row"])[next_row[inside]])
     new = distinct >= max(_FEWEST_NEW_SHAPES, _SHARE_OF_NEW_SHAPES * len(shapes))
+    new &= (steps >= 0).sum() >= _FEWEST_NEW_SHAPES  # layers of one step differ too, and are planned in the first
     return frozenset(["in_operator", "new_shapes"] if new else ["in_operator"])
 
 

@@ -17,7 +17,7 @@ from tracemine.timeline import Timeline
 # On an H100's host such a span of 39 ms a step took 40 ms unprofiled, and the rest of that step 44 and 18 ms
 # (llama_decode in benchmarks/results/deep_h100.md).
 _LEAST_NS = 1_000_000
-_OWN = "aten::"  # the namespace of operators in which no Python runs
+_OWN = "aten::"  # the namespace of operators in which, as a rule, no Python runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ def loading(timeline: Timeline, origin: int) -> Spans:
 
 
 def within_operators(timeline: Timeline, origin: int, calls: Calls, thread: IntArray, loads: Spans) -> Spans:
-    """Return when operators of PyTorch's own run for long without anything recorded inside, data loading apart.
+    """Return when operators of PyTorch's own run for long without anything recorded inside, data loading apart: on
+    threads that launch, and while no other one does.
 
     calls: with times since the origin. thread: of each row of `ops`, as that of calls.
     """
@@ -77,17 +78,25 @@ def within_operators(timeline: Timeline, origin: int, calls: Calls, thread: IntA
     of_torch = np.array([*(text.startswith(_OWN) for text in names), False], np.bool_)[name]
     lasts = np.flatnonzero(of_torch & (end - begin >= _LEAST_NS))
     where = Spans.of(begin[lasts], end[lasts])  # nothing else has to be looked at
-    op, call = (np.flatnonzero(where.meet(*each)) for each in ((begin, end), (calls.begin, calls.end)))
+    op = np.flatnonzero(where.meet(begin, end) & (end > begin))
+    call = np.flatnonzero(where.meet(calls.begin, calls.end))
     around, caller = rows_of(ops["parent_row"])[op], rows_of(api["op_row"])[call]
-    time = np.concatenate((begin[op], end[op], calls.begin[call], calls.end[call]))
-    inside = np.concatenate((op, around, np.full(len(call), -1), caller))  # from then on: the innermost operator
-    of_thread = np.concatenate((*[thread[op]] * 2, *[calls.thread[call]] * 2))
-    order = np.lexsort((time, of_thread))
+    # Events, and the innermost operator from each on. At one moment calls end, then operators, the inner one first;
+    # then operators begin, the outer one first (their rows are in that order), then calls.
+    time = np.concatenate((calls.end[call], end[op], begin[op], calls.begin[call]))
+    inside = np.concatenate((caller, around, op, np.full(len(call), -1)))
+    of_thread = np.concatenate((calls.thread[call], thread[op], thread[op], calls.thread[call]))
+    kind = np.repeat(np.arange(4), (len(call), len(op), len(op), len(call)))
+    turn = np.concatenate((call, -op, op, call))
+    order = np.lexsort((turn, kind, time, of_thread))
     time, inside, of_thread = time[order], inside[order], of_thread[order]
-    long = np.flatnonzero((np.diff(time) >= _LEAST_NS) & (np.diff(of_thread) == 0) & (of_thread[:-1] >= 0))
-    long = long[(inside[long] >= 0) & of_torch[inside[long]]]
-    long = long[loads.until(time[long]) == loads.until(time[long + 1])]
-    return Spans.of(time[long], time[long + 1])
+    long = np.flatnonzero((np.diff(time) >= _LEAST_NS) & (np.diff(of_thread) == 0) & (inside[:-1] >= 0))
+    first, last, operator = time[long], time[long + 1], inside[long]
+    kept = of_torch[operator] & (end[operator] >= last) & np.isin(of_thread[long], calls.thread[calls.launches])
+    launched = np.sort(calls.begin[calls.launches])  # by another thread: then that one sets the pace
+    kept &= np.searchsorted(launched, first, "right") == np.searchsorted(launched, last, "left")
+    kept &= loads.until(first) == loads.until(last)
+    return Spans.of(first[kept], last[kept])
 
 
 def _times(timeline: Timeline, origin: int) -> tuple[IntArray, IntArray]:
