@@ -140,6 +140,11 @@ def test_many_steps_of_the_same_calls_are_copied() -> None:
     assert found.nodes.step_row.tolist() == [step for step in range(24) for _ in range(4)]
 
 
+def test_nine_steps_are_enough() -> None:
+    found = checked(steps(*[CALLS] * 9))
+    assert found.shortened is not None and len(found.shortened.flow.nodes) == 7 * 4
+
+
 @pytest.mark.parametrize("count", [1, 4, 8])
 def test_few_steps_are_all_inferred(count: int) -> None:
     assert checked(steps(*[CALLS] * count)).shortened is None

@@ -69,6 +69,9 @@ _PIECES = st.sampled_from(
 def test_parts_at_once_are_what_they_are_one_by_one(text: str) -> None:
     whole = LAST_PARTS.fullmatch(text)
     assert whole is None or whole.groups() == last_parts(text)
+    text += ", op_id = 2, sizes = [[3, 4]], input_op_ids = [(5,0)]"
+    whole = LAST_PARTS.fullmatch(text)
+    assert whole is not None and whole.groups() == last_parts(text)
 
 
 @given(st.lists(_PIECES, max_size=5).map("".join))

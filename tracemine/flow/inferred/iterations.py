@@ -22,8 +22,8 @@ class Iterations(Struct, frozen=True):
     >>> iterations.forward_end.tolist(), iterations.end.tolist(), iterations.first_alike()
     ([2, 6], [3, 7], 0)
     >>> hints = iterations.carried(Hints(reads={(10, 0): (0, 1)}, own=frozenset([10])), 0)
-    >>> hints.reads, sorted(hints.own)
-    ({(10, 0): (0, 1), (50, 0): (40, 1)}, [10, 50])
+    >>> sorted(hints.reads.items()), sorted(hints.own)
+    ([((10, 0), (0, 1)), ((50, 0), (40, 1))], [10, 50])
     """
 
     position: IntArray  # of each entry in the Order
@@ -38,9 +38,12 @@ class Iterations(Struct, frozen=True):
         return Iterations(position, look, turns[0::2], turns[1::2])
 
     def first_alike(self) -> int | None:
-        """Return the first iteration whose forward pass is, from its end on, as the next one's; None: there is none."""
-        for one in range(len(self.end) - 1):
-            if self._alike(one, one + 1) > _LEAST_SHARE * (self.forward_end[one + 1] - self.end[one]):
+        """Return the first iteration whose forward pass is, from its end on, as the next one's, and that ends in the
+        first half; None: there is none."""
+        for one in range(int(np.searchsorted(self.end, len(self.position) // 2, "right"))):
+            if one + 1 < len(self.end) and self._alike(one, one + 1) > _LEAST_SHARE * (
+                self.forward_end[one + 1] - self.end[one]
+            ):
                 return one
         return None
 
@@ -50,7 +53,8 @@ class Iterations(Struct, frozen=True):
         own = np.array(sorted(hints.own), np.int64)
         read_back, made_back, own_back = (self._back(one, roots) for roots in (told[:, 0], told[:, 2], own))
         both = np.maximum(read_back, made_back)
-        reads, owners = dict(hints.reads), set(hints.own)
+        reads: dict[tuple[int, int], tuple[int, int]] = {}
+        owners = set(hints.own)
         for other in (at for at in range(len(self.end)) if at != one):
             end, alike = self.forward_end[other], self._alike(one, other)
             here = both <= alike
@@ -58,7 +62,7 @@ class Iterations(Struct, frozen=True):
             places = (column.tolist() for column in (read, told[here, 1], made, told[here, 3]))
             reads |= {(root, slot): (maker, which) for root, slot, maker, which in zip(*places, strict=True)}
             owners.update(self.position[end - own_back[own_back <= alike]].tolist())
-        return Hints(reads, frozenset(owners))
+        return Hints(reads | hints.reads, frozenset(owners))  # what an iteration tells itself counts more
 
     def _back(self, one: int, roots: IntArray) -> IntArray:
         """Return how far before the end of a forward pass each root lies; beyond all entries where not in it."""

@@ -114,7 +114,7 @@ class Program(Struct, frozen=True):
             simulation = begun(hints, explain)
             schemas = self._run(simulation, happenings.rows())
             before, hints = hints, simulation.hints()
-            if len(hints) == len(before):
+            if hints == before:
                 break
         return simulation, schemas
 
@@ -127,7 +127,7 @@ class Program(Struct, frozen=True):
             simulation = begun(hints, False)
             self._run(simulation, happenings.rows(int(iterations.end[one])))
             before, hints = hints, simulation.hints()
-            if len(hints) == len(before):
+            if hints == before:
                 break
         return hints if one is None else iterations.carried(hints, one)
 
