@@ -101,6 +101,17 @@ def sorted_unique(values: Array) -> Array:
     return found
 
 
+def uncovered(begin: Array, end: Array) -> Array:
+    """Return how much of each span none of those before it covers; spans in order of their begins.
+
+    >>> uncovered(np.array([10, 12, 15, 30]), np.array([20, 14, 22, 40])).tolist()
+    [10, 0, 2, 10]
+    """
+    before = np.concatenate((begin[:1], np.maximum.accumulate(end)[:-1]))
+    found: Array = np.maximum(end - np.maximum(begin, before), 0)
+    return found
+
+
 def codes(*keys: Array) -> Array:
     """Return a number for each entry, equal where all keys are: without holes, in the order of the keys' values.
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from msgspec.structs import replace
 
-from tracemine.columns import sorted_unique
+from tracemine.columns import sorted_unique, uncovered
 from tracemine.errors import InputError, Location
 from tracemine.findings.members import activity_rows
 from tracemine.findings.per_step import step_summary
@@ -79,10 +79,7 @@ def measure(timeline: Timeline) -> Accounts:
     exclusive = np.zeros(len(dur), dtype=np.int64)
     for ordinal in ordinals:
         rows = np.flatnonzero(device == ordinal)
-        end = start[rows] + dur[rows]
-        covered = np.maximum.accumulate(end)  # rows stand in start order
-        before = np.concatenate((start[rows[:1]], covered[:-1]))
-        exclusive[rows] = np.maximum(end - np.maximum(start[rows], before), 0)
+        exclusive[rows] = uncovered(start[rows], start[rows] + dur[rows])  # rows stand in start order
     found = iterations(timeline)
     return Accounts(
         dur_ns=dur,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.columns import string_ids
+from tracemine.columns import string_ids, uncovered
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import LOADS, Calls, named
 from tracemine.rows.table import BoolArray, IntArray
@@ -37,10 +37,9 @@ class Spans:
     def of(begin: IntArray, end: IntArray) -> Spans:
         """Return spans that may overlap as disjoint ones."""
         order = np.argsort(begin, kind="stable")
-        begin, latest = begin[order], np.maximum.accumulate(end[order])
-        begin[1:] = np.maximum(begin[1:], latest[:-1])
-        dur = np.maximum(latest - begin, 0)
-        return Spans(begin, dur, np.cumsum(dur) - dur)
+        begin, end = begin[order], end[order]
+        dur = uncovered(begin, end)
+        return Spans(np.maximum.accumulate(end) - dur, dur, np.cumsum(dur) - dur)
 
     def meet(self, begin: IntArray, end: IntArray) -> BoolArray:
         """Return which of other spans touch one of these."""
@@ -78,6 +77,8 @@ def within_operators(timeline: Timeline, origin: int, calls: Calls, thread: IntA
     of_torch = np.array([*(text.startswith(_OWN) for text in names), False], np.bool_)[name]
     lasts = np.flatnonzero(of_torch & (end - begin >= _LEAST_NS))
     where = Spans.of(begin[lasts], end[lasts])  # nothing else has to be looked at
+    if not len(lasts):
+        return where
     op = np.flatnonzero(where.meet(begin, end) & (end > begin))
     call = np.flatnonzero(where.meet(calls.begin, calls.end))
     around, caller = rows_of(ops["parent_row"])[op], rows_of(api["op_row"])[call]

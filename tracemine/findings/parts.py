@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from tracemine.columns import sorted_unique
+from tracemine.columns import sorted_unique, uncovered
 from tracemine.findings.ceiling import least_times
 from tracemine.findings.context import ScanContext
 from tracemine.findings.members import activity_rows
@@ -163,9 +163,7 @@ def covered_ns(device: IntArray, start: IntArray, end: IntArray, among: BoolArra
     covered = 0
     for ordinal in sorted_unique(device[among]):
         rows = among & (device == ordinal)
-        begins, ends = start[rows], end[rows]
-        before = np.concatenate((begins[:1], np.maximum.accumulate(ends)[:-1]))
-        covered += int(np.maximum(ends - np.maximum(begins, before), 0).sum())
+        covered += int(uncovered(start[rows], end[rows]).sum())
     return covered
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tracemine.columns import sorted_unique
+from tracemine.columns import sorted_unique, uncovered
 from tracemine.findings.critical_path import replay_of
 from tracemine.findings.happened import Floats
 from tracemine.findings.replay import Replay, ReplayResult, gained
@@ -231,10 +231,8 @@ def _busy_ns(replay: Replay, device: IntArray) -> int:
     longest = 0
     for ordinal in sorted_unique(device):
         rows = np.flatnonzero(device == ordinal)
-        end = replay.start[rows] + replay.dur[rows]
-        covered = np.maximum.accumulate(end)
-        before = np.concatenate((replay.start[rows[:1]], covered[:-1]))
-        longest = max(longest, int(np.maximum(end - np.maximum(replay.start[rows], before), 0).sum()))
+        begin = replay.start[rows]
+        longest = max(longest, int(uncovered(begin, begin + replay.dur[rows]).sum()))
     return longest
 
 
