@@ -125,17 +125,17 @@ class Choices:
             current = [token for token in read if token.step == self.step or token.outside]
             read = current or read
             before, took = self.beside
-            same = wiring.call.op_class == "gemm" and wiring.number == before and need.twins == 1 and not taken
-            if same and read[-1].storage in took:
+            again = wiring.call.op_class == "gemm" and wiring.number == before and need.twins == 1 and not taken
+            if again and read[-1].storage in took:
                 return read[-1], "side by side"
         either = need.twins == 2 and wiring.commutes
-        again = len(unread) < need.left
+        too_few = len(unread) < need.left
         need, unread = _narrowed(need, unread, either, len(taken) in wiring.call.overwritten)
         token = unread[-min(need.left, len(unread))] if unread else read[-1]
         special = self._made_by_unknown(need, token) or self._expected(need, wiring, token, unread, read)
         if special is not None:
             return special
-        if again and not self.in_backward:
+        if too_few and not self.in_backward:
             self._doubt(read)
         if unread:
             return token, self._why_unread(need, wiring, token, unread, pool)

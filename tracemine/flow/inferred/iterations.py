@@ -40,10 +40,10 @@ class Iterations(Struct, frozen=True):
     def first_alike(self) -> int | None:
         """Return the first iteration whose forward pass is, from its end on, as the next one's, and that ends in the
         first half; None: there is none."""
-        for one in range(int(np.searchsorted(self.end, len(self.position) // 2, "right"))):
-            if one + 1 < len(self.end) and self._alike(one, one + 1) > _LEAST_SHARE * (
-                self.forward_end[one + 1] - self.end[one]
-            ):
+        early = int(np.searchsorted(self.end[:-1], len(self.position) // 2, "right"))
+        for one in range(early):
+            length = self.forward_end[one + 1] - self.end[one]
+            if self._alike(one, one + 1) > _LEAST_SHARE * length:
                 return one
         return None
 

@@ -37,13 +37,14 @@ class Forward(Struct):
     def argument(self, name: str) -> Took | None:
         return next((took for took in self.took if took.name == name), None)
 
-    def either(self, took: Took) -> bool:
-        """Return whether the operator may have taken it in place of another one: both look alike, and it does not tell
-        them apart."""
+    def either(self, name: str) -> bool:
+        """Return whether an argument may be another one's tensor: both look alike, and the operator does not tell them
+        apart."""
+        took = self.argument(name)
+        if took is None or not took.either:
+            return False
         token = took.token
-        return took.either and any(
-            other.token.key == token.key and other.token.value != token.value for other in self.took
-        )
+        return any(other.token.key == token.key and other.token.value != token.value for other in self.took)
 
 
 class Gradient(Struct):
@@ -135,9 +136,7 @@ class Running(Struct):
             return "made for the gradient"
         if source == GRADIENT:
             return "gradient"
-        took = None if self.forward is None else self.forward.argument(source)
-        either = took is not None and self.forward is not None and self.forward.either(took)
-        return "saved, or its like" if either else "saved"
+        return "saved, or its like" if self.forward is not None and self.forward.either(source) else "saved"
 
     def _source(self, source: str) -> Token | None:
         if source == GRADIENT:
@@ -223,7 +222,7 @@ class Running(Struct):
                 token = self.grads[0]
             if token is not None:
                 gradient = self._gradient(token, token.sure and (at != -1 or self.sure), took)
-                gradient.swapped = at != -1 and self.forward.either(took)
+                gradient.swapped = at != -1 and self.forward.either(took.name)
                 found.append(gradient)
         return found
 
