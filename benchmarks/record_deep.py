@@ -7,7 +7,7 @@
 
 What rates.py makes of fixtures repeats a few steps of a shallow model often; these have few steps of many layers, as
 recordings of production do. Writes OUT/NAME.json.gz, and OUT/machine.json: GPU, driver, versions, and what a step takes
-with no profiler. Needs torch with CUDA and transformers; models are made from their configuration, nothing is fetched.
+with no profiler. Needs what record_models.py needs; models are made from their configuration, nothing is fetched.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from record_models import machine, mean_ns, warmed
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
 Step = Callable[[], object]
@@ -123,25 +124,15 @@ RECORDINGS = {
 }
 
 
-def unprofiled_ns(step: Step, times: int = 10) -> int:
-    """What a step takes of several one after another, as the host runs ahead: median of three means."""
-    means = []
-    for _ in range(3):
-        torch.cuda.synchronize()
-        begin = time.perf_counter_ns()
-        for _ in range(times):
-            step()
-        torch.cuda.synchronize()
-        means.append((time.perf_counter_ns() - begin) // times)
-    return int(statistics.median(means))
+def unprofiled_ns(step: Step) -> int:
+    """A step of ten back to back, as the host runs ahead: median of three means."""
+    return int(statistics.median(mean_ns(step, 10) for _ in range(3)))
 
 
 def record(name: str, recording: Recording, out: Path, *, execution_trace: bool) -> int:
     """Write one trace; return what a step takes with no profiler."""
     torch.manual_seed(0)
-    step = recording.make()
-    for _ in range(3):
-        step()
+    step = warmed(recording.make(), 3)
     taken_ns = unprofiled_ns(step)
     path = out / f"{name}.json"
     observer = ExecutionTraceObserver().register_callback(str(out / f"{name}.et.json")) if execution_trace else None
@@ -156,17 +147,11 @@ def record(name: str, recording: Recording, out: Path, *, execution_trace: bool)
         for _ in range(1 + recording.steps):
             step()
             profiler.step()
-    for written in out.glob(f"{name}*.json"):
+    for written in (path, out / f"{name}.et.json")[: 1 + execution_trace]:
         with written.open("rb") as source, gzip.open(f"{written}.gz", "wb", compresslevel=9) as packed:
             shutil.copyfileobj(source, packed)
         written.unlink()
     return taken_ns
-
-
-def driver() -> str:
-    """The version of the GPU's driver; empty where it is not told."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split("\n")[0]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -195,15 +180,8 @@ def main(arguments: Sequence[str]) -> int:
 def note(path: Path, name: str, taken_ns: int) -> None:
     """Write what a step took beside what was written before, and on which machine."""
     known = json.loads(path.read_text()) if path.exists() else {}
-    machine = {
-        "gpu": torch.cuda.get_device_name(),
-        "driver": driver(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "transformers": transformers.__version__,
-    }
     steps = {**known.get("unprofiled_step_ns", {}), name: taken_ns}
-    path.write_text(json.dumps({**machine, "unprofiled_step_ns": steps}, indent=1) + "\n")
+    path.write_text(json.dumps({**machine(), "unprofiled_step_ns": steps}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
