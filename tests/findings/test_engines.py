@@ -14,6 +14,7 @@ from tracemine.findings.facts import activity_facts
 from tracemine.matching import Rule, load_rules
 from tracemine.matching.advice import Fact, advised
 from tracemine.rows import row_sets
+from tracemine.rows.captures import captured_graphs, captures
 from tracemine.timeline import Device
 
 US, STEP = 1_000, 3_500_000
@@ -154,3 +155,70 @@ def test_a_batch_is_not_said_to_be_named_by_an_engine_that_did_not_run() -> None
     said = str(scanned(trace))
     assert "generation_16" in said
     assert "vLLM" not in said
+
+
+def capture(times: int, ended: bool = True, made: bool = True) -> Trace:
+    """Passes of 5 ms: a kernel that runs, then a graph that is captured for 4 ms and made in 100 µs."""
+    trace = Trace(devices=(Device(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132),))
+    for at in range(times):
+        now = at * 5_000 * US
+        trace.kernel("elementwise_kernel", now + 50 * US, 18 * US, launch=(now + 40 * US, 5 * US), op="aten::copy_")
+        trace.call("cudaStreamBeginCapture", now + 100 * US, 5 * US)
+        for launch in range(30):
+            trace.call("cudaLaunchKernel", now + (200 + 100 * launch) * US, 5 * US)
+        if ended:
+            trace.call("cudaStreamEndCapture", now + 4_100 * US, 20 * US)
+        if made:
+            trace.call("cudaGraphInstantiate", now + 4_200 * US, 100 * US)
+    trace.call("cudaDeviceSynchronize", times * 5_000 * US, US)
+    return trace
+
+
+def test_a_pass_that_captures_graphs_is_called_that_and_nothing_else_is_said() -> None:
+    found = scanned(capture(12))
+    assert found.findings == ()
+    assert "CUDA graphs being captured (12 times)" in found.warnings[0]
+    assert "--graph-capture" in found.warnings[0]
+    assert found.summary.bound is not None
+    assert found.summary.bound.cause == "graph_capture"
+
+
+def test_what_replays_what_it_captured_is_a_program_like_others() -> None:
+    trace = decode()
+    last = max(row["start_ns"] for row in trace.rows["activities"])
+    for row in capture(2).rows["api"]:
+        trace.call(row["name"], last + 300 * US + row["start_ns"], row["dur_ns"])
+    for later in (400, 5_000):  # a gap of 4.6 ms in which a graph was captured
+        now = last + later * US
+        trace.kernel("elementwise_kernel", now + 50 * US, 18 * US, launch=(now + 40 * US, 5 * US), op="aten::copy_")
+    found = scanned(trace)
+    assert not any("captured" in text for text in found.warnings)
+    assert {finding.rule for finding in found.findings} & GAPS == {
+        "launch_gap",
+        "graph_launch_gap",
+    }  # and no host_stall
+
+
+@pytest.mark.parametrize(
+    ("trace", "graphs"),
+    [
+        (capture(3), 3),
+        (capture(3, made=False), 3),
+        (capture(3, ended=False), 0),  # recording stopped, or the capture failed: how long it took is not known
+        (eager("vllm"), 0),
+    ],
+    ids=["captured", "not yet made", "never ended", "eager"],
+)
+def test_a_capture_is_told_by_its_begin_and_its_end(trace: Trace, graphs: int) -> None:
+    assert captured_graphs(trace.timeline()) == graphs
+
+
+def test_captures_are_disjoint_and_each_threads_own() -> None:
+    trace = Trace()
+    calls = [("Begin", 0, 1), ("Begin", 10, 2), ("End", 20, 1), ("End", 40, 2), ("Begin", 70, 1), ("End", 90, 2)]
+    for name, start, tid in calls:
+        trace.call(f"cudaStream{name}Capture", start * US, US, tid=tid)
+    trace.call("cudaGraphInstantiate", 60 * US, 5 * US)
+    begin, end = captures(trace.timeline())
+    assert begin.tolist() == [0, 60 * US]
+    assert end.tolist() == [41 * US, 65 * US]
