@@ -314,6 +314,32 @@ def test_idle_time_that_nothing_explains_is_said() -> None:
     assert sum("was idle for 463 ms without a recorded cause" in text for text in scan.warnings) == 1
 
 
+@pytest.mark.parametrize(
+    ("start", "dur", "named"),
+    [(50_000, 462_000_000, True), (50_000, 200_000_000, False), (463_100_000, 462_000_000, False)],
+    ids=["all of it", "less than half", "after it"],
+)
+def test_idle_time_that_nothing_explains_names_the_one_call_that_lasts_through_it(
+    start: int, dur: int, *, named: bool
+) -> None:
+    trace = Trace(devices=(H200,))
+    step = trace.frame("runner.py(276): fill")
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.kernel("b", 463_000_000, 500, launch=(38_000, 5_000))
+    copy = trace.op("aten::copy_", start - 10, dur + 20)
+    trace.call("hipMemcpyWithStream", start, dur, op_row=copy, stack_row=step)
+    trace.call("hipMemcpyWithStream_inner", start + 10, dur - 20, kind="driver")
+    trace.call("cudaGetDevice", 600_000_000, 100)
+    timeline = trace.timeline()
+    scan = find(timeline, row_sets(timeline), [], device_of(timeline))
+    held = [text for text in scan.warnings if "the host waited in one call" in text]
+    assert len(held) == named
+    if named:
+        assert "For 463 ms of that" in held[0]
+        assert "`hipMemcpyWithStream` in `aten::copy_`, called by runner.py: fill" in held[0]
+        assert "line 276" in held[0]
+
+
 def test_on_an_idle_trace_gaps_come_first_and_on_a_busy_one_fusions() -> None:
     idle = timeline_of(chains(6, apart_ns=3_000 * US, queued_ns=-US))
     busy = timeline_of(chains(6, apart_ns=8 * US, queued_ns=400 * US))

@@ -6,16 +6,19 @@ import numpy as np
 
 from tracemine.devices import Device, find_device, unknown_device_text
 from tracemine.findings.accounting import Accounts
+from tracemine.findings.held_in import held_in
 from tracemine.perfmodel import Curves, Slowdown
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.captures import captured_graphs
 from tracemine.rows.compiled import compilations
-from tracemine.rows.table import Rows, category, number
+from tracemine.rows.table import BoolArray, Rows, category, number
 from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, time_text
 
 _SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that is worth a word
+
+_UNEXPLAINED = ("unknown", "event_wait")  # causes of gaps that do not say what was waited for
 
 
 def device_of(timeline: Timeline) -> Device | None:
@@ -57,12 +60,13 @@ def warnings_of(
             f"Kernels of CUDA graphs are missing in this trace: for {time_text(missing_ns)} that look idle a graph may "
             "have been running, so nothing is claimed for them."
         )
-    unexplained_ns = sum(_idle_ns(gaps, cause)[0] for cause in ("unknown", "event_wait"))
+    unexplained_ns = sum(_idle_ns(gaps, cause)[0] for cause in _UNEXPLAINED)
     if unexplained_ns > _SHARE_TO_EXPLAIN * accounts.devices * accounts.span_ns:
         texts.append(
             f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
             "launched long before and waited for an event or another rank, or by a call that is not recorded."
         )
+        texts += _held_texts(timeline, gaps)
     begin, end = compilations(timeline)
     if len(begin):
         times = "once" if len(begin) == 1 else f"{len(begin)} times"
@@ -84,11 +88,27 @@ def warnings_of(
     return tuple(texts)
 
 
+def _held_texts(timeline: Timeline, gaps: Rows) -> tuple[str, ...]:
+    """Return in which one call the host was in the longest gap without a recorded cause, where that is most of it."""
+    dur_ns = np.where(_caused_by(gaps, *_UNEXPLAINED), number(gaps, "dur_ns"), 0)
+    longest = int(dur_ns.argmax())
+    gap_ns, begin_ns = int(dur_ns[longest]), int(number(gaps, "start_ns")[longest])
+    held = held_in(timeline, begin_ns, begin_ns + gap_ns) if 2 * gap_ns >= dur_ns.sum() else None
+    if held is None:
+        return ()
+    before = "; one step alone: perhaps of a batch before it, so record several" if timeline.steps.num_rows <= 1 else ""
+    return (f"For {time_text(gap_ns)} of that the host waited in one call, {held.text}{before}.",)
+
+
 def _idle_ns(gaps: Rows, cause: str) -> tuple[int, int]:
     """Return the length of all gaps of one cause together, and their number."""
-    causes = category(gaps, "cause")
-    chosen = np.array([*(each == cause for each in causes.values), False], dtype=bool)[causes.codes]
+    chosen = _caused_by(gaps, cause)
     return int(number(gaps, "dur_ns")[chosen].sum()), int(chosen.sum())
+
+
+def _caused_by(gaps: Rows, *causes: str) -> BoolArray:
+    cause = category(gaps, "cause")
+    return np.array([*(each in causes for each in cause.values), False], np.bool_)[cause.codes]
 
 
 def _active(timeline: Timeline) -> list[RecordedDevice]:

@@ -126,7 +126,7 @@ def warnings(
         (activities and not calls, "No CUDA calls were recorded, so no activity has a launch."),
         (
             activities and not operators,
-            "No PyTorch operators were recorded, so no activity has an owner: profile with "
+            "No operators were recorded, so no activity has an owner. Those of a PyTorch program come with "
             "--pytorch=autograd-shapes-nvtx, or under torch.autograd.profiler.emit_nvtx(record_shapes=True).",
         ),
         (
