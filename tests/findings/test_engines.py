@@ -109,6 +109,12 @@ def test_an_engine_that_launches_one_by_one_is_told_to_replay(engine: str, names
     assert names in finding.fix
 
 
+def test_what_cannot_be_captured_is_named_where_more_is_to_be_captured() -> None:
+    facts: dict[str, Fact] = {"replayed": True, "compiled": False, "graph_pieces": False}
+    launch_gap = rules()["launch_gap"]
+    assert "`.item()`, 3 times" in advised(launch_gap.advice, launch_gap.fix, facts, "First: `.item()`, 3 times.")
+
+
 def test_a_step_of_many_graphs_is_told_to_make_fewer() -> None:
     assert environment(decode(replays=3, nodes=4)).graph_pieces
     assert "one, the sampling after the decoder" in advice("graph_launch_gap", {"graph_pieces": True})
