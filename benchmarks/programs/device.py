@@ -236,10 +236,10 @@ DEVICE = (
     Program(
         "pictures",
         pictures,
-        {"bfloat16_channels_last": (("tf32_off", "channels_last"), pictures_half)},
+        {"bfloat16_channels_last": (("float32_without_tf32", "channels_last"), pictures_half)},
         capturable=True,
         tolerance=0.1,
     ),
-    Program("products", products, {"tf32": (("tf32_off",), products_tf32)}, capturable=True),
+    Program("products", products, {"tf32": (("float32_without_tf32",), products_tf32)}, capturable=True),
     Program("graph_attention", graph_attention, {"products_on_nodes": ((), graph_attention_by_node)}, capturable=True),
 )

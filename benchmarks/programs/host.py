@@ -262,11 +262,16 @@ def graph_of(step: Step) -> Step:
     with torch.cuda.graph(graph):
         out = step()
 
+    held.append(step)  # a graph does not keep what it reads
+
     def replay() -> Any:
         graph.replay()
         return out
 
     return replay
+
+
+held: list[Step] = []
 
 
 # -- small models ------------------------------------------------------------------------------------------------------
@@ -492,7 +497,7 @@ def preprocess_ahead(wrap: Any = unchanged) -> Step:
     return preprocess_on_host(wrap, ahead=True)
 
 
-WAITS, GAPS = ("host_sync",), ("launch_gap", "tiny_kernels")
+WAITS, GAPS, LOADING = ("host_sync",), ("launch_gap", "tiny_kernels"), ("host_stall", "data_loading")
 
 HOST = (
     Program("experts_loop", experts_loop, {"sorted": (WAITS, experts_sorted)}, tolerance=0.1),
@@ -503,10 +508,12 @@ HOST = (
     Program("encoder_small_batch", encoder_small_batch, capturable=True),
     Program("lstm_loop", lstm_loop, {"library": (GAPS, lstm_by_library)}, capturable=True),
     Program("clip_in_loop", clip_in_loop, {"library": (WAITS, clip_by_library)}, training=True),
-    Program("adamw_in_loop", adamw_in_loop, {"fused": (("optimizer_unfused",), adamw_fused)}, training=True),
+    Program(
+        "adamw_in_loop", adamw_in_loop, {"fused": (("optimizer_unfused", "launch_gap"), adamw_fused)}, training=True
+    ),
     Program("logged_each_step", logged_each_step, {"not_logged": (WAITS, not_logged)}, training=True),
     Program("average_in_loop", average_in_loop, {"foreach": (GAPS, average_at_once)}, training=True),
     Program("confusion_loop", confusion_loop, {"bincount": (WAITS, confusion_at_once)}),
     Program("augment_each", augment_each, {"batched": (GAPS, augment_batch)}),
-    Program("preprocess_on_host", preprocess_on_host, {"ahead": (("host_stall", "data_loading"), preprocess_ahead)}),
+    Program("preprocess_on_host", preprocess_on_host, {"ahead": (LOADING, preprocess_ahead)}),
 )

@@ -23,6 +23,7 @@ BOUND_BY = {
     "host_bound": "host",
     "launch_latency": "launch latency",
     "synchronisation": "synchronisation",
+    "after_wait": "synchronisation",
     "allocator": "the allocator",
     "module_load": "module loading",
     "compilation": "compilation",

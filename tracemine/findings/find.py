@@ -39,7 +39,7 @@ from tracemine.matching import find as match
 from tracemine.matching.advice import Fact, advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Curves, rms_norm_loses
-from tracemine.rows.table import BoolArray, Rows, category
+from tracemine.rows.table import BoolArray, IntArray, Rows, category
 from tracemine.timeline import Timeline
 
 # Without a threshold from the caller: a thousandth of the span, and 1 µs at least.
@@ -145,7 +145,7 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
 
 def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:
     """Yield the variants of a rule's findings, of what no rule before it has claimed."""
-    left = _left(context, found)
+    left = _long_unprofiled(context, _left(context, found))
     named = np.zeros(context.rows[found.rule.rows].count, np.bool_)  # rows that the rule's pattern names
     named[left.rows] = True
     variants: dict[str, list[tuple[Identity, ClassEstimate]]] = {}
@@ -210,11 +210,19 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
         found["invariant"] = text_at(category(context.rows["activities"], "invariant_kind"), int(rows[0]))
         found["fused_step"] = any(context.environment.has_fused_step(label.optimizer) for label in labels)
         return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(context, classes)}
+    rounds = context.facts["gaps"].dur_ns[rows][_cause_is(context, rows, "after_wait")].sum()
+    found["rounds"] = 2 * int(rounds) > int(context.facts["gaps"].dur_ns[rows].sum())
     waited = waited_in(context.timeline, context.rows["gaps"], rows.tolist())
     optimizer = context.facts["gaps"].optimizer
     spent = np.bincount(optimizer.codes[rows] + 1, weights=context.facts["gaps"].dur_ns[rows])
     most = int(spent.argmax()) - 1  # by idle time
     return found | {"optimizer": optimizer.values[most] if most >= 0 else None} | dict.fromkeys(waited, True)
+
+
+def _cause_is(context: ScanContext, rows: IntArray, cause: str) -> BoolArray:
+    """Return which of these gaps have that cause."""
+    causes = category(context.rows["gaps"], "cause")
+    return np.array([*(each == cause for each in causes.values), False], np.bool_)[causes.codes[rows]]
 
 
 def _slow_norm(context: ScanContext, classes: Sequence[ClassEstimate]) -> bool:
@@ -268,6 +276,17 @@ def _judged(one: Reported, judge: Judge) -> Reported:
     savings = [NOTHING if finding.refuted else saving for saving in one.savings]
     savings[one.first] = judged_ns(verified, alike.measured_ns, savings[one.first])
     return dataclasses.replace(one, finding=finding, savings=savings)
+
+
+def _long_unprofiled(context: ScanContext, found: Matches) -> Matches:
+    """Return the matches that last as long as their rule asks once nothing records them."""
+    least_ns = found.rule.unprofiled_gte_ns
+    if not least_ns or not len(found):
+        return found
+    usual = context.unprofiled_gaps_ns[1]
+    long = np.add.reduceat(usual[found.rows], found.offsets[:-1]) >= least_ns
+    context.drop("shorter_unprofiled", int((~long).sum()))
+    return found.only(long)
 
 
 def _left(context: ScanContext, found: Matches) -> Matches:

@@ -34,6 +34,7 @@ _DROPPED = {
     "no_fused_step": "of optimizers over lists, whose class has no fused step",
     "rate_unknown": "of a library whose rate on this GPU is not known",
     "of_the_recorder": "that exist only because an execution trace was recorded",
+    "shorter_unprofiled": "gaps that are long only while something records them",
     "path_not_known": "pairs with something unknown between them",
     "spread_out": "spread over more than a hundred times their own time",
     "device_unknown": "on a GPU whose rates are not known",
