@@ -9,7 +9,7 @@ from tracemine.findings.parts import COMMUNICATION, covered_ns
 from tracemine.findings.record import Bound, Parts, Share
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, Categories, IntArray, category
+from tracemine.rows.table import BoolArray, Categories, IntArray, category, number
 
 LEAST_SHARE = (
     0.2  # of the time: idle beyond it is what bounds a step, and so is exposed communication where idle is not
@@ -41,7 +41,9 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
     whole = accounts.gpu_busy_ns + accounts.gpu_idle_ns
     if not accounts.gpu_busy_ns:
         return None
-    cause, share = _cause(context, gaps_ns)
+    gaps = context.rows["gaps"]
+    in_steps = context.in_steps_ns / np.maximum(number(gaps, "dur_ns"), 1)
+    cause, share = _cause(context, (gaps_ns * in_steps).astype(np.int64))
     kind = category(context.rows["activities"], "op_class")
     collective = _is(kind, _COLLECTIVE)
     exposed_ns = accounts.gpu_busy_ns - _busy_ns(context, ~collective)
