@@ -153,7 +153,9 @@ def summarise(accounts: Accounts, findings: Sequence[Finding], unprofiled: Unpro
 
 
 def _time(of: Unprofiled) -> UnprofiledTime:
-    return UnprofiledTime(low=of.low_ns, mid=of.mid_ns, high=of.high_ns, source=of.source, note=of.note)
+    return UnprofiledTime(
+        low=of.low_ns, mid=of.mid_ns, high=of.high_ns, source=of.source, note=of.note, p10=of.p10_ns, p90=of.p90_ns
+    )
 
 
 def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:

@@ -106,7 +106,8 @@ class Steps:
         It takes no less than the device works for it, `busy_ns`.
         """
         if of_step and timeline.meta.alone_step_ns:
-            return captured(timeline.meta.alone_step_ns, recorded_ns)
+            spread_ns = timeline.meta.alone_step_p10_ns, timeline.meta.alone_step_p90_ns
+            return captured(timeline.meta.alone_step_ns, recorded_ns, spread_ns)
         if self.slowdown is None:
             return as_recorded(recorded_ns, of_step=of_step)
         recorded, *alone = np.maximum(self._of_steps(*self._unchanged), 1.0)

@@ -34,6 +34,8 @@ class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):
     # `captured`: timed alone, beside the recording; `estimated`; `recorded`: with the profiler, whose cost is not known
     source: str
     note: str | None = None  # what was guessed
+    p10: int | None = None  # of steps timed alone: what a tenth of them did not exceed; null: not known
+    p90: int | None = None
 
 
 class StepKind(msgspec.Struct, frozen=True, kw_only=True):

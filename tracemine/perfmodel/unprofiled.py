@@ -23,10 +23,14 @@ class Unprofiled(Struct, frozen=True, kw_only=True):
     note: str  # what was guessed, or measured, for people
     of_step: bool  # false: no steps are known, and it is the whole span
     recorded_ns: int  # how long it took as recorded
+    p10_ns: int | None = None  # of steps timed alone: what a tenth of them did not exceed
+    p90_ns: int | None = None
 
 
-def captured(alone_step_ns: int, recorded_ns: int) -> Unprofiled:
-    """Return a step that was timed alone, and took `recorded_ns` while it was recorded.
+def captured(
+    alone_step_ns: int, recorded_ns: int, spread_ns: tuple[int | None, int | None] = (None, None)
+) -> Unprofiled:
+    """Return a step that was timed alone, and took `recorded_ns` while it was recorded. spread_ns: its p10 and p90.
 
     >>> captured(2_000_000, 3_000_000).mid_ns
     2000000
@@ -39,6 +43,8 @@ def captured(alone_step_ns: int, recorded_ns: int) -> Unprofiled:
         note="measured beside the recording, without a profiler",
         of_step=True,
         recorded_ns=recorded_ns,
+        p10_ns=spread_ns[0],
+        p90_ns=spread_ns[1],
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracemine.findings.record import NOTHING, Range
 from tracemine.report.step_words import headline, share_text, unestimated
-from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
+from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text, uneven_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +69,8 @@ def unprofiled_text(summary: Summary) -> str:
     what = "" if step is not None else ", all that was recorded"
     if alone.source == "recorded":
         return f"as recorded {time_text(alone.mid)}, what recording cost is not known{what}"
-    return f"unprofiled {time_text(alone.mid)}{spread}, {how}{what}"
+    uneven = uneven_text(alone.p10, alone.mid, alone.p90)
+    return f"unprofiled {time_text(alone.mid)}{spread}, {how}{what}" + (f"; {uneven}" if uneven else "")
 
 
 def busy_text(summary: Summary) -> str:
