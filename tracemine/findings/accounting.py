@@ -17,7 +17,7 @@ from tracemine.columns import sorted_unique, uncovered
 from tracemine.errors import InputError, Location
 from tracemine.findings.inside import Extents, extents_of
 from tracemine.findings.members import activity_rows
-from tracemine.findings.per_step import step_summary
+from tracemine.findings.per_step import step_summary, usual_steps
 from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
@@ -39,7 +39,7 @@ class Accounts:
     gpu_time_ns: int
     gpu_busy_ns: int
     per_step: StepSummary | None
-    step_of: IntArray  # the step, marked or inferred, that it is part of; −1: none
+    step_of: IntArray  # the step, marked or inferred, that it is part of; −1: none, or one that is told apart
     extents: Extents | None = None  # when steps were under way; None: none are known
 
     @property
@@ -88,7 +88,8 @@ def measure(timeline: Timeline) -> Accounts:
     for ordinal in ordinals:
         rows = np.flatnonzero(device == ordinal)
         exclusive[rows] = uncovered(start[rows], start[rows] + dur[rows])  # rows stand in start order
-    found = iterations(timeline)
+    found, apart = usual_steps(timeline, exclusive, iterations(timeline))
+    steps = step_summary(timeline, exclusive, found)
     step_of = np.full(len(dur), -1) if found is None else found.of_activity
     return Accounts(
         dur_ns=dur,
@@ -97,7 +98,7 @@ def measure(timeline: Timeline) -> Accounts:
         span_ns=span,
         gpu_time_ns=int(dur.sum()),
         gpu_busy_ns=int(exclusive.sum()),
-        per_step=step_summary(timeline, exclusive, found),
+        per_step=None if steps is None else replace(steps, apart=apart),
         step_of=step_of,
         extents=extents_of(found, step_of, start + dur),
     )

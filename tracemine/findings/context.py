@@ -74,7 +74,8 @@ class ScanContext:
         )
         # A host that runs ahead has left a step long before the device has done it.
         recorded_ns = self.accounts.span_ns if step is None else max(step.span_ns, self.busy_ns)
-        self.unprofiled = self.steps.unprofiled(self.timeline, recorded_ns, self.busy_ns, of_step=step is not None)
+        alone = self.steps.unprofiled(self.timeline, recorded_ns, self.busy_ns, of_step=step is not None)
+        self.unprofiled = alone if step is None or step.fastest_ns is None else alone.at_most(step.fastest_ns)
 
     def drop(self, reason: str, occurrences: int) -> None:
         if occurrences:

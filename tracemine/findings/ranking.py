@@ -134,7 +134,7 @@ def _scaled(finding: Finding, scale: Scale, inside: Inside) -> Finding:
     if not scale.steps:
         return replace(finding, per_step=None)
     measured_ns = int(finding.measured_ns * inside.measured / scale.steps)
-    gpu = _per_step(finding.gpu_saving_ns, inside.saved, scale.steps)
+    gpu = _per_step(finding.gpu_saving_ns, (inside.measured,) * 3, scale.steps)
     gain = _per_step(finding.step_saving_ns, inside.saved, scale.steps)
     per_step = PerStep(
         measured_ns=measured_ns, gpu_saving_ns=gpu.at_most(measured_ns), step_saving_ns=NOTHING, share_of_unprofiled=0.0

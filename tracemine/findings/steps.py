@@ -246,8 +246,8 @@ def steps_of(
         replay, slowdown, device, next_row, number(gaps, "dur_ns"), next_row[between.values], of_step, outside
     )
     alone_ns, host_ns = timeline.meta.alone_step_ns, timeline.meta.host_step_ns
-    if slowdown is not None and alone_ns and timeline.steps.num_rows and gaps.count:
-        count = timeline.steps.num_rows
+    count = timeline.steps.num_rows if step_of is None else len(sorted_unique(step_of[step_of >= 0]))
+    if slowdown is not None and alone_ns and count and gaps.count:
         busy_ns = (_busy_ns(replay, device) - (0 if outside is None else outside.busy_ns)) / count
         least_ns = busy_ns if busy_ns <= alone_ns else 0.0  # alone it was at work for less than in the recording
         ran = replay.run(_PACES)

@@ -49,15 +49,24 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     gpu_busy_p99_ns: int
 
 
+class StepApart(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that does not tell what one takes, and is part of no figure a step. Nanoseconds, as in `StepSummary`."""
+
+    number: int  # from 0, of all steps in the trace
+    why: str  # `slow`: more than twice as long as is usual; `first`, `last`: of the recording, and longer by a fifth
+    span_ns: int
+    gpu_busy_ns: int
+
+
 class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Figures over the steps, nanoseconds: their time on the host, and the device time of what they launched.
 
     Marked steps last as long as their marks, inferred ones until the next begins; the last one until its work is done.
     """
 
-    span_ns: int  # mean
-    gpu_busy_ns: int  # mean
-    count: int = 0
+    span_ns: int  # median of a kind, the mean over kinds by how often they occur
+    gpu_busy_ns: int  # as span_ns
+    count: int = 0  # steps that figures are of
     span_p50_ns: int | None = None  # that half of the steps do not exceed
     span_p99_ns: int | None = None
     gpu_busy_p50_ns: int | None = None
@@ -71,6 +80,8 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     # Half of the steps differ from the middle one of their kind by no more; null: fewer than three, or not stored.
     span_spread_ns: int | None = None
     gpu_busy_spread_ns: int | None = None
+    fastest_ns: int | None = None  # step of each kind, on the host or at work: no step takes longer unprofiled
+    apart: tuple[StepApart, ...] = ()  # steps beyond `count`
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,12 +22,13 @@ _WORK = {
     "optimizer": "optimizer kernels",
 }
 _KINDS = 4  # of steps, that are shown
+_APART = 3  # steps apart, that are shown
 _FEWEST_STEPS = 3  # of which percentiles say more than their mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from tracemine.findings.record import Bound, Parts, Scan, StepSummary, Summary
+    from tracemine.findings.record import Bound, Parts, Scan, StepApart, StepSummary, Summary
 
 
 def headline(scan: Scan) -> str:
@@ -143,11 +144,25 @@ def step_texts(steps: StepSummary) -> Iterator[str]:
     if steps.source != "marked":
         inferred = f"{count_text(steps.count, 'step')} inferred from {steps.source}: {steps.evidence}"
         yield f"{inferred}; confidence {steps.confidence:.2f}"
+    if steps.apart:
+        yield apart_text(steps.apart)
     if len(steps.kinds) > 1:
         for kind in steps.kinds[:_KINDS]:
             span = _percentiles(kind.span_p50_ns, kind.span_p99_ns, _FEWEST_STEPS)
             busy = _percentiles(kind.gpu_busy_p50_ns, kind.gpu_busy_p99_ns, _FEWEST_STEPS)
             yield f"{kind.count:,} × {kind.name}: host{span}, GPU{busy}"
+
+
+def apart_text(apart: Sequence[StepApart]) -> str:
+    """Return which steps are in no figure, and how long they took.
+
+    >>> from tracemine.findings.record import StepApart
+    >>> apart_text([StepApart(number=5, why="last", span_ns=174_000_000, gpu_busy_ns=80_000_000)])
+    'apart, in no figure: 1 step, number 5 (last) of 174 ms'
+    """
+    each = [f"number {one.number} ({one.why}) of {time_text(max(one.span_ns, one.gpu_busy_ns))}" for one in apart]
+    more = f" and {len(each) - _APART:,} more" if len(each) > _APART else ""
+    return f"apart, in no figure: {count_text(len(apart), 'step')}, {', '.join(each[:_APART])}{more}"
 
 
 def _percentiles(p50_ns: int | None, p99_ns: int | None, count: int) -> str:

@@ -199,8 +199,10 @@ def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> s
         times = "once" if one.occurrences == 1 else f"{one.occurrences:,} times"
         where = "" if finding.per_step is None else ", outside of the steps"
         return f"{times}, {time_text(one.measured_ns)} in all{where}"
-    each, left = divmod(one.occurrences, max(scan.trace.steps, 1))
-    times = f"{each:,} × a step" if not left else f"{one.occurrences:,} × in {count_text(scan.trace.steps, 'step')}"
+    apart = () if scan.summary.per_step is None else scan.summary.per_step.apart
+    steps = max(scan.trace.steps + len(apart), 1)
+    each, left = divmod(one.occurrences, steps)
+    times = f"{each:,} × a step" if not left else f"{one.occurrences:,} × in {count_text(steps, 'step')}"
     return f"{times}, {time_text(a_step(finding, Range(*[one.measured_ns] * 3)).mid)} a step"
 
 
