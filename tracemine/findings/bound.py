@@ -7,6 +7,7 @@ import numpy as np
 from tracemine.findings.context import ScanContext
 from tracemine.findings.parts import COMMUNICATION, covered_ns
 from tracemine.findings.record import Bound, Parts, Share
+from tracemine.findings.summary import BOUND_BY
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray, category, number
@@ -18,19 +19,6 @@ UNCLEAR = "unclear"
 _UNCLASSIFIED = "other"
 _COLLECTIVE = "collective"
 
-# What each cause of idle time means for who waits for whom. A cause that is missing here explains nothing.
-BOUND_BY = {
-    "host_bound": "host",
-    "launch_latency": "launch latency",
-    "synchronisation": "synchronisation",
-    "allocator": "the allocator",
-    "module_load": "module loading",
-    "compilation": "compilation",
-    "data_loading": "data loading",
-    "graph_launch": "graph launch",
-    "graph_replay": "order within graphs",
-}
-
 
 def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bound | None:
     """Return what bounds the unprofiled step; None where no activity takes any time.
@@ -39,6 +27,8 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
     """
     accounts = context.accounts
     whole = accounts.gpu_busy_ns + accounts.gpu_idle_ns
+    counts = accounts.in_step if accounts.steps else np.ones(len(accounts.dur_ns), np.bool_)
+    recorded_busy_ns, recorded_idle_ns = int(accounts.exclusive_ns[counts].sum()), int(context.in_steps_ns.sum())
     if not accounts.gpu_busy_ns:
         return None
     gaps = context.rows["gaps"]
@@ -54,7 +44,7 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
     worked_ns = int(accounts.exclusive_ns[among].sum())
     return Bound(
         by=by,
-        idle_share=round(accounts.gpu_idle_ns / whole, 4),
+        idle_share=round(recorded_idle_ns / max(recorded_busy_ns + recorded_idle_ns, 1), 4),
         cause=cause,
         cause_share=share,
         bare_communication_share=round(exposed_ns / whole, 4),

@@ -75,7 +75,16 @@ class ScanContext:
         # A host that runs ahead has left a step long before the device has done it.
         recorded_ns = self.accounts.span_ns if step is None else max(step.span_ns, self.busy_ns)
         alone = self.steps.unprofiled(self.timeline, recorded_ns, self.busy_ns, of_step=step is not None)
+        if step is not None:
+            alone = alone.up_to(self.busy_ns + self._loading_ns // step.count)
         self.unprofiled = alone if step is None or step.fastest_ns is None else alone.at_most(step.fastest_ns)
+
+    @property
+    def _loading_ns(self) -> int:
+        """How long a device waited for data in steps, as recorded."""
+        cause = category(self.rows["gaps"], "cause")
+        waits = np.array([*(each == "data_loading" for each in cause.values), False], np.bool_)[cause.codes]
+        return int(self.in_steps_ns[waits].sum()) // max(self.accounts.devices, 1)
 
     def drop(self, reason: str, occurrences: int) -> None:
         if occurrences:

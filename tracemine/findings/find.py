@@ -147,6 +147,7 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
         accounts.dur_ns,
         context.rows["gaps"],
         context.in_steps_ns,
+        context.steps.gaps_ns()[1],
         context.unprofiled_gaps_ns,
     )
     return ranked(findings, scale, inside)

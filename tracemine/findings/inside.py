@@ -88,13 +88,14 @@ def inside_steps(
     dur_ns: IntArray,
     gaps: Rows,
     in_steps_ns: IntArray,
+    unfixed_ns: IntArray,
     unprofiled_ns: tuple[IntArray, IntArray, IntArray],
 ) -> dict[str, Inside]:
     """Return how much of each finding lies in steps, by fingerprint: the nanoseconds of GPU or idle time that do.
 
     Of each activity: step_of: the step that it is part of, −1: none; dur_ns. Of each gap: in_steps_ns, how much of it
-    does; unprofiled_ns, how long it is then: least, usual, most. What is saved lies where an occurrence does, from its
-    first activity on, or the gap that is closed.
+    does; unfixed_ns, how long it is unprofiled; unprofiled_ns, how long it is then behind all fixes on the GPU: least,
+    usual, most. What is saved lies where an occurrence does, from its first activity on, or the gap that is closed.
     """
     length = number(gaps, "dur_ns")
     gap_of = np.full(len(dur_ns), -1)
@@ -108,7 +109,7 @@ def inside_steps(
             inside = step_of[rows] >= 0
             measured = _share(dur_ns[rows[inside]], dur_ns[rows]) or Fraction(0)
             # with launches that are not made any more the gaps go that they ended, but for the first's
-            waited_ns = np.where(gap_of[rows] >= 0, np.append(length, 0)[gap_of[rows]], 0)
+            waited_ns = np.where(gap_of[rows] >= 0, np.append(unfixed_ns, 0)[gap_of[rows]], 0)
             waited_ns[np.cumsum([0, *map(len, one.activities[:-1])])] = 0
             lasted_ns = dur_ns[rows] + waited_ns
             saved = _share(lasted_ns[inside], lasted_ns) or Fraction(0)

@@ -10,7 +10,7 @@ import numpy as np
 from tracemine.findings.record import StepApart, StepKind, StepSummary
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.iterations import Iterations
-from tracemine.rows.iterations.record import counted, work_of
+from tracemine.rows.iterations.record import MARKED, counted, work_of
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 
@@ -39,7 +39,7 @@ def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations |
         source=found.source,
         evidence=found.evidence,
         confidence=found.confidence,
-        fastest_ns=sum(len(rows) * int(np.maximum(span, busy)[rows].min()) for _, rows in kinds) // len(found),
+        fastest_ns=_fastest(np.maximum(span, busy), kinds, whole=found.source == MARKED),
         span_spread_ns=_spread(span, kinds),
         gpu_busy_spread_ns=_spread(busy, kinds),
         kinds=tuple(
@@ -101,6 +101,17 @@ def _lengths(exclusive_ns: IntArray, found: Iterations) -> tuple[IntArray, IntAr
     busy = np.zeros(len(found), np.int64)
     np.add.at(busy, found.of_activity[inside], exclusive_ns[inside])
     return found.end_ns - found.begin_ns, busy
+
+
+def _fastest(step_ns: IntArray, kinds: Sequence[tuple[str, IntArray]], *, whole: bool) -> int | None:
+    """Return what the fastest step of each kind took, each kind as often as it occurs; None where one is not known.
+
+    whole: the last step ends where another would begin. Where it was inferred it ends with its work, which says less.
+    """
+    known = np.arange(len(step_ns)) < len(step_ns) - (0 if whole else 1)
+    if not all(known[rows].any() for _, rows in kinds):
+        return None
+    return sum(len(rows) * int(step_ns[rows[known[rows]]].min()) for _, rows in kinds) // len(step_ns)
 
 
 def _usual(values: IntArray, kinds: Sequence[tuple[str, IntArray]]) -> int:

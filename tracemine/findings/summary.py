@@ -7,6 +7,19 @@ import msgspec
 from tracemine.perfmodel import Range
 from tracemine.perfmodel.ranges import outwards
 
+# What each cause of idle time means for who waits for whom. A cause that is missing here explains nothing.
+BOUND_BY = {
+    "host_bound": "host",
+    "launch_latency": "launch latency",
+    "synchronisation": "synchronisation",
+    "allocator": "the allocator",
+    "module_load": "module loading",
+    "compilation": "compilation",
+    "data_loading": "data loading",
+    "graph_launch": "graph launch",
+    "graph_replay": "order within graphs",
+}
+
 
 class Share(msgspec.Struct, frozen=True):
     """A low, middle and high share."""
@@ -91,7 +104,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     # idle time is mostly for (`host`, `data loading`, `synchronisation` …), `unknown` where that is not known.
     # `unclear`: how long the unprofiled step is leaves open whether it is more than a fifth.
     by: str
-    idle_share: float  # of busy and idle time, as recorded
+    idle_share: float  # of busy and idle time, as recorded: in steps, where any are known
     cause: str | None  # of most of the idle time, as gaps have it; null: not known
     cause_share: float | None  # of the idle time
     bare_communication_share: float  # nothing but collectives was running: of busy and idle time, as recorded

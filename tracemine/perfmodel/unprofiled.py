@@ -27,6 +27,16 @@ class Unprofiled(Struct, frozen=True, kw_only=True):
     p10_ns: int | None = None  # of steps timed alone: what a tenth of them did not exceed
     p90_ns: int | None = None
 
+    def up_to(self, longest_ns: int) -> Unprofiled:
+        """Return an estimate that may be as long as this: what waits for data may be as recording has it.
+
+        >>> estimated(1_000, (0.25, 0.5, 0.6), "guessed", of_step=True).up_to(800).high_ns
+        800
+        """
+        if self.source != ESTIMATED:
+            return self
+        return replace(self, high_ns=max(self.high_ns, min(longest_ns, self.recorded_ns)))
+
     def at_most(self, fastest_ns: int) -> Unprofiled:
         """Return an estimate no longer than the fastest step that was recorded: recording makes none faster.
 
