@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.errors import InputError, Location
+from tracemine.findings.inside import Extents, extents_of
 from tracemine.findings.members import activity_rows
-from tracemine.findings.per_step import step_summary
+from tracemine.findings.per_step import step_summary, usual_steps
 from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
@@ -38,7 +39,14 @@ class Accounts:
     gpu_time_ns: int
     gpu_busy_ns: int
     per_step: StepSummary | None
-    step_of: IntArray  # the step, marked or inferred, that it is part of; −1: none
+    step_of: IntArray  # the step, marked or inferred, that it is part of; −1: none, or one that is told apart
+    extents: Extents | None = None  # when steps were under way; None: none are known
+
+    @property
+    def judged_ns(self) -> int:
+        """Return how long what counts takes: steps where any are known, and else the span."""
+        steps = None if self.extents is None else int((self.extents.end_ns - self.extents.begin_ns).sum())
+        return min(self.span_ns, steps or self.span_ns)
 
     @property
     def steps(self) -> int:
@@ -80,7 +88,9 @@ def measure(timeline: Timeline) -> Accounts:
     for ordinal in ordinals:
         rows = np.flatnonzero(device == ordinal)
         exclusive[rows] = uncovered(start[rows], start[rows] + dur[rows])  # rows stand in start order
-    found = iterations(timeline)
+    found, apart = usual_steps(timeline, exclusive, iterations(timeline))
+    steps = step_summary(timeline, exclusive, found)
+    step_of = np.full(len(dur), -1) if found is None else found.of_activity
     return Accounts(
         dur_ns=dur,
         exclusive_ns=exclusive,
@@ -88,8 +98,9 @@ def measure(timeline: Timeline) -> Accounts:
         span_ns=span,
         gpu_time_ns=int(dur.sum()),
         gpu_busy_ns=int(exclusive.sum()),
-        per_step=step_summary(timeline, exclusive, found),
-        step_of=np.full(len(dur), -1) if found is None else found.of_activity,
+        per_step=None if steps is None else replace(steps, apart=apart),
+        step_of=step_of,
+        extents=extents_of(found, step_of, start + dur),
     )
 
 
@@ -105,7 +116,7 @@ def most_saved(accounts: Accounts, unprofiled: Unprofiled, gpu: Range) -> Range:
     gpu: what they save of it. Steps take no less than the devices work, so unprofiled time − savings ≥ GPU time left;
     at the high end that is what it is without gaps between. Nanoseconds.
     """
-    scale, step = Fraction(accounts.span_ns, max(unprofiled.recorded_ns, 1)), accounts.per_step
+    scale, step = Fraction(accounts.judged_ns, max(unprofiled.recorded_ns, 1)), accounts.per_step
     if step is not None and step.count < scale <= _ALL_IN_STEPS * step.count:
         scale = Fraction(step.count)  # what lies between steps, and behind the last, is no step more
     found = []
@@ -114,7 +125,7 @@ def most_saved(accounts: Accounts, unprofiled: Unprofiled, gpu: Range) -> Range:
         (unprofiled.mid_ns, gpu.mid, 1),
         (unprofiled.high_ns, gpu.high, _CLOSELY_PACKED),
     ):
-        whole = int(alone_ns * scale)
+        whole = int(alone_ns * scale) + accounts.span_ns - accounts.judged_ns  # and what lies in no step
         busy = int(min(accounts.gpu_busy_ns // max(accounts.devices, 1), whole) * packed)
         found.append(whole - max(busy - saved_ns, 0))
     low, mid, high = found
@@ -143,7 +154,9 @@ def summarise(accounts: Accounts, findings: Sequence[Finding], unprofiled: Unpro
 
 
 def _time(of: Unprofiled) -> UnprofiledTime:
-    return UnprofiledTime(low=of.low_ns, mid=of.mid_ns, high=of.high_ns, source=of.source, note=of.note)
+    return UnprofiledTime(
+        low=of.low_ns, mid=of.mid_ns, high=of.high_ns, source=of.source, note=of.note, p10=of.p10_ns, p90=of.p90_ns
+    )
 
 
 def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
@@ -161,6 +174,7 @@ def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
         ),
         (in_gaps <= accounts.gpu_idle_ns, "gaps claim more than the idle time"),
         (step.high <= accounts.span_ns, "the steps' savings exceed the span"),
+        (all(_within_step(f) for f in findings), "a step saves more of a finding than lies in it"),
     ):
         if not holds:
             raise RuntimeError(f"accounting: {rule}")
@@ -169,6 +183,15 @@ def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
 def _most_ns(finding: Finding, accounts: Accounts) -> int:
     """Return the most that a finding can save: all of its gaps, and with launches idle time as well."""
     return finding.measured_ns + (accounts.gpu_idle_ns if finding.on_gpu else 0)
+
+
+def _within_step(finding: Finding) -> bool:
+    """Return whether a step saves no more than it has of a finding; with launches idle time goes as well."""
+    each = finding.per_step
+    if each is None:
+        return True
+    gain = NOTHING if finding.on_gpu else each.step_saving_ns
+    return _ordered(each.gpu_saving_ns, each.measured_ns) and _ordered(gain, each.measured_ns)
 
 
 def _ordered(saving: Range, measured_ns: int) -> bool:

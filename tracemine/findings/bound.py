@@ -7,9 +7,10 @@ import numpy as np
 from tracemine.findings.context import ScanContext
 from tracemine.findings.parts import COMMUNICATION, covered_ns
 from tracemine.findings.record import Bound, Parts, Share
+from tracemine.findings.summary import BOUND_BY
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, Categories, IntArray, category
+from tracemine.rows.table import BoolArray, Categories, IntArray, category, number
 
 LEAST_SHARE = (
     0.2  # of the time: idle beyond it is what bounds a step, and so is exposed communication where idle is not
@@ -17,20 +18,6 @@ LEAST_SHARE = (
 UNCLEAR = "unclear"
 _UNCLASSIFIED = "other"
 _COLLECTIVE = "collective"
-
-# What each cause of idle time means for who waits for whom. A cause that is missing here explains nothing.
-BOUND_BY = {
-    "host_bound": "host",
-    "launch_latency": "launch latency",
-    "synchronisation": "synchronisation",
-    "after_wait": "synchronisation",
-    "allocator": "the allocator",
-    "module_load": "module loading",
-    "compilation": "compilation",
-    "data_loading": "data loading",
-    "graph_launch": "graph launch",
-    "graph_replay": "order within graphs",
-}
 
 
 def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bound | None:
@@ -40,9 +27,13 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
     """
     accounts = context.accounts
     whole = accounts.gpu_busy_ns + accounts.gpu_idle_ns
+    counts = accounts.in_step if accounts.steps else np.ones(len(accounts.dur_ns), np.bool_)
+    recorded_busy_ns, recorded_idle_ns = int(accounts.exclusive_ns[counts].sum()), int(context.in_steps_ns.sum())
     if not accounts.gpu_busy_ns:
         return None
-    cause, share = _cause(context, gaps_ns)
+    gaps = context.rows["gaps"]
+    in_steps = context.in_steps_ns / np.maximum(number(gaps, "dur_ns"), 1)
+    cause, share = _cause(context, (gaps_ns * in_steps).astype(np.int64))
     kind = category(context.rows["activities"], "op_class")
     collective = _is(kind, _COLLECTIVE)
     exposed_ns = accounts.gpu_busy_ns - _busy_ns(context, ~collective)
@@ -53,7 +44,7 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
     worked_ns = int(accounts.exclusive_ns[among].sum())
     return Bound(
         by=by,
-        idle_share=round(accounts.gpu_idle_ns / whole, 4),
+        idle_share=round(recorded_idle_ns / max(recorded_busy_ns + recorded_idle_ns, 1), 4),
         cause=cause,
         cause_share=share,
         bare_communication_share=round(exposed_ns / whole, 4),

@@ -22,12 +22,13 @@ from tracemine.findings.environment import library_of, waited_in
 from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.grouping import grouped
 from tracemine.findings.identity import Placed, place_of, variant_of
+from tracemine.findings.inside import inside_steps
 from tracemine.findings.labels import text_at
 from tracemine.findings.notes import gpu_name, warnings_of
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
 from tracemine.findings.peak_memory import peak_memory
-from tracemine.findings.ranking import SHOWN_SHARE, Scale, inside_steps, ranked
+from tracemine.findings.ranking import SHOWN_SHARE, Room, Scale, ranked
 from tracemine.findings.record import Finding, Identity, Scan, TraceSummary
 from tracemine.findings.recorded import recorded, spent
 from tracemine.findings.step_savings import Reported, claim, split_by_gain, with_steps
@@ -75,7 +76,7 @@ def find(
     gaps_ns = context.unprofiled_gaps_ns[1]  # before anything is fixed
     threshold_ns = min_saving_ns
     if threshold_ns is None:
-        threshold_ns = max(_DEFAULT_LEAST_NS, context.accounts.span_ns // _DEFAULT_SHARE)
+        threshold_ns = max(_DEFAULT_LEAST_NS, context.accounts.judged_ns // _DEFAULT_SHARE)
     if groups is not None:
         context.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
     by_priority = sorted(matches, key=lambda m: (m.rule.priority, m.rule.id))
@@ -136,11 +137,29 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
         steps=accounts.steps,
         unprofiled_ns=context.unprofiled.mid_ns,
         gpu_time_ns=accounts.gpu_time_ns,
+        room=_room(context),
         least_ns=threshold_ns,
         least_share=least_share,
     )
-    inside = {one.fingerprint: inside_steps(one, accounts.in_step, accounts.dur_ns) for one in findings}
+    inside = inside_steps(
+        findings,
+        accounts.step_of,
+        accounts.dur_ns,
+        context.rows["gaps"],
+        context.in_steps_ns,
+        context.steps.gaps_ns()[1],
+        context.unprofiled_gaps_ns,
+    )
     return ranked(findings, scale, inside)
+
+
+def _room(context: ScanContext) -> Room:
+    alone = context.unprofiled
+    return Room(
+        unprofiled_ns=(alone.low_ns, alone.mid_ns, alone.high_ns),
+        busy_ns=context.busy_ns,
+        devices=context.accounts.devices,
+    )
 
 
 def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:

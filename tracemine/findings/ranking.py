@@ -8,13 +8,36 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from tracemine.findings.members import activity_rows
-from tracemine.findings.record import Finding, PerStep, Range, Scan
-from tracemine.rows.table import BoolArray, IntArray
+from tracemine.findings.inside import ALL_OF_IT, Inside
+from tracemine.findings.record import NOTHING, Finding, PerStep, Range, Scan
+from tracemine.findings.step_savings import share_out
 
 # A finding whose larger saving is at least this share of what is not recorded any longer is of this severity.
 SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
 SHOWN_SHARE = 0.01  # of the unprofiled step, or of GPU time: below both it is only counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a step has room for: its time unprofiled (low, mid, high), and how long a device is at work in it."""
+
+    unprofiled_ns: tuple[int, int, int]
+    busy_ns: int
+    devices: int = 1
+
+    def left(self, gpu: Range) -> Range:
+        """Return the most by which findings can shorten a step: all but the GPU time that is left of it.
+
+        gpu: what they save of that, over all devices. A step takes no less than the device works in it.
+
+        >>> Room(unprofiled_ns=(80, 100, 120), busy_ns=90).left(Range(0, 30, 40))
+        Range(low=0, mid=40, high=70)
+        """
+        saved = (each // max(self.devices, 1) for each in (gpu.low, gpu.mid, gpu.high))
+        low, mid, high = (
+            whole - max(min(self.busy_ns, whole) - one, 0) for whole, one in zip(self.unprofiled_ns, saved, strict=True)
+        )
+        return Range(min(low, mid), mid, max(mid, high))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +47,7 @@ class Scale:
     steps: int  # 0: none are known
     unprofiled_ns: int  # an unprofiled step; where no steps are known, the span
     gpu_time_ns: int
+    room: Room | None = None  # of a step; None: not known
     least_ns: int = 0  # saved over the trace, below which nothing is shown
     least_share: float = SHOWN_SHARE  # of the step or of GPU time; below both nothing is shown
 
@@ -33,18 +57,40 @@ class Scale:
         return max(self.unprofiled_ns * max(self.steps, 1), 1)
 
 
-def ranked(findings: Iterable[Finding], scale: Scale, inside: dict[str, Fraction]) -> list[Finding]:
+def ranked(findings: Iterable[Finding], scale: Scale, inside: dict[str, Inside]) -> list[Finding]:
     """Rank findings by what a step gains, then by GPU time; set severity, savings a step, and whether they are shown.
 
-    inside: by fingerprint, the share of a finding that lies in steps.
+    inside: by fingerprint, the part of a finding that lies in steps. All together they leave a step no shorter than the
+    GPU's work in it.
     """
-    found = [_scaled(finding, scale, inside.get(finding.fingerprint, Fraction(1))) for finding in findings]
-    return sorted(found, key=order)
+    found = [_scaled(finding, scale, inside.get(finding.fingerprint, ALL_OF_IT)) for finding in findings]
+    return sorted((_judged_by(finding, scale) for finding in _within(found, scale)), key=order)
 
 
-def order(finding: Finding) -> tuple[bool, int, int, str]:
-    """Order by worth, most first; what is not shown comes last."""
-    return not finding.reported, -finding.step_saving_ns.mid, -finding.gpu_saving_ns.mid, finding.fingerprint
+def _within(findings: list[Finding], scale: Scale) -> list[Finding]:
+    """Return the findings, those on the GPU first, their gains cut, one after another, to what a step has room for."""
+    if scale.room is None or not scale.steps:
+        return findings
+    found = sorted(findings, key=lambda one: not one.on_gpu)
+    each = [one.per_step for one in found if one.per_step is not None]
+    left = scale.room.left(sum((one.gpu_saving_ns for one in each), NOTHING))
+    gains = share_out([one.step_saving_ns for one in each], left)
+    return [
+        replace(one, per_step=_with_gain(per_step, gain, scale))
+        for one, per_step, gain in zip(found, each, gains, strict=True)
+    ]
+
+
+def _with_gain(per_step: PerStep, gain: Range, scale: Scale) -> PerStep:
+    share = round(gain.mid / max(scale.unprofiled_ns, 1), 4)
+    return replace(per_step, step_saving_ns=gain, share_of_unprofiled=share)
+
+
+def order(finding: Finding) -> tuple[bool, tuple[int, ...], str]:
+    """Order by worth, most first: of a step, then of all that was recorded; what is not shown comes last."""
+    each = finding.per_step or finding
+    worth = each.step_saving_ns, each.gpu_saving_ns, finding.step_saving_ns, finding.gpu_saving_ns
+    return not finding.reported, tuple(-saving.mid for saving in worth), finding.fingerprint
 
 
 def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
@@ -61,48 +107,49 @@ def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
     for finding in findings:
         stored = before[finding.fingerprint]
         if finding != stored:
-            finding = _scaled(finding, scale, _inside(stored, steps))
+            finding = _judged_by(_scaled(finding, scale, _inside(stored, steps)), scale)
         found.append(replace(finding, reported=_judged(finding) or stored.reported))
     return sorted(found, key=order)
 
 
-def _inside(finding: Finding, steps: int) -> Fraction:
-    """Return the share of a stored finding that lies in steps, by what it saves over the trace and a step."""
+def _inside(finding: Finding, steps: int) -> Inside:
+    """Return the part of a stored finding that lies in steps, by what it is over the trace and a step."""
     if finding.per_step is None:
-        return Fraction(1)
+        return ALL_OF_IT
     pairs = (
         (finding.per_step.gpu_saving_ns.high, finding.gpu_saving_ns.high),
         (finding.per_step.step_saving_ns.high, finding.step_saving_ns.high),
     )
     each, whole = max(pairs, key=lambda pair: pair[1])
-    return min(Fraction(max(each, 0) * max(steps, 1), whole), Fraction(1)) if whole > 0 else Fraction(1)
+    saved = _share(each * max(steps, 1), whole)
+    return Inside(_share(finding.per_step.measured_ns * max(steps, 1), finding.measured_ns), (saved, saved, saved))
 
 
-def inside_steps(finding: Finding, in_step: BoolArray, dur_ns: IntArray) -> Fraction:
-    """Return how much of a finding lies in steps: of GPU time, or of gaps by the number of activities that waited."""
-    rows = activity_rows([finding])
-    weights = dur_ns[rows] if finding.on_gpu else in_step[rows] * 0 + 1
-    whole = int(weights.sum())
-    return Fraction(int(weights[in_step[rows]].sum()), whole) if whole else Fraction(0)
+def _share(part: int, whole: int) -> Fraction:
+    return min(Fraction(max(part, 0), whole), Fraction(1)) if whole > 0 else Fraction(1)
 
 
-def _scaled(finding: Finding, scale: Scale, inside: Fraction) -> Finding:
-    step, gpu = finding.step_saving_ns, finding.gpu_saving_ns
-    share = max(step.mid, gpu.mid) / scale.whole_ns
-    per_step = None
-    if scale.steps:
-        gains = _per_step(step, inside, scale.steps)
-        per_step = PerStep(
-            measured_ns=int(finding.measured_ns * inside / scale.steps),
-            gpu_saving_ns=_per_step(gpu, inside, scale.steps),
-            step_saving_ns=gains,
-            share_of_unprofiled=round(gains.mid / max(scale.unprofiled_ns, 1), 4),
-        )
-        share = max(gains.mid, per_step.gpu_saving_ns.mid) / max(scale.unprofiled_ns, 1)
+def _scaled(finding: Finding, scale: Scale, inside: Inside) -> Finding:
+    """Return a finding with what lies in steps of it, a step: it saves no more of either than it measures."""
+    if not scale.steps:
+        return replace(finding, per_step=None)
+    measured_ns = int(finding.measured_ns * inside.measured / scale.steps)
+    gpu = _per_step(finding.gpu_saving_ns, (inside.measured,) * 3, scale.steps)
+    gain = _per_step(finding.step_saving_ns, inside.saved, scale.steps)
+    per_step = PerStep(
+        measured_ns=measured_ns, gpu_saving_ns=gpu.at_most(measured_ns), step_saving_ns=NOTHING, share_of_unprofiled=0.0
+    )
+    gain = gain if finding.on_gpu else gain.at_most(measured_ns)  # with launches idle time goes as well
+    return replace(finding, per_step=_with_gain(per_step, gain, scale))
+
+
+def _judged_by(finding: Finding, scale: Scale) -> Finding:
+    """Return a finding with its severity, and whether it is shown: by what a step saves, where steps are known."""
+    of, whole_ns = finding.per_step or finding, max(scale.unprofiled_ns, 1) if finding.per_step else scale.whole_ns
+    share = max(of.step_saving_ns.mid, of.gpu_saving_ns.mid) / whole_ns
     return replace(
         finding,
         severity="low" if finding.refuted else next(name for least, name in SEVERITIES if share >= least),
-        per_step=per_step,
         reported=_shown(finding, scale),
     )
 
@@ -121,7 +168,8 @@ def _judged(finding: Finding) -> bool:
     return finding.verdict is not None or any(variant.verdict is not None for variant in finding.variants)
 
 
-def _per_step(saving: Range, inside: Fraction, steps: int) -> Range:
+def _per_step(saving: Range, inside: tuple[Fraction, Fraction, Fraction], steps: int) -> Range:
     """Return the mean over steps of the part that lies in them, integer nanoseconds."""
-    share = inside / steps
-    return Range(*(int(ns * share) for ns in (saving.low, saving.mid, saving.high)))
+    ends = zip((saving.low, saving.mid, saving.high), inside, strict=True)
+    low, mid, high = (int(ns * share / steps) for ns, share in ends)
+    return Range(min(low, mid), mid, max(mid, high))

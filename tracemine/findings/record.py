@@ -13,6 +13,7 @@ from tracemine.findings.summary import (
     Recorded,
     Share,
     Spent,
+    StepApart,
     StepKind,
     StepSummary,
     Summary,
@@ -24,8 +25,8 @@ from tracemine.units import time_text
 
 __all__ = [
     "NOTHING", "Alike", "Bound", "Counted", "Finding", "Identity", "Intensity", "Part", "Parts", "Payback",
-    "PeakMemory", "PerStep", "Range", "Recorded", "Scan", "Share", "Source", "Spent", "StepKind", "StepSummary",
-    "Summary", "TraceSummary", "Traffic", "UnprofiledTime", "Variant", "Verified",
+    "PeakMemory", "PerStep", "Range", "Recorded", "Scan", "Share", "Source", "Spent", "StepApart", "StepKind",
+    "StepSummary", "Summary", "TraceSummary", "Traffic", "UnprofiledTime", "Variant", "Verified",
 ]  # fmt: skip
 
 FINDINGS_SCHEMA_VERSION = 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracemine.devices import UNESTIMATED
+from tracemine.findings.summary import BOUND_BY
 from tracemine.units import count_text, time_text
 
 # Classes of operators that read badly as they are.
@@ -21,13 +22,16 @@ _WORK = {
     "foreach": "foreach kernels",
     "optimizer": "optimizer kernels",
 }
+_HIDES_IDLE = frozenset({"gpu", "unclear", "communication"})  # what a first line can say beside idle time
+_LEAST_IDLE = 0.1  # of what was recorded, that is told
 _KINDS = 4  # of steps, that are shown
+_APART = 3  # steps apart, that are shown
 _FEWEST_STEPS = 3  # of which percentiles say more than their mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from tracemine.findings.record import Bound, Parts, Scan, StepSummary, Summary
+    from tracemine.findings.record import Bound, Parts, Scan, StepApart, StepSummary, Summary
 
 
 def headline(scan: Scan) -> str:
@@ -35,7 +39,8 @@ def headline(scan: Scan) -> str:
     bound, summary = scan.summary.bound, scan.summary
     if bound is None:
         return ""
-    parts = [bound_text(bound, summary.parts, as_recorded=_as_recorded(summary))]
+    as_recorded = _as_recorded(summary)
+    parts = [bound_text(bound, summary.parts, as_recorded=as_recorded), "" if as_recorded else recorded_text(bound)]
     if summary.parts is None:
         parts.append(work_text(bound))
     return "; ".join(filter(None, (*parts, unestimated(scan))))
@@ -79,6 +84,27 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
     if bound.by == "host":
         return f"host-bound: {idles}"
     return f"{idles}, {share_text(bound.cause_share or 0)} of that for {bound.by}"
+
+
+def recorded_text(bound: Bound) -> str:
+    """Return how long the GPU idled while it was recorded, where the estimate without the profiler hides that.
+
+    >>> from tracemine.findings.record import Bound, Share
+    >>> facts = dict(by="gpu", bare_communication_share=0.0, work="attention", work_share=0.61, unclassified_share=0.0)
+    >>> recorded_text(Bound(idle_share=0.25, cause="data_loading", cause_share=1.0, **facts))
+    'as recorded it idles 25 %, 100 % of that for data loading'
+    >>> recorded_text(Bound(idle_share=0.08, cause="data_loading", cause_share=1.0, **facts))
+    ''
+    """
+    if bound.by not in _HIDES_IDLE or bound.idle_share <= _LEAST_IDLE:
+        return ""
+    why = "cause unknown" if bound.cause is None else f"{share_text(bound.cause_share or 0)} of that for {_for(bound)}"
+    return f"as recorded it idles {share_text(bound.idle_share)}, {why}"
+
+
+def _for(bound: Bound) -> str:
+    name = BOUND_BY.get(bound.cause or "", "unknown")
+    return f"the {name}" if name == "host" else name
 
 
 def work_text(bound: Bound) -> str:
@@ -143,11 +169,25 @@ def step_texts(steps: StepSummary) -> Iterator[str]:
     if steps.source != "marked":
         inferred = f"{count_text(steps.count, 'step')} inferred from {steps.source}: {steps.evidence}"
         yield f"{inferred}; confidence {steps.confidence:.2f}"
+    if steps.apart:
+        yield apart_text(steps.apart)
     if len(steps.kinds) > 1:
         for kind in steps.kinds[:_KINDS]:
             span = _percentiles(kind.span_p50_ns, kind.span_p99_ns, _FEWEST_STEPS)
             busy = _percentiles(kind.gpu_busy_p50_ns, kind.gpu_busy_p99_ns, _FEWEST_STEPS)
             yield f"{kind.count:,} × {kind.name}: host{span}, GPU{busy}"
+
+
+def apart_text(apart: Sequence[StepApart]) -> str:
+    """Return which steps are in no figure, and how long they took.
+
+    >>> from tracemine.findings.record import StepApart
+    >>> apart_text([StepApart(number=5, why="last", span_ns=174_000_000, gpu_busy_ns=80_000_000)])
+    'apart, in no figure: 1 step, number 5 (last) of 174 ms'
+    """
+    each = [f"number {one.number} ({one.why}) of {time_text(max(one.span_ns, one.gpu_busy_ns))}" for one in apart]
+    more = f" and {len(each) - _APART:,} more" if len(each) > _APART else ""
+    return f"apart, in no figure: {count_text(len(apart), 'step')}, {', '.join(each[:_APART])}{more}"
 
 
 def _percentiles(p50_ns: int | None, p99_ns: int | None, count: int) -> str:

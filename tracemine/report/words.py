@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracemine.findings.record import NOTHING, Range
 from tracemine.report.step_words import headline, share_text, unestimated
-from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
+from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text, uneven_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +70,8 @@ def unprofiled_text(summary: Summary) -> str:
     what = "" if step is not None else ", all that was recorded"
     if alone.source == "recorded":
         return f"as recorded {time_text(alone.mid)}, what recording cost is not known{what}"
-    return f"unprofiled {time_text(alone.mid)}{spread}, {how}{what}"
+    uneven = uneven_text(alone.p10, alone.mid, alone.p90)
+    return f"unprofiled {time_text(alone.mid)}{spread}, {how}{what}" + (f"; {uneven}" if uneven else "")
 
 
 def busy_text(summary: Summary) -> str:
@@ -199,8 +200,10 @@ def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> s
         times = "once" if one.occurrences == 1 else f"{one.occurrences:,} times"
         where = "" if finding.per_step is None else ", outside of the steps"
         return f"{times}, {time_text(one.measured_ns)} in all{where}"
-    each, left = divmod(one.occurrences, max(scan.trace.steps, 1))
-    times = f"{each:,} × a step" if not left else f"{one.occurrences:,} × in {count_text(scan.trace.steps, 'step')}"
+    apart = () if scan.summary.per_step is None else scan.summary.per_step.apart
+    steps = max(scan.trace.steps + len(apart), 1)
+    each, left = divmod(one.occurrences, steps)
+    times = f"{each:,} × a step" if not left else f"{one.occurrences:,} × in {count_text(steps, 'step')}"
     return f"{times}, {time_text(a_step(finding, Range(*[one.measured_ns] * 3)).mid)} a step"
 
 
