@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracemine.devices import Device
-from tracemine.findings.accounting import measure, summarise
+from tracemine.findings.accounting import Room, measure, summarise
 from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
@@ -27,10 +27,10 @@ from tracemine.findings.notes import gpu_name, warnings_of
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
 from tracemine.findings.peak_memory import peak_memory
-from tracemine.findings.ranking import SHOWN_SHARE, Scale, inside_steps, ranked
+from tracemine.findings.ranking import SHOWN_SHARE, Scale, inside_steps, order, ranked
 from tracemine.findings.record import Finding, Identity, Scan, TraceSummary
 from tracemine.findings.recorded import recorded, spent
-from tracemine.findings.step_savings import Reported, claim, split_by_gain, with_steps
+from tracemine.findings.step_savings import Reported, claim, split_by_gain, with_steps, within_step
 from tracemine.findings.variant import first_class, variant_finding
 from tracemine.findings.verdicts import Judge, judged, judged_ns
 from tracemine.flow import Evidence
@@ -38,7 +38,7 @@ from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match
 from tracemine.matching.advice import Fact, advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
-from tracemine.perfmodel import NOTHING, Abstained, Curves, rms_norm_loses
+from tracemine.perfmodel import NOTHING, Abstained, Curves, Range, rms_norm_loses
 from tracemine.rows.table import BoolArray, Rows, category
 from tracemine.timeline import Timeline
 
@@ -140,7 +140,12 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
         least_share=least_share,
     )
     inside = {one.fingerprint: inside_steps(one, accounts.in_step, accounts.dur_ns) for one in findings}
-    return ranked(findings, scale, inside)
+    found = ranked(findings, scale, inside)
+    if not accounts.steps:
+        return found
+    alone = context.unprofiled
+    room = Room(Range(alone.low_ns, alone.mid_ns, alone.high_ns), context.busy_ns)
+    return sorted(within_step(found, room), key=order)
 
 
 def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:

@@ -69,6 +69,7 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     # Half of the steps differ from the middle one of their kind by no more; null: fewer than three, or not stored.
     span_spread_ns: int | None = None
     gpu_busy_spread_ns: int | None = None
+    step_saving_ns: Range | None = None  # of all findings together; null: of a version that did not say
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
