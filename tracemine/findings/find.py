@@ -27,7 +27,7 @@ from tracemine.findings.notes import gpu_name, warnings_of
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
 from tracemine.findings.peak_memory import peak_memory
-from tracemine.findings.ranking import SHOWN_SHARE, Scale, inside_steps, order, ranked
+from tracemine.findings.ranking import SHOWN_SHARE, Scale, inside_steps, ordered, ranked
 from tracemine.findings.record import Finding, Identity, Scan, TraceSummary
 from tracemine.findings.recorded import recorded, spent
 from tracemine.findings.step_savings import Reported, claim, split_by_gain, with_steps, within_step
@@ -145,7 +145,7 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
         return found
     alone = context.unprofiled
     room = Room(Range(alone.low_ns, alone.mid_ns, alone.high_ns), context.busy_ns)
-    return sorted(within_step(found, room), key=order)
+    return ordered(within_step(found, room), accounts.gpu_time_ns)
 
 
 def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:

@@ -39,12 +39,43 @@ def ranked(findings: Iterable[Finding], scale: Scale, inside: dict[str, Fraction
     inside: by fingerprint, the share of a finding that lies in steps.
     """
     found = [_scaled(finding, scale, inside.get(finding.fingerprint, Fraction(1))) for finding in findings]
-    return sorted(found, key=order)
+    return ordered(found, scale.gpu_time_ns)
 
 
-def order(finding: Finding) -> tuple[bool, int, int, str]:
-    """Order by worth, most first; what is not shown comes last."""
-    return not finding.reported, -finding.step_saving_ns.mid, -finding.gpu_saving_ns.mid, finding.fingerprint
+# Of so many findings that come first, those are among them that save at least this share of GPU time: while the host
+# sets the pace a step gains little by them, and most once it does not.
+_FIRST, _LARGE = 3, 0.1
+
+
+def ordered(findings: Iterable[Finding], gpu_time_ns: int) -> list[Finding]:
+    """Order by worth, most first; large savings of GPU time are among the first three.
+
+    They never take the first's place. gpu_time_ns: of the trace.
+    """
+    found = sorted(findings, key=_order)
+    large = [one for one in found[1:] if one.reported and _worth(one)[1] and _is_large(one, gpu_time_ns)]
+    large = sorted(large, key=lambda one: -one.gpu_saving_ns.mid)[: _FIRST - 1]
+    chosen = {one.fingerprint for one in large}
+    rest = [one for one in found[1:] if one.fingerprint not in chosen]
+    free = _FIRST - 1 - len(large)
+    return [*found[:1], *sorted([*large, *rest[:free]], key=_order), *rest[free:]]
+
+
+def _is_large(finding: Finding, gpu_time_ns: int) -> bool:
+    return finding.gpu_saving_ns.mid >= _LARGE * max(gpu_time_ns, 1)
+
+
+def _order(finding: Finding) -> tuple[bool, bool, int, int, str]:
+    """Order by worth, most first; what no step has comes behind what one has, and last what is not shown."""
+    step_ns, gpu_ns = _worth(finding)
+    nowhere = finding.per_step is not None and finding.per_step.measured_ns == 0
+    return not finding.reported, nowhere, -step_ns, -gpu_ns, finding.fingerprint
+
+
+def _worth(finding: Finding) -> tuple[int, int]:
+    """Return what is saved of the step and of GPU time, a step where steps are known."""
+    of = finding if finding.per_step is None or finding.per_step.measured_ns == 0 else finding.per_step
+    return of.step_saving_ns.mid, of.gpu_saving_ns.mid
 
 
 def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
@@ -53,7 +84,7 @@ def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
     whole = scan.summary.unprofiled_ns if step is None else step.unprofiled_ns
     if whole is None:  # of a version that did not say
         lowered = (replace(finding, severity="low") if finding.refuted else finding for finding in findings)
-        return sorted(lowered, key=order)
+        return ordered(lowered, scan.summary.gpu_time_ns)
     steps = 0 if step is None else scan.trace.steps
     scale = Scale(steps=steps, unprofiled_ns=whole.mid, gpu_time_ns=scan.summary.gpu_time_ns)
     before = {finding.fingerprint: finding for finding in scan.findings}
@@ -63,7 +94,7 @@ def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
         if finding != stored:
             finding = _scaled(finding, scale, _inside(stored, steps))
         found.append(replace(finding, reported=_judged(finding) or stored.reported))
-    return sorted(found, key=order)
+    return ordered(found, scan.summary.gpu_time_ns)
 
 
 def _inside(finding: Finding, steps: int) -> Fraction:
