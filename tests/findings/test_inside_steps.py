@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from tests.report.scans import NORM
 from tests.timelines import Trace
-from tracemine.findings.accounting import measure
+from tracemine.findings.accounting import Room, measure
 from tracemine.findings.inside import Extents, Inside, gaps_inside
-from tracemine.findings.ranking import Room, Scale, ranked
+from tracemine.findings.ranking import Scale, ranked
 from tracemine.findings.record import Scan
 from tracemine.perfmodel import COMPILED_CALL_NS, NOTHING, Range
 from tracemine.pipeline import scan
@@ -74,7 +74,8 @@ def test_a_warm_up_in_front_changes_no_figure_a_step(trace: Path, tmp_path: Path
     alone, short, long = (behind(trace, each, tmp_path) for each in (None, 10 * LONGEST_GAP_US, 1_000 * LONGEST_GAP_US))
     assert figures(short) == figures(long)
     step = alone.summary.per_step
-    assert step is not None and short.summary.per_step == step and step.unprofiled_ns is not None
+    assert step is not None and short.summary.per_step is not None and step.unprofiled_ns is not None
+    assert replace(short.summary.per_step, step_saving_ns=step.step_saving_ns) == step
     # In front of the first step the device was idle without anybody seeing it: a call is made there that was hidden.
     most_ns = step.unprofiled_ns.mid // 100 + COMPILED_CALL_NS.mid // step.count
     savings = [{one.fingerprint: one.per_step for one in found.findings} for found in (alone, short)]
@@ -177,12 +178,12 @@ def test_no_step_saves_more_than_it_has_room_for(
             )
         )
         inside[str(at)] = Inside(measured, (saved, saved, saved))
-    room = Room(unprofiled_ns=(alone.low, alone.mid, alone.high), busy_ns=busy)
+    room = Room(alone, busy)
     scale = Scale(steps=steps, unprofiled_ns=alone.mid, gpu_time_ns=1, room=room)
     found = [one.per_step for one in ranked(findings, scale, inside)]
     gpu = sum((one.gpu_saving_ns for one in found if one), NOTHING)
     step = sum((one.step_saving_ns for one in found if one), NOTHING)
-    left = room.left(gpu)
+    left = room.most_saved(gpu)
     assert step.low <= left.low and step.mid <= left.mid and step.high <= left.high
     for one in found:
         assert one is not None and one.gpu_saving_ns.high <= one.measured_ns

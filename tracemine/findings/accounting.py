@@ -110,47 +110,133 @@ _CLOSELY_PACKED = Fraction(9, 10)
 _ALL_IN_STEPS = Fraction(5, 4)  # a span of as many times its steps has nothing but them
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """An unprofiled step, or all of them, and for how long a device works in it: what there is to save. Nanoseconds."""
+
+    unprofiled: Range
+    busy_ns: int
+    devices: int = 1  # whose savings are added up
+
+    @property
+    def idle(self) -> Range:
+        """Return for how long a device idles.
+
+        >>> Room(Range(8, 10, 15), 9).idle
+        Range(low=0, mid=1, high=6)
+        """
+        return Range(*(max(each - self.busy_ns, 0) for each in _ends(self.unprofiled)))
+
+    def most_saved(self, gpu: Range) -> Range:
+        """Return the most that can be saved where so much GPU time is: all but the GPU time that is left.
+
+        >>> Room(Range(10, 10, 10), 8).most_saved(Range(1, 3, 4))
+        Range(low=3, mid=5, high=7)
+        """
+        packed = (Fraction(1), Fraction(1), _CLOSELY_PACKED)
+        low, mid, high = (
+            whole - max(int(min(self.busy_ns, whole) * share) - saved, 0)
+            for whole, saved, share in zip(
+                _ends(self.unprofiled), _ends(gpu // max(self.devices, 1)), packed, strict=True
+            )
+        )
+        return Range(min(low, mid), mid, max(mid, high))
+
+
+def _ends(of: Range) -> tuple[int, int, int]:
+    return of.low, of.mid, of.high
+
+
 def most_saved(accounts: Accounts, unprofiled: Unprofiled, gpu: Range) -> Range:
     """Return the most by which all findings together can shorten the steps: all but the GPU time that is left.
 
     gpu: what they save of it. Steps take no less than the devices work, so unprofiled time − savings ≥ GPU time left;
     at the high end that is what it is without gaps between. Nanoseconds.
     """
+    # Alone a device can take longer than it did in the recording, of whose span savings are parts.
+    return _room(accounts, unprofiled).most_saved(gpu).at_most(accounts.span_ns)
+
+
+def idle_of(accounts: Accounts, unprofiled: Unprofiled) -> Range:
+    """Return for how long the devices of all steps idle unprofiled: the most that closing gaps gives back."""
+    return _room(accounts, unprofiled).idle.at_most(accounts.span_ns)
+
+
+def _room(accounts: Accounts, unprofiled: Unprofiled) -> Room:
     scale, step = Fraction(accounts.judged_ns, max(unprofiled.recorded_ns, 1)), accounts.per_step
     if step is not None and step.count < scale <= _ALL_IN_STEPS * step.count:
         scale = Fraction(step.count)  # what lies between steps, and behind the last, is no step more
-    found = []
-    for alone_ns, saved_ns, packed in (
-        (unprofiled.low_ns, gpu.low, 1),
-        (unprofiled.mid_ns, gpu.mid, 1),
-        (unprofiled.high_ns, gpu.high, _CLOSELY_PACKED),
-    ):
-        whole = int(alone_ns * scale) + accounts.span_ns - accounts.judged_ns  # and what lies in no step
-        busy = int(min(accounts.gpu_busy_ns // max(accounts.devices, 1), whole) * packed)
-        found.append(whole - max(busy - saved_ns, 0))
-    low, mid, high = found
-    # Alone a device can take longer than it did in the recording, of whose span savings are parts.
-    return Range(min(low, mid), mid, max(mid, high)).at_most(accounts.span_ns)
+    outside_ns = accounts.span_ns - accounts.judged_ns  # what lies in no step
+    ends = (int(each * scale) + outside_ns for each in (unprofiled.low_ns, unprofiled.mid_ns, unprofiled.high_ns))
+    return Room(Range(*ends), accounts.gpu_busy_ns // max(accounts.devices, 1))
 
 
 def summarise(accounts: Accounts, findings: Sequence[Finding], unprofiled: Unprofiled | None = None) -> Summary:
     """Return the summary of a scan, checked: a sum that exceeds what was measured is a bug and raises RuntimeError."""
-    gpu = sum((f.gpu_saving_ns for f in findings), NOTHING)
-    step = sum((f.step_saving_ns for f in findings), NOTHING)
-    check(accounts, findings, step)
     per_step, alone = accounts.per_step, None if unprofiled is None else _time(unprofiled)
     if per_step is not None:
         per_step, alone = replace(per_step, unprofiled_ns=alone), None
-    return Summary(
+    summary = Summary(
         span_ns=accounts.span_ns,
         gpu_time_ns=accounts.gpu_time_ns,
         gpu_busy_ns=accounts.gpu_busy_ns,
         gpu_idle_ns=accounts.gpu_idle_ns,
         per_step=per_step,
-        gpu_saving_ns=gpu,
-        step_saving_ns=step,
+        gpu_saving_ns=NOTHING,
+        step_saving_ns=NOTHING,
         unprofiled_ns=alone,
     )
+    summary = joined(summary, findings)
+    check(accounts, findings, summary.step_saving_ns)
+    return summary
+
+
+def joined(summary: Summary, findings: Sequence[Finding]) -> Summary:
+    """Return a summary with what these findings save together.
+
+    Middles add up. High ends do not: each finding may save all that is there, and all together no more than that.
+    """
+    gpu, step = (sum((getattr(f, name) for f in findings), NOTHING) for name in ("gpu_saving_ns", "step_saving_ns"))
+    whole = summary.unprofiled_ns
+    recorded = Range(*[summary.span_ns] * 3)
+    room = Room(recorded if whole is None else Range(whole.low, whole.mid, whole.high), _busy_ns(summary))
+    return replace(
+        summary,
+        gpu_saving_ns=gpu,
+        step_saving_ns=_together(step, min(room.most_saved(gpu).high, summary.span_ns)),
+        per_step=None if summary.per_step is None else _joined_step(summary, findings),
+    )
+
+
+def _joined_step(summary: Summary, findings: Sequence[Finding]) -> StepSummary | None:
+    room, per_step = room_of_step(summary), summary.per_step
+    each = [f.per_step for f in findings if f.per_step is not None]
+    if room is None or per_step is None or len(each) < len(findings):
+        return per_step
+    gpu = sum((one.gpu_saving_ns for one in each), NOTHING)
+    step = sum((one.step_saving_ns for one in each), NOTHING)
+    return replace(per_step, step_saving_ns=_together(step, room.most_saved(gpu).high))
+
+
+def _together(sum_of: Range, most_ns: int) -> Range:
+    return Range(sum_of.low, sum_of.mid, max(sum_of.mid, min(sum_of.high, most_ns)))
+
+
+def room_of_step(summary: Summary) -> Room | None:
+    """Return an unprofiled step as room for savings; None where no steps are known, or not how long one takes."""
+    step = summary.per_step
+    if step is None or step.unprofiled_ns is None:
+        return None
+    alone = step.unprofiled_ns
+    return Room(Range(alone.low, alone.mid, alone.high), step.gpu_busy_ns // _devices(summary))
+
+
+def _busy_ns(summary: Summary) -> int:
+    return summary.gpu_busy_ns // _devices(summary)
+
+
+def _devices(summary: Summary) -> int:
+    return max((summary.gpu_busy_ns + summary.gpu_idle_ns) // max(summary.span_ns, 1), 1)
 
 
 def _time(of: Unprofiled) -> UnprofiledTime:

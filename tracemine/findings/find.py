@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracemine.devices import Device
-from tracemine.findings.accounting import measure, summarise
+from tracemine.findings.accounting import Room, measure, summarise
 from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
@@ -28,7 +28,7 @@ from tracemine.findings.notes import gpu_name, warnings_of
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
 from tracemine.findings.peak_memory import peak_memory
-from tracemine.findings.ranking import SHOWN_SHARE, Room, Scale, ranked
+from tracemine.findings.ranking import SHOWN_SHARE, Scale, ranked
 from tracemine.findings.record import Finding, Identity, Scan, TraceSummary
 from tracemine.findings.recorded import recorded, spent
 from tracemine.findings.step_savings import Reported, claim, split_by_gain, with_steps
@@ -39,7 +39,7 @@ from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match
 from tracemine.matching.advice import Fact, advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
-from tracemine.perfmodel import NOTHING, Abstained, Curves, rms_norm_loses
+from tracemine.perfmodel import NOTHING, Abstained, Curves, Range, rms_norm_loses
 from tracemine.rows.table import BoolArray, IntArray, Rows, category
 from tracemine.timeline import Timeline
 
@@ -155,11 +155,7 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
 
 def _room(context: ScanContext) -> Room:
     alone = context.unprofiled
-    return Room(
-        unprofiled_ns=(alone.low_ns, alone.mid_ns, alone.high_ns),
-        busy_ns=context.busy_ns,
-        devices=context.accounts.devices,
-    )
+    return Room(Range(alone.low_ns, alone.mid_ns, alone.high_ns), context.busy_ns, context.accounts.devices)
 
 
 def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:

@@ -8,36 +8,14 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
+from tracemine.findings.accounting import Room
 from tracemine.findings.inside import ALL_OF_IT, Inside
 from tracemine.findings.record import NOTHING, Finding, PerStep, Range, Scan
-from tracemine.findings.step_savings import share_out
+from tracemine.findings.step_savings import within_step
 
 # A finding whose larger saving is at least this share of what is not recorded any longer is of this severity.
 SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
 SHOWN_SHARE = 0.01  # of the unprofiled step, or of GPU time: below both it is only counted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """What a step has room for: its time unprofiled (low, mid, high), and how long a device is at work in it."""
-
-    unprofiled_ns: tuple[int, int, int]
-    busy_ns: int
-    devices: int = 1
-
-    def left(self, gpu: Range) -> Range:
-        """Return the most by which findings can shorten a step: all but the GPU time that is left of it.
-
-        gpu: what they save of that, over all devices. A step takes no less than the device works in it.
-
-        >>> Room(unprofiled_ns=(80, 100, 120), busy_ns=90).left(Range(0, 30, 40))
-        Range(low=0, mid=40, high=70)
-        """
-        saved = (each // max(self.devices, 1) for each in (gpu.low, gpu.mid, gpu.high))
-        low, mid, high = (
-            whole - max(min(self.busy_ns, whole) - one, 0) for whole, one in zip(self.unprofiled_ns, saved, strict=True)
-        )
-        return Range(min(low, mid), mid, max(mid, high))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,33 +42,45 @@ def ranked(findings: Iterable[Finding], scale: Scale, inside: dict[str, Inside])
     GPU's work in it.
     """
     found = [_scaled(finding, scale, inside.get(finding.fingerprint, ALL_OF_IT)) for finding in findings]
-    return sorted((_judged_by(finding, scale) for finding in _within(found, scale)), key=order)
+    if scale.room is not None and scale.steps:
+        found = within_step(found, scale.room)
+    return ordered((_judged_by(finding, scale) for finding in found), scale.gpu_time_ns)
 
 
-def _within(findings: list[Finding], scale: Scale) -> list[Finding]:
-    """Return the findings, those on the GPU first, their gains cut, one after another, to what a step has room for."""
-    if scale.room is None or not scale.steps:
-        return findings
-    found = sorted(findings, key=lambda one: not one.on_gpu)
-    each = [one.per_step for one in found if one.per_step is not None]
-    left = scale.room.left(sum((one.gpu_saving_ns for one in each), NOTHING))
-    gains = share_out([one.step_saving_ns for one in each], left)
-    return [
-        replace(one, per_step=_with_gain(per_step, gain, scale))
-        for one, per_step, gain in zip(found, each, gains, strict=True)
-    ]
+# Of so many findings that come first, those are among them that save at least this share of GPU time: while the host
+# sets the pace a step gains little by them, and most once it does not.
+_FIRST, _LARGE = 3, 0.1
 
 
-def _with_gain(per_step: PerStep, gain: Range, scale: Scale) -> PerStep:
-    share = round(gain.mid / max(scale.unprofiled_ns, 1), 4)
-    return replace(per_step, step_saving_ns=gain, share_of_unprofiled=share)
+def ordered(findings: Iterable[Finding], gpu_time_ns: int) -> list[Finding]:
+    """Order by worth, most first; large savings of GPU time are among the first three.
+
+    They never take the first's place. gpu_time_ns: of the trace.
+    """
+    found = sorted(findings, key=_order)
+    large = [one for one in found[1:] if one.reported and _worth(one)[1] and _is_large(one, gpu_time_ns)]
+    large = sorted(large, key=lambda one: -one.gpu_saving_ns.mid)[: _FIRST - 1]
+    chosen = {one.fingerprint for one in large}
+    rest = [one for one in found[1:] if one.fingerprint not in chosen]
+    free = _FIRST - 1 - len(large)
+    return [*found[:1], *sorted([*large, *rest[:free]], key=_order), *rest[free:]]
 
 
-def order(finding: Finding) -> tuple[bool, tuple[int, ...], str]:
-    """Order by worth, most first: of a step, then of all that was recorded; what is not shown comes last."""
-    each = finding.per_step or finding
-    worth = each.step_saving_ns, each.gpu_saving_ns, finding.step_saving_ns, finding.gpu_saving_ns
-    return not finding.reported, tuple(-saving.mid for saving in worth), finding.fingerprint
+def _is_large(finding: Finding, gpu_time_ns: int) -> bool:
+    return finding.gpu_saving_ns.mid >= _LARGE * max(gpu_time_ns, 1)
+
+
+def _order(finding: Finding) -> tuple[bool, bool, int, int, str]:
+    """Order by worth, most first; what no step has comes behind what one has, and last what is not shown."""
+    step_ns, gpu_ns = _worth(finding)
+    nowhere = finding.per_step is not None and finding.per_step.measured_ns == 0
+    return not finding.reported, nowhere, -step_ns, -gpu_ns, finding.fingerprint
+
+
+def _worth(finding: Finding) -> tuple[int, int]:
+    """Return what is saved of the step and of GPU time, a step where steps are known."""
+    of = finding if finding.per_step is None or finding.per_step.measured_ns == 0 else finding.per_step
+    return of.step_saving_ns.mid, of.gpu_saving_ns.mid
 
 
 def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
@@ -99,7 +89,7 @@ def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
     whole = scan.summary.unprofiled_ns if step is None else step.unprofiled_ns
     if whole is None:  # of a version that did not say
         lowered = (replace(finding, severity="low") if finding.refuted else finding for finding in findings)
-        return sorted(lowered, key=order)
+        return ordered(lowered, scan.summary.gpu_time_ns)
     steps = 0 if step is None else scan.trace.steps
     scale = Scale(steps=steps, unprofiled_ns=whole.mid, gpu_time_ns=scan.summary.gpu_time_ns)
     before = {finding.fingerprint: finding for finding in scan.findings}
@@ -109,7 +99,7 @@ def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
         if finding != stored:
             finding = _judged_by(_scaled(finding, scale, _inside(stored, steps)), scale)
         found.append(replace(finding, reported=_judged(finding) or stored.reported))
-    return sorted(found, key=order)
+    return ordered(found, scan.summary.gpu_time_ns)
 
 
 def _inside(finding: Finding, steps: int) -> Inside:
@@ -140,7 +130,8 @@ def _scaled(finding: Finding, scale: Scale, inside: Inside) -> Finding:
         measured_ns=measured_ns, gpu_saving_ns=gpu.at_most(measured_ns), step_saving_ns=NOTHING, share_of_unprofiled=0.0
     )
     gain = gain if finding.on_gpu else gain.at_most(measured_ns)  # with launches idle time goes as well
-    return replace(finding, per_step=_with_gain(per_step, gain, scale))
+    share = round(gain.mid / max(scale.unprofiled_ns, 1), 4)
+    return replace(finding, per_step=replace(per_step, step_saving_ns=gain, share_of_unprofiled=share))
 
 
 def _judged_by(finding: Finding, scale: Scale) -> Finding:

@@ -31,6 +31,9 @@ _PACES = np.geomspace(1.0, 16.0, 25)
 # 1.1 times what the device needs of them as recorded, the 5th percentile is 0.99, the median 1.01, the 95th 1.05. What
 # a step takes beyond that is the host's.
 _LONGER_ALONE = 1.06
+# What the host spends on one launch without a profiler, its operator and what leads to it: small operators take 5 to
+# 20 µs, composed ones up to 30. Whatever more lies there is not dispatch, and stays where the launch goes.
+_LAUNCH_NS = Range(0, 30_000, 60_000)
 # A host that is done with a step in less than this share of what the step takes waits for the device: its own time says
 # how fast it is, and the step's does not.
 _AHEAD = 0.9
@@ -210,6 +213,7 @@ class Steps:
             saved_ns=_joined(saved),
             unlaunched=_joined(unlaunched) if fewer else first[:0],
             whole=end is _HIGH or fix.call == "nothing",
+            most_ns=end.of(_LAUNCH_NS),
             called=first if fix.call == "compiled" else first[:0],
             call_ns=end.of(COMPILED_CALL_NS, against=True),
             unblocked=first if fix.unblocks and fewer else first[:0],

@@ -96,6 +96,7 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     gpu_busy_spread_ns: int | None = None
     fastest_ns: int | None = None  # step of each kind, on the host or at work: no step takes longer unprofiled
     apart: tuple[StepApart, ...] = ()  # steps beyond `count`
+    step_saving_ns: Range | None = None  # of all findings together; null: of a version that did not say
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
