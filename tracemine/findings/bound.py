@@ -101,8 +101,13 @@ def _bound_by(idle: Share, waited_for: str, communicating: float, transfers: Tra
 
 
 def _next_to_nothing(context: ScanContext) -> bool:
-    """Return whether devices were at work for so little of the recording that nothing is known of a program."""
+    """Return whether devices were at work for so little of the recording that nothing is known of a program.
+
+    Where steps are known they are the recording.
+    """
     timeline, accounts = context.timeline, context.accounts
+    if accounts.steps:
+        return context.busy_ns <= _LITTLE * context.unprofiled.recorded_ns
     begins, ends = [], []
     for table in (timeline.activities, timeline.api, timeline.ops):
         if table.num_rows:

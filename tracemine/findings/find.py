@@ -146,6 +146,7 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
         findings,
         accounts.step_of,
         accounts.dur_ns,
+        accounts.exclusive_ns,
         context.rows["gaps"],
         context.in_steps_ns,
         context.steps.gaps_ns()[1],

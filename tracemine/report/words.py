@@ -203,7 +203,20 @@ def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> s
     steps = max(scan.trace.steps + len(apart), 1)
     each, left = divmod(one.occurrences, steps)
     times = f"{each:,} × a step" if not left else f"{one.occurrences:,} × in {count_text(steps, 'step')}"
-    return f"{times}, {time_text(a_step(finding, Range(*[one.measured_ns] * 3)).mid)} a step"
+    cost_ns = a_step(finding, Range(*[one.measured_ns] * 3)).mid
+    return f"{times}, {time_text(cost_ns)} a step{_of_what(cost_ns, finding, scan)}"
+
+
+def _of_what(cost_ns: int, finding: Finding, scan: Scan) -> str:
+    """Say that a cost is of another time than the step that is printed: of the recorded one, or of several devices."""
+    step = scan.summary.per_step
+    alone = None if step is None else step.unprofiled_ns
+    if alone is None or alone.source == "recorded":
+        return ""
+    if not finding.on_gpu:
+        return " as recorded"
+    several = scan.recorded is not None and scan.recorded.devices > 1
+    return " on all devices" if several and cost_ns > alone.mid else ""
 
 
 def little_text(scan: Scan) -> str:
