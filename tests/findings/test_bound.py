@@ -207,3 +207,23 @@ def test_few_activities_that_fill_the_recording_are_judged() -> None:
     trace = Trace()
     run(trace, *((GEMM, at * 100_000, 90_000) for at in range(1, 5)))
     assert bound(trace).by == "gpu"
+
+
+def one_batch(queued_ns: int) -> Trace:
+    """One batch of an engine: a graph of twelve kernels without a gap, that begins so long after its launch."""
+    trace = Trace()
+    trace.add(
+        "ops", kind="annotation", name="execute_context_0(0)_generation_8(8)", start_ns=0, dur_ns=20_000, pid=1, tid=1
+    )
+    call = trace.call("cudaGraphLaunch", 1_000, 9_000)
+    for at in range(12):
+        trace.kernel(GEMM, 10_000 + queued_ns + 100_000 * at, 100_000, launch=call)
+    return trace
+
+
+def test_what_ran_before_the_recording_is_no_idle_time() -> None:
+    found = scanned(one_batch(6_000_000))  # behind a batch that was not recorded
+    assert found.summary.bound is not None and found.summary.per_step is not None
+    assert found.summary.bound.by == "gpu" and found.summary.per_step.span_ns == 1_200_000
+    soon = scanned(one_batch(20_000)).summary.per_step
+    assert soon is not None and soon.span_ns == 1_230_000  # from its mark on

@@ -83,11 +83,19 @@ def communication_share(parts: Parts | None) -> float:
 def _cause(context: ScanContext, gaps_ns: IntArray) -> tuple[str | None, float | None]:
     """Return the cause of most of the idle time, and its share of it; none where gaps do not explain half of it."""
     cause, cause_ns = _largest(category(context.rows["gaps"], "cause"), gaps_ns)
-    step, devices = context.accounts.per_step, max(context.accounts.devices, 1)
-    idle_ns = (context.unprofiled.mid_ns - context.busy_ns) * devices * (1 if step is None else step.count)
-    if cause not in BOUND_BY or not cause_ns or 2 * int(gaps_ns.sum()) < idle_ns:
+    if cause not in BOUND_BY or not cause_ns or not _explained(context, gaps_ns):
         return None, None
     return cause, round(cause_ns / int(gaps_ns.sum()), 4)
+
+
+def _explained(context: ScanContext, gaps_ns: IntArray) -> bool:
+    """Return whether gaps are half of the idle time, unprofiled or as recorded: the rest lies at the edges of steps."""
+    times = max(context.accounts.devices, 1) * max(context.accounts.steps, 1)
+    unprofiled = context.unprofiled
+    return any(
+        2 * int(gaps.sum()) >= (step_ns - context.busy_ns) * times
+        for gaps, step_ns in ((gaps_ns, unprofiled.mid_ns), (context.in_steps_ns, unprofiled.recorded_ns))
+    )
 
 
 def _bound_by(idle: Share, waited_for: str, communicating: float, transfers: Transfers | None) -> str:
