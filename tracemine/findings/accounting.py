@@ -17,7 +17,7 @@ from tracemine.columns import sorted_unique, uncovered
 from tracemine.errors import InputError, Location
 from tracemine.findings.inside import Extents, extents_of
 from tracemine.findings.members import activity_rows
-from tracemine.findings.per_step import step_summary, usual_steps
+from tracemine.findings.per_step import observed, step_summary, usual_steps
 from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
@@ -88,7 +88,7 @@ def measure(timeline: Timeline) -> Accounts:
     for ordinal in ordinals:
         rows = np.flatnonzero(device == ordinal)
         exclusive[rows] = uncovered(start[rows], start[rows] + dur[rows])  # rows stand in start order
-    found, apart = usual_steps(timeline, exclusive, iterations(timeline))
+    found, apart = usual_steps(timeline, exclusive, observed(timeline, iterations(timeline)))
     steps = step_summary(timeline, exclusive, found)
     step_of = np.full(len(dur), -1) if found is None else found.of_activity
     return Accounts(

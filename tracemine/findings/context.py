@@ -77,7 +77,9 @@ class ScanContext:
         alone = self.steps.unprofiled(self.timeline, recorded_ns, self.busy_ns, of_step=step is not None)
         if step is not None:
             alone = alone.up_to(self.busy_ns + self._loading_ns // step.count)
-        self.unprofiled = alone if step is None or step.fastest_ns is None else alone.at_most(step.fastest_ns)
+        self.unprofiled = (
+            alone if step is None or step.fastest_ns is None else alone.at_most(max(step.fastest_ns, self.busy_ns))
+        )
 
     @property
     def _loading_ns(self) -> int:

@@ -84,6 +84,7 @@ def find(
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
     findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0)
     parts = parts_of(context, findings)
+    bound = bound_of(context, parts, gaps_ns)
     return Scan(
         trace=TraceSummary(
             path=timeline.meta.source if path is None else path,
@@ -96,8 +97,8 @@ def find(
         ),
         summary=replace(
             summarise(context.accounts, findings, context.unprofiled),
-            bound=bound_of(context, parts, gaps_ns),
-            parts=parts,
+            bound=bound,
+            parts=None if bound is None else parts,
             peak_memory=peak_memory(context, findings),
             payback=payback(findings),
         ),
@@ -145,6 +146,7 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
         findings,
         accounts.step_of,
         accounts.dur_ns,
+        accounts.exclusive_ns,
         context.rows["gaps"],
         context.in_steps_ns,
         context.steps.gaps_ns()[1],

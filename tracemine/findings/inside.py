@@ -86,6 +86,7 @@ def inside_steps(
     findings: Iterable[Finding],
     step_of: IntArray,
     dur_ns: IntArray,
+    exclusive_ns: IntArray,
     gaps: Rows,
     in_steps_ns: IntArray,
     unfixed_ns: IntArray,
@@ -93,7 +94,8 @@ def inside_steps(
 ) -> dict[str, Inside]:
     """Return how much of each finding lies in steps, by fingerprint: the nanoseconds of GPU or idle time that do.
 
-    Of each activity: step_of: the step that it is part of, −1: none; dur_ns. Of each gap: in_steps_ns, how much of it
+    Of each activity: step_of: the step that it is part of, −1: none; dur_ns; exclusive_ns, its part of the time that
+    its device is at work: so side by side no two cost a step more than it has. Of each gap: in_steps_ns, how much of it
     does; unfixed_ns, how long it is unprofiled; unprofiled_ns, how long it is then behind all fixes on the GPU: least,
     usual, most. What is saved lies where an occurrence does, from its first activity on, or the gap that is closed.
     """
@@ -107,7 +109,7 @@ def inside_steps(
         rows = activity_rows([one])
         if one.on_gpu:
             inside = step_of[rows] >= 0
-            measured = _share(dur_ns[rows[inside]], dur_ns[rows]) or Fraction(0)
+            measured = _share(exclusive_ns[rows[inside]], dur_ns[rows]) or Fraction(0)
             # with launches that are not made any more the gaps go that they ended, but for the first's
             waited_ns = np.where(gap_of[rows] >= 0, np.append(unfixed_ns, 0)[gap_of[rows]], 0)
             waited_ns[np.cumsum([0, *map(len, one.activities[:-1])])] = 0

@@ -18,6 +18,7 @@ _ALIKE = 0.9  # share of the kernels that two steps of one kind have in common
 _MOST_KINDS = 16
 _FEWEST_OF_SPREAD = 3  # steps
 _SHOWN = 60  # characters of recorded shapes
+_QUEUED_NS = 200_000  # between a launch and its activity: on an idle device it is some ten microseconds
 # A step that takes so many times what is usual is told apart; at the ends of a recording of at least so many steps.
 _SLOW, _SLOW_AT_ENDS, _FEWEST_WITH_ENDS = 2.0, 1.2, 4
 
@@ -54,6 +55,24 @@ def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations |
             for name, rows in sorted(kinds, key=lambda kind: -int(busy[kind[1]].sum()))
         ),
     )
+
+
+def observed(timeline: Timeline, found: Iterations | None) -> Iterations | None:
+    """Return a single iteration that was inferred from where its device was seen on.
+
+    Where its first activity waited for long behind its launch, and none was recorded before, the device was at work on
+    what was launched before the recording: that it was idle nobody saw.
+    """
+    if found is None or len(found) != 1 or found.source == MARKED:
+        return found
+    start, launch = (rows_of(timeline.activities[name]) for name in ("start_ns", "launch_row"))
+    first = int(np.argmin(start))
+    if found.of_activity[first] != 0 or launch[first] < 0:
+        return found
+    launched_ns = sum(int(rows_of(timeline.api[name])[launch[first]]) for name in ("start_ns", "dur_ns"))
+    if start[first] - launched_ns < _QUEUED_NS:
+        return found
+    return replace(found, begin_ns=np.maximum(found.begin_ns, start[first]))
 
 
 def usual_steps(

@@ -18,6 +18,7 @@ from tracemine.findings.summary import (
     StepSummary,
     Summary,
     TraceSummary,
+    Transfers,
     UnprofiledTime,
 )
 from tracemine.perfmodel import NOTHING, Range, Traffic
@@ -26,7 +27,8 @@ from tracemine.units import time_text
 __all__ = [
     "NOTHING", "Alike", "Bound", "Counted", "Finding", "Identity", "Intensity", "Part", "Parts", "Payback",
     "PeakMemory", "PerStep", "Range", "Recorded", "Scan", "Share", "Source", "Spent", "StepApart", "StepKind",
-    "StepSummary", "Summary", "TraceSummary", "Traffic", "UnprofiledTime", "Variant", "Verified",
+    "StepSummary", "Summary", "TraceSummary", "Traffic", "Transfers",
+    "UnprofiledTime", "Variant", "Verified",
 ]  # fmt: skip
 
 FINDINGS_SCHEMA_VERSION = 2

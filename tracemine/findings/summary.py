@@ -99,11 +99,21 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     step_saving_ns: Range | None = None  # of all findings together; null: of a version that did not say
 
 
+class Transfers(msgspec.Struct, frozen=True, kw_only=True):
+    """What moved between host and device: a step, over the trace where no steps are known."""
+
+    alone_share: float  # of the unprofiled step: nothing but transfers was running
+    bytes: int
+    bytes_per_s: int  # while one ran, of one device
+    memory: str | None  # kind of the host's memory of most bytes: `pinned`, `pageable` …; null: not recorded
+
+
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """Bound of the unprofiled step, or of the whole where no steps are known. Shares are 0 to 1."""
 
-    # What is waited for: `gpu`; `communication`; or, where the GPU idles for more than a fifth of the step, what its
-    # idle time is mostly for (`host`, `data loading`, `synchronisation` …), `unknown` where that is not known.
+    # What is waited for: `gpu`; `communication`; `transfer`, with the host; or, where the GPU idles for more than a
+    # fifth of the step, what its idle time is mostly for (`host`, `data loading`, `synchronisation` …), `unknown` where
+    # that is not known.
     # `unclear`: how long the unprofiled step is leaves open whether it is more than a fifth.
     by: str
     idle_share: float  # of busy and idle time, as recorded: in steps, where any are known
@@ -116,6 +126,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     work_share: float
     unclassified_share: float  # of the GPU's busy time
     unprofiled_idle_share: Share | None = None  # of the unprofiled step; null: stored before it was known
+    transfers: Transfers | None = None  # null: none, or stored before they were told
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from tracemine.findings.record import Range, Variant
 from tracemine.report.bar import bar, legend, segments
 from tracemine.report.cost_words import cost_rows, traffic_texts
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
-from tracemine.report.step_words import headline, step_texts
+from tracemine.report.step_words import headline, nothing_text, step_texts
 from tracemine.report.verdict_words import (
     error_text,
     evidence_text,
@@ -96,6 +96,9 @@ def _head(scan: Scan) -> Iterator[str]:
         yield f"**{prose(text)}**"
     yield prose(" · ".join(summary_parts(scan.trace)))
     if not scan.trace.activities:
+        return
+    if text := nothing_text(scan):
+        yield f"**{prose(text)}**"
         return
     whole = summary.gpu_busy_ns + summary.gpu_idle_ns
     share = percent_text(summary.gpu_busy_ns, whole)

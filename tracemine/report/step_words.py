@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracemine.devices import UNESTIMATED
 from tracemine.findings.summary import BOUND_BY
-from tracemine.units import count_text, time_text
+from tracemine.units import bytes_text, count_text, time_text
 
 # Classes of operators that read badly as they are.
 _WORK = {
@@ -22,7 +22,7 @@ _WORK = {
     "foreach": "foreach kernels",
     "optimizer": "optimizer kernels",
 }
-_HIDES_IDLE = frozenset({"gpu", "unclear", "communication"})  # what a first line can say beside idle time
+_HIDES_IDLE = frozenset({"gpu", "unclear", "communication", "transfer"})  # what a first line can say beside idle time
 _LEAST_IDLE = 0.1  # of what was recorded, that is told
 _KINDS = 4  # of steps, that are shown
 _APART = 3  # steps apart, that are shown
@@ -31,19 +31,28 @@ _FEWEST_STEPS = 3  # of which percentiles say more than their mean
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracemine.findings.record import Bound, Parts, Scan, StepApart, StepSummary, Summary
+    from tracemine.findings.record import Bound, Parts, Scan, StepApart, StepSummary, Summary, Transfers
 
 
 def headline(scan: Scan) -> str:
     """Say what bounds the unprofiled step, in one line; "" where nothing ran."""
     bound, summary = scan.summary.bound, scan.summary
     if bound is None:
-        return ""
+        return nothing_text(scan)
     as_recorded = _as_recorded(summary)
     parts = [bound_text(bound, summary.parts, as_recorded=as_recorded), "" if as_recorded else recorded_text(bound)]
     if summary.parts is None:
         parts.append(work_text(bound))
     return "; ".join(filter(None, (*parts, unestimated(scan))))
+
+
+def nothing_text(scan: Scan) -> str:
+    """Say that next to nothing ran on the GPU; "" where more did, and where nothing did: that is said elsewhere."""
+    stored_before = scan.recorded is None  # there were bounds
+    if scan.summary.bound is not None or stored_before or not scan.summary.gpu_busy_ns:
+        return ""
+    ran = count_text(scan.trace.activities, "GPU activity")
+    return f"nothing to judge: {ran}, {time_text(scan.summary.gpu_busy_ns)} in all that was recorded"
 
 
 def unestimated(scan: Scan) -> str:
@@ -79,11 +88,27 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
     if bound.by == "communication":
         bare = bound.bare_communication_share if parts is None else _share_of(parts, "communication")
         return f"communication-bound: {how}the GPU does nothing else {share_text(bare)} of the time"
+    if bound.by == "transfer" and bound.transfers is not None:
+        return f"transfer-bound: {how}{_transfers_text(bound.transfers)}"
     if bound.by == "unknown":
         return f"{idles}, cause unknown"
     if bound.by == "host":
         return f"host-bound: {idles}"
     return f"{idles}, {share_text(bound.cause_share or 0)} of that for {bound.by}"
+
+
+def _transfers_text(transfers: Transfers) -> str:
+    """Return how long nothing but transfers ran, and what they moved.
+
+    >>> from tracemine.findings.record import Transfers
+    >>> _transfers_text(Transfers(alone_share=0.97, bytes=50_950_000_000, bytes_per_s=27_700_000_000, memory="pinned"))
+    'the GPU does nothing but copy to and from the host 97 % of the time: 51.0 GB at 27.7 GB/s, pinned memory'
+    """
+    memory = "" if transfers.memory is None else f", {transfers.memory} memory"
+    moved = f"{bytes_text(transfers.bytes)} at {bytes_text(transfers.bytes_per_s)}/s{memory}"
+    return (
+        f"the GPU does nothing but copy to and from the host {share_text(transfers.alone_share)} of the time: {moved}"
+    )
 
 
 def recorded_text(bound: Bound) -> str:

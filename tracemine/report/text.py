@@ -24,7 +24,7 @@ from tracemine.report.paragraphs import (
     savings,
     verdict,
 )
-from tracemine.report.step_words import headline, step_texts
+from tracemine.report.step_words import headline, nothing_text, step_texts
 from tracemine.report.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
 from tracemine.report.words import (
     all_of,
@@ -110,7 +110,7 @@ def _head(scan: Scan, width: int) -> Iterator[Row]:
         yield paragraph((line(text), "bold"))
     yield paragraph((line(scan.trace.path), "bold"))
     yield paragraph((line(" · ".join(summary_parts(scan.trace))), LABEL))
-    if not scan.trace.activities:
+    if not scan.trace.activities or nothing_text(scan):
         return
     yield paragraph()
     if summary.parts is None:  # stored by a version that did not know them

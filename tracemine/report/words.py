@@ -8,7 +8,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from tracemine.findings.record import NOTHING, Range
-from tracemine.report.step_words import headline, share_text, unestimated
+from tracemine.report.step_words import headline, nothing_text, share_text, unestimated
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text, uneven_text
 
 if TYPE_CHECKING:
@@ -207,7 +207,20 @@ def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> s
     steps = max(scan.trace.steps + len(apart), 1)
     each, left = divmod(one.occurrences, steps)
     times = f"{each:,} × a step" if not left else f"{one.occurrences:,} × in {count_text(steps, 'step')}"
-    return f"{times}, {time_text(a_step(finding, Range(*[one.measured_ns] * 3)).mid)} a step"
+    cost_ns = a_step(finding, Range(*[one.measured_ns] * 3)).mid
+    return f"{times}, {time_text(cost_ns)} a step{_of_what(cost_ns, finding, scan)}"
+
+
+def _of_what(cost_ns: int, finding: Finding, scan: Scan) -> str:
+    """Say that a cost is of another time than the step that is printed: of the recorded one, or of several devices."""
+    step = scan.summary.per_step
+    alone = None if step is None else step.unprofiled_ns
+    if alone is None or alone.source == "recorded":
+        return ""
+    if not finding.on_gpu:
+        return " as recorded"
+    several = scan.recorded is not None and scan.recorded.devices > 1
+    return " on all devices" if several and cost_ns > alone.mid else ""
 
 
 def little_text(scan: Scan) -> str:
@@ -339,7 +352,9 @@ def nothing_found(scan: Scan) -> str:
     matches = sum(scan.dropped.values())
     were = "was" if matches == 1 else "were"
     what = f"{count_text(matches, 'match')} of a rule {were} left out" if matches else "no rule matched"
-    if scan.summary.parts is not None:  # the first line has said how busy the GPU is, of another whole
+    if scan.summary.parts is not None or nothing_text(
+        scan
+    ):  # the first line has said how busy the GPU is, of another whole
         return f"{what[:1].upper()}{what[1:]}."
     busy = percent_text(scan.summary.gpu_busy_ns, scan.summary.gpu_busy_ns + scan.summary.gpu_idle_ns)
     return f"The GPU was busy for {busy} of the time, and {what}."
