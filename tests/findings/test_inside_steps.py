@@ -184,7 +184,8 @@ def test_no_step_saves_more_than_it_has_room_for(
     gpu = sum((one.gpu_saving_ns for one in found if one), NOTHING)
     step = sum((one.step_saving_ns for one in found if one), NOTHING)
     left = room.most_saved(gpu)
-    assert step.low <= left.low and step.mid <= left.mid and step.high <= left.high
+    assert step.low <= left.low and step.mid <= left.mid  # high ends do not add up: each may be all that is there
+    assert all(one is not None and one.step_saving_ns.high <= left.high for one in found)
     for one in found:
         assert one is not None and one.gpu_saving_ns.high <= one.measured_ns
         assert one.share_of_unprofiled <= 1
