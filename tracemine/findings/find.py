@@ -18,6 +18,7 @@ from tracemine.findings.accounting import Room, measure, summarise
 from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
+from tracemine.findings.contract import kept
 from tracemine.findings.environment import library_of, waited_in
 from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.grouping import grouped
@@ -85,7 +86,7 @@ def find(
     findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0)
     parts = parts_of(context, findings)
     bound = bound_of(context, parts, gaps_ns)
-    return Scan(
+    scan = Scan(
         trace=TraceSummary(
             path=timeline.meta.source if path is None else path,
             format=timeline.meta.format,
@@ -108,6 +109,7 @@ def find(
         recorded=recorded(timeline, context.accounts),
         spent=spent(context),
     )
+    return kept(scan)
 
 
 def _variants(
