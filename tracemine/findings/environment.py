@@ -20,6 +20,9 @@ _ENGINES = (
     ("vllm", re.compile(r"^(vllm|_C_cache_ops)::|(^|[/\\])vllm[/\\]")),
     ("sglang", re.compile(r"^(sgl_kernel|sglang)::|(^|[/\\])sglang[/\\]")),
 )
+# What shows PyTorch in a profile that records no operators: its namespaces, and Inductor's and its folder's names.
+_TORCH = re.compile(r"^(aten|torch\w*|prims|c10d)::|\bat::|\bc10::|\bat_cuda_detail::|^triton_|(^|[/\\])torch[/\\]")
+_MOST_REPLAYS_A_STEP = 2  # a step that replays more graphs is in pieces
 _TENSORFLOW = re.compile(r"\btensorflow::|\bEigen::internal::EigenMetaKernel\b")
 _LIBRARY = re.compile(r"(?:^|[/\\])(transformers|diffusers)[/\\]")
 _COMPILED = re.compile(r"^(Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction)")
@@ -50,6 +53,8 @@ class Environment:
     torch: tuple[int, int] | None  # as recorded; None: a profiler does not say
     compiled: bool
     replayed: bool
+    graph_pieces: bool
+    no_torch: bool
     uncached: bool
     blockers: tuple[str, ...]  # what the capture of a CUDA graph does not allow, with how often
 
@@ -61,6 +66,8 @@ class Environment:
             "amd": self.amd,
             "compiled": self.compiled,
             "replayed": self.replayed,
+            "graph_pieces": self.graph_pieces,
+            "no_torch": self.no_torch,
             "uncached": self.uncached,
             "blockers": bool(self.blockers),
             "no_fused_norm": self.torch is not None and self.torch < _FUSED_NORM_SINCE,
@@ -85,16 +92,20 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
     calls = categories(timeline.api["name"])
     called = [str(name) for name in calls.values]
     devices = " ".join(device.name or "" for device in timeline.meta.devices)
+    kernels = categories(timeline.activities["name"]).values
     graph = activities.columns["graph"]
     assert isinstance(graph, Flags)  # noqa: S101 - the row sets' documented kinds
     return Environment(
         engine=next((name for name, seen in _ENGINES if any(map(seen.search, (*names, *files)))), None),
-        tensorflow=not any(name.startswith("aten::") for name in names)
-        and any(map(_TENSORFLOW.search, categories(timeline.activities["name"]).values)),
+        tensorflow=not any(name.startswith("aten::") for name in names) and any(map(_TENSORFLOW.search, kernels)),
         amd=any(name.startswith("hip") for name in (*timeline.meta.versions, *called)) or "AMD" in devices,
         torch=_version(timeline.meta.versions.get("torch")),
         compiled=any(map(_COMPILED.search, names)),
         replayed=bool(graph.values.any()),
+        graph_pieces=_graph_pieces(timeline, graph.values),
+        no_torch=timeline.meta.format == "nsys"  # torch.profiler writes all others
+        and "torch" not in timeline.meta.versions
+        and not any(map(_TORCH.search, (*names, *files, *kernels))),
         uncached=_uncached(timeline, calls),
         blockers=tuple(_blockers(timeline, activities, calls, optimizer)),
     )
@@ -109,6 +120,14 @@ def library_of(files: Iterable[str]) -> str | None:
 def _version(text: str | None) -> tuple[int, int] | None:
     found = re.match(r"(\d{1,3})\.(\d{1,3})", text or "")
     return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _graph_pieces(timeline: Timeline, graph: BoolArray) -> bool:
+    """Return whether steps replay several graphs each; False where steps are not known."""
+    launch, step = (rows_of(timeline.activities[name])[graph] for name in ("launch_row", "step_row"))
+    inside = (launch >= 0) & (step >= 0)
+    replays, steps = len(sorted_unique(launch[inside])), len(sorted_unique(step[inside]))
+    return replays > _MOST_REPLAYS_A_STEP * steps
 
 
 def _uncached(timeline: Timeline, calls: Categories) -> bool:

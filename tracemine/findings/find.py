@@ -41,6 +41,7 @@ from tracemine.matching import find as match
 from tracemine.matching.advice import Fact, advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Curves, Range, rms_norm_loses
+from tracemine.rows.captures import captured_graphs
 from tracemine.rows.table import BoolArray, IntArray, Rows, category
 from tracemine.timeline import Timeline
 
@@ -80,7 +81,7 @@ def find(
         threshold_ns = max(_DEFAULT_LEAST_NS, context.accounts.judged_ns // _DEFAULT_SHARE)
     if groups is not None:
         context.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
-    by_priority = sorted(matches, key=lambda m: (m.rule.priority, m.rule.id))
+    by_priority = sorted(() if captured_graphs(timeline) else matches, key=lambda m: (m.rule.priority, m.rule.id))
     variants, places = _variants(context, by_priority, judge, threshold_ns)
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
     findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0)

@@ -8,11 +8,12 @@ from tracemine.devices import Device, find_device, unknown_device_text
 from tracemine.findings.accounting import Accounts
 from tracemine.perfmodel import Curves, Slowdown
 from tracemine.rows.arrow import rows_of
+from tracemine.rows.captures import captured_graphs
 from tracemine.rows.compiled import compilations
 from tracemine.rows.table import Rows, category, number
 from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline
-from tracemine.units import time_text
+from tracemine.units import count_text, time_text
 
 _SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that is worth a word
 
@@ -41,6 +42,13 @@ def warnings_of(
 ) -> tuple[str, ...]:
     """Return a sentence each: the ingest's own, then what the findings rest on."""
     texts = list(timeline.meta.ingest.warnings)
+    if graphs := captured_graphs(timeline):
+        texts.insert(
+            0,
+            f"This recording shows CUDA graphs being captured ({count_text(graphs, 'time')}): launches go into the "
+            "graph, nothing is meant to run, and there is no step to mend. It goes with the recording of the replays: "
+            "tracemine scan REPLAYS --graph-capture THIS names their operators.",
+        )
     if curves is None and timeline.activities.num_rows:
         texts.append(unknown_device_text(gpu_name(timeline), "mi300x" if _is_rocm(timeline) else "h100"))
     missing_ns, missing = _idle_ns(gaps, "graph_not_recorded")

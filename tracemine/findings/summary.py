@@ -19,6 +19,7 @@ BOUND_BY = {
     "data_loading": "data loading",
     "graph_launch": "graph launch",
     "graph_replay": "order within graphs",
+    "graph_capture": "capturing graphs",
 }
 
 

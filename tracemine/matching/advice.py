@@ -17,6 +17,8 @@ FLAGS: Final = {
     "amd": "the GPU is AMD's: ROCm, HIP",
     "compiled": "torch.compile has compiled part of what was recorded",
     "replayed": "part of what was recorded is a CUDA graph's",
+    "graph_pieces": "a step replays more than two CUDA graphs",
+    "no_torch": "nothing of PyTorch is in the profile: no operator, no kernel, no file",
     "blockers": "something was recorded that a CUDA graph's capture does not allow: `{blockers}` in the text names it",
     "uncached": "memory is freed nearly as often as allocated, all the time: the allocator's cache is off, or full",
     "no_fused_norm": "this torch, which a capture names, has no kernel of its own for `F.rms_norm`",

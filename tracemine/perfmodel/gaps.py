@@ -29,6 +29,7 @@ _GAP_SHARE = {
     "compilation": (0.0, 0.5, 1.0),
     "data_loading": (0.0, 0.5, 1.0),
     "graph_launch": (0.0, 0.5, 1.0),
+    "graph_capture": (0.0, 0.0, 0.0),  # nothing was meant to run
     "graph_not_recorded": (0.0, 0.0, 0.0),  # the device may have been busy
 }
 _GAP_SHARE_OTHERWISE = (0.0, 0.25, 1.0)

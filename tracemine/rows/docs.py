@@ -150,6 +150,7 @@ _GAPS = (
 CAUSE_SAYS = (
     ("unknown", "it is not longer than the clock's resolution"),
     ("graph_not_recorded", "a CUDA graph of which the trace lacks kernels may have been running: none of its replay were recorded, or fewer than of another replay of it, or nothing for more than 50 µs where within a graph nothing waits. The device may have been busy, so nothing is claimed"),
+    ("graph_capture", "for at least half of it CUDA graphs were captured (`cudaStreamBeginCapture` to `cudaStreamEndCapture`) or made (`cudaGraphInstantiate`): launches went into the graph, and nothing was meant to run"),
     ("graph_replay", "both activities are of one graph replay: the graph's own order"),
     ("unknown", "the call that launched the next activity is not recorded"),
     ("event_wait", "most of it, and more than 50 µs, passed after the launch call had returned, and before that call the host had made a stream wait for an event: another device, another rank, a copy"),

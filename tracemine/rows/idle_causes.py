@@ -18,6 +18,7 @@ import numpy as np
 from tracemine.ops import lookup
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, numbers, rows_of, take
+from tracemine.rows.captures import captured
 from tracemine.rows.codes import first_rows
 from tracemine.rows.cuda_graphs import may_be_running, overlaps, under_recorded
 from tracemine.rows.host import WORK, Calls, Intervals, Work, blocking_call, is_graph_launch, last_begun, named, threads
@@ -33,7 +34,7 @@ _WARM_UP = re.compile(r"(?<![a-z])warm[-_ ]?up(?![a-z])", re.IGNORECASE)
 _ALLOCATIONS = [at for at, kind in enumerate(WORK) if kind.cause == "allocator"]
 CAUSES = (
     *("launch_latency", "host_bound", "synchronisation", "after_wait", "event_wait", "allocator", "module_load"),
-    *("compilation", "data_loading", "graph_launch", "graph_replay", "graph_not_recorded", "unknown"),
+    *("compilation", "data_loading", "graph_launch", "graph_replay", "graph_not_recorded", "graph_capture", "unknown"),
 )
 
 
@@ -92,6 +93,7 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     cause = _first_that_holds(
         (unresolved, "unknown"),
         (missing, "graph_not_recorded"),
+        (captured(timeline, begin, begin + gap), "graph_capture"),
         (within & replays, "graph_replay"),
         (~launched, "unknown"),
         (held_up & told_to_wait, "event_wait"),
