@@ -78,11 +78,12 @@ def find(
         threshold_ns = max(_DEFAULT_LEAST_NS, context.accounts.span_ns // _DEFAULT_SHARE)
     if groups is not None:
         context.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
-    by_priority = sorted(matches, key=lambda m: (m.rule.priority, m.rule.id))
+    usable = not timeline.meta.ingest.unusable
+    by_priority = sorted(matches if usable else (), key=lambda m: (m.rule.priority, m.rule.id))
     variants, places = _variants(context, by_priority, judge, threshold_ns)
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
     findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0)
-    parts = parts_of(context, findings)
+    parts = parts_of(context, findings) if usable else None
     return Scan(
         trace=TraceSummary(
             path=timeline.meta.source if path is None else path,
@@ -95,7 +96,7 @@ def find(
         ),
         summary=replace(
             summarise(context.accounts, findings, context.unprofiled),
-            bound=bound_of(context, parts, gaps_ns),
+            bound=bound_of(context, parts, gaps_ns) if usable else None,
             parts=parts,
             peak_memory=peak_memory(context, findings),
             payback=payback(findings),

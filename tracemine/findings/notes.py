@@ -40,7 +40,7 @@ def warnings_of(
     timeline: Timeline, gaps: Rows, accounts: Accounts, curves: Curves | None, slowdown: Slowdown | None
 ) -> tuple[str, ...]:
     """Return a sentence each: the ingest's own, then what the findings rest on."""
-    texts = list(timeline.meta.ingest.warnings)
+    texts = [*timeline.meta.ingest.doubts, *timeline.meta.ingest.warnings]
     if curves is None and timeline.activities.num_rows:
         texts.append(unknown_device_text(gpu_name(timeline), "mi300x" if _is_rocm(timeline) else "h100"))
     missing_ns, missing = _idle_ns(gaps, "graph_not_recorded")
