@@ -23,7 +23,7 @@ from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.grouping import grouped
 from tracemine.findings.identity import Placed, place_of, variant_of
 from tracemine.findings.labels import text_at
-from tracemine.findings.notes import gpu_name, warnings_of
+from tracemine.findings.notes import gpu_name, unclassified_text, warnings_of
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
 from tracemine.findings.peak_memory import peak_memory
@@ -103,7 +103,10 @@ def find(
         ),
         findings=tuple(findings),
         dropped=dict(sorted(context.dropped.items())),
-        warnings=warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown),
+        warnings=(
+            *warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown),
+            *filter(None, [unclassified_text(context.rows["activities"], context.accounts)]),
+        ),
         recorded=recorded(timeline, context.accounts),
         spent=spent(context),
     )

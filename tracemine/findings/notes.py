@@ -12,8 +12,12 @@ from tracemine.rows.compiled import compilations
 from tracemine.rows.table import Rows, category, number
 from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline
-from tracemine.units import time_text
+from tracemine.units import percent_text, time_text
 
+_SHARE_TO_NAME = 0.1  # of the GPU's time, whose kernels are named where their class is not known
+_KERNELS_NAMED = 3
+_LONGEST_NAME = 80
+_UNCLASSIFIED = "other"
 _SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that is worth a word
 
 
@@ -74,6 +78,23 @@ def warnings_of(
             "recorded, and in production they are shorter."
         )
     return tuple(texts)
+
+
+def unclassified_text(activities: Rows, accounts: Accounts) -> str:
+    """Name the kernels of which it is not known what they do, most first; "" where they take little."""
+    kind, name = category(activities, "op_class"), category(activities, "name")
+    rows = np.flatnonzero(np.array([*(each == _UNCLASSIFIED for each in kind.values), False])[kind.codes])
+    spent = accounts.exclusive_ns[rows]
+    if spent.sum() <= _SHARE_TO_NAME * max(accounts.gpu_busy_ns, 1):
+        return ""
+    by_name = np.bincount(name.codes[rows] + 1, weights=spent, minlength=len(name.values) + 1)[1:]
+    most = [code for code in np.argsort(-by_name, kind="stable")[:_KERNELS_NAMED].tolist() if by_name[code]]
+    named = ", ".join(
+        f"{name.values[code][:_LONGEST_NAME]} ({percent_text(int(by_name[code]), accounts.gpu_busy_ns)})"
+        for code in most
+    )
+    share = percent_text(int(spent.sum()), accounts.gpu_busy_ns)
+    return f"What these kernels do is not known, for {share} of GPU time: {named}."
 
 
 def _idle_ns(gaps: Rows, cause: str) -> tuple[int, int]:
