@@ -145,7 +145,7 @@ def device_named(name: str) -> Device:
 def _begins_alike(name: str) -> list[str]:
     """Return the titles of rows whose model begins most like a name.
 
-    >>> _begins_alike("h20"), _begins_alike("voodoo")
+    >>> _begins_alike("h2000"), _begins_alike("voodoo")
     (['NVIDIA H200 SXM', 'NVIDIA H200 NVL'], [])
     """
     asked = _letters_and_digits(name)
