@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.devices import Device, find_device, unknown_device_text
+from tracemine.devices import UNESTIMATED, Device, is_partition, recorded_device, unknown_device_text
 from tracemine.findings.accounting import Accounts
 from tracemine.perfmodel import Curves, Slowdown
 from tracemine.rows.arrow import rows_of
@@ -23,12 +23,16 @@ _SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that 
 
 def device_of(timeline: Timeline) -> Device | None:
     """Return the device table's row for a timeline's GPU; None where it is unknown, or several."""
-    found = [find_device(d.name, d.sm_count, d.memory_bytes) for d in _active(timeline)]
+    found = [recorded_device(d.name, d.sm_count, d.memory_bytes) for d in _active(timeline)]
     return found[0] if found and all(device is found[0] for device in found) else None
 
 
 def gpu_name(timeline: Timeline) -> str | None:
-    return next((d.name for d in _active(timeline) if d.name), None)
+    return next((d.name for d in _active(timeline) if d.name), "Intel XPU" if _is_xpu(timeline) else None)
+
+
+def _is_xpu(timeline: Timeline) -> bool:
+    return any(category.casefold().startswith("xpu_") for category in timeline.meta.ingest.events)
 
 
 def _is_rocm(timeline: Timeline) -> bool:
@@ -46,7 +50,12 @@ def warnings_of(
     """Return a sentence each: the ingest's own, then what the findings rest on."""
     texts = [*timeline.meta.ingest.doubts, *timeline.meta.ingest.warnings]
     if curves is None and timeline.activities.num_rows:
-        texts.append(unknown_device_text(gpu_name(timeline), "mi300x" if _is_rocm(timeline) else "h100"))
+        texts.append(_unknown_text(timeline))
+    device = device_of(timeline)
+    if device is not None and is_partition(device):
+        texts.append(
+            f"The GPU is a partition (MIG, CPX): {device.title}. It counts with that part of the whole's rates."
+        )
     missing_ns, missing = _idle_ns(gaps, "graph_not_recorded")
     if missing:
         texts.append(
@@ -78,6 +87,14 @@ def warnings_of(
             "recorded, and in production they are shorter."
         )
     return tuple(texts)
+
+
+def _unknown_text(timeline: Timeline) -> str:
+    """Return why savings of GPU time are not estimated."""
+    name = gpu_name(timeline)
+    if _is_xpu(timeline):
+        return f"the GPU is an XPU ({name}), of which no rates are known: {UNESTIMATED}"
+    return unknown_device_text(name, "mi300x" if _is_rocm(timeline) else "h100", sm_count(timeline))
 
 
 def unclassified_text(activities: Rows, accounts: Accounts) -> str:
