@@ -25,7 +25,7 @@ from tracemine.findings.grouping import grouped
 from tracemine.findings.identity import Placed, place_of, variant_of
 from tracemine.findings.inside import inside_steps
 from tracemine.findings.labels import text_at
-from tracemine.findings.notes import gpu_name, warnings_of
+from tracemine.findings.notes import gpu_name, unclassified_text, warnings_of
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
 from tracemine.findings.peak_memory import peak_memory
@@ -81,12 +81,14 @@ def find(
         threshold_ns = max(_DEFAULT_LEAST_NS, context.accounts.judged_ns // _DEFAULT_SHARE)
     if groups is not None:
         context.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
-    by_priority = sorted(() if captured_graphs(timeline) else matches, key=lambda m: (m.rule.priority, m.rule.id))
+    usable = not timeline.meta.ingest.unusable
+    told = matches if usable and not captured_graphs(timeline) else ()
+    by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
     variants, places = _variants(context, by_priority, judge, threshold_ns)
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
     findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0)
-    parts = parts_of(context, findings)
-    bound = bound_of(context, parts, gaps_ns)
+    parts = parts_of(context, findings) if usable else None
+    bound = bound_of(context, parts, gaps_ns) if usable else None
     scan = Scan(
         trace=TraceSummary(
             path=timeline.meta.source if path is None else path,
@@ -106,7 +108,10 @@ def find(
         ),
         findings=tuple(findings),
         dropped=dict(sorted(context.dropped.items())),
-        warnings=warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown),
+        warnings=(
+            *warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown),
+            *filter(None, [unclassified_text(context.rows["activities"], context.accounts)]),
+        ),
         recorded=recorded(timeline, context.accounts),
         spent=spent(context),
     )

@@ -32,6 +32,8 @@ def recorded(timeline: Timeline, accounts: Accounts) -> Recorded:
         tensors=meta.execution_trace is not None,
         operators=round(int(accounts.dur_ns[owned].sum()) / max(accounts.gpu_time_ns, 1), 4),
         cut_off=meta.ingest.truncated,
+        doubts=meta.ingest.doubts,
+        unusable=meta.ingest.unusable,
     )
 
 

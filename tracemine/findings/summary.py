@@ -207,6 +207,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     tensors: bool  # of an execution trace that was given
     operators: float  # share of GPU time whose operator is known
     cut_off: bool = False  # the file ended before its content did: what came after is not known
+    doubts: tuple[str, ...] = ()  # records that cannot be or are lost, a sentence each; said before all else
+    unusable: bool = False  # they leave no time that can be believed: nothing is said of the program
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

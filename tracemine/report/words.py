@@ -45,6 +45,8 @@ _DROPPED = {
 
 # The way out where there is no GPU activity.
 RECORD_GPU = "record on a machine with a GPU, with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+_NOTHING_TO_JUDGE = "There is nothing to judge: no GPU activity was recorded."
+_NO_ACTIVITY = {"nsys": "No GPU activity was recorded: profile with nsys profile --trace=cuda,nvtx."}
 _WORTH_A_WORD = 0.01  # of GPU time, of memory
 
 
@@ -313,10 +315,26 @@ def cut_off(scan: Scan) -> str:
     return "The file is cut off: what came after the cut is not known. Copy or record it again, to its end."
 
 
+def trust_text(scan: Scan) -> str:
+    """Return what is said before all else: that there is nothing to judge, that the file is cut off, what cannot be."""
+    doubts = () if scan.recorded is None else scan.recorded.doubts
+    silent = not (scan.trace.activities or doubts or cut_off(scan))
+    return " ".join(filter(None, (_NOTHING_TO_JUDGE if silent else "", cut_off(scan), *doubts)))
+
+
+def is_unusable(scan: Scan) -> bool:
+    """Return whether no time of the recording can be believed."""
+    return scan.recorded is not None and scan.recorded.unusable
+
+
 def no_findings(scan: Scan) -> str:
     """Return what a scan without findings says first: none found, or, for want of a GPU's name, none looked for."""
+    if is_unusable(scan):
+        return "No verdict is given."
     if cut_off(scan):
         return "Nothing was found before the cut."
+    if not scan.trace.activities:
+        return "Nothing was looked for."
     if scan.trace.activities and scan.trace.estimated_for is None:
         if unestimated(scan) and headline(scan):
             return "Nothing was found that needs no estimate of GPU time."
@@ -333,7 +351,10 @@ def notes(scan: Scan) -> tuple[str, ...]:
     """Return the warnings, without what the headline, or why there is no finding, says already."""
     said = unestimated(scan) if headline(scan) else ""
     why = "" if scan.reported else nothing_found(scan)
-    return tuple(one for one in scan.warnings if one != said and not why.startswith(one.removesuffix(".")))
+    doubts = () if scan.recorded is None else scan.recorded.doubts
+    return tuple(
+        one for one in scan.warnings if one != said and one not in doubts and not why.startswith(one.removesuffix("."))
+    )
 
 
 def no_lines(scan: Scan) -> str:
@@ -347,8 +368,10 @@ def nothing_found(scan: Scan) -> str:
     """Return why a scan has no finding, in one sentence."""
     if not scan.trace.activities and cut_off(scan):
         return "The file ends before any GPU activity."
+    if is_unusable(scan):
+        return "What the recording says of the GPU cannot be used."
     if not scan.trace.activities:
-        return f"The trace holds no GPU activity: {RECORD_GPU}."
+        return _NO_ACTIVITY.get(scan.trace.format, f"The trace holds no GPU activity: {RECORD_GPU}.")
     matches = sum(scan.dropped.values())
     were = "was" if matches == 1 else "were"
     what = f"{count_text(matches, 'match')} of a rule {were} left out" if matches else "no rule matched"

@@ -38,6 +38,14 @@ class IngestReport(msgspec.Struct, frozen=True, kw_only=True):
     warnings: Annotated[
         tuple[str, ...], _Says(description="what a reader must know about completeness, one sentence each")
     ] = ()
+    doubts: Annotated[
+        tuple[str, ...],
+        _Says(description="records that cannot be or are lost, and what became of them, a sentence each"),
+    ] = ()
+    unusable: Annotated[
+        bool,
+        _Says(description="whether they leave no time that can be believed, so that nothing is said of the program"),
+    ] = False
     truncated: Annotated[bool, _Says(description="whether the file ended before its content did")] = False
 
 

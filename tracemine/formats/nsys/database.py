@@ -18,6 +18,7 @@ import pyarrow as pa
 from tracemine.columns import fixed_width
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import MISSING
+from tracemine.formats.foreign import RECORD_WITH_TORCH
 from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
@@ -222,6 +223,13 @@ class Database:
             return False
         return at == count
 
+    def _no_export(self, names: Sequence[str]) -> InputError:
+        """Return what another database is, and the way out."""
+        what, hint = "an SQLite database, but no Nsight Systems export", "pass what nsys export --type sqlite wrote"
+        if any(name.startswith("rocpd_") for name in names):
+            what, hint = "a database of rocprofv3 (rocpd), which is not supported", RECORD_WITH_TORCH
+        return InputError(f"is {what}", where=Location(self.path), hint=hint)
+
     def _plain_tables(self) -> list[str]:
         """Return known tables that hold rows of their own: no view and no virtual table, which would run something."""
         query = "select name, type = 'table' and rootpage > 0 from sqlite_master where type in ('table', 'view')"
@@ -230,11 +238,7 @@ class Database:
         if others := sorted(name for name, plain in found if not plain and name in schema.NUMBERS):
             self.warnings.append(_NO_TABLE.format(", ".join(others)))
         if not schema.is_export(set(names)):
-            raise InputError(
-                "is an SQLite database, but no Nsight Systems export",
-                where=Location(self.path),
-                hint="pass what nsys export --type sqlite wrote",
-            )
+            raise self._no_export(names)
         return [name for name in names if name in schema.NUMBERS]
 
     def _columns_of(self, table: str) -> set[str]:

@@ -37,7 +37,6 @@ from tracemine.report.words import (
     chain,
     cost_text,
     counted_text,
-    cut_off,
     gpu_text,
     left_out_text,
     little_text,
@@ -52,6 +51,7 @@ from tracemine.report.words import (
     share_of_text,
     source_text,
     summary_parts,
+    trust_text,
     unprofiled_text,
 )
 from tracemine.units import percent_text, range_text, time_text
@@ -154,7 +154,7 @@ def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
         version=__version__,
         name=PurePath(scan.trace.path.replace("\\", "/")).name or scan.trace.path,
         read=" · ".join(summary_parts(scan.trace)),
-        cut_off=cut_off(scan),
+        cut_off=trust_text(scan),
         headline=headline(scan),
         bar=None if summary.parts is None else bar(summary.parts),
         legend="" if summary.parts is None else legend(summary.parts),
