@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from tracemine.errors import InputError, Location
@@ -66,11 +67,25 @@ def read_head(path: Path, count: int) -> bytes:
 
 def bounded(inflated: int, file: io.FileIO, path: Path) -> None:
     """Raises InputError where a file holds, inflated, more bytes than one of its size can say."""
-    if inflated > _FREE_BYTES + _MOST_INFLATION * os.fstat(file.fileno()).st_size:
-        raise InputError(
-            f"inflates to more than {_MOST_INFLATION} times its size, which no table of a trace does",
-            where=Location(str(path)),
-        )
+    Inflation().add(inflated, os.fstat(file.fileno()).st_size, Location(str(path)))
+
+
+class Inflation:
+    """What files hold, inflated, and their sizes: of one file, or of all that one caller reads."""
+
+    def __init__(self) -> None:
+        self._inflated = self._size = 0
+        self._lock = Lock()
+
+    def add(self, inflated: int, size: int, where: Location) -> None:
+        """Take a file into account. Raises InputError where they hold more than files of their size can say."""
+        with self._lock:
+            self._inflated, self._size = self._inflated + inflated, self._size + size
+            is_too_much = self._inflated > _FREE_BYTES + _MOST_INFLATION * self._size
+        if is_too_much:
+            raise InputError(
+                f"inflates to more than {_MOST_INFLATION} times its size, which no table of a trace does", where=where
+            )
 
 
 class _File(io.FileIO):
