@@ -125,6 +125,14 @@ def limit_memory(pid: int, most_bytes: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_AS, (most_bytes, most_bytes))
 
 
+def no_core_files() -> None:
+    """Let this process leave no image of its memory where it is ended by a signal."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 def how_ended(code: int, said: Sequence[str]) -> str:
     """Return how a process ended, in words: by which signal, or with which code and last line.
 
