@@ -17,7 +17,7 @@ from itertools import dropwhile
 from typing import Self
 
 from tracemine.errors import UsageError
-from tracemine.programs import start
+from tracemine.programs import python, start
 
 _SAID_BYTES = 4000
 
@@ -84,6 +84,11 @@ class Tail:
         with self._stream, contextlib.suppress(OSError):
             while piece := os.read(self._stream.fileno(), 1 << 16):
                 self._kept = (self._kept + piece)[-_SAID_BYTES:]
+
+
+def worker(module: str) -> tuple[str, ...]:
+    """Return the command of a child that runs a module, and ends with its reader while that is still being loaded."""
+    return python("-m", "tracemine.processes", module)
 
 
 def serve(answer: Callable[[bytes], bytes]) -> None:
@@ -286,3 +291,11 @@ def _written(descriptor: int, unsent: memoryview) -> memoryview:
         return unsent[os.write(descriptor, unsent) :]
     except OSError:
         return unsent[:0]
+
+
+if __name__ == "__main__":
+    import runpy
+
+    end_with_reader()  # before anything is loaded that takes long
+    sys.argv = sys.argv[1:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -166,3 +166,25 @@ def test_the_guide_names_every_setting_and_its_variable() -> None:
     for key in SETTINGS:
         assert f"`{key}`" in page
         assert f"`{variable(key)}`" in page
+
+
+LONG = "9" * 5000
+
+
+@pytest.mark.parametrize("text", [f"top = {LONG}", f"[tool.x]\nbig = {LONG}"])
+def test_a_number_of_thousands_of_digits_is_no_toml(project: Path, run: Run, text: str) -> None:
+    file = write(project, text)
+    code, out, err = run("scan", TRACE)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{file}: is not TOML: Exceeds the limit")
+
+
+@pytest.mark.parametrize("text", ["--5", LONG, f"-{LONG}", "٣", "", "-", "1" * 19])
+def test_what_is_no_integer_of_a_variable_is_a_line(
+    project: Path, run: Run, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("TRACEMINE_TOP", text)
+    code, out, err = run("scan", TRACE)
+    assert (code, out) == (2, "")
+    assert err.startswith("TRACEMINE_TOP: must be an integer")
+    assert len(err) < 200

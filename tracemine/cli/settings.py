@@ -8,6 +8,7 @@ names a file that is written.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, Final
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import read_file
 
+_INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _FILE: Final = "pyproject.toml"
 _SIZE_LIMIT: Final = 1 << 20
 _SWITCHES: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
@@ -132,7 +134,7 @@ def _tables(folder: Path | None) -> Iterator[tuple[Path, Mapping[str, Any]]]:
             continue
         try:
             content = tomllib.loads(read_file(file, _SIZE_LIMIT).decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or a number of too many digits
             raise InputError(f"is not TOML: {error}", where=Location(str(file))) from None
         tool = content.get("tool")
         table = tool.get("tracemine") if isinstance(tool, dict) else None
@@ -175,7 +177,7 @@ def _of_variable(kind: str, text: str, where: Location) -> Any:
             raise UsageError(f"must be 1 or 0, not {text[:100]!a}", where=where)
         return _SWITCHES[text.casefold()]
     if kind == "integer":
-        if not text.lstrip("-").isdecimal():
+        if not _INTEGER.fullmatch(text):
             raise UsageError(f"must be {KINDS[kind]}, not {text[:100]!a}", where=where)
         return int(text)
     if kind in ("texts", "paths"):

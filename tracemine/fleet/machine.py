@@ -9,10 +9,9 @@ import msgspec
 from msgspec.structs import replace
 
 from tracemine.fleet.task import FAILED, Outcome, Task, packed, refused, unpacked
-from tracemine.processes import Closing, Ended, Process, TooLate, error_text, limit_memory
-from tracemine.programs import python
+from tracemine.processes import Closing, Ended, Process, TooLate, error_text, limit_memory, worker
 
-_COMMAND = python("-m", "tracemine.fleet.worker")
+_COMMAND = worker("tracemine.fleet.worker")
 # Threads of Arrow and of OpenBLAS reserve addresses, each as much as it likes, and one process a core is enough.
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
 _OWN_BYTES = 2 << 30  # addresses of a process that has read nothing

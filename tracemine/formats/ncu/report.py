@@ -21,13 +21,12 @@ from tracemine.formats.ncu.binary import Found, answered, question
 from tracemine.formats.ncu.kernels import kernel_of
 from tracemine.formats.ncu.numbers import parser
 from tracemine.formats.source import FileSource
-from tracemine.processes import Ended, Process, TooLate, how_ended, limit_memory
-from tracemine.programs import python
+from tracemine.processes import Ended, Process, TooLate, how_ended, limit_memory, worker
 
 MAGIC = b"NVR\0"
 RULES_LEFT_OUT = "rule_beyond_bound"
 NOT_A_KERNEL = "not_a_kernel"  # a range, a graph or a command list, profiled as a whole
-_COMMAND = python("-m", "tracemine.formats.ncu.worker")
+_COMMAND = worker("tracemine.formats.ncu.worker")
 _LIMIT_S, _BYTES_A_SECOND = 120.0, 1 << 20
 _MOST_BYTES, _TIMES_ITS_SIZE = 8 << 30, 20  # addresses
 _RECORD_AGAIN = "it may be damaged or cut off: copy it again, or profile again with ncu -o report PROGRAM"
