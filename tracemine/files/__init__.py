@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracemine.files.reading import Inflation, bounded, opened, read_file, read_head
+from tracemine.files.reading import Inflation, bounded, opened, read_file, read_head, within
 from tracemine.files.writing import (
     beside,
     check_plain,
@@ -52,6 +52,7 @@ __all__ = [
     "read_head",
     "read_parquet",
     "resolved",
+    "within",
     "write_file",
     "write_pieces",
     "write_tables",

@@ -7,7 +7,7 @@ import contextlib
 import io
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -43,10 +43,46 @@ def opened(path: Path) -> io.FileIO:
         raise InputError("is not a path", where=where) from None
     try:
         _check(os.fstat(file.fileno()), where)  # another may stand there by now
+        _confined.check(file.fileno(), where)
     except BaseException:
         file.close()
         raise
     return file
+
+
+@contextlib.contextmanager
+def within(folders: Sequence[Path]) -> Iterator[None]:
+    """Let files be opened meanwhile, by all threads, that lie below folders: a name may be another file's by the time
+    that it is opened, and what was opened is looked at.
+
+    folders: resolved. Where the system does not say what a descriptor is of, names are all there is to check.
+    """
+    before, _confined.folders = _confined.folders, (*_confined.folders, tuple(folders))
+    try:
+        yield
+    finally:
+        _confined.folders = before
+
+
+class _Confined:
+    """The folders that files may lie below; none: everywhere."""
+
+    def __init__(self) -> None:
+        self.folders: tuple[tuple[Path, ...], ...] = ()
+
+    def check(self, descriptor: int, where: Location) -> None:
+        """Raises InputError where an open file lies elsewhere."""
+        if not self.folders:
+            return
+        try:
+            place = Path(f"/proc/self/fd/{descriptor}").readlink()
+        except OSError:
+            return
+        if not all(any(place.is_relative_to(folder) for folder in each) for each in self.folders):
+            raise InputError("was replaced by a link to what may not be read", where=where)
+
+
+_confined = _Confined()
 
 
 def read_file(path: Path, most_bytes: int) -> bytes:
