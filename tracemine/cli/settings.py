@@ -18,6 +18,17 @@ from typing import Any, Final
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import read_file
 
+NO_SETTINGS: Final = "--no-settings"
+_DECIDES: Final = (
+    "gpu",
+    "rules",
+    "rule",
+    "skip",
+    "min-saving",
+    "fail-on",
+    "baseline",
+    "calibration",
+)  # whether it fails
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _FILE: Final = "pyproject.toml"
 _SIZE_LIMIT: Final = 1 << 20
@@ -80,14 +91,36 @@ class Defaults:
                 if key in self.values and (not SETTINGS[key].commands or name in SETTINGS[key].commands):
                     yield parameter.name, self.values[key]
 
+    def said_of_gates(self, arguments: Sequence[str]) -> str | None:
+        """Return what a file sets that decides whether a call fails, which has --fail-on; None where it sets nothing.
+
+        The file may be a stranger's: whoever has a call decide something wants to know of it.
+        """
+        command = next(iter(arguments), "")
+        if not (_is_given("fail-on", arguments) or (command in _SCAN and "fail-on" in self.values)):
+            return None
+        keys = [
+            key
+            for key in _DECIDES
+            if key in self.values and self.places[key].key is not None and not _is_given(key, arguments)
+            if not SETTINGS[key].commands or command in SETTINGS[key].commands
+        ]
+        if not keys:
+            return None
+        said = ", ".join(f"{key} = {self.values[key]}" for key in keys)
+        return f"{self.places[keys[0]].path} sets {said}: --fail-on depends on that; {NO_SETTINGS} leaves it out"
+
     def placed(self, error: TracemineError, arguments: Sequence[str]) -> TracemineError:
         """Return an error that names an option of the call; one that no argument gave is named by its place."""
         option, _, rest = error.message.partition(": ")
         key = option.removeprefix("--")
-        given = any(one == option or one.startswith(f"{option}=") for one in arguments)
-        if option == key or given or key not in self.places:
+        if option == key or _is_given(key, arguments) or key not in self.places:
             return error
         return UsageError(rest, where=self.places[key], hint=error.hint)
+
+
+def _is_given(key: str, arguments: Sequence[str]) -> bool:
+    return any(one == f"--{key}" or one.startswith(f"--{key}=") for one in arguments)
 
 
 NONE: Final = Defaults({}, {})
