@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import dropwhile
-from typing import Self
+from typing import Any, Self
 
 from tracemine.errors import UsageError
 from tracemine.programs import python, start
@@ -125,17 +125,22 @@ def end_with_reader(descriptor: int = 1) -> None:
 def limit_memory(pid: int, most_bytes: int) -> None:
     """Lets a process have so many bytes of addresses; not on every system."""
     with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
-        import resource
-
+        resource = _limits()
         resource.prlimit(pid, resource.RLIMIT_AS, (most_bytes, most_bytes))
 
 
 def no_core_files() -> None:
     """Let this process leave no image of its memory where it is ended by a signal."""
     with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
+        resource = _limits()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _limits() -> Any:
+    """Return the module of limits. Raises ImportError where the system has none."""
+    import resource
+
+    return resource
 
 
 def how_ended(code: int, said: Sequence[str]) -> str:

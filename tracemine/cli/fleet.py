@@ -29,6 +29,7 @@ from tracemine.cli.tickets import (
 )
 from tracemine.errors import UsageError
 from tracemine.files import write_file
+from tracemine.report.escape import json_text
 from tracemine.units import bytes_text, count_text
 
 if TYPE_CHECKING:
@@ -202,8 +203,6 @@ def report(
 def _drawn(found: FleetReport, format_: str, how: Options) -> str:
     if format_ == "json":
         import msgspec
-
-        from tracemine.report.escape import json_text
 
         return json_text(msgspec.json.format(msgspec.json.encode(found), indent=1).decode()) + "\n"
     out = StringIO()
