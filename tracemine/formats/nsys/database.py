@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tracemine.columns import fixed_width
 from tracemine.errors import InputError, Location
+from tracemine.files import opened
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.foreign import RECORD_WITH_TORCH
 from tracemine.formats.format import Progress
@@ -67,12 +68,14 @@ class Database:
         self._progress, self._read_rows, self._all_rows = progress, 0, 1
         # immutable: no lock is taken and no journal beside the file is looked at, which read-only media need.
         self._uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
-        with self._damage_told():
+        with self._damage_told(), opened(path) as checked:
             self._connection = sqlite3.connect(self._uri, uri=True, isolation_level=None)
             self._connection.execute("pragma trusted_schema = off")  # no function of a view or generated column runs
             self._connection.execute("pragma cell_size_check = on")  # a damaged page is told, not read as fewer rows
             self._columns = {table: self._columns_of(table) for table in self._plain_tables()}
             counts = {t: self._count(t) for t in schema.NUMBERS}
+            if not os.path.samestat(os.fstat(checked.fileno()), path.stat()):  # SQLite opens by name
+                raise InputError("was replaced while it was read", where=Location(self.path))
         self._counts = counts
         # Large tables are read side by side, each by a connection of its own: the driver holds no lock of Python's.
         # What is asked for first, and takes Python longest, comes first.
