@@ -142,6 +142,9 @@ def _variants(
 
 def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int, least_share: float) -> list[Finding]:
     accounts = context.accounts
+    # High ends of variants do not add up: all of them together save no more than there is.
+    span_ns = accounts.span_ns
+    findings = [replace(one, step_saving_ns=one.step_saving_ns.at_most(span_ns)) for one in findings]
     scale = Scale(
         steps=accounts.steps,
         unprofiled_ns=context.unprofiled.mid_ns,
