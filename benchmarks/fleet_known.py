@@ -31,7 +31,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from tracemine.columns import of_values
-from tracemine.fleet.dataset import RUNS, Dataset
+from tracemine.fleet.dataset import RUNS, Dataset, Generation
+from tracemine.fleet.known import run_key
 from tracemine.fleet.places import filesystem
 
 COLUMNS = ["uri", "generation", "size_bytes", "modified_ns", "content_sha256", "status"]
@@ -41,16 +42,19 @@ COUNT_PATH = "/requests"
 def fill(uri: str, count: int) -> None:
     """Write so many rows of `runs`."""
     dataset = Dataset(uri)
+    generation = Generation(digest="0123456789abcdef", tracemine="0", options={})
+    dataset.begin(generation)
 
     def write(number: int) -> None:
-        key = f"{number:032x}"
+        day, place = f"2026-11-{1 + number % 30:02}", f"s3://traces/job{number % 40:02}/2026-11-22/rank{number}.json.gz"
+        key = run_key(place, day, f"{number:064x}", generation.digest)
         row: dict[str, Any] = {
-            "key": key, "generation": 1, "uri": f"s3://traces/job{number % 40:02}/2026-11-22/rank{number}.json.gz",
-            "content_sha256": f"{number:064x}", "size_bytes": 10**6 + number, "modified_ns": 10**18 + number,
+            "key": key, "generation": 1, "uri": place, "content_sha256": f"{number:064x}",
+            "size_bytes": 10**6 + number, "modified_ns": 10**18 + number,
             "job": f"job{number % 40:02}", "status": "scanned", "tracemine": "0",
         }  # fmt: skip
         columns = [of_values([row.get(column.name)], column.type) for column in RUNS.columns]
-        dataset.write(f"2026-11-{1 + number % 30:02}", key, {"runs": pa.Table.from_arrays(columns, schema=RUNS.schema)})
+        dataset.write(day, key, {"runs": pa.Table.from_arrays(columns, schema=RUNS.schema)})
 
     with ThreadPoolExecutor(32) as threads:
         list(threads.map(write, range(count)))

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tracemine.cli import main
+from tracemine.findings.contract import raises
 
 os.environ["XDG_DATA_HOME"] = str(Path(__file__).parent / "no data")  # calibrations of whoever runs the tests
 os.environ["TRITON_INTERPRET"] = "1"  # triton asks when it is imported, by whichever test comes first
@@ -61,6 +62,13 @@ def interpreted() -> None:
     from tracemine.validate import interpreter
 
     interpreter.install()
+
+
+@pytest.fixture(autouse=True)
+def contract() -> Iterator[None]:
+    """Figures that cannot be are an error in every test."""
+    with raises():
+        yield
 
 
 @pytest.fixture

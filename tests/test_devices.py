@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from docs.pages_devices import devices_page
-from tracemine.devices import devices, devices_meant, find_device, unknown_device_text
+from tracemine.devices import devices, devices_meant, find_device, recorded_device, unknown_device_text
 
 GIB = 1 << 30
 
@@ -33,6 +33,18 @@ GIB = 1 << 30
         ("NVIDIA L40S", "NVIDIA L40S"),
         ("NVIDIA B200", "NVIDIA B200"),
         ("NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090"),
+        ("NVIDIA B300 SXM6 AC", "NVIDIA B300"),
+        ("NVIDIA GB200", "NVIDIA GB200"),
+        ("NVIDIA GB300", "NVIDIA GB300"),
+        ("NVIDIA H800", "NVIDIA H800 SXM"),
+        ("NVIDIA H20", "NVIDIA H20"),
+        ("NVIDIA A800-SXM4-80GB", "NVIDIA A800 80 GB SXM"),
+        ("NVIDIA A800 80GB PCIe", "NVIDIA A800 80 GB PCIe"),
+        ("NVIDIA L20", "NVIDIA L20"),
+        ("NVIDIA RTX A6000", "NVIDIA RTX A6000"),
+        *[(f"NVIDIA GeForce RTX {n}", f"NVIDIA GeForce RTX {n}") for n in ("3080", "3090", "4060", "4080", "5090")],
+        ("NVIDIA GeForce RTX 4060 Ti", "NVIDIA GeForce RTX 4060 Ti"),
+        *[(f"AMD Instinct MI{n}X", f"AMD Instinct MI{n}X") for n in ("325", "350", "355")],
         ("AMD Instinct MI300X", "AMD Instinct MI300X"),
         ("AMD Instinct MI300X VF", "AMD Instinct MI300X"),
     ],
@@ -52,6 +64,11 @@ def test_a_name_as_profilers_write_it_finds_its_row(name: str, title: str) -> No
         "NVIDIA GH200 480GB",
         "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
         "NVIDIA L40",
+        "NVIDIA GeForce RTX 3080 Ti",
+        "NVIDIA GeForce RTX 4080 SUPER",
+        "NVIDIA GeForce RTX 5090 D",
+        "NVIDIA H800 PCIe",
+        "NVIDIA L2",
         "*",
         "cpu",
     ],
@@ -79,6 +96,14 @@ def test_a_generic_or_unknown_name_finds_nothing(name: str | None) -> None:
         ("rtx4090", "NVIDIA GeForce RTX 4090"),
         ("2080 ti", "NVIDIA GeForce RTX 2080 Ti"),
         ("b200", "NVIDIA B200"),
+        ("b300", "NVIDIA B300"),
+        ("gb200", "NVIDIA GB200"),
+        ("h20", "NVIDIA H20"),
+        ("h800", "NVIDIA H800 SXM"),
+        ("a800", "NVIDIA A800 80 GB SXM"),
+        ("rtx 4060", "NVIDIA GeForce RTX 4060"),
+        ("4060 ti", "NVIDIA GeForce RTX 4060 Ti"),
+        ("mi355x", "AMD Instinct MI355X"),
         ("mi300x", "AMD Instinct MI300X"),
         ("AMD MI300X", "AMD Instinct MI300X"),
         ("mi250", "AMD Instinct MI250 (one of its two dies)"),
@@ -151,3 +176,33 @@ def test_the_page_names_every_gpu_and_marks_what_was_measured() -> None:
 def test_an_unknown_gpu_is_told_in_one_line() -> None:
     assert "\n" not in unknown_device_text("X")
     assert "'X' is not in the device table" in unknown_device_text("X")
+
+
+@pytest.mark.parametrize(
+    ("name", "sm_count", "title"),
+    [
+        ("AMD Instinct MI300X", 38, "AMD Instinct MI300X, 38 of 304 multiprocessors"),
+        ("NVIDIA A100-SXM4-80GB", 42, "NVIDIA A100 80 GB SXM, 42 of 108 multiprocessors"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16, "NVIDIA H100 SXM, 16 of 132 multiprocessors"),
+    ],
+)
+def test_a_partition_has_its_part_of_the_whole(name: str, sm_count: int, title: str) -> None:
+    part, whole = recorded_device(name, sm_count), find_device(name.partition(" MIG")[0])
+    assert part is not None
+    assert whole is not None
+    assert part.title == title
+    assert part.bandwidth_bytes_per_s == round(whole.bandwidth_bytes_per_s * sm_count / whole.sm_count)
+    assert part.flops_per_s["fp16"] == round(whole.flops_per_s["fp16"] * sm_count / whole.sm_count)
+
+
+def test_a_whole_gpu_and_one_of_a_name_that_is_not_known_are_no_partition() -> None:
+    assert recorded_device("NVIDIA H200", 132) is find_device("NVIDIA H200")
+    assert recorded_device("Brand New", 16) is None
+    assert recorded_device("NVIDIA H100", 114) is None  # another product's count
+
+
+def test_a_count_above_the_tables_is_said() -> None:
+    assert recorded_device("NVIDIA H100 80GB HBM3", 304) is None
+    assert "is recorded with 304 multiprocessors, unlike the device table's 132: " in unknown_device_text(
+        "NVIDIA H100 80GB HBM3", sm_count=304
+    )

@@ -12,7 +12,19 @@ pipeline           from a trace to its findings, stage by stage
 TracemineError     the base of every error that is the caller's to mend
 """
 
-from __future__ import annotations
+import os
+import sys
+
+# `python -m tracemine` searches the current folder for modules, where a stranger's `json.py` may lie beside a trace. A
+# program that is recorded (`capture`) has its own there. Nothing is imported before that Python had not loaded.
+if (
+    getattr(sys, "argv", [])[:1] == ["-m"]
+    and sys.orig_argv[-len(sys.argv)].removeprefix("-m") == "tracemine"
+    and sys.argv[1:2] != ["capture"]
+    and not sys.flags.safe_path
+    and sys.path[0] not in os.environ.get("PYTHONPATH", "").split(os.pathsep)  # where that is gone
+):
+    del sys.path[0]
 
 from typing import TYPE_CHECKING
 

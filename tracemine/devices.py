@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -24,6 +24,8 @@ _FORM_FACTORS = frozenset({"sxm", "pcie", "nvl", "dgxs"})
 
 
 UNESTIMATED = "savings of GPU time are not estimated"  # in what `unknown_device_text` says
+_LARGEST_PARTITION = 2 / 3  # of a product's multiprocessors; what has more is another product
+_MIG = re.compile(r" mig \d.*")  # a slice's name says of what it is one
 _TELLING = 3  # characters of a GPU's name that tell which it may be
 
 
@@ -99,6 +101,39 @@ def find_device(name: str | None, sm_count: int | None = None, memory_bytes: int
     return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
 
+@cache
+def recorded_device(name: str | None, sm_count: int | None = None, memory_bytes: int | None = None) -> Device | None:
+    """Return the row for a GPU as a trace records it: of a partition (MIG, CPX) with that part of the whole's rates.
+
+    >>> part = recorded_device("AMD Instinct MI300X", sm_count=38)
+    >>> part.title, part.bandwidth_bytes_per_s, recorded_device("AMD Instinct MI300X", sm_count=400)
+    ('AMD Instinct MI300X, 38 of 304 multiprocessors', 662500000000, None)
+    """
+    whole = find_device(name, sm_count, memory_bytes)
+    if whole is not None or name is None or sm_count is None:
+        return whole
+    product = find_device(_MIG.sub("", name.casefold()))
+    if product is None or sm_count > _LARGEST_PARTITION * product.sm_count:
+        return None
+    part = sm_count / product.sm_count
+    return replace(
+        product,
+        title=f"{product.title}, {sm_count} of {product.sm_count} multiprocessors",
+        names=(),
+        meant_by=(),
+        sm_count=sm_count,
+        memory_bytes=None,
+        bandwidth_bytes_per_s=round(product.bandwidth_bytes_per_s * part),
+        l2_bytes=None if product.l2_bytes is None else round(product.l2_bytes * part),
+        flops_per_s={dtype: round(peak * part) for dtype, peak in product.flops_per_s.items()},
+    )
+
+
+def is_partition(device: Device) -> bool:
+    """Return whether a row is of a part of a product, as `recorded_device` makes it."""
+    return not device.names
+
+
 def devices_meant(name: str) -> tuple[Device, ...]:
     """Return the rows that a person may mean who types a GPU's name: one, several where that is ambiguous, or none.
 
@@ -145,7 +180,7 @@ def device_named(name: str) -> Device:
 def _begins_alike(name: str) -> list[str]:
     """Return the titles of rows whose model begins most like a name.
 
-    >>> _begins_alike("h20"), _begins_alike("voodoo")
+    >>> _begins_alike("h2000"), _begins_alike("voodoo")
     (['NVIDIA H200 SXM', 'NVIDIA H200 NVL'], [])
     """
     asked = _letters_and_digits(name)
@@ -159,17 +194,23 @@ def _begins_alike(name: str) -> list[str]:
     return [title for title, count in shared.items() if count == most >= _TELLING]
 
 
-def unknown_device_text(name: str | None, example: str = "h100") -> str:
+def unknown_device_text(name: str | None, example: str = "h100", sm_count: int | None = None) -> str:
     """Return what to tell a person whose GPU is not in the table; the example is what `--gpu` takes.
 
     >>> unknown_device_text("Brand New")
     "GPU 'Brand New' is not in the device table: savings of GPU time are not estimated; --gpu NAME estimates for another, such as --gpu h100"
+    >>> unknown_device_text("NVIDIA H100", sm_count=304).partition(": ")[0]
+    "GPU 'NVIDIA H100' is recorded with 304 multiprocessors, unlike the device table's 132"
     >>> unknown_device_text(None, "mi300x")
     'the trace does not name its GPU: savings of GPU time are not estimated; --gpu NAME says which it was, such as --gpu mi300x'
     """  # noqa: E501
     what, hint = "the trace does not name its GPU", "says which it was"
     if name:
         what, hint = f"GPU {name!r} is not in the device table", "estimates for another"
+    product = find_device(name)
+    if product is not None and sm_count is not None and sm_count != product.sm_count:
+        differs = f"is recorded with {sm_count:,} multiprocessors, unlike the device table's {product.sm_count:,}"
+        what = f"GPU {name!r} {differs}"
     return f"{what}: {UNESTIMATED}; --gpu NAME {hint}, such as --gpu {example}"
 
 

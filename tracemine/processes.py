@@ -14,10 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import dropwhile
-from typing import Self
+from typing import Any, Self
 
 from tracemine.errors import UsageError
-from tracemine.programs import start
+from tracemine.programs import python, start
 
 _SAID_BYTES = 4000
 
@@ -86,6 +86,11 @@ class Tail:
                 self._kept = (self._kept + piece)[-_SAID_BYTES:]
 
 
+def worker(module: str) -> tuple[str, ...]:
+    """Return the command of a child that runs a module, and ends with its reader while that is still being loaded."""
+    return python("-m", "tracemine.processes", module)
+
+
 def serve(answer: Callable[[bytes], bytes]) -> None:
     """Answer lines from standard input, until there are no more: what such a child does.
 
@@ -120,9 +125,22 @@ def end_with_reader(descriptor: int = 1) -> None:
 def limit_memory(pid: int, most_bytes: int) -> None:
     """Lets a process have so many bytes of addresses; not on every system."""
     with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
-        import resource
-
+        resource = _limits()
         resource.prlimit(pid, resource.RLIMIT_AS, (most_bytes, most_bytes))
+
+
+def no_core_files() -> None:
+    """Let this process leave no image of its memory where it is ended by a signal."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        resource = _limits()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _limits() -> Any:
+    """Return the module of limits. Raises ImportError where the system has none."""
+    import resource
+
+    return resource
 
 
 def how_ended(code: int, said: Sequence[str]) -> str:
@@ -278,3 +296,11 @@ def _written(descriptor: int, unsent: memoryview) -> memoryview:
         return unsent[os.write(descriptor, unsent) :]
     except OSError:
         return unsent[:0]
+
+
+if __name__ == "__main__":
+    import runpy
+
+    end_with_reader()  # before anything is loaded that takes long
+    sys.argv = sys.argv[1:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

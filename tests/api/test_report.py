@@ -325,7 +325,7 @@ def test_a_notebook_shows_twenty_rows_at_most_and_says_how_many_more() -> None:
 @pytest.mark.parametrize(
     ("scan", "says"),
     [
-        (EMPTY, "Nothing worth fusing or closing was found. The trace holds no GPU activity"),
+        (EMPTY, "Nothing was looked for. The trace holds no GPU activity"),
         (QUIET, "The GPU was busy for 99.0 % of the time, and no rule matched."),
     ],
 )

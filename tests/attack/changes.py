@@ -26,6 +26,8 @@ import pyarrow.parquet as pq
 from tests.attack.harness import FIXTURES, ROOT
 from tests.formats.nsys.make import Export
 from tracemine.cli import main
+from tracemine.fleet.run import tasks as fleet_tasks
+from tracemine.fleet.task import SCANNED, Settings, scan_into
 from tracemine.formats import open_trace
 from tracemine.perfmodel.calibration import shipped_calibrations
 
@@ -169,6 +171,9 @@ def prepared() -> Path:
     export.range("ProfilerStep#1", 0, 700)
     for form in ("parquetdir", "arrowdir"):
         export.folder(folder / form, form)
+    traces = [str(FIXTURES / f"kineto/{name}.json.gz") for name in ("chain", "clean_gemms")]
+    tasks, _, _ = fleet_tasks(traces, str(folder / "dataset"), Settings())
+    assert {scan_into(task).status for task in tasks} == {SCANNED}
     return folder
 
 
@@ -442,6 +447,20 @@ def rule(r: Random, here: Path) -> list[str]:
     return ["rules", command, "--rules", "rules", "my_rule"]
 
 
+def dataset(r: Random, here: Path) -> list[str]:
+    shutil.copytree(prepared() / "dataset", here / "set")
+    path = r.choice((here / "set/dataset.json", *sorted((here / "set").glob("[rf]*/*/*.parquet"))))
+    if path.suffix == ".json" and r.random() < 0.7:
+        path.write_bytes(json_bytes(json.loads(path.read_bytes()), r, 0.2))
+    elif path.suffix == ".json" or r.random() < 0.2:
+        path.write_bytes(changed_bytes(path.read_bytes(), r))
+    else:
+        changed_table(path, r)
+    if r.random() < 0.2:
+        return ["fleet", "tickets", "set", "--project", "p", "--out", "out"]
+    return ["fleet", "report", "set", "--by", r.choice(("job", "day")), "-f", r.choice(("text", "json", "html"))]
+
+
 def calibration(r: Random, here: Path) -> list[str]:
     (here / "c.json").write_bytes(
         json_bytes(json.loads(shipped_calibrations()[0].to_json()), r, r.choice((0.0005, 0.01)))
@@ -453,6 +472,6 @@ KINDS: dict[str, Kind] = {
     kind.__name__: kind
     for kind in (
         *(kineto_events, kineto_bytes, nsys_database, nsys_folder, timeline, ncu_table, ncu_binary, execution_trace),
-        *(recording, findings, verdicts, rule, calibration),
+        *(recording, findings, verdicts, rule, dataset, calibration),
     )
 }

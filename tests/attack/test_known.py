@@ -224,6 +224,8 @@ KNOWN: dict[str, Row] = {
     "a file beside the tables of a timeline": Row(timeline_with_notes, ("ingest", TRACE, "-q", "-o", "out"), (0, 2), holds(lambda here: (here / "out/notes.txt").exists())),
     "links under guessed names": Row(old_names, ("scan", TRACE, "-q", "-o", "out"), (0,), holds(lambda here: not (here / "out").is_symlink())),
     "a full disk, told with its place": Row(put(), ("ingest", TRACE, "-q", "-o", "out"), must=says(r"^out\b"), how={"file_size": 2000}),
+    "a rule with a number of thousands of digits": Row(lambda here: with_rule(here, size="9" * 5000), ("rules", "list", "--rules", "rules"), must=says("is not TOML")),
+    "settings with a number of thousands of digits": Row(put(pyproject__toml=f"[tool.x]\nbig = {'9' * 5000}\n"), ("scan", TRACE), must=says("is not TOML")),
     # what is printed
     "escape sequences in names of a folder": Row(escapes, ("scan", "."), (0,), says("left out")),
     "escape sequences in a report's name": Row(cut_report, ("counters", "r\x1b[31mX.csv"), (0, 2)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.attack.changes import prepared
-from tests.attack.harness import FIXTURES, PWNED, Attack, Ended, judge
+from tests.attack.harness import FIXTURES, PWNED, ROOT, Attack, Ended, judge
 
 TRACE = str(FIXTURES / "kineto/chain.json.gz")
 CLEAN = str(FIXTURES / "kineto/clean_gemms.json.gz")
@@ -74,6 +76,33 @@ def beside(attack: Attack, command: str, **how: Any) -> None:
 @pytest.mark.parametrize("command", HOSTILE)
 def test_nothing_that_lies_beside_a_trace_is_run(attacks: Callable[..., Attack], command: str) -> None:
     beside(attacks("hostile folders"), command, exec=True)
+
+
+@pytest.mark.parametrize("command", ["scan", "report", "rules"])
+def test_nor_is_it_by_python_m(attacks: Callable[..., Attack], command: str) -> None:
+    """`python -m` puts the current folder first among those that are searched."""
+    attack = attacks("hostile folders")
+    hostile_folder(attack)
+    shutil.rmtree(attack.here / "tracemine")  # Python itself finds the package there
+    shutil.rmtree(attack.here / "encodings")
+    run = [sys.executable, "-m", "tracemine", *HOSTILE[command]]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(run, cwd=attack.here, env=env | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=False)
+    assert done.returncode in (0, 1), done.stderr.decode()
+    assert not [path.name for path in attack.here.iterdir() if path.name.startswith(PWNED)]
+
+
+def test_a_program_that_is_recorded_has_its_modules(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("print('mine', flush=True)\n")
+    (tmp_path / "program.py").write_text("import beside\n")
+    code = (
+        "import sys, runpy; sys.argv[1:] = ['capture']; sys.orig_argv[1:] = ['-m', 'tracemine', 'capture']; "
+        "sys.argv[0] = '-m'; here = sys.path[0]; import tracemine; assert sys.path[0] == here"
+    )
+    for command, kept in (("capture", True), ("scan", False)):
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        text = code.replace("'capture'", repr(command)).replace("==", "==" if kept else "!=")
+        subprocess.run([sys.executable, "-c", text], cwd=tmp_path, env=env, check=True)
 
 
 # Surroundings: how it is run, the command line, exit codes that fit.

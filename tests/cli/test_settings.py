@@ -166,3 +166,62 @@ def test_the_guide_names_every_setting_and_its_variable() -> None:
     for key in SETTINGS:
         assert f"`{key}`" in page
         assert f"`{variable(key)}`" in page
+
+
+LONG = "9" * 5000
+
+
+@pytest.mark.parametrize("text", [f"top = {LONG}", f"[tool.x]\nbig = {LONG}"])
+def test_a_number_of_thousands_of_digits_is_no_toml(project: Path, run: Run, text: str) -> None:
+    file = write(project, text)
+    code, out, err = run("scan", TRACE)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{file}: is not TOML: Exceeds the limit")
+
+
+@pytest.mark.parametrize("text", ["--5", LONG, f"-{LONG}", "٣", "", "-", "1" * 19])
+def test_what_is_no_integer_of_a_variable_is_a_line(
+    project: Path, run: Run, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("TRACEMINE_TOP", text)
+    code, out, err = run("scan", TRACE)
+    assert (code, out) == (2, "")
+    assert err.startswith("TRACEMINE_TOP: must be an integer")
+    assert len(err) < 200
+
+
+@pytest.mark.parametrize("text", ['min-saving = "99%"', 'skip = ["*unfused*"]', 'rule = "graph_break"'])
+def test_what_a_file_sets_that_decides_a_gate_is_said(project: Path, run: Run, text: str) -> None:
+    file = write(project, f"quiet = true\n{text}")
+    key = text.partition(" ")[0]
+    _, _, err = run("scan", TRACE, "--fail-on", "high")
+    assert err.startswith(f"{file} sets {key} = ")
+    assert err.rstrip().endswith("--fail-on depends on that; --no-settings leaves it out")
+    assert run("scan", TRACE)[2] == "", "nothing depends on it"
+    given = text.partition(" = ")[2].strip('[]"')
+    assert run("scan", TRACE, "--fail-on", "high", f"--{key}={given}")[2] == "", "the call says it itself"
+
+
+def test_a_gate_of_the_file_itself_is_said(project: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(project, 'quiet = true\nfail-on = "high"\ngpu = "h100"')
+    assert run("scan", TRACE)[2].startswith(f"{file} sets gpu = h100, fail-on = high: ")
+    write(project, 'quiet = true\ngpu = "h100"')
+    monkeypatch.setenv("TRACEMINE_MIN_SAVING", "1%")
+    monkeypatch.setenv("TRACEMINE_FAIL_ON", "high")
+    assert run("scan", TRACE)[2].startswith(f"{file} sets gpu = h100: "), "the environment is the caller's own"
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 4])
+def test_no_settings_reads_no_file_wherever_it_stands(project: Path, run: Run, place: int) -> None:
+    write(project, 'quiet = true\nmin-saving = "99%"\nbroken = ')
+    call = ["scan", TRACE, "--fail-on", "high", "-q"]
+    call.insert(place, "--no-settings")
+    code, out, err = run(*call)
+    assert code == 1
+    assert out
+    assert "pyproject" not in err
+
+
+def test_what_follows_two_dashes_is_another_programs(project: Path, run: Run) -> None:
+    write(project, "x = ")
+    assert run("scan", "--", "--no-settings")[2].startswith(str(project))

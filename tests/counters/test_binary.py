@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tracemine.errors import InputError
-from tracemine.formats.ncu import read_counters
+from tracemine.formats.ncu import read_counters, report
+from tracemine.formats.ncu.binary import answer, question
 
 METRICS: dict[str, tuple[Any, str]] = {
     "gpu__time_duration.sum": (8224.0, "ns"),
@@ -74,20 +75,27 @@ def installed(monkeypatch: pytest.MonkeyPatch, *ranges: list[Action], seen: list
 
 
 @pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are read in this process."""
+    monkeypatch.setattr(report, "_asked", lambda file: answer(question(str(file))))
+
+
+@pytest.fixture
 def path(tmp_path: Path) -> Path:
     found = tmp_path / "r.ncu-rep"
     found.write_bytes(b"NVR\0 and the rest")
     return found
 
 
+@pytest.mark.usefixtures("here")
 def test_kernels_of_all_ranges_are_read_in_order(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     installed(monkeypatch, [Action(), Action(kind=3)], [Action()])
-    report = read_counters(path)
-    assert (len(report.kernels), report.dropped) == (2, {"not_a_kernel": 1})
-    kernel = report.kernels[1]
+    found = read_counters(path)
+    assert (len(found.kernels), found.dropped) == (2, {"not_a_kernel": 1})
+    kernel = found.kernels[1]
     assert (kernel.name, kernel.grid, kernel.block, kernel.order) == ("void f<4>(int)", (2, 64, 1), (384, 1, 1), 1)
     assert (kernel.dur_ns, kernel.dram_bytes, kernel.gpu) == (8224, 36732, "NVIDIA H200")
-    assert "secret" not in repr(report)
+    assert "secret" not in repr(found)
 
 
 class Ruled(Action):
@@ -106,6 +114,7 @@ class Ruled(Action):
         ]
 
 
+@pytest.mark.usefixtures("here")
 def test_what_rules_say_is_kept_without_where_their_links_lead(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     installed(monkeypatch, [Ruled(), Action()])
     ruled, plain = read_counters(path).kernels
@@ -113,6 +122,7 @@ def test_what_rules_say_is_kept_without_where_their_links_lead(monkeypatch: pyte
     assert plain.rules is None
 
 
+@pytest.mark.usefixtures("here")
 def test_a_packed_report_is_unpacked_for_the_package(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     seen: list[bytes] = []
     installed(monkeypatch, [Action()], seen=seen)
@@ -122,12 +132,14 @@ def test_a_packed_report_is_unpacked_for_the_package(monkeypatch: pytest.MonkeyP
     assert seen == [path.read_bytes()]
 
 
+@pytest.mark.usefixtures("here")
 def test_a_report_in_which_nothing_is_found_is_refused(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     installed(monkeypatch, [])
     with pytest.raises(InputError, match=r"r\.ncu-rep: has no kernels that can be read\n  hint: it may be damaged"):
         read_counters(path)
 
 
+@pytest.mark.usefixtures("here")
 def test_whatever_the_package_raises_is_one_line(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     def load_report(path: str) -> None:
         raise RuntimeError(f"cannot parse {path} of /home/secret")
@@ -139,6 +151,7 @@ def test_whatever_the_package_raises_is_one_line(monkeypatch: pytest.MonkeyPatch
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.usefixtures("here")
 def test_without_the_package_the_ways_out_are_named(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     monkeypatch.setitem(sys.modules, "ncu_report", None)  # as if it were not installed
     with pytest.raises(InputError) as error:
@@ -163,3 +176,33 @@ def test_garbage_after_the_magic_is_refused(path: Path) -> None:
     pytest.importorskip("ncu_report", reason="NVIDIA's package ncu-report is not installed")
     with pytest.raises(InputError, match="has no kernels that can be read"):
         read_counters(path)
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        ("os.abort()", "it was ended by SIGABRT"),
+        ("os.kill(os.getpid(), 11)", "it was ended by SIGSEGV"),
+        ("os._exit(7)", "it ended with 7"),
+        ("time.sleep(99)", "it took too long"),
+        ("os.write(int(os.readlink('/proc/self/fd/1') != '') and 3, b'x\\n')", "it answered with something else"),
+        ("mmap.mmap(-1, 1 << 36)", "OSError"),
+        ("print('Check failed'); return [[Action(), Action()]]", None),
+    ],
+)
+def test_what_the_package_does_to_its_process_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, path: Path, tmp_path: Path, does: str, says: str | None
+) -> None:
+    """A package of the name stands in for NVIDIA's, in a child."""
+    package = tmp_path / "package"
+    package.mkdir()
+    text = f"import mmap, os, time\nfrom tests.counters.test_binary import Action\ndef load_report(path):\n    {does}\n"
+    (package / "ncu_report.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", f"{package}:{Path(__file__).parents[2]}")
+    monkeypatch.setattr(report, "_LIMIT_S", 15.0)
+    if says is None:
+        assert len(read_counters(path).kernels) == 2
+        return
+    with pytest.raises(InputError) as error:
+        read_counters(path)
+    assert f"cannot be read by ncu-report ({says})" in str(error.value)

@@ -79,7 +79,7 @@ OTHERWISE: dict[str, tuple[str, dict[str, Fact], str]] = {
     "gaps in eager": ("launch_gap", {}, 'torch.compile(model, mode="reduce-overhead")'),
     "a norm alone": ("rmsnorm_unfused", {"widened": False}, "self.weight, self.eps)"),
     "a norm of rows that are not short": ("rmsnorm_unfused", {"slow_norm": False}, "self.weight, self.eps)"),
-    "a stall in Python": ("host_stall", {}, "torch.save"),
+    "a stall in Python": ("host_stall", {}, "executor.submit"),
     "an allocator": ("allocation_stall", {}, "PYTORCH_CUDA_ALLOC_CONF"),
 }
 
@@ -90,6 +90,32 @@ def test_advice_fits_what_the_trace_says(case: str) -> None:
     text = advice(rule, facts)
     assert there in text
     assert not_there not in text
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"blockers": True},
+        {"blockers": True, "compiled": True, "replayed": False},
+        {"blockers": True, "optimizer": "SGD"},
+    ],
+    ids=str,
+)
+def test_what_a_capture_does_not_allow_rules_out_a_replay(facts: dict[str, Fact]) -> None:
+    text = advice("launch_gap", facts, "What a capture does not allow was recorded: `.item()`, 48 times.")
+    assert "reduce-overhead" not in text
+    assert "`.item()`, 48 times" in text
+
+
+@pytest.mark.parametrize(
+    ("operation", "names"),
+    [("nonzero", "torch._grouped_mm"), ("_local_scalar_dense", "schedule.tolist()"), (None, "schedule.tolist()")],
+)
+def test_a_loop_that_waits_is_told_what_to_do_with_the_loop(operation: str | None, names: str) -> None:
+    text = advice("host_sync", {"rounds": True, "operation": operation})
+    assert names in text
+    assert "torch.compile breaks" in text
+    assert names not in advice("host_sync", {"rounds": False, "operation": operation})
 
 
 @pytest.mark.parametrize("case", OTHERWISE, ids=OTHERWISE)

@@ -150,3 +150,80 @@ def test_the_report_begins_with_the_headline_and_says_that_nothing_is_estimated(
     )
     for once in ("--gpu h100", "not estimated", "name its GPU"):
         assert text.count(once) == 1
+
+
+def offloading(*, copies: bool, beside: bool = False, memory: str = "pinned") -> Trace:
+    """Ten rounds: 900 µs of a copy from the host (or of a product), then a product of 100 µs; or both side by side."""
+    trace = Trace()
+    for at in range(10):
+        begin = at * 1_000_000 + 10_000
+        if copies:
+            pageable = memory == "pageable"
+            trace.copy("HtoD", begin, 900_000, 25_000_000, pageable=pageable, launch=(begin - 5_000, 1_000), stream=9)
+        else:
+            trace.kernel(GEMM, begin, 900_000, launch=(begin - 5_000, 1_000))
+        start, dur = (begin, 890_000) if beside else (begin + 900_000, 100_000)
+        trace.kernel(GEMM, start, dur, launch=(begin - 2_000, 1_000))
+    return trace
+
+
+def test_a_loop_that_copies_from_the_host_is_bound_by_that() -> None:
+    found = bound(offloading(copies=True))
+    assert found.by == "transfer" and found.transfers is not None
+    assert (found.transfers.bytes, found.transfers.memory) == (25_000_000, "pinned")
+    assert round(found.transfers.bytes_per_s / 1e9, 1) == 27.8 and 0.88 < found.transfers.alone_share < 0.92
+    assert headline(scanned(offloading(copies=True))).startswith(
+        "transfer-bound: the GPU does nothing but copy to and from the host 90 % of the time: "
+        "25.0 MB at 27.8 GB/s, pinned memory"
+    )
+    assert bound(offloading(copies=True, memory="pageable")).transfers is not None
+    assert "pageable memory" in headline(scanned(offloading(copies=True, memory="pageable")))
+
+
+def test_products_and_copies_beside_products_are_no_transfers() -> None:
+    assert bound(offloading(copies=False)).by == "gpu" and bound(offloading(copies=False)).transfers is None
+    hidden = bound(offloading(copies=True, beside=True))
+    assert hidden.by == "gpu" and hidden.transfers is not None and hidden.transfers.alone_share < 0.15
+
+
+def test_next_to_nothing_is_no_verdict() -> None:
+    trace = Trace()
+    trace.call("cudaMalloc", 0, 1_000)
+    trace.kernel("Memset", 50_000_000, 1_500, launch=(49_990_000, 1_000), kind="memset")
+    trace.call("cudaDeviceSynchronize", 50_000_000, 81_000_000)
+    found = scanned(trace)
+    assert found.summary.bound is None and found.summary.parts is None
+    assert headline(found) == "nothing to judge: 1 GPU activity, 1.50 µs in all that was recorded"
+    for kind in ("text", "markdown", "html"):
+        out = StringIO()
+        render(kind, found, out, ReportOptions())
+        assert (
+            "nothing to judge" in out.getvalue()
+            and "busy" not in out.getvalue().split("<script")[0].split("</style>")[-1]
+        )
+
+
+def test_few_activities_that_fill_the_recording_are_judged() -> None:
+    trace = Trace()
+    run(trace, *((GEMM, at * 100_000, 90_000) for at in range(1, 5)))
+    assert bound(trace).by == "gpu"
+
+
+def one_batch(queued_ns: int) -> Trace:
+    """One batch of an engine: a graph of twelve kernels without a gap, that begins so long after its launch."""
+    trace = Trace()
+    trace.add(
+        "ops", kind="annotation", name="execute_context_0(0)_generation_8(8)", start_ns=0, dur_ns=20_000, pid=1, tid=1
+    )
+    call = trace.call("cudaGraphLaunch", 1_000, 9_000)
+    for at in range(12):
+        trace.kernel(GEMM, 10_000 + queued_ns + 100_000 * at, 100_000, launch=call)
+    return trace
+
+
+def test_what_ran_before_the_recording_is_no_idle_time() -> None:
+    found = scanned(one_batch(6_000_000))  # behind a batch that was not recorded
+    assert found.summary.bound is not None and found.summary.per_step is not None
+    assert found.summary.bound.by == "gpu" and found.summary.per_step.span_ns == 1_200_000
+    soon = scanned(one_batch(20_000)).summary.per_step
+    assert soon is not None and soon.span_ns == 1_230_000  # from its mark on

@@ -140,11 +140,12 @@ def change(
     call_ns: int = 0,
     unblocked: tuple[int, ...] = (),
     whole: bool = False,
+    most_ns: int = 1 << 40,
 ) -> Change:
     rows_, saved_, unlaunched_, called_, unblocked_ = (
         np.array(each, np.int64) for each in (rows, saved, unlaunched, called, unblocked)
     )
-    return Change(rows_, saved_, unlaunched_, whole, called_, call_ns, unblocked_)
+    return Change(rows_, saved_, unlaunched_, whole, most_ns, called_, call_ns, unblocked_)
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.json.gz")), ids=lambda path: path.name)
@@ -317,6 +318,49 @@ def test_with_a_launch_goes_its_operator(gone: tuple[int, ...], whole: bool, gai
     replay = of_modules()
     assert replay.gains([change([], [], gone, whole=whole)], 1.0).tolist() == [gained]
     assert replay.gains([change([], [], gone, whole=whole)], 2.0).tolist() == [gained / 2]
+
+
+@pytest.mark.parametrize(
+    ("gone", "most_ns", "gained"),
+    [
+        ((2,), 30_000, 20_000),  # the operator, which takes less
+        ((2,), 15_000, 15_000),  # half of it before the launch, and half of the rest behind
+        ((2,), 5_000, 5_000),
+        ((2, 3), 30_000, 10_000 + 30_000),  # what lies between two that go is not all dispatch
+        ((5,), 30_000, 30_000),  # an operator that stays
+    ],
+)
+def test_with_a_launch_no_more_goes_than_a_launch_can_take(gone: tuple[int, ...], most_ns: int, gained: int) -> None:
+    replay = of_modules()
+    assert replay.gains([change([], [], gone, most_ns=most_ns)], 1.0).tolist() == [gained]
+
+
+def test_what_a_launch_can_take_is_of_a_host_without_a_profiler() -> None:
+    one = change([], [], (5,), most_ns=20_000)  # 50 µs as recorded
+    assert [of_modules().gains([one], pace).tolist() for pace in (1.0, 2.0, 4.0)] == [[20_000], [20_000], [12_500]]
+
+
+def python_between(pause: int) -> tuple[Steps, Fix]:
+    """Ten pairs of additions with so much Python before each."""
+    trace = Trace()
+    for number in range(20):
+        at = number * (pause + 20_000)
+        trace.kernel("add", at + LAUNCH, 2_000, launch=(at, CALL), op=trace.op("aten::add", at - 8_000, 12_000))
+    none = np.zeros(0, np.int64)
+    rows = np.arange(20, dtype=np.int64).reshape(10, 2)
+    nowhere = np.full(20, -1)
+    steps = Steps(replay_of(trace.timeline()), None, np.zeros(20, np.int64), none, none, none, nowhere)
+    return steps, Fix([rows], [Range(5_000, 10_000, 15_000)])
+
+
+def test_what_python_does_between_two_launches_is_not_saved_with_one() -> None:
+    gains = {}
+    for pause in (0, 1_000_000):
+        steps, fix = python_between(pause)
+        (gains[pause],) = steps.gains([fix])
+    assert 0 < gains[1_000_000].mid <= 10 * 12_000
+    assert gains[1_000_000].high <= 10 * 60_000
+    assert gains[1_000_000].mid <= gains[0].mid + 10 * 12_000
 
 
 def test_the_hosts_part_of_the_first_step_is_told_at_every_pace() -> None:

@@ -11,8 +11,11 @@ import pytest
 
 from tests.findings.build import BIG, kernel, matches, rows_of_timeline, rule, timeline_of
 from tracemine import pipeline
-from tracemine.findings import Finding, Scan, device_of, find
-from tracemine.findings.grouping import scan_of_variants, variants_of, with_variants
+from tracemine.findings import Finding, Range, Scan, Source, device_of, find
+from tracemine.findings.grouping import grouped, scan_of_variants, variants_of, with_variants
+from tracemine.findings.identity import Place, Placed
+from tracemine.findings.ranking import ordered
+from tracemine.findings.record import PerStep
 from tracemine.findings.stored import decoded
 from tracemine.matching.rule import Matches
 from tracemine.perfmodel import NOTHING
@@ -126,11 +129,76 @@ def test_titles_tell_findings_apart() -> None:
     assert sum("exp, mul" in f.title for f in scan.findings) == 1
 
 
-def test_the_step_comes_first_and_gpu_time_settles_what_is_equal() -> None:
+def worth(finding: Finding) -> tuple[bool, int, int]:
+    of = finding if finding.per_step is None else finding.per_step
+    return finding.reported, of.step_saving_ns.mid, of.gpu_saving_ns.mid
+
+
+def test_behind_the_first_three_the_step_comes_first_and_gpu_time_settles_what_is_equal() -> None:
     scan = pipeline.scan(FIXTURES / "kineto/decoder_decode.json.gz")
-    keys = [(f.reported, f.step_saving_ns.mid, f.gpu_saving_ns.mid) for f in scan.findings]
+    keys = [worth(one) for one in scan.findings]
     assert len(keys) > 3
-    assert keys == sorted(keys, reverse=True)
+    assert keys[3:] == sorted(keys[3:], reverse=True)
+    assert keys[0] == max(keys)
+
+
+def made(mark: str, step_ns: int, gpu_ns: int, **more: Any) -> Finding:
+    """A finding of two steps, all of it in them."""
+    (found,) = norms("A_0.Norm_0").findings
+    step, gpu = (Range(0, each, each) for each in (step_ns, gpu_ns))
+    each = PerStep(measured_ns=1, gpu_saving_ns=gpu // 2, step_saving_ns=step // 2, share_of_unprofiled=0.0)
+    fields = {"per_step": each, "step_saving_ns": step, "gpu_saving_ns": gpu} | more
+    return msgspec.structs.replace(found, fingerprint=mark, **fields)
+
+
+def marks(findings: list[Finding], gpu_time_ns: int = 1_000) -> str:
+    return "".join(one.fingerprint for one in ordered(findings, gpu_time_ns))
+
+
+def test_a_large_saving_of_gpu_time_is_among_the_first_three_whatever_the_host_does() -> None:
+    small = [made(mark, step_ns, 0) for mark, step_ns in zip("abcd", (400, 300, 200, 100), strict=True)]
+    assert marks(small) == "abcd"
+    assert marks([*small, made("g", 0, 99)]) == "abcdg"  # less than a tenth
+    assert marks([*small, made("g", 0, 100)]) == "abgcd"
+    assert marks([*small, made("g", 0, 100), made("h", 0, 300)]) == "ahgbcd"
+    assert marks([*small, made("g", 0, 100), made("h", 0, 300), made("i", 0, 200)]) == "ahibcdg"
+    assert marks([*small, made("g", 0, 300, reported=False)]) == "abcdg"
+
+
+def test_a_large_saving_that_the_step_feels_stays_where_it_is() -> None:
+    found = [made("a", 400, 300), made("b", 300, 0), made("c", 200, 200), made("d", 100, 0)]
+    assert marks(found) == "abcd"
+
+
+def test_what_lies_outside_of_the_steps_never_stands_before_what_a_step_gains() -> None:
+    none = PerStep(measured_ns=0, gpu_saving_ns=NOTHING, step_saving_ns=NOTHING, share_of_unprofiled=0.0)
+    outside = made("o", 10**9, 900, per_step=none)
+    assert marks([outside, made("a", 2, 0), made("b", 0, 2)])[0] == "a"
+    assert marks([outside, made("b", 0, 2)])[0] == "b"
+
+
+@pytest.mark.parametrize(("lines", "count"), [((70, 70), 1), ((70, 99), 2)])
+def test_a_function_that_several_modules_call_is_one_thing_to_change(lines: tuple[int, int], count: int) -> None:
+    members = []
+    for number in range(len(lines)):
+        members += chain(1_000 * number, module=f"A_0.Norm{number}_0")
+    timeline = timeline_of(members)
+    variants = [
+        one for each in scan_of(timeline, matches(rule(), range(4), range(4, 8))).findings for one in variants_of(each)
+    ]
+    placed = {
+        one.fingerprint: Placed(Place(one.fingerprint[::-1], (), f"Norm{at}"), {}) for at, one in enumerate(variants)
+    }
+    sourced = [
+        msgspec.structs.replace(one, source=(Source(file="norm.py", line=line, function="norm", begins=True),))
+        for one, line in zip(variants, lines, strict=True)
+    ]
+    found = grouped(sourced, placed)
+    assert len(found) == count
+    assert len(grouped(variants, placed)) == 2  # of unknown lines nothing is known to be the same
+    names = {name for one in found for name in one.names}
+    assert {one.fingerprint[::-1] for one in variants} <= names
+    assert sum(one.occurrences for one in found) == 2
 
 
 def steps(*spans: tuple[int, int]) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from tests.timelines import Trace
 from tracemine.findings.host_spans import loading, within_operators
 from tracemine.findings.record import Scan
 from tracemine.pipeline import analysed, mined
+from tracemine.report.step_words import headline
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.host import Calls, threads
 
@@ -133,3 +134,55 @@ def test_the_whole_stall_is_what_closing_it_saves() -> None:
     (stall,) = (finding for finding in scanned(planned).findings if finding.rule == "host_stall")
     assert stall.step_saving_ns is not None
     assert stall.step_saving_ns.mid > 0.9 * 4 * (LONG - MS)  # the kernel before runs meanwhile
+
+
+def in_no_operator(trace: Trace, begin: int) -> None:
+    """The same time in one call of Python: a file, a lock, a sleep."""
+
+
+@pytest.mark.parametrize("step", [in_no_operator, under_a_mark])
+def test_a_stretch_of_python_takes_as_long_unprofiled_as_it_was_recorded(step: Step) -> None:
+    found = scanned(step)
+    steps = found.summary.per_step
+    assert steps is not None and steps.unprofiled_ns is not None
+    assert steps.unprofiled_ns.low > 0.85 * (LONG + 3 * MS)
+    assert found.findings[0].step_saving_ns.mid > 0.9 * 4 * (LONG - MS)
+
+
+def slept(*, dispatched: bool) -> Scan:
+    """Six steps of 10 ms: in three the host is elsewhere, then it launches seven of kernels, and waits for them.
+
+    dispatched: it runs small operators meanwhile.
+    """
+    trace = Trace(devices=(H200,))
+    for number in range(6):
+        begin = 10 * MS * number
+        step = trace.step(begin, 10 * MS, number)
+        for at in range(begin, begin + 3 * MS - 70_000, 70_000) if dispatched else ():
+            trace.op("aten::select", at, 60_000)
+        for at in range(50):
+            launched_ns = begin + 3 * MS + 20_000 * at
+            op = trace.op("aten::mm", launched_ns, 15_000)
+            call = trace.call("cudaLaunchKernel", launched_ns + 5000, 5000, op_row=op)
+            start = begin + 3 * MS + 15_000 + 141_000 * at
+            trace.kernel("gemm", start, 141_000, op=op, launch_row=call, step_row=step)
+        trace.call("cudaEventSynchronize", begin + 4 * MS + 10_000, 6 * MS - 30_000)
+    return mined(analysed(trace.timeline()))
+
+
+def test_a_sleep_of_three_tenths_of_a_step_is_no_dispatch() -> None:
+    sleeps, works = slept(dispatched=False), slept(dispatched=True)
+    stall = sleeps.findings[0]
+    assert stall.rule == "host_stall" and stall.per_step is not None and stall.reported
+    assert stall.per_step.step_saving_ns.mid > 0.8 * 5 / 6 * 3 * MS  # what was before the first step nobody saw
+    bounds = sleeps.summary.bound, works.summary.bound
+    assert bounds[0] is not None and bounds[0].unprofiled_idle_share is not None
+    assert bounds[1] is not None and bounds[1].unprofiled_idle_share is not None
+    assert bounds[0].unprofiled_idle_share.mid > 0.25 > bounds[1].unprofiled_idle_share.mid
+
+
+def test_idle_time_that_was_recorded_is_named_where_the_estimate_hides_it() -> None:
+    works = slept(dispatched=True)
+    assert works.summary.bound is not None and works.summary.bound.by != "host"
+    assert "as recorded it idles" in headline(works)
+    assert "as recorded" not in headline(slept(dispatched=False))  # it says it already

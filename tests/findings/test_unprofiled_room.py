@@ -14,7 +14,6 @@ from tests.findings.build import H200
 from tests.timelines import Trace
 from tracemine.findings.accounting import Accounts, most_saved
 from tracemine.findings.record import Range, Scan
-from tracemine.findings.step_savings import share_out
 from tracemine.findings.steps import slowdown_of
 from tracemine.formats import open_trace
 from tracemine.matching import load_rules
@@ -56,18 +55,6 @@ def test_a_planted_claim_beyond_the_step_is_seen() -> None:
 
 ns = st.integers(0, 10**9)
 ranges = st.tuples(ns, ns, ns).map(lambda each: Range(*sorted(each)))
-
-
-@given(st.lists(ranges, max_size=6), ranges)
-def test_no_more_is_taken_than_is_left_at_any_end(savings: list[Range], left: Range) -> None:
-    claimed = share_out(savings, left)
-    for one, saving in zip(claimed, savings, strict=True):
-        assert 0 <= one.low <= one.mid <= one.high
-        assert one.low <= saving.low and one.mid <= saving.mid and one.high <= saving.high
-    for end in ("low", "mid", "high"):
-        assert sum(getattr(one, end) for one in claimed) <= getattr(left, end)
-    # A wide interval takes nothing of what others usually save.
-    assert sum(one.mid for one in claimed) == min(left.mid, sum(saving.mid for saving in savings))
 
 
 @given(busy=ns, idle=ns, shares=st.tuples(*[st.floats(0, 1)] * 3), gpu=ranges)

@@ -13,17 +13,29 @@ import pytest
 
 from tests.fleet.test_report import table
 from tracemine.errors import InputError
-from tracemine.fleet.dataset import RUNS, Dataset
-from tracemine.fleet.known import Runs
+from tracemine.fleet.dataset import RUNS, Dataset, Generation
+from tracemine.fleet.known import Runs, run_key, unread
 
 MANY = 70  # from 64 on an index is written
 
 
+GENERATION = Generation(digest="0123456789abcdef", tracemine="0", options={})
+
+
+def day_of(number: int) -> str:
+    return f"2026-11-{1 + number % 3:02}"
+
+
+def key_of(number: int) -> str:
+    return run_key(f"a/{number}", day_of(number), unread(number, None), GENERATION.digest)
+
+
 def filled(folder: Path, first: int = 0, count: int = MANY) -> Dataset:
     dataset = Dataset(str(folder))
+    dataset.begin(GENERATION)
     for number in range(first, first + count):
-        row = {"key": f"{number:032}", "generation": 1, "uri": f"a/{number}", "size_bytes": number, "status": "scanned"}
-        dataset.write(f"2026-11-{1 + number % 3:02}", row["key"], {"runs": table(RUNS, [row])})
+        row = {"key": key_of(number), "generation": 1, "uri": f"a/{number}", "size_bytes": number, "status": "scanned"}
+        dataset.write(day_of(number), row["key"], {"runs": table(RUNS, [row])})
     return dataset
 
 
@@ -35,9 +47,9 @@ def read_of(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the files that are read to say what is known."""
     read, own = list[str](), Runs._table
 
-    def told(self: Runs, path: str, columns: Sequence[str]) -> pa.Table:
-        read.append(path)
-        return own(self, path, columns)
+    def told(self: Runs, name: str, columns: Sequence[str]) -> pa.Table:
+        read.append(name)
+        return own(self, name, columns)
 
     with monkeypatch.context() as patch:
         patch.setattr(Runs, "_table", told)
@@ -49,11 +61,11 @@ def test_the_index_is_one_file_and_stands_for_those_of_runs(tmp_path: Path, monk
     dataset = filled(tmp_path)
     assert len(read_of(dataset, monkeypatch)) == MANY
     (index,) = (tmp_path / "_known").iterdir()
-    assert read_of(dataset, monkeypatch) == [str(index)]
+    assert read_of(dataset, monkeypatch) == [f"_known/{index.name}"]
     few, more = filled(tmp_path, MANY, 3), filled(tmp_path, MANY + 3, MANY)
     assert uris(few) == sorted(f"a/{k}" for k in range(2 * MANY + 3))
     (other,) = (tmp_path / "_known").iterdir()
-    assert other != index and read_of(more, monkeypatch) == [str(other)]
+    assert other != index and read_of(more, monkeypatch) == [f"_known/{other.name}"]
 
 
 def test_few_rows_are_read_and_no_index_is_written(tmp_path: Path) -> None:
@@ -84,14 +96,14 @@ def test_calls_that_index_at_once_double_no_row(tmp_path: Path) -> None:
 def test_a_row_that_was_removed_is_not_known_any_more(tmp_path: Path) -> None:
     dataset = filled(tmp_path)
     uris(dataset)
-    next((tmp_path / "runs").rglob(f"{3:032}.parquet")).unlink()
+    next((tmp_path / "runs").rglob(f"{key_of(3)}.parquet")).unlink()
     assert "a/3" not in uris(dataset) and len(uris(dataset)) == MANY - 1
 
 
 def test_a_damaged_row_is_named(tmp_path: Path) -> None:
     dataset = filled(tmp_path, count=3)
-    next((tmp_path / "runs").rglob(f"{2:032}.parquet")).write_bytes(b"PAR1")
-    with pytest.raises(InputError, match=f"{2:032}.parquet: cannot be read"):
+    next((tmp_path / "runs").rglob(f"{key_of(2)}.parquet")).write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=f"{key_of(2)}.parquet: cannot be read"):
         dataset.known()
 
 

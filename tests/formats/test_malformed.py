@@ -605,10 +605,6 @@ def test_nothing_but_100_000_brackets_is_no_trace(tmp_path: Path) -> None:
 
 _COUNTERS = "\n  hint: pass the trace of the same program, and this with --ncu; or print it: tracemine counters FILE"
 _ONE_TABLE = "\n  hint: pass the folder that nsys export --type parquetdir or arrowdir wrote, or a timeline's folder"
-_SO_FAR = (
-    "\n  hint: tracemine reads PyTorch profiler traces so far; "
-    "record with torch.profiler and pass what export_chrome_trace wrote"
-)
 _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chrome_trace wrote"
 
 
@@ -707,7 +703,9 @@ _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chr
             "t.json",
             b'{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":['
             b'{"args":{"name":"/host:CPU"},"name":"process_name","ph":"M","pid":701},{}]}',
-            "is a JAX trace, which is not supported yet" + _SO_FAR,
+            "is a JAX trace, which is not supported yet\n"
+            "  hint: record the process with nsys profile --trace cuda,nvtx "
+            "and pass what nsys export --type sqlite wrote",
         ),
     ],
     ids=lambda value: value[:24] if isinstance(value, bytes) else "",

@@ -474,3 +474,9 @@ def test_errors_go_over_the_wire_as_errors_of_the_tool() -> None:
     assert missing == "'no.json': there is no such file"
     assert "holds 11 traces" in several
     assert unknown.startswith("there is no tool 'no_tool'")
+
+
+@pytest.mark.parametrize("name", ["path", "operator", "gpu", "\ud800"])
+def test_half_a_character_is_told_of_its_argument(server: Served, name: str) -> None:
+    given = {"path": f"{PREFILL}/trace.json.gz", name: "x\ud800"}
+    assert "holds half a character, which is no text" in refusal(server, "why_not", **given)

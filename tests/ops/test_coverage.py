@@ -25,7 +25,11 @@ SERVING = (
 )
 # Kernels of serving engines that were read one by one, by what they do.
 READ = {
-    "collective": ["void deep_ep::internode_ll::combine<false, 7168, 9>(int)"],
+    "collective": [
+        "void deep_ep::internode_ll::combine<false, 7168, 9>(int)",
+        "void dpsk::ep::internode::dispatch<4096>(int)",
+        "void a::b::ep::intranode::combine<__nv_bfloat16>(int)",
+    ],
     "gemm": [
         "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM_TN_transOut_swiGlu",
         "fused_moe_kernel",
@@ -38,7 +42,15 @@ READ = {
     "quantize": ["void vllm::cvt_fp16_to_fp4<__nv_bfloat16, false>(int)", "sage_quant_kernel"],
     # near misses
     "copy": ["void permute_kernel<float>(float*)"],
-    "other": ["my_routing_kernel", "dispatch", "bmm_helper", "expt_data", "sage_gpu"],
+    "other": [
+        "void step::internode::dispatch(int)",
+        "void a::ep::plan::dispatch(int)",
+        "my_routing_kernel",
+        "dispatch",
+        "bmm_helper",
+        "expt_data",
+        "sage_gpu",
+    ],
 }
 
 

@@ -37,7 +37,7 @@ def drawn(report: str, scan: Scan, **options: object) -> str:
 @pytest.mark.parametrize("report", ["text", "markdown"])
 def test_a_trace_without_gpu_activity_says_how_to_record_one(report: str) -> None:
     text = drawn(report, EMPTY)
-    assert "Nothing worth fusing or closing was found." in text
+    assert "There is nothing to judge: no GPU activity was recorded." in text
     assert "ProfilerActivity.CUDA" in text.replace("\\", "")
 
 

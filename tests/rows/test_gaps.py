@@ -336,8 +336,10 @@ def test_every_gap_has_one_cause_and_names_the_calls_it_rests_on(kernels: list[t
     ):
         assert cause in CAUSES
         assert launch == table[following]["launch_row"]
-        assert (sync is not None) == (cause == "synchronisation")
-        if sync is not None:
+        assert (sync is not None) == (cause in ("synchronisation", "after_wait"))
+        if cause == "after_wait":
+            assert api[sync]["start_ns"] + api[sync]["dur_ns"] <= api[launch]["start_ns"]
+        if cause == "synchronisation":
             assert api[sync]["start_ns"] < begin <= api[sync]["start_ns"] + api[sync]["dur_ns"]
             assert api[sync]["start_ns"] + api[sync]["dur_ns"] <= api[launch]["start_ns"]
         if cause == "launch_latency":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -61,7 +62,7 @@ def jira(world: World, patience: Patience = FAST) -> Jira:
     return Jira(world.address, "PERF", token="Basic dDBrZW4=", patience=patience)
 
 
-SERVICES = {"github": github, "jira": jira}
+SERVICES: dict[str, Callable[..., GitHub | Jira]] = {"github": github, "jira": jira}
 
 
 def carrying(world: World, key: str) -> list[dict[str, object]]:

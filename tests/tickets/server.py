@@ -45,6 +45,12 @@ FAULTS = (
     "reset after",
 )
 
+# Who writes, as both services say it: the token's user, one of the same repository, an app, and anyone else.
+OWN = {"id": 1, "type": "User", "association": "COLLABORATOR", "account": "atlassian"}
+FRIEND = OWN | {"id": 2}
+APP = {"id": 3, "type": "Bot", "association": "NONE", "account": "app"}
+STRANGER = {"id": 4, "type": "User", "association": "NONE", "account": "customer"}
+
 
 class Refused(Exception):
     """A request that the service does not take."""
@@ -139,6 +145,7 @@ class World:
     late_s: float = 0.0  # how long Jira's search does not see what was created, and GitHub's list
     gate: int = 0  # so many clients are answered their first look only once all of them have looked
     may_label: bool = True
+    is_app: bool = False  # whose token may not ask who it is
     page: int = 100  # at most so many on a page, whatever is asked for
     violations: list[str] = field(default_factory=list)
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
@@ -230,14 +237,18 @@ class World:
         self, query: dict[str, str], _: Any, owner: str, repo: str, issue_number: str
     ) -> tuple[Any, dict[str, str]]:
         issue = self._of(f"{owner}/{repo}", int(issue_number))
-        every = [{"id": one["id"], "body": one["body"]} for one in self.comments if one["issue"] is issue]
+        every = [_as_github_comment(one) for one in self.comments if one["issue"] is issue]
         return self._paged(every, query, f"/repos/{owner}/{repo}/issues/{issue_number}/comments")
 
     def github_comment(
         self, _: Any, content: Any, owner: str, repo: str, issue_number: str
     ) -> tuple[Any, dict[str, str]]:
-        made = self._comment(self._of(f"{owner}/{repo}", int(issue_number)), content["body"])
-        return {"id": made["id"], "body": made["body"]}, {}
+        return _as_github_comment(self._comment(self._of(f"{owner}/{repo}", int(issue_number)), content["body"])), {}
+
+    def github_user(self, _: Any, __: Any) -> tuple[Any, dict[str, str]]:
+        if self.is_app:
+            raise Refused(403, "Resource not accessible by integration")
+        return {"id": OWN["id"]}, {}
 
     def github_uncomment(self, _: Any, __: Any, owner: str, repo: str, comment_id: str) -> tuple[Any, dict[str, str]]:
         self._uncomment(int(comment_id))
@@ -312,14 +323,13 @@ class World:
 
     def jira_comments(self, query: dict[str, str], _: Any, **names: str) -> tuple[Any, dict[str, str]]:
         issue = self._of_key(names["issueIdOrKey"])
-        every = [{"id": str(one["id"]), "body": one["body"]} for one in self.comments if one["issue"] is issue]
+        every = [_as_jira_comment(one) for one in self.comments if one["issue"] is issue]
         begin = int(query.get("startAt", 0))
         return {"comments": every[begin : begin + int(query.get("maxResults", 50))]}, {}
 
     def jira_comment(self, _: Any, content: Any, **names: str) -> tuple[Any, dict[str, str]]:
         _check_document(content["body"])
-        made = self._comment(self._of_key(names["issueIdOrKey"]), content["body"])
-        return {"id": str(made["id"]), "body": made["body"]}, {}
+        return _as_jira_comment(self._comment(self._of_key(names["issueIdOrKey"]), content["body"])), {}
 
     def jira_uncomment(self, _: Any, __: Any, **names: str) -> tuple[Any, dict[str, str]]:
         self._uncomment(int(names["id"]))
@@ -343,6 +353,7 @@ class World:
             "reason": None,
             "properties": {},
             "created": datetime.now(UTC),
+            "by": OWN,
         }
         self.issues.append(issue)
         return issue
@@ -358,7 +369,12 @@ class World:
         return self._of(place, int(number))
 
     def _comment(self, issue: dict[str, Any], body: Any) -> dict[str, Any]:
-        made = {"id": 1 + max((one["id"] for one in self.comments), default=500), "issue": issue, "body": body}
+        made = {
+            "id": 1 + max((one["id"] for one in self.comments), default=500),
+            "issue": issue,
+            "body": body,
+            "by": OWN,
+        }
         self.comments.append(made)
         return made
 
@@ -375,6 +391,7 @@ _HANDLERS = {
     ("GET", "/repos/{owner}/{repo}/issues/{issue_number}/comments"): "github_comments",
     ("POST", "/repos/{owner}/{repo}/issues/{issue_number}/comments"): "github_comment",
     ("DELETE", "/repos/{owner}/{repo}/issues/comments/{comment_id}"): "github_uncomment",
+    ("GET", "/user"): "github_user",
     ("POST", "/rest/api/3/search/jql"): "jira_search",
     ("POST", "/rest/api/3/issue/bulkfetch"): "jira_fetch",
     ("POST", "/rest/api/3/issue"): "jira_create",
@@ -397,8 +414,22 @@ def _as_github(one: dict[str, Any], address: str) -> dict[str, Any]:
         "state_reason": one["reason"],
         "labels": [{"name": name} for name in one["labels"]],
         "html_url": f"{address}/{one['place']}/issues/{one['number']}",
+        **_by(one),
     }
     return found | ({"pull_request": {}} if one.get("pull_request") else {})
+
+
+def _by(one: dict[str, Any]) -> dict[str, Any]:
+    by = one["by"]
+    return {"user": {"id": by["id"], "type": by["type"]}, "author_association": by["association"]}
+
+
+def _as_github_comment(one: dict[str, Any]) -> dict[str, Any]:
+    return {"id": one["id"], "body": one["body"], **_by(one)}
+
+
+def _as_jira_comment(one: dict[str, Any]) -> dict[str, Any]:
+    return {"id": str(one["id"]), "body": one["body"], "author": {"accountType": one["by"]["account"]}}
 
 
 def _key(one: dict[str, Any]) -> str:
@@ -412,6 +443,7 @@ def _as_jira(one: dict[str, Any], fields: list[str], properties: list[str]) -> d
         "resolution": None if one["reason"] is None else {"name": one["reason"]},
         "created": one["created"].strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "+0000",
         "labels": one["labels"],
+        "creator": {"accountType": one["by"]["account"]},
     }
     kept = {name: value for name, value in one["properties"].items() if name in properties}
     said = {

@@ -19,7 +19,7 @@ import pytest
 
 from tests.report.scans import GAP
 from tests.tickets.build import SERVICES, comparison, scan_of, with_saving
-from tests.tickets.server import CONTRACTS, World, running
+from tests.tickets.server import CONTRACTS, OWN, World, running
 from tracemine.errors import ServiceError
 from tracemine.tickets import sync
 
@@ -182,11 +182,11 @@ def test_every_operation_of_a_contract_is_used(name: str, tmp_path: Path) -> Non
         change = {"status": "fixed", "before": [{"fingerprint": GAP.fingerprint}]}
         sync(scan_of(), service, "decoder", apply=True, locks=tmp_path, after=comparison(change))
         run()
-        world.issues.append(copy.deepcopy(world.issues[0]) | {"number": 2})
+        world.issues.append(copy.deepcopy(world.issues[0]) | {"number": 2, "by": OWN | {"association": "NONE"}})
         run()
         (issue,) = service.issues()
         service.uncomment(issue, service.comments(issue)[0])
-        rows = [row for row in world.rows if ("/repos/" in row.path) == (name == "github")]
+        rows = [row for row in world.rows if ("/rest/" in row.path) == (name == "jira")]
         used = {(m, row.path) for m, path, _ in world.requests for row in rows if row.pattern.fullmatch(path)}
     assert {(row.method, row.path) for row in rows} <= used
     assert not world.violations
@@ -197,7 +197,7 @@ def test_the_server_refuses_what_the_contract_does_not_have() -> None:
         with pytest.raises(ServiceError, match="no field nonsense"):
             service._client.send("POST", "/repos/you/model/issues", {"title": "x", "nonsense": 1})
         with pytest.raises(ServiceError, match="no parameter q"):
-            service._client.get("/repos/you/model/issues", {"q": "x"})
+            service._client.get("/repos/you/model/issues", list[Any], {"q": "x"})
         with pytest.raises(ServiceError, match="Not Found"):
-            service._client.get("/search/issues")
+            service._client.get("/search/issues", list[Any])
     assert len(world.violations) == 3

@@ -79,7 +79,7 @@ def waits(monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], status: int 
     patience = dataclasses.replace(FAST, sleep=slept.append, longest_wait_s=120.0)
     with Client("http://127.0.0.1:1", Secret("Bearer x"), {}, patience) as client:
         monkeypatch.setattr(client, "_once", lambda *_: answers.pop(0))
-        client.get("/x")
+        client.get("/x", list[int])
     return slept
 
 

@@ -14,6 +14,7 @@ from tracemine.agents.folders import Folders, shown_argument
 from tracemine.api.report import Report
 from tracemine.api.settings import Settings
 from tracemine.errors import UsageError
+from tracemine.files import within
 from tracemine.findings.record import Scan
 from tracemine.findings.stored import one_stored
 from tracemine.formats import NSYS_REPORTS
@@ -56,7 +57,7 @@ class Reader:
         if key in self._scans:
             self._scans.move_to_end(key)
             return self._scans[key]
-        stored = one_stored(path)
+        stored = self._stored(path)
         read = self._scanned(path, key, gpu)[0] if stored is None else Read(path, stored, key)
         self._keep(read)
         return read
@@ -67,7 +68,7 @@ class Reader:
         key = self._key(path, gpu)
         if self._last is not None and self._last[0] == key and key in self._scans:
             return self._scans[key], self._last[1]
-        if one_stored(path) is not None:  # it names its trace itself, which may lie anywhere
+        if self._stored(path) is not None:  # it names its trace itself, which may lie anywhere
             raise UsageError(f"{shown_argument(given)} holds findings", hint="name the trace that they were found in")
         read, analysis = self._scanned(path, key, gpu)
         self._keep(read)
@@ -80,10 +81,15 @@ class Reader:
     def _scanned(self, path: Path, key: _Key, gpu: str | None) -> tuple[Read, Analysis]:
         asked, notes = Settings(gpu=gpu, rules=tuple(self.rules), why_not=True).options()
         self._last = None  # so that two are never held
-        analysis = pipeline.analyse(path)
+        with within(self.folders.roots):  # a file may be swapped for a link by now
+            analysis = pipeline.analyse(path)
         scan = pipeline.mined(analysis, asked)
         self._last = (key, analysis)
         return Read(path, replace(scan, warnings=(*scan.warnings, *notes)), key), analysis
+
+    def _stored(self, path: Path) -> Scan | None:
+        with within(self.folders.roots):
+            return one_stored(path)
 
     def _keep(self, read: Read) -> None:
         self._scans[read.key] = read
@@ -96,8 +102,9 @@ class Reader:
             says = f"{shown_argument(given)} is what only Nsight Systems reads, and this server starts no program"
             raise UsageError(says, hint="nsys export --type sqlite makes a database that it reads")
         path = self.folders.readable(given)
-        if path.is_dir() and one_stored(path) is None:
-            below = [*traces(str(path))]
+        if path.is_dir() and self._stored(path) is None:
+            with within(self.folders.roots):
+                below = [*traces(str(path))]
             if len(below) != 1:
                 names = ", ".join(shown_argument(self.folders.shown(place)) for place in below[:_NAMED])
                 more = "" if len(below) <= _NAMED else ", …"

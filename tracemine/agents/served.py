@@ -31,6 +31,7 @@ from tracemine.agents.kernels import Allowed
 from tracemine.agents.quoted import escaped
 from tracemine.agents.reading import Reader
 from tracemine.errors import TracemineError, UsageError, bug_text
+from tracemine.files import path_text
 from tracemine.report.escape import line, shorten
 from tracemine.version import __version__
 
@@ -163,6 +164,9 @@ def _tool(name: str) -> Tool:
 
 
 def _asked(name: str, tool: Tool, arguments: Mapping[str, Any]) -> Any:
+    for key, value in arguments.items():
+        if any(isinstance(one, str) and path_text(one) != one for one in (key, value)):
+            raise UsageError(f"{name}: `{line(key, 60)}` holds half a character, which is no text")
     try:
         return msgspec.convert(dict(arguments), tool.asks)
     except msgspec.ValidationError as error:

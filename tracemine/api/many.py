@@ -23,8 +23,7 @@ from tracemine.findings.tables import FINDINGS, OCCURRENCES
 from tracemine.formats.discover import traces
 from tracemine.frames import frame
 from tracemine.pipeline import Options
-from tracemine.processes import Ended, Process, TooLate
-from tracemine.programs import python
+from tracemine.processes import Ended, Process, TooLate, worker
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
@@ -174,7 +173,7 @@ def _here(options: Options, paths: Iterable[Path]) -> Iterator[Scan | Exception]
 
 def _in_processes(asked: Settings, paths: Sequence[Path], count: int) -> Iterator[Scan | Exception]:
     """Yield the same by other processes, which read rules and evidence once each."""
-    processes = [Process(python("-m", _WORKER), os.environ) for _ in range(count)]
+    processes = [Process(worker(_WORKER), os.environ) for _ in range(count)]
     free = SimpleQueue[Process]()
     for process in processes:
         free.put(process)

@@ -16,7 +16,7 @@ from tracemine import files, report
 from tracemine.api.settings import PathLike, path_of, threshold_of
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import make_folder, write_file, writing
-from tracemine.findings.ranking import order
+from tracemine.findings.ranking import ordered
 from tracemine.findings.record import Finding, Scan, Summary, TraceSummary
 from tracemine.findings.tables import FINDINGS, OCCURRENCES, findings_table, occurrences_table
 from tracemine.frames import frame
@@ -110,7 +110,7 @@ class Report:
             replace(one, reported=one.step_saving_ns.mid >= step_ns or one.gpu_saving_ns.mid >= gpu_ns)
             for one in self.scan.findings
         )
-        return Report(replace(self.scan, findings=tuple(sorted(marked, key=order))), self.picture)
+        return Report(replace(self.scan, findings=tuple(ordered(marked, self.summary.gpu_time_ns))), self.picture)
 
     def to_arrow(self) -> pa.Table:
         """Return one row a finding; docs/reference/timeline.md has the columns."""

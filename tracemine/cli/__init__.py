@@ -27,6 +27,7 @@ from tracemine.cli.console import (
     ending,
     machine_error,
     open_streams,
+    say,
     say_error,
     say_lines,
     write,
@@ -39,7 +40,7 @@ from tracemine.cli.mcp import mcp
 from tracemine.cli.overlay import overlay
 from tracemine.cli.report import report
 from tracemine.cli.scan import scan
-from tracemine.cli.settings import NONE, current_folder, defaults
+from tracemine.cli.settings import NO_SETTINGS, NONE, current_folder, defaults
 from tracemine.cli.tickets import tickets
 from tracemine.cli.verify import verify
 from tracemine.errors import DEBUG, TracemineError, UsageError, bug_text
@@ -85,6 +86,9 @@ app.add_typer(rules.app, name="rules", short_help="List, show, lint and test the
 def tracemine(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    no_settings: Annotated[
+        bool, typer.Option(NO_SETTINGS, help="Read no pyproject.toml: a stranger's may lie beside a trace.")
+    ] = False,
 ) -> int:
     """Find the GPU kernels worth fusing and the launch gaps worth closing in a profiler trace.
 
@@ -117,8 +121,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_given(given)
         command = _command()
+        given, reads_settings = _without(NO_SETTINGS, given)
         given = _meant(given, getattr(command, "commands", {}))
-        known = NONE if _asks_for_help(given) else defaults(current_folder(), os.environ)
+        folder = current_folder() if reads_settings else None
+        known = NONE if _asks_for_help(given) else defaults(folder, os.environ)
+        if note := known.said_of_gates(given):
+            say(note)
         with ending():
             code = command.main(
                 given,
@@ -158,6 +166,13 @@ def _check_given(arguments: Sequence[str]) -> None:
             f"{command}: an argument is empty: tracemine {shlex.join(arguments)}",
             hint="is a variable not set? The current folder is .",
         )
+
+
+def _without(option: str, arguments: list[str]) -> tuple[list[str], bool]:
+    """Return a call without an option of all commands, and whether that was not there. After -- it is no option."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    left = [one for one in arguments[:end] if one != option]
+    return left + arguments[end:], len(left) == end
 
 
 def _meant(arguments: list[str], commands: Collection[str]) -> list[str]:

@@ -90,6 +90,8 @@ def _check_whole(scan: Scan, trace: str) -> None:
 
     if scan.recorded is not None and scan.recorded.cut_off:
         says, hint = "is cut off, and no baseline", "copy or record the trace again, to its end"
+    elif scan.recorded is not None and scan.recorded.unusable:
+        says, hint = "is not to be believed, and no baseline", scan.recorded.doubts[0]
     elif not scan.trace.activities:
         says = "holds no GPU activity, and is no baseline"
         hint = RECORD_GPU

@@ -29,6 +29,7 @@ from tracemine.cli.tickets import (
 )
 from tracemine.errors import UsageError
 from tracemine.files import write_file
+from tracemine.report.escape import json_text
 from tracemine.units import bytes_text, count_text
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 COMMANDS = ("run", "report", "tickets")
 _FORMATS = ("text", "json", "html")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|MB|M|GiB|GB|G)", re.IGNORECASE)
+_MOST_BYTES, _MOST, _MOST_ATTEMPTS = 1 << 50, 1_000_000_000, 100
 _UNITS = {"m": 1 << 20, "g": 1 << 30}
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
@@ -142,7 +144,9 @@ def run(
     from tracemine.fleet.task import Settings
 
     limits = Limits(
-        seconds=_positive(time_limit_s, "--time-limit"), memory_bytes=_bytes(memory), attempts=max(attempts, 1)
+        seconds=_positive(time_limit_s, "--time-limit"),
+        memory_bytes=_bytes(memory),
+        attempts=min(max(attempts, 1), _MOST_ATTEMPTS),
     )
     settings = Settings(
         gpu=gpu, rules=tuple(map(str, rules or ())), only=tuple(rule or ()), skip=tuple(skip or ()), labels=labels
@@ -200,7 +204,7 @@ def _drawn(found: FleetReport, format_: str, how: Options) -> str:
     if format_ == "json":
         import msgspec
 
-        return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+        return json_text(msgspec.json.format(msgspec.json.encode(found), indent=1).decode()) + "\n"
     out = StringIO()
     if format_ == "html":
         from tracemine.fleet.html import render as render_html
@@ -286,10 +290,14 @@ def _bytes(text: str) -> int:
     found = _MEMORY.fullmatch(text.strip())
     if found is None or float(found[1]) <= 0:
         raise UsageError(f"--memory: {text} is no size", hint="such as 500MB or 8GB")
-    return int(float(found[1]) * _UNITS[found[2][0].lower()])
+    size = float(found[1]) * _UNITS[found[2][0].lower()]
+    if size > _MOST_BYTES:
+        raise UsageError(f"--memory: {text[:40]} is more than any machine has", hint="such as 500MB or 8GB")
+    return int(size)
 
 
 def _positive(number: float, option: str) -> float:
-    if not 0 < number < float("inf"):
-        raise UsageError(f"{option}: {number:g} is not more than 0")
+    if not 0 < number <= _MOST:
+        says = "is not more than 0" if not number > 0 else f"is more than {_MOST:,}"
+        raise UsageError(f"{option}: {number:g} {says}")
     return number

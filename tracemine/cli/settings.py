@@ -8,6 +8,7 @@ names a file that is written.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,18 @@ from typing import Any, Final
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import read_file
 
+NO_SETTINGS: Final = "--no-settings"
+_DECIDES: Final = (
+    "gpu",
+    "rules",
+    "rule",
+    "skip",
+    "min-saving",
+    "fail-on",
+    "baseline",
+    "calibration",
+)  # whether it fails
+_INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _FILE: Final = "pyproject.toml"
 _SIZE_LIMIT: Final = 1 << 20
 _SWITCHES: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
@@ -78,14 +91,36 @@ class Defaults:
                 if key in self.values and (not SETTINGS[key].commands or name in SETTINGS[key].commands):
                     yield parameter.name, self.values[key]
 
+    def said_of_gates(self, arguments: Sequence[str]) -> str | None:
+        """Return what a file sets that decides whether a call fails, which has --fail-on; None where it sets nothing.
+
+        The file may be a stranger's: whoever has a call decide something wants to know of it.
+        """
+        command = next(iter(arguments), "")
+        if not (_is_given("fail-on", arguments) or (command in _SCAN and "fail-on" in self.values)):
+            return None
+        keys = [
+            key
+            for key in _DECIDES
+            if key in self.values and self.places[key].key is not None and not _is_given(key, arguments)
+            if not SETTINGS[key].commands or command in SETTINGS[key].commands
+        ]
+        if not keys:
+            return None
+        said = ", ".join(f"{key} = {self.values[key]}" for key in keys)
+        return f"{self.places[keys[0]].path} sets {said}: --fail-on depends on that; {NO_SETTINGS} leaves it out"
+
     def placed(self, error: TracemineError, arguments: Sequence[str]) -> TracemineError:
         """Return an error that names an option of the call; one that no argument gave is named by its place."""
         option, _, rest = error.message.partition(": ")
         key = option.removeprefix("--")
-        given = any(one == option or one.startswith(f"{option}=") for one in arguments)
-        if option == key or given or key not in self.places:
+        if option == key or _is_given(key, arguments) or key not in self.places:
             return error
         return UsageError(rest, where=self.places[key], hint=error.hint)
+
+
+def _is_given(key: str, arguments: Sequence[str]) -> bool:
+    return any(one == f"--{key}" or one.startswith(f"--{key}=") for one in arguments)
 
 
 NONE: Final = Defaults({}, {})
@@ -132,7 +167,7 @@ def _tables(folder: Path | None) -> Iterator[tuple[Path, Mapping[str, Any]]]:
             continue
         try:
             content = tomllib.loads(read_file(file, _SIZE_LIMIT).decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or a number of too many digits
             raise InputError(f"is not TOML: {error}", where=Location(str(file))) from None
         tool = content.get("tool")
         table = tool.get("tracemine") if isinstance(tool, dict) else None
@@ -175,7 +210,7 @@ def _of_variable(kind: str, text: str, where: Location) -> Any:
             raise UsageError(f"must be 1 or 0, not {text[:100]!a}", where=where)
         return _SWITCHES[text.casefold()]
     if kind == "integer":
-        if not text.lstrip("-").isdecimal():
+        if not _INTEGER.fullmatch(text):
             raise UsageError(f"must be {KINDS[kind]}, not {text[:100]!a}", where=where)
         return int(text)
     if kind in ("texts", "paths"):

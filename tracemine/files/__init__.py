@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracemine.files.reading import bounded, opened, read_file, read_head
+from tracemine.files.reading import Inflation, bounded, opened, read_file, read_head, within
 from tracemine.files.writing import (
     beside,
     check_plain,
@@ -25,9 +25,17 @@ from tracemine.files.writing import (
 from tracemine.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from tracemine.files.parquet import parquet_bytes, parquet_marks, parquet_rows, read_parquet, write_tables
+    from tracemine.files.parquet import (
+        parquet_bytes,
+        parquet_marks,
+        parquet_of,
+        parquet_rows,
+        read_parquet,
+        write_tables,
+    )
 
 __all__ = [
+    "Inflation",
     "beside",
     "bounded",
     "check_plain",
@@ -37,12 +45,14 @@ __all__ = [
     "opened",
     "parquet_bytes",
     "parquet_marks",
+    "parquet_of",
     "parquet_rows",
     "path_text",
     "read_file",
     "read_head",
     "read_parquet",
     "resolved",
+    "within",
     "write_file",
     "write_pieces",
     "write_tables",
@@ -52,6 +62,7 @@ __all__ = [
 __getattr__ = on_demand(
     __name__,
     dict.fromkeys(
-        ("parquet_bytes", "parquet_marks", "parquet_rows", "read_parquet", "write_tables"), f"{__name__}.parquet"
+        ("parquet_bytes", "parquet_marks", "parquet_of", "parquet_rows", "read_parquet", "write_tables"),
+        f"{__name__}.parquet",
     ),
 )

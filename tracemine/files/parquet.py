@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracemine.files.reading import bounded, opened
+from tracemine.errors import Location
+from tracemine.files.reading import Inflation, bounded, opened
 
 _SMALL_BYTES = 1 << 20  # of a file that one thread reads about as fast as several
 _PACKED = "zstd"
@@ -33,6 +34,16 @@ def read_parquet(path: Path, wanted: Container[str] | None = None) -> pa.Table:
         names = [name for name in table.schema_arrow.names if wanted is None or name in wanted]
         # Where a column is damaged, threads that still read others may outlive the process, which Arrow then aborts.
         return table.read(names, use_threads=os.fstat(file.fileno()).st_size > _SMALL_BYTES)
+
+
+def parquet_of(content: bytes, wanted: Container[str], inflation: Inflation, where: Location) -> pa.Table:
+    """Return the wanted columns of what a Parquet file holds, as `read_parquet`, within a bound over several files."""
+    file = pa.BufferReader(content)
+    metadata = pq.read_metadata(file)
+    inflated, texts = _held(metadata, wanted)
+    inflation.add(inflated, len(content), where)
+    table = pq.ParquetFile(file, metadata=metadata, read_dictionary=texts)
+    return table.read([name for name in table.schema_arrow.names if name in wanted], use_threads=False)
 
 
 def parquet_rows(path: Path) -> int:

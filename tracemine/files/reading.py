@@ -7,8 +7,9 @@ import contextlib
 import io
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from tracemine.errors import InputError, Location
@@ -42,10 +43,46 @@ def opened(path: Path) -> io.FileIO:
         raise InputError("is not a path", where=where) from None
     try:
         _check(os.fstat(file.fileno()), where)  # another may stand there by now
+        _confined.check(file.fileno(), where)
     except BaseException:
         file.close()
         raise
     return file
+
+
+@contextlib.contextmanager
+def within(folders: Sequence[Path]) -> Iterator[None]:
+    """Let files be opened meanwhile, by all threads, that lie below folders: a name may be another file's by the time
+    that it is opened, and what was opened is looked at.
+
+    folders: resolved. Where the system does not say what a descriptor is of, names are all there is to check.
+    """
+    before, _confined.folders = _confined.folders, (*_confined.folders, tuple(folders))
+    try:
+        yield
+    finally:
+        _confined.folders = before
+
+
+class _Confined:
+    """The folders that files may lie below; none: everywhere."""
+
+    def __init__(self) -> None:
+        self.folders: tuple[tuple[Path, ...], ...] = ()
+
+    def check(self, descriptor: int, where: Location) -> None:
+        """Raises InputError where an open file lies elsewhere."""
+        if not self.folders:
+            return
+        try:
+            place = Path(f"/proc/self/fd/{descriptor}").readlink()
+        except OSError:
+            return
+        if not all(any(place.is_relative_to(folder) for folder in each) for each in self.folders):
+            raise InputError("was replaced by a link to what may not be read", where=where)
+
+
+_confined = _Confined()
 
 
 def read_file(path: Path, most_bytes: int) -> bytes:
@@ -66,11 +103,25 @@ def read_head(path: Path, count: int) -> bytes:
 
 def bounded(inflated: int, file: io.FileIO, path: Path) -> None:
     """Raises InputError where a file holds, inflated, more bytes than one of its size can say."""
-    if inflated > _FREE_BYTES + _MOST_INFLATION * os.fstat(file.fileno()).st_size:
-        raise InputError(
-            f"inflates to more than {_MOST_INFLATION} times its size, which no table of a trace does",
-            where=Location(str(path)),
-        )
+    Inflation().add(inflated, os.fstat(file.fileno()).st_size, Location(str(path)))
+
+
+class Inflation:
+    """What files hold, inflated, and their sizes: of one file, or of all that one caller reads."""
+
+    def __init__(self) -> None:
+        self._inflated = self._size = 0
+        self._lock = Lock()
+
+    def add(self, inflated: int, size: int, where: Location) -> None:
+        """Take a file into account. Raises InputError where they hold more than files of their size can say."""
+        with self._lock:
+            self._inflated, self._size = self._inflated + inflated, self._size + size
+            is_too_much = self._inflated > _FREE_BYTES + _MOST_INFLATION * self._size
+        if is_too_much:
+            raise InputError(
+                f"inflates to more than {_MOST_INFLATION} times its size, which no table of a trace does", where=where
+            )
 
 
 class _File(io.FileIO):

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.errors import InputError, Location
+from tracemine.findings.inside import Extents, extents_of
 from tracemine.findings.members import activity_rows
-from tracemine.findings.per_step import step_summary
+from tracemine.findings.per_step import observed, step_summary, usual_steps
 from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
@@ -38,7 +39,14 @@ class Accounts:
     gpu_time_ns: int
     gpu_busy_ns: int
     per_step: StepSummary | None
-    step_of: IntArray  # the step, marked or inferred, that it is part of; −1: none
+    step_of: IntArray  # the step, marked or inferred, that it is part of; −1: none, or one that is told apart
+    extents: Extents | None = None  # when steps were under way; None: none are known
+
+    @property
+    def judged_ns(self) -> int:
+        """Return how long what counts takes: steps where any are known, and else the span."""
+        steps = None if self.extents is None else int((self.extents.end_ns - self.extents.begin_ns).sum())
+        return min(self.span_ns, steps or self.span_ns)
 
     @property
     def steps(self) -> int:
@@ -80,7 +88,9 @@ def measure(timeline: Timeline) -> Accounts:
     for ordinal in ordinals:
         rows = np.flatnonzero(device == ordinal)
         exclusive[rows] = uncovered(start[rows], start[rows] + dur[rows])  # rows stand in start order
-    found = iterations(timeline)
+    found, apart = usual_steps(timeline, exclusive, observed(timeline, iterations(timeline)))
+    steps = step_summary(timeline, exclusive, found)
+    step_of = np.full(len(dur), -1) if found is None else found.of_activity
     return Accounts(
         dur_ns=dur,
         exclusive_ns=exclusive,
@@ -88,8 +98,9 @@ def measure(timeline: Timeline) -> Accounts:
         span_ns=span,
         gpu_time_ns=int(dur.sum()),
         gpu_busy_ns=int(exclusive.sum()),
-        per_step=step_summary(timeline, exclusive, found),
-        step_of=np.full(len(dur), -1) if found is None else found.of_activity,
+        per_step=None if steps is None else replace(steps, apart=apart),
+        step_of=step_of,
+        extents=extents_of(found, step_of, start + dur),
     )
 
 
@@ -99,51 +110,139 @@ _CLOSELY_PACKED = Fraction(9, 10)
 _ALL_IN_STEPS = Fraction(5, 4)  # a span of as many times its steps has nothing but them
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """An unprofiled step, or all of them, and for how long a device works in it: what there is to save. Nanoseconds."""
+
+    unprofiled: Range
+    busy_ns: int
+    devices: int = 1  # whose savings are added up
+
+    @property
+    def idle(self) -> Range:
+        """Return for how long a device idles.
+
+        >>> Room(Range(8, 10, 15), 9).idle
+        Range(low=0, mid=1, high=6)
+        """
+        return Range(*(max(each - self.busy_ns, 0) for each in _ends(self.unprofiled)))
+
+    def most_saved(self, gpu: Range) -> Range:
+        """Return the most that can be saved where so much GPU time is: all but the GPU time that is left.
+
+        >>> Room(Range(10, 10, 10), 8).most_saved(Range(1, 3, 4))
+        Range(low=3, mid=5, high=7)
+        """
+        packed = (Fraction(1), Fraction(1), _CLOSELY_PACKED)
+        low, mid, high = (
+            whole - max(int(min(self.busy_ns, whole) * share) - saved, 0)
+            for whole, saved, share in zip(
+                _ends(self.unprofiled), _ends(gpu // max(self.devices, 1)), packed, strict=True
+            )
+        )
+        return Range(min(low, mid), mid, max(mid, high))
+
+
+def _ends(of: Range) -> tuple[int, int, int]:
+    return of.low, of.mid, of.high
+
+
 def most_saved(accounts: Accounts, unprofiled: Unprofiled, gpu: Range) -> Range:
     """Return the most by which all findings together can shorten the steps: all but the GPU time that is left.
 
     gpu: what they save of it. Steps take no less than the devices work, so unprofiled time − savings ≥ GPU time left;
     at the high end that is what it is without gaps between. Nanoseconds.
     """
-    scale, step = Fraction(accounts.span_ns, max(unprofiled.recorded_ns, 1)), accounts.per_step
+    # Alone a device can take longer than it did in the recording, of whose span savings are parts.
+    return _room(accounts, unprofiled).most_saved(gpu).at_most(accounts.span_ns)
+
+
+def idle_of(accounts: Accounts, unprofiled: Unprofiled) -> Range:
+    """Return for how long the devices of all steps idle unprofiled: the most that closing gaps gives back."""
+    return _room(accounts, unprofiled).idle.at_most(accounts.span_ns)
+
+
+def _room(accounts: Accounts, unprofiled: Unprofiled) -> Room:
+    scale, step = Fraction(accounts.judged_ns, max(unprofiled.recorded_ns, 1)), accounts.per_step
     if step is not None and step.count < scale <= _ALL_IN_STEPS * step.count:
         scale = Fraction(step.count)  # what lies between steps, and behind the last, is no step more
-    found = []
-    for alone_ns, saved_ns, packed in (
-        (unprofiled.low_ns, gpu.low, 1),
-        (unprofiled.mid_ns, gpu.mid, 1),
-        (unprofiled.high_ns, gpu.high, _CLOSELY_PACKED),
-    ):
-        whole = int(alone_ns * scale)
-        busy = int(min(accounts.gpu_busy_ns // max(accounts.devices, 1), whole) * packed)
-        found.append(whole - max(busy - saved_ns, 0))
-    low, mid, high = found
-    # Alone a device can take longer than it did in the recording, of whose span savings are parts.
-    return Range(min(low, mid), mid, max(mid, high)).at_most(accounts.span_ns)
+    outside_ns = accounts.span_ns - accounts.judged_ns  # what lies in no step
+    ends = (int(each * scale) + outside_ns for each in (unprofiled.low_ns, unprofiled.mid_ns, unprofiled.high_ns))
+    return Room(Range(*ends), accounts.gpu_busy_ns // max(accounts.devices, 1))
 
 
 def summarise(accounts: Accounts, findings: Sequence[Finding], unprofiled: Unprofiled | None = None) -> Summary:
     """Return the summary of a scan, checked: a sum that exceeds what was measured is a bug and raises RuntimeError."""
-    gpu = sum((f.gpu_saving_ns for f in findings), NOTHING)
-    step = sum((f.step_saving_ns for f in findings), NOTHING)
-    check(accounts, findings, step)
     per_step, alone = accounts.per_step, None if unprofiled is None else _time(unprofiled)
     if per_step is not None:
         per_step, alone = replace(per_step, unprofiled_ns=alone), None
-    return Summary(
+    summary = Summary(
         span_ns=accounts.span_ns,
         gpu_time_ns=accounts.gpu_time_ns,
         gpu_busy_ns=accounts.gpu_busy_ns,
         gpu_idle_ns=accounts.gpu_idle_ns,
         per_step=per_step,
-        gpu_saving_ns=gpu,
-        step_saving_ns=step,
+        gpu_saving_ns=NOTHING,
+        step_saving_ns=NOTHING,
         unprofiled_ns=alone,
+    )
+    summary = joined(summary, findings)
+    check(accounts, findings, summary.step_saving_ns)
+    return summary
+
+
+def joined(summary: Summary, findings: Sequence[Finding]) -> Summary:
+    """Return a summary with what these findings save together.
+
+    Middles add up. High ends do not: each finding may save all that is there, and all together no more than that.
+    """
+    gpu, step = (sum((getattr(f, name) for f in findings), NOTHING) for name in ("gpu_saving_ns", "step_saving_ns"))
+    whole = summary.unprofiled_ns
+    recorded = Range(*[summary.span_ns] * 3)
+    room = Room(recorded if whole is None else Range(whole.low, whole.mid, whole.high), _busy_ns(summary))
+    return replace(
+        summary,
+        gpu_saving_ns=gpu,
+        step_saving_ns=_together(step, min(room.most_saved(gpu).high, summary.span_ns)),
+        per_step=None if summary.per_step is None else _joined_step(summary, findings),
     )
 
 
+def _joined_step(summary: Summary, findings: Sequence[Finding]) -> StepSummary | None:
+    room, per_step = room_of_step(summary), summary.per_step
+    each = [f.per_step for f in findings if f.per_step is not None]
+    if room is None or per_step is None or len(each) < len(findings):
+        return per_step
+    gpu = sum((one.gpu_saving_ns for one in each), NOTHING)
+    step = sum((one.step_saving_ns for one in each), NOTHING)
+    return replace(per_step, step_saving_ns=_together(step, room.most_saved(gpu).high))
+
+
+def _together(sum_of: Range, most_ns: int) -> Range:
+    return Range(sum_of.low, sum_of.mid, max(sum_of.mid, min(sum_of.high, most_ns)))
+
+
+def room_of_step(summary: Summary) -> Room | None:
+    """Return an unprofiled step as room for savings; None where no steps are known, or not how long one takes."""
+    step = summary.per_step
+    if step is None or step.unprofiled_ns is None:
+        return None
+    alone = step.unprofiled_ns
+    return Room(Range(alone.low, alone.mid, alone.high), step.gpu_busy_ns // _devices(summary))
+
+
+def _busy_ns(summary: Summary) -> int:
+    return summary.gpu_busy_ns // _devices(summary)
+
+
+def _devices(summary: Summary) -> int:
+    return max((summary.gpu_busy_ns + summary.gpu_idle_ns) // max(summary.span_ns, 1), 1)
+
+
 def _time(of: Unprofiled) -> UnprofiledTime:
-    return UnprofiledTime(low=of.low_ns, mid=of.mid_ns, high=of.high_ns, source=of.source, note=of.note)
+    return UnprofiledTime(
+        low=of.low_ns, mid=of.mid_ns, high=of.high_ns, source=of.source, note=of.note, p10=of.p10_ns, p90=of.p90_ns
+    )
 
 
 def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
@@ -161,6 +260,7 @@ def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
         ),
         (in_gaps <= accounts.gpu_idle_ns, "gaps claim more than the idle time"),
         (step.high <= accounts.span_ns, "the steps' savings exceed the span"),
+        (all(_within_step(f) for f in findings), "a step saves more of a finding than lies in it"),
     ):
         if not holds:
             raise RuntimeError(f"accounting: {rule}")
@@ -169,6 +269,15 @@ def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
 def _most_ns(finding: Finding, accounts: Accounts) -> int:
     """Return the most that a finding can save: all of its gaps, and with launches idle time as well."""
     return finding.measured_ns + (accounts.gpu_idle_ns if finding.on_gpu else 0)
+
+
+def _within_step(finding: Finding) -> bool:
+    """Return whether a step saves no more than it has of a finding; with launches idle time goes as well."""
+    each = finding.per_step
+    if each is None:
+        return True
+    gain = NOTHING if finding.on_gpu else each.step_saving_ns
+    return _ordered(each.gpu_saving_ns, each.measured_ns) and _ordered(gain, each.measured_ns)
 
 
 def _ordered(saving: Range, measured_ns: int) -> bool:

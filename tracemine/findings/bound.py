@@ -6,54 +6,49 @@ import numpy as np
 
 from tracemine.findings.context import ScanContext
 from tracemine.findings.parts import COMMUNICATION, covered_ns
-from tracemine.findings.record import Bound, Parts, Share
+from tracemine.findings.record import Bound, Parts, Share, Transfers
+from tracemine.findings.summary import BOUND_BY
+from tracemine.findings.transfers import transfers_of
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, Categories, IntArray, category
+from tracemine.rows.table import BoolArray, Categories, IntArray, category, number
 
 LEAST_SHARE = (
     0.2  # of the time: idle beyond it is what bounds a step, and so is exposed communication where idle is not
 )
 UNCLEAR = "unclear"
+# Of the time recorded, at most, in which devices were at work without that saying anything; where few activities ran.
+_LITTLE, _LITTLE_OF_FEW, _FEW = 0.001, 0.01, 10
 _UNCLASSIFIED = "other"
 _COLLECTIVE = "collective"
 
-# What each cause of idle time means for who waits for whom. A cause that is missing here explains nothing.
-BOUND_BY = {
-    "host_bound": "host",
-    "launch_latency": "launch latency",
-    "synchronisation": "synchronisation",
-    "allocator": "the allocator",
-    "module_load": "module loading",
-    "compilation": "compilation",
-    "data_loading": "data loading",
-    "graph_launch": "graph launch",
-    "graph_replay": "order within graphs",
-    "graph_capture": "capturing graphs",
-}
-
 
 def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bound | None:
-    """Return what bounds the unprofiled step; None where no activity takes any time.
+    """Return what bounds the unprofiled step; None where too little ran to say.
 
     gaps_ns: how long each gap is then.
     """
     accounts = context.accounts
     whole = accounts.gpu_busy_ns + accounts.gpu_idle_ns
-    if not accounts.gpu_busy_ns:
+    counts = accounts.in_step if accounts.steps else np.ones(len(accounts.dur_ns), np.bool_)
+    recorded_busy_ns, recorded_idle_ns = int(accounts.exclusive_ns[counts].sum()), int(context.in_steps_ns.sum())
+    if _next_to_nothing(context):
         return None
-    cause, share = _cause(context, gaps_ns)
+    transfers = transfers_of(context)
+    gaps = context.rows["gaps"]
+    in_steps = context.in_steps_ns / np.maximum(number(gaps, "dur_ns"), 1)
+    cause, share = _cause(context, (gaps_ns * in_steps).astype(np.int64))
     kind = category(context.rows["activities"], "op_class")
     collective = _is(kind, _COLLECTIVE)
     exposed_ns = accounts.gpu_busy_ns - _busy_ns(context, ~collective)
     idle = idle_share(context.unprofiled, context.busy_ns)
-    by = _bound_by(idle, BOUND_BY.get(cause or "", "unknown"), communication_share(parts))
+    by = _bound_by(idle, BOUND_BY.get(cause or "", "unknown"), communication_share(parts), transfers)
     among = ~collective if by == "communication" else np.ones(len(collective), np.bool_)
     work, work_ns = _largest(kind, accounts.exclusive_ns, among)
     worked_ns = int(accounts.exclusive_ns[among].sum())
     return Bound(
         by=by,
-        idle_share=round(accounts.gpu_idle_ns / whole, 4),
+        idle_share=round(recorded_idle_ns / max(recorded_busy_ns + recorded_idle_ns, 1), 4),
         cause=cause,
         cause_share=share,
         bare_communication_share=round(exposed_ns / whole, 4),
@@ -61,6 +56,7 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
         work_share=round(work_ns / worked_ns, 4) if worked_ns else 0.0,
         unclassified_share=round(int(accounts.exclusive_ns[_is(kind, _UNCLASSIFIED)].sum()) / accounts.gpu_busy_ns, 4),
         unprofiled_idle_share=Share(*(round(each, 4) for each in (idle.low, idle.mid, idle.high))),
+        transfers=transfers,
     )
 
 
@@ -87,19 +83,48 @@ def communication_share(parts: Parts | None) -> float:
 def _cause(context: ScanContext, gaps_ns: IntArray) -> tuple[str | None, float | None]:
     """Return the cause of most of the idle time, and its share of it; none where gaps do not explain half of it."""
     cause, cause_ns = _largest(category(context.rows["gaps"], "cause"), gaps_ns)
-    step, devices = context.accounts.per_step, max(context.accounts.devices, 1)
-    idle_ns = (context.unprofiled.mid_ns - context.busy_ns) * devices * (1 if step is None else step.count)
-    if cause not in BOUND_BY or not cause_ns or 2 * int(gaps_ns.sum()) < idle_ns:
+    if cause not in BOUND_BY or not cause_ns or not _explained(context, gaps_ns):
         return None, None
     return cause, round(cause_ns / int(gaps_ns.sum()), 4)
 
 
-def _bound_by(idle: Share, waited_for: str, exposed: float) -> str:
+def _explained(context: ScanContext, gaps_ns: IntArray) -> bool:
+    """Return whether gaps are half of the idle time, unprofiled or as recorded: the rest lies at the edges of steps."""
+    times = max(context.accounts.devices, 1) * max(context.accounts.steps, 1)
+    unprofiled = context.unprofiled
+    return any(
+        2 * int(gaps.sum()) >= (step_ns - context.busy_ns) * times
+        for gaps, step_ns in ((gaps_ns, unprofiled.mid_ns), (context.in_steps_ns, unprofiled.recorded_ns))
+    )
+
+
+def _bound_by(idle: Share, waited_for: str, communicating: float, transfers: Transfers | None) -> str:
     if idle.low > LEAST_SHARE:
         return waited_for
-    if exposed > LEAST_SHARE:
-        return "communication"
+    alone = {"communication": communicating, "transfer": 0.0 if transfers is None else transfers.alone_share}
+    most = max(alone, key=alone.__getitem__)
+    if alone[most] > LEAST_SHARE:
+        return most
     return "gpu" if idle.high <= LEAST_SHARE else UNCLEAR
+
+
+def _next_to_nothing(context: ScanContext) -> bool:
+    """Return whether devices were at work for so little of the recording that nothing is known of a program.
+
+    Where steps are known they are the recording.
+    """
+    timeline, accounts = context.timeline, context.accounts
+    if accounts.steps:
+        return context.busy_ns <= _LITTLE * context.unprofiled.recorded_ns
+    begins, ends = [], []
+    for table in (timeline.activities, timeline.api, timeline.ops):
+        if table.num_rows:
+            begin = rows_of(table["start_ns"]).astype(np.int64)
+            begins.append(int(begin.min()))
+            ends.append(int((begin + rows_of(table["dur_ns"])).max()))
+    recorded_ns = (max(ends) - min(begins)) * max(accounts.devices, 1) if ends else 0
+    few = len(accounts.dur_ns) < _FEW
+    return accounts.gpu_busy_ns <= (_LITTLE_OF_FEW if few else _LITTLE) * recorded_ns
 
 
 def _largest(categories: Categories, weights: IntArray, among: BoolArray | None = None) -> tuple[str | None, int]:

@@ -11,6 +11,7 @@ from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.environment import Environment, environment_of
 from tracemine.findings.facts import Facts, activity_facts, gap_facts
+from tracemine.findings.inside import gaps_inside
 from tracemine.findings.lists import Lists
 from tracemine.findings.recorder import of_recorder
 from tracemine.findings.steps import Steps, steps_of
@@ -43,6 +44,7 @@ class ScanContext:
     lists: Lists = field(init=False)  # sizes of the tensors that operators take
     busy_ns: int = field(init=False)  # of a device in a step, mean; in the whole span where no steps are known
     unprofiled: Unprofiled = field(init=False)  # the unprofiled step; the span where no steps are known
+    in_steps_ns: IntArray = field(init=False)  # of each gap, as recorded; all of it where no steps are known
     # Of each gap, unprofiled: least, usual, most.
     unprofiled_gaps_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
 
@@ -63,7 +65,8 @@ class ScanContext:
         self.has_products = "compute" in {bound.values[code] for code in sorted_unique(bound.codes) if code >= 0}
         self.lists = Lists(self.timeline)
         self.training = bool(activities.backward.any() or (optimizer.codes >= 0).any())
-        self.steps = steps_of(self.timeline, self.rows["gaps"], self.accounts.step_of)
+        self.in_steps_ns = gaps_inside(self.rows["gaps"], self.accounts.step_of, self.accounts.extents)
+        self.steps = steps_of(self.timeline, self.rows["gaps"], self.accounts.step_of, self.in_steps_ns)
         self.unprofiled_gaps_ns = self.steps.gaps_ns()
         step = self.accounts.per_step
         self.busy_ns = (self.accounts.gpu_busy_ns if step is None else step.gpu_busy_ns) // max(
@@ -71,7 +74,19 @@ class ScanContext:
         )
         # A host that runs ahead has left a step long before the device has done it.
         recorded_ns = self.accounts.span_ns if step is None else max(step.span_ns, self.busy_ns)
-        self.unprofiled = self.steps.unprofiled(self.timeline, recorded_ns, self.busy_ns, of_step=step is not None)
+        alone = self.steps.unprofiled(self.timeline, recorded_ns, self.busy_ns, of_step=step is not None)
+        if step is not None:
+            alone = alone.up_to(self.busy_ns + self._loading_ns // step.count)
+        self.unprofiled = (
+            alone if step is None or step.fastest_ns is None else alone.at_most(max(step.fastest_ns, self.busy_ns))
+        )
+
+    @property
+    def _loading_ns(self) -> int:
+        """How long a device waited for data in steps, as recorded."""
+        cause = category(self.rows["gaps"], "cause")
+        waits = np.array([*(each == "data_loading" for each in cause.values), False], np.bool_)[cause.codes]
+        return int(self.in_steps_ns[waits].sum()) // max(self.accounts.devices, 1)
 
     def drop(self, reason: str, occurrences: int) -> None:
         if occurrences:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracemine.columns import codes, sorted_unique
 from tracemine.findings.happened import Across, HostEvents, HostStep, Operators
-from tracemine.findings.host_spans import Spans, loading, within_operators
+from tracemine.findings.host_spans import Spans, loading, unstretched
 from tracemine.findings.replay import Replay
 from tracemine.findings.replay_segments import Lanes, segments_of
 from tracemine.rows.ancestors import taken
@@ -50,7 +50,7 @@ def replay_of(timeline: Timeline) -> Replay:
     launch = _launches(calls, launch_row, start)
     waits = _Waits(start, dur, stream, launch, calls, launch_row)
     loads = loading(timeline, origin)
-    within = within_operators(timeline, origin, calls, of_ops, loads)
+    within = unstretched(timeline, origin, calls, of_ops, loads)
     host, begins = _host(calls, start, dur, launch_row, loads, within)
     across, follow, delays = waits.resolved()
     last = waits.last(delays)

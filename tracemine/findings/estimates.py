@@ -45,7 +45,16 @@ from tracemine.rows.table import FloatArray, IntArray, category, flags, number
 _TAKEN_AS_SAME = "numbers that were not recorded, and tensors from before the recording, stay as they are (assumed)"
 _WITH_WORKERS = "_MultiProcessingDataLoaderIter"
 _RECORDED_CAUSES = frozenset(
-    {"launch_latency", "host_bound", "synchronisation", "allocator", "compilation", "data_loading", "graph_launch"}
+    {
+        "launch_latency",
+        "host_bound",
+        "synchronisation",
+        "after_wait",
+        "allocator",
+        "compilation",
+        "data_loading",
+        "graph_launch",
+    }
 )
 
 

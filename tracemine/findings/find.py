@@ -14,20 +14,22 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracemine.devices import Device
-from tracemine.findings.accounting import measure, summarise
+from tracemine.findings.accounting import Room, measure, summarise
 from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
+from tracemine.findings.contract import kept
 from tracemine.findings.environment import library_of, waited_in
 from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.grouping import grouped
 from tracemine.findings.identity import Placed, place_of, variant_of
+from tracemine.findings.inside import inside_steps
 from tracemine.findings.labels import text_at
-from tracemine.findings.notes import gpu_name, warnings_of
+from tracemine.findings.notes import gpu_name, unclassified_text, warnings_of
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
 from tracemine.findings.peak_memory import peak_memory
-from tracemine.findings.ranking import SHOWN_SHARE, Scale, inside_steps, ranked
+from tracemine.findings.ranking import SHOWN_SHARE, Scale, ranked
 from tracemine.findings.record import Finding, Identity, Scan, TraceSummary
 from tracemine.findings.recorded import recorded, spent
 from tracemine.findings.step_savings import Reported, claim, split_by_gain, with_steps
@@ -38,9 +40,9 @@ from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match
 from tracemine.matching.advice import Fact, advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
-from tracemine.perfmodel import NOTHING, Abstained, Curves, rms_norm_loses
+from tracemine.perfmodel import NOTHING, Abstained, Curves, Range, rms_norm_loses
 from tracemine.rows.captures import captured_graphs
-from tracemine.rows.table import BoolArray, Rows, category
+from tracemine.rows.table import BoolArray, IntArray, Rows, category
 from tracemine.timeline import Timeline
 
 # Without a threshold from the caller: a thousandth of the span, and 1 µs at least.
@@ -76,15 +78,18 @@ def find(
     gaps_ns = context.unprofiled_gaps_ns[1]  # before anything is fixed
     threshold_ns = min_saving_ns
     if threshold_ns is None:
-        threshold_ns = max(_DEFAULT_LEAST_NS, context.accounts.span_ns // _DEFAULT_SHARE)
+        threshold_ns = max(_DEFAULT_LEAST_NS, context.accounts.judged_ns // _DEFAULT_SHARE)
     if groups is not None:
         context.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
-    by_priority = sorted(() if captured_graphs(timeline) else matches, key=lambda m: (m.rule.priority, m.rule.id))
+    usable = not timeline.meta.ingest.unusable
+    told = matches if usable and not captured_graphs(timeline) else ()
+    by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
     variants, places = _variants(context, by_priority, judge, threshold_ns)
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
     findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0)
-    parts = parts_of(context, findings)
-    return Scan(
+    parts = parts_of(context, findings) if usable else None
+    bound = bound_of(context, parts, gaps_ns) if usable else None
+    scan = Scan(
         trace=TraceSummary(
             path=timeline.meta.source if path is None else path,
             format=timeline.meta.format,
@@ -96,17 +101,21 @@ def find(
         ),
         summary=replace(
             summarise(context.accounts, findings, context.unprofiled),
-            bound=bound_of(context, parts, gaps_ns),
-            parts=parts,
+            bound=bound,
+            parts=None if bound is None else parts,
             peak_memory=peak_memory(context, findings),
             payback=payback(findings),
         ),
         findings=tuple(findings),
         dropped=dict(sorted(context.dropped.items())),
-        warnings=warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown),
+        warnings=(
+            *warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown),
+            *filter(None, [unclassified_text(context.rows["activities"], context.accounts)]),
+        ),
         recorded=recorded(timeline, context.accounts),
         spent=spent(context),
     )
+    return kept(scan)
 
 
 def _variants(
@@ -133,20 +142,38 @@ def _variants(
 
 def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int, least_share: float) -> list[Finding]:
     accounts = context.accounts
+    # High ends of variants do not add up: all of them together save no more than there is.
+    span_ns = accounts.span_ns
+    findings = [replace(one, step_saving_ns=one.step_saving_ns.at_most(span_ns)) for one in findings]
     scale = Scale(
         steps=accounts.steps,
         unprofiled_ns=context.unprofiled.mid_ns,
         gpu_time_ns=accounts.gpu_time_ns,
+        room=_room(context),
         least_ns=threshold_ns,
         least_share=least_share,
     )
-    inside = {one.fingerprint: inside_steps(one, accounts.in_step, accounts.dur_ns) for one in findings}
+    inside = inside_steps(
+        findings,
+        accounts.step_of,
+        accounts.dur_ns,
+        accounts.exclusive_ns,
+        context.rows["gaps"],
+        context.in_steps_ns,
+        context.steps.gaps_ns()[1],
+        context.unprofiled_gaps_ns,
+    )
     return ranked(findings, scale, inside)
+
+
+def _room(context: ScanContext) -> Room:
+    alone = context.unprofiled
+    return Room(Range(alone.low_ns, alone.mid_ns, alone.high_ns), context.busy_ns, context.accounts.devices)
 
 
 def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:
     """Yield the variants of a rule's findings, of what no rule before it has claimed."""
-    left = _left(context, found)
+    left = _long_unprofiled(context, _left(context, found))
     named = np.zeros(context.rows[found.rule.rows].count, np.bool_)  # rows that the rule's pattern names
     named[left.rows] = True
     variants: dict[str, list[tuple[Identity, ClassEstimate]]] = {}
@@ -211,11 +238,19 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
         found["invariant"] = text_at(category(context.rows["activities"], "invariant_kind"), int(rows[0]))
         found["fused_step"] = any(context.environment.has_fused_step(label.optimizer) for label in labels)
         return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(context, classes)}
+    rounds = context.facts["gaps"].dur_ns[rows][_cause_is(context, rows, "after_wait")].sum()
+    found["rounds"] = 2 * int(rounds) > int(context.facts["gaps"].dur_ns[rows].sum())
     waited = waited_in(context.timeline, context.rows["gaps"], rows.tolist())
     optimizer = context.facts["gaps"].optimizer
     spent = np.bincount(optimizer.codes[rows] + 1, weights=context.facts["gaps"].dur_ns[rows])
     most = int(spent.argmax()) - 1  # by idle time
     return found | {"optimizer": optimizer.values[most] if most >= 0 else None} | dict.fromkeys(waited, True)
+
+
+def _cause_is(context: ScanContext, rows: IntArray, cause: str) -> BoolArray:
+    """Return which of these gaps have that cause."""
+    causes = category(context.rows["gaps"], "cause")
+    return np.array([*(each == cause for each in causes.values), False], np.bool_)[causes.codes[rows]]
 
 
 def _slow_norm(context: ScanContext, classes: Sequence[ClassEstimate]) -> bool:
@@ -269,6 +304,17 @@ def _judged(one: Reported, judge: Judge) -> Reported:
     savings = [NOTHING if finding.refuted else saving for saving in one.savings]
     savings[one.first] = judged_ns(verified, alike.measured_ns, savings[one.first])
     return dataclasses.replace(one, finding=finding, savings=savings)
+
+
+def _long_unprofiled(context: ScanContext, found: Matches) -> Matches:
+    """Return the matches that last as long as their rule asks once nothing records them."""
+    least_ns = found.rule.unprofiled_gte_ns
+    if not least_ns or not len(found):
+        return found
+    usual = context.unprofiled_gaps_ns[1]
+    long = np.add.reduceat(usual[found.rows], found.offsets[:-1]) >= least_ns
+    context.drop("shorter_unprofiled", int((~long).sum()))
+    return found.only(long)
 
 
 def _left(context: ScanContext, found: Matches) -> Matches:

@@ -20,23 +20,38 @@ _SHARED = ("rule", "cause", "title", "severity", "reported", "dtype", "why", "fi
 _OWN = tuple(
     name for name in Variant.__struct_fields__ if name in Finding.__struct_fields__ and name not in ("identity",)
 )
-_MOST_IN_TITLE = 3  # operators
+_MOST_IN_TITLE, _MOST_NAMES = 3, 2  # operators, and places
 
 
 def grouped(variants: Iterable[Finding], places: Mapping[str, Placed]) -> list[Finding]:
-    """Group variants into findings. `places`: of each variant, by its fingerprint."""
+    """Group variants into findings, one a cause and thing to change. `places`: of each variant, by its fingerprint."""
 
     def mark(one: Finding) -> str:
         return places[one.fingerprint].place.mark
 
     found = []
-    for _, members in groupby(sorted(variants, key=mark), key=mark):
+    of_place = [list(members) for _, members in groupby(sorted(variants, key=mark), key=mark)]
+    for members in _to_change(of_place):
         parts = sorted(members, key=_worth)
-        place = places[parts[0].fingerprint].place
-        aliases = {alias for one in parts for alias in places[one.fingerprint].place.aliases}
-        title = _title(parts[0], place.name)
-        found.append(_finding_of(parts, Identity(place.mark, tuple(sorted(aliases))), title))
+        every = [places[one.fingerprint].place for one in parts]
+        own = min(place.mark for place in every)
+        aliases = {alias for place in every for alias in (place.mark, *place.aliases)} - {own}
+        names = list(dict.fromkeys(place.name for place in every))
+        title = _title(parts[0], ", ".join(filter(None, names[:_MOST_NAMES])) if len(names) > 1 else names[0])
+        found.append(_finding_of(parts, Identity(own, tuple(sorted(aliases))), title))
     return _distinguished(found)
+
+
+def _to_change(of_place: Iterable[list[Finding]]) -> list[list[Finding]]:
+    """Join the places of a cause that one function makes: called by several modules, it is one thing to change."""
+    found: dict[tuple[object, ...], list[Finding]] = {}
+    for members in of_place:
+        first = min(members, key=_worth)
+        source = first.source[0] if first.source and first.on_gpu else None
+        place = None if source is None else (source.file, source.line, source.function)
+        key = (first.fingerprint,) if place is None else (first.rule, first.dtype, place)
+        found.setdefault(key, []).extend(members)
+    return list(found.values())
 
 
 def variants_of(finding: Finding) -> tuple[Finding, ...]:

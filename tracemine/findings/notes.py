@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.devices import Device, find_device, unknown_device_text
+from tracemine.devices import UNESTIMATED, Device, is_partition, recorded_device, unknown_device_text
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.held_in import held_in
 from tracemine.perfmodel import Curves, Slowdown
@@ -14,8 +14,12 @@ from tracemine.rows.compiled import compilations
 from tracemine.rows.table import BoolArray, Rows, category, number
 from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline
-from tracemine.units import count_text, time_text
+from tracemine.units import count_text, percent_text, time_text
 
+_SHARE_TO_NAME = 0.1  # of the GPU's time, whose kernels are named where their class is not known
+_KERNELS_NAMED = 3
+_LONGEST_NAME = 80
+_UNCLASSIFIED = "other"
 _SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that is worth a word
 
 _UNEXPLAINED = ("unknown", "event_wait")  # causes of gaps that do not say what was waited for
@@ -23,12 +27,16 @@ _UNEXPLAINED = ("unknown", "event_wait")  # causes of gaps that do not say what 
 
 def device_of(timeline: Timeline) -> Device | None:
     """Return the device table's row for a timeline's GPU; None where it is unknown, or several."""
-    found = [find_device(d.name, d.sm_count, d.memory_bytes) for d in _active(timeline)]
+    found = [recorded_device(d.name, d.sm_count, d.memory_bytes) for d in _active(timeline)]
     return found[0] if found and all(device is found[0] for device in found) else None
 
 
 def gpu_name(timeline: Timeline) -> str | None:
-    return next((d.name for d in _active(timeline) if d.name), None)
+    return next((d.name for d in _active(timeline) if d.name), "Intel XPU" if _is_xpu(timeline) else None)
+
+
+def _is_xpu(timeline: Timeline) -> bool:
+    return any(category.casefold().startswith("xpu_") for category in timeline.meta.ingest.events)
 
 
 def _is_rocm(timeline: Timeline) -> bool:
@@ -44,7 +52,7 @@ def warnings_of(
     timeline: Timeline, gaps: Rows, accounts: Accounts, curves: Curves | None, slowdown: Slowdown | None
 ) -> tuple[str, ...]:
     """Return a sentence each: the ingest's own, then what the findings rest on."""
-    texts = list(timeline.meta.ingest.warnings)
+    texts = [*timeline.meta.ingest.doubts, *timeline.meta.ingest.warnings]
     if graphs := captured_graphs(timeline):
         texts.insert(
             0,
@@ -53,7 +61,12 @@ def warnings_of(
             "tracemine scan REPLAYS --graph-capture THIS names their operators.",
         )
     if curves is None and timeline.activities.num_rows:
-        texts.append(unknown_device_text(gpu_name(timeline), "mi300x" if _is_rocm(timeline) else "h100"))
+        texts.append(_unknown_text(timeline))
+    device = device_of(timeline)
+    if device is not None and is_partition(device):
+        texts.append(
+            f"The GPU is a partition (MIG, CPX): {device.title}. It counts with that part of the whole's rates."
+        )
     missing_ns, missing = _idle_ns(gaps, "graph_not_recorded")
     if missing:
         texts.append(
@@ -98,6 +111,31 @@ def _held_texts(timeline: Timeline, gaps: Rows) -> tuple[str, ...]:
         return ()
     before = "; one step alone: perhaps of a batch before it, so record several" if timeline.steps.num_rows <= 1 else ""
     return (f"For {time_text(gap_ns)} of that the host waited in one call, {held.text}{before}.",)
+
+
+def _unknown_text(timeline: Timeline) -> str:
+    """Return why savings of GPU time are not estimated."""
+    name = gpu_name(timeline)
+    if _is_xpu(timeline):
+        return f"the GPU is an XPU ({name}), of which no rates are known: {UNESTIMATED}"
+    return unknown_device_text(name, "mi300x" if _is_rocm(timeline) else "h100", sm_count(timeline))
+
+
+def unclassified_text(activities: Rows, accounts: Accounts) -> str:
+    """Name the kernels of which it is not known what they do, most first; "" where they take little."""
+    kind, name = category(activities, "op_class"), category(activities, "name")
+    rows = np.flatnonzero(np.array([*(each == _UNCLASSIFIED for each in kind.values), False])[kind.codes])
+    spent = accounts.exclusive_ns[rows]
+    if spent.sum() <= _SHARE_TO_NAME * max(accounts.gpu_busy_ns, 1):
+        return ""
+    by_name = np.bincount(name.codes[rows] + 1, weights=spent, minlength=len(name.values) + 1)[1:]
+    most = [code for code in np.argsort(-by_name, kind="stable")[:_KERNELS_NAMED].tolist() if by_name[code]]
+    named = ", ".join(
+        f"{name.values[code][:_LONGEST_NAME]} ({percent_text(int(by_name[code]), accounts.gpu_busy_ns)})"
+        for code in most
+    )
+    share = percent_text(int(spent.sum()), accounts.gpu_busy_ns)
+    return f"What these kernels do is not known, for {share} of GPU time: {named}."
 
 
 def _idle_ns(gaps: Rows, cause: str) -> tuple[int, int]:

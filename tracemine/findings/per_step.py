@@ -1,15 +1,16 @@
-"""Step figures: the mean, the usual and the slowest, of all steps and of each kind, and where they come from."""
+"""Step figures: the usual and the slowest, of all steps and of each kind; where they come from, and which count."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from tracemine.findings.record import StepKind, StepSummary
+from tracemine.findings.record import StepApart, StepKind, StepSummary
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.iterations import Iterations
-from tracemine.rows.iterations.record import counted, work_of
+from tracemine.rows.iterations.record import MARKED, counted, work_of
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 
@@ -17,20 +18,20 @@ _ALIKE = 0.9  # share of the kernels that two steps of one kind have in common
 _MOST_KINDS = 16
 _FEWEST_OF_SPREAD = 3  # steps
 _SHOWN = 60  # characters of recorded shapes
+_QUEUED_NS = 200_000  # between a launch and its activity: on an idle device it is some ten microseconds
+# A step that takes so many times what is usual is told apart; at the ends of a recording of at least so many steps.
+_SLOW, _SLOW_AT_ENDS, _FEWEST_WITH_ENDS = 2.0, 1.2, 4
 
 
 def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations | None) -> StepSummary | None:
     """Return the figures of a trace's iterations; None where it has none. `exclusive_ns`: of each activity."""
     if found is None or not len(found):
         return None
-    inside = found.of_activity >= 0
-    busy = np.zeros(len(found), np.int64)
-    np.add.at(busy, found.of_activity[inside], exclusive_ns[inside])
-    span = found.end_ns - found.begin_ns
+    span, busy = _lengths(exclusive_ns, found)
     kinds = kinds_of(timeline, found)
     return StepSummary(
-        span_ns=int(span.sum()) // len(found),
-        gpu_busy_ns=int(busy.sum()) // len(found),
+        span_ns=_usual(span, kinds),
+        gpu_busy_ns=_usual(busy, kinds),
         count=len(found),
         span_p50_ns=percentile(span, 50),
         span_p99_ns=percentile(span, 99),
@@ -39,6 +40,7 @@ def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations |
         source=found.source,
         evidence=found.evidence,
         confidence=found.confidence,
+        fastest_ns=_fastest(np.maximum(span, busy), kinds, whole=found.source == MARKED),
         span_spread_ns=_spread(span, kinds),
         gpu_busy_spread_ns=_spread(busy, kinds),
         kinds=tuple(
@@ -53,6 +55,87 @@ def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations |
             for name, rows in sorted(kinds, key=lambda kind: -int(busy[kind[1]].sum()))
         ),
     )
+
+
+def observed(timeline: Timeline, found: Iterations | None) -> Iterations | None:
+    """Return a single iteration that was inferred from where its device was seen on.
+
+    Where its first activity waited for long behind its launch, and none was recorded before, the device was at work on
+    what was launched before the recording: that it was idle nobody saw.
+    """
+    if found is None or len(found) != 1 or found.source == MARKED:
+        return found
+    start, launch = (rows_of(timeline.activities[name]) for name in ("start_ns", "launch_row"))
+    first = int(np.argmin(start))
+    if found.of_activity[first] != 0 or launch[first] < 0:
+        return found
+    launched_ns = sum(int(rows_of(timeline.api[name])[launch[first]]) for name in ("start_ns", "dur_ns"))
+    if start[first] - launched_ns < _QUEUED_NS:
+        return found
+    return replace(found, begin_ns=np.maximum(found.begin_ns, start[first]))
+
+
+def usual_steps(
+    timeline: Timeline, exclusive_ns: IntArray, found: Iterations | None
+) -> tuple[Iterations | None, tuple[StepApart, ...]]:
+    """Return the iterations that tell what a step takes, and those that do not: see `_apart`."""
+    if found is None or len(found) < _FEWEST_OF_SPREAD:
+        return found, ()
+    span, busy = _lengths(exclusive_ns, found)
+    why = _apart(np.maximum(span, busy), kinds_of(timeline, found))
+    if not why:
+        return found, ()
+    kept = np.array([at not in why for at in range(len(found))])
+    number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)  # the last: of what is in none
+    apart = tuple(
+        StepApart(number=at, why=why[at], span_ns=int(span[at]), gpu_busy_ns=int(busy[at])) for at in sorted(why)
+    )
+    return replace(
+        found,
+        begin_ns=found.begin_ns[kept],
+        end_ns=found.end_ns[kept],
+        of_activity=number[found.of_activity],
+        labels=tuple(label for label, keep in zip(found.labels, kept, strict=False) if keep),
+    ), apart
+
+
+def _apart(step_ns: IntArray, kinds: Sequence[tuple[str, IntArray]]) -> dict[int, str]:
+    """Return the steps that do not tell what a step takes, and why: `slow`, or `first` and `last` of the recording.
+
+    A step is slow that takes more than twice what is usual: among those of its kind, or, where it is the only one,
+    among all. At the ends, where a recording starts and is written, a fifth more is enough.
+    """
+    usual = np.full(len(step_ns), percentile(step_ns, 50))
+    for _, rows in kinds:
+        if len(rows) > 1:
+            usual[rows] = percentile(step_ns[rows], 50)
+    found = {int(at): "slow" for at in np.flatnonzero(step_ns > _SLOW * usual)}
+    ends = {0: "first", len(step_ns) - 1: "last"} if len(step_ns) >= _FEWEST_WITH_ENDS else {}
+    return found | {at: name for at, name in ends.items() if step_ns[at] > _SLOW_AT_ENDS * usual[at]}
+
+
+def _lengths(exclusive_ns: IntArray, found: Iterations) -> tuple[IntArray, IntArray]:
+    """Return how long each step took on the host, and for how long devices were at work in it."""
+    inside = found.of_activity >= 0
+    busy = np.zeros(len(found), np.int64)
+    np.add.at(busy, found.of_activity[inside], exclusive_ns[inside])
+    return found.end_ns - found.begin_ns, busy
+
+
+def _fastest(step_ns: IntArray, kinds: Sequence[tuple[str, IntArray]], *, whole: bool) -> int | None:
+    """Return what the fastest step of each kind took, each kind as often as it occurs; None where one is not known.
+
+    whole: the last step ends where another would begin. Where it was inferred it ends with its work, which says less.
+    """
+    known = np.arange(len(step_ns)) < len(step_ns) - (0 if whole else 1)
+    if not all(known[rows].any() for _, rows in kinds):
+        return None
+    return sum(len(rows) * int(step_ns[rows[known[rows]]].min()) for _, rows in kinds) // len(step_ns)
+
+
+def _usual(values: IntArray, kinds: Sequence[tuple[str, IntArray]]) -> int:
+    """Return what a step takes as a rule: the middle of its kind, each kind as often as it occurs."""
+    return int(sum(len(rows) * float(np.median(values[rows])) for _, rows in kinds) / len(values))
 
 
 def _spread(values: IntArray, kinds: Sequence[tuple[str, IntArray]]) -> int | None:

@@ -8,9 +8,10 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from tracemine.findings.members import activity_rows
-from tracemine.findings.record import Finding, PerStep, Range, Scan
-from tracemine.rows.table import BoolArray, IntArray
+from tracemine.findings.accounting import Room
+from tracemine.findings.inside import ALL_OF_IT, Inside
+from tracemine.findings.record import NOTHING, Finding, PerStep, Range, Scan
+from tracemine.findings.step_savings import within_step
 
 # A finding whose larger saving is at least this share of what is not recorded any longer is of this severity.
 SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
@@ -24,6 +25,7 @@ class Scale:
     steps: int  # 0: none are known
     unprofiled_ns: int  # an unprofiled step; where no steps are known, the span
     gpu_time_ns: int
+    room: Room | None = None  # of a step; None: not known
     least_ns: int = 0  # saved over the trace, below which nothing is shown
     least_share: float = SHOWN_SHARE  # of the step or of GPU time; below both nothing is shown
 
@@ -33,18 +35,52 @@ class Scale:
         return max(self.unprofiled_ns * max(self.steps, 1), 1)
 
 
-def ranked(findings: Iterable[Finding], scale: Scale, inside: dict[str, Fraction]) -> list[Finding]:
+def ranked(findings: Iterable[Finding], scale: Scale, inside: dict[str, Inside]) -> list[Finding]:
     """Rank findings by what a step gains, then by GPU time; set severity, savings a step, and whether they are shown.
 
-    inside: by fingerprint, the share of a finding that lies in steps.
+    inside: by fingerprint, the part of a finding that lies in steps. All together they leave a step no shorter than the
+    GPU's work in it.
     """
-    found = [_scaled(finding, scale, inside.get(finding.fingerprint, Fraction(1))) for finding in findings]
-    return sorted(found, key=order)
+    found = [_scaled(finding, scale, inside.get(finding.fingerprint, ALL_OF_IT)) for finding in findings]
+    if scale.room is not None and scale.steps:
+        found = within_step(found, scale.room)
+    return ordered((_judged_by(finding, scale) for finding in found), scale.gpu_time_ns)
 
 
-def order(finding: Finding) -> tuple[bool, int, int, str]:
-    """Order by worth, most first; what is not shown comes last."""
-    return not finding.reported, -finding.step_saving_ns.mid, -finding.gpu_saving_ns.mid, finding.fingerprint
+# Of so many findings that come first, those are among them that save at least this share of GPU time: while the host
+# sets the pace a step gains little by them, and most once it does not.
+_FIRST, _LARGE = 3, 0.1
+
+
+def ordered(findings: Iterable[Finding], gpu_time_ns: int) -> list[Finding]:
+    """Order by worth, most first; large savings of GPU time are among the first three.
+
+    They never take the first's place. gpu_time_ns: of the trace.
+    """
+    found = sorted(findings, key=_order)
+    large = [one for one in found[1:] if one.reported and _worth(one)[1] and _is_large(one, gpu_time_ns)]
+    large = sorted(large, key=lambda one: -one.gpu_saving_ns.mid)[: _FIRST - 1]
+    chosen = {one.fingerprint for one in large}
+    rest = [one for one in found[1:] if one.fingerprint not in chosen]
+    free = _FIRST - 1 - len(large)
+    return [*found[:1], *sorted([*large, *rest[:free]], key=_order), *rest[free:]]
+
+
+def _is_large(finding: Finding, gpu_time_ns: int) -> bool:
+    return finding.gpu_saving_ns.mid >= _LARGE * max(gpu_time_ns, 1)
+
+
+def _order(finding: Finding) -> tuple[bool, bool, int, int, str]:
+    """Order by worth, most first; what no step has comes behind what one has, and last what is not shown."""
+    step_ns, gpu_ns = _worth(finding)
+    nowhere = finding.per_step is not None and finding.per_step.measured_ns == 0
+    return not finding.reported, nowhere, -step_ns, -gpu_ns, finding.fingerprint
+
+
+def _worth(finding: Finding) -> tuple[int, int]:
+    """Return what is saved of the step and of GPU time, a step where steps are known."""
+    of = finding if finding.per_step is None or finding.per_step.measured_ns == 0 else finding.per_step
+    return of.step_saving_ns.mid, of.gpu_saving_ns.mid
 
 
 def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
@@ -53,7 +89,7 @@ def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
     whole = scan.summary.unprofiled_ns if step is None else step.unprofiled_ns
     if whole is None:  # of a version that did not say
         lowered = (replace(finding, severity="low") if finding.refuted else finding for finding in findings)
-        return sorted(lowered, key=order)
+        return ordered(lowered, scan.summary.gpu_time_ns)
     steps = 0 if step is None else scan.trace.steps
     scale = Scale(steps=steps, unprofiled_ns=whole.mid, gpu_time_ns=scan.summary.gpu_time_ns)
     before = {finding.fingerprint: finding for finding in scan.findings}
@@ -61,48 +97,50 @@ def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
     for finding in findings:
         stored = before[finding.fingerprint]
         if finding != stored:
-            finding = _scaled(finding, scale, _inside(stored, steps))
+            finding = _judged_by(_scaled(finding, scale, _inside(stored, steps)), scale)
         found.append(replace(finding, reported=_judged(finding) or stored.reported))
-    return sorted(found, key=order)
+    return ordered(found, scan.summary.gpu_time_ns)
 
 
-def _inside(finding: Finding, steps: int) -> Fraction:
-    """Return the share of a stored finding that lies in steps, by what it saves over the trace and a step."""
+def _inside(finding: Finding, steps: int) -> Inside:
+    """Return the part of a stored finding that lies in steps, by what it is over the trace and a step."""
     if finding.per_step is None:
-        return Fraction(1)
+        return ALL_OF_IT
     pairs = (
         (finding.per_step.gpu_saving_ns.high, finding.gpu_saving_ns.high),
         (finding.per_step.step_saving_ns.high, finding.step_saving_ns.high),
     )
     each, whole = max(pairs, key=lambda pair: pair[1])
-    return min(Fraction(max(each, 0) * max(steps, 1), whole), Fraction(1)) if whole > 0 else Fraction(1)
+    saved = _share(each * max(steps, 1), whole)
+    return Inside(_share(finding.per_step.measured_ns * max(steps, 1), finding.measured_ns), (saved, saved, saved))
 
 
-def inside_steps(finding: Finding, in_step: BoolArray, dur_ns: IntArray) -> Fraction:
-    """Return how much of a finding lies in steps: of GPU time, or of gaps by the number of activities that waited."""
-    rows = activity_rows([finding])
-    weights = dur_ns[rows] if finding.on_gpu else in_step[rows] * 0 + 1
-    whole = int(weights.sum())
-    return Fraction(int(weights[in_step[rows]].sum()), whole) if whole else Fraction(0)
+def _share(part: int, whole: int) -> Fraction:
+    return min(Fraction(max(part, 0), whole), Fraction(1)) if whole > 0 else Fraction(1)
 
 
-def _scaled(finding: Finding, scale: Scale, inside: Fraction) -> Finding:
-    step, gpu = finding.step_saving_ns, finding.gpu_saving_ns
-    share = max(step.mid, gpu.mid) / scale.whole_ns
-    per_step = None
-    if scale.steps:
-        gains = _per_step(step, inside, scale.steps)
-        per_step = PerStep(
-            measured_ns=int(finding.measured_ns * inside / scale.steps),
-            gpu_saving_ns=_per_step(gpu, inside, scale.steps),
-            step_saving_ns=gains,
-            share_of_unprofiled=round(gains.mid / max(scale.unprofiled_ns, 1), 4),
-        )
-        share = max(gains.mid, per_step.gpu_saving_ns.mid) / max(scale.unprofiled_ns, 1)
+def _scaled(finding: Finding, scale: Scale, inside: Inside) -> Finding:
+    """Return a finding with what lies in steps of it, a step: it saves no more of either than it measures."""
+    if not scale.steps:
+        return replace(finding, per_step=None)
+    measured_ns = int(finding.measured_ns * inside.measured / scale.steps)
+    gpu = _per_step(finding.gpu_saving_ns, (inside.measured,) * 3, scale.steps)
+    gain = _per_step(finding.step_saving_ns, inside.saved, scale.steps)
+    per_step = PerStep(
+        measured_ns=measured_ns, gpu_saving_ns=gpu.at_most(measured_ns), step_saving_ns=NOTHING, share_of_unprofiled=0.0
+    )
+    gain = gain if finding.on_gpu else gain.at_most(measured_ns)  # with launches idle time goes as well
+    share = round(gain.mid / max(scale.unprofiled_ns, 1), 4)
+    return replace(finding, per_step=replace(per_step, step_saving_ns=gain, share_of_unprofiled=share))
+
+
+def _judged_by(finding: Finding, scale: Scale) -> Finding:
+    """Return a finding with its severity, and whether it is shown: by what a step saves, where steps are known."""
+    of, whole_ns = finding.per_step or finding, max(scale.unprofiled_ns, 1) if finding.per_step else scale.whole_ns
+    share = max(of.step_saving_ns.mid, of.gpu_saving_ns.mid) / whole_ns
     return replace(
         finding,
         severity="low" if finding.refuted else next(name for least, name in SEVERITIES if share >= least),
-        per_step=per_step,
         reported=_shown(finding, scale),
     )
 
@@ -121,7 +159,8 @@ def _judged(finding: Finding) -> bool:
     return finding.verdict is not None or any(variant.verdict is not None for variant in finding.variants)
 
 
-def _per_step(saving: Range, inside: Fraction, steps: int) -> Range:
+def _per_step(saving: Range, inside: tuple[Fraction, Fraction, Fraction], steps: int) -> Range:
     """Return the mean over steps of the part that lies in them, integer nanoseconds."""
-    share = inside / steps
-    return Range(*(int(ns * share) for ns in (saving.low, saving.mid, saving.high)))
+    ends = zip((saving.low, saving.mid, saving.high), inside, strict=True)
+    low, mid, high = (int(ns * share / steps) for ns, share in ends)
+    return Range(min(low, mid), mid, max(mid, high))

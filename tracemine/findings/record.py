@@ -13,10 +13,12 @@ from tracemine.findings.summary import (
     Recorded,
     Share,
     Spent,
+    StepApart,
     StepKind,
     StepSummary,
     Summary,
     TraceSummary,
+    Transfers,
     UnprofiledTime,
 )
 from tracemine.perfmodel import NOTHING, Range, Traffic
@@ -24,8 +26,9 @@ from tracemine.units import time_text
 
 __all__ = [
     "NOTHING", "Alike", "Bound", "Counted", "Finding", "Identity", "Intensity", "Part", "Parts", "Payback",
-    "PeakMemory", "PerStep", "Range", "Recorded", "Scan", "Share", "Source", "Spent", "StepKind", "StepSummary",
-    "Summary", "TraceSummary", "Traffic", "UnprofiledTime", "Variant", "Verified",
+    "PeakMemory", "PerStep", "Range", "Recorded", "Scan", "Share", "Source", "Spent", "StepApart", "StepKind",
+    "StepSummary", "Summary", "TraceSummary", "Traffic", "Transfers",
+    "UnprofiledTime", "Variant", "Verified",
 ]  # fmt: skip
 
 FINDINGS_SCHEMA_VERSION = 2

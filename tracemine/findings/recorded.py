@@ -9,7 +9,7 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.facts import Facts
 from tracemine.findings.record import Recorded, Spent
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, IntArray, number
+from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 from tracemine.version import __version__
 
@@ -32,6 +32,8 @@ def recorded(timeline: Timeline, accounts: Accounts) -> Recorded:
         tensors=meta.execution_trace is not None,
         operators=round(int(accounts.dur_ns[owned].sum()) / max(accounts.gpu_time_ns, 1), 4),
         cut_off=meta.ingest.truncated,
+        doubts=meta.ingest.doubts,
+        unusable=meta.ingest.unusable,
     )
 
 
@@ -41,10 +43,10 @@ def spent(context: ScanContext) -> Spent:
     steps, kept = accounts.steps, accounts.in_step
     if not steps:
         kept = np.ones_like(kept)
-    kept_gaps = kept[number(context.rows["gaps"], "next_row")]
+    in_steps_ns = context.in_steps_ns
     return Spent(
         gpu_ns=_by_operator(context.facts["activities"], accounts.dur_ns, kept, max(steps, 1)),
-        idle_ns=_by_operator(gaps, gaps.dur_ns, kept_gaps, max(steps, 1)),
+        idle_ns=_by_operator(gaps, in_steps_ns, in_steps_ns > 0, max(steps, 1)),
     )
 
 

@@ -22,6 +22,7 @@ class Change:
     saved_ns: IntArray  # by this much each, no more than it lasts
     unlaunched: IntArray  # those whose launch is not made any more
     whole: bool  # with one goes all that the host did since the launch before; else its operator, where that is alone
+    most_ns: int  # that goes with one, whatever the host's pace: between launches a program may do anything
     called: IntArray  # those whose launch costs the host more than it did
     call_ns: int  # by this much, whatever the host's pace
     unblocked: IntArray  # those that the host does not wait for any more, neither in their launch nor right after it
@@ -47,6 +48,7 @@ class Edits:
     gone: IntArray  # the event before is a launch that is not made
     lead_ns: IntArray  # how much of its time is left without its launch
     left_ns: IntArray  # how much of it goes with the launch before
+    most_ns: IntArray  # that goes with its launch, before and behind it
     longer: IntArray
     longer_ns: IntArray
     unblocked: IntArray  # a blocking call that the host does not wait in
@@ -56,11 +58,12 @@ class Edits:
         """Return the effects of these changes."""
         host, operators, count = happened.host, happened.operators, len(happened.host.call)
         unlaunched, longer, unblocked = (np.full(count, _NEVER) for _ in range(3))
-        whole, longer_ns, events = np.zeros(count, np.bool_), np.zeros(count, np.int64), []
+        whole, longer_ns, most_ns, events = np.zeros(count, np.bool_), *np.zeros((2, count), np.int64), []
         for number, change in enumerate(changes, 1):
             call = happened.sole_calls(change.unlaunched)
             fewer = host.launch[call]
             unlaunched[fewer], whole[fewer] = number, change.whole | operators.kept(call)
+            most_ns[fewer] = change.most_ns
             dearer = host.launch[happened.sole_calls(change.called)]
             longer[dearer], longer_ns[dearer] = number, change.call_ns
             freed = _blocking_behind(host, host.launch[happened.sole_calls(change.unblocked)])
@@ -76,6 +79,7 @@ class Edits:
             gone=np.append(_NEVER, unlaunched)[:-1],
             lead_ns=np.where(whole, 0, operators.lead_ns[host.call]),
             left_ns=np.append(0, np.where(whole, 0, operators.tail_ns[host.call]))[:-1],
+            most_ns=most_ns,
             longer=longer,
             longer_ns=longer_ns,
             unblocked=unblocked,
@@ -130,13 +134,19 @@ class Scenarios:
         """Set the host's own time up to these events since those before, with launches left out or dearer."""
         host, edits, number = self.happened.host, self.edits, self.number
         # Behind a launch that is not made, what else goes with it is left out here.
-        gone, made = number >= edits.gone[at], number < edits.unlaunched[at]
-        left_ns, lead_ns = gone * edits.left_ns[at], ~gone * edits.lead_ns[at]
+        made, left_ns = number < edits.unlaunched[at], (number >= edits.gone[at]) * edits.left_ns[at]
         more_ns = (number >= edits.longer[at]) * edits.longer_ns[at]
         own_ns = (number < edits.unblocked[at]) * host.own_ns[at]
         for work, spent, faster in zip(self.work, self.spent, self.faster.tolist(), strict=True):
-            part = np.maximum(work[at] - left_ns * faster, 0.0)
-            spent[at] = np.where(made, part, lead_ns * faster) + more_ns + own_ns
+            behind = np.minimum(left_ns * faster, edits.most_ns[at - 1] - self._goes(work, at - 1, faster))
+            gone = np.where(made, behind, self._goes(work, at, faster))
+            spent[at] = np.maximum(work[at] - gone, 0.0) + more_ns + own_ns
+
+    def _goes(self, work: Floats, at: IntArray, faster: float) -> Floats:
+        """Return how much of the host's own time before these launches goes with them."""
+        lead_ns = (self.number < self.edits.gone[at]) * self.edits.lead_ns[at]
+        goes: Floats = np.minimum(np.maximum(work[at] - lead_ns * faster, 0.0), self.edits.most_ns[at])
+        return goes
 
     def _follow_host(self) -> None:
         """Set when the host is done with each event, and when its launches let activities begin."""

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tracemine.findings.accounting import most_saved
+from tracemine.findings.accounting import Room, idle_of, most_saved
 from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.identity import Placed
+from tracemine.findings.members import activity_rows
 from tracemine.findings.record import Finding
 from tracemine.findings.steps import Fix
 from tracemine.matching.rule import Rule
@@ -43,6 +44,21 @@ class Reported:
     def fix(self) -> Fix:
         """The effect of its fix on the timeline."""
         return Fix(self.matrices, self.savings, self.call, self.rule.saving == "pin_memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a finding would have of a step, nanoseconds."""
+
+    saving: Range  # made after those before it
+    most: Range  # no end is above its own
+    gpu_saving: Range | None  # GPU time that it saves while nothing else runs; None: it closes gaps
+
+    def high_of(self, idle: Range) -> int:
+        """Return its high end: what it saves where the device sets the pace, and gaps all that is idle."""
+        if self.gpu_saving is None:
+            return min(self.saving.high, self.most.high, idle.high)
+        return min(max(self.saving.high, self.gpu_saving.high), self.most.high)
 
 
 def split_by_gain(
@@ -110,8 +126,9 @@ def with_steps(
     on_gpu = [one for one in reported if one.finding.on_gpu and not one.finding.refuted]
     idle = [one for one in (*reported, *unfelt) if not one.finding.on_gpu]
     gpu = sum((one.finding.gpu_saving_ns for one in on_gpu), NOTHING)
-    left = most_saved(context.accounts, context.unprofiled, gpu)
-    given = share_out([*_gains_on_gpu(context, on_gpu), *(_gain_of_gaps(context, one) for one in idle)], left)
+    idle_ns = idle_of(context.accounts, context.unprofiled)
+    claims = [*_claims_on_gpu(context, on_gpu), *(_claim_of_gaps(context, one) for one in idle)]
+    given = share_out(claims, most_saved(context.accounts, context.unprofiled, gpu), idle_ns)
     counted = {one.finding.fingerprint for one in unfelt}  # below the threshold before
     return [
         *(_unfelt(one.finding) for one in unfelt if one.finding.on_gpu),
@@ -121,21 +138,28 @@ def with_steps(
     ]
 
 
-def _gains_on_gpu(context: ScanContext, on_gpu: Sequence[Reported]) -> list[Range]:
+def _claims_on_gpu(context: ScanContext, on_gpu: Sequence[Reported]) -> list[Claim]:
     """Return what the step gains of fixes on the GPU; from here on gaps are as long as these leave them."""
     if not on_gpu:
         return []
     gains = context.steps.gains([one.fix for one in on_gpu])
     context.unprofiled_gaps_ns = context.steps.gaps_ns([context.steps.change(one.fix) for one in on_gpu])
+    return [_claim_on_gpu(context, one, gained) for one, gained in zip(on_gpu, gains, strict=True)]
+
+
+def _claim_on_gpu(context: ScanContext, one: Reported, gained: Range) -> Claim:
     # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
-    idle_ns = context.accounts.gpu_idle_ns
-    return [gained.at_most(one.finding.measured_ns + idle_ns) for one, gained in zip(on_gpu, gains, strict=True)]
+    most_ns = one.finding.measured_ns + context.accounts.gpu_idle_ns
+    alone_ns = int(context.accounts.exclusive_ns[activity_rows([one.finding])].sum())  # besides, another kernel runs
+    return Claim(gained.at_most(most_ns), Range(most_ns, most_ns, most_ns), one.finding.gpu_saving_ns.at_most(alone_ns))
 
 
-def _gain_of_gaps(context: ScanContext, one: Reported) -> Range:
-    """Estimate gaps again, as long as they are now."""
+def _claim_of_gaps(context: ScanContext, one: Reported) -> Claim:
+    """Return what closing gaps gains: as long as they are now, and no more than alone, as long as they were."""
     again = [ESTIMATES[one.rule.saving](context, one.rule, matrix) for matrix in one.matrices]
-    return sum((each.step_saving_ns for each in again if isinstance(each, ClassEstimate)), NOTHING)
+    gained = sum((each.step_saving_ns for each in again if isinstance(each, ClassEstimate)), NOTHING)
+    alone, most_ns = one.finding.step_saving_ns, one.finding.measured_ns
+    return Claim(gained, Range(alone.low, alone.mid, most_ns), None)
 
 
 def _still_idle(
@@ -151,25 +175,73 @@ def _still_idle(
         yield msgspec.structs.replace(one.finding, step_saving_ns=step)
 
 
-def share_out(savings: Sequence[Range], left: Range) -> list[Range]:
-    """Cut savings, one after another, to what is left; the high end leaves those behind their usual.
+def share_out(claims: Sequence[Claim], left: Range, idle: Range) -> list[Range]:
+    """Cut claims, one after another, to what is left; those of gaps also to what is idle.
 
-    >>> share_out([Range(1, 5, 9), Range(0, 5, 9)], Range(2, 8, 12))
-    [Range(low=1, mid=5, high=9), Range(low=0, mid=3, high=3)]
-    >>> share_out([Range(1, 5, 9), Range(0, 5, 9)], Range(2, 3, 3))
-    [Range(low=1, mid=3, high=3), Range(low=0, mid=0, high=0)]
+    What gaps may not claim is GPU time that others save, and that the step gains once it does not wait for the host:
+    these have it by what they save of it. At its high end each may be all that is there.
+
+    >>> some, nothing = Range(0, 9, 9), Range(0, 0, 0)
+    >>> share_out([Claim(Range(1, 5, 6), some, nothing), Claim(some, some, nothing)], Range(2, 8, 12), nothing)
+    [Range(low=1, mid=5, high=6), Range(low=0, mid=3, high=9)]
+    >>> share_out([Claim(nothing, some, Range(2, 4, 5)), Claim(some, some, None)], Range(0, 8, 9), Range(5, 5, 6))
+    [Range(low=0, mid=3, high=5), Range(low=0, mid=5, high=6)]
     """
-    mids, found = list[int](), list[Range]()
-    for saving in savings:
-        mids.append(min(saving.mid, max(left.mid - sum(mids), 0)))
-    behind, low_left, high_left = sum(mids), left.low, max(left.high, left.mid)
-    for saving, mid in zip(savings, mids, strict=True):
-        behind -= mid
-        high = max(min(saving.high, high_left - behind), mid)
-        low = min(saving.low, max(low_left, 0), mid)
-        low_left, high_left = low_left - low, high_left - high
-        found.append(Range(low, mid, high))
+    mids = _in_turn([one.saving.mid for one in claims], left.mid)
+    of_gaps = iter(
+        _in_turn(
+            [min(mid, one.most.mid) for one, mid in zip(claims, mids, strict=True) if one.gpu_saving is None], idle.mid
+        )
+    )
+    kept = [mid if one.gpu_saving is not None else next(of_gaps) for one, mid in zip(claims, mids, strict=True)]
+    rooms = [
+        0 if one.gpu_saving is None else max(min(one.gpu_saving.mid, one.most.mid) - mid, 0)
+        for one, mid in zip(claims, kept, strict=True)
+    ]
+    more = _in_proportion(sum(mids) - sum(kept), rooms)
+    mids = [mid + each for mid, each in zip(kept, more, strict=True)]
+    lows = _in_turn([min(one.saving.low, mid) for one, mid in zip(claims, mids, strict=True)], left.low)
+    return [
+        Range(low, mid, max(mid, min(one.high_of(idle), left.high)))
+        for one, low, mid in zip(claims, lows, mids, strict=True)
+    ]
+
+
+def within_step(findings: Sequence[Finding], room: Room) -> list[Finding]:
+    """Cut what findings save a step to what there is of it, as over the trace: their share of it is only estimated."""
+    gaps_last = sorted(findings, key=lambda one: not one.on_gpu)
+    each = [one.per_step for one in gaps_last if one.per_step is not None]
+    if len(each) < len(findings):
+        return list(findings)
+    claims = []
+    for finding, own in zip(gaps_last, each, strict=True):
+        most_ns = own.measured_ns + (room.idle.high if finding.on_gpu else 0)
+        claims.append(Claim(own.step_saving_ns, Range(0, most_ns, most_ns), NOTHING if finding.on_gpu else None))
+    left = room.most_saved(sum((own.gpu_saving_ns for own in each), NOTHING))
+    found = []
+    for finding, own, step in zip(gaps_last, each, share_out(claims, left, room.idle), strict=True):
+        share = round(step.mid / max(room.unprofiled.mid, 1), 4)
+        cut = msgspec.structs.replace(own, step_saving_ns=step, share_of_unprofiled=share)
+        found.append(msgspec.structs.replace(finding, per_step=cut))
     return found
+
+
+def _in_turn(wanted: Sequence[int], left: int) -> list[int]:
+    found = []
+    for each in wanted:
+        found.append(min(each, max(left, 0)))
+        left -= found[-1]
+    return found
+
+
+def _in_proportion(whole: int, rooms: Sequence[int]) -> list[int]:
+    """Divide a whole by how much room there is; what no room is left for is nobody's.
+
+    >>> _in_proportion(6, [2, 0, 4]), _in_proportion(3, [2, 0, 4]), _in_proportion(9, [2, 0, 4])
+    ([2, 0, 4], [1, 0, 2], [2, 0, 4])
+    """
+    total = sum(rooms)
+    return [min(whole, total) * room // max(total, 1) for room in rooms]
 
 
 def _unfelt(finding: Finding) -> Finding:
@@ -181,8 +253,8 @@ def _gaining(one: Reported, gained: Range) -> Finding:
     note = (
         "the step gains what its critical path does, after the findings that claim before: GPU time where the device "
         "sets the pace; where the host does, launches that are not made any more (none of them at the low end)"
-        if gained.high
-        else "something else sets the pace here, and the step gains nothing"
+        if gained.mid
+        else "something else sets the pace here, and the step gains nothing before that is mended"
     )
     notes = (note, _COMPILED_NOTE) if one.call == "compiled" else (note,)
     finding = msgspec.structs.replace(one.finding, step_saving_ns=gained)

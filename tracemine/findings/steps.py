@@ -31,6 +31,9 @@ _PACES = np.geomspace(1.0, 16.0, 25)
 # 1.1 times what the device needs of them as recorded, the 5th percentile is 0.99, the median 1.01, the 95th 1.05. What
 # a step takes beyond that is the host's.
 _LONGER_ALONE = 1.06
+# What the host spends on one launch without a profiler, its operator and what leads to it: small operators take 5 to
+# 20 µs, composed ones up to 30. Whatever more lies there is not dispatch, and stays where the launch goes.
+_LAUNCH_NS = Range(0, 30_000, 60_000)
 # A host that is done with a step in less than this share of what the step takes waits for the device: its own time says
 # how fast it is, and the step's does not.
 _AHEAD = 0.9
@@ -65,6 +68,20 @@ class Fix:
     unblocks: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What of a timeline lies in no step, and so tells nothing of how long one takes."""
+
+    busy_ns: int  # of a device, mean
+    gaps: Floats  # of each gap the share that does
+    first: bool  # the first activity does
+
+    def of(self, first_ns: Floats, gaps_ns: Floats, devices: int) -> Floats:
+        """Return how long this is, where the first activity starts at `first_ns` and gaps last so long; scenarios."""
+        found: Floats = self.busy_ns + (gaps_ns @ self.gaps) / max(devices, 1) + (first_ns if self.first else 0.0)
+        return found
+
+
 @dataclass(frozen=True)
 class Steps:
     """The unprofiled timeline, and what changes gain in it."""
@@ -76,6 +93,7 @@ class Steps:
     recorded_ns: IntArray  # of each gap
     between: IntArray  # activities that end a gap between two steps, where the profiler may be at work
     step_of: IntArray  # of each activity the step that it is part of; −1: none
+    outside: Outside | None = None  # what lies in no step; None: all counts
     longer: float = 1.0  # by how much longer the device takes alone than recorded, where that was measured
 
     @property
@@ -91,11 +109,11 @@ class Steps:
         It takes no less than the device works for it, `busy_ns`.
         """
         if of_step and timeline.meta.alone_step_ns:
-            return captured(timeline.meta.alone_step_ns, recorded_ns)
+            spread_ns = timeline.meta.alone_step_p10_ns, timeline.meta.alone_step_p90_ns
+            return captured(timeline.meta.alone_step_ns, recorded_ns, spread_ns)
         if self.slowdown is None:
             return as_recorded(recorded_ns, of_step=of_step)
-        ran, idle = self._unchanged
-        recorded, *alone = np.maximum(ran.done - idle[:, self.between].sum(axis=1), 1.0)
+        recorded, *alone = np.maximum(self._of_steps(*self._unchanged), 1.0)
         most, usual, least = (max(each / recorded, busy_ns / max(recorded_ns, 1)) for each in alone)
         note = (
             f"guessed: {self.slowdown.what} makes the host take {self.slowdown.usual:g} times as long "
@@ -104,13 +122,28 @@ class Steps:
         return estimated(recorded_ns, (least, usual, most), note, of_step=of_step)
 
     def replayed_ns(self, paces: Floats) -> Floats:
-        """Return how long the whole takes on hosts so many times as fast, without the profiler's work between steps."""
+        """Return how long all steps take on hosts so many times as fast, without the profiler's work between them."""
         return self.without_profiler(self.replay.run(paces))
 
     def without_profiler(self, ran: ReplayResult) -> Floats:
-        """Return how long the whole took where it ran again, without the profiler's work between steps."""
-        waited: Floats = idle_before(ran.starts, ran.ends, self.device)[:, self.between].sum(axis=1)
-        return ran.done - waited
+        """Return how long all steps took where they ran again, without the profiler's work between them."""
+        return self._of_steps(ran, idle_before(ran.starts, ran.ends, self.device))
+
+    def _of_steps(self, ran: ReplayResult, idle: Floats) -> Floats:
+        of_steps: Floats = ran.done - idle[:, self.between].sum(axis=1) - self._outside(ran, idle)
+        return of_steps
+
+    def _outside(self, ran: ReplayResult, idle: Floats) -> Floats:
+        """Return how long takes what lies in no step."""
+        if self.outside is None:
+            return np.zeros(len(ran.done))
+        first = ran.starts[:, 0] if ran.starts.shape[1] else np.zeros(len(ran.done))
+        return self.outside.of(first, idle[:, self.next_row], len(sorted_unique(self.device)))
+
+    @cached_property
+    def _outside_ns(self) -> float:
+        """The same on a host of the usual pace."""
+        return float(self._outside(*self._unchanged)[2])
 
     def gaps_ns(self, changes: Sequence[Change] = ()) -> tuple[IntArray, IntArray, IntArray]:
         """Return how long each gap is, unprofiled and with these changes made: least, usual, most; never more."""
@@ -140,7 +173,7 @@ class Steps:
         takes = self.replay.takes([([self.change(fix, end) for fix in fixes], pace) for end, pace in ends.items()])
         takes = [self.longer * each for case in takes for each in case]
         found = [gained(each).astype(np.int64).tolist() for each in takes]
-        spread = 0.0 if self.slowdown is None else timing_spread(sum(found[0]), float(takes[0][0]))
+        spread = 0.0 if self.slowdown is None else timing_spread(sum(found[0]), float(takes[0][0]) - self._outside_ns)
         return [
             outwards(min(least, mid) * (1 - spread), mid, max(mid, *rest) * (1 + spread))
             for mid, least, *rest in zip(*found, strict=True)
@@ -180,6 +213,7 @@ class Steps:
             saved_ns=_joined(saved),
             unlaunched=_joined(unlaunched) if fewer else first[:0],
             whole=end is _HIGH or fix.call == "nothing",
+            most_ns=end.of(_LAUNCH_NS),
             called=first if fix.call == "compiled" else first[:0],
             call_ns=end.of(COMPILED_CALL_NS, against=True),
             unblocked=first if fix.unblocks and fewer else first[:0],
@@ -197,10 +231,12 @@ def _joined(parts: Sequence[IntArray]) -> IntArray:
     return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
-def steps_of(timeline: Timeline, gaps: Rows, step_of: IntArray | None = None) -> Steps:
+def steps_of(
+    timeline: Timeline, gaps: Rows, step_of: IntArray | None = None, in_steps_ns: IntArray | None = None
+) -> Steps:
     """Return the unprofiled timeline: the host is faster by what recording costs it, as far as that is known.
 
-    step_of: of each activity the step that it is part of, −1: none.
+    step_of: of each activity the step that it is part of, −1: none. in_steps_ns: of each gap how much lies in steps.
     """
     replay = replay_of(timeline)
     device = rows_of(timeline.activities["device"])
@@ -209,11 +245,14 @@ def steps_of(timeline: Timeline, gaps: Rows, step_of: IntArray | None = None) ->
     assert isinstance(between, Flags)  # noqa: S101 - the row sets' documented kinds
     slowdown = slowdown_of(timeline)
     of_step = np.full(len(device), -1) if step_of is None else step_of
-    steps = Steps(replay, slowdown, device, next_row, number(gaps, "dur_ns"), next_row[between.values], of_step)
+    outside = _outside(replay, device, gaps, of_step, number(gaps, "dur_ns") if in_steps_ns is None else in_steps_ns)
+    steps = Steps(
+        replay, slowdown, device, next_row, number(gaps, "dur_ns"), next_row[between.values], of_step, outside
+    )
     alone_ns, host_ns = timeline.meta.alone_step_ns, timeline.meta.host_step_ns
-    if slowdown is not None and alone_ns and timeline.steps.num_rows and gaps.count:
-        count = timeline.steps.num_rows
-        busy_ns = _busy_ns(replay, device) / count
+    count = timeline.steps.num_rows if step_of is None else len(sorted_unique(step_of[step_of >= 0]))
+    if slowdown is not None and alone_ns and count and gaps.count:
+        busy_ns = (_busy_ns(replay, device) - (0 if outside is None else outside.busy_ns)) / count
         least_ns = busy_ns if busy_ns <= alone_ns else 0.0  # alone it was at work for less than in the recording
         ran = replay.run(_PACES)
         step_ns = np.maximum(steps.without_profiler(ran) / count, least_ns)
@@ -224,6 +263,21 @@ def steps_of(timeline: Timeline, gaps: Rows, step_of: IntArray | None = None) ->
         replayed = float(np.interp(fitted.paces[1], _PACES, step_ns))
         return replace(fitted, longer=min(max(alone_ns / replayed, 1.0), _LONGER_ALONE))
     return steps
+
+
+def _outside(replay: Replay, device: IntArray, gaps: Rows, step_of: IntArray, in_steps_ns: IntArray) -> Outside | None:
+    """Return what lies in no step; None where no step is known."""
+    dur, in_none = number(gaps, "dur_ns"), step_of < 0
+    if in_none.all():
+        return None
+    between = gaps.columns["between_steps"]
+    assert isinstance(between, Flags)  # noqa: S101 - the row sets' documented kinds
+    share = np.where(between.values, 0.0, 1 - in_steps_ns / np.maximum(dur, 1))  # those count for nothing already
+    alone = 0
+    for ordinal in sorted_unique(device):
+        rows = np.flatnonzero(device == ordinal)
+        alone += int(uncovered(replay.start[rows], replay.start[rows] + replay.dur[rows])[in_none[rows]].sum())
+    return Outside(alone // max(len(sorted_unique(device)), 1), share, first=bool(in_none[:1].any()))
 
 
 def _busy_ns(replay: Replay, device: IntArray) -> int:

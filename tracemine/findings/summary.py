@@ -7,6 +7,21 @@ import msgspec
 from tracemine.perfmodel import Range
 from tracemine.perfmodel.ranges import outwards
 
+# What each cause of idle time means for who waits for whom. A cause that is missing here explains nothing.
+BOUND_BY = {
+    "host_bound": "host",
+    "launch_latency": "launch latency",
+    "synchronisation": "synchronisation",
+    "after_wait": "synchronisation",
+    "allocator": "the allocator",
+    "module_load": "module loading",
+    "compilation": "compilation",
+    "data_loading": "data loading",
+    "graph_launch": "graph launch",
+    "graph_replay": "order within graphs",
+    "graph_capture": "capturing graphs",
+}
+
 
 class Share(msgspec.Struct, frozen=True):
     """A low, middle and high share."""
@@ -34,6 +49,8 @@ class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):
     # `captured`: timed alone, beside the recording; `estimated`; `recorded`: with the profiler, whose cost is not known
     source: str
     note: str | None = None  # what was guessed
+    p10: int | None = None  # of steps timed alone: what a tenth of them did not exceed; null: not known
+    p90: int | None = None
 
 
 class StepKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,15 +64,24 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     gpu_busy_p99_ns: int
 
 
+class StepApart(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that does not tell what one takes, and is part of no figure a step. Nanoseconds, as in `StepSummary`."""
+
+    number: int  # from 0, of all steps in the trace
+    why: str  # `slow`: more than twice as long as is usual; `first`, `last`: of the recording, and longer by a fifth
+    span_ns: int
+    gpu_busy_ns: int
+
+
 class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Figures over the steps, nanoseconds: their time on the host, and the device time of what they launched.
 
     Marked steps last as long as their marks, inferred ones until the next begins; the last one until its work is done.
     """
 
-    span_ns: int  # mean
-    gpu_busy_ns: int  # mean
-    count: int = 0
+    span_ns: int  # median of a kind, the mean over kinds by how often they occur
+    gpu_busy_ns: int  # as span_ns
+    count: int = 0  # steps that figures are of
     span_p50_ns: int | None = None  # that half of the steps do not exceed
     span_p99_ns: int | None = None
     gpu_busy_p50_ns: int | None = None
@@ -69,16 +95,29 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     # Half of the steps differ from the middle one of their kind by no more; null: fewer than three, or not stored.
     span_spread_ns: int | None = None
     gpu_busy_spread_ns: int | None = None
+    fastest_ns: int | None = None  # step of each kind, on the host or at work: no step takes longer unprofiled
+    apart: tuple[StepApart, ...] = ()  # steps beyond `count`
+    step_saving_ns: Range | None = None  # of all findings together; null: of a version that did not say
+
+
+class Transfers(msgspec.Struct, frozen=True, kw_only=True):
+    """What moved between host and device: a step, over the trace where no steps are known."""
+
+    alone_share: float  # of the unprofiled step: nothing but transfers was running
+    bytes: int
+    bytes_per_s: int  # while one ran, of one device
+    memory: str | None  # kind of the host's memory of most bytes: `pinned`, `pageable` …; null: not recorded
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """Bound of the unprofiled step, or of the whole where no steps are known. Shares are 0 to 1."""
 
-    # What is waited for: `gpu`; `communication`; or, where the GPU idles for more than a fifth of the step, what its
-    # idle time is mostly for (`host`, `data loading`, `synchronisation` …), `unknown` where that is not known.
+    # What is waited for: `gpu`; `communication`; `transfer`, with the host; or, where the GPU idles for more than a
+    # fifth of the step, what its idle time is mostly for (`host`, `data loading`, `synchronisation` …), `unknown` where
+    # that is not known.
     # `unclear`: how long the unprofiled step is leaves open whether it is more than a fifth.
     by: str
-    idle_share: float  # of busy and idle time, as recorded
+    idle_share: float  # of busy and idle time, as recorded: in steps, where any are known
     cause: str | None  # of most of the idle time, as gaps have it; null: not known
     cause_share: float | None  # of the idle time
     bare_communication_share: float  # nothing but collectives was running: of busy and idle time, as recorded
@@ -88,6 +127,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     work_share: float
     unclassified_share: float  # of the GPU's busy time
     unprofiled_idle_share: Share | None = None  # of the unprofiled step; null: stored before it was known
+    transfers: Transfers | None = None  # null: none, or stored before they were told
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +207,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     tensors: bool  # of an execution trace that was given
     operators: float  # share of GPU time whose operator is known
     cut_off: bool = False  # the file ended before its content did: what came after is not known
+    doubts: tuple[str, ...] = ()  # records that cannot be or are lost, a sentence each; said before all else
+    unusable: bool = False  # they leave no time that can be believed: nothing is said of the program
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from tracemine.findings.accounting import joined
 from tracemine.findings.grouping import variants_of, with_variants
 from tracemine.findings.parts import fixed
 from tracemine.findings.payback import payback
@@ -86,10 +87,8 @@ def with_verdicts(scan: Scan, judge: Judge) -> Scan:
     findings = ranked_again(
         scan, [with_variants(finding, [_with(one, judge) for one in variants_of(finding)]) for finding in scan.findings]
     )
-    gpu = sum((f.gpu_saving_ns for f in findings), NOTHING)
-    step = sum((f.step_saving_ns for f in findings), NOTHING)
-    summary = replace(scan.summary, gpu_saving_ns=gpu, step_saving_ns=step)
-    if gpu != scan.summary.gpu_saving_ns:
+    summary = joined(scan.summary, findings)
+    if summary.gpu_saving_ns != scan.summary.gpu_saving_ns:
         peak = None  # it takes the trace
         summary = replace(summary, parts=_parts_left(scan, findings), peak_memory=peak, payback=payback(findings))
     return replace(scan, findings=tuple(findings), summary=summary)

@@ -16,13 +16,12 @@ import contextlib
 import io
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -30,16 +29,17 @@ from tracemine.errors import InputError, Location
 from tracemine.files import write_file
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
 from tracemine.fleet.alone import alone
-from tracemine.fleet.known import Runs
+from tracemine.fleet.known import KNOWN_FOLDER, NO_DAY, Runs
 from tracemine.fleet.places import filesystem, shown, without_secrets
+from tracemine.fleet.stored import DAMAGED, Stored
 from tracemine.timeline import Column, Table
 
 DATASET_SCHEMA_VERSION: Final = 1
 _ABOUT: Final = "dataset.json"
 _MARK: Final = b"tracemine_fleet"
+_LARGEST_ABOUT: Final = 1 << 24  # bytes
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _WITHOUT_FOLDERS: Final = ("s3", "gcs", "abfs")  # there one is a request for each part of its path, and of no use
-NO_DAY: Final = "unknown"
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 _KEY = (
     Column("key", _TEXT, "the trace and what it was scanned with, as in `runs`"),
@@ -123,13 +123,16 @@ class Dataset:
     def __init__(self, uri: str) -> None:
         self.uri, self._given = shown(uri), uri
         self._store, self._root = filesystem(uri)
-        self._is_local = isinstance(self._store, fs.LocalFileSystem)
+        self._stored = Stored(self._store, self._root)
 
     def begin(self, generation: Generation) -> int:
         """Take a generation up, if it is new; return its number, counted from 1.
 
-        Calls may begin at once. Raises InputError where the folder is another's, or of another version.
+        Calls may begin at once. Raises InputError where the folder is another's, of another version, or
+        has a link in place of a table's.
         """
+        for folder in (*(table.name for table in TABLES), KNOWN_FOLDER):
+            self._stored.path(folder)  # no link, through which it would be written elsewhere
         found = self.about().number(generation)
         if found is not None:
             return found
@@ -148,8 +151,7 @@ class Dataset:
         """Return what dataset.json says; of a folder that is not there or empty, that there is nothing yet."""
         place = Location(posixpath.join(self.uri, _ABOUT))
         try:
-            with self._store.open_input_stream(self._path(_ABOUT), compression=None) as file:
-                about = msgspec.json.decode(file.read(), type=About)
+            about = msgspec.json.decode(self._stored.read(_ABOUT, _LARGEST_ABOUT), type=About)
         except FileNotFoundError:
             names = self._names()
             if _ABOUT in names:  # another call has just begun it
@@ -158,7 +160,7 @@ class Dataset:
                 says, hint = "is a folder of something else", "name one that is empty, or not there"
                 raise InputError(says, where=Location(self.uri), hint=hint) from None
             return About(schema_version=DATASET_SCHEMA_VERSION)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"is no data set of tracemine fleet: {error}", where=place) from None
         except OSError as error:
             raise InputError(f"cannot be read: {self._said(error)}", where=place) from None
@@ -172,13 +174,13 @@ class Dataset:
     def known(self) -> pa.Table:
         """Return of each row of `runs` what says that a trace need not be scanned. Raises InputError."""
         try:
-            return Runs(self._store, self._root, self._write).read()
+            return Runs(self._stored, [one.digest for one in self.about().generations], self._write).read()
         except OSError as error:
             raise InputError(f"cannot be listed: {self._said(error)}", where=Location(self.uri)) from None
 
     def has(self, day: str | None, key: str) -> bool:
         """Return whether a run is there whole."""
-        info = self._store.get_file_info(self._path(self._name(RUNS, day, key)))
+        info = self._store.get_file_info(self._stored.path(self._name(RUNS, day, key)))
         return bool(info.type == fs.FileType.File)
 
     def write(self, day: str | None, key: str, tables: Mapping[str, pa.Table]) -> None:
@@ -197,28 +199,24 @@ class Dataset:
     def read(self, table: Table) -> pa.Table:
         """Return a table of all traces, with `day`. Raises InputError where a file is damaged."""
         schema = table.schema.append(pa.field("day", _TEXT))
-        if not self._files(table.name):
-            return schema.empty_table()
-        days = ds.partitioning(pa.schema([pa.field("day", _TEXT)]), flavor="hive")
+
+        def part(name: str) -> pa.Table:
+            try:
+                return _as(schema, self._stored.table(f"{table.name}/{name}", table.schema.names), name)
+            except DAMAGED as error:
+                where = Location(posixpath.join(self.uri, table.name, name))
+                raise InputError(f"cannot be read: {self._said(error)}", where=where) from None
+
         try:
-            return ds.dataset(
-                self._path(table.name), schema=schema, format="parquet", filesystem=self._store, partitioning=days
-            ).to_table()
-        except (OSError, pa.ArrowInvalid) as error:
-            says = f"cannot be read: {self._said(error)}"
-            raise InputError(says, where=Location(posixpath.join(self.uri, table.name))) from None
+            names = self._stored.tables(table.name)
+        except OSError as error:
+            where = Location(posixpath.join(self.uri, table.name))
+            raise InputError(f"cannot be read: {self._said(error)}", where=where) from None
+        return pa.concat_tables([schema.empty_table(), *self._stored.each(part, names)])
 
     def _name(self, table: Table, day: str | None, key: str) -> str:
         part = day if day is not None and _DAY.fullmatch(day) else NO_DAY
         return f"{table.name}/day={part}/{key}.parquet"
-
-    def _path(self, name: str) -> str:
-        return posixpath.join(self._root, name)
-
-    def _files(self, table: str) -> Sequence[str]:
-        selector = fs.FileSelector(self._path(table), recursive=True, allow_not_found=True)
-        found = self._store.get_file_info(selector)
-        return sorted(one.path for one in found if one.type == fs.FileType.File and one.path.endswith(".parquet"))
 
     def _names(self) -> set[str]:
         """Return the names of what lies in the folder and is not hidden; of a file in its place that file's."""
@@ -230,8 +228,11 @@ class Dataset:
         return {name for name in found if not name.startswith(".")}
 
     def _write(self, name: str, content: bytes) -> None:
-        path = self._path(name)
-        if self._is_local:
+        try:
+            path = self._stored.path(name)
+        except InputError as error:
+            raise OSError(str(error)) from None  # it is no fault of the trace
+        if self._stored.is_local:
             target = Path(path)
             target.parent.mkdir(parents=True, exist_ok=True)
             write_file(target, content, named=False, staged=Path(self._root))  # readers of a table find nothing else
@@ -247,3 +248,14 @@ class Dataset:
 
     def _said(self, error: Exception) -> str:
         return without_secrets(str(error), self._given)
+
+
+def _as(schema: pa.Schema, table: pa.Table, name: str) -> pa.Table:
+    """Return a file's table with all columns: those that it lacks are null, and its folder says the day."""
+    day = next((part.removeprefix("day=") for part in name.split("/") if part.startswith("day=")), None)
+    table = table.append_column("day", pa.array([day] * table.num_rows, _TEXT))
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.schema.names else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)

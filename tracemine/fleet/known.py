@@ -2,7 +2,8 @@
 
     DATASET/_known/ID.parquet    of each file of `runs`, under its name, what says that a trace need not be scanned
 
-Files of `runs` are never changed, so what the index says of one that is there is true. It is of no other use: what it
+Files of `runs` are never changed, and each has its name from the trace, its day, its content and what it was scanned
+with (`run_key`): what the index says of a file that is there counts where the file's name follows from it. What it
 lacks is read from `runs`, and without it nothing is lost. A call that read many such files writes a new one, of all,
 and then removes those that it read: at each moment another call finds enough.
 """
@@ -10,89 +11,109 @@ and then removes those that it read: at each moment another call finds enough.
 from __future__ import annotations
 
 import contextlib
-import posixpath
+import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from tracemine.errors import InputError, Location, TracemineError
+from tracemine.fleet.stored import DAMAGED, Stored
 
-_FOLDER: Final = "_known"  # Spark and Arrow take no folder for a table whose name begins so
+KNOWN_FOLDER: Final = "_known"  # Spark and Arrow take no folder for a table whose name begins so
 _COLUMNS: Final = ("uri", "generation", "size_bytes", "modified_ns", "content_sha256", "status")
 _INTEGERS: Final = ("generation", "size_bytes", "modified_ns")
 _SCHEMA: Final = pa.schema(
     [("file", pa.string()), *((name, pa.int64() if name in _INTEGERS else pa.string()) for name in _COLUMNS)]
 )
-_AT_ONCE: Final = 32  # requests to a store
 _WORTH: Final = 64  # files of `runs` that are read, from which on an index is written
-_DAMAGED: Final = (OSError, pa.ArrowInvalid, pa.ArrowKeyError, KeyError)
+NO_DAY: Final = "unknown"
+
+
+def run_key(uri: str, day: str | None, content: str, digest: str) -> str:
+    """Return the name of a trace's files: one place, day, content and generation have one.
+
+    content: digest of its own, or `unread`; digest: of the generation.
+    """
+    parts = (uri, day or "", content, digest)
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def unread(size_bytes: int, modified_ns: int | None) -> str:
+    """Return what stands for the content of a trace that could not be read."""
+    return f"not read {size_bytes} {modified_ns}"
 
 
 class Runs:
     """The files of `runs` in a data set's folder, and the index of them."""
 
-    def __init__(self, store: fs.FileSystem, root: str, write: Callable[[str, bytes], None]) -> None:
-        """write: a file below the root, whole or not at all."""
-        self._store, self._root, self._write = store, root, write
+    def __init__(self, stored: Stored, digests: Sequence[str], write: Callable[[str, bytes], None]) -> None:
+        """digests: of generations, in order; write: a file below the root, whole or not at all."""
+        self._stored, self._digests, self._write = stored, digests, write
 
     def read(self) -> pa.Table:
         """Return a row of each file. Raises InputError where one is damaged, OSError where they cannot be listed."""
-        there = self._names("runs")
-        parts = self._names(_FOLDER)
-        found = _once(pa.concat_tables([_SCHEMA.empty_table(), *self._in_threads(self._part, parts)]))
+        there = self._stored.tables("runs")
+        parts = self._stored.tables(KNOWN_FOLDER)
+        found = _once(pa.concat_tables([_SCHEMA.empty_table(), *self._stored.each(self._part, parts)]))
         found = found.filter(pc.is_in(found["file"], value_set=pa.array(there, pa.string())))
         left = sorted(set(there).difference(found["file"].to_pylist()))
-        found = pa.concat_tables([found, *self._in_threads(self._row, left)])
+        found = pa.concat_tables([found, *self._stored.each(self._row, left)])
         if len(left) >= _WORTH:
             with contextlib.suppress(OSError, TracemineError):  # who may not write there reads them again
                 self._replace(parts, found)
         return found
 
-    def _names(self, folder: str) -> list[str]:
-        """Return the names of Parquet files in a folder and below, as they stand below it."""
-        path = posixpath.join(self._root, folder)
-        selector = fs.FileSelector(path, recursive=True, allow_not_found=True)
-        start = len(path.removesuffix("/")) + 1
-        infos = self._store.get_file_info(selector)
-        return [one.path[start:] for one in infos if one.is_file and one.path.endswith(".parquet")]
-
-    def _in_threads(self, read: Callable[[str], pa.Table], names: Iterable[str]) -> list[pa.Table]:
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            return list(threads.map(read, names))
-
     def _part(self, name: str) -> pa.Table:
-        """Return what one file of the index says; of a damaged one, or one that was just replaced, nothing."""
+        """Return what counts of one file of the index; of a damaged one, or one that was just replaced, nothing."""
         try:
-            return self._table(posixpath.join(self._root, _FOLDER, name), _SCHEMA.names).cast(_SCHEMA)
-        except _DAMAGED:
+            return self._vouched(
+                self._table(f"{KNOWN_FOLDER}/{name}", _SCHEMA.names).select(_SCHEMA.names).cast(_SCHEMA)
+            )
+        except (InputError, *DAMAGED):
             return _SCHEMA.empty_table()
 
-    def _row(self, name: str) -> pa.Table:
-        path = posixpath.join(self._root, "runs", name)
-        try:
-            row = self._table(path, _COLUMNS)
-        except _DAMAGED as error:
-            raise InputError(f"cannot be read: {error}", where=Location(path), hint="remove it") from None
-        return row.add_column(0, "file", pa.array([name] * row.num_rows, pa.string())).cast(_SCHEMA)
+    def _vouched(self, found: pa.Table) -> pa.Table:
+        """Return the rows from which the name of their file follows."""
+        columns = (found[name].to_pylist() for name in ("file", *_COLUMNS[:-1]))
+        return found.filter(pa.array([self._is_of(*row) for row in zip(*columns, strict=True)], pa.bool_()))
 
-    def _table(self, path: str, columns: Sequence[str]) -> pa.Table:
-        """Read a file as a whole: its parts one by one are as many requests."""
-        with self._store.open_input_file(path) as file:
-            content: Any = file.read_buffer()
-        return pq.ParquetFile(pa.BufferReader(content)).read(list(columns), use_threads=False).select(columns)
+    def _is_of(
+        self,
+        file: str | None,
+        uri: str | None,
+        generation: int | None,
+        size: int | None,
+        modified: int | None,
+        content: str | None,
+    ) -> bool:
+        if file is None or uri is None or size is None or not 1 <= (generation or 0) <= len(self._digests):
+            return False
+        day = file.partition("/")[0].removeprefix("day=")
+        digest = self._digests[(generation or 0) - 1]
+        key = run_key(uri, None if day == NO_DAY else day, content or unread(size, modified), digest)
+        return file.endswith(f"/{key}.parquet")
+
+    def _row(self, name: str) -> pa.Table:
+        try:
+            row = self._table(f"runs/{name}", _COLUMNS).select(_COLUMNS)
+            return row.add_column(0, "file", pa.array([name] * row.num_rows, pa.string())).cast(_SCHEMA)
+        except DAMAGED as error:
+            where = Location(f"{self._stored.root}/runs/{name}")
+            raise InputError(f"cannot be read: {error}", where=where, hint="remove it") from None
+
+    def _table(self, name: str, columns: Sequence[str]) -> pa.Table:
+        return self._stored.table(name, columns)
 
     def _replace(self, parts: Iterable[str], found: pa.Table) -> None:
         made = pa.BufferOutputStream()
         pq.write_table(found, made, compression="zstd")
-        self._write(f"{_FOLDER}/{secrets.token_hex(16)}.parquet", made.getvalue().to_pybytes())
+        self._write(f"{KNOWN_FOLDER}/{secrets.token_hex(16)}.parquet", made.getvalue().to_pybytes())
         for name in parts:
-            self._store.delete_file(posixpath.join(self._root, _FOLDER, name))
+            self._stored.store.delete_file(self._stored.path(f"{KNOWN_FOLDER}/{name}"))
 
 
 def _once(table: pa.Table) -> pa.Table:

@@ -8,11 +8,10 @@ import time
 import msgspec
 from msgspec.structs import replace
 
-from tracemine.fleet.task import FAILED, Outcome, Task, refused
-from tracemine.processes import Closing, Ended, Process, TooLate, error_text, limit_memory
-from tracemine.programs import python
+from tracemine.fleet.task import FAILED, Outcome, Task, packed, refused, unpacked
+from tracemine.processes import Closing, Ended, Process, TooLate, error_text, limit_memory, worker
 
-_COMMAND = python("-m", "tracemine.fleet.worker")
+_COMMAND = worker("tracemine.fleet.worker")
 # Threads of Arrow and of OpenBLAS reserve addresses, each as much as it likes, and one process a core is enough.
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
 _OWN_BYTES = 2 << 30  # addresses of a process that has read nothing
@@ -38,7 +37,7 @@ class Machine(Closing):
 
     def do(self, task: Task) -> Outcome:
         """Do a task, again where another attempt may end otherwise. Raises OSError where no row can be written."""
-        line = msgspec.json.encode(task)
+        line = packed(task)
         for attempt in range(self._limits.attempts):
             time.sleep(_PAUSE_S * (2**attempt - 1))
             outcome = self._once(task.source.name, line)
@@ -52,7 +51,7 @@ class Machine(Closing):
         """Return what one attempt came to; of FAILED no row is written yet."""
         failed = Outcome(uri=uri, key="", status=FAILED)
         try:
-            return msgspec.json.decode(self._process.ask(line, self._limits.seconds), type=Outcome)
+            return unpacked(self._process.ask(line, self._limits.seconds), Outcome)
         except TooLate:
             return replace(failed, message=f"took longer than {self._limits.seconds:g} s")
         except Ended as end:
@@ -62,7 +61,7 @@ class Machine(Closing):
                 )
             says = error_text(end.said) if end.code > 0 and end.said else f"the process that scans it {end.how}"
             return replace(failed, message=says, again=True)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError, msgspec.ValidationError):
             self._process.end()
             return replace(failed, message="the process that scans it answered with something else", again=True)
 

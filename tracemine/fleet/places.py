@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from pyarrow import fs
 
 from tracemine.errors import Location, UsageError
+from tracemine.files import path_text
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _CONTAINER_AT_ACCOUNT = ("abfs", "abfss")  # what stands before @ is no secret, what follows its colon is
@@ -57,6 +58,8 @@ def without_secrets(text: str, *places: str) -> str:
 
 def filesystem(uri: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a path or URI, and the path in it. Raises UsageError for one that cannot be reached."""
+    if path_text(uri) != uri:  # Arrow takes none
+        raise UsageError("is no place that can be reached: its name is no text", where=Location(path_text(uri)))
     scheme = scheme_of(uri)
     if scheme is None:
         return fs.LocalFileSystem(), str(Path(uri).absolute())
@@ -89,7 +92,12 @@ def _by_arrow(uri: str) -> tuple[fs.FileSystem, str]:
 def _by_fsspec(uri: str) -> tuple[fs.FileSystem, str]:
     from fsspec.core import url_to_fs
 
-    found, path = url_to_fs(uri)
+    try:
+        found, path = url_to_fs(uri)
+    except (ImportError, OSError):
+        raise
+    except Exception as error:  # of whichever of its packages speaks that scheme
+        raise ValueError(f"{type(error).__name__}: {error}") from None
     return fs.PyFileSystem(fs.FSSpecHandler(found)), path
 
 

@@ -17,10 +17,7 @@ def connected(dataset: str, hours: Mapping[str, float] | None) -> Any:
 
     Raises UsageError without DuckDB, InputError where there is no data set.
     """
-    try:
-        import duckdb
-    except ImportError:
-        raise UsageError("fleet report needs DuckDB", hint='pip install "tracemine[fleet]"') from None
+    duckdb = _duckdb()
     store = Dataset(dataset)
     if not store.about().generations:
         raise InputError(
@@ -38,10 +35,21 @@ def connected(dataset: str, hours: Mapping[str, float] | None) -> Any:
 
 
 def rows(connection: Any, name: str, given: Mapping[str, Any] | None = None, by: str = "") -> list[dict[str, Any]]:
-    """Return the rows of a query. by: a column of GROUPS, which no parameter can be."""
-    answer = connection.execute(_sql(name).replace("{by}", by), given or None)
+    """Return the rows of a query. by: a column of GROUPS, which no parameter can be. Raises InputError."""
+    try:
+        answer = connection.execute(_sql(name).replace("{by}", by), given or None)
+    except _duckdb().DataError as error:  # numbers that no trace has
+        raise InputError(f"cannot be summed up: {error}", where=Location("the data set")) from None
     names = [column[0] for column in answer.description]
     return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise UsageError("fleet report needs DuckDB", hint='pip install "tracemine[fleet]"') from None
+    return duckdb
 
 
 def _sql(name: str) -> str:

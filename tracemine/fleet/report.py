@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,7 @@ from tracemine.fleet.query import connected, rows
 
 GROUPS = ("job", "model", "gpu", "day")
 _LARGEST_BYTES = 1 << 24
+_MOST_ROWS = 1 << 31
 _COLUMNS = ("job", "gpu_hours")
 
 
@@ -171,7 +172,7 @@ def report(
         if name not in GROUPS:
             raise UsageError(f"--by: {name} is none of {', '.join(GROUPS)}")
     connection = connected(dataset, hours)
-    limit = {"top": top or 1 << 31}
+    limit = {"top": min(top or _MOST_ROWS, _MOST_ROWS)}
     totals = rows(connection, "totals")[0]
     causes = rows(connection, "causes", limit)
     together = rows(connection, "together")[0]
@@ -202,7 +203,7 @@ def hours_of(path: Path) -> dict[str, float]:
     """Read GPU-hours by job: a CSV file with the columns job and gpu_hours. Raises InputError."""
     text = read_file(path, _LARGEST_BYTES).decode("utf-8", "replace")
     found: dict[str, float] = {}
-    for number, row in enumerate(csv.DictReader(text.splitlines()), 2):
+    for number, row in enumerate(_csv_rows(text, path), 2):
         try:
             found[str(row["job"])] = hours = float(row["gpu_hours"])
         except (KeyError, TypeError, ValueError):
@@ -211,3 +212,10 @@ def hours_of(path: Path) -> dict[str, float]:
         if not 0 <= hours < math.inf:
             raise InputError(f"{hours} is no number of hours", where=Location(str(path), number))
     return found
+
+
+def _csv_rows(text: str, path: Path) -> Iterator[Mapping[str, str]]:
+    try:
+        yield from csv.DictReader(text.splitlines())
+    except csv.Error as error:
+        raise InputError(f"is no table of hours: {error}", where=Location(str(path))) from None

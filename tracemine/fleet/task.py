@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import resource
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow as pa
 from tracemine.columns import of_values
 from tracemine.devices import device_named
 from tracemine.errors import TracemineError
+from tracemine.files import path_text, read_file
 from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Scan
 from tracemine.findings.tables import findings_table, occurrences_table
 from tracemine.fleet.dataset import (
@@ -28,16 +30,17 @@ from tracemine.fleet.dataset import (
     Dataset,
     Generation,
 )
+from tracemine.fleet.known import run_key, unread
 from tracemine.fleet.places import without_secrets
 from tracemine.fleet.traces import Labels, Source, Unreachable, content_sha256, fetched
 from tracemine.matching import Rule, load_rules
+from tracemine.matching.rule_file import RULE_SIZE_LIMIT
 from tracemine.matching.selection import selected
 from tracemine.pipeline import Analysis, Options, analyse, mined
 from tracemine.timeline import Table
 from tracemine.version import __version__
 
 SCANNED, REFUSED, FAILED, KNOWN = "scanned", "refused", "failed", "known"
-_NO_CONTENT = "not read"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +62,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         files = sorted(file for folder in self.rules for file in Path(folder).rglob("rule.toml"))
         said = {
             **msgspec.to_builtins(self),
-            "rule_files": [hashlib.sha256(file.read_bytes()).hexdigest() for file in files],
+            "labels": None if self.labels is None else path_text(self.labels),
+            "rules": [path_text(folder) for folder in self.rules],
+            "rule_files": [hashlib.sha256(read_file(file, RULE_SIZE_LIMIT)).hexdigest() for file in files],
             "schemas": [DATASET_SCHEMA_VERSION, FINDINGS_SCHEMA_VERSION],
         }
         digest = hashlib.sha256(msgspec.json.encode([__version__, said], order="sorted")).hexdigest()[:16]
@@ -82,8 +87,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
         content: digest of its own.
         """
-        parts = (self.source.name, self.labels.day or "", content, self.digest)
-        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        return run_key(self.source.name, self.labels.day, content, self.digest)
+
+
+Packed = TypeVar("Packed", "Task", "Outcome")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +105,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_bytes: int = 0  # resident memory of the process until then
+
+
+def packed(said: Task | Outcome) -> bytes:
+    """Return it as a line. A file's name need not be text, which msgspec's JSON must be."""
+    return json.dumps(msgspec.to_builtins(said)).encode()
+
+
+def unpacked(line: bytes, kind: type[Packed]) -> Packed:
+    """Return what `packed` made. Raises ValueError, msgspec.ValidationError."""
+    return msgspec.convert(json.loads(line), kind)
 
 
 def scan_into(task: Task) -> Outcome:
@@ -132,8 +149,8 @@ def scan_into(task: Task) -> Outcome:
 
 def refused(task: Task, status: str, message: str, content: str | None = None) -> Outcome:
     """Write the row of a trace that could not be scanned. Raises OSError."""
-    message = without_secrets(message, task.source.uri, task.dataset)
-    key = task.key(content or f"{_NO_CONTENT} {task.source.size_bytes} {task.source.modified_ns}")
+    message = path_text(without_secrets(message, task.source.uri, task.dataset))
+    key = task.key(content or unread(task.source.size_bytes, task.source.modified_ns))
     row = {**_about(task, key, content), "status": status, "message": message}
     Dataset(task.dataset).write(task.labels.day, key, {RUNS.name: _table(RUNS, [row])})
     return Outcome(uri=task.source.name, key=key, status=status, message=message)

@@ -18,6 +18,7 @@ import msgspec
 from pyarrow import fs
 
 from tracemine.errors import InputError, Location, TracemineError, UsageError
+from tracemine.files import opened, path_text
 from tracemine.fleet.places import filesystem, scheme_of, shown, without_secrets
 from tracemine.formats import ABOUT_NAME, EXECUTION_TRACE_NAMES, TRACE_NAMES, format_of, recording_in
 from tracemine.formats.discover import traces
@@ -30,6 +31,7 @@ _RECORDING = frozenset((*TRACE_NAMES, *EXECUTION_TRACE_NAMES, ABOUT_NAME))
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 _CHUNK_BYTES = 1 << 22
 _SHOWN = 3  # names in a message
+_MOST_PIECES = 100  # of a part of a pattern
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,8 +44,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Return where it lies, as it is stored and printed."""
-        return shown(self.uri)
+        """Return where it lies, as it is stored and printed: text, which a file's name need not be."""
+        return path_text(shown(self.uri))
 
 
 def sources(given: str, note: Callable[[str], None] | None = None) -> Iterator[Source]:
@@ -205,11 +207,8 @@ def content_sha256(path: Path, names: Sequence[str]) -> str:
     """Return the digest of a trace's files: their names and contents. Raises InputError where one cannot be read."""
     digest = hashlib.sha256()
     for name in names or ("",):
-        try:
-            with (path / name if name else path).open("rb") as file:
-                own = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror}", where=Location(str(path / name))) from None
+        with opened(path / name if name else path) as file:
+            own = hashlib.file_digest(file, "sha256").hexdigest()
         digest.update(f"{name}\0{own}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
@@ -236,32 +235,64 @@ def labeller(pattern: str | None) -> Callable[[Source], Labels]:
     >>> read(Source(uri="s3://b/llama-7b/2026-11-23/rank0.json.gz", names=(), size_bytes=1, modified_ns=None))
     Labels(job='llama-7b', model=None, day='2026-11-23')
     """
-    unknown = [] if pattern is None else [n for n in _NAMES.findall(pattern) if n not in Labels.__struct_fields__]
+    names = [] if pattern is None else _NAMES.findall(pattern)
+    unknown = [name for name in names if name not in Labels.__struct_fields__]
+    if len(names) > len(set(names)) and not unknown:
+        raise UsageError(f"--labels: {pattern} names one of {{job}}, {{model}}, {{day}} twice")
     if unknown or pattern == "":
         what = f"{{{unknown[0]}}} is none of " if unknown else "is empty; give one with "
         raise UsageError(f"--labels: {what}{{job}}, {{model}}, {{day}}", hint="such as '{job}/{day}/*'")
-    parts = [] if pattern is None else [re.compile(_part(part)) for part in pattern.split("/")]
+    parts = [] if pattern is None else [_pieces(part) for part in pattern.split("/")]
 
     def read(source: Source) -> Labels:
         path = [part for part in re.split(r"[/\\]", source.name) if part]
         known: dict[str, str] = {} if parts else {"job": path[-2] if len(path) > 1 else path[-1]}
-        matches = (
-            [part.fullmatch(text) for part, text in zip(parts, path[-len(parts) :], strict=False)] if parts else []
-        )
-        if parts and len(matches) == len(parts) and all(matches):
-            known = {name: text for match in matches if match is not None for name, text in match.groupdict().items()}
+        if parts and len(path) >= len(parts):
+            matches = [_fitted(part, text) for part, text in zip(parts, path[-len(parts) :], strict=True)]
+            if None not in matches:
+                known = {name: text for match in matches for name, text in (match or {}).items()}
         return Labels(known.get("job"), known.get("model"), _day(known.get("day"), source.modified_ns))
 
     return read
 
 
-def _part(text: str) -> str:
-    """Return one part of a pattern as a regular expression."""
-    pieces = re.split(r"(\{\w+\}|\*)", text)
-    return "".join(
-        f"(?P<{piece[1:-1]}>.+?)" if piece.startswith("{") else ".*" if piece == "*" else re.escape(piece)
-        for piece in pieces
-    )
+def _pieces(part: str) -> list[str]:
+    """Return one part of a pattern in pieces: names in braces, asterisks, and what stands between them."""
+    found = [piece for piece in re.split(r"(\{\w+\}|\*+)", part) if piece]
+    if len(found) > _MOST_PIECES:
+        raise UsageError(f"--labels: a part of the pattern has more than {_MOST_PIECES} pieces")
+    return ["*" if piece.startswith("*") else piece for piece in found]
+
+
+def _fitted(pieces: Sequence[str], text: str) -> dict[str, str] | None:
+    """Return what a text has where a pattern has names, each as short as can be; None: it does not fit.
+
+    What failed once is not tried again, so that no pattern takes long.
+
+    >>> _fitted(["{job}", "-", "{model}", "*"], "llama-7b"), _fitted(["*", "a", "*", "b"], "a" * 99)
+    ({'job': 'llama', 'model': '7'}, None)
+    """
+    failed = set[tuple[int, int]]()
+
+    def fit(number: int, start: int) -> dict[str, str] | None:
+        if number == len(pieces):
+            return {} if start == len(text) else None
+        if (number, start) in failed:
+            return None
+        piece = pieces[number]
+        ends: Sequence[int] = [start + len(piece)] if text.startswith(piece, start) else []
+        if piece == "*":
+            ends = range(len(text), start - 1, -1)
+        elif _NAMES.fullmatch(piece):
+            ends = range(start + 1, len(text) + 1)
+        for end in ends:
+            rest = fit(number + 1, end)
+            if rest is not None:
+                return {piece[1:-1]: text[start:end], **rest} if _NAMES.fullmatch(piece) else rest
+        failed.add((number, start))
+        return None
+
+    return fit(0, 0)
 
 
 def _day(text: str | None, modified_ns: int | None) -> str | None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from tracemine.fleet.task import Task, scan_into
+from tracemine.fleet.task import Task, packed, scan_into, unpacked
 from tracemine.processes import serve
 
 if __name__ == "__main__":
-    decoder = msgspec.json.Decoder(Task)
-    serve(lambda line: msgspec.json.encode(scan_into(decoder.decode(line))))
+    serve(lambda line: packed(scan_into(unpacked(line, Task))))

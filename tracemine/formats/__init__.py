@@ -20,6 +20,7 @@ from tracemine.formats.plugins import plugin_format, refused
 from tracemine.formats.sniff import looks_like_counters, refusal
 from tracemine.formats.source import FileSource
 from tracemine.formats.stored import check_times, checked
+from tracemine.formats.trust import trusted
 from tracemine.on_demand import on_demand
 from tracemine.timeline import COUNTERS_ONLY, Timeline
 from tracemine.units import count_text
@@ -114,7 +115,7 @@ def open_trace(
     path = Path(path)
     about = path / ABOUT_NAME
     if is_nsys_folder(path) or path.suffix in NSYS_REPORTS:
-        timeline = _read_nsys(path, progress)
+        timeline = trusted(_read_nsys(path, progress))
         return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)
     if path.is_dir() and not (path / "meta.json").is_file():
         recording = recording_in(path)
@@ -135,7 +136,7 @@ def open_trace(
             )
     else:
         with FileSource(path) as source:
-            timeline = check_times(_noted(format_of(source, formats).read(source, progress), source), path)
+            timeline = trusted(check_times(_noted(format_of(source, formats).read(source, progress), source), path))
     if about.is_file():
         timeline = with_step_times(timeline, about)
     return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)

@@ -20,9 +20,14 @@ _StepTime = Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}[\w.+-]{0,50}")
 
 
+_TIMES = ("alone_step_ns", "alone_step_p10_ns", "alone_step_p90_ns", "recorded_step_ns", "host_step_ns")
+
+
 class _About(msgspec.Struct):
     torch: object = None
     alone_step_ns: _StepTime | None = None
+    alone_step_p10_ns: _StepTime | None = None
+    alone_step_p90_ns: _StepTime | None = None
     recorded_step_ns: _StepTime | None = None
     host_step_ns: _StepTime | None = None
 
@@ -36,7 +41,7 @@ def with_step_times(timeline: Timeline, path: Path) -> Timeline:
         about = msgspec.json.decode(read_head(path, _SIZE_LIMIT), type=_About)
     except (InputError, msgspec.DecodeError, UnicodeDecodeError):
         return timeline
-    times = {name: getattr(about, name) for name in ("alone_step_ns", "recorded_step_ns", "host_step_ns")}
+    times = {name: getattr(about, name) for name in _TIMES}
     meta = msgspec.structs.replace(timeline.meta, **times)
     if isinstance(about.torch, str) and _VERSION.fullmatch(about.torch):
         meta = msgspec.structs.replace(meta, versions={**meta.versions, "torch": about.torch})

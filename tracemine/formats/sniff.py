@@ -2,101 +2,79 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-
-from msgspec import Struct
-
 from tracemine.errors import InputError, Location
+from tracemine.formats import foreign
 from tracemine.formats.json_text import members
+from tracemine.formats.look import Look, begins, has
 from tracemine.formats.source import FileSource
 
-_RECORD = "record with torch.profiler and pass what export_chrome_trace wrote"
-_NO_REPORTS = f"tracemine reads PyTorch profiler traces so far; {_RECORD}"
 _ONE_TABLE = "pass the folder that nsys export --type parquetdir or arrowdir wrote, or a timeline's folder"
 _COUNTERS = "pass the trace of the same program, and this with --ncu; or print it: tracemine counters FILE"
 _TRACE_WANTED = "pass the .json or .json.gz that torch.profiler's export_chrome_trace wrote"
 
 
-class _Look(Struct, frozen=True):
-    """How something that cannot be read looks, what it is, and the way out."""
-
-    looks: Callable[[bytes], object]
-    what: str
-    hint: str
-
-
-def _begins(*prefixes: bytes) -> Callable[[bytes], bool]:
-    return lambda head: head.startswith(prefixes)
-
-
-def _has(pattern: bytes) -> Callable[[bytes], object]:
-    return re.compile(pattern).search
-
-
-_UTF_16 = _Look(
-    _begins(b"\xff\xfe", b"\xfe\xff"),
+_UTF_16 = Look(
+    begins(b"\xff\xfe", b"\xfe\xff"),
     "is UTF-16 text, and a trace is UTF-8",
     "convert it: iconv -f UTF-16 -t UTF-8 FILE",
 )
-_NO_JSON = _Look(lambda head: head[:1] not in b"{[", "is not JSON, so it is not a trace", _TRACE_WANTED)
+_NO_JSON = Look(lambda head: head[:1] not in b"{[", "is not JSON, so it is not a trace", _TRACE_WANTED)
 
 # The first that fits says it. Text formats are looked at without the blank lines in front of them.
 _BINARY = (
-    _Look(lambda head: not head.strip(), "is empty", "record the trace again"),
-    _Look(
-        _begins(b"version https://git-lfs"),
+    Look(lambda head: not head.strip(), "is empty", "record the trace again"),
+    Look(
+        begins(b"version https://git-lfs"),
         "is a Git LFS pointer, not the data it stands for",
         "fetch the data with: git lfs pull",
     ),
-    _Look(_begins(b"NVR\0"), "is a report of Nsight Compute (.ncu-rep), which has no timeline", _COUNTERS),
-    _Look(_begins(b"PAR1"), "is a Parquet file, which says too little alone", _ONE_TABLE),
-    _Look(_begins(b"ARROW1"), "is an Arrow file, which says too little alone", _ONE_TABLE),
-    _Look(
-        _begins(b"\x89HDF\r\n\x1a\n"),
+    Look(begins(b"NVR\0"), "is a report of Nsight Compute (.ncu-rep), which has no timeline", _COUNTERS),
+    Look(begins(b"PAR1"), "is a Parquet file, which says too little alone", _ONE_TABLE),
+    Look(begins(b"ARROW1"), "is an Arrow file, which says too little alone", _ONE_TABLE),
+    Look(
+        begins(b"\x89HDF\r\n\x1a\n"),
         "is an HDF5 file, which is not supported",
         "of a report of Nsight Systems: nsys export --type sqlite FILE.nsys-rep",
     ),
-    _Look(
-        _has(rb"\A(?:\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|BM....\0\0\0\0|RIFF....WEBP|II\*\0|MM\0\*)"),
+    Look(
+        has(rb"\A(?:\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|BM....\0\0\0\0|RIFF....WEBP|II\*\0|MM\0\*)"),
         "is a picture, not a trace",
         _TRACE_WANTED,
     ),
-    _Look(_begins(b"%PDF-"), "is a PDF document, not a trace", _TRACE_WANTED),
-    _Look(_begins(b"\x1f\x8b"), "is gzip inside gzip", "gunzip it once and pass the result"),
-    _Look(
-        _has(rb"(?s)\APK\x03\x04.{26}[^/]+/(?:data\.pkl|\.format_version|byteorder|version)"),
+    Look(begins(b"%PDF-"), "is a PDF document, not a trace", _TRACE_WANTED),
+    Look(begins(b"\x1f\x8b"), "is gzip inside gzip", "gunzip it once and pass the result"),
+    Look(
+        has(rb"(?s)\APK\x03\x04.{26}[^/]+/(?:data\.pkl|\.format_version|byteorder|version)"),
         "is what torch.save wrote, such as a checkpoint, not a trace",
         _TRACE_WANTED,
     ),
-    _Look(
-        _begins(b"PK\x03\x04", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf"),
+    Look(
+        begins(b"PK\x03\x04", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf"),
         "is packed in a way that is not supported",
         "unpack it, or pack it with gzip",
     ),
     _UTF_16,
+    *foreign.BINARY,
 )
 _TEXT = (
-    _Look(_begins(b"<"), "is HTML or XML, not a trace", "a download that needs a login often saves a web page instead"),
-    _Look(_has(rb'(?m)^"ID","Process ID"'), "is a table of Nsight Compute (CSV), which has no timeline", _COUNTERS),
-    _Look(
-        _has(rb"\A[^\n{\[]*(?:Start \(ns\)|Time \(%\)|Projected Start)"),
+    Look(begins(b"<"), "is HTML or XML, not a trace", "a download that needs a login often saves a web page instead"),
+    Look(has(rb'(?m)^"ID","Process ID"'), "is a table of Nsight Compute (CSV), which has no timeline", _COUNTERS),
+    Look(
+        has(rb"\A[^\n{\[]*(?:Start \(ns\)|Time \(%\)|Projected Start)"),
         "is a table (CSV) of nsys stats that is no timeline",
         "pass an export (nsys export --type sqlite), or the table of nsys stats --report cuda_kern_exec_trace",
     ),
+    *foreign.TEXT,
     _NO_JSON,
 )
-_SOMETHING_BINARY = _Look(lambda head: True, "is binary, not a trace", _TRACE_WANTED)
-_EXECUTION_TRACE = _Look(
+_SOMETHING_BINARY = Look(lambda head: True, "is binary, not a trace", _TRACE_WANTED)
+_EXECUTION_TRACE = Look(
     lambda head: True,
     "is a PyTorch execution trace, which has no times",
     "pass the profiler's trace of the same run, and this one with --et",
 )
-_CUT_OFF = _Look(
-    lambda head: True, "is cut off before any of its content", "copy or record the trace again, to its end"
-)
-_NO_TRACE = _Look(lambda head: True, "is JSON, but no trace that can be read", _TRACE_WANTED)
-_JAX = _Look(lambda head: True, "is a JAX trace, which is not supported yet", _NO_REPORTS)
+_CUT_OFF = Look(lambda head: True, "is cut off before any of its content", "copy or record the trace again, to its end")
+_NO_TRACE = Look(lambda head: True, "is JSON, but no trace that can be read", _TRACE_WANTED)
 
 
 # What tracemine itself writes, by keys that no trace has all of; the first that fits.
@@ -173,7 +151,7 @@ def refusal(source: FileSource) -> InputError:
     return InputError(look.what, where=Location(source.path), hint=look.hint)
 
 
-def _look(head: bytes) -> _Look | None:
+def _look(head: bytes) -> Look | None:
     """Return the first row that fits; None: JSON that may be a trace."""
     text = head.lstrip()
     found = next((look for look in _BINARY if look.looks(head)), None)
@@ -181,17 +159,16 @@ def _look(head: bytes) -> _Look | None:
         found = _SOMETHING_BINARY
     if found is None:
         found = next((look for look in _TEXT if look.looks(text)), None)
-    return found or (_other_json(text) if text[:1] == b"{" else None)
+    return found or _other_json(text)
 
 
-def _other_json(text: bytes) -> _Look | None:
-    """Return a JSON object that is known, and not Kineto's; keys may come in any order."""
-    keys = _keys(text)
+def _other_json(text: bytes) -> Look | None:
+    """Return JSON that is known, and not Kineto's; keys may come in any order."""
+    keys = _keys(text) if text[:1] == b"{" else set()
     if own := _own(keys):
-        return _Look(lambda head: True, *own)
+        return Look(lambda head: True, *own)
     if {"schema", "nodes"} <= keys:
         return _EXECUTION_TRACE
-    before_events = text.partition(b'"traceEvents"')[0]
-    if "schemaVersion" not in keys and b'"highres-ticks"' in before_events and b"/host:CPU" in text:
-        return _JAX
-    return None
+    if keys & foreign.KINETO_KEYS:
+        return None
+    return next((look for look in foreign.EVENTS if look.looks(text)), None)

@@ -28,6 +28,7 @@ FLAGS: Final = {
     "module": "it lies in a module",
     "backward": "it is part of a backward pass",
     "widened": "one kernel could do more than the pattern names: what is counted is all of it",
+    "rounds": "most of it follows waits of a loop that waits ten times or more in a step",
     "in_operator": "the host was inside the operator that is named, not before it",
     "new_shapes": "that operator had other shapes nearly each time",
     "in_launch": "the host was inside the launch call",

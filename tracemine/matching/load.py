@@ -57,6 +57,7 @@ _KEYS = (
         "after_match",
         "define",
         "measures",
+        "unprofiled_gte_ns",
     ),
     "advice",
 )
@@ -185,7 +186,16 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
         define=define,
         measures=_measures(file, variables, columns),
         where=Location(str(path)),
+        unprofiled_gte_ns=_unprofiled_gte_ns(file, rows),
     )
+
+
+def _unprofiled_gte_ns(file: RuleFile, rows: str) -> int:
+    """Return the least that a match lasts unprofiled; only gaps have such a length."""
+    least = file.whole("unprofiled_gte_ns", 0)
+    if least and rows != "gaps":
+        raise file.wrong("unprofiled_gte_ns", f"rows are {rows}; only gaps are estimated unprofiled", "leave it out")
+    return least
 
 
 def _stays(file: RuleFile, match: tuple[GraphPattern, ...]) -> tuple[str, ...]:

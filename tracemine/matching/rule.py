@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -101,6 +101,7 @@ class Rule:
         str, ...
     ] = ()  # of a graph's match what has one of these labels stays as it is: it is not what is found
     advice: tuple[Advice, ...] = ()  # in place of `fix`: the first whose conditions hold
+    unprofiled_gte_ns: int = 0  # of gaps: the least that a match lasts once nothing records it
 
     @property
     def folder(self) -> Path:
@@ -182,6 +183,19 @@ class Matches:
         names = self.rule.variables
         return Match(
             tuple(self.rows[span].tolist()), tuple(names[variable] for variable in self.variables[span].tolist())
+        )
+
+    def only(self, kept: BoolArray) -> Matches:
+        """Return these matches without those that are not kept; the latter count as no one's."""
+        rows = np.repeat(kept, np.diff(self.offsets))
+        return replace(
+            self,
+            rows=self.rows[rows],
+            offsets=np.r_[0, np.cumsum(np.diff(self.offsets)[kept])],
+            variables=self.variables[rows],
+            measures={name: values[kept] for name, values in self.measures.items()},
+            unknown={name: values[kept] for name, values in self.unknown.items()},
+            evidence=None if self.evidence is None else self.evidence[kept],
         )
 
     def __iter__(self) -> Iterator[Match]:

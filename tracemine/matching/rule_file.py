@@ -32,7 +32,7 @@ class RuleFile:
             raise RuleError("the file is not UTF-8", where=Location(self.path, line)) from None
         try:
             self.data: dict[str, Any] = tomllib.loads(self.content)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # no TOML, or a number of too many digits
             found = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
             end = self.content.rstrip().count("\n") + 1
             message = str(error)[: found.start()] if found else str(error).removesuffix(" (at end of document)")

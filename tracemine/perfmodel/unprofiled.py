@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 CAPTURED, ESTIMATED, RECORDED = "captured", "estimated", "recorded"
 # Two timings of one step differ by 6 % in the median, on an H200 and with each host's own pace taken out
@@ -23,10 +24,35 @@ class Unprofiled(Struct, frozen=True, kw_only=True):
     note: str  # what was guessed, or measured, for people
     of_step: bool  # false: no steps are known, and it is the whole span
     recorded_ns: int  # how long it took as recorded
+    p10_ns: int | None = None  # of steps timed alone: what a tenth of them did not exceed
+    p90_ns: int | None = None
+
+    def up_to(self, longest_ns: int) -> Unprofiled:
+        """Return an estimate that may be as long as this: what waits for data may be as recording has it.
+
+        >>> estimated(1_000, (0.25, 0.5, 0.6), "guessed", of_step=True).up_to(800).high_ns
+        800
+        """
+        if self.source != ESTIMATED:
+            return self
+        return replace(self, high_ns=max(self.high_ns, min(longest_ns, self.recorded_ns)))
+
+    def at_most(self, fastest_ns: int) -> Unprofiled:
+        """Return an estimate no longer than the fastest step that was recorded: recording makes none faster.
+
+        >>> estimated(1_000, (0.25, 0.5, 1.0), "guessed", of_step=True).at_most(400).mid_ns
+        400
+        """
+        if self.source != ESTIMATED:
+            return self
+        low, mid, high = (min(each, fastest_ns) for each in (self.low_ns, self.mid_ns, self.high_ns))
+        return replace(self, low_ns=low, mid_ns=mid, high_ns=high)
 
 
-def captured(alone_step_ns: int, recorded_ns: int) -> Unprofiled:
-    """Return a step that was timed alone, and took `recorded_ns` while it was recorded.
+def captured(
+    alone_step_ns: int, recorded_ns: int, spread_ns: tuple[int | None, int | None] = (None, None)
+) -> Unprofiled:
+    """Return a step that was timed alone, and took `recorded_ns` while it was recorded. spread_ns: its p10 and p90.
 
     >>> captured(2_000_000, 3_000_000).mid_ns
     2000000
@@ -39,6 +65,8 @@ def captured(alone_step_ns: int, recorded_ns: int) -> Unprofiled:
         note="measured beside the recording, without a profiler",
         of_step=True,
         recorded_ns=recorded_ns,
+        p10_ns=spread_ns[0],
+        p90_ns=spread_ns[1],
     )
 
 

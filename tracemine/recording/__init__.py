@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import beside
+from tracemine.recording.clock import Clock, StepTimes, step_times
 from tracemine.recording.files import (
     ABOUT,
     EXECUTION_TRACE,
@@ -128,7 +129,8 @@ class Recording:
         self._ended = 0  # steps, whatever they were for
         self._recorded = 0  # those of them that were recorded
         self._since_ns = 0
-        self._alone_ns: int | None = None
+        self._clock = Clock(torch, on_device=self._has_gpu)  # of the steps that are timed alone
+        self._alone: StepTimes | None = None
         self._host_ns: list[int] = []  # of each step that began on an idle device, until the host was done with it
         self._recorded_ns: int | None = None
         self.written: Capture | None = None  # once the block has ended
@@ -142,7 +144,8 @@ class Recording:
             host = timed + self._from_idle
             recorded = host + options.warmup
             self._agenda += [
-                (options.warmup, self._restart_clock),
+                (options.warmup, self._begin_alone),
+                *((ended, self._clock.lap) for ended in range(options.warmup + 1, timed + 1)),
                 (timed, self._take_time_alone),
                 *((ended, self._take_host_time) for ended in range(timed + 1, host + 1)),
                 (host, self._prepare),
@@ -248,8 +251,13 @@ class Recording:
         if self._has_gpu:
             self._torch.cuda.synchronize()
 
+    def _begin_alone(self) -> None:
+        self._drain()
+        self._clock.restart()
+
     def _take_time_alone(self) -> None:
-        self._alone_ns = self._mean_step_ns(self._options.timed)
+        self._drain()
+        self._alone = step_times(self._clock.steps_ns())
         self._restart_clock()
 
     @property
@@ -350,7 +358,8 @@ class Recording:
         return pack(source, self._folder / name, {**renamed, str(source): name})
 
     def _capture(self, gpu_activities: int, execution_trace: str | None) -> Capture:
-        torch, alone, recorded = self._torch, self._alone_ns, self._recorded_ns
+        torch, recorded = self._torch, self._recorded_ns
+        alone = None if self._alone is None else self._alone.p50_ns
         return Capture(
             tracemine=__version__,
             torch=str(torch.__version__),
@@ -368,6 +377,8 @@ class Recording:
             stacks=self._options.stacks,
             memory=self._options.memory,
             alone_step_ns=alone,
+            alone_step_p10_ns=None if self._alone is None else self._alone.p10_ns,
+            alone_step_p90_ns=None if self._alone is None else self._alone.p90_ns,
             host_step_ns=int(statistics.median(self._host_ns)) if self._host_ns else None,
             recorded_step_ns=recorded,
             slowdown=round(recorded / alone, 3) if alone and recorded else None,

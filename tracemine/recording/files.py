@@ -17,7 +17,7 @@ from typing import Any
 
 from tracemine.errors import Location, UsageError
 from tracemine.programs import program, run
-from tracemine.units import count_text, ratio_text, time_text
+from tracemine.units import count_text, ratio_text, time_text, uneven_text
 
 TRACE, EXECUTION_TRACE, ABOUT = "trace.json.gz", "et.json.gz", "capture.json"
 _DISTORTING = 1.5  # a step that takes so many times as long was waiting for the recording
@@ -47,7 +47,10 @@ class Capture:
     timed: int
     stacks: bool
     memory: bool
-    alone_step_ns: int | None  # mean of the steps that ran with nothing recording; null: not measured
+    alone_step_ns: int | None  # median of the steps that ran with nothing recording; null: not measured
+    # What a tenth of those did not exceed, and nine tenths; null: fewer than five
+    alone_step_p10_ns: int | None = None
+    alone_step_p90_ns: int | None = None
     host_step_ns: int | None  # from an idle device until the host is done with a step, median; null: not measured
     recorded_step_ns: int | None  # mean of the recorded ones
     slowdown: float | None  # their ratio
@@ -165,6 +168,8 @@ def line_of(given: str, written: Capture, how: str = "", timed_by: str = "captur
         )
         if written.slowdown >= _DISTORTING:
             cost += ": the gaps between its kernels are longer than in production"
+        if spread := uneven_text(written.alone_step_p10_ns, written.alone_step_ns, written.alone_step_p90_ns):
+            cost += f"; alone {spread}"
     return f"{given}: {steps}, {seen}; {cost}. Next: tracemine scan {shlex.quote(given)}"
 
 

@@ -13,7 +13,7 @@ from tracemine.findings.record import Range, Variant
 from tracemine.report.bar import bar, legend, segments
 from tracemine.report.cost_words import cost_rows, traffic_texts
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
-from tracemine.report.step_words import headline, step_texts
+from tracemine.report.step_words import headline, nothing_text, step_texts
 from tracemine.report.verdict_words import (
     error_text,
     evidence_text,
@@ -33,10 +33,10 @@ from tracemine.report.words import (
     chain,
     cost_text,
     counted_text,
-    cut_off,
     dropped_text,
     each_text,
     gpu_text,
+    is_unusable,
     little_text,
     memory_text,
     no_findings,
@@ -49,6 +49,7 @@ from tracemine.report.words import (
     shown_text,
     source_text,
     summary_parts,
+    trust_text,
     unprofiled_text,
     whole_text,
 )
@@ -92,10 +93,13 @@ def ticket(finding: Finding, scan: Scan, out: TextIO) -> None:
 def _head(scan: Scan) -> Iterator[str]:
     summary = scan.summary
     yield f"# tracemine: {code(scan.trace.path)}"
-    if text := cut_off(scan):
+    if text := trust_text(scan):
         yield f"**{prose(text)}**"
     yield prose(" · ".join(summary_parts(scan.trace)))
-    if not scan.trace.activities:
+    if not scan.trace.activities or is_unusable(scan):
+        return
+    if text := nothing_text(scan):
+        yield f"**{prose(text)}**"
         return
     whole = summary.gpu_busy_ns + summary.gpu_idle_ns
     share = percent_text(summary.gpu_busy_ns, whole)

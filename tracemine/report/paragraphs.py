@@ -64,14 +64,14 @@ def savings(finding: Finding, scan: Scan) -> Iterator[Text]:
             if saving.high:
                 yield saved(saving, name, "over the trace, outside of the steps")
         return
-    if step.high:
+    if step.mid or (step.high and not gpu.high):
         each = of_finding(finding, "step_saving_ns")
         yield saving_of(each, "step", each.mid, unprofiled_ns(scan.summary), f"of {share_of_text(scan)}")
     if gpu.high:
         each, basis = of_finding(finding, "gpu_saving_ns"), basis_text(finding)
         basis = f", {basis}" if basis else ""
         yield saved(each, "GPU", gpu_text(each.mid, scan) + line(basis))
-    if gpu.high and not step.high:
+    if gpu.high and not step.mid:
         yield Text("step none: the GPU is not what it waits for", LABEL)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracemine.devices import UNESTIMATED
-from tracemine.units import count_text, time_text
+from tracemine.findings.summary import BOUND_BY
+from tracemine.units import bytes_text, count_text, time_text
 
 # Classes of operators that read badly as they are.
 _WORK = {
@@ -21,24 +22,37 @@ _WORK = {
     "foreach": "foreach kernels",
     "optimizer": "optimizer kernels",
 }
+_HIDES_IDLE = frozenset({"gpu", "unclear", "communication", "transfer"})  # what a first line can say beside idle time
+_LEAST_IDLE = 0.1  # of what was recorded, that is told
 _KINDS = 4  # of steps, that are shown
+_APART = 3  # steps apart, that are shown
 _FEWEST_STEPS = 3  # of which percentiles say more than their mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from tracemine.findings.record import Bound, Parts, Scan, StepSummary, Summary
+    from tracemine.findings.record import Bound, Parts, Scan, StepApart, StepSummary, Summary, Transfers
 
 
 def headline(scan: Scan) -> str:
     """Say what bounds the unprofiled step, in one line; "" where nothing ran."""
     bound, summary = scan.summary.bound, scan.summary
     if bound is None:
-        return ""
-    parts = [bound_text(bound, summary.parts, as_recorded=_as_recorded(summary))]
+        return nothing_text(scan)
+    as_recorded = _as_recorded(summary)
+    parts = [bound_text(bound, summary.parts, as_recorded=as_recorded), "" if as_recorded else recorded_text(bound)]
     if summary.parts is None:
         parts.append(work_text(bound))
     return "; ".join(filter(None, (*parts, unestimated(scan))))
+
+
+def nothing_text(scan: Scan) -> str:
+    """Say that next to nothing ran on the GPU; "" where more did, and where nothing did: that is said elsewhere."""
+    stored_before = scan.recorded is None  # there were bounds
+    if scan.summary.bound is not None or stored_before or not scan.summary.gpu_busy_ns:
+        return ""
+    ran = count_text(scan.trace.activities, "GPU activity")
+    return f"nothing to judge: {ran}, {time_text(scan.summary.gpu_busy_ns)} in all that was recorded"
 
 
 def unestimated(scan: Scan) -> str:
@@ -74,11 +88,48 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
     if bound.by == "communication":
         bare = bound.bare_communication_share if parts is None else _share_of(parts, "communication")
         return f"communication-bound: {how}the GPU does nothing else {share_text(bare)} of the time"
+    if bound.by == "transfer" and bound.transfers is not None:
+        return f"transfer-bound: {how}{_transfers_text(bound.transfers)}"
     if bound.by == "unknown":
         return f"{idles}, cause unknown"
     if bound.by == "host":
         return f"host-bound: {idles}"
     return f"{idles}, {share_text(bound.cause_share or 0)} of that for {bound.by}"
+
+
+def _transfers_text(transfers: Transfers) -> str:
+    """Return how long nothing but transfers ran, and what they moved.
+
+    >>> from tracemine.findings.record import Transfers
+    >>> _transfers_text(Transfers(alone_share=0.97, bytes=50_950_000_000, bytes_per_s=27_700_000_000, memory="pinned"))
+    'the GPU does nothing but copy to and from the host 97 % of the time: 51.0 GB at 27.7 GB/s, pinned memory'
+    """
+    memory = "" if transfers.memory is None else f", {transfers.memory} memory"
+    moved = f"{bytes_text(transfers.bytes)} at {bytes_text(transfers.bytes_per_s)}/s{memory}"
+    return (
+        f"the GPU does nothing but copy to and from the host {share_text(transfers.alone_share)} of the time: {moved}"
+    )
+
+
+def recorded_text(bound: Bound) -> str:
+    """Return how long the GPU idled while it was recorded, where the estimate without the profiler hides that.
+
+    >>> from tracemine.findings.record import Bound, Share
+    >>> facts = dict(by="gpu", bare_communication_share=0.0, work="attention", work_share=0.61, unclassified_share=0.0)
+    >>> recorded_text(Bound(idle_share=0.25, cause="data_loading", cause_share=1.0, **facts))
+    'as recorded it idles 25 %, 100 % of that for data loading'
+    >>> recorded_text(Bound(idle_share=0.08, cause="data_loading", cause_share=1.0, **facts))
+    ''
+    """
+    if bound.by not in _HIDES_IDLE or bound.idle_share <= _LEAST_IDLE:
+        return ""
+    why = "cause unknown" if bound.cause is None else f"{share_text(bound.cause_share or 0)} of that for {_for(bound)}"
+    return f"as recorded it idles {share_text(bound.idle_share)}, {why}"
+
+
+def _for(bound: Bound) -> str:
+    name = BOUND_BY.get(bound.cause or "", "unknown")
+    return f"the {name}" if name == "host" else name
 
 
 def work_text(bound: Bound) -> str:
@@ -143,11 +194,25 @@ def step_texts(steps: StepSummary) -> Iterator[str]:
     if steps.source != "marked":
         inferred = f"{count_text(steps.count, 'step')} inferred from {steps.source}: {steps.evidence}"
         yield f"{inferred}; confidence {steps.confidence:.2f}"
+    if steps.apart:
+        yield apart_text(steps.apart)
     if len(steps.kinds) > 1:
         for kind in steps.kinds[:_KINDS]:
             span = _percentiles(kind.span_p50_ns, kind.span_p99_ns, _FEWEST_STEPS)
             busy = _percentiles(kind.gpu_busy_p50_ns, kind.gpu_busy_p99_ns, _FEWEST_STEPS)
             yield f"{kind.count:,} × {kind.name}: host{span}, GPU{busy}"
+
+
+def apart_text(apart: Sequence[StepApart]) -> str:
+    """Return which steps are in no figure, and how long they took.
+
+    >>> from tracemine.findings.record import StepApart
+    >>> apart_text([StepApart(number=5, why="last", span_ns=174_000_000, gpu_busy_ns=80_000_000)])
+    'apart, in no figure: 1 step, number 5 (last) of 174 ms'
+    """
+    each = [f"number {one.number} ({one.why}) of {time_text(max(one.span_ns, one.gpu_busy_ns))}" for one in apart]
+    more = f" and {len(each) - _APART:,} more" if len(each) > _APART else ""
+    return f"apart, in no figure: {count_text(len(apart), 'step')}, {', '.join(each[:_APART])}{more}"
 
 
 def _percentiles(p50_ns: int | None, p99_ns: int | None, count: int) -> str:

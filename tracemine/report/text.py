@@ -24,7 +24,7 @@ from tracemine.report.paragraphs import (
     savings,
     verdict,
 )
-from tracemine.report.step_words import headline, step_texts
+from tracemine.report.step_words import headline, nothing_text, step_texts
 from tracemine.report.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
 from tracemine.report.words import (
     all_of,
@@ -34,10 +34,10 @@ from tracemine.report.words import (
     chain,
     cost_text,
     counted_text,
-    cut_off,
     dropped_text,
     first_sentence,
     gpu_text,
+    is_unusable,
     little_text,
     memory_text,
     no_findings,
@@ -50,6 +50,7 @@ from tracemine.report.words import (
     shown_text,
     source_text,
     summary_parts,
+    trust_text,
     unprofiled_text,
 )
 from tracemine.units import bytes_text, count_text, percent_text, time_text
@@ -104,13 +105,13 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
 
 def _head(scan: Scan, width: int) -> Iterator[Row]:
     summary = scan.summary
-    if text := cut_off(scan):
-        yield paragraph((text, "bold red"))
+    if text := trust_text(scan):
+        yield paragraph((line(text), "bold red"))
     if text := headline(scan):
         yield paragraph((line(text), "bold"))
     yield paragraph((line(scan.trace.path), "bold"))
     yield paragraph((line(" · ".join(summary_parts(scan.trace))), LABEL))
-    if not scan.trace.activities:
+    if not scan.trace.activities or is_unusable(scan) or nothing_text(scan):
         return
     yield paragraph()
     if summary.parts is None:  # stored by a version that did not know them

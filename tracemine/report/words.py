@@ -8,8 +8,8 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from tracemine.findings.record import NOTHING, Range
-from tracemine.report.step_words import headline, share_text, unestimated
-from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
+from tracemine.report.step_words import headline, nothing_text, share_text, unestimated
+from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text, uneven_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +34,7 @@ _DROPPED = {
     "no_fused_step": "of optimizers over lists, whose class has no fused step",
     "rate_unknown": "of a library whose rate on this GPU is not known",
     "of_the_recorder": "that exist only because an execution trace was recorded",
+    "shorter_unprofiled": "gaps that are long only while something records them",
     "path_not_known": "pairs with something unknown between them",
     "spread_out": "spread over more than a hundred times their own time",
     "device_unknown": "on a GPU whose rates are not known",
@@ -44,6 +45,8 @@ _DROPPED = {
 
 # The way out where there is no GPU activity.
 RECORD_GPU = "record on a machine with a GPU, with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+_NOTHING_TO_JUDGE = "There is nothing to judge: no GPU activity was recorded."
+_NO_ACTIVITY = {"nsys": "No GPU activity was recorded: profile with nsys profile --trace=cuda,nvtx."}
 _WORTH_A_WORD = 0.01  # of GPU time, of memory
 
 
@@ -69,7 +72,8 @@ def unprofiled_text(summary: Summary) -> str:
     what = "" if step is not None else ", all that was recorded"
     if alone.source == "recorded":
         return f"as recorded {time_text(alone.mid)}, what recording cost is not known{what}"
-    return f"unprofiled {time_text(alone.mid)}{spread}, {how}{what}"
+    uneven = uneven_text(alone.p10, alone.mid, alone.p90)
+    return f"unprofiled {time_text(alone.mid)}{spread}, {how}{what}" + (f"; {uneven}" if uneven else "")
 
 
 def busy_text(summary: Summary) -> str:
@@ -158,6 +162,9 @@ def all_of(scan: Scan, name: str) -> Range:
     if scan.summary.per_step is None or any(finding.per_step is None for finding in scan.findings):
         whole: Range = getattr(scan.summary, name)
         return whole
+    joint = scan.summary.per_step.step_saving_ns
+    if name == "step_saving_ns" and joint is not None:
+        return joint  # high ends do not add up
     return sum((of_finding(finding, name) for finding in scan.findings), NOTHING)
 
 
@@ -198,9 +205,24 @@ def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> s
         times = "once" if one.occurrences == 1 else f"{one.occurrences:,} times"
         where = "" if finding.per_step is None else ", outside of the steps"
         return f"{times}, {time_text(one.measured_ns)} in all{where}"
-    each, left = divmod(one.occurrences, max(scan.trace.steps, 1))
-    times = f"{each:,} × a step" if not left else f"{one.occurrences:,} × in {count_text(scan.trace.steps, 'step')}"
-    return f"{times}, {time_text(a_step(finding, Range(*[one.measured_ns] * 3)).mid)} a step"
+    apart = () if scan.summary.per_step is None else scan.summary.per_step.apart
+    steps = max(scan.trace.steps + len(apart), 1)
+    each, left = divmod(one.occurrences, steps)
+    times = f"{each:,} × a step" if not left else f"{one.occurrences:,} × in {count_text(steps, 'step')}"
+    cost_ns = a_step(finding, Range(*[one.measured_ns] * 3)).mid
+    return f"{times}, {time_text(cost_ns)} a step{_of_what(cost_ns, finding, scan)}"
+
+
+def _of_what(cost_ns: int, finding: Finding, scan: Scan) -> str:
+    """Say that a cost is of another time than the step that is printed: of the recorded one, or of several devices."""
+    step = scan.summary.per_step
+    alone = None if step is None else step.unprofiled_ns
+    if alone is None or alone.source == "recorded":
+        return ""
+    if not finding.on_gpu:
+        return " as recorded"
+    several = scan.recorded is not None and scan.recorded.devices > 1
+    return " on all devices" if several and cost_ns > alone.mid else ""
 
 
 def little_text(scan: Scan) -> str:
@@ -293,10 +315,26 @@ def cut_off(scan: Scan) -> str:
     return "The file is cut off: what came after the cut is not known. Copy or record it again, to its end."
 
 
+def trust_text(scan: Scan) -> str:
+    """Return what is said before all else: that there is nothing to judge, that the file is cut off, what cannot be."""
+    doubts = () if scan.recorded is None else scan.recorded.doubts
+    silent = not (scan.trace.activities or doubts or cut_off(scan))
+    return " ".join(filter(None, (_NOTHING_TO_JUDGE if silent else "", cut_off(scan), *doubts)))
+
+
+def is_unusable(scan: Scan) -> bool:
+    """Return whether no time of the recording can be believed."""
+    return scan.recorded is not None and scan.recorded.unusable
+
+
 def no_findings(scan: Scan) -> str:
     """Return what a scan without findings says first: none found, or, for want of a GPU's name, none looked for."""
+    if is_unusable(scan):
+        return "No verdict is given."
     if cut_off(scan):
         return "Nothing was found before the cut."
+    if not scan.trace.activities:
+        return "Nothing was looked for."
     if scan.trace.activities and scan.trace.estimated_for is None:
         if unestimated(scan) and headline(scan):
             return "Nothing was found that needs no estimate of GPU time."
@@ -313,7 +351,10 @@ def notes(scan: Scan) -> tuple[str, ...]:
     """Return the warnings, without what the headline, or why there is no finding, says already."""
     said = unestimated(scan) if headline(scan) else ""
     why = "" if scan.reported else nothing_found(scan)
-    return tuple(one for one in scan.warnings if one != said and not why.startswith(one.removesuffix(".")))
+    doubts = () if scan.recorded is None else scan.recorded.doubts
+    return tuple(
+        one for one in scan.warnings if one != said and one not in doubts and not why.startswith(one.removesuffix("."))
+    )
 
 
 def no_lines(scan: Scan) -> str:
@@ -327,12 +368,16 @@ def nothing_found(scan: Scan) -> str:
     """Return why a scan has no finding, in one sentence."""
     if not scan.trace.activities and cut_off(scan):
         return "The file ends before any GPU activity."
+    if is_unusable(scan):
+        return "What the recording says of the GPU cannot be used."
     if not scan.trace.activities:
-        return f"The trace holds no GPU activity: {RECORD_GPU}."
+        return _NO_ACTIVITY.get(scan.trace.format, f"The trace holds no GPU activity: {RECORD_GPU}.")
     matches = sum(scan.dropped.values())
     were = "was" if matches == 1 else "were"
     what = f"{count_text(matches, 'match')} of a rule {were} left out" if matches else "no rule matched"
-    if scan.summary.parts is not None:  # the first line has said how busy the GPU is, of another whole
+    if scan.summary.parts is not None or nothing_text(
+        scan
+    ):  # the first line has said how busy the GPU is, of another whole
         return f"{what[:1].upper()}{what[1:]}."
     busy = percent_text(scan.summary.gpu_busy_ns, scan.summary.gpu_busy_ns + scan.summary.gpu_idle_ns)
     return f"The GPU was busy for {busy} of the time, and {what}."

@@ -22,6 +22,7 @@ from tracemine.rows.captures import captured
 from tracemine.rows.codes import first_rows
 from tracemine.rows.cuda_graphs import may_be_running, overlaps, under_recorded
 from tracemine.rows.host import WORK, Calls, Intervals, Work, blocking_call, is_graph_launch, last_begun, named, threads
+from tracemine.rows.rounds import wait_of_round
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -32,8 +33,8 @@ _LIBRARIES = frozenset({"gemm", "conv", "attention"})  # classes of operators th
 _WARM_UP = re.compile(r"(?<![a-z])warm[-_ ]?up(?![a-z])", re.IGNORECASE)
 _ALLOCATIONS = [at for at, kind in enumerate(WORK) if kind.cause == "allocator"]
 CAUSES = (
-    *("launch_latency", "host_bound", "synchronisation", "event_wait", "allocator", "module_load", "compilation"),
-    *("data_loading", "graph_launch", "graph_replay", "graph_not_recorded", "graph_capture", "unknown"),
+    *("launch_latency", "host_bound", "synchronisation", "after_wait", "event_wait", "allocator", "module_load"),
+    *("compilation", "data_loading", "graph_launch", "graph_replay", "graph_not_recorded", "graph_capture", "unknown"),
 )
 
 
@@ -85,7 +86,10 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     find = partial(_work, timeline, calls, op_thread)
     works, row, spent = _asked(undecided, find, launch, before, begin, begin + gap)
     works = np.where(2 * spent >= gap, works, -1)
-    freeing, sets_up = (sync >= 0) & _allocates(timeline)[sync], _sets_up(timeline)
+    allocates = _allocates(timeline)
+    freeing, sets_up = (sync >= 0) & allocates[sync], _sets_up(timeline)
+    waits = calls.blocks & ~allocates[: len(calls.blocks)]
+    round_wait = wait_of_round(timeline, calls, waits, launch_row, launch)
     cause = _first_that_holds(
         (unresolved, "unknown"),
         (missing, "graph_not_recorded"),
@@ -102,8 +106,10 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
         (sets_up[np.where(np.isin(works, _ALLOCATIONS), row, -1)], "module_load"),
         *((works == at, kind.cause) for at, kind in enumerate(WORK)),
         (loads, "module_load"),
+        (round_wait >= 0, "after_wait"),
         (np.ones(len(gap), np.bool_), "host_bound"),
     )
+    sync = np.where(cause == CAUSES.index("after_wait"), round_wait, sync)
     by_work = (works >= 0) & (sync < 0) & ~(cause == CAUSES.index("graph_launch"))
     of_op = by_work & np.array([*(kind.calls is None for kind in WORK), False], np.bool_)[works]
     work_call = np.where(by_work & ~of_op, row, -1)

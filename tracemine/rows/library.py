@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import numpy as np
 
-from tracemine.devices import Device, find_device
+from tracemine.devices import Device, recorded_device
 from tracemine.ops import lookup
 from tracemine.ops.arithmetic import is_narrow, unit_of
 from tracemine.ops.infer.library import OPERATIONS, LibraryCall, library_call
@@ -208,7 +208,7 @@ def _in_tf32(call: LibraryCall, kernel: str) -> bool:
 
 def _device_of(timeline: Timeline) -> Device | None:
     """Return the GPU of the trace, where all of its devices are of one kind."""
-    found = [find_device(each.name, each.sm_count, each.memory_bytes) for each in timeline.meta.devices]
+    found = [recorded_device(each.name, each.sm_count, each.memory_bytes) for each in timeline.meta.devices]
     return found[0] if found and all(each is found[0] for each in found) else None
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from tracemine.errors import UsageError
 
+_SHORTEST = 8  # characters of a secret that are taken out of a text
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -35,6 +38,32 @@ class Secret:
     def __post_init__(self) -> None:
         if not self.value or not self.value.isascii() or not self.value.isprintable():
             raise UsageError("a token is empty, or holds what no token has")
+
+    def out_of(self, text: str) -> str:
+        """Return a text without the secret, nor any part of it of eight characters or more.
+
+        >>> Secret("Bearer ghp_0123456789").out_of("of ghp_0123456789, cut: 234567890, short: ghp_0")
+        'of ***, cut: ***0, short: ghp_0'
+        """
+        size = min(_SHORTEST, *map(len, self._forms()))
+        parts = {form[k : k + size] for form in self._forms() for k in range(len(form) - size + 1)}
+        hidden = [False] * len(text)
+        for start in range(len(text) - size + 1):
+            if text[start : start + size] in parts:
+                hidden[start : start + size] = [True] * size
+        kept, was_hidden = [], False
+        for letter, is_hidden in zip(text, hidden, strict=True):
+            kept += [] if is_hidden and was_hidden else ["***" if is_hidden else letter]
+            was_hidden = is_hidden
+        return "".join(kept)
+
+    def _forms(self) -> Iterator[str]:
+        """Yield the secret as it is sent, and as it is before that: Basic packs a user and a password."""
+        kind, _, own = self.value.rpartition(" ")
+        yield own
+        if kind == "Basic":
+            with contextlib.suppress(ValueError):
+                yield from filter(None, base64.b64decode(own).decode().partition(":")[2:])
 
 
 def origin_of(url: str, option: str) -> str:

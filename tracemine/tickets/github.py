@@ -7,6 +7,10 @@ used of them.
 Issues are listed, not searched for: a search sees what was indexed, some time later. A list of issues by label comes
 from the database, so what was created is in it in the order of creation, but for replicas that lag; `since` waits until
 the issue in question is there, and then all before it are.
+
+A mark counts where its issue or comment was written by the token's own user, or by someone of the repository: anyone
+may open an issue that reads like a ticket. The token of an app cannot ask who it is; it takes what apps wrote, which
+strangers cannot be.
 """
 
 from __future__ import annotations
@@ -15,15 +19,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TypeVar
+
+import msgspec
 
 from tracemine.errors import ServiceError, UsageError
 from tracemine.tickets.access import Patience, Secret, origin_of
+from tracemine.tickets.answers import GitHubComment, GitHubIssue, Person
 from tracemine.tickets.connect import client_of
 from tracemine.tickets.document import Block
 from tracemine.tickets.markdown import body, markdown, title
 from tracemine.tickets.marks import comment_in, comment_line, mark_in, with_state, with_text
-from tracemine.tickets.record import Comment, Draft, Issue, State
+from tracemine.tickets.record import Comment, Draft, Issue, RefusedError, State
 from tracemine.tickets.tokens import GITHUB, github_token
 
 LABEL = "tracemine"
@@ -31,6 +38,9 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/(?!\.{1,2}$)[A-Za-z0-9.
 _NEXT = re.compile(r'<([^<>]+)>\s*;[^,]*\brel="next"')
 _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 _MOST_PAGES = 200
+_AN_APP = -1  # in place of a user's id
+_MEMBERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+Listed = TypeVar("Listed", GitHubIssue, GitHubComment)
 _STATES: Mapping[str, State] = {"not_planned": "not planned", "duplicate": "not planned"}
 
 
@@ -46,6 +56,7 @@ class GitHub:
         secret = github_token(base) if token is None else Secret(f"Bearer {token}")
         self._client = client_of(base, secret, _HEADERS, patience)
         self._path = f"/repos/{repository}"
+        self._own: int | None = None  # the token's user; None: not asked yet
         self._is_public = base == GITHUB
         self.place = f"{base.partition('://')[2]} {repository}" if base != GITHUB else repository
 
@@ -60,8 +71,8 @@ class GitHub:
 
     def issues(self, created: Sequence[str] = ()) -> list[Issue]:
         query: dict[str, str | int] = {"labels": LABEL, "state": "all", "sort": "created", "direction": "asc"}
-        found = (self._issue(one) for one in self._every(f"{self._path}/issues", query))
-        return [issue for issue in found if issue is not None]
+        every = self._every(f"{self._path}/issues", GitHubIssue, query)
+        return [issue for one in every if (issue := _issue(one)) is not None and self._is_ours(one)]
 
     def since(self, created: Issue | None) -> tuple[list[Issue], bool]:
         issues = self.issues()
@@ -69,11 +80,11 @@ class GitHub:
 
     def create(self, draft: Draft) -> Issue:
         content = {"title": title(draft.title), "body": body(draft), "labels": [LABEL]}
-        found = self._client.send("POST", f"{self._path}/issues", content).json()
-        issue = self._issue(found)
+        found = self._client.ask("POST", f"{self._path}/issues", GitHubIssue, content)
+        issue = _issue(found)
         if issue is None:
             raise ServiceError(f"{self.place}: an issue was created that does not say what it was told to")
-        if LABEL not in _labels(found):  # dropped without a word where the token may not label
+        if LABEL not in found.label_names:  # dropped without a word where the token may not label
             text = "tracemine closed this again: it may not set labels here."
             self._patch(issue, {"body": text, "state": "closed", "state_reason": "not_planned"})
             raise ServiceError(
@@ -98,13 +109,14 @@ class GitHub:
         self._patch(issue, {"body": with_text(issue.body, text), "state": "closed", "state_reason": reason})
 
     def comments(self, issue: Issue) -> list[Comment]:
-        every = self._every(f"{self._path}/issues/{issue.number}/comments", {})
-        found = (_comment(one, issue.mark.key) for one in every)
-        return [comment for comment in found if comment is not None]
+        every = self._every(f"{self._path}/issues/{issue.number}/comments", GitHubComment, {})
+        found = ((one, _comment(one, issue.mark.key)) for one in every)
+        return [comment for one, comment in found if comment is not None and self._is_ours(one)]
 
     def comment(self, issue: Issue, revision: int, blocks: Sequence[Block]) -> Comment:
         text = f"{comment_line(issue.mark.key, revision)}\n\n{markdown(tuple(blocks))}"
-        found = self._client.send("POST", f"{self._path}/issues/{issue.number}/comments", {"body": text}).json()
+        path = f"{self._path}/issues/{issue.number}/comments"
+        found = self._client.ask("POST", path, GitHubComment, {"body": text})
         comment = _comment(found, issue.mark.key)
         if comment is None:
             raise ServiceError(f"{self.place}: a comment was created that does not say what it was told to")
@@ -116,47 +128,53 @@ class GitHub:
     def _patch(self, issue: Issue, content: Mapping[str, object]) -> None:
         self._client.send("PATCH", f"{self._path}/issues/{issue.number}", content)
 
-    def _every(self, path: str, query: Mapping[str, str | int]) -> Iterator[Mapping[str, Any]]:
+    def _every(self, path: str, kind: type[Listed], query: Mapping[str, str | int]) -> Iterator[Listed]:
         """Yield what all pages of a list hold."""
-        answer = self._client.get(path, {**query, "per_page": 100})
+        found, headers = self._client.get(path, list[kind], {**query, "per_page": 100})  # type: ignore[valid-type]
         for _ in range(_MOST_PAGES):
-            found = answer.json()
-            if not isinstance(found, list):
-                raise ServiceError(f"{self.place}: a list was asked for, and something else came")
-            yield from (one for one in found if isinstance(one, dict))
-            following = _NEXT.search(answer.headers.get("link", ""))
+            yield from found
+            following = _NEXT.search(headers.get("link", ""))
             if following is None:
                 return
-            answer = self._client.get(following[1])
+            found, headers = self._client.get(following[1], list[kind])  # type: ignore[valid-type]
         raise ServiceError(f"{self.place}: a list has more than {_MOST_PAGES:,} pages")
 
-    def _issue(self, found: Mapping[str, Any]) -> Issue | None:
-        """Return an issue of ours; None: a pull request, which is listed too, or without a mark."""
-        number, text = found.get("number"), found.get("body")
-        mark = mark_in(text) if isinstance(text, str) else None
-        if mark is None or not isinstance(number, int) or "pull_request" in found:
-            return None
-        state: State = "open"
-        if found.get("state") != "open":
-            state = _STATES.get(str(found.get("state_reason")), "completed")
-        return Issue(
-            name=f"#{number}",
-            number=number,
-            state=state,
-            mark=mark,
-            title=str(found.get("title")),
-            url=str(found.get("html_url")),
-            body=str(text),
-        )
+    def _is_ours(self, found: Listed) -> bool:
+        """Return whether the token's user wrote it, or someone of the repository."""
+        if found.author_association in _MEMBERS:
+            return True
+        if found.user is None:
+            return False
+        if self._own is None:
+            self._own = self._asked_own()
+        return found.user.id == self._own or (self._own == _AN_APP and found.user.type == "Bot")
+
+    def _asked_own(self) -> int:
+        try:
+            return self._client.get("/user", Person)[0].id
+        except RefusedError:
+            return _AN_APP
 
 
-def _labels(found: Mapping[str, Any]) -> set[str]:
-    labels = found.get("labels")
-    names = (one.get("name") if isinstance(one, dict) else one for one in labels) if isinstance(labels, list) else ()
-    return {name for name in names if isinstance(name, str)}
+def _issue(found: GitHubIssue) -> Issue | None:
+    """Return an issue of ours; None: a pull request, which is listed too, or without a mark."""
+    mark = mark_in(found.body or "")
+    if mark is None or found.pull_request is not msgspec.UNSET:
+        return None
+    state: State = "open"
+    if found.state != "open":
+        state = _STATES.get(found.state_reason or "", "completed")
+    return Issue(
+        name=f"#{found.number}",
+        number=found.number,
+        state=state,
+        mark=mark,
+        title=found.title,
+        url=found.html_url,
+        body=found.body or "",
+    )
 
 
-def _comment(found: Mapping[str, Any], key: str) -> Comment | None:
-    number, text = found.get("id"), found.get("body")
-    revision = comment_in(text, key) if isinstance(text, str) else None
-    return Comment(str(number), number, revision) if isinstance(number, int) and revision is not None else None
+def _comment(found: GitHubComment, key: str) -> Comment | None:
+    revision = comment_in(found.body or "", key)
+    return None if revision is None else Comment(str(found.id), found.id, revision)

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any
 
 import httpx
 import msgspec
@@ -26,10 +25,12 @@ import msgspec
 from tracemine.errors import ServiceError
 from tracemine.report.escape import line
 from tracemine.tickets.access import Patience, Secret
-from tracemine.tickets.record import Unanswered
+from tracemine.tickets.answers import Answered, HalfAnswer, OtherAnswer, Refusal, decoded
+from tracemine.tickets.record import RefusedError, Unanswered
 from tracemine.version import __version__
 
 _LARGEST_BYTES = 64 << 20
+_LONGEST_SAID = 2_000  # characters of a refusal that are looked at
 _MOST_REDIRECTS = 3
 _REPEATABLE = frozenset({"GET", "PUT", "PATCH", "DELETE"})
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -44,10 +45,6 @@ class Answer:
     headers: Mapping[str, str]
     content: bytes
 
-    def json(self) -> Any:
-        """Return its JSON; None where it has no content."""
-        return msgspec.json.decode(self.content) if self.content else None
-
 
 class Client:
     """A service at one origin, with the headers that it wants; `authorization` is sent nowhere else."""
@@ -61,7 +58,12 @@ class Client:
         self._patience = patience or Patience()
         https = self._origin.scheme == "https"
         self._http = httpx.Client(
-            headers={**headers, "User-Agent": f"tracemine/{__version__}", "Authorization": authorization.value},
+            headers={
+                **headers,
+                "User-Agent": f"tracemine/{__version__}",
+                "Authorization": authorization.value,
+                "Accept-Encoding": "identity",  # what is inflated has no bound before it is there
+            },
             timeout=self._patience.timeout_s,
             follow_redirects=False,
             verify=https,  # to this machine alone there is plain http, and no certificate to read
@@ -78,17 +80,44 @@ class Client:
         """Wait before looking again for what was just created."""
         self._patience.sleep(self._patience.settle_s * (0.5 + random.random()))  # noqa: S311 - spreads requests
 
-    def get(self, path: str, parameters: Mapping[str, str | int] | None = None) -> Answer:
-        """Return what lies at a path, or at an address of this service that an earlier answer named."""
-        return self._ask("GET", self._address(path, parameters), None, repeatable=True)
+    def get(
+        self, path: str, kind: type[Answered], parameters: Mapping[str, str | int] | None = None
+    ) -> tuple[Answered, Mapping[str, str]]:
+        """Return what lies at a path, or at an address of this service that an earlier answer named, and its headers.
 
-    def send(self, method: str, path: str, content: object | None = None, *, repeatable: bool | None = None) -> Answer:
+        Raises ServiceError, also where it is of another shape than `kind`.
+        """
+        answer = self._ask("GET", self._address(path, parameters), None, repeatable=True)
+        return self._as(answer, kind, f"GET {path.partition('?')[0]}"), answer.headers
+
+    def send(self, method: str, path: str, content: object) -> None:
+        """Send JSON, and let the answer be. Errors as of `ask`."""
+        self._ask(method, self._address(path, None), content, repeatable=method in _REPEATABLE)
+
+    def ask(
+        self, method: str, path: str, kind: type[Answered], content: object, *, repeatable: bool | None = None
+    ) -> Answered:
         """Return the answer to a request with JSON. repeatable: by its method, where nothing else is said.
 
-        Raises Unanswered where it is unknown what became of it, ServiceError where it is refused or never answered.
+        Raises Unanswered where it is unknown what became of it; ServiceError where it is refused, never answered, or
+        answered with what is of another shape than `kind`.
         """
         again = method in _REPEATABLE if repeatable is None else repeatable
-        return self._ask(method, self._address(path, None), content, repeatable=again)
+        answer = self._ask(method, self._address(path, None), content, repeatable=again)
+        return self._as(answer, kind, f"{method} {path}")
+
+    def _as(self, answer: Answer, kind: type[Answered], what: str) -> Answered:
+        try:
+            return decoded(answer.content, kind)
+        except (OtherAnswer, HalfAnswer) as error:
+            raise self._other(what, error) from None
+
+    def _other(self, what: str, error: OtherAnswer | HalfAnswer) -> ServiceError:
+        says = self._line(str(error), 200)
+        return ServiceError(
+            f"{self._origin.host}: {self._line(what, 160)}: answered with something else: {says}",
+            hint="is this the API's address, and of such a service?",
+        )
 
     def delete(self, path: str) -> None:
         """Delete what lies at a path. That it is gone already is what was wanted, as after a lost answer."""
@@ -106,7 +135,7 @@ class Client:
             raise ServiceError(f"{self._origin.host} leads to what is no address") from None
         if _of(there) != _of(self._origin) or there.userinfo:
             raise ServiceError(
-                f"{self._origin.host} leads to another place, {line(there.host or '?', 80)}: not followed",
+                f"{self._origin.host} leads to another place, {self._line(there.host or '?', 80)}: not followed",
                 hint="a token goes to the service that it was given for, and to no other",
             )
         return there
@@ -120,7 +149,7 @@ class Client:
             wait_s: float | None = None
             try:
                 answer = self._once(method, url, content)
-            except (httpx.TransportError, httpx.DecodingError, _HalfAnswer) as error:
+            except (httpx.TransportError, HalfAnswer) as error:
                 problem = _problem(error)
                 if _is_unknown_host(error):
                     hint = "is the address right, and is this machine on the network?"
@@ -133,7 +162,7 @@ class Client:
                 problem = f"answered {answer.status}{self._says(answer)}"
                 limited = _is_limited(answer)
                 if not limited and answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-                    raise ServiceError(f"{self._origin.host}: {what}: {problem}", hint=_hint(answer.status))
+                    raise RefusedError(f"{self._origin.host}: {what}: {problem}", hint=_hint(answer.status))
                 if not limited and not repeatable:
                     raise Unanswered(f"{what}: {problem}")
                 wait_s = _asked_wait_s(answer)
@@ -155,17 +184,23 @@ class Client:
             if answer.status not in _REDIRECTS or (method != "GET" and answer.status in (301, 302)):
                 break
             url = self._joined(url, answer.headers.get("location", ""))
-        if answer.status < HTTPStatus.MULTIPLE_CHOICES:
-            try:
-                answer.json()
-            except msgspec.DecodeError:
-                if answer.content.lstrip()[:1] == b"<":
-                    raise ServiceError(
-                        f"{self._origin.host}: {method} {line(url.path, 120)}: answered with a web page, as logins do",
-                        hint="is this the API's address (of GitHub Enterprise https://HOST/api/v3)?",
-                    ) from None
-                raise _HalfAnswer("half an answer") from None
+        if answer.status < HTTPStatus.MULTIPLE_CHOICES and answer.content:
+            self._check_whole(answer.content, f"{method} {line(url.path, 120)}")
         return answer
+
+    def _check_whole(self, content: bytes, what: str) -> None:
+        """Raises HalfAnswer where an answer is cut off, and ServiceError where it is no JSON."""
+        try:
+            decoded(content, msgspec.Raw)
+        except OtherAnswer as error:
+            raise self._other(what, error) from None
+        except HalfAnswer:
+            if content.lstrip()[:1] == b"<":
+                raise ServiceError(
+                    f"{self._origin.host}: {what}: answered with a web page, as logins do",
+                    hint="is this the API's address (of GitHub Enterprise https://HOST/api/v3)?",
+                ) from None
+            raise
 
     def _joined(self, url: httpx.URL, location: str) -> httpx.URL:
         try:
@@ -174,13 +209,18 @@ class Client:
             raise ServiceError(f"{self._origin.host} leads to what is no address") from None
 
     def _read(self, response: httpx.Response) -> bytes:
+        encoding = response.headers.get("content-encoding", "identity")
+        if encoding.strip().lower() != "identity":
+            raise ServiceError(
+                f"{self._origin.host}: an answer is packed ({self._line(encoding, 40)}), and none may be"
+            )
         content, until = bytearray(), time.monotonic() + self._patience.deadline_s
-        for part in response.iter_bytes():
+        for part in response.iter_raw():
             content += part
             if len(content) > _LARGEST_BYTES:
                 raise ServiceError(f"{self._origin.host}: an answer is larger than {_LARGEST_BYTES >> 20} MB")
             if time.monotonic() > until:
-                raise _HalfAnswer("half an answer, and the rest too slowly")
+                raise HalfAnswer("half an answer, and the rest too slowly")
         return bytes(content)
 
     def _wait(self, attempt: int, asked_s: float | None, what: str, problem: str) -> None:
@@ -200,21 +240,14 @@ class Client:
     def _says(self, answer: Answer) -> str:
         """Return what the service says of a refusal, in a line and without the token, should it repeat it."""
         try:
-            found = msgspec.json.decode(answer.content)
-        except msgspec.DecodeError:
+            text = str(decoded(answer.content, Refusal))
+        except (OtherAnswer, HalfAnswer):
             return ""
-        texts = []
-        if isinstance(found, dict):
-            texts = [found.get("message"), *(found.get("errorMessages") or ())]
-            texts += list(found["errors"].values()) if isinstance(found.get("errors"), dict) else []
-        text = "; ".join(one for one in texts if isinstance(one, str))
-        for secret in (self._authorization.value, self._authorization.value.rpartition(" ")[2]):
-            text = text.replace(secret, "***")
-        return f" ({line(text, 200)})" if text else ""
+        return f" ({self._line(text, 200)})" if text else ""
 
-
-class _HalfAnswer(Exception):
-    """An answer that is not whole."""
+    def _line(self, text: str, longest: int) -> str:
+        """Return what a service says, in a line and without the token or a part of it."""
+        return line(self._authorization.out_of(text[:_LONGEST_SAID]), longest)
 
 
 def _of(url: httpx.URL) -> tuple[str, str, int | None]:
@@ -222,7 +255,7 @@ def _of(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 def _problem(error: Exception) -> str:
-    if isinstance(error, _HalfAnswer):
+    if isinstance(error, HalfAnswer):
         return str(error)
     if isinstance(error, httpx.TimeoutException):
         return "no answer in time"

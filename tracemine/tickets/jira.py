@@ -8,6 +8,9 @@ Jira's search sees what was indexed, seconds or even minutes later
 (https://developer.atlassian.com/cloud/jira/platform/search-and-reconcile). So what it finds is only taken for names,
 and the issues are fetched; and after a create, `since` fetches the issues before it by their keys, which are numbered
 in the order of creation, as far back as an index may be late.
+
+A mark counts where its issue was created, or its comment written, by an account of the site or an app: customers of a
+service desk and people without an account may open issues too.
 """
 
 from __future__ import annotations
@@ -17,11 +20,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any
 
 from tracemine.errors import ServiceError, UsageError
+from tracemine.report.escape import line
 from tracemine.tickets.access import Patience, Secret, origin_of
-from tracemine.tickets.adf import Node, document, texts, title
+from tracemine.tickets.adf import Node, document, title
+from tracemine.tickets.answers import (
+    Account,
+    Comments,
+    Fetched,
+    JiraComment,
+    JiraIssue,
+    Key,
+    Search,
+    Status,
+    Transition,
+    Transitions,
+)
 from tracemine.tickets.connect import client_of
 from tracemine.tickets.document import Block, Name, Paragraph, Text
 from tracemine.tickets.marks import mark_in, mark_lines
@@ -31,11 +46,13 @@ from tracemine.tickets.tokens import jira_token
 LABEL = PROPERTY = "tracemine"
 _PROJECT = re.compile(r"[A-Z][A-Z0-9_]{1,254}", re.ASCII)
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*-\d{1,12}", re.ASCII)
-_FIELDS = ["summary", "status", "resolution", "created"]
+_FIELDS = ["summary", "status", "resolution", "created", "creator"]
 _FETCHED = 100  # issues that one request may fetch, whatever their fields
 _LATE = timedelta(minutes=10)
+_BEGINNING = datetime.min.replace(tzinfo=UTC) + timedelta(days=2)  # from which an offset and _LATE can be taken
 _MOST_PAGES = 200
 _MOST_MOVES = 4
+_MEMBERS = frozenset({"atlassian", "app"})  # kinds of accounts; the other is "customer"
 # Resolutions that say it will not be done: Jira's own, and those that its templates name.
 _DECLINED = frozenset(
     {"won't do", "won't fix", "duplicate", "declined", "cannot reproduce", "rejected", "cancelled", "known error"}
@@ -86,8 +103,13 @@ class Jira:
             "description": document(draft.blocks),
             "labels": [LABEL],
         }
-        found = self._client.send("POST", "/rest/api/3/issue", {"fields": fields, "properties": _property(draft.mark)})
-        name = str(_key(found.json()))
+        content = {"fields": fields, "properties": _property(draft.mark)}
+        name = self._client.ask("POST", "/rest/api/3/issue", Key, content).key
+        if not self._is_here(name):
+            raise ServiceError(
+                f"{self.place}: an issue was created, and its key {line(name, 40)} is of another project",
+                hint="is the project's key another one now?",
+            )
         return Issue(name, self._number(name), "open", draft.mark, draft.title, self._url(name))
 
     def write(self, issue: Issue, draft: Draft, state: State) -> None:
@@ -115,17 +137,17 @@ class Jira:
         found: list[Comment] = []
         for page in range(_MOST_PAGES):
             query: dict[str, str | int] = {"startAt": 100 * page, "maxResults": 100, "orderBy": "created"}
-            every = self._client.get(f"/rest/api/3/issue/{issue.name}/comment", query).json().get("comments", [])
-            found += [one for each in every if (one := _comment(each, issue.mark.key)) is not None]
-            if len(every) < 100:
+            got, _ = self._client.get(f"/rest/api/3/issue/{issue.name}/comment", Comments, query)
+            found += [one for each in got.comments if (one := _comment(each, issue.mark.key)) is not None]
+            if len(got.comments) < 100:
                 break
         return found
 
     def comment(self, issue: Issue, revision: int, blocks: Sequence[Block]) -> Comment:
         says = Paragraph((Name(f"tracemine {issue.mark.key} #{revision}"),))
         content = {"body": document((*blocks, says))}
-        found = self._client.send("POST", f"/rest/api/3/issue/{issue.name}/comment", content).json()
-        return Comment(str(found["id"]), int(found["id"]), revision)
+        found = self._client.ask("POST", f"/rest/api/3/issue/{issue.name}/comment", JiraComment, content)
+        return Comment(found.id, int(found.id), revision)
 
     def uncomment(self, issue: Issue, comment: Comment) -> None:
         self._client.delete(f"/rest/api/3/issue/{issue.name}/comment/{comment.name}")
@@ -138,12 +160,11 @@ class Jira:
             "maxResults": 100,
         }
         for _ in range(_MOST_PAGES):
-            answer = self._client.send("POST", "/rest/api/3/search/jql", asked, repeatable=True).json()
-            yield from (key for one in answer.get("issues") or () if (key := _key(one)) is not None)
-            following = answer.get("nextPageToken")
-            if not following:
+            answer = self._client.ask("POST", "/rest/api/3/search/jql", Search, asked, repeatable=True)
+            yield from (one.key for one in answer.issues if _NAME.fullmatch(one.key))
+            if not answer.next_page_token:
                 return
-            asked["nextPageToken"] = following
+            asked["nextPageToken"] = answer.next_page_token
         raise ServiceError(f"{self.place}: a search has more than {_MOST_PAGES:,} pages")
 
     def _before(self, created: Issue) -> list[Issue]:
@@ -155,41 +176,41 @@ class Jira:
             names = [f"{self._project}-{number}" for number in range(max(first - _FETCHED + 1, 1), first + 1)]
             issues = self._fetch(names)
             found += self._ours(issues)
-            times = [_time(one) for one in issues]
+            times = [_time(one.fields.created) for one in issues]
             if until is None:
-                until = next((_time(one) for one in issues if _key(one) == created.name), datetime.now(UTC)) - _LATE
+                own = (_time(one.fields.created) for one in issues if one.key == created.name)
+                until = next(own, datetime.now(UTC)) - _LATE
             first -= _FETCHED
             if first < 1 or (times and min(times) < until):
                 return found
         return found
 
-    def _fetch(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
+    def _fetch(self, names: Sequence[str]) -> list[JiraIssue]:
         """Return issues as they are now; those that are gone are left out."""
-        found: list[Mapping[str, Any]] = []
+        found: list[JiraIssue] = []
         for begin in range(0, len(names), _FETCHED):
             asked = {
                 "issueIdsOrKeys": list(names[begin : begin + _FETCHED]),
                 "fields": _FIELDS,
                 "properties": [PROPERTY],
             }
-            answer = self._client.send("POST", "/rest/api/3/issue/bulkfetch", asked, repeatable=True).json()
-            found += [
-                one
-                for one in answer.get("issues") or ()
-                if isinstance(one, dict) and isinstance(one.get("fields"), dict)
-            ]
+            answer = self._client.ask("POST", "/rest/api/3/issue/bulkfetch", Fetched, asked, repeatable=True)
+            found += answer.issues
         return found
 
-    def _ours(self, found: Sequence[Mapping[str, Any]]) -> list[Issue]:
+    def _ours(self, found: Sequence[JiraIssue]) -> list[Issue]:
         """Return those with a mark; an issue that was moved to another project is no longer ours."""
         issues = []
         for one in found:
-            name, mark = _key(one), _mark(one)
-            if name is not None and mark is not None and name.rpartition("-")[0] == self._project:
-                summary = str(one["fields"].get("summary"))
-                issue = Issue(name, self._number(name), _state(one), mark, summary, self._url(name))
-                issues.append(issue)
+            mark = _mark(one)
+            if mark is not None and _is_member(one.fields.creator) and self._is_here(one.key):
+                summary = one.fields.summary or ""
+                issues.append(Issue(one.key, self._number(one.key), _state(one), mark, summary, self._url(one.key)))
         return issues
+
+    def _is_here(self, name: str) -> bool:
+        """Return whether a key is of this project."""
+        return _NAME.fullmatch(name) is not None and name.rpartition("-")[0] == self._project
 
     def _move(self, issue: Issue, *, done: bool, wishes: Sequence[str]) -> None:
         """Take an issue to a status that is done, or to one that is not; nothing where it is in one already."""
@@ -198,8 +219,8 @@ class Jira:
         for _ in range(_MOST_MOVES):
             if self._is_moved(path, done):
                 return
-            offered = self._client.get(f"{path}/transitions", {"expand": "transitions.fields"}).json()
-            chosen = _transition(offered.get("transitions") or (), done=done, wishes=wishes)
+            offered, _ = self._client.get(f"{path}/transitions", Transitions, {"expand": "transitions.fields"})
+            chosen = _transition(offered.transitions, done=done, wishes=wishes)
             if chosen is None:
                 if self._is_moved(path, done):  # by another run meanwhile, which is why none leads there
                     return
@@ -219,17 +240,14 @@ class Jira:
 
     def _is_moved(self, path: str, done: bool) -> bool:
         """Return whether an issue's status is done, or is not, as wished."""
-        now = self._client.get(path, {"fields": "status"}).json()
-        return _is_done(now.get("fields", {}).get("status")) == done
+        now, _ = self._client.get(path, JiraIssue, {"fields": "status"})
+        return _is_done(now.fields.status) == done
 
     def _put(self, issue: Issue, content: Mapping[str, object]) -> None:
         self._client.send("PUT", f"/rest/api/3/issue/{issue.name}", content)
 
     def _number(self, name: str) -> int:
-        digits = name.rpartition("-")[2]
-        if not digits.isdecimal():
-            raise ServiceError(f"{self.place}: an issue has no number")
-        return int(digits)
+        return int(name.rpartition("-")[2])
 
     def _url(self, name: str) -> str:
         return f"{self._base}/browse/{name}"
@@ -239,59 +257,53 @@ def _property(mark: Mark) -> list[Node]:
     return [{"key": PROPERTY, "value": {"mark": mark_lines(mark)}}]
 
 
-def _mark(found: Mapping[str, Any]) -> Mark | None:
-    properties = found.get("properties")
-    value = properties.get(PROPERTY) if isinstance(properties, dict) else None
+def _mark(found: JiraIssue) -> Mark | None:
+    value = found.properties.get(PROPERTY)
     text = value.get("mark") if isinstance(value, dict) else None
     return mark_in(text) if isinstance(text, str) else None
 
 
-def _key(found: Mapping[str, Any]) -> str | None:
-    key = found.get("key")
-    return key if isinstance(key, str) and _NAME.fullmatch(key) else None
-
-
-def _time(found: Mapping[str, Any]) -> datetime:
+def _time(text: str) -> datetime:
     """Return when an issue was created; else the beginning of time, and nothing before it is searched."""
-    text = str(found["fields"].get("created"))
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        return datetime.min.replace(tzinfo=UTC) + _LATE
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+        return _BEGINNING
+    return max(time if time.tzinfo else time.replace(tzinfo=UTC), _BEGINNING)
 
 
-def _state(found: Mapping[str, Any]) -> State:
-    if not _is_done(found["fields"].get("status")):
+def _state(found: JiraIssue) -> State:
+    if not _is_done(found.fields.status):
         return "open"
-    resolution = found["fields"].get("resolution")
-    name = str(resolution.get("name")) if isinstance(resolution, dict) else ""
-    return "not planned" if name.lower() in _DECLINED else "completed"
+    resolution = found.fields.resolution
+    return "not planned" if resolution is not None and resolution.name.lower() in _DECLINED else "completed"
 
 
-def _is_done(status: object) -> bool:
-    category = status.get("statusCategory") if isinstance(status, dict) else None
-    return isinstance(category, dict) and category.get("key") == "done"
+def _is_member(account: Account | None) -> bool:
+    return account is not None and account.account_type in _MEMBERS
 
 
-def _transition(offered: Sequence[Mapping[str, Any]], *, done: bool, wishes: Sequence[str]) -> Node | None:
+def _is_done(status: Status | None) -> bool:
+    return status is not None and status.status_category is not None and status.status_category.key == "done"
+
+
+def _transition(offered: Sequence[Transition], *, done: bool, wishes: Sequence[str]) -> Node | None:
     """Return the transition to take, and the resolution that it asks for; None where none leads there.
 
-    >>> offered = [{"id": "31", "name": "Done", "to": {"statusCategory": {"key": "done"}}}]
+    >>> from tracemine.tickets.answers import Category
+    >>> offered = [Transition("31", "Done", Status(Category("done")))]
     >>> _transition(offered, done=True, wishes=("done",)), _transition(offered, done=False, wishes=())
     ({'transition': {'id': '31'}}, None)
     """
-    leading = [one for one in offered if _is_done(one.get("to")) == done]
+    leading = [one for one in offered if _is_done(one.to) == done]
     if not leading:
         return None
-    best = min(leading, key=lambda one: _rank(str(one.get("name")), wishes))
-    taken: Node = {"transition": {"id": str(best.get("id"))}}
-    fields = best.get("fields")
-    resolution = fields.get("resolution") if isinstance(fields, dict) else None
-    if isinstance(resolution, dict) and done:
-        values = [str(one.get("name")) for one in resolution.get("allowedValues") or () if isinstance(one, dict)]
-        if values:
-            taken["fields"] = {"resolution": {"name": min(values, key=lambda name: _rank(name, wishes))}}
+    best = min(leading, key=lambda one: _rank(one.name, wishes))
+    taken: Node = {"transition": {"id": best.id}}
+    resolution = best.fields.resolution
+    if done and resolution is not None and resolution.allowed_values:
+        values = [one.name for one in resolution.allowed_values]
+        taken["fields"] = {"resolution": {"name": min(values, key=lambda name: _rank(name, wishes))}}
     return taken
 
 
@@ -303,10 +315,6 @@ def _rank(name: str, wishes: Sequence[str]) -> int:
     return len(wishes) + (lower in _DECLINED)
 
 
-def _comment(found: Mapping[str, Any], key: str) -> Comment | None:
-    body, number = found.get("body"), str(found.get("id"))
-    last = next(iter(list(texts(body))[-1:]), "") if isinstance(body, dict) else ""
-    says = _COMMENT.fullmatch(last)
-    if says is None or says[1] != key or not number.isdecimal():
-        return None
-    return Comment(number, int(number), int(says[2]))
+def _comment(found: JiraComment, key: str) -> Comment | None:
+    says = None if found.body is None or not _is_member(found.author) else _COMMENT.fullmatch(found.body.last_text)
+    return Comment(found.id, int(found.id), int(says[2])) if says is not None and says[1] == key else None

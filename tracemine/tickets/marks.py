@@ -30,6 +30,7 @@ _STATE = re.compile(
     re.MULTILINE,
 )
 _OF: dict[str, Literal["step", "trace", "fleet"]] = {"step": "step", "trace": "trace", "fleet": "fleet"}
+_KEPT = "Tracemine kept what follows: the hidden line that ends its own text was deleted here."
 _END = re.compile(r"^<!-- tracemine-end -->[ \t]*\r?$", re.MULTILINE)
 _COMMENT = re.compile(rf"^<!-- tracemine-comment: ({_KEY}) (\d{{1,9}}) -->[ \t]*\r?$", re.MULTILINE)
 
@@ -101,14 +102,24 @@ def mark_in(body: str) -> Mark | None:
 def with_text(body: str, text: str) -> str:
     """Return `body` with our lines, from the mark to the end, replaced; people's own lines around them stay.
 
+    Where someone deleted the last of our lines, it is unknown where ours end: all that stood below the mark is kept
+    below a line that says so.
+
     >>> with_text("Mine.\\n\\n<!-- tracemine: a/80c2800cc9860f75 -->\\nold\\n<!-- tracemine-end -->\\n\\nToo.", "new")
     'Mine.\\n\\nnew\\n\\nToo.'
+    >>> with_text("<!-- tracemine: a/80c2800cc9860f75 -->\\n<!-- tracemine-state: 1 -->\\nold\\n\\nToo.", "new")[5:]
+    'Tracemine kept what follows: the hidden line that ends its own text was deleted here.\\n\\nold\\n\\nToo.\\n'
     """
     begin = _LINE.search(body)
     if begin is None:
         return text + "\n"
     end = _END.search(body, begin.end())
-    return body[: begin.start()] + text + (body[end.end() :] if end else "\n")
+    if end is None:
+        below = _STATE.sub("", _ALSO.sub("", body[begin.end() :])).strip("\r\n")
+        return (
+            f"{body[: begin.start()]}{text}\n\n{_KEPT}\n\n{below}\n" if below else body[: begin.start()] + text + "\n"
+        )
+    return body[: begin.start()] + text + body[end.end() :]
 
 
 def with_state(body: str, mark: Mark) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from tracemine.errors import UsageError
+from tracemine.errors import ServiceError, UsageError
 from tracemine.units import time_text
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ NS_AN_HOUR = 3_600_000_000_000
 
 class Unanswered(Exception):
     """A request that must not be repeated blindly got no whole answer: it may have taken effect or not."""
+
+
+class RefusedError(ServiceError):
+    """A service says that a request is not to be made."""
 
 
 class UnseenError(UsageError):

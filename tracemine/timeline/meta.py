@@ -38,6 +38,14 @@ class IngestReport(msgspec.Struct, frozen=True, kw_only=True):
     warnings: Annotated[
         tuple[str, ...], _Says(description="what a reader must know about completeness, one sentence each")
     ] = ()
+    doubts: Annotated[
+        tuple[str, ...],
+        _Says(description="records that cannot be or are lost, and what became of them, a sentence each"),
+    ] = ()
+    unusable: Annotated[
+        bool,
+        _Says(description="whether they leave no time that can be believed, so that nothing is said of the program"),
+    ] = False
     truncated: Annotated[bool, _Says(description="whether the file ended before its content did")] = False
 
 
@@ -67,9 +75,11 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     with_stack: Annotated[bool | None, _Says(description="whether the profiler recorded Python stacks")] = None
     profile_memory: Annotated[bool | None, _Says(description="whether the profiler recorded allocations")] = None
     alone_step_ns: Annotated[
-        int | None, _Says(description="mean time of a step while nothing recorded, where a capture measured it")
+        int | None, _Says(description="median time of a step while nothing recorded, where a capture measured it")
     ] = None
-    recorded_step_ns: Annotated[int | None, _Says(description="mean time of a recorded step, as alone_step_ns")] = None
+    alone_step_p10_ns: Annotated[int | None, _Says(description="what a tenth of those steps did not exceed")] = None
+    alone_step_p90_ns: Annotated[int | None, _Says(description="what nine tenths of those steps did not exceed")] = None
+    recorded_step_ns: Annotated[int | None, _Says(description="mean time of a recorded step")] = None
     host_step_ns: Annotated[
         int | None,
         _Says(description="for how long the host is at a step that begins on an idle device, nothing recorded"),

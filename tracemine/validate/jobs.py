@@ -11,7 +11,7 @@ import msgspec
 from tracemine.codegen.graph import Graph
 from tracemine.codegen.options import LONGEST_ROW, CodegenOptions
 from tracemine.codegen.triton.source import Source, generate
-from tracemine.programs import python
+from tracemine.processes import worker
 from tracemine.validate.downsize import MOST_ELEMENTS, elements
 from tracemine.validate.mutants import mutants_of
 from tracemine.validate.record import Job, Validation
@@ -19,7 +19,7 @@ from tracemine.validate.record import Job, Validation
 _BLOCKS = 4  # of a larger graph's largest tensor: as many show a kernel that depends on a program's number
 
 
-WORKER = python("-m", "tracemine.validate.worker")
+WORKER = worker("tracemine.validate.worker")
 
 
 def environment() -> dict[str, str]:

@@ -16,8 +16,7 @@ from pathlib import Path
 import msgspec
 
 from tracemine.codegen.tiles import table_text
-from tracemine.processes import Ended, Process, TooLate
-from tracemine.programs import python
+from tracemine.processes import Ended, Process, TooLate, worker
 
 _TABLE = re.compile(r"^BLOCKS = (\{\n.*?^\}|\{[^\n]*\})", re.MULTILINE | re.DOTALL)
 
@@ -41,7 +40,7 @@ class Compiler:
     def __init__(self, beside: Mapping[str, str], time_limit_s: float = 120.0) -> None:
         self._time_limit_s = time_limit_s
         compiles = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        self._process = Process(python("-m", "tracemine.codegen.triton.resources_worker"), compiles)
+        self._process = Process(worker("tracemine.codegen.triton.resources_worker"), compiles)
         self._folder = tempfile.TemporaryDirectory()
         self._beside = dict(beside)
         self._count = count()

@@ -48,7 +48,7 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     api["op_row"] = nesting.innermost(api["start_ns"], api["end_ns"], api["thread"], only=is_op)
     memory = memory_table(raw.memory, nesting, is_op)
     del nesting
-    launch = launches.launch_rows(gpu["correlation"], api["launch_correlation"], api["name"], strings)
+    launch = launches.launches_of(gpu, api, strings)
     owners = launches.owners(gpu, launch, api, ops, is_op, strings)
     late = int((take(api["start_ns"], launch, MISSING) > gpu["start_ns"]).sum())
 

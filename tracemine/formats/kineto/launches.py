@@ -56,6 +56,38 @@ def launch_rows(activity_correlation: Array, call_correlation: Array, call_name:
     return np.where(found, by_id[last], -1).astype(np.int32)
 
 
+def launches_of(gpu: Columns, calls: Columns, strings: list[str]) -> Array:
+    """For each activity the row of the call that launched it, -1 where that is not known (int32).
+
+    ROCm's older recordings have no correlation ids: there activities and calls repeat the External id.
+    """
+    if (gpu["correlation"] > 0).any() or not len(gpu["correlation"]):
+        return launch_rows(gpu["correlation"], calls["launch_correlation"], calls["name"], strings)
+    launching = np.flatnonzero((calls["external_id"] > 0) & named(calls["name"], strings, _LAUNCHES))
+    launch = _in_turn(gpu["external_id"], calls["external_id"][launching])
+    launch = np.where(launch >= 0, take(launching, launch), -1)
+    earlier = take(calls["start_ns"], launch, MISSING) <= gpu["start_ns"]
+    return np.where((launch >= 0) & earlier, launch, -1).astype(np.int32)
+
+
+def _in_turn(activity_id: Array, call_id: Array) -> Array:
+    """For each activity the place of the call with its id: of several the first for the first of them, and so on.
+
+    What is beyond the last call has the last: a graph's replay is one call for all its activities.
+
+    >>> _in_turn(np.array([5, 9, 5, 5, 7, MISSING]), np.array([5, 5, 7])).tolist()
+    [0, -1, 1, 1, 2, -1]
+    """
+    order = np.argsort(call_id, kind="stable")
+    ids = call_id[order]
+    first, last = np.searchsorted(ids, activity_id, "left"), np.searchsorted(ids, activity_id, "right") - 1
+    by_id = np.argsort(activity_id, kind="stable")
+    turn = np.empty(len(activity_id), np.int64)
+    turn[by_id] = np.arange(len(by_id)) - np.searchsorted(activity_id[by_id], activity_id[by_id], "left")
+    known = (last >= first) & (activity_id > 0)
+    return np.where(known, np.append(order, -1)[np.where(known, np.minimum(first + turn, last), -1)], -1)
+
+
 def operators_by_external_id(external_id: Array, launch: Array, calls: Columns, ops: Columns, is_op: Array) -> Array:
     """For each activity the operator that its External id names, where that can be believed; else -1 (int32).
 

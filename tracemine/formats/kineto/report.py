@@ -94,7 +94,8 @@ def warnings(raw: RawTrace, seen: Seen, unowned: Counter[str], *, launched_late:
         ),
         (
             unowned["no_launch_call"],
-            f"{_activities(unowned['no_launch_call'])} without a known operator: no launch call is recorded.",
+            f"{_activities(unowned['no_launch_call'])} without a known operator: no recorded call is known to have "
+            "launched them.",
         ),
         (launched_late, f"The trace's clocks disagree: {_activities(launched_late)} began before being launched."),
         (unknown, f"Events of categories that tracemine does not know were left out: {left_out}."),

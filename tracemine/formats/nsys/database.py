@@ -17,7 +17,9 @@ import pyarrow as pa
 
 from tracemine.columns import fixed_width
 from tracemine.errors import InputError, Location
+from tracemine.files import opened
 from tracemine.formats.arrow import MISSING
+from tracemine.formats.foreign import RECORD_WITH_TORCH
 from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
@@ -66,12 +68,14 @@ class Database:
         self._progress, self._read_rows, self._all_rows = progress, 0, 1
         # immutable: no lock is taken and no journal beside the file is looked at, which read-only media need.
         self._uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
-        with self._damage_told():
+        with self._damage_told(), opened(path) as checked:
             self._connection = sqlite3.connect(self._uri, uri=True, isolation_level=None)
             self._connection.execute("pragma trusted_schema = off")  # no function of a view or generated column runs
             self._connection.execute("pragma cell_size_check = on")  # a damaged page is told, not read as fewer rows
             self._columns = {table: self._columns_of(table) for table in self._plain_tables()}
             counts = {t: self._count(t) for t in schema.NUMBERS}
+            if not os.path.samestat(os.fstat(checked.fileno()), path.stat()):  # SQLite opens by name
+                raise InputError("was replaced while it was read", where=Location(self.path))
         self._counts = counts
         # Large tables are read side by side, each by a connection of its own: the driver holds no lock of Python's.
         # What is asked for first, and takes Python longest, comes first.
@@ -222,6 +226,13 @@ class Database:
             return False
         return at == count
 
+    def _no_export(self, names: Sequence[str]) -> InputError:
+        """Return what another database is, and the way out."""
+        what, hint = "an SQLite database, but no Nsight Systems export", "pass what nsys export --type sqlite wrote"
+        if any(name.startswith("rocpd_") for name in names):
+            what, hint = "a database of rocprofv3 (rocpd), which is not supported", RECORD_WITH_TORCH
+        return InputError(f"is {what}", where=Location(self.path), hint=hint)
+
     def _plain_tables(self) -> list[str]:
         """Return known tables that hold rows of their own: no view and no virtual table, which would run something."""
         query = "select name, type = 'table' and rootpage > 0 from sqlite_master where type in ('table', 'view')"
@@ -230,11 +241,7 @@ class Database:
         if others := sorted(name for name, plain in found if not plain and name in schema.NUMBERS):
             self.warnings.append(_NO_TABLE.format(", ".join(others)))
         if not schema.is_export(set(names)):
-            raise InputError(
-                "is an SQLite database, but no Nsight Systems export",
-                where=Location(self.path),
-                hint="pass what nsys export --type sqlite wrote",
-            )
+            raise self._no_export(names)
         return [name for name in names if name in schema.NUMBERS]
 
     def _columns_of(self, table: str) -> set[str]:

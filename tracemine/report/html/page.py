@@ -16,7 +16,7 @@ from tracemine.report.cost_words import cost_rows, traffic_texts
 from tracemine.report.html.figures import Bar, Interval, bar, interval
 from tracemine.report.html.flow_figure import FlowFigure, flow_figure
 from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figure
-from tracemine.report.step_words import headline, step_texts
+from tracemine.report.step_words import headline, nothing_text, step_texts
 from tracemine.report.verdict_words import (
     error_text,
     evidence_text,
@@ -37,7 +37,6 @@ from tracemine.report.words import (
     chain,
     cost_text,
     counted_text,
-    cut_off,
     gpu_text,
     left_out_text,
     little_text,
@@ -52,6 +51,7 @@ from tracemine.report.words import (
     share_of_text,
     source_text,
     summary_parts,
+    trust_text,
     unprofiled_text,
 )
 from tracemine.units import percent_text, range_text, time_text
@@ -154,7 +154,7 @@ def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
         version=__version__,
         name=PurePath(scan.trace.path.replace("\\", "/")).name or scan.trace.path,
         read=" · ".join(summary_parts(scan.trace)),
-        cut_off=cut_off(scan),
+        cut_off=trust_text(scan),
         headline=headline(scan),
         bar=None if summary.parts is None else bar(summary.parts),
         legend="" if summary.parts is None else legend(summary.parts),
@@ -184,6 +184,8 @@ def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield what the head says of the trace, under its labels."""
     summary = scan.summary
     each = "over the trace" if summary.per_step is None else "a step"
+    if nothing_text(scan):
+        return
     steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
     for label, texts in (
         (each, [unprofiled_text(summary), *steps]),

@@ -10,12 +10,12 @@ import msgspec
 from tracemine.codegen.graph import Graph
 from tracemine.codegen.index_inputs import within
 from tracemine.errors import TracemineError
-from tracemine.programs import python
+from tracemine.processes import worker
 from tracemine.validate.downsize import elements
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.sizes import free_sizes, scaled
 
-WORKER = python("-m", "tracemine.verify.library.worker")
+WORKER = worker("tracemine.verify.library.worker")
 MOST_ELEMENTS = 1 << 20  # of the largest tensor: calls that cannot be made smaller are not tried beyond
 LIBRARY_ULP = 8.0  # that a call's functions may be off by, of float32
 _MOST_FREE = 4  # sizes that are tried at others, each

@@ -1,0 +1,126 @@
+"""What the step gains: gaps no more than is idle, the GPU's work what it saves, and all together what both are."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
+from tracemine.findings import Finding, Scan, device_of, find
+from tracemine.findings.accounting import Room, room_of_step
+from tracemine.findings.record import NOTHING, Range
+from tracemine.findings.step_savings import Claim, share_out, within_step
+
+US = 1_000
+EVERY, LASTS, COUNT = 300 * US, 100 * US, 40
+
+
+def host_bound() -> Scan:
+    """Pairs of large kernels, each launched 300 µs after the one before: half of that without the profiler."""
+    members = [kernel(at * EVERY, LASTS, queued_ns=8 * US, step_row=at // 20) for at in range(COUNT)]
+    steps = [(-10 * US, 20 * EVERY), (20 * EVERY - 10 * US, 20 * EVERY)]
+    timeline = timeline_of(members, steps=steps)
+    rows = rows_of_timeline(timeline)
+    pairs = matches(rule(), *((at, at + 1) for at in range(0, COUNT, 2)))
+    gaps = matches(rule("gap", "close_gap", group_by=()), *((row,) for row in range(rows["gaps"].count)))
+    return find(timeline, rows, [pairs, gaps], device_of(timeline), min_saving_ns=0)
+
+
+def adds_up(scan: Scan) -> bool:
+    """Whether all findings together save what the summary says: at the high end no more than there is."""
+    of_all, said = sum((f.step_saving_ns for f in scan.findings), NOTHING), scan.summary.step_saving_ns
+    return (said.low, said.mid) == (of_all.low, of_all.mid) and said.mid <= said.high <= of_all.high
+
+
+def parted(scan: Scan) -> tuple[Finding, Finding]:
+    gap, pair = sorted(scan.findings, key=lambda one: one.on_gpu)
+    assert (gap.on_gpu, pair.on_gpu) == (False, True)
+    return gap, pair
+
+
+def test_where_the_host_sets_the_pace_gaps_have_what_is_idle_and_the_gpus_work_the_rest() -> None:
+    scan = host_bound()
+    gap, pair = parted(scan)
+    room = room_of_step(scan.summary)
+    assert room is not None and gap.per_step is not None and pair.per_step is not None
+    assert room.idle.mid > 0
+    assert 0 < gap.per_step.step_saving_ns.mid <= room.idle.mid
+    assert pair.per_step.step_saving_ns.mid > 0
+    joint = scan.summary.per_step.step_saving_ns if scan.summary.per_step is not None else None
+    assert joint is not None
+    assert joint.mid == gap.per_step.step_saving_ns.mid + pair.per_step.step_saving_ns.mid
+    assert joint.mid <= room.most_saved(pair.per_step.gpu_saving_ns).mid
+
+
+ns = st.integers(0, 10**9)
+ranges = st.tuples(ns, ns, ns).map(lambda each: Range(*sorted(each)))
+claims = st.builds(Claim, ranges, ranges, st.none() | ranges)
+
+
+@given(st.lists(claims, max_size=6), ranges, ranges)
+def test_no_more_is_taken_than_is_left_and_gaps_take_no_more_than_is_idle(
+    wanted: list[Claim], left: Range, idle: Range
+) -> None:
+    given_ = share_out(wanted, left, idle)
+    joint = min(left.mid, sum(one.saving.mid for one in wanted))
+    of_gaps = [each.mid for one, each in zip(wanted, given_, strict=True) if one.gpu_saving is None]
+    assert sum(of_gaps) <= idle.mid
+    assert sum(each.mid for each in given_) <= joint
+    assert sum(each.low for each in given_) <= left.low
+    for one, each in zip(wanted, given_, strict=True):
+        assert 0 <= each.low <= each.mid <= each.high
+        if one.gpu_saving is None:
+            assert each.mid <= min(one.saving.mid, one.most.mid) and each.high <= max(each.mid, idle.high)
+        else:
+            assert each.mid <= max(one.saving.mid, one.gpu_saving.mid)
+
+
+@given(st.lists(st.builds(Claim, ranges, st.just(Range(0, 10**10, 10**10)), ranges), min_size=1, max_size=6), ranges)
+def test_without_gaps_a_wide_interval_takes_nothing_of_what_others_usually_save(
+    wanted: list[Claim], left: Range
+) -> None:
+    given_ = share_out(wanted, left, NOTHING)
+    assert sum(each.mid for each in given_) == min(left.mid, sum(one.saving.mid for one in wanted))
+
+
+@given(st.lists(claims, min_size=1, max_size=6), ranges, ranges)
+def test_an_interval_ends_at_its_middle_only_where_there_is_no_more(
+    wanted: list[Claim], left: Range, idle: Range
+) -> None:
+    for one, each in zip(wanted, share_out(wanted, left, idle), strict=True):
+        if each.high == each.mid:
+            assert each.mid >= min(one.high_of(idle), left.high)
+
+
+def test_of_gpu_time_that_the_step_does_not_feel_the_high_end_is_what_it_saves() -> None:
+    plenty = Range(10**6, 10**6, 10**6)
+    (unfelt,) = share_out([Claim(NOTHING, plenty, Range(3, 4, 5))], plenty, NOTHING)
+    assert unfelt == Range(0, 0, 5)
+
+
+def test_what_a_step_is_said_to_save_is_cut_to_what_the_step_has() -> None:
+    scan = host_bound()
+    gap, pair = parted(scan)
+    room = room_of_step(scan.summary)
+    assert room is not None and gap.per_step is not None
+    planted = replace(gap, per_step=replace(gap.per_step, step_saving_ns=Range(0, 10**9, 10**9)))
+    cut, same = parted(replace(scan, findings=tuple(within_step([planted, pair], room))))
+    assert cut.per_step is not None
+    assert cut.per_step.step_saving_ns.mid <= min(room.idle.mid, gap.per_step.measured_ns)
+    assert cut.per_step.share_of_unprofiled <= 1
+    assert same == pair
+
+
+def test_what_lies_within_the_step_stays() -> None:
+    scan = host_bound()
+    room = room_of_step(scan.summary)
+    assert room is not None
+    assert sorted(within_step(scan.findings, room), key=repr) == sorted(scan.findings, key=repr)
+
+
+@pytest.mark.parametrize("busy", [0, 9, 10, 30])
+def test_a_step_idles_for_what_its_work_leaves_at_each_end(busy: int) -> None:
+    idle = Room(Range(8, 10, 15), busy).idle
+    assert [idle.low, idle.mid, idle.high] == [max(each - busy, 0) for each in (8, 10, 15)]

@@ -1,0 +1,103 @@
+"""Steps are told by the middle one; those that tell nothing of a step are listed apart and spread over no other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.findings.build import H200
+from tests.timelines import Trace
+from tracemine.findings.accounting import measure
+from tracemine.findings.record import Scan, StepSummary
+from tracemine.pipeline import analysed, mined
+from tracemine.report.step_words import step_texts
+from tracemine.timeline import Timeline
+
+LENGTH = 2_000_000
+KERNELS = 20
+
+
+def program(lengths: Sequence[float], kinds: Sequence[str] | None = None) -> Timeline:
+    """Steps of so many times 2 ms: 20 small kernels of 20 µs, evenly, each launched when the one before is done."""
+    trace = Trace(resolution=1, devices=(H200,))
+    begin = 0
+    for at, length in enumerate(lengths):
+        dur = int(LENGTH * length)
+        step = trace.step(begin, dur)
+        for number in range(KERNELS):
+            start = begin + dur * number // KERNELS + 20_000
+            shape = [4096 if kinds is None else len(kinds[at])]
+            rows = {"op": "aten::add", "shapes": [shape, shape], "dtypes": ["float", "float"], "step_row": step}
+            trace.kernel("add" if kinds is None else kinds[at], start, 20_000, launch=(start - 9_000, 5_000), **rows)
+        begin += dur
+    return trace.timeline()
+
+
+def summary(lengths: Sequence[float], kinds: Sequence[str] | None = None) -> StepSummary:
+    found = measure(program(lengths, kinds)).per_step
+    assert found is not None
+    return found
+
+
+def scanned(lengths: Sequence[float]) -> Scan:
+    return mined(analysed(program(lengths)))
+
+
+@pytest.mark.parametrize("at", range(10))
+def test_one_step_five_times_as_long_moves_no_figure_a_step(at: int) -> None:
+    even, uneven = scanned([1.0] * 10), scanned([5.0 if each == at else 1.0 for each in range(10)])
+    before, after = even.summary.per_step, uneven.summary.per_step
+    assert before is not None and after is not None and before.unprofiled_ns and after.unprofiled_ns
+    assert [one.number for one in after.apart] == [at] and not before.apart and after.count == 9
+    pairs = [
+        (before.span_ns, after.span_ns),
+        (before.gpu_busy_ns, after.gpu_busy_ns),
+        (before.unprofiled_ns.mid, after.unprofiled_ns.mid),
+    ]
+    (gap,), (same,) = ([one for one in found.findings if not one.on_gpu] for found in (even, uneven))
+    assert gap.per_step is not None and same.per_step is not None and gap.per_step.step_saving_ns.mid
+    pairs += [
+        (gap.per_step.measured_ns, same.per_step.measured_ns),
+        (gap.per_step.step_saving_ns.mid, same.per_step.step_saving_ns.mid),
+    ]
+    for one, other in pairs:
+        assert abs(other - one) <= 0.01 * before.span_ns
+
+
+@pytest.mark.parametrize(
+    ("lengths", "apart"),
+    [
+        ([1, 1, 1, 1, 1.3], [(4, "last")]),
+        ([1.3, 1, 1, 1, 1], [(0, "first")]),
+        ([1, 1, 3, 1, 1], [(2, "slow")]),
+        ([1, 1, 1, 1, 1.15], []),  # an end that is hardly longer
+        ([1, 1, 1.9, 1, 1], []),  # not twice as long
+        ([1, 1, 0.4, 1, 1], []),  # a fast one is one
+        ([1, 1, 1.3], []),  # too few to tell an end by
+        ([1, 5], []),  # and to tell anything
+    ],
+)
+def test_which_steps_are_told_apart(lengths: list[float], apart: list[tuple[int, str]]) -> None:
+    assert [(one.number, one.why) for one in summary(lengths).apart] == apart
+
+
+def test_steps_of_a_kind_that_comes_again_are_slow_among_their_like_alone() -> None:
+    found = summary([5, 1, 1, 1, 5, 1, 1, 1], ["prefill", *["decode"] * 3] * 2)
+    assert not found.apart and found.count == 8
+    assert found.span_ns == 2 * LENGTH  # two of eight times as long as prefill, six as decode
+
+
+def test_where_steps_lie_apart_they_are_counted_and_named() -> None:
+    texts = list(step_texts(summary([1, 1, 1, 1, 1, 2.5])))
+    assert "apart, in no figure: 1 step, number 5 (last) of 5.00 ms" in texts
+
+
+def test_no_step_takes_longer_unprofiled_than_the_fastest_that_was_recorded() -> None:
+    lengths = [1.0, 0.3, 1.0, 1.0, 1.0]
+    found = scanned(lengths).summary.per_step
+    assert found is not None and found.unprofiled_ns is not None and found.fastest_ns == int(0.3 * LENGTH)
+    assert found.unprofiled_ns.high <= found.fastest_ns
+    even = scanned([1.0] * 5).summary.per_step
+    assert even is not None and even.unprofiled_ns is not None
+    assert even.unprofiled_ns.mid > found.unprofiled_ns.mid

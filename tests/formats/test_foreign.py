@@ -1,0 +1,173 @@
+"""A file of another profiler is told by its content, named, and refused in one line with the way out.
+
+Each file here is made by hand: the least that its format's writer puts at the front.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from time import process_time
+
+import pytest
+
+from tests.formats.test_scanner import document, kernel, written
+from tracemine.errors import InputError
+from tracemine.formats import open_trace
+from tracemine.formats.sniff import is_trace_json
+
+_TORCH = "record the program with torch.profiler and pass what export_chrome_trace wrote"
+_NSYS = "record the process with nsys profile --trace cuda,nvtx and pass what nsys export --type sqlite wrote"
+_ASCEND = "tracemine knows GPUs of NVIDIA and AMD; MindStudio Insight reads it"
+_XPROF = "xprof reads it"
+_MADE_FROM = "pass the profiler's trace that it was made from"
+
+
+def _plane(name: str) -> bytes:
+    """Return an XSpace of one plane, as protobuf."""
+    plane = b"\x08\x01\x12" + bytes([len(name)]) + name.encode()
+    return b"\x0a" + bytes([len(plane)]) + plane
+
+
+def _named(*names: str) -> bytes:
+    """Return a trace whose processes have these names."""
+    events = [{"ph": "M", "pid": i, "name": "process_name", "args": {"name": name}} for i, name in enumerate(names)]
+    return json.dumps({"displayTimeUnit": "ns", "traceEvents": events}).encode()
+
+
+_HATCHET = b'[{"frame": {"name": "ROOT", "type": "function"}, "metrics": {"time (ns)": 0}, "children": []}, {}]'
+_ROCPROF = '"Kind","Agent_Id","Queue_Id","Stream_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name"\n'
+_ASCEND_FLOW = {"ph": "s", "name": "torch_to_npu", "id": 1, "pid": 2, "tid": 3, "ts": "1.5", "cat": "async_npu"}
+_ASCEND_TASK = {"ph": "X", "name": "MatMul", "pid": 1, "tid": 2, "ts": "1", "dur": 2, "args": {"Task Type": "AI_CORE"}}
+_PHASE = {"name": "forward-compute", "cat": "forward-compute", "pid": 0, "tid": 1, "ts": 1.0, "dur": 2.0, "ph": "X"}
+_ORT = (
+    b'[\n{"cat" : "Session","pid" :7,"tid" :7,"dur" :9,"ts" :4,"ph" : "X","name" :"model_loading_uri","args" : {}},\n'
+)
+_PROTON_KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "args": {"call_stack": ["step", "k"]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what", "hint"),
+    [
+        ("xplane", _plane("/device:GPU:0"), "a profile of XLA (.xplane.pb of JAX or TensorFlow)", _NSYS),
+        ("xplane of a host", _plane("/host:CPU"), "a profile of XLA (.xplane.pb of JAX or TensorFlow)", _NSYS),
+        ("xplane of a TPU", _plane("/device:TPU:0"), "a profile of a TPU (.xplane.pb)", _XPROF),
+        ("JAX", _named("/host:CPU", "/device:GPU:0"), "a JAX trace", _NSYS),
+        ("JAX for Perfetto", _named("/device:GPU:0").replace(b": ", b":"), "a JAX trace", _NSYS),
+        ("JAX on a TPU", _named("/device:TPU:0", "/host:CPU"), "a trace of a TPU", _XPROF),
+        ("Proton tree", _HATCHET, "a profile of Triton's Proton (hatchet)", _TORCH),
+        (
+            "Proton tree, children first",
+            json.dumps([{"children": [{"children": [], "frame": {"name": "k"}, "metrics": {}}]}], indent=4).encode(),
+            "a profile of Triton's Proton (hatchet)",
+            _TORCH,
+        ),
+        ("Proton msgpack", b"\x92\x83\xa8children\x90\xa5frame\x80", "a profile of Triton's Proton (hatchet)", _TORCH),
+        (
+            "Proton trace",
+            b'{"displayTimeUnit": "us", "traceEvents": [' + json.dumps(_PROTON_KERNEL).encode() + b"]}",
+            "a trace of Triton's Proton",
+            _TORCH,
+        ),
+        ("Proton trace, names", _named("GPU Stream 7"), "a trace of Triton's Proton", _TORCH),
+        (
+            "Proton inside a kernel",
+            b'{"traceEvents": [{"ph": "X", "pid": "KERNEL Core7 CTA3", "tid": "warp 0", "name": "load"}]}',
+            "a profile of the inside of a kernel (Triton's Proton)",
+            _TORCH,
+        ),
+        ("rocprofv3", b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}', "a recording of rocprofv3", _TORCH),
+        ("rocprofv3 kernels", _ROCPROF.encode(), "a table (CSV) of rocprof", _TORCH),
+        ("rocprofv3 kernels of rocpd", b'"Guid",' + _ROCPROF.encode(), "a table (CSV) of rocprof", _TORCH),
+        (
+            "rocprofv3 calls",
+            b'"Domain","Function","Process_Id","Thread_Id","Correlation_Id"\n',
+            "a table (CSV) of rocprof",
+            _TORCH,
+        ),
+        ("rocprof sums", b'"Name","Calls","TotalDurationNs","AverageNs"\n', "a table (CSV) of rocprof", _TORCH),
+        ("Ascend flow", json.dumps([_ASCEND_FLOW]).encode(), "a trace of Ascend's profiler", _ASCEND),
+        ("Ascend task", json.dumps([_ASCEND_TASK]).encode(), "a trace of Ascend's profiler", _ASCEND),
+        ("Ascend process", _named("Ascend Hardware"), "a trace of Ascend's profiler", _ASCEND),
+        (
+            "Ascend kernels",
+            b"Step Id,Model ID,Task ID,Stream ID,Name,Type,OP State,Accelerator Core,Start Time(us),Duration(us)\n",
+            "a table (CSV) of Ascend's profiler",
+            _ASCEND,
+        ),
+        (
+            "Ascend operators",
+            b"Op Name,OP Type,Task Type,Task Start Time(us),Task Duration(us)\n",
+            "a table (CSV) of Ascend's profiler",
+            _ASCEND,
+        ),
+        ("Chakra", b"\x07\x0a\x050.0.4\x20\x08\x01\x12\x04node", "an execution trace of Chakra", _MADE_FROM),
+        (
+            "Chakra as JSON",
+            b'{"id": "1", "name": "aten::mm", "type": "COMP_NODE", "duration_micros": "5"}',
+            "an execution trace of Chakra",
+            _MADE_FROM,
+        ),
+        (
+            "StragglerAnalysis",
+            json.dumps([_PHASE | {"args": {"step": 1, "model_chunk": None, "mb_id": 0}}]).encode(),
+            "a timeline of a training job's phases (StragglerAnalysis)",
+            "pass the torch.profiler trace of one rank",
+        ),
+        ("ONNX Runtime", _ORT, "a profile of ONNX Runtime", _NSYS),
+        ("trtexec profile", b'[\n{ "count" : 1 }\n, { "name" : "conv" }]', "what trtexec (TensorRT) writes", _NSYS),
+        ("trtexec layers", b'{"Layers": [{"Name": "conv"}]}', "what trtexec (TensorRT) writes", _NSYS),
+        ("trtexec times", b'[{ "startEnqMs" : 1.5, "endEnqMs" : 2 }]', "what trtexec (TensorRT) writes", _NSYS),
+        ("TVM", b'{"calls": [{"Duration (us)": {"microseconds": 1}}]}', "a report of TVM", _NSYS),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_file_of_another_profiler_is_named_at_once_with_the_way_out(
+    tmp_path: Path, name: str, content: bytes, what: str, hint: str
+) -> None:
+    del name
+    path = written(tmp_path / "trace.json", content)
+    began = process_time()
+    with pytest.raises(InputError) as refused:
+        open_trace(path)
+    assert process_time() - began < 1
+    assert refused.value.message.startswith((f"is {what},", f"is {what} (", f"is {what} of"))
+    assert refused.value.hint == hint
+    assert refused.value.exit_code == 2
+
+
+def test_a_file_of_another_profiler_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """One object of 60 MB: what it is stands in its first line."""
+    path = written(tmp_path / "out.json", b'{"rocprofiler-sdk-tool": [{"buffer_records": [' + b"{}," * 20_000_000)
+    began = process_time()
+    with pytest.raises(InputError, match="is a recording of rocprofv3"):
+        open_trace(path)
+    assert process_time() - began < 1
+
+
+def test_a_database_of_rocprofv3_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE rocpd_kernel_dispatch (id INTEGER)")
+    with pytest.raises(InputError, match=r"is a database of rocprofv3 \(rocpd\), which is not supported") as refused:
+        open_trace(path)
+    assert refused.value.hint == _TORCH
+
+
+@pytest.mark.parametrize(
+    "name", ["/host:CPU", "GPU Stream 7", "Ascend Hardware", "forward-compute", "CANN", "/device:TPU:0", "COMP_NODE"]
+)
+def test_a_kineto_trace_whose_program_uses_such_names_is_read(tmp_path: Path, name: str) -> None:
+    """Near miss: names are the program's; what the header says counts."""
+    text = document([kernel(1, name=json.dumps(name)), kernel(2)])
+    assert '"schemaVersion"' in text
+    timeline = open_trace(written(tmp_path / "t.json", text))
+    assert timeline.activities.num_rows == 2
+
+
+@pytest.mark.parametrize("process", ["/usr/bin/python", "/home/user/host/run.py", "python"])
+def test_a_trace_without_a_header_is_read(process: str) -> None:
+    """Near miss: a trace of Kineto that a tool wrote again, with a path for its process' name."""
+    assert is_trace_json(_named(process))
+    assert is_trace_json(json.dumps([json.loads(kernel(1))]).encode())

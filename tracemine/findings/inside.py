@@ -1,0 +1,135 @@
+"""What of idle time and of findings lies in steps, by the nanoseconds that do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from tracemine.findings.members import activity_rows
+from tracemine.findings.record import Finding
+from tracemine.perfmodel import REPLAY_FLOOR_NS
+from tracemine.rows.iterations import Iterations
+from tracemine.rows.table import IntArray, Rows, number
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """When some step was under way: disjoint intervals in order, nanoseconds."""
+
+    begin_ns: IntArray
+    end_ns: IntArray
+
+    def covered(self, begin_ns: IntArray, end_ns: IntArray) -> IntArray:
+        """Return how much of each interval lies in these.
+
+        >>> Extents(np.array([0, 100]), np.array([10, 200])).covered(np.array([5, -9, 20]), np.array([150, -1, 90]))
+        array([55,  0,  0])
+        """
+        return self._until(end_ns) - self._until(begin_ns)
+
+    def _until(self, moment_ns: IntArray) -> IntArray:
+        """Return how much of these lies before each moment."""
+        before = np.concatenate(([0], np.cumsum(self.end_ns - self.begin_ns)))
+        at = np.searchsorted(self.begin_ns, moment_ns, side="right")
+        ends = np.concatenate(([np.iinfo(np.int64).min], self.end_ns))[at]
+        found: IntArray = before[at] - (np.maximum(ends, moment_ns) - moment_ns)
+        return found
+
+
+def extents_of(found: Iterations | None, step_of: IntArray, end_ns: IntArray) -> Extents | None:
+    """Return when steps were under way: from their begin on the host until it has left them and their work is done.
+
+    None where no steps are known.
+    Of each activity: step_of: the step that it is part of, −1: none; end_ns.
+    """
+    if found is None or not len(found):
+        return None
+    done = found.end_ns.copy()
+    inside = step_of >= 0
+    np.maximum.at(done, step_of[inside], end_ns[inside])
+    order = np.argsort(found.begin_ns, kind="stable")
+    begin, done = found.begin_ns[order], np.maximum.accumulate(done[order])
+    first = np.append(True, begin[1:] > done[:-1])[: len(begin)]
+    last = np.append(first[1:], True)[: len(begin)]
+    return Extents(begin[first], done[last])
+
+
+def gaps_inside(gaps: Rows, step_of: IntArray, extents: Extents | None) -> IntArray:
+    """Return how much of each gap lies in steps: nothing where neither side of it is part of one; all without steps."""
+    begin, dur = number(gaps, "start_ns"), number(gaps, "dur_ns")
+    if extents is None:
+        return dur
+    of_step = (step_of[number(gaps, "previous_row")] >= 0) | (step_of[number(gaps, "next_row")] >= 0)
+    return np.where(of_step, extents.covered(begin, begin + dur), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Part of a finding that lies in steps: of what was measured of it, and of what it saves (low, mid, high)."""
+
+    measured: Fraction
+    saved: tuple[Fraction, Fraction, Fraction]
+
+    @classmethod
+    def alike(cls, share: Fraction) -> Inside:
+        """Return the same part of all."""
+        return cls(share, (share, share, share))
+
+
+ALL_OF_IT = Inside.alike(Fraction(1))
+
+
+def inside_steps(
+    findings: Iterable[Finding],
+    step_of: IntArray,
+    dur_ns: IntArray,
+    exclusive_ns: IntArray,
+    gaps: Rows,
+    in_steps_ns: IntArray,
+    unfixed_ns: IntArray,
+    unprofiled_ns: tuple[IntArray, IntArray, IntArray],
+) -> dict[str, Inside]:
+    """Return how much of each finding lies in steps, by fingerprint: the nanoseconds of GPU or idle time that do.
+
+    Of each activity: step_of: the step that it is part of, −1: none; dur_ns; exclusive_ns, its part of the time that
+    its device is at work: so side by side no two cost a step more than it has. Of each gap: in_steps_ns, how much of it
+    does; unfixed_ns, how long it is unprofiled; unprofiled_ns, how long it is then behind all fixes on the GPU: least,
+    usual, most. What is saved lies where an occurrence does, from its first activity on, or the gap that is closed.
+    """
+    length = number(gaps, "dur_ns")
+    gap_of = np.full(len(dur_ns), -1)
+    gap_of[number(gaps, "next_row")] = np.arange(gaps.count)
+    least, usual, most = unprofiled_ns
+    closed_ns = np.maximum(least - REPLAY_FLOOR_NS, 0), np.maximum(usual - REPLAY_FLOOR_NS, 0), most
+    found = {}
+    for one in findings:
+        rows = activity_rows([one])
+        if one.on_gpu:
+            inside = step_of[rows] >= 0
+            measured = _share(exclusive_ns[rows[inside]], dur_ns[rows]) or Fraction(0)
+            # with launches that are not made any more the gaps go that they ended, but for the first's
+            waited_ns = np.where(gap_of[rows] >= 0, np.append(unfixed_ns, 0)[gap_of[rows]], 0)
+            waited_ns[np.cumsum([0, *map(len, one.activities[:-1])])] = 0
+            lasted_ns = dur_ns[rows] + waited_ns
+            saved = _share(lasted_ns[inside], lasted_ns) or Fraction(0)
+            found[one.fingerprint] = Inside(measured, (saved, saved, saved))
+            continue
+        of = gap_of[rows]
+        of = of[of >= 0]
+        measured = _share(in_steps_ns[of], length[of]) or Fraction(0)
+        part = in_steps_ns[of] / np.maximum(length[of], 1)
+        low, mid, high = (_share((each[of] * part).astype(np.int64), each[of]) for each in closed_ns)
+        usually = measured if mid is None else mid
+        found[one.fingerprint] = Inside(
+            measured, (usually if low is None else low, usually, usually if high is None else high)
+        )
+    return found
+
+
+def _share(part_ns: IntArray, whole_ns: IntArray) -> Fraction | None:
+    """Return a part of a sum; None of nothing."""
+    whole = int(whole_ns.sum())
+    return Fraction(int(part_ns.sum()), whole) if whole else None

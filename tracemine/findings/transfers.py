@@ -1,0 +1,53 @@
+"""Transfers between host and device: how much they move, how fast, from which memory, and how long they run alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracemine.findings.context import ScanContext
+from tracemine.findings.parts import covered_ns
+from tracemine.findings.record import Transfers
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.table import BoolArray, Categories
+from tracemine.timeline import Timeline
+
+_BETWEEN = frozenset({"HtoD", "DtoH"})
+_NO_HOST = frozenset({"device", "array"})
+_SECOND_NS = 1_000_000_000
+
+
+def transfers_of(context: ScanContext) -> Transfers | None:
+    """Return what moved between host and device, in steps where any are known; None where nothing did."""
+    timeline, accounts = context.timeline, context.accounts
+    counts = accounts.in_step if accounts.steps else np.ones(len(accounts.dur_ns), np.bool_)
+    copies = _is(categories(timeline.activities["copy_kind"]), _BETWEEN) & counts
+    if not copies.any():
+        return None
+    nbytes = np.maximum(rows_of(timeline.activities["bytes"]), 0)
+    device, start = (rows_of(timeline.activities[name]) for name in ("device", "start_ns"))
+    end = start + accounts.dur_ns
+    alone_ns = covered_ns(device, start, end, counts) - covered_ns(device, start, end, counts & ~copies)
+    times = max(accounts.devices, 1) * max(accounts.steps, 1)
+    moved, spent_ns = int(nbytes[copies].sum()), int(accounts.dur_ns[copies].sum())
+    return Transfers(
+        alone_share=round(min(alone_ns / times / max(context.unprofiled.mid_ns, 1), 1.0), 4),
+        bytes=moved // max(accounts.steps, 1),
+        bytes_per_s=moved * _SECOND_NS // max(spent_ns, 1),
+        memory=_memory(timeline, copies),
+    )
+
+
+def _memory(timeline: Timeline, copies: BoolArray) -> str | None:
+    """Return the kind of the host's memory of most bytes; None where that was not recorded."""
+    nbytes, most = np.maximum(rows_of(timeline.activities["bytes"]), 0), dict[str, int]()
+    for name in ("source_memory", "target_memory"):
+        kind = categories(timeline.activities[name])
+        for code, value in enumerate(kind.values):
+            if value not in _NO_HOST:
+                most[value] = most.get(value, 0) + int(nbytes[copies & (kind.codes == code)].sum())
+    named = max(most, key=most.__getitem__, default=None)
+    return named if named is not None and most[named] else None
+
+
+def _is(kind: Categories, among: frozenset[str]) -> BoolArray:
+    return np.array([*(each in among for each in kind.values), False], np.bool_)[kind.codes]

@@ -1,0 +1,118 @@
+"""Recordings of other profilers, which tracemine does not read: how each begins, what it is, and what to pass instead.
+
+A trace of Kineto holds whatever the program calls its functions and ranges. So what only occurs somewhere in a list of
+events tells a format where the file does not say that it is Kineto's (`KINETO_KEYS`).
+"""
+
+from __future__ import annotations
+
+from tracemine.formats.look import Look, has
+
+# Each is written by Kineto alone, in front of the events or behind them.
+KINETO_KEYS = frozenset({"schemaVersion", "deviceProperties", "baseTimeNanoseconds"})
+
+RECORD_WITH_TORCH = "record the program with torch.profiler and pass what export_chrome_trace wrote"
+_NSYS = "record the process with nsys profile --trace cuda,nvtx and pass what nsys export --type sqlite wrote"
+_XLA_SAYS = "which is not supported yet"
+_ASCEND_HINT = "tracemine knows GPUs of NVIDIA and AMD; MindStudio Insight reads it"
+_CHAKRA = (
+    "is an execution trace of Chakra, which has no times of the GPU",
+    "pass the profiler's trace that it was made from",
+)
+_SUMS = "which has sums and no times"
+
+_VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+# XSpace { planes = 1 { id = 1, name = 2 } }: what the plane is called stands in front of what is in it.
+_XPLANE = rb"(?s)\A\x0a" + _VARINT + rb"(?:\x08" + _VARINT + rb")?\x12.(?:%b)"
+
+# The first that fits. Binary formats.
+BINARY = (
+    Look(
+        has(_XPLANE % rb"/device:TPU|#Chip"),
+        "is a profile of a TPU (.xplane.pb), and tracemine knows GPUs",
+        "xprof reads it",
+    ),
+    Look(
+        has(_XPLANE % rb"/device:|/host:|/custom:|Task Environment"),
+        f"is a profile of XLA (.xplane.pb of JAX or TensorFlow), {_XLA_SAYS}",
+        _NSYS,
+    ),
+    Look(
+        has(rb"(?s)\A[\x91-\x9f][\x80-\x8f](?:\xa8children|\xa5frame|\xa7metrics)"),
+        f"is a profile of Triton's Proton (hatchet), {_SUMS}",
+        RECORD_WITH_TORCH,
+    ),
+    # GlobalMetadata { version = 1 }, behind its length.
+    Look(has(rb"\A[\x01-\x7f]\x0a[\x03-\x10]\d{1,3}\.\d{1,3}[.\d]*"), *_CHAKRA),
+)
+
+# Tables and JSON that are no list of events: told by what they begin with.
+TEXT = (
+    Look(
+        has(
+            rb'\A(?:"Guid",)?"?(?:Kind"?,"?(?:Agent_Id|Direction|Operation)|Domain"?,"?Function|Name"?,"?Calls"?,"?TotalDuration'
+            rb'|Correlation_Id"?,"?Dispatch_Id|Index"?,"?KernelName)'
+        ),
+        "is a table (CSV) of rocprof, which is not supported",
+        RECORD_WITH_TORCH,
+    ),
+    Look(
+        has(rb"\A[^\n{\[]*(?:Accelerator Core|Task Start Time\(us\)|Task Duration\(us\)|aicore_time\(us\))"),
+        "is a table (CSV) of Ascend's profiler, which is not supported",
+        _ASCEND_HINT,
+    ),
+    Look(
+        has(rb'\A\{\s*"rocprofiler-sdk-tool"\s*:'),
+        "is a recording of rocprofv3, which is not supported",
+        RECORD_WITH_TORCH,
+    ),
+    Look(
+        has(rb'\A\[\s*\{\s*(?=(?s:.)*?"frame"\s*:\s*\{)"(?:children|frame|metrics)"\s*:'),
+        f"is a profile of Triton's Proton (hatchet), {_SUMS}",
+        RECORD_WITH_TORCH,
+    ),
+    Look(
+        has(
+            rb'\A\{\s*"(?:Layers|performance_summary)"\s*:|\A\[\s*\{\s*"count"\s*:\s*\d+\s*\}'
+            rb'|\A\[\s*\{[^{}]*"(?:averageMs|startEnqMs)"\s*:'
+        ),
+        "is what trtexec (TensorRT) writes of an engine, which has no times of kernels",
+        _NSYS,
+    ),
+    Look(
+        has(rb'\A\[\s*\{[^{}]*"cat"\s*:\s*"(?:Session|Node)"'),
+        "is a profile of ONNX Runtime, which is not supported yet",
+        _NSYS,
+    ),
+    Look(has(rb'\A\{\s*"calls"\s*:\s*\[(?s:.)*?"Duration \(us\)"'), "is a report of TVM, which has no timeline", _NSYS),
+)
+
+# Lists of events or nodes that say nothing of Kineto: told by what is in one.
+EVENTS = (
+    Look(has(rb'"name"\s*:\s*"/device:TPU'), "is a trace of a TPU, and tracemine knows GPUs", "xprof reads it"),
+    Look(has(rb'"name"\s*:\s*"/(?:host|device):\w'), f"is a JAX trace, {_XLA_SAYS}", _NSYS),
+    Look(
+        has(rb'"pid"\s*:\s*"KERNEL Core'),
+        "is a profile of the inside of a kernel (Triton's Proton), in cycles",
+        RECORD_WITH_TORCH,
+    ),
+    Look(
+        has(rb'"name"\s*:\s*"(?:CPU Thread|GPU Stream|Graph: Stream) \d+"|"call_stack"\s*:\s*\['),
+        "is a trace of Triton's Proton, which is not supported yet",
+        RECORD_WITH_TORCH,
+    ),
+    Look(
+        has(
+            rb'"cat"\s*:\s*"async_npu"|"name"\s*:\s*"(?:Ascend Hardware|CANN|AI Core Freq)"'
+            rb'|"Task Type"\s*:\s*"(?:AI_|MIX_AI|KERNEL_AI)'
+        ),
+        "is a trace of Ascend's profiler (trace_view.json), which is not supported",
+        _ASCEND_HINT,
+    ),
+    Look(
+        has(rb'"name"\s*:\s*"([a-z-]+)",\s*"cat"\s*:\s*"\1"[^{]{1,200}\{[^}]{0,200}"mb_id"'),
+        "is a timeline of a training job's phases (StragglerAnalysis), which has no kernels",
+        "pass the torch.profiler trace of one rank",
+    ),
+    Look(has(rb'"type"\s*:\s*"(?:COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"'), *_CHAKRA),
+)
