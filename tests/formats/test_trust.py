@@ -45,13 +45,16 @@ def _told(scan: Scan) -> str:
     return out.getvalue().splitlines()[0]
 
 
+@pytest.mark.parametrize("at", [lambda count: count // 2, lambda count: count - 3], ids=["middle", "end"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_record_over_its_successors_ends_where_the_next_begins(tmp_path: Path, name: str) -> None:
+def test_a_record_over_its_successors_ends_where_the_next_begins(
+    tmp_path: Path, name: str, at: Callable[[int], int]
+) -> None:
     whole = _scanned(tmp_path, name)
 
     def overlong(events: Events) -> None:
         kernels = _kernels(events)
-        kernels[len(kernels) // 2]["dur"] = 5_000_000
+        kernels[at(len(kernels))]["dur"] = 5_000_000
 
     found = _scanned(tmp_path, name, overlong)
     assert abs(found.summary.gpu_busy_ns - whole.summary.gpu_busy_ns) < whole.summary.gpu_busy_ns * 0.1
@@ -67,7 +70,17 @@ def test_a_last_record_longer_than_all_else_leaves_no_verdict(tmp_path: Path, na
         _kernels(events)[-1]["dur"] = 50_000_000
 
     found = _scanned(tmp_path, name, endless)
-    assert _told(found).startswith("One GPU record takes 50.0 s")
+    assert _told(found).startswith("One GPU record reaches 50.0 s beyond all else, and that takes ")
+    _no_verdict(found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_long_after_all_else_leaves_no_verdict(tmp_path: Path, name: str) -> None:
+    def late(events: Events) -> None:
+        _kernels(events)[-40]["ts"] += 50_000_000
+
+    found = _scanned(tmp_path, name, late)
+    assert "beyond all else" in _told(found)
     _no_verdict(found)
 
 

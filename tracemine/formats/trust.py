@@ -25,14 +25,15 @@ _CAPTURE = re.compile(r"BeginCapture|GraphInstantiate", re.IGNORECASE)  # what i
 _WAIT = re.compile(r"(?:Stream|Device|Ctx)Synchronize", re.IGNORECASE)
 _WAIT_FOR_ALL = re.compile(r"(?:Device|Ctx)Synchronize", re.IGNORECASE)
 
-# A record is too long where it lies over as many of its successors, whole ones: dependent launches overlap by one.
-_ENCLOSED = 4
+# A record is too long where it ends so long after its successor has: dependent launches overlap, and end in order.
+_OVERLAP_NS = 20_000
 _MOST_OVERLONG = 0.01  # of a stream's records; where more overlap it is no stream, such as two processes' in one file
-_TIMES_ALL_ELSE = 10  # a record of so many times all the rest of the recording is none
+_TIMES_ALL_ELSE = 10  # a record so many times as far away as all the rest takes is none
 _CLOCKS_NS = 1_000_000  # by which the clocks of host and GPU may differ
 _LOST_STEPS = 0.5  # from which on the other steps do not stand for the whole
 _LEAST_RECORDED = 0.1  # of what was launched: a window of a longer recording shows few ends of many beginnings
 _FEWEST_STEPS = 3
+_FEWEST_RECORDS = 5
 _STEPS_NAMED = 4
 
 _WHY_LOST = (
@@ -80,7 +81,7 @@ def _began_before_launch(timeline: Timeline) -> int:
 
 
 def _ended(timeline: Timeline) -> Timeline:
-    """Return the timeline in which a record ends where the next of its stream begins, if it lies over several."""
+    """Return the timeline in which a record ends where the next of its stream begins, if it lies over that."""
     start, dur = (numbers(timeline.activities[name]) for name in ("start_ns", "dur_ns"))
     too_long, ends = _overlong(timeline, start, dur)
     count = len(too_long)
@@ -110,19 +111,13 @@ def _overlong(timeline: Timeline, start: Array, dur: Array) -> tuple[Array, Arra
     activities = timeline.activities
     graph = _launched_by(timeline, _GRAPH) | (numbers(activities["graph_id"]) != MISSING)
     rows = np.flatnonzero(~graph & (numbers(activities["stream"]) != MISSING))
-    if len(rows) <= _ENCLOSED:
+    if len(rows) < _FEWEST_RECORDS:
         return rows[:0], rows[:0]
     stream = codes(*(numbers(activities[name])[rows] for name in ("device", "context", "stream")))
     order = np.argsort(stream, kind="stable")  # within a stream by start, as rows are
     rows, stream = rows[order], stream[order]
     end = start[rows] + dur[rows]
-    last = np.lib.stride_tricks.sliding_window_view(end[1:], _ENCLOSED).max(axis=1)
-    first = np.arange(len(last))
-    over = (
-        (stream[first] == stream[first + _ENCLOSED])
-        & (end[first] > last)
-        & (start[rows[first + 1]] > start[rows[first]])
-    )
+    over = (stream[1:] == stream[:-1]) & (end[:-1] > end[1:] + _OVERLAP_NS) & (start[rows[1:]] > start[rows[:-1]])
     found = np.flatnonzero(over)
     many = np.bincount(stream[found], minlength=int(stream.max()) + 1)
     most = np.maximum(_MOST_OVERLONG * np.bincount(stream), 1)
@@ -134,7 +129,7 @@ def _unusable(timeline: Timeline) -> Iterator[str]:
     """Yield a sentence for each thing that leaves no time to be believed."""
     yield from _lost(timeline)
     yield from _after_its_wait(timeline)
-    yield from _longer_than_all(timeline)
+    yield from _beyond_all(timeline)
 
 
 def _lost(timeline: Timeline) -> Iterator[str]:
@@ -216,22 +211,24 @@ def _after_its_wait(timeline: Timeline) -> Iterator[str]:
         )
 
 
-def _longer_than_all(timeline: Timeline) -> Iterator[str]:
-    """Yield that one record takes many times as long as all that was recorded besides."""
+def _beyond_all(timeline: Timeline) -> Iterator[str]:
+    """Yield that one record lies, or reaches, many times as far from all else as that takes."""
     start, dur = (numbers(timeline.activities[name]) for name in ("start_ns", "dur_ns"))
-    if len(dur) <= _ENCLOSED:
+    if len(dur) < _FEWEST_RECORDS:
         return
-    row = int(dur.argmax())
-    others = np.arange(len(dur)) != row
+    end = start + dur
     host = [numbers(table[name]) for table in (timeline.ops, timeline.api) for name in ("start_ns", "dur_ns")]
-    begins = np.concatenate((start[others], host[0], host[2]))
-    ends = np.concatenate(((start + dur)[others], host[0] + host[1], host[2] + host[3]))
-    span_ns = int(ends.max() - begins.min())
-    if dur[row] > _TIMES_ALL_ELSE * max(span_ns, 1):
-        yield (
-            f"One GPU record takes {time_text(int(dur[row]))}, and all that was recorded besides {time_text(span_ns)}: "
-            "its time cannot be, and no step's can be told. Record it again."
-        )
+    for row in (int(end.argmax()), int(start.argmin())):
+        others = np.arange(len(dur)) != row
+        first = int(np.concatenate((start[others], host[0], host[2])).min())
+        last = int(np.concatenate((end[others], host[0] + host[1], host[2] + host[3])).max())
+        beyond_ns = max(int(end[row]) - last, first - int(start[row]))
+        if beyond_ns > _TIMES_ALL_ELSE * max(last - first, 1):
+            yield (
+                f"One GPU record reaches {time_text(beyond_ns)} beyond all else, and that takes "
+                f"{time_text(last - first)}: its time cannot be, and none of a step can be told. Record it again."
+            )
+            return
 
 
 def _launched_ns(timeline: Timeline) -> Array:
