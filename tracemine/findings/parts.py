@@ -80,7 +80,7 @@ def parts_of(context: ScanContext, findings: Sequence[Finding]) -> Parts | None:
         for at, (name, ns) in enumerate(zip(_NAMES, shares(shared.busy_ns, busy_ns), strict=True))
         if spent[at]
     ]
-    known_share = sum(known) / sum(spent)
+    known_share = sum(known) / max(sum(spent), 1)
     made = Parts(
         ns=whole_ns,
         parts=(*found, Part(name=IDLE, ns=whole_ns - busy_ns, gpu_time_ns=0)),
