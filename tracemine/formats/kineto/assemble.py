@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tracemine.columns import codes
 from tracemine.formats.arrow import MISSING, distinct, floats, integers, row_numbers, take, texts, triples
 from tracemine.formats.kineto import header, launches, names
 from tracemine.formats.kineto.memory import memory_table, unsound
@@ -54,7 +55,10 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     late = int((take(api["start_ns"], launch, MISSING) > gpu["start_ns"]).sum())
 
     step_rows = np.flatnonzero(~is_op & launches.named(ops["name"], strings, names.STEP))
-    step = _step_rows(take(api["start_ns"], launch, MISSING), ops["start_ns"][step_rows], ops["end_ns"][step_rows])
+    step = _step_rows(
+        *(take(api[name], launch, MISSING) for name in ("start_ns", "pid")),
+        *(ops[name][step_rows] for name in ("start_ns", "end_ns", "pid")),
+    )
     steps = _steps_table(ops, step_rows, strings)
 
     paths = _stack_rows(raw.frames, ops, api, strings, dropped)
@@ -111,8 +115,8 @@ def _number_threads(*tables: Columns) -> int:
     pairs = (distinct(pid[run])[0].astype(np.int64) << 32) | distinct(tid[run])[0]
     thread = np.repeat(distinct(pairs)[0], np.diff(run, append=len(pid)))
     ends = np.cumsum([len(table["pid"]) for table in tables])
-    for table, codes in zip(tables, np.split(thread, ends[:-1]), strict=True):
-        table["thread"] = codes
+    for table, thread_codes in zip(tables, np.split(thread, ends[:-1]), strict=True):
+        table["thread"] = thread_codes
     return int(thread.max(initial=-1)) + 1
 
 
@@ -186,10 +190,25 @@ def _stack_rows(frames: Columns, ops: Columns, api: Columns, strings: list[str],
     return paths
 
 
-def _step_rows(launched_ns: Array, start: Array, end: Array) -> Array:
-    """Return the step whose host span holds the launch, -1 where none does or the launch is not known."""
+def _step_rows(launched_ns: Array, launcher: Array, start: Array, end: Array, pid: Array) -> Array:
+    """Return the step whose host span holds the launch, -1 where none does or the launch is not known.
+
+    Where several processes stand in the file with steps of their own, it is one of the process that launched.
+    """
     last = np.searchsorted(start, launched_ns, "right") - 1
+    if len(pid) and (pid != pid[0]).any():
+        last = _last_of_process(launched_ns, launcher, start, pid)
     return np.where((last >= 0) & (launched_ns < take(end, last, MISSING)), last, -1)
+
+
+def _last_of_process(launched_ns: Array, launcher: Array, start: Array, pid: Array) -> Array:
+    """Return the step of the launching process that began last, -1 where none has."""
+    rank = codes(np.concatenate((launched_ns, start)))
+    rank += codes(np.concatenate((launcher, pid))) * (int(rank.max()) + 1)
+    launched, begun = rank[: len(launched_ns)], rank[len(launched_ns) :]
+    order = np.argsort(begun, kind="stable")
+    last = take(order, np.searchsorted(begun[order], launched, "right") - 1)
+    return np.where(take(pid, last, MISSING) == launcher, last, -1)
 
 
 def _steps_table(ops: Columns, rows: Array, strings: list[str]) -> pa.Table:
