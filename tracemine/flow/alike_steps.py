@@ -53,6 +53,7 @@ class AlikeSteps(Struct, frozen=True):
             leaf=order.leaf[keep],
             joined=order.joined[keep],
             position=position,
+            part=order.part[keep],
         )
         begin = self.begin
         return kept, np.concatenate((begin[: self.copied + 2], begin[self.copied + 2 + self.left_out :] - gap))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tracemine.collector import paused
-from tracemine.columns import numbers, string_ids
+from tracemine.columns import codes, numbers, string_ids
 from tracemine.flow.alike_steps import alike_steps
 from tracemine.flow.copied_steps import with_copies
 from tracemine.flow.hazards import orders
@@ -87,7 +87,8 @@ def _of_order(given: Timeline, order: Order, *, readers: bool = False) -> tuple[
         made = tensors.storage[tensors.is_output & ~calls.aliased]  # `empty` makes one, and `copy_` writes it
         made_here = np.isin(tensors.storage[writes.tensor_row], made)
         writes = replace(writes, made=made_here, gone_node=_gone_when_read(writes, edges, made_here))
-    writes = replace(writes, live_out=_live_out(nodes, writes.node, writes.gone_node))
+    node_part = order.part[order.position[nodes.op_row]]
+    writes = replace(writes, live_out=_live_out(nodes, node_part, writes.node, writes.gone_node))
     silent = np.zeros(len(nodes), np.bool_)
     silent[calls.member[calls.silent]] = True
     silent &= calls.silent[calls.op] | ~calls.says[calls.op]  # an operator with a schema speaks for those inside it
@@ -218,8 +219,9 @@ def _gone_when_read(writes: Writes, edges: Edges, made: BoolArray) -> IntArray:
     return gone
 
 
-def _live_out(nodes: Nodes, node: IntArray, gone: IntArray) -> BoolArray:
+def _live_out(nodes: Nodes, part: IntArray, node: IntArray, gone: IntArray) -> BoolArray:
     """Return for each write whether it is still there once the nodes of its step have run."""
-    step = np.maximum.accumulate(nodes.step_row) if len(nodes) else nodes.step_row
+    step = codes(part) * (int(nodes.step_row.max(initial=0)) + 2) + nodes.step_row  # grows from part to part
+    step = np.maximum.accumulate(step) if len(nodes) else step
     end_of_step = np.searchsorted(step, step, "right")
     return (gone < 0) | (gone >= end_of_step[node]) if len(node) else np.zeros(0, np.bool_)

@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import MISSING, codes, numbers, string_ids
+from tracemine.columns import MISSING, codes, numbers, sorted_unique, string_ids
+from tracemine.flow.parts import parts
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -15,7 +16,7 @@ _LEVELS = 10_000  # of operators inside each other; Python itself ends at 1000
 
 
 class Order(Struct, frozen=True):
-    """One entry an operator (annotations are not among them), by the order in which they begin."""
+    """One entry an operator (annotations are not among them), by part, and by the order in which they begin."""
 
     row: IntArray  # row of `ops`
     parent: IntArray  # position of the operator around it, −1: none
@@ -25,6 +26,7 @@ class Order(Struct, frozen=True):
     leaf: BoolArray  # no operator is inside it
     joined: BoolArray  # the execution trace has it
     position: IntArray  # of each row of `ops`, −1 for annotations
+    part: IntArray  # operators of one part stand together, and share tensors with no other
 
     def inherited(self, own: IntArray) -> IntArray:
         """Return for each operator the value of the outermost one around it, or its own, that is not negative."""
@@ -52,10 +54,14 @@ def order_of(timeline: Timeline) -> Order:
     node = numbers(ops.column("execution_node_id"))
     start, dur = numbers(ops.column("start_ns")), numbers(ops.column("dur_ns"))
     rows = np.flatnonzero(is_op)
+    part = np.zeros(len(rows), np.int64)
     known = np.where(node[rows] == MISSING, -1, node[rows])
     if (known >= 0).any():
         rank = np.where(known >= 0, known, np.maximum.accumulate(known))
         rows = rows[np.lexsort((rows, known < 0, rank))]
+    elif len(of := _of_parts(timeline, rows)):
+        apart = np.argsort(of, kind="stable")
+        rows, part = rows[apart], of[apart]
     position = np.full(len(is_op) + 1, -1, np.int64)
     position[rows] = np.arange(len(rows))
     parent = position[_around(numbers(ops.column("parent_row"), -1), is_op)[rows]]
@@ -68,12 +74,35 @@ def order_of(timeline: Timeline) -> Order:
         row=rows,
         parent=parent,
         level=level,
-        leave=_leave(np.maximum.accumulate(start[rows]) if len(rows) else rows, end, thread, last),
+        leave=_leave(*_one_after_another(start[rows], end, part), thread, last),
         end=end,
         leaf=leaf,
         joined=node[rows] != MISSING,
         position=position[:-1],
+        part=part,
     )
+
+
+def _of_parts(timeline: Timeline, rows: IntArray) -> IntArray:
+    """Return the part of each operator; nothing where all are of one. What launches nothing is of the first part of its
+    process."""
+    part = parts(timeline)[rows]
+    if len(sorted_unique(part[part >= 0])) < 2:
+        return np.zeros(0, np.int64)
+    process = codes(numbers(timeline.ops.column("pid"))[rows])
+    first = np.full(int(process.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, process[part >= 0], part[part >= 0])
+    return np.where(part >= 0, part, first[process])
+
+
+def _one_after_another(start: IntArray, end: IntArray, part: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the latest start up to each operator, and the ends: of several parts moved behind those before, so that
+    times of different parts do not compare."""
+    if not len(part) or part[0] == part[-1]:
+        return (np.maximum.accumulate(start) if len(start) else start), end
+    rank = codes(np.concatenate((start, end)))
+    moved = codes(part) * (int(rank.max()) + 1)
+    return np.maximum.accumulate(rank[: len(start)] + moved), rank[len(start) :] + moved
 
 
 def _around(parent_row: IntArray, is_op: BoolArray) -> IntArray:

@@ -46,27 +46,42 @@ class Simulation:
         explain: keep reasons.
         """
         self._keys = keys
-        self._pools = Pools(keys, lists)
+        self._lists = tuple(lists)
         self.bound = Bound()
-        self._choices = choices = Choices(keys, self._pools, self.bound, lives, hints.own)
-        self._engine = Engine(keys, self._pools, self.bound, lambda need: choices.outside(need, remember=True))
-        self._lasting = Lasting(keys, lambda need: choices.outside(need, remember=False), self._engine.accumulated)
         self._lives = lives
-        self._choices.reasons = [] if explain else None
-        self._lasting.lives = lives
         self._trains = trains
         self._hints = hints
         self._origins = Origins()
-        self._updates: defaultdict[int, set[int]] | None = None  # behind it, by key: the wirings that wrote in place
-        self._updating = 0  # and since when
-        self._surely = False
+        self._begin()
+        self._choices.reasons = [] if explain else None
         bound = self.bound
         self._noted = {  # by how something was found: the places where it was found so
             **dict.fromkeys(UNNAMED, bound.unnamed),
             **dict.fromkeys(TOLD, bound.told),
             REWRITTEN: bound.rewritten,
         }
+
+    def _begin(self) -> None:
+        """Begin without any tensor."""
+        self._pools = Pools(self._keys, self._lists)
+        self._choices = choices = Choices(self._keys, self._pools, self.bound, self._lives, self._hints.own)
+        self._engine = Engine(self._keys, self._pools, self.bound, lambda need: choices.outside(need, remember=True))
+        self._lasting = Lasting(
+            self._keys, lambda need: choices.outside(need, remember=False), self._engine.accumulated
+        )
+        self._lasting.lives = self._lives
+        self._updates: defaultdict[int, set[int]] | None = None  # behind it, by key: the wirings that wrote in place
+        self._updating = 0  # and since when
+        self._surely = False
         self._copied: dict[int, tuple[int, Token | None]] = {}  # by wiring of a copy: when, and what it wrote by guess
+
+    def apart(self) -> None:
+        """What runs from here on shares no tensor with what ran before: another process, or another device's thread."""
+        choices, engine = self._choices, self._engine
+        self._begin()
+        for name in ("storages", "now", "reasons"):
+            setattr(self._choices, name, getattr(choices, name))
+        self._engine.resolved, self._engine.own = engine.resolved, engine.own
 
     @property
     def reasons(self) -> list[str] | None:

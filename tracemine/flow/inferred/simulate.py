@@ -27,7 +27,7 @@ from tracemine.timeline import Timeline
 _PASSES = 3
 
 
-_Happening = tuple[int, bool, bool, bool, int, int, int, int, int]
+_Happening = tuple[int, bool, bool, bool, int, int, int, int, int, int]
 
 
 class _Happenings(Struct, frozen=True):
@@ -42,6 +42,7 @@ class _Happenings(Struct, frozen=True):
     node: IntArray  # the one around it, −1: none
     parent: IntArray
     step: IntArray
+    part: IntArray
 
     def rows(self, count: int | None = None) -> Iterator[_Happening]:
         """Return the entries one by one, or so many of them."""
@@ -134,9 +135,13 @@ class Program(Struct, frozen=True):
     def _run(self, simulation: Simulation, happenings: Iterator[_Happening]) -> dict[int, str]:
         """Run every root, and pass what is unknown around some."""
         schemas: dict[int, str] = {}
-        last_step = None
+        last_step = last_part = None
         in_gradient = False
-        for position, root, unknown, begins, number, place, node, parent, at_step in happenings:
+        for position, root, unknown, begins, number, place, node, parent, at_step, part in happenings:
+            if part != last_part and last_part is not None:
+                simulation.apart()
+                in_gradient = False
+            last_part = part
             if at_step != last_step:
                 simulation.step()
                 last_step = at_step
@@ -176,6 +181,7 @@ class Program(Struct, frozen=True):
             node=gradients.around[positions],
             parent=order.parent[positions],
             step=_steps(self.timeline, order)[positions],
+            part=order.part[positions],
         )
 
     def _backward(self, simulation: Simulation, position: int) -> None:
@@ -210,7 +216,11 @@ def _roots(timeline: Timeline, order: Order, known: BoolArray, launches: IntArra
 
 def _steps(timeline: Timeline, order: Order) -> IntArray:
     """Return the step during which each operator begins, −1 before the first."""
-    start = numbers(timeline.ops.column("start_ns"))[order.row]
-    begins = numbers(timeline.steps.column("start_ns"))
+    start, pid = (numbers(timeline.ops.column(name))[order.row] for name in ("start_ns", "pid"))
+    begins, of = (numbers(timeline.steps.column(name)) for name in ("start_ns", "pid"))
     steps: IntArray = np.searchsorted(begins, start, "right") - 1
+    if len(order.part) and order.part[0] != order.part[-1]:  # of several processes each has steps of its own
+        for process in sorted_unique(of).tolist():
+            here = pid == process
+            steps[here] = np.searchsorted(begins[of == process], start[here], "right") - 1
     return steps

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tracemine.columns import codes
 from tracemine.formats.arrow import MISSING, distinct, floats, integers, row_numbers, take, texts, triples
 from tracemine.formats.kineto import header, launches, names
 from tracemine.formats.kineto.memory import memory_table, unsound
@@ -17,6 +18,7 @@ from tracemine.formats.kineto.report import Seen, warnings
 from tracemine.formats.kineto.scan import ABSENT, Columns, RawTrace
 from tracemine.formats.kineto.stacks import CallPaths, FrameStacks, decoded, recorded_stacks, stacks_table
 from tracemine.formats.kineto.values import integer_of
+from tracemine.formats.repetitions import repetition_notes, without_repetitions
 from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
 from tracemine.version import __version__
 
@@ -38,25 +40,28 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     strings = raw.strings
     dropped = raw.dropped + unsound(raw.memory)
     threads = _number_threads(raw.calls, raw.ops, raw.frames, raw.memory)
-    ops = _ops_in_order(raw.ops, strings)
-    api = _api_in_order(raw.calls, raw.syncs, strings, no_thread=threads)
-    gpu = _activities_in_order(raw.gpu, strings)
+    ops = _ops_in_order(raw.ops, strings, dropped)
+    api = _api_in_order(raw.calls, raw.syncs, strings, dropped, no_thread=threads)
+    gpu = _activities_in_order(raw.gpu, strings, dropped)
 
     is_op = ops["category"] != _ANNOTATION
     nesting = Nesting(ops["start_ns"], ops["end_ns"], ops["thread"])
     ops["parent_row"] = nesting.parents()
     api["op_row"] = nesting.innermost(api["start_ns"], api["end_ns"], api["thread"], only=is_op)
-    memory = memory_table(raw.memory, nesting, is_op)
+    memory = memory_table(raw.memory, nesting, is_op, dropped)
     del nesting
     launch = launches.launches_of(gpu, api, strings)
     owners = launches.owners(gpu, launch, api, ops, is_op, strings)
     late = int((take(api["start_ns"], launch, MISSING) > gpu["start_ns"]).sum())
 
     step_rows = np.flatnonzero(~is_op & launches.named(ops["name"], strings, names.STEP))
-    step = _step_rows(take(api["start_ns"], launch, MISSING), ops["start_ns"][step_rows], ops["end_ns"][step_rows])
+    step = _step_rows(
+        *(take(api[name], launch, MISSING) for name in ("start_ns", "pid")),
+        *(ops[name][step_rows] for name in ("start_ns", "end_ns", "pid")),
+    )
     steps = _steps_table(ops, step_rows, strings)
 
-    paths = _stack_rows(raw.frames, ops, api, strings)
+    paths = _stack_rows(raw.frames, ops, api, strings, dropped)
     stacks, module_of_path, modules = stacks_table(paths, strings)
     for host in (ops, api):
         host["module"] = take(module_of_path, host["stack_row"])
@@ -69,7 +74,7 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
         dropped=_sorted(dropped),
         repaired=_sorted(raw.repaired),
         unowned=_sorted(unowned),
-        warnings=(*raw.warnings, *warnings(raw, seen, unowned, launched_late=late)),
+        warnings=(*raw.warnings, *warnings(raw, seen, unowned, launched_late=late), *repetition_notes(gpu, dropped)),
         truncated=raw.truncated,
     )
     return Timeline(
@@ -110,8 +115,8 @@ def _number_threads(*tables: Columns) -> int:
     pairs = (distinct(pid[run])[0].astype(np.int64) << 32) | distinct(tid[run])[0]
     thread = np.repeat(distinct(pairs)[0], np.diff(run, append=len(pid)))
     ends = np.cumsum([len(table["pid"]) for table in tables])
-    for table, codes in zip(tables, np.split(thread, ends[:-1]), strict=True):
-        table["thread"] = codes
+    for table, thread_codes in zip(tables, np.split(thread, ends[:-1]), strict=True):
+        table["thread"] = thread_codes
     return int(thread.max(initial=-1)) + 1
 
 
@@ -129,8 +134,10 @@ def _in_order(table: Columns, order: Array) -> Columns:
     return ordered
 
 
-def _ops_in_order(table: Columns, strings: list[str]) -> Columns:
-    ops = _in_order(table, time_order(table["start_ns"], -table["dur_ns"], table.pop("event_index")))
+def _ops_in_order(table: Columns, strings: list[str], dropped: Counter[str]) -> Columns:
+    ops = _in_order(table, time_order(table["start_ns"], -table["dur_ns"], table["event_index"]))
+    ops = without_repetitions(ops, dropped)
+    del ops["event_index"]
     ops["end_ns"] = ops["start_ns"] + ops["dur_ns"]
     ops["name"] = _named(ops["name"], strings)
     marks = launches.named(ops["name"], strings, names.MARKS)
@@ -138,7 +145,9 @@ def _ops_in_order(table: Columns, strings: list[str]) -> Columns:
     return ops
 
 
-def _api_in_order(calls: Columns, syncs: Columns, strings: list[str], *, no_thread: int) -> Columns:
+def _api_in_order(
+    calls: Columns, syncs: Columns, strings: list[str], dropped: Counter[str], *, no_thread: int
+) -> Columns:
     """Return calls and synchronisations as one table. A synchronisation has no thread and launches nothing."""
     count, none = len(calls["start_ns"]), np.full(len(syncs["start_ns"]), MISSING)
     joined = {
@@ -154,36 +163,52 @@ def _api_in_order(calls: Columns, syncs: Columns, strings: list[str], *, no_thre
         joined[name] = np.concatenate((np.full(count, MISSING), _not_negative(syncs[name])))
     calls.clear()
     syncs.clear()
-    api = _in_order(joined, time_order(joined["start_ns"], -joined["dur_ns"]))
+    api = without_repetitions(_in_order(joined, time_order(joined["start_ns"], -joined["dur_ns"])), dropped)
     api["end_ns"] = api["start_ns"] + api["dur_ns"]
     api["name"] = _named(api["name"], strings)
     api["launch_correlation"] = np.where(api["category"] == _SYNC, 0, api["correlation"])
     return api
 
 
-def _activities_in_order(table: Columns, strings: list[str]) -> Columns:
+def _activities_in_order(table: Columns, strings: list[str], dropped: Counter[str]) -> Columns:
     gpu = _in_order(table, time_order(table["start_ns"], table["device"], table["stream"]))
+    gpu = without_repetitions(gpu, dropped)
     gpu["name"] = _named(gpu["name"], strings)
     for name in ("device", "stream"):
         gpu[name] = _not_negative(gpu[name])
     return gpu
 
 
-def _stack_rows(frames: Columns, ops: Columns, api: Columns, strings: list[str]) -> CallPaths:
+def _stack_rows(frames: Columns, ops: Columns, api: Columns, strings: list[str], dropped: Counter[str]) -> CallPaths:
     """Give ops and api their column `stack_row`."""
     if len(frames["start_ns"]):
         moments = [(host["start_ns"], host["thread"]) for host in (ops, api)]
-        paths, (ops["stack_row"], api["stack_row"]) = FrameStacks.of(frames).paths_around(moments)
+        paths, (ops["stack_row"], api["stack_row"]) = FrameStacks.of(frames, dropped).paths_around(moments)
     else:  # torch before 1.11 wrote the stack of each operator with it; a call has that of its operator
         paths, ops["stack_row"] = recorded_stacks(ops["call_stack"], strings)
         api["stack_row"] = take(ops["stack_row"], api["op_row"])
     return paths
 
 
-def _step_rows(launched_ns: Array, start: Array, end: Array) -> Array:
-    """Return the step whose host span holds the launch, -1 where none does or the launch is not known."""
+def _step_rows(launched_ns: Array, launcher: Array, start: Array, end: Array, pid: Array) -> Array:
+    """Return the step whose host span holds the launch, -1 where none does or the launch is not known.
+
+    Where several processes stand in the file with steps of their own, it is one of the process that launched.
+    """
     last = np.searchsorted(start, launched_ns, "right") - 1
+    if len(pid) and (pid != pid[0]).any():
+        last = _last_of_process(launched_ns, launcher, start, pid)
     return np.where((last >= 0) & (launched_ns < take(end, last, MISSING)), last, -1)
+
+
+def _last_of_process(launched_ns: Array, launcher: Array, start: Array, pid: Array) -> Array:
+    """Return the step of the launching process that began last, -1 where none has."""
+    rank = codes(np.concatenate((launched_ns, start)))
+    rank += codes(np.concatenate((launcher, pid))) * (int(rank.max()) + 1)
+    launched, begun = rank[: len(launched_ns)], rank[len(launched_ns) :]
+    order = np.argsort(begun, kind="stable")
+    last = take(order, np.searchsorted(begun[order], launched, "right") - 1)
+    return np.where(take(pid, last, MISSING) == launcher, last, -1)
 
 
 def _steps_table(ops: Columns, rows: Array, strings: list[str]) -> pa.Table:

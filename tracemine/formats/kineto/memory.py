@@ -11,6 +11,7 @@ from tracemine.columns import codes, examples
 from tracemine.formats.arrow import MISSING, integers, row_numbers, texts
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.scan import Columns
+from tracemine.formats.repetitions import without_repetitions
 from tracemine.timeline import TABLES
 
 # c10::DeviceType, as far as profilers report memory of it.
@@ -27,10 +28,12 @@ def unsound(memory: Columns) -> Counter[str]:
     return Counter({"allocation without size": lost}) if lost else Counter()
 
 
-def memory_table(memory: Columns, nesting: Nesting, is_op: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Table:
+def memory_table(
+    memory: Columns, nesting: Nesting, is_op: np.ndarray[tuple[int], np.dtype[np.bool_]], dropped: Counter[str]
+) -> pa.Table:
     """Return the table `memory`; is_op: of each interval of the nesting, whether it is an operator."""
     order = time_order(memory["start_ns"])
-    columns = {name: values[order] for name, values in memory.items()}
+    columns = without_repetitions({name: values[order] for name, values in memory.items()}, dropped)
     kinds, device = columns["device_type"], columns["device"]
     code = codes(kinds, device)
     example = examples(code)

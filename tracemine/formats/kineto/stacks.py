@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from tracemine.columns import sorted_unique
 from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, texts
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.scan import Columns
+from tracemine.formats.repetitions import without_repetitions
 from tracemine.timeline import TABLES
 
 Array = npt.NDArray[Any]
@@ -77,14 +79,14 @@ class FrameStacks(msgspec.Struct, frozen=True):
     name: Array
 
     @staticmethod
-    def of(frames: Columns) -> FrameStacks:
-        """Takes the columns out of `frames` as it goes, to free them."""
-        start, dur = frames.pop("start_ns"), frames.pop("dur_ns")
-        order = time_order(start, -dur)
-        start = start[order]
-        end = start + dur[order]
-        nesting = Nesting(start, end, frames.pop("thread")[order])
-        return FrameStacks(nesting, nesting.parents(), frames.pop("name")[order])
+    def of(frames: Columns, dropped: Counter[str]) -> FrameStacks:
+        """Takes the columns out of `frames` as it goes, to free them. Counts in `dropped` what stands there twice."""
+        order = time_order(frames["start_ns"], -frames["dur_ns"])
+        columns = {name: frames.pop(name)[order] for name in ("start_ns", "dur_ns", "thread", "name")}
+        columns = without_repetitions(columns, dropped)
+        start = columns["start_ns"]
+        nesting = Nesting(start, start + columns["dur_ns"], columns["thread"])
+        return FrameStacks(nesting, nesting.parents(), columns["name"])
 
     def paths_around(self, moments: list[tuple[Array, Array]]) -> tuple[CallPaths, list[Array]]:
         """For each (time, thread) the row of the call path of the innermost frame then running there, -1 if none.

@@ -22,6 +22,7 @@ from tracemine.formats.nsys.ranges import Ranges, module_paths, ranges, steps_of
 from tracemine.formats.nsys.shapes import input_shapes
 from tracemine.formats.nsys.strings import Strings
 from tracemine.formats.nsys.tables import Tables
+from tracemine.formats.repetitions import repetition_notes, without_repetitions
 from tracemine.timeline import TABLES, Device, IngestReport, Meta, Timeline
 from tracemine.version import __version__
 
@@ -42,8 +43,8 @@ def _assembled(tables: Tables, source_name: str) -> Timeline:
     string_ids = tables.numbers(schema.STRINGS)["id"]
     strings = Strings(string_ids, tables.texts(schema.STRINGS).get("value", []), report.repaired)
     ops = ranges(tables, strings, report)  # first: takes its time while large tables are still being read
-    gpu = _in_order(device_rows.activities(tables, strings, report), "device", "stream")
-    api = _in_order(device_rows.calls(tables, strings, report))
+    gpu = _in_order(device_rows.activities(tables, strings, report), report, "device", "stream")
+    api = _in_order(device_rows.calls(tables, strings, report), report)
     _number_threads(api, ops.columns)
     start_of_session = about.clock_start_ns(tables)
     for columns in (gpu, api, ops.columns):
@@ -81,6 +82,7 @@ def _assembled(tables: Tables, source_name: str) -> Timeline:
         unowned=unowned,
         launched_late=int((take(api["start_ns"], launch, MISSING) > gpu["start_ns"]).sum()),
     )
+    report.warnings += repetition_notes(gpu, report.dropped)
     return Timeline(
         meta=_meta(source_name, devices, has_sizes if is_op.any() else None, about.versions(tables), report, unowned),
         activities=_activities_table(gpu, launch, owners, step, strings.texts),
@@ -118,12 +120,12 @@ def _meta(
     )
 
 
-def _in_order(columns: Columns, *ties: str) -> Columns:
+def _in_order(columns: Columns, report: Reasons, *ties: str) -> Columns:
     keys = [columns[name] for name in ties] or [-columns["dur_ns"]]
     order = time_order(columns["start_ns"], *keys)
-    if bool((order[1:] > order[:-1]).all()):
-        return columns
-    return {name: column[order] for name, column in columns.items()}
+    if not (order[1:] > order[:-1]).all():
+        columns = {name: column[order] for name, column in columns.items()}
+    return without_repetitions(columns, report.dropped)
 
 
 def _number_threads(api: Columns, ops: Columns) -> None:

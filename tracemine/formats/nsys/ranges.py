@@ -15,6 +15,7 @@ from tracemine.formats.nsys import nvtx, schema
 from tracemine.formats.nsys.device_rows import ENDS_BEFORE_START, NO_TIME, Reasons, pid, tid
 from tracemine.formats.nsys.strings import Strings
 from tracemine.formats.nsys.tables import Tables
+from tracemine.formats.repetitions import without_repetitions
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
@@ -86,7 +87,7 @@ def ranges(tables: Tables, strings: Strings, report: Reasons) -> Ranges:
         "tid": tid(global_tid),
         "process": rows["globalTid"][kept] & ~0xFFFFFF,
     }
-    return Ranges(columns, parsed)
+    return Ranges(without_repetitions(columns, report.dropped), parsed)
 
 
 def _number(value: int | None) -> int:
