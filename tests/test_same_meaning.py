@@ -39,12 +39,25 @@ def other_threads(events: list[Event]) -> list[Event]:
     return [each | ({"tid": each["tid"] + 777} if each.get("cat") in HOST else {}) for each in events]
 
 
+def other_streams(events: list[Event]) -> list[Event]:
+    return [
+        each | {"tid": each["tid"] + 50, "args": each["args"] | {"stream": each["args"]["stream"] + 50}}
+        if each.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+        else each
+        for each in events
+    ]
+
+
+def renamed_kernels(events: list[Event]) -> list[Event]:
+    return [each | ({"name": each["name"] + "_v2"} if each.get("cat") == "kernel" else {}) for each in events]
+
+
 def strangers(events: list[Event]) -> list[Event]:
     stranger = {"ph": "i", "s": "t", "cat": "foreign", "name": "n", "pid": 1, "tid": 1, "ts": 1.5}
     return [one for each in events for one in (each, stranger)]
 
 
-CHANGES: tuple[Change, ...] = (permuted, later, renumbered, other_threads, strangers)
+CHANGES: tuple[Change, ...] = (permuted, later, renumbered, other_threads, other_streams, renamed_kernels, strangers)
 
 
 def told(folder: Path, document: dict[str, Any], events: list[Event]) -> tuple[Any, ...]:
