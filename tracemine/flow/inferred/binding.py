@@ -54,11 +54,10 @@ class Simulation:
         self._origins = Origins()
         self._begin()
         self._choices.reasons = [] if explain else None
-        bound = self.bound
         self._noted = {  # by how something was found: the places where it was found so
-            **dict.fromkeys(UNNAMED, bound.unnamed),
-            **dict.fromkeys(TOLD, bound.told),
-            REWRITTEN: bound.rewritten,
+            **dict.fromkeys(UNNAMED, self.bound.unnamed),
+            **dict.fromkeys(TOLD, self.bound.told),
+            REWRITTEN: self.bound.rewritten,
         }
 
     def _begin(self) -> None:
@@ -66,9 +65,8 @@ class Simulation:
         self._pools = Pools(self._keys, self._lists)
         self._choices = choices = Choices(self._keys, self._pools, self.bound, self._lives, self._hints.own)
         self._engine = Engine(self._keys, self._pools, self.bound, lambda need: choices.outside(need, remember=True))
-        self._lasting = Lasting(
-            self._keys, lambda need: choices.outside(need, remember=False), self._engine.accumulated
-        )
+        lasting = Lasting(self._keys, lambda need: choices.outside(need, remember=False), self._engine.accumulated)
+        self._lasting = lasting
         self._lasting.lives = self._lives
         self._updates: defaultdict[int, set[int]] | None = None  # behind it, by key: the wirings that wrote in place
         self._updating = 0  # and since when
@@ -77,10 +75,9 @@ class Simulation:
 
     def apart(self) -> None:
         """What runs from here on shares no tensor with what ran before: another process, or another device's thread."""
-        choices, engine = self._choices, self._engine
+        before, engine = self._choices, self._engine
         self._begin()
-        for name in ("storages", "now", "reasons"):
-            setattr(self._choices, name, getattr(choices, name))
+        self._choices.storages, self._choices.now, self._choices.reasons = before.storages, before.now, before.reasons
         self._engine.resolved, self._engine.own = engine.resolved, engine.own
 
     @property
