@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.findings.build import rows_of_timeline, timeline_of
+from tests.findings.build import kernel, rows_of_timeline, timeline_of
 from tests.findings.test_accounting import DEVICES, kernels, random_matches
 from tests.findings.test_step_savings import host_bound
 from tracemine import pipeline
@@ -137,6 +137,14 @@ def test_random_programs_with_steps_keep_it(
     found = random_matches(timeline, rows["gaps"].count, seed)
     scan = find(timeline, rows, found, device_of(timeline), min_saving_ns=0)  # raises where it does not
     assert breaches(scan) == []
+
+
+def test_steps_in_which_nothing_takes_any_time_have_no_parts() -> None:
+    made = [kernel(0, 9_000), kernel(50_000, 0, step_row=0), kernel(60_000, 0, step_row=0)]
+    timeline = timeline_of(made, steps=[(40_000, 30_000)])
+    scan = find(timeline, rows_of_timeline(timeline), [], device_of(timeline))
+    assert scan.summary.parts is None
+    assert scan.summary.gpu_busy_ns == 9_000
 
 
 def test_all_findings_of_a_breach_are_looked_at() -> None:

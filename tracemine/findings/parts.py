@@ -60,7 +60,7 @@ def parts_of(context: ScanContext, findings: Sequence[Finding]) -> Parts | None:
     accounts, step = context.accounts, context.accounts.per_step
     part = part_of_activities(context.rows["activities"], findings)
     chosen = np.ones(len(part), np.bool_) if step is None else accounts.in_step
-    if not accounts.gpu_busy_ns or not chosen.any():
+    if not accounts.dur_ns[chosen].any():
         return None
     shared = shared_among(*_places(context), np.where(chosen, part, -1))
     times = max(accounts.devices, 1) * (1 if step is None else max(step.count, 1))
