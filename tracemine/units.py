@@ -185,7 +185,7 @@ def uneven_text(p10_ns: int | None, p50_ns: int, p90_ns: int | None) -> str:
     """Say between what steps lie, where they differ so much that the middle one does not stand for them; else "".
 
     >>> uneven_text(90_000, 100_000, 111_000), uneven_text(95_000, 100_000, 110_000), uneven_text(None, 100_000, None)
-    ('8 of 10 steps took 90.0 to 111 µs', '', '')
+    ('8 of 10 steps took 90.0 µs to 111 µs', '', '')
     """
     if p10_ns is None or p90_ns is None or p90_ns - p10_ns <= _UNEVEN * p50_ns:
         return ""

@@ -63,6 +63,10 @@ class _Torch:
     class cuda:
         Event = _Event
 
+        @staticmethod
+        def synchronize() -> None:
+            """Wait for a device that has nothing to do."""
+
 
 def test_on_a_device_the_device_tells_when_a_step_ends() -> None:
     clock = Clock(_Torch, on_device=True)

@@ -39,7 +39,7 @@ class Accounts:
     gpu_time_ns: int
     gpu_busy_ns: int
     per_step: StepSummary | None
-    step_of: IntArray  # the step, marked or inferred, that it is part of; −1: none, or one that is told apart
+    step_of: IntArray  # the step, marked or inferred, that it is part of; −1: none, or one that is not counted
     extents: Extents | None = None  # when steps were under way; None: none are known
 
     @property

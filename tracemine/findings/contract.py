@@ -1,7 +1,7 @@
 """What every report must keep: no share above its whole, no saving above what there is, no interval out of order.
 
-A scan that breaks it is shown all the same, with a warning: a wrong figure is found by whoever reads it, a crash by
-nobody. `raises` makes it an error, as the tests do.
+A scan that breaks it is shown all the same, with a warning: whoever reads it can judge. `raises` makes it an error, as
+the tests do.
 """
 
 from __future__ import annotations

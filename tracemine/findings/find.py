@@ -33,6 +33,7 @@ from tracemine.findings.ranking import SHOWN_SHARE, Scale, ranked
 from tracemine.findings.record import Finding, Identity, Scan, TraceSummary
 from tracemine.findings.recorded import recorded, spent
 from tracemine.findings.step_savings import Reported, claim, split_by_gain, with_steps
+from tracemine.findings.summary import Summary
 from tracemine.findings.variant import first_class, variant_finding
 from tracemine.findings.verdicts import Judge, judged, judged_ns
 from tracemine.flow import Evidence
@@ -81,31 +82,14 @@ def find(
         threshold_ns = max(_DEFAULT_LEAST_NS, context.accounts.judged_ns // _DEFAULT_SHARE)
     if groups is not None:
         context.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
-    usable = not timeline.meta.ingest.unusable
-    told = matches if usable and not captured_graphs(timeline) else ()
+    told = () if timeline.meta.ingest.unusable or captured_graphs(timeline) else matches
     by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
     variants, places = _variants(context, by_priority, judge, threshold_ns)
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
     findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0)
-    parts = parts_of(context, findings) if usable else None
-    bound = bound_of(context, parts, gaps_ns) if usable else None
     scan = Scan(
-        trace=TraceSummary(
-            path=timeline.meta.source if path is None else path,
-            format=timeline.meta.format,
-            gpu=gpu_name(timeline),
-            steps=context.accounts.steps,
-            activities=timeline.activities.num_rows,
-            unattributed=timeline.activities["op_row"].null_count,
-            estimated_for=None if device is None else device.title,
-        ),
-        summary=replace(
-            summarise(context.accounts, findings, context.unprofiled),
-            bound=bound,
-            parts=None if bound is None else parts,
-            peak_memory=peak_memory(context, findings),
-            payback=payback(findings),
-        ),
+        trace=_trace_summary(context, path),
+        summary=_summary(context, findings, gaps_ns),
         findings=tuple(findings),
         dropped=dict(sorted(context.dropped.items())),
         warnings=(
@@ -116,6 +100,33 @@ def find(
         spent=spent(context),
     )
     return kept(scan)
+
+
+def _trace_summary(context: ScanContext, path: str | None) -> TraceSummary:
+    timeline = context.timeline
+    return TraceSummary(
+        path=timeline.meta.source if path is None else path,
+        format=timeline.meta.format,
+        gpu=gpu_name(timeline),
+        steps=context.accounts.steps,
+        activities=timeline.activities.num_rows,
+        unattributed=timeline.activities["op_row"].null_count,
+        estimated_for=None if context.device is None else context.device.title,
+    )
+
+
+def _summary(context: ScanContext, findings: Sequence[Finding], gaps_ns: IntArray) -> Summary:
+    """Return the summary; without parts and verdict where times cannot be used, or too little ran."""
+    usable = not context.timeline.meta.ingest.unusable
+    parts = parts_of(context, findings) if usable else None
+    bound = bound_of(context, parts, gaps_ns) if usable else None
+    return replace(
+        summarise(context.accounts, findings, context.unprofiled),
+        bound=bound,
+        parts=None if bound is None else parts,
+        peak_memory=peak_memory(context, findings),
+        payback=payback(findings),
+    )
 
 
 def _variants(

@@ -19,7 +19,7 @@ _MOST_KINDS = 16
 _FEWEST_OF_SPREAD = 3  # steps
 _SHOWN = 60  # characters of recorded shapes
 _QUEUED_NS = 200_000  # between a launch and its activity: on an idle device it is some ten microseconds
-# A step that takes so many times what is usual is told apart; at the ends of a recording of at least so many steps.
+# A step that takes so many times what is usual is not counted; at the ends of a recording of at least so many steps.
 _SLOW, _SLOW_AT_ENDS, _FEWEST_WITH_ENDS = 2.0, 1.2, 4
 
 
@@ -61,7 +61,7 @@ def observed(timeline: Timeline, found: Iterations | None) -> Iterations | None:
     """Return a single iteration that was inferred from where its device was seen on.
 
     Where its first activity waited for long behind its launch, and none was recorded before, the device was at work on
-    what was launched before the recording: that it was idle nobody saw.
+    what was launched before the recording: that it was idle is not recorded.
     """
     if found is None or len(found) != 1 or found.source == MARKED:
         return found

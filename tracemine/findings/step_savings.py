@@ -235,7 +235,7 @@ def _in_turn(wanted: Sequence[int], left: int) -> list[int]:
 
 
 def _in_proportion(whole: int, rooms: Sequence[int]) -> list[int]:
-    """Divide a whole by how much room there is; what no room is left for is nobody's.
+    """Divide a whole by how much room there is; what no room is left for goes to none.
 
     >>> _in_proportion(6, [2, 0, 4]), _in_proportion(3, [2, 0, 4]), _in_proportion(9, [2, 0, 4])
     ([2, 0, 4], [1, 0, 2], [2, 0, 4])

@@ -144,7 +144,7 @@ class Recording:
             host = timed + self._from_idle
             recorded = host + options.warmup
             self._agenda += [
-                (options.warmup, self._begin_alone),
+                (options.warmup, self._clock.restart),
                 *((ended, self._clock.lap) for ended in range(options.warmup + 1, timed + 1)),
                 (timed, self._take_time_alone),
                 *((ended, self._take_host_time) for ended in range(timed + 1, host + 1)),
@@ -250,10 +250,6 @@ class Recording:
     def _drain(self) -> None:
         if self._has_gpu:
             self._torch.cuda.synchronize()
-
-    def _begin_alone(self) -> None:
-        self._drain()
-        self._clock.restart()
 
     def _take_time_alone(self) -> None:
         self._drain()

@@ -45,7 +45,9 @@ class Clock:
         self._moments: list[Any] = []
 
     def restart(self) -> None:
-        """Begin with the step that follows; the device has nothing to do."""
+        """Begin with the step that follows, on a device that has nothing to do."""
+        if self._on_device:
+            self._torch.cuda.synchronize()
         self._moments = []
         self.lap()
 

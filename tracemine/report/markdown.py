@@ -14,6 +14,7 @@ from tracemine.report.bar import bar, legend, segments
 from tracemine.report.cost_words import cost_rows, traffic_texts
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
 from tracemine.report.step_words import headline, nothing_text, step_texts
+from tracemine.report.trust import is_unusable, no_findings, notes, nothing_found, trust_text
 from tracemine.report.verdict_words import (
     error_text,
     evidence_text,
@@ -36,12 +37,8 @@ from tracemine.report.words import (
     dropped_text,
     each_text,
     gpu_text,
-    is_unusable,
     little_text,
     memory_text,
-    no_findings,
-    notes,
-    nothing_found,
     of_finding,
     outside_steps,
     payback_text,
@@ -49,7 +46,6 @@ from tracemine.report.words import (
     shown_text,
     source_text,
     summary_parts,
-    trust_text,
     unprofiled_text,
     whole_text,
 )

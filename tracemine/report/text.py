@@ -25,6 +25,7 @@ from tracemine.report.paragraphs import (
     verdict,
 )
 from tracemine.report.step_words import headline, nothing_text, step_texts
+from tracemine.report.trust import is_unusable, no_findings, no_lines, notes, nothing_found, trust_text
 from tracemine.report.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
 from tracemine.report.words import (
     all_of,
@@ -37,20 +38,14 @@ from tracemine.report.words import (
     dropped_text,
     first_sentence,
     gpu_text,
-    is_unusable,
     little_text,
     memory_text,
-    no_findings,
-    no_lines,
-    notes,
-    nothing_found,
     operator_name,
     payback_text,
     share_of_text,
     shown_text,
     source_text,
     summary_parts,
-    trust_text,
     unprofiled_text,
 )
 from tracemine.units import bytes_text, count_text, percent_text, time_text

@@ -70,11 +70,9 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     launch_begin, launch_end = (np.append(each, 0)[launch] for each in (calls.begin, calls.end))  # 0: not recorded
     replays = is_graph_launch(take(categories(timeline.api.column("name")), launch))
     within = launched & (launch == before)
-    resolution = timeline.meta.time_resolution_ns
-    unresolved = (gap <= resolution) & (resolution > 1)
+    unresolved = (gap <= timeline.meta.time_resolution_ns) & (timeline.meta.time_resolution_ns > 1)
     queued = launched & (launch_end <= begin)
-    after_launch = gap - np.maximum(launch_end - begin, 0)
-    held_up = launched & (after_launch > _LONGEST_LAUNCH_NS) & (2 * after_launch > gap)
+    held_up = launched & _passed_after(launch_end, begin, gap)
     told_to_wait = _told_to_wait(calls, launch)
     missing = _graph_may_run(timeline, calls, launch[replays & held_up & (within | ~told_to_wait)], begin, begin + gap)
     undecided = launched & ~queued & ~(within & replays) & ~unresolved & ~missing & ~held_up
@@ -85,11 +83,9 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     loads = _first_of_its_name(timeline)[following] & (in_call >= _LOADING_LAUNCH_NS) & (2 * in_call >= gap)
     find = partial(_work, timeline, calls, op_thread)
     works, row, spent = _asked(undecided, find, launch, before, begin, begin + gap)
-    works = np.where(2 * spent >= gap, works, -1)
     allocates = _allocates(timeline)
     freeing, sets_up = (sync >= 0) & allocates[sync], _sets_up(timeline)
-    waits = calls.blocks & ~allocates[: len(calls.blocks)]
-    round_wait = wait_of_round(timeline, calls, waits, launch_row, launch)
+    round_wait = wait_of_round(timeline, calls, allocates, launch_row, launch)
     cause = _first_that_holds(
         (unresolved, "unknown"),
         (missing, "graph_not_recorded"),
@@ -126,6 +122,12 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
         blamed_op=np.where(of_op, row, -1),
         work_ns=np.where(by_work, spent, 0),
     )
+
+
+def _passed_after(launch_end: IntArray, begin: IntArray, gap: IntArray) -> BoolArray:
+    """Return whether most of a gap, and more than a launch takes, passed after the launch call had returned."""
+    after = gap - np.maximum(launch_end - begin, 0)
+    return (after > _LONGEST_LAUNCH_NS) & (2 * after > gap)
 
 
 def _asked(some: BoolArray, find: Callable[..., Sequence[IntArray]], *columns: IntArray) -> IntArray:

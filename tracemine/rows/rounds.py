@@ -22,14 +22,14 @@ AHEAD_NS = 50_000  # a kernel that stood in the queue for so long: the host is a
 
 
 def wait_of_round(
-    timeline: Timeline, calls: Calls, waits: BoolArray, launch_row: IntArray, launch: IntArray
+    timeline: Timeline, calls: Calls, allocates: BoolArray, launch_row: IntArray, launch: IntArray
 ) -> IntArray:
     """Return, for each launch, the wait (row of `api`) that its thread's queue has not recovered from; −1: none.
 
-    `waits`: calls that wait for the device. `launch_row`: of each activity the call that launched it.
+    `allocates`: calls that allocate or free, and wait for that alone. `launch_row`: of each activity its launch.
     """
     none = np.full(len(launch), -1, np.int64)
-    waits = waits & ~calls.launches & (calls.thread >= 0)
+    waits = calls.blocks & ~allocates[: len(calls.blocks)] & ~calls.launches & (calls.thread >= 0)
     if not waits.any() or not len(launch):
         return none
     step = _steps(timeline, calls.begin)

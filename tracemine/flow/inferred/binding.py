@@ -74,7 +74,7 @@ class Simulation:
         self._copied: dict[int, tuple[int, Token | None]] = {}  # by wiring of a copy: when, and what it wrote by guess
 
     def apart(self) -> None:
-        """What runs from here on shares no tensor with what ran before: another process, or another device's thread."""
+        """Begin anew: what follows is of another process, or another device's thread, and shares no tensor."""
         before, engine = self._choices, self._engine
         self._begin()
         self._choices.storages, self._choices.now, self._choices.reasons = before.storages, before.now, before.reasons

@@ -57,7 +57,7 @@ def launch_rows(activity_correlation: Array, call_correlation: Array, call_name:
 
 
 def launches_of(gpu: Columns, calls: Columns, strings: list[str]) -> Array:
-    """For each activity the row of the call that launched it, -1 where that is not known (int32).
+    """Return for each activity the row of the call that launched it, -1 where that is not known (int32).
 
     ROCm's older recordings have no correlation ids: there activities and calls repeat the External id.
     """
@@ -71,7 +71,7 @@ def launches_of(gpu: Columns, calls: Columns, strings: list[str]) -> Array:
 
 
 def _in_turn(activity_id: Array, call_id: Array) -> Array:
-    """For each activity the place of the call with its id: of several the first for the first of them, and so on.
+    """Return for each activity the place of the call with its id: of several the first for the first, and so on.
 
     What is beyond the last call has the last: a graph's replay is one call for all its activities.
 

@@ -17,6 +17,7 @@ from tracemine.report.html.figures import Bar, Interval, bar, interval
 from tracemine.report.html.flow_figure import FlowFigure, flow_figure
 from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figure
 from tracemine.report.step_words import headline, nothing_text, step_texts
+from tracemine.report.trust import no_findings, no_lines, notes, nothing_found, trust_text
 from tracemine.report.verdict_words import (
     error_text,
     evidence_text,
@@ -41,17 +42,12 @@ from tracemine.report.words import (
     left_out_text,
     little_text,
     memory_text,
-    no_findings,
-    no_lines,
-    notes,
-    nothing_found,
     of_finding,
     outside_steps,
     payback_text,
     share_of_text,
     source_text,
     summary_parts,
-    trust_text,
     unprofiled_text,
 )
 from tracemine.units import percent_text, range_text, time_text

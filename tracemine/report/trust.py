@@ -1,0 +1,87 @@
+"""What a report says before all else, or in place of findings: what cannot be believed, and why nothing was found."""
+
+from __future__ import annotations
+
+from tracemine.findings import Scan
+from tracemine.report.step_words import headline, nothing_text, unestimated
+from tracemine.units import count_text, percent_text
+
+# The way out where there is no GPU activity.
+RECORD_GPU = "record on a machine with a GPU, with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+_NOTHING_TO_JUDGE = "There is nothing to judge: no GPU activity was recorded."
+_NO_ACTIVITY = {"nsys": "No GPU activity was recorded: profile with nsys profile --trace=cuda,nvtx."}
+
+
+def cut_off(scan: Scan) -> str:
+    """Return what is said before all else of a file that ends before its content does; "" of any other."""
+    if scan.recorded is None or not scan.recorded.cut_off:
+        return ""
+    return "The file is cut off: what came after the cut is not known. Copy or record it again, to its end."
+
+
+def trust_text(scan: Scan) -> str:
+    """Return what is said before all else: that there is nothing to judge, that the file is cut off, what cannot be."""
+    doubts = () if scan.recorded is None else scan.recorded.doubts
+    silent = not (scan.trace.activities or doubts or cut_off(scan))
+    return " ".join(filter(None, (_NOTHING_TO_JUDGE if silent else "", cut_off(scan), *doubts)))
+
+
+def is_unusable(scan: Scan) -> bool:
+    """Return whether no time of the recording can be believed."""
+    return scan.recorded is not None and scan.recorded.unusable
+
+
+def no_findings(scan: Scan) -> str:
+    """Return what a scan without findings says first: none found, or, for want of a GPU's name, none looked for."""
+    if is_unusable(scan):
+        return "No verdict is given."
+    if cut_off(scan):
+        return "Nothing was found before the cut."
+    if not scan.trace.activities:
+        return "Nothing was looked for."
+    if scan.trace.activities and scan.trace.estimated_for is None:
+        if unestimated(scan) and headline(scan):
+            return "Nothing was found that needs no estimate of GPU time."
+        if scan.trace.gpu:
+            return (
+                f"Savings of GPU time are not estimated: {scan.trace.gpu} is not in the device table. "
+                "Say which to estimate for: --gpu NAME."
+            )
+        return "Savings of GPU time are not estimated: the trace names no GPU. Say which it was: --gpu NAME."
+    return "Nothing worth fusing or closing was found."
+
+
+def notes(scan: Scan) -> tuple[str, ...]:
+    """Return the warnings, without what the headline, or why there is no finding, says already."""
+    said = unestimated(scan) if headline(scan) else ""
+    why = "" if scan.reported else nothing_found(scan)
+    doubts = () if scan.recorded is None else scan.recorded.doubts
+    return tuple(
+        one for one in scan.warnings if one != said and one not in doubts and not why.startswith(one.removesuffix("."))
+    )
+
+
+def no_lines(scan: Scan) -> str:
+    """Return the warning that says how findings would get source lines; "" where one has any, or there is none."""
+    if not scan.reported or any(finding.source for finding in scan.reported):
+        return ""
+    return next((warning for warning in scan.warnings if "no source line" in warning), "")
+
+
+def nothing_found(scan: Scan) -> str:
+    """Return why a scan has no finding, in one sentence."""
+    if not scan.trace.activities and cut_off(scan):
+        return "The file ends before any GPU activity."
+    if is_unusable(scan):
+        return "What the recording says of the GPU cannot be used."
+    if not scan.trace.activities:
+        return _NO_ACTIVITY.get(scan.trace.format, f"The trace holds no GPU activity: {RECORD_GPU}.")
+    matches = sum(scan.dropped.values())
+    were = "was" if matches == 1 else "were"
+    what = f"{count_text(matches, 'match')} of a rule {were} left out" if matches else "no rule matched"
+    if scan.summary.parts is not None or nothing_text(
+        scan
+    ):  # the first line has said how busy the GPU is, of another whole
+        return f"{what[:1].upper()}{what[1:]}."
+    busy = percent_text(scan.summary.gpu_busy_ns, scan.summary.gpu_busy_ns + scan.summary.gpu_idle_ns)
+    return f"The GPU was busy for {busy} of the time, and {what}."
