@@ -32,6 +32,7 @@ _LOADING_LAUNCH_NS = 100_000  # a launch that has nothing to load takes some fiv
 _LIBRARIES = frozenset({"gemm", "conv", "attention"})  # classes of operators that libraries with handles run
 _WARM_UP = re.compile(r"(?<![a-z])warm[-_ ]?up(?![a-z])", re.IGNORECASE)
 _ALLOCATIONS = [at for at, kind in enumerate(WORK) if kind.cause == "allocator"]
+_BY_OPERATORS = np.array([*(kind.calls is None for kind in WORK), False], np.bool_)  # and for no kind, -1
 CAUSES = (
     *("launch_latency", "host_bound", "synchronisation", "after_wait", "event_wait", "allocator", "module_load"),
     *("compilation", "data_loading", "graph_launch", "graph_replay", "graph_not_recorded", "graph_capture", "unknown"),
@@ -65,8 +66,7 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     launch_row = rows_of(timeline.activities.column("launch_row"))
     call_thread, op_thread = threads(timeline)
     calls = Calls.of(timeline, launch_row, call_thread)
-    launch, before = launch_row[following], launch_row[previous]
-    launched = launch >= 0
+    launch, before, launched = launch_row[following], launch_row[previous], launch_row[following] >= 0
     launch_begin, launch_end = (np.append(each, 0)[launch] for each in (calls.begin, calls.end))  # 0: not recorded
     replays = is_graph_launch(take(categories(timeline.api.column("name")), launch))
     within = launched & (launch == before)
@@ -75,16 +75,17 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     held_up = launched & _passed_after(launch_end, begin, gap)
     told_to_wait = _told_to_wait(calls, launch)
     missing = _graph_may_run(timeline, calls, launch[replays & held_up & (within | ~told_to_wait)], begin, begin + gap)
-    undecided = launched & ~queued & ~(within & replays) & ~unresolved & ~missing & ~held_up
+    undecided = launched & ~(queued | (within & replays) | unresolved | missing | held_up)
     waiting, blocked = _asked(undecided, partial(blocking_call, calls), launch, before, begin)
     late = np.where(launched, launch_begin - begin, 0)
     sync = np.where(2 * blocked >= late, waiting, -1)
     in_call = np.minimum(launch_end, begin + gap) - np.maximum(launch_begin, begin)
-    loads = _first_of_its_name(timeline)[following] & (in_call >= _LOADING_LAUNCH_NS) & (2 * in_call >= gap)
-    find = partial(_work, timeline, calls, op_thread)
-    works, row, spent = _asked(undecided, find, launch, before, begin, begin + gap)
-    allocates = _allocates(timeline)
-    freeing, sets_up = (sync >= 0) & allocates[sync], _sets_up(timeline)
+    loads = _first_of_its_name(timeline)[following] & (in_call >= np.maximum(_LOADING_LAUNCH_NS, gap / 2))
+    works, row, spent = _asked(
+        undecided, partial(_work, timeline, calls, op_thread), launch, before, begin, begin + gap
+    )
+    allocates, sets_up = _allocates(timeline), _sets_up(timeline)
+    freeing = (sync >= 0) & allocates[sync]
     round_wait = wait_of_round(timeline, calls, allocates, launch_row, launch)
     cause = _first_that_holds(
         (unresolved, "unknown"),
@@ -107,7 +108,7 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     )
     sync = np.where(cause == CAUSES.index("after_wait"), round_wait, sync)
     by_work = (works >= 0) & (sync < 0) & ~(cause == CAUSES.index("graph_launch"))
-    of_op = by_work & np.array([*(kind.calls is None for kind in WORK), False], np.bool_)[works]
+    of_op = by_work & _BY_OPERATORS[works]
     work_call = np.where(by_work & ~of_op, row, -1)
     return Causes(
         cause=cause,
@@ -127,7 +128,8 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
 def _passed_after(launch_end: IntArray, begin: IntArray, gap: IntArray) -> BoolArray:
     """Return whether most of a gap, and more than a launch takes, passed after the launch call had returned."""
     after = gap - np.maximum(launch_end - begin, 0)
-    return (after > _LONGEST_LAUNCH_NS) & (2 * after > gap)
+    most: BoolArray = (after > _LONGEST_LAUNCH_NS) & (2 * after > gap)
+    return most
 
 
 def _asked(some: BoolArray, find: Callable[..., Sequence[IntArray]], *columns: IntArray) -> IntArray:
