@@ -63,15 +63,13 @@ class Causes:
 
 def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray) -> Causes:
     """Return the cause of each gap between the activities `previous` and `following`, from `begin` on for `gap` ns."""
-    launch_row = rows_of(timeline.activities.column("launch_row"))
-    call_thread, op_thread = threads(timeline)
+    launch_row, (call_thread, op_thread) = rows_of(timeline.activities.column("launch_row")), threads(timeline)
     calls = Calls.of(timeline, launch_row, call_thread)
     launch, before, launched = launch_row[following], launch_row[previous], launch_row[following] >= 0
     launch_begin, launch_end = (np.append(each, 0)[launch] for each in (calls.begin, calls.end))  # 0: not recorded
     replays = is_graph_launch(take(categories(timeline.api.column("name")), launch))
-    within = launched & (launch == before)
+    within, queued = launched & (launch == before), launched & (launch_end <= begin)
     unresolved = (gap <= timeline.meta.time_resolution_ns) & (timeline.meta.time_resolution_ns > 1)
-    queued = launched & (launch_end <= begin)
     held_up = launched & _passed_after(launch_end, begin, gap)
     told_to_wait = _told_to_wait(calls, launch)
     missing = _graph_may_run(timeline, calls, launch[replays & held_up & (within | ~told_to_wait)], begin, begin + gap)
