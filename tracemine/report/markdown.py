@@ -94,17 +94,24 @@ def _head(scan: Scan) -> Iterator[str]:
     yield prose(" · ".join(summary_parts(scan.trace)))
     if not scan.trace.activities or is_unusable(scan):
         return
-    if text := nothing_text(scan):
+    if text := nothing_text(scan) or headline(scan):
         yield f"**{prose(text)}**"
+    if nothing_text(scan):
         return
-    whole = summary.gpu_busy_ns + summary.gpu_idle_ns
-    share = percent_text(summary.gpu_busy_ns, whole)
-    if text := headline(scan):
-        yield f"**{prose(text)}**"
     if summary.parts is not None:
         drawn = code(bar(segments(summary.parts, _BAR_WIDTH)))
         yield drawn
         yield f"{'A step' if summary.per_step else 'All'}: {prose(legend(summary.parts))}."
+    yield " ".join(_facts(scan))
+    if text := evidence_text(scan):
+        yield f"Verdicts: {prose(text)}."
+
+
+def _facts(scan: Scan) -> list[str]:
+    """Return a sentence each: busy time, steps, what all findings save, limits, memory."""
+    summary = scan.summary
+    whole = summary.gpu_busy_ns + summary.gpu_idle_ns
+    share = percent_text(summary.gpu_busy_ns, whole)
     facts = [f"The GPU was busy for {share} of the time ({time_text(summary.gpu_busy_ns)} of {time_text(whole)})."]
     steps = [] if summary.per_step is None else list(step_texts(summary.per_step))
     if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
@@ -113,15 +120,11 @@ def _head(scan: Scan) -> Iterator[str]:
         step, gpu = all_of(scan, "step_saving_ns"), all_of(scan, "gpu_saving_ns")
         left = f"; the {whole_text(scan)} goes {prose(text)}" if (text := saved_text(scan)) else ""
         facts.append(f"All findings together save {_savings(step, gpu, scan)}{left}.")
-    if text := ceiling_text(scan):
-        facts.append(f"{prose(text)}.")
-    if text := memory_text(scan):
-        facts.append(f"Memory: {prose(text)}.")
-    if text := payback_text(scan):
-        facts.append(f"{prose(text)}.")
-    yield " ".join(facts)
-    if text := evidence_text(scan):
-        yield f"Verdicts: {prose(text)}."
+    memory = f"memory: {text}" if (text := memory_text(scan)) else ""
+    facts += [
+        f"{prose(text[:1].upper() + text[1:])}." for text in (ceiling_text(scan), memory, payback_text(scan)) if text
+    ]
+    return facts
 
 
 def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
