@@ -28,7 +28,10 @@ def test_what_is_claimed_is_in_the_file(attacks: Callable[..., Attack], times: C
             summary, count = scan["summary"], truth["count"]
             assert scan["trace"]["activities"] == count
             for name in ("gpu_time_ns", "gpu_busy_ns", "span_ns"):  # the file's times are rounded, one by one
-                assert abs(summary[name] - truth[name]) <= 2 * count + 2, f"{name}: {summary[name]}, not {truth[name]}"
+                told = f"{name}: {summary[name]}, not {truth[name]}"
+                assert summary[name] <= truth[name] + 2 * count + 2, told
+                # A record over its successors is cut, which the report says first.
+                assert summary[name] >= truth[name] - 2 * count - 2 or scan["recorded"]["doubts"], told
 
         args = ["scan", "t.json", "--format", "json", "-q"] + ["--min-saving", "0ns"] * (r.random() < 0.7)
         args += ["--gpu", "NVIDIA H200 SXM"] if r.random() < 0.2 else []
