@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tracemine.findings.accounting import Room
 from tracemine.findings.inside import ALL_OF_IT, Inside
-from tracemine.findings.record import NOTHING, Finding, PerStep, Range, Scan
+from tracemine.findings.record import Finding, PerStep, Range, Scan
 from tracemine.findings.step_savings import within_step
 
 # A finding whose larger saving is at least this share of what is not recorded any longer is of this severity.
@@ -126,12 +126,14 @@ def _scaled(finding: Finding, scale: Scale, inside: Inside) -> Finding:
     measured_ns = int(finding.measured_ns * inside.measured / scale.steps)
     gpu = _per_step(finding.gpu_saving_ns, (inside.measured,) * 3, scale.steps)
     gain = _per_step(finding.step_saving_ns, inside.saved, scale.steps)
-    per_step = PerStep(
-        measured_ns=measured_ns, gpu_saving_ns=gpu.at_most(measured_ns), step_saving_ns=NOTHING, share_of_unprofiled=0.0
-    )
     gain = gain if finding.on_gpu else gain.at_most(measured_ns)  # with launches idle time goes as well
-    share = round(gain.mid / max(scale.unprofiled_ns, 1), 4)
-    return replace(finding, per_step=replace(per_step, step_saving_ns=gain, share_of_unprofiled=share))
+    per_step = PerStep(
+        measured_ns=measured_ns,
+        gpu_saving_ns=gpu.at_most(measured_ns),
+        step_saving_ns=gain,
+        share_of_unprofiled=round(gain.mid / max(scale.unprofiled_ns, 1), 4),
+    )
+    return replace(finding, per_step=per_step)
 
 
 def _judged_by(finding: Finding, scale: Scale) -> Finding:
