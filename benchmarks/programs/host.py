@@ -512,7 +512,7 @@ HOST = (
         "adamw_in_loop", adamw_in_loop, {"fused": (("optimizer_unfused", "launch_gap"), adamw_fused)}, training=True
     ),
     Program("logged_each_step", logged_each_step, {"not_logged": (WAITS, not_logged)}, training=True),
-    Program("average_in_loop", average_in_loop, {"foreach": (GAPS, average_at_once)}, training=True),
+    Program("average_in_loop", average_in_loop, {"foreach": (("parameter_loop",), average_at_once)}, training=True),
     Program("confusion_loop", confusion_loop, {"bincount": (WAITS, confusion_at_once)}),
     Program("augment_each", augment_each, {"batched": (GAPS, augment_batch)}),
     Program("preprocess_on_host", preprocess_on_host, {"ahead": (LOADING, preprocess_ahead)}),

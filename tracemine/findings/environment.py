@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.columns import sorted_unique, string_ids
+from tracemine.findings.blockers import ALLOCATED, blockers, called, in_model, repeated
 from tracemine.matching.advice import Fact
 from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows, category, number
+from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows, number
 from tracemine.timeline import Timeline
-from tracemine.units import count_text
 
 # Operators' namespaces, and folders of Python files, that only these engines have.
 _ENGINES = (
@@ -27,7 +27,6 @@ _TENSORFLOW = re.compile(r"\btensorflow::|\bEigen::internal::EigenMetaKernel\b")
 _LIBRARY = re.compile(r"(?:^|[/\\])(transformers|diffusers)[/\\]")
 _COMPILED = re.compile(r"^(Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction)")
 _FREED = re.compile(r"^(cuda|hip)Free(?!ze)(?!Host)")
-_ALLOCATED = re.compile(r"^(cuda|hip)Malloc(?!Host)")
 _FEWEST_ALLOCATIONS, _MOST_ALLOCATIONS_A_FREE = 20, 8
 # Of gaps within operators: so many shapes, in so many steps, and so many of the gaps have their own, where each new one
 # is planned.
@@ -36,11 +35,6 @@ _FUSED_NORM_SINCE = (2, 9)  # pytorch/pytorch#153666
 # The first release in which an optimizer takes `fused=True` on CUDA; the newest that is known not to is one before.
 _FUSED_STEP_SINCE = {"Adam": (1, 13), "AdamW": (2, 0), "SGD": (2, 3), "Adagrad": (2, 13)}
 _USUAL = (2, 3)  # where the release is not known
-_SYNCHRONISES = re.compile(r"^(cuda|hip)(Stream|Event)Synchronize")
-# Operators that wait for a value, or for a size, from the device; what runs in them waits as part of them.
-_READS_BACK = {"aten::_local_scalar_dense": "`.item()`", "aten::nonzero": "`nonzero`", "aten::_unique2": "`unique`"}
-_LOOPED_ADAM = re.compile(r"^aten::(_foreach_)?addcdiv_$")
-_ADAMS = frozenset({"Adam", "AdamW", "NAdam", "RAdam", "Adamax"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +50,9 @@ class Environment:
     graph_pieces: bool
     no_torch: bool
     uncached: bool
-    blockers: tuple[str, ...]  # what the capture of a CUDA graph does not allow, with how often
+    repeated: bool  # the outermost module runs several times a step
+    blockers: tuple[str, ...]  # what the capture of a CUDA graph of the model does not allow, with how often
+    beside: tuple[str, ...]  # the same outside of the model, which a graph of it does not hold
 
     @property
     def facts(self) -> dict[str, Fact]:
@@ -69,6 +65,7 @@ class Environment:
             "graph_pieces": self.graph_pieces,
             "no_torch": self.no_torch,
             "uncached": self.uncached,
+            "repeated": self.repeated,
             "blockers": bool(self.blockers),
             "no_fused_norm": self.torch is not None and self.torch < _FUSED_NORM_SINCE,
         }
@@ -81,9 +78,14 @@ class Environment:
     @property
     def blockers_text(self) -> str:
         """A paragraph; "" where nothing is in the way."""
-        if not self.blockers:
-            return ""
-        return f"What a capture does not allow was recorded, and has to go first: {'; '.join(self.blockers)}."
+        texts = []
+        if self.blockers:
+            texts.append(
+                f"What a capture does not allow was recorded, and has to go first: {'; '.join(self.blockers)}."
+            )
+        if self.beside:
+            texts.append(f"Outside of the model, and not to be captured with it: {'; '.join(self.beside)}.")
+        return " ".join(texts)
 
 
 def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) -> Environment:
@@ -95,6 +97,7 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
     kernels = categories(timeline.activities["name"]).values
     graph = activities.columns["graph"]
     assert isinstance(graph, Flags)  # noqa: S101 - the row sets' documented kinds
+    model = in_model(timeline)
     return Environment(
         engine=next((name for name, seen in _ENGINES if any(map(seen.search, (*names, *files)))), None),
         tensorflow=not any(name.startswith("aten::") for name in names) and any(map(_TENSORFLOW.search, kernels)),
@@ -107,7 +110,9 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
         and "torch" not in timeline.meta.versions
         and not any(map(_TORCH.search, (*names, *files, *kernels))),
         uncached=_uncached(timeline, calls),
-        blockers=tuple(_blockers(timeline, activities, calls, optimizer)),
+        repeated=repeated(timeline),
+        blockers=tuple(blockers(timeline, activities, optimizer, model)),
+        beside=tuple(blockers(timeline, activities, optimizer, model.others)),
     )
 
 
@@ -133,55 +138,13 @@ def _graph_pieces(timeline: Timeline, graph: BoolArray) -> bool:
 def _uncached(timeline: Timeline, calls: Categories) -> bool:
     """Return whether memory is freed about as often as allocated in the first half and in the second."""
     begin = rows_of(timeline.api["start_ns"])
-    freed, allocated = _named(calls, _FREED), _named(calls, _ALLOCATED)
+    freed, allocated = called(calls, _FREED), called(calls, ALLOCATED)
     if allocated.sum() < _FEWEST_ALLOCATIONS:
         return False
     late = begin > (begin.min() + begin.max()) // 2
     return all(
         0 < (allocated & half).sum() <= _MOST_ALLOCATIONS_A_FREE * (freed & half).sum() for half in (late, ~late)
     )
-
-
-def _named(names: Categories, pattern: re.Pattern[str]) -> BoolArray:
-    return np.array([*(pattern.search(name) is not None for name in names.values), False], np.bool_)[names.codes]
-
-
-def _blockers(timeline: Timeline, activities: Rows, calls: Categories, optimizer: Categories) -> Iterable[str]:
-    ops = categories(timeline.ops["name"])
-    counts = np.bincount(ops.codes[ops.codes >= 0], minlength=len(ops.values))
-    times = dict(zip(ops.values, counts.tolist(), strict=True))
-    for name, text in _READS_BACK.items():
-        if times.get(name):
-            yield f"{text}, {count_text(times[name], 'time')}"
-    pageable = sum(
-        (_is(category(activities, name), "pageable") for name in ("source_memory", "target_memory")),
-        np.zeros(activities.count, np.int64),
-    )
-    if count := int((pageable > 0).sum()):
-        yield count_text(count, "copy") + " from or to pageable memory"
-    if count := int(_named(calls, _ALLOCATED).sum()):
-        yield f"memory allocated by the driver, {count_text(count, 'time')} (warm up before the capture)"
-    if count := _waits(timeline, calls, ops):
-        yield f"a stream or an event waited for, {count_text(count, 'time')}"
-    adams = sorted(_ADAMS.intersection(optimizer.values)) if _looped(times) else []
-    if adams:
-        yield f"{adams[0]} in a loop, unless it was made with `capturable=True`"
-
-
-def _looped(times: dict[str, int]) -> bool:
-    return any(_LOOPED_ADAM.search(name) for name in times) and not any("_fused_adam" in name for name in times)
-
-
-def _waits(timeline: Timeline, calls: Categories, ops: Categories) -> int:
-    """Count calls that wait for a stream or an event, without those of operators counted as such, and of copies."""
-    owner = rows_of(timeline.api["op_row"])
-    counted = _named(ops, re.compile("|".join(map(re.escape, (*_READS_BACK, "aten::copy_")))))
-    own = np.where(owner >= 0, counted[owner], False) if len(counted) else np.zeros(len(owner), np.bool_)
-    return int((_named(calls, _SYNCHRONISES) & ~own).sum())
-
-
-def _is(column: Categories, value: str) -> IntArray:
-    return np.array([*(each == value for each in column.values), 0], np.int64)[column.codes]
 
 
 def waited_in(timeline: Timeline, gaps: Rows, rows: Sequence[int]) -> frozenset[str]:

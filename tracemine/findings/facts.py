@@ -81,10 +81,16 @@ def gap_facts(rows: Rows, activities: Facts) -> Facts:
     )
 
 
+def backward_ops(timeline: Timeline) -> BoolArray:
+    """Return which operators the autograd engine ran, or operators that it ran."""
+    names = mapped(categories(timeline.ops["name"]), lambda name: name if name.startswith(_ENGINE) else None)
+    found: BoolArray = nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0) >= 0
+    return found
+
+
 def _backward(timeline: Timeline, op_row: IntArray) -> BoolArray:
     """Return, for each activity, whether the autograd engine ran its operator."""
-    names = mapped(categories(timeline.ops["name"]), lambda name: name if name.startswith(_ENGINE) else None)
-    return taken(nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0), op_row) >= 0
+    return np.where(op_row >= 0, np.append(backward_ops(timeline), False)[op_row], False)
 
 
 def pattern_of(module: str) -> str:

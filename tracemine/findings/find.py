@@ -43,7 +43,8 @@ from tracemine.matching.advice import Fact, advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Curves, Range, rms_norm_loses
 from tracemine.rows.captures import captured_graphs
-from tracemine.rows.table import BoolArray, IntArray, Rows, category
+from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, number
+from tracemine.rows.turns import independent_turns
 from tracemine.timeline import Timeline
 
 # Without a threshold from the caller: a thousandth of the span, and 1 µs at least.
@@ -243,14 +244,19 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
         for label in labels
     )
     rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
+    found["training"] = context.training
     if rule.rows != "gaps":
-        found["training"] = context.training
         found["loop"] = text_at(category(context.rows["activities"], "sweep_kind"), int(rows[0]))
         found["invariant"] = text_at(category(context.rows["activities"], "invariant_kind"), int(rows[0]))
         found["fused_step"] = any(context.environment.has_fused_step(label.optimizer) for label in labels)
         return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(context, classes)}
     rounds = context.facts["gaps"].dur_ns[rows][_cause_is(context, rows, "after_wait")].sum()
     found["rounds"] = 2 * int(rounds) > int(context.facts["gaps"].dur_ns[rows].sum())
+    if rule.saving == "launch_less":
+        alike = independent_turns(context.timeline, context.rows["activities"])
+        in_loop = alike[number(context.rows["gaps"], "next_row")[rows]]
+        durations = context.facts["gaps"].dur_ns[rows]
+        found["alike"] = 2 * int(durations[in_loop].sum()) > int(durations.sum())
     waited = waited_in(context.timeline, context.rows["gaps"], rows.tolist())
     optimizer = context.facts["gaps"].optimizer
     spent = np.bincount(optimizer.codes[rows] + 1, weights=context.facts["gaps"].dur_ns[rows])
@@ -322,7 +328,10 @@ def _long_unprofiled(context: ScanContext, found: Matches) -> Matches:
     least_ns = found.rule.unprofiled_gte_ns
     if not least_ns or not len(found):
         return found
-    usual = context.unprofiled_gaps_ns[1]
+    gaps = context.rows["gaps"]
+    # Of a gap between two steps what follows the beginning of the later one counts.
+    part = number(gaps, "into_step_ns", null=1) / np.maximum(number(gaps, "dur_ns"), 1)
+    usual = context.unprofiled_gaps_ns[1] * np.where(flags(gaps, "between_steps"), part, 1.0)
     long = np.add.reduceat(usual[found.rows], found.offsets[:-1]) >= least_ns
     context.drop("shorter_unprofiled", int((~long).sum()))
     return found.only(long)

@@ -22,7 +22,7 @@ from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Un
 from tracemine.perfmodel.ranges import outwards
 from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated, timing_spread
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, Flags, IntArray, Rows, number
+from tracemine.rows.table import BoolArray, IntArray, Rows, flags, number
 from tracemine.timeline import Timeline
 
 # Paces of the host between which the one is looked for at which a step takes as long as it does alone.
@@ -34,6 +34,9 @@ _LONGER_ALONE = 1.06
 # What the host spends on one launch without a profiler, its operator and what leads to it: small operators take 5 to
 # 20 µs, composed ones up to 30. Whatever more lies there is not dispatch, and stays where the launch goes.
 _LAUNCH_NS = Range(0, 30_000, 60_000)
+# What a step does for so long before its first launch is the program's own, and no dispatch; what is shorter counts as
+# the profiler's, whose work at a step's end lies in the same gap.
+_LEAST_STALL_NS = 1_000_000
 # A host that is done with a step in less than this share of what the step takes waits for the device: its own time says
 # how fast it is, and the step's does not.
 _AHEAD = 0.9
@@ -92,6 +95,7 @@ class Steps:
     next_row: IntArray  # of each gap: the activity that ends it
     recorded_ns: IntArray  # of each gap
     between: IntArray  # activities that end a gap between two steps, where the profiler may be at work
+    profiler: Floats  # of each of these gaps the share in which it may
     step_of: IntArray  # of each activity the step that it is part of; −1: none
     outside: Outside | None = None  # what lies in no step; None: all counts
     longer: float = 1.0  # by how much longer the device takes alone than recorded, where that was measured
@@ -130,7 +134,7 @@ class Steps:
         return self._of_steps(ran, idle_before(ran.starts, ran.ends, self.device))
 
     def _of_steps(self, ran: ReplayResult, idle: Floats) -> Floats:
-        of_steps: Floats = ran.done - idle[:, self.between].sum(axis=1) - self._outside(ran, idle)
+        of_steps: Floats = ran.done - idle[:, self.between] @ self.profiler - self._outside(ran, idle)
         return of_steps
 
     def _outside(self, ran: ReplayResult, idle: Floats) -> Floats:
@@ -241,13 +245,14 @@ def steps_of(
     replay = replay_of(timeline)
     device = rows_of(timeline.activities["device"])
     next_row = number(gaps, "next_row")
-    between = gaps.columns["between_steps"]
-    assert isinstance(between, Flags)  # noqa: S101 - the row sets' documented kinds
+    between = flags(gaps, "between_steps")
     slowdown = slowdown_of(timeline)
     of_step = np.full(len(device), -1) if step_of is None else step_of
     outside = _outside(replay, device, gaps, of_step, number(gaps, "dur_ns") if in_steps_ns is None else in_steps_ns)
+    dur, into = number(gaps, "dur_ns")[between], number(gaps, "into_step_ns")[between]
+    profiler = np.where(into >= _LEAST_STALL_NS, 1 - into / np.maximum(dur, 1), 1.0)
     steps = Steps(
-        replay, slowdown, device, next_row, number(gaps, "dur_ns"), next_row[between.values], of_step, outside
+        replay, slowdown, device, next_row, number(gaps, "dur_ns"), next_row[between], profiler, of_step, outside
     )
     alone_ns, host_ns = timeline.meta.alone_step_ns, timeline.meta.host_step_ns
     count = timeline.steps.num_rows if step_of is None else len(sorted_unique(step_of[step_of >= 0]))
@@ -270,9 +275,9 @@ def _outside(replay: Replay, device: IntArray, gaps: Rows, step_of: IntArray, in
     dur, in_none = number(gaps, "dur_ns"), step_of < 0
     if in_none.all():
         return None
-    between = gaps.columns["between_steps"]
-    assert isinstance(between, Flags)  # noqa: S101 - the row sets' documented kinds
-    share = np.where(between.values, 0.0, 1 - in_steps_ns / np.maximum(dur, 1))  # those count for nothing already
+    share = np.where(
+        flags(gaps, "between_steps"), 0.0, 1 - in_steps_ns / np.maximum(dur, 1)
+    )  # those count for nothing already
     alone = 0
     for ordinal in sorted_unique(device):
         rows = np.flatnonzero(device == ordinal)

@@ -22,6 +22,7 @@ SAVING_TEXT: Final = {
     "one_pass": "device time and launches: one pass over lists of tensors in place of many small kernels",
     "attention": "device time: one attention kernel in place of products and a softmax",
     "close_gap": "idle time of the device",
+    "launch_less": "idle time of the device between launches, as far as they become fewer",
     "close_break": "idle time of the device while the host is between two compiled graphs",
     "pin_memory": "device time of copies that pageable memory slows down",
     "remove": "device time of work that is not done any more",

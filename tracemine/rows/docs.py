@@ -119,6 +119,7 @@ _GAPS = (
     ColumnDoc("step", "numbers", "row of `steps` that the host was in throughout", "it was in several or in none, or no steps were recorded"),
     ColumnDoc("segment", "numbers", "1 + step, 0 where step is null: for partition_by, which leaves rows with nulls out"),
     ColumnDoc("between_steps", "flags", "the activities on its two sides belong to different steps, or one of them to none, and the later one's had not begun on the host when the device went idle"),
+    ColumnDoc("into_step_ns", "numbers", "how much of it passed after the host had begun the step of the next activity", "it does not lie between two steps"),
     ColumnDoc("cause", "categories", "one of " + ", ".join(f"`{cause}`" for cause in CAUSES) + ", as decided above"),
     ColumnDoc("op", "categories", "operator that the device waited for: of a synchronisation or an allocation the one that makes the call, of compiling and loading data its own annotation, else the one that launches next", "outside any operator, or not recorded"),
     ColumnDoc("next_op", "categories", "operator that owns the next activity", _OUTSIDE_OPERATORS),

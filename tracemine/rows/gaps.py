@@ -58,6 +58,7 @@ def gap_rows(timeline: Timeline) -> Rows:
             "step": step,
             "segment": Numbers(segments(step)),
             "between_steps": Flags(between),
+            "into_step_ns": Numbers(_into_step(timeline, following, begin, gap), between),
             "cause": coded(CAUSES, why.cause),
             "op": op,
             "next_op": take(op_name, next_op_row),
@@ -120,6 +121,15 @@ def idle_intervals(start: IntArray, dur: IntArray, device: IntArray) -> tuple[In
     previous, following = order[last[idle - 1]], order[idle]
     by_time = np.argsort(start[following], kind="stable")
     return previous[by_time].astype(np.int64), following[by_time].astype(np.int64)
+
+
+def _into_step(timeline: Timeline, following: IntArray, begin: IntArray, gap: IntArray) -> IntArray:
+    """Return how much of each gap passed since the host had begun the step of the next activity."""
+    begun = np.r_[np.iinfo(np.int64).max, numbers(timeline.steps.column("start_ns")).values.astype(np.int64)]
+    step = segments(numbers(timeline.activities.column("step_row")))[following]
+    until = begin + gap
+    passed: IntArray = np.clip(until - np.minimum(begun[step], until), 0, gap)
+    return passed
 
 
 def _steps(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray) -> tuple[Numbers, BoolArray]:

@@ -21,6 +21,7 @@ from tracemine.timeline import Timeline
 
 _LONGEST_PERIOD, _LEAST_TURNS = 16, 8
 _MOST_TRIED: Final = 4_096  # stretches, a millisecond each at most where they are none
+_MOST_TRIED_OF_ANY: Final = 256
 _CALLED: Final = ("name", "input_shapes", "input_dtypes")
 
 
@@ -60,7 +61,7 @@ def turn_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     """
     number, turns = np.full(activities.count, -1, np.int64), np.zeros(activities.count, np.int64)
     graph = activities.graph
-    for loop in () if graph is None or not len(graph.activity) else _loops(timeline, activities, graph):
+    for loop in () if graph is None or not len(graph.activity) else _Nodes(timeline, activities, graph).loops():
         assert graph is not None  # noqa: S101 - else there is no loop
         node = np.arange(loop.begin, loop.end)
         node = node[loop.own[(node - loop.begin) % loop.period]]
@@ -71,20 +72,16 @@ def turn_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     return {"turns_of": Numbers(np.maximum(number, 0), known), "turns": Numbers(turns, known)}
 
 
-def _loops(timeline: Timeline, activities: Rows, graph: Graph) -> Iterator[_Loop]:
+def independent_turns(timeline: Timeline, activities: Rows) -> BoolArray:
+    """Return which activities lie in a loop of any operators, none of which needs what another turn computed."""
+    found, graph = np.zeros(activities.count, np.bool_), activities.graph
+    if graph is None or not len(graph.activity):
+        return found
     nodes = _Nodes(timeline, activities, graph)
-    if not nodes.product.any():
-        return
-    taken, tried = np.zeros(len(graph), np.bool_), 0
-    for period in range(1, _LONGEST_PERIOD + 1):
-        for begin, end in repeating(nodes.code, nodes.place, period, _LEAST_TURNS):
-            if taken[begin:end].any() or not nodes.product[begin:end].any():
-                continue
-            tried += 1
-            loop = nodes.loop(begin, end, period) if tried <= _MOST_TRIED else None
-            if loop is not None:
-                taken[loop.begin : loop.end] = True
-                yield loop
+    nodes.apart[:] = True
+    for loop in nodes.loops(_MOST_TRIED_OF_ANY):
+        found[graph.activity[graph.activity_begin[loop.begin] : graph.activity_begin[loop.end]]] = True
+    return found
 
 
 class _Nodes:
@@ -104,9 +101,24 @@ class _Nodes:
         self.code[blank] = -1 - blank
         kinds = [lookup(name) for name in called[0].values]
         products = np.array([*(each is not None and each.op_class == "gemm" for each in kinds), False], np.bool_)
-        self.product: BoolArray = products[called[0].codes]
+        self.apart: BoolArray = products[called[0].codes]  # of these no turn may need what another computed
         self.in_step: BoolArray = number(activities, "segment", -1)[first] > 0
         self._graph = graph
+
+    def loops(self, most_tried: int = _MOST_TRIED) -> Iterator[_Loop]:
+        """Yield the loops, those of few operators a turn first; at most so many stretches are tried."""
+        if not self.apart.any():
+            return
+        taken, tried = np.zeros(len(self._graph), np.bool_), 0
+        for period in range(1, _LONGEST_PERIOD + 1):
+            for begin, end in repeating(self.code, self.place, period, _LEAST_TURNS):
+                if taken[begin:end].any() or not self.apart[begin:end].any():
+                    continue
+                tried += 1
+                loop = self.loop(begin, end, period) if tried <= most_tried else None
+                if loop is not None:
+                    taken[loop.begin : loop.end] = True
+                    yield loop
 
     def loop(self, begin: int, end: int, period: int) -> _Loop | None:
         """Return the loop of a stretch, wherever its first turn begins; None where it is none."""
@@ -122,7 +134,7 @@ class _Nodes:
         return None
 
     def _alone(self, begin: int, end: int, period: int) -> BoolArray | None:
-        """Return which of a turn's operators need nothing of other turns; None where a product does."""
+        """Return which of a turn's operators need nothing of other turns; None where one does that may not."""
         edges = self._graph
         span = slice(*np.searchsorted(edges.consumer, [begin, end]).tolist())
         reader, writer = edges.consumer[span], edges.producer[span]
@@ -134,8 +146,8 @@ class _Nodes:
         for _ in range(period):
             tainted[reader[~other & tainted[writer]]] = True
         own: BoolArray = tainted.reshape(-1, period).sum(axis=0) == 0
-        product = self.product[begin : begin + period]
-        return own if own[product].all() else None
+        apart = self.apart[begin : begin + period]
+        return own if own[apart].all() else None
 
     def _together(self, begin: int, end: int, period: int, own: BoolArray) -> bool:
         """Return whether something reads what two turns or more wrote.

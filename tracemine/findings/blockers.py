@@ -1,0 +1,119 @@
+"""What speaks against one CUDA graph of the model: waits, copies and allocations in it, and several runs a step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.findings.facts import backward_ops
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category
+from tracemine.timeline import Timeline
+from tracemine.units import count_text
+
+ALLOCATED = re.compile(r"^(cuda|hip)Malloc(?!Host)")
+_SYNCHRONISES = re.compile(r"^(cuda|hip)(Stream|Event)Synchronize")
+# Operators that wait for a value, or for a size, from the device; what runs in them waits as part of them.
+_READS_BACK = {"aten::_local_scalar_dense": "`.item()`", "aten::nonzero": "`nonzero`", "aten::_unique2": "`unique`"}
+_LOOPED_ADAM = re.compile(r"^aten::(_foreach_)?addcdiv_$")
+_ADAMS = frozenset({"Adam", "AdamW", "NAdam", "RAdam", "Adamax"})
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Operators and runtime calls that count; `known`: some lie in modules, so that others are known not to."""
+
+    ops: BoolArray
+    api: BoolArray
+    known: bool
+    optimizer: bool  # what an optimizer does counts
+
+    @property
+    def others(self) -> Chosen:
+        """Return the rest; nothing where all may lie in the model."""
+        return Chosen(~self.ops & self.known, ~self.api & self.known, self.known, self.known and not self.optimizer)
+
+    def activities(self, timeline: Timeline) -> BoolArray:
+        """Return which activities do; those without an operator do with the rest of the model."""
+        op = rows_of(timeline.activities["op_row"])
+        without = self.optimizer  # in the model, unless it is known where that ends
+        return np.where(op >= 0, np.append(self.ops, without)[op], without)
+
+
+def in_model(timeline: Timeline) -> Chosen:
+    """Return what `torch.compile(model)` takes in: modules and the backward pass; all where no module is known."""
+    module = categories(timeline.ops["module"]).codes >= 0
+    if not module.any():
+        return Chosen(np.ones(len(module), np.bool_), np.ones(timeline.api.num_rows, np.bool_), False, True)
+    inside = module | backward_ops(timeline)
+    owner = rows_of(timeline.api["op_row"])
+    of_op = np.where(owner >= 0, np.append(inside, False)[owner], False)
+    return Chosen(inside, of_op | (categories(timeline.api["module"]).codes >= 0), True, False)
+
+
+def repeated(timeline: Timeline) -> bool:
+    """Return whether an outermost module ran several times a step: its operators, with others of its thread between."""
+    paths = categories(timeline.ops["module"])
+    steps = timeline.steps.num_rows
+    thread = rows_of(timeline.ops["tid"])
+    begin, step = rows_of(timeline.ops["start_ns"]), np.sort(rows_of(timeline.steps["start_ns"]))
+    if not steps or not paths.values:
+        return False
+    roots = {root: at for at, root in enumerate(dict.fromkeys(path.split(".")[0] for path in paths.values))}
+    root = np.array([*(roots[path.split(".")[0]] for path in paths.values), -1], np.int64)[paths.codes]
+    inside = np.searchsorted(step, begin, side="right") > 0
+    of_forward = inside & ~backward_ops(timeline)
+    order = np.flatnonzero(of_forward)[np.lexsort((begin[of_forward], thread[of_forward]))]
+    changes = np.append(True, (np.diff(root[order]) != 0) | (np.diff(thread[order]) != 0))[: len(order)]
+    begun = root[order][changes]
+    return bool(np.bincount(begun[begun >= 0], minlength=1).max() >= 2 * steps)
+
+
+def blockers(timeline: Timeline, activities: Rows, optimizer: Categories, chosen: Chosen) -> Iterable[str]:
+    """Yield what the capture of a CUDA graph does not allow, with how often it is chosen.
+
+    `optimizer`: of each activity the class of the optimizer in whose step it is.
+    """
+    calls, ops = categories(timeline.api["name"]), categories(timeline.ops["name"])
+    counted = ops.codes[chosen.ops & (ops.codes >= 0)]
+    times = dict(zip(ops.values, np.bincount(counted, minlength=len(ops.values)).tolist(), strict=True))
+    for name, text in _READS_BACK.items():
+        if times.get(name):
+            yield f"{text}, {count_text(times[name], 'time')}"
+    pageable = sum(
+        (_is(category(activities, name), "pageable") for name in ("source_memory", "target_memory")),
+        np.zeros(activities.count, np.int64),
+    )
+    if count := int(((pageable > 0) & chosen.activities(timeline)).sum()):
+        yield count_text(count, "copy") + " from or to pageable memory"
+    if count := int((called(calls, ALLOCATED) & chosen.api).sum()):
+        yield f"memory allocated by the driver, {count_text(count, 'time')} (warm up before the capture)"
+    if count := _waits(timeline, calls, ops, chosen):
+        yield f"a stream or an event waited for, {count_text(count, 'time')}"
+    adams = sorted(_ADAMS.intersection(optimizer.values)) if chosen.optimizer and _looped(ops.values) else []
+    if adams:
+        yield f"{adams[0]} in a loop, unless it was made with `capturable=True`"
+
+
+def _looped(names: Sequence[str]) -> bool:
+    return any(_LOOPED_ADAM.search(name) for name in names) and not any("_fused_adam" in name for name in names)
+
+
+def _waits(timeline: Timeline, calls: Categories, ops: Categories, chosen: Chosen) -> int:
+    """Count calls that wait for a stream or an event, without those of operators counted as such, and of copies."""
+    owner = rows_of(timeline.api["op_row"])
+    counted = called(ops, re.compile("|".join(map(re.escape, (*_READS_BACK, "aten::copy_")))))
+    own = np.where(owner >= 0, counted[owner], False) if len(counted) else np.zeros(len(owner), np.bool_)
+    return int((called(calls, _SYNCHRONISES) & ~own & chosen.api).sum())
+
+
+def called(names: Categories, pattern: re.Pattern[str]) -> BoolArray:
+    """Return which rows have a name in which a pattern is found."""
+    return np.array([*(pattern.search(name) is not None for name in names.values), False], np.bool_)[names.codes]
+
+
+def _is(column: Categories, value: str) -> IntArray:
+    return np.array([*(each == value for each in column.values), 0], np.int64)[column.codes]
