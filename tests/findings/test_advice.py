@@ -59,6 +59,10 @@ CASES: dict[str, tuple[str, dict[str, Fact], str, str]] = {
     "gaps between graphs": ("launch_gap", {"compiled": True, "replayed": True}, "graph_breaks", WHOLE_MODEL),
     "a chain beside what is compiled": ("memory_bound_chain", {"compiled": True, "module": True}, "left this stretch out", WHOLE_MODEL),
     "a chain in no module": ("memory_bound_chain", {}, "compile the function", WHOLE_MODEL),
+    "gaps in training": ("launch_gap", {"training": True}, "forward and the backward pass as a CUDA graph", "then: as one"),
+    "gaps of a model that runs often": ("launch_gap", {"repeated": True}, "runs several times a step", "reduce-overhead"),
+    "gaps in a loop of equal rounds": ("launch_gap", {"alike": True}, "torch.func.vmap", WHOLE_MODEL),
+    "the same in training": ("launch_gap", {"alike": True, "training": True}, "reduce-overhead", "vmap"),
     "a norm with its residual": ("rmsnorm_unfused", {"widened": True}, "def add_norm", "self.eps"),
     "a norm of transformers": ("rmsnorm_unfused", {"library": "transformers"}, "self.variance_epsilon", "self.eps"),
     "a norm in vLLM": ("rmsnorm_unfused", {"engine": "vllm", "widened": True}, "vllm.model_executor", "add_norm"),
@@ -182,6 +186,44 @@ def test_what_breaks_a_capture_is_named_with_how_often() -> None:
     assert "`.item()`, 3 times" in text
     assert "`nonzero`, 1 time" in text
     assert "pageable" not in text
+
+
+def reads(**more: Any) -> dict[str, Any]:
+    return kernel(9 * US, 100, op="aten::_local_scalar_dense", **more)
+
+
+def test_what_breaks_a_capture_stays_outside_of_it_where_it_lies_beside_the_model() -> None:
+    inside = kernel(0, US, module="Net_0.Linear_0")
+    found = environment(timeline_of([inside, reads()]))
+    assert found.blockers == ()
+    assert found.beside == ("`.item()`, 1 time",)
+    assert "Outside of the model" in found.blockers_text
+    # In the model, or where no module is known, it is in the way.
+    for members in ([inside, reads(module="Net_0")], [kernel(0, US), reads()]):
+        found = environment(timeline_of(members))
+        assert (found.blockers, found.beside) == (("`.item()`, 1 time",), ())
+        assert "has to go first" in found.blockers_text
+
+
+@pytest.mark.parametrize(
+    ("modules", "often"),
+    [
+        (["Net_0", "Net_0.Linear_0", None, "Net_0", "Net_0.Linear_0"], True),
+        (["Net_0", "Net_0.Linear_0", "Net_0.Linear_1", None], False),  # two parts of one call
+        (["Encoder_0", None, "Decoder_0", None, "Head_0"], False),  # once each
+        ([None, None, None], False),
+    ],
+)
+def test_a_model_runs_several_times_a_step_where_others_work_lies_between(
+    modules: list[str | None], *, often: bool
+) -> None:
+    every = len(modules) * 10 * US
+    members = [
+        kernel(step * every + at * 10 * US, US, module=module, step_row=step)
+        for step in range(2)
+        for at, module in enumerate(modules)
+    ]
+    assert environment(timeline_of(members, steps=[(0, every), (every, every)])).repeated is often
 
 
 def test_an_adam_in_a_loop_breaks_a_capture_and_a_fused_one_does_not() -> None:

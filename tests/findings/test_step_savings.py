@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_rows
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +15,10 @@ from tracemine.findings import Finding, Scan, device_of, find
 from tracemine.findings.accounting import Room, room_of_step
 from tracemine.findings.record import NOTHING, Range
 from tracemine.findings.step_savings import Claim, share_out, within_step
+from tracemine.matching import load_rules
+from tracemine.pipeline import Options, analysed, mined
+from tracemine.rows import Categories
+from tracemine.units import Threshold
 
 US = 1_000
 EVERY, LASTS, COUNT = 300 * US, 100 * US, 40
@@ -52,6 +59,54 @@ def test_where_the_host_sets_the_pace_gaps_have_what_is_idle_and_the_gpus_work_t
     assert joint is not None
     assert joint.mid == gap.per_step.step_saving_ns.mid + pair.per_step.step_saving_ns.mid
     assert joint.mid <= room.most_saved(pair.per_step.gpu_saving_ns).mid
+
+
+def launching(*, training: bool, modules: bool = True) -> Finding:
+    """Kernels launched one by one: in a module, and in training every other one in an optimizer's step."""
+    members = [
+        kernel(at * EVERY, LASTS, queued_ns=8 * US, module="Net_0" if modules and not at % 2 else None)
+        for at in range(COUNT)
+    ]
+    timeline = timeline_of(members)
+    rows = rows_of_timeline(timeline)
+    values = np.where(np.arange(COUNT) % 2 & training, 0, -1).astype(np.int32)
+    activities = rows["activities"]
+    own = {"optimizer": Categories(values, ("AdamW",))}
+    rows["activities"] = replace_rows(activities, columns=activities.columns | own)
+    every = ((row,) for row in range(rows["gaps"].count))
+    gaps = matches(rule("gap", "launch_less", group_by=(), rows="gaps"), *every)
+    (found,) = find(timeline, rows, [gaps], device_of(timeline), min_saving_ns=0).findings
+    return found
+
+
+def test_in_training_a_compiled_model_wins_a_part_of_its_own_gaps_and_little_beside_it() -> None:
+    all_of_it, trained = launching(training=False).step_saving_ns, launching(training=True).step_saving_ns
+    assert 0.4 < trained.mid / all_of_it.mid < 0.45  # 0.6 of one half, a quarter of the other
+    assert trained.low < all_of_it.low and trained.high == all_of_it.high
+    unknown = launching(training=True, modules=False).step_saving_ns  # where the model ends: all may be its
+    assert 0.58 < unknown.mid / all_of_it.mid < 0.62
+
+
+def made_first(*, before_us: int) -> Scan:
+    """Steps of 10 ms; each, or the time before it, begins with 6 ms in which only the host is at work."""
+    long, count = 10_000 * US, 5
+    steps = [(at * long + before_us * US, long - (before_us + 1) * US) for at in range(count)]
+    members = [
+        kernel(at * long + (6_000 + 500 * of) * US, 400 * US, queued_ns=8 * US, step_row=at)
+        for at in range(count)
+        for of in range(8)
+    ]
+    return mined(analysed(timeline_of(members, steps=steps)), Options(rules=load_rules(), threshold=Threshold(ns=0)))
+
+
+def test_what_a_step_does_before_its_first_launch_is_a_stall_of_its_own() -> None:
+    (stall,) = [one for one in made_first(before_us=0).findings if one.rule == "host_stall"]
+    assert stall.per_step is not None
+    # Before the first step's first launch there is no gap; of the others a tenth of a millisecond is the last step's.
+    assert 4 * 6_000 * US // 5 <= stall.per_step.measured_ns <= 4 * 6_100 * US // 5
+    assert stall.per_step.step_saving_ns.mid > 0
+    # The same before a step begins may be the profiler's.
+    assert not [one for one in made_first(before_us=5_900).findings if one.rule == "host_stall"]
 
 
 ns = st.integers(0, 10**9)

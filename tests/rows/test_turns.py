@@ -9,14 +9,16 @@ import pytest
 from tests.flow.programs import ADD, ADD_, COPY_, RELU, Program
 from tracemine.pipeline import analysed
 from tracemine.rows.table import Numbers
+from tracemine.rows.turns import independent_turns
+from tracemine.timeline import Timeline
 
 MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"
 CAT = "aten::cat(Tensor[] tensors, int dim=0) -> Tensor"
 Turn = Callable[[Program, int], None]
 
 
-def loop(turn: Turn, turns: int = 10, *, in_step: bool = True, joined: bool = True) -> list[int | None]:
-    """Of each kernel of a program the loop that it is part of."""
+def turned(turn: Turn, turns: int = 10, *, in_step: bool = True, joined: bool = True) -> Timeline:
+    """A program of so many turns."""
     program = Program()
     if in_step:
         program.step()
@@ -26,7 +28,13 @@ def loop(turn: Turn, turns: int = 10, *, in_step: bool = True, joined: bool = Tr
         program.call(CAT, [[program.tensor(f"y{at}", 8, 8) for at in range(turns)]], [program.tensor("all", 80, 8)])
     for op in program.trace.rows["ops"]:  # shapes as Kineto records them
         op["input_shapes"], op["input_dtypes"] = "[[8,8],[8,8]]", '["float","float"]'
-    column = analysed(program.timeline()).rows["activities"].columns["turns_of"]
+    return program.timeline()
+
+
+def loop(turn: Turn, turns: int = 10, *, in_step: bool = True, joined: bool = True) -> list[int | None]:
+    """Of each kernel of a program the loop that it is part of."""
+    timeline = turned(turn, turns, in_step=in_step, joined=joined)
+    column = analysed(timeline).rows["activities"].columns["turns_of"]
     assert isinstance(column, Numbers)
     assert column.valid is not None
     return [value if known else None for value, known in zip(column.values, column.valid, strict=True)]
@@ -105,3 +113,28 @@ def test_outside_of_steps_something_has_to_read_what_several_turns_gave() -> Non
     assert set(loop(one_weight, in_step=False)) == {0, None}
     assert set(loop(one_weight, in_step=False, joined=False)) == {None}
     assert set(loop(one_weight, joined=False)) == {0}
+
+
+def independent(turn: Turn, turns: int = 10) -> list[bool]:
+    """Of each kernel of a program whether it lies in a loop of turns that need nothing of one another."""
+    timeline = turned(turn, turns)
+    found: list[bool] = independent_turns(timeline, analysed(timeline).rows["activities"]).tolist()
+    return found
+
+
+def brightened(program: Program, at: int) -> None:
+    """y = relu(x + gain), of a picture each, and no product."""
+    made, result = program.tensor(f"m{at}", 8, 8), program.tensor(f"y{at}", 8, 8)
+    program.call(ADD, [program.tensor(f"x{at}", 8, 8), program.tensor("gain", 8, 8)], [made])
+    program.call(RELU, [made], [result])
+
+
+@pytest.mark.parametrize(("turn", "length"), [(brightened, 20), (copied, 10), (one_weight, 20)])
+def test_turns_of_any_operators_can_need_nothing_of_each_other(turn: Turn, length: int) -> None:
+    assert independent(turn) == [True] * length + [False]
+    assert not any(independent(turn, 7))
+
+
+@pytest.mark.parametrize("turn", [recurrent, roundabout, trained, unknown, summed])
+def test_one_operator_that_needs_another_turns_result_ends_it(turn: Turn) -> None:
+    assert not any(independent(turn))

@@ -64,11 +64,11 @@ def repeated(timeline: Timeline) -> bool:
         return False
     roots = {root: at for at, root in enumerate(dict.fromkeys(path.split(".")[0] for path in paths.values))}
     root = np.array([*(roots[path.split(".")[0]] for path in paths.values), -1], np.int64)[paths.codes]
-    inside = np.searchsorted(step, begin, side="right") > 0
-    of_forward = inside & ~backward_ops(timeline)
+    within = np.searchsorted(step, begin, side="right")
+    of_forward = (within > 0) & ~backward_ops(timeline)
     order = np.flatnonzero(of_forward)[np.lexsort((begin[of_forward], thread[of_forward]))]
-    changes = np.append(True, (np.diff(root[order]) != 0) | (np.diff(thread[order]) != 0))[: len(order)]
-    begun = root[order][changes]
+    changes = np.stack([np.diff(each[order]) != 0 for each in (root, thread, within)]).any(axis=0)
+    begun = root[order][np.append(True, changes)[: len(order)]]
     return bool(np.bincount(begun[begun >= 0], minlength=1).max() >= 2 * steps)
 
 
