@@ -349,7 +349,7 @@ def python_between(pause: int) -> tuple[Steps, Fix]:
     none = np.zeros(0, np.int64)
     rows = np.arange(20, dtype=np.int64).reshape(10, 2)
     nowhere = np.full(20, -1)
-    steps = Steps(replay_of(trace.timeline()), None, np.zeros(20, np.int64), none, none, none, nowhere)
+    steps = Steps(replay_of(trace.timeline()), None, np.zeros(20, np.int64), none, none, none, none, nowhere)
     return steps, Fix([rows], [Range(5_000, 10_000, 15_000)])
 
 
@@ -427,7 +427,7 @@ def made_fix(call: str, **more: bool) -> tuple[Steps, Fix]:
     replay, order, _ = recorded(program)
     matrix = np.array(order, np.int64).reshape(5, 2)
     none = np.zeros(0, np.int64)
-    steps = Steps(replay, None, np.zeros(10, np.int64), none, none, none, STEP_OF)
+    steps = Steps(replay, None, np.zeros(10, np.int64), none, none, none, none, STEP_OF)
     return steps, Fix([matrix], [Range(0, 0, 0)], call, **more)
 
 

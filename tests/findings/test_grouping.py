@@ -165,6 +165,13 @@ def test_a_large_saving_of_gpu_time_is_among_the_first_three_whatever_the_host_d
     assert marks([*small, made("g", 0, 300, reported=False)]) == "abcdg"
 
 
+def test_idle_time_that_the_headline_names_takes_none_of_the_three_places() -> None:
+    idle = made("i", 500, 0, fused_ns=None)
+    small = [idle, *(made(mark, step_ns, 0) for mark, step_ns in zip("abc", (400, 300, 200), strict=True))]
+    assert marks([*small, made("g", 0, 100)]) == "iabgc"
+    assert marks([*small, *(made(mark, 0, 100 + at) for at, mark in enumerate("gh"))]) == "iahgbc"
+
+
 def test_a_large_saving_that_the_step_feels_stays_where_it_is() -> None:
     found = [made("a", 400, 300), made("b", 300, 0), made("c", 200, 200), made("d", 100, 0)]
     assert marks(found) == "abcd"

@@ -55,14 +55,16 @@ _FIRST, _LARGE = 3, 0.1
 def ordered(findings: Iterable[Finding], gpu_time_ns: int) -> list[Finding]:
     """Order by worth, most first; large savings of GPU time are among the first three.
 
-    They never take the first's place. gpu_time_ns: of the trace.
+    They never take the first's place, and where that is idle time, which the headline names already, they have three
+    places behind it. gpu_time_ns: of the trace.
     """
     found = sorted(findings, key=_order)
+    places = _FIRST if found and not found[0].on_gpu else _FIRST - 1
     large = [one for one in found[1:] if one.reported and _worth(one)[1] and _is_large(one, gpu_time_ns)]
-    large = sorted(large, key=lambda one: -one.gpu_saving_ns.mid)[: _FIRST - 1]
+    large = sorted(large, key=lambda one: -one.gpu_saving_ns.mid)[:places]
     chosen = {one.fingerprint for one in large}
     rest = [one for one in found[1:] if one.fingerprint not in chosen]
-    free = _FIRST - 1 - len(large)
+    free = places - len(large)
     return [*found[:1], *sorted([*large, *rest[:free]], key=_order), *rest[free:]]
 
 

@@ -36,6 +36,7 @@ from tracemine.report.words import (
     counted_text,
     dropped_text,
     each_text,
+    first_text,
     gpu_text,
     little_text,
     memory_text,
@@ -119,7 +120,8 @@ def _facts(scan: Scan) -> list[str]:
     if scan.findings:
         step, gpu = all_of(scan, "step_saving_ns"), all_of(scan, "gpu_saving_ns")
         left = f"; the {whole_text(scan)} goes {prose(text)}" if (text := saved_text(scan)) else ""
-        facts.append(f"All findings together save {_savings(step, gpu, scan)}{left}.")
+        first = f", {text}" if (text := first_text(scan)) else ""
+        facts.append(f"All findings together save {_savings(step, gpu, scan)}{first}{left}.")
     memory = f"memory: {text}" if (text := memory_text(scan)) else ""
     facts += [
         f"{prose(text[:1].upper() + text[1:])}." for text in (ceiling_text(scan), memory, payback_text(scan)) if text

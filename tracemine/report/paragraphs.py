@@ -72,7 +72,7 @@ def savings(finding: Finding, scan: Scan) -> Iterator[Text]:
         basis = f", {basis}" if basis else ""
         yield saved(each, "GPU", gpu_text(each.mid, scan) + line(basis))
     if gpu.high and not step.mid:
-        yield Text("step none: the GPU is not what it waits for", LABEL)
+        yield Text("step none: of use once nothing else sets its pace", LABEL)
 
 
 def saving_of(saving: Range, name: str, part_ns: int, whole_ns: int | None, of_what: str) -> Text:

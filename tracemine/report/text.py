@@ -37,6 +37,7 @@ from tracemine.report.words import (
     counted_text,
     dropped_text,
     first_sentence,
+    first_text,
     gpu_text,
     little_text,
     memory_text,
@@ -183,6 +184,8 @@ def _all_savings(scan: Scan) -> Iterator[Text]:
         step, whole_ns = all_of(scan, "step_saving_ns"), unprofiled_ns(scan.summary)
         change = f"({text})" if (text := saved_text(scan)) else f"of {share_of_text(scan)}"
         yield saving_of(step, "step", step.mid, whole_ns, change)
+        if text := first_text(scan):
+            yield Text(f"step {text}", LABEL)
     if scan.summary.gpu_saving_ns.high:
         gpu = all_of(scan, "gpu_saving_ns")
         yield saved(gpu, "GPU", gpu_text(gpu.mid, scan))

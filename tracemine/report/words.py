@@ -164,6 +164,14 @@ def all_of(scan: Scan, name: str) -> Range:
     return sum((of_finding(finding, name) for finding in scan.findings), NOTHING)
 
 
+def first_text(scan: Scan) -> str:
+    """Return what the first finding has of what all save of the step; "" where it is the only one, or has nothing."""
+    shown = [finding for finding in scan.findings if finding.reported and not finding.refuted]
+    if len(shown) < 2 or not of_finding(shown[0], "step_saving_ns").mid:
+        return ""
+    return f"{time_text(of_finding(shown[0], 'step_saving_ns').mid)} of it by the first finding"
+
+
 def of_finding(finding: Finding, name: str) -> Range:
     """Return what a finding saves, a step where steps are known, as `all_of`."""
     found: Range = getattr(finding if finding.per_step is None else finding.per_step, name)
