@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tracemine.devices import Device
 from tracemine.findings.accounting import Room, measure, summarise
+from tracemine.findings.advice_facts import call_class
 from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
@@ -239,6 +240,7 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
             "library": library_of(source.file for source in label.source[:1]),
             "backward": label.backward,
             "operation": label.ops[0].removeprefix("aten::") if len(set(label.ops)) == 1 else None,
+            "call_class": call_class(label.ops),
         }
         for label in labels
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tracemine.ops.infer.library import OPERATIONS
 from tracemine.rows.invariants import KINDS
 
 Fact = bool | str | None  # None: not known; no condition holds of it
@@ -39,10 +40,13 @@ TEXTS: Final = {
     "loop": ("what a loop over tensors does to each, as `sweep_kind` says it", ("zero", "norm", "average", "update")),
     "library": ("the library in whose files the line is", ("transformers", "diffusers")),
     "operation": ("the one operator that is named, without `aten::`", None),
+    "call_class": ("what kind of a library's call all of it is, forward or backward", tuple(OPERATIONS.values())),
     "invariant": ("what work gives that is the same in every step, as `invariant_kind` says it", KINDS),
 }
 PLACEHOLDER: Final = "{blockers}"
 OPTIMIZER: Final = "{optimizer}"  # in a text that asks for one of several classes
+# Texts that hold of all parts together or not at all: what fits one part would be wrong of another.
+_OF_ALL: Final = frozenset({"call_class"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +99,18 @@ def advised(advice: Sequence[Advice], otherwise: str, facts: Facts, blockers: st
 def merged(facts: Iterable[Facts]) -> dict[str, Fact]:
     """Return the facts of several together: a flag holds where it does of any, a text is the first that is known.
 
+    A text that has to hold of all is not known where they differ.
+
     >>> merged([{"backward": False, "optimizer": None}, {"backward": True, "optimizer": "SGD"}])
     {'backward': True, 'optimizer': 'SGD'}
+    >>> merged([{"call_class": "product"}, {"call_class": "convolution"}])
+    {'call_class': None}
     """
     found: dict[str, Fact] = {}
     for each in facts:
         for name, fact in each.items():
-            found[name] = found.get(name) or fact
+            known = found.get(name, fact)
+            found[name] = (known if known == fact else None) if name in _OF_ALL else known or fact
     return found
 
 
