@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracemine.findings.context import ScanContext
+from tracemine.findings.score_functions import OF_QUERIES, adds_of_queries, function_of_scores
 from tracemine.ops import lookup
 from tracemine.ops.infer.library import OPERATIONS
+from tracemine.rows.table import IntArray
 
 
 def call_class(ops: Sequence[str]) -> str | None:
@@ -18,3 +21,15 @@ def call_class(ops: Sequence[str]) -> str | None:
     """
     kinds = {None if (known := lookup(op)) is None else OPERATIONS.get(known.op_class) for op in ops}
     return next(iter(kinds)) if len(kinds) == 1 else None
+
+
+def score_function(context: ScanContext, members: IntArray) -> str | None:
+    """Return what one occurrence of attention does to scores that the fused operator does not; None: nothing.
+
+    members: its activities, in order.
+    """
+    facts, graph = context.facts["activities"], context.rows["activities"].graph
+    found = function_of_scores(context.lists, facts.op_row[members].tolist())
+    if found is None and graph is not None and adds_of_queries(graph, facts.op, members):
+        return OF_QUERIES
+    return found

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tracemine.devices import Device
 from tracemine.findings.accounting import Room, measure, summarise
-from tracemine.findings.advice_facts import call_class
+from tracemine.findings.advice_facts import call_class, score_function
 from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
@@ -250,6 +250,9 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
         found["loop"] = text_at(category(context.rows["activities"], "sweep_kind"), int(rows[0]))
         found["invariant"] = text_at(category(context.rows["activities"], "invariant_kind"), int(rows[0]))
         found["fused_step"] = any(context.environment.has_fused_step(label.optimizer) for label in labels)
+        if rule.saving == "attention":
+            each = (score_function(context, np.sort(one.matrix[0])) for one in classes)
+            found["score_function"] = next(filter(None, each), None)
         return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(context, classes)}
     rounds = context.facts["gaps"].dur_ns[rows][_cause_is(context, rows, "after_wait")].sum()
     found["rounds"] = 2 * int(rounds) > int(context.facts["gaps"].dur_ns[rows].sum())

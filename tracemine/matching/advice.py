@@ -41,6 +41,10 @@ TEXTS: Final = {
     "library": ("the library in whose files the line is", ("transformers", "diffusers")),
     "operation": ("the one operator that is named, without `aten::`", None),
     "call_class": ("what kind of a library's call all of it is, forward or backward", tuple(OPERATIONS.values())),
+    "score_function": (
+        "what attention does to its scores that `scaled_dot_product_attention` has no argument for",
+        ("soft cap", "bias of queries", "other"),
+    ),
     "invariant": ("what work gives that is the same in every step, as `invariant_kind` says it", KINDS),
 }
 PLACEHOLDER: Final = "{blockers}"
