@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tracemine.devices import Device
 from tracemine.findings.accounting import Room, measure, summarise
-from tracemine.findings.advice_facts import call_class, score_function
+from tracemine.findings.advice_facts import call_class, of_norms, score_function
 from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
@@ -253,6 +253,7 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
         if rule.saving == "attention":
             each = (score_function(context, np.sort(one.matrix[0])) for one in classes)
             found["score_function"] = next(filter(None, each), None)
+        found |= of_norms(context, (np.sort(one.matrix[0]) for one in classes), named)
         return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(context, classes)}
     rounds = context.facts["gaps"].dur_ns[rows][_cause_is(context, rows, "after_wait")].sum()
     found["rounds"] = 2 * int(rounds) > int(context.facts["gaps"].dur_ns[rows].sum())

@@ -24,6 +24,7 @@ FLAGS: Final = {
     "uncached": "memory is freed nearly as often as allocated, all the time: the allocator's cache is off, or full",
     "no_fused_norm": "this torch, which a capture names, has no kernel of its own for `F.rms_norm`",
     "slow_norm": "PyTorch's own kernel for `F.rms_norm` takes clearly longer on these rows than one made for them",
+    "offset_weight": "a number is added to the norm's weight before it is multiplied by",
     "fused_step": "the optimizer's class takes `fused=True` in the torch that a capture names, else in 2.3",
     "training": "a backward pass, or an optimizer's step, was recorded",
     "module": "it lies in a module",
@@ -41,6 +42,10 @@ TEXTS: Final = {
     "library": ("the library in whose files the line is", ("transformers", "diffusers")),
     "operation": ("the one operator that is named, without `aten::`", None),
     "call_class": ("what kind of a library's call all of it is, forward or backward", tuple(OPERATIONS.values())),
+    "norm_order": (
+        "how the norm and one residual sum follow each other, where nothing else stands beside it",
+        ("sum first", "norm first", "between norms"),
+    ),
     "score_function": (
         "what attention does to its scores that `scaled_dot_product_attention` has no argument for",
         ("soft cap", "bias of queries", "other"),
