@@ -20,7 +20,7 @@ from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
 from tracemine.findings.contract import kept
-from tracemine.findings.environment import library_of, waited_in
+from tracemine.findings.environment import library_of, runs_unfused, waited_in
 from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.grouping import grouped
 from tracemine.findings.identity import Placed, place_of, variant_of
@@ -44,7 +44,7 @@ from tracemine.matching.advice import Fact, advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Curves, Range, rms_norm_loses
 from tracemine.rows.captures import captured_graphs
-from tracemine.rows.table import BoolArray, IntArray, Rows, category
+from tracemine.rows.table import BoolArray, IntArray, Rows, category, number
 from tracemine.timeline import Timeline
 
 # Without a threshold from the caller: a thousandth of the span, and 1 µs at least.
@@ -245,7 +245,10 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
         for label in labels
     )
     rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
-    if rule.rows != "gaps":
+    gaps = rule.rows == "gaps"
+    own = number(context.rows["gaps"], "next_row")[rows] if gaps else rows
+    found["unfused_backend"] = runs_unfused(context.timeline, context.environment, own)
+    if not gaps:
         found["training"] = context.training
         found["loop"] = text_at(category(context.rows["activities"], "sweep_kind"), int(rows[0]))
         found["invariant"] = text_at(category(context.rows["activities"], "invariant_kind"), int(rows[0]))

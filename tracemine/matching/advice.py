@@ -17,6 +17,7 @@ FLAGS: Final = {
     "tensorflow": "TensorFlow launched it, not PyTorch: kernels are its own, and no operator is ATen's",
     "amd": "the GPU is AMD's: ROCm, HIP",
     "compiled": "torch.compile has compiled part of what was recorded",
+    "unfused_backend": "torch.compile ran it in its graph, by a backend that makes no kernels of its own",
     "replayed": "part of what was recorded is a CUDA graph's",
     "graph_pieces": "a step replays more than two CUDA graphs",
     "no_torch": "nothing of PyTorch is in the profile: no operator, no kernel, no file",
