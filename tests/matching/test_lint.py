@@ -15,6 +15,11 @@ pattern = "mm act"
 mm = { op = "gemm" }
 act = { op = "gelu" }
 """
+CALL = """references = ["https://docs.nvidia.com/cutlass/"]
+pattern = "mm"
+[define]
+mm = { op = "aten::mm" }
+"""
 ADVICE = """
 [[advice]]
 when = { amd = true }
@@ -68,6 +73,7 @@ def test_a_good_rule_has_no_problem(problems):
         ({"body": RULE.replace("https://docs.nvidia.com/cutlass/", "the manual")}, "rule.toml:7: references: 'the manual' is no http address [references_are_addresses]"),
         ({"body": RULE + ADVICE + ADVICE}, "rule.toml:14: advice.when: amd: never counts, what fits it fits amd too [advice_can_be_reached]"),
         ({"head": HEAD.replace("Use a fused epilogue.", "Use {this}.")}, "rule.toml:5: fix: {this} is no placeholder: there is {blockers} [advice_can_be_reached]"),
+        ({"body": CALL, "cases": None, "head": HEAD.replace("Use a fused epilogue.", "Set cudnn.benchmark.")}, "rule.toml:5: fix: 'cudnn.benchmark' is advised of _addmm_activation (product), which it cannot take [advice_fits_every_call]"),
         ({"body": RULE.replace("mm act", "mm act+")}, "rule.toml:8: pattern: act+ has no bound: give one, or the reason in a comment at the pattern [repetition_is_bounded_or_explained]"),
     ],
 )  # fmt: skip

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tracemine.findings.lists import Lists
+from tracemine.findings.score_functions import function_of_scores
 from tracemine.ops import dtype
 from tracemine.perfmodel import NOTHING, Abstained, Attention, Estimate, Rates, attention_ns, backend_of
 from tracemine.perfmodel.ranges import outwards
@@ -18,7 +19,6 @@ from tracemine.perfmodel.ranges import outwards
 _PRODUCTS: Final = {"aten::bmm": 0, "aten::baddbmm": 1}  # position of the first factor
 _SOFTMAX, _BACKWARD = ("aten::_softmax", "aten::softmax"), "aten::_softmax_backward_data"
 _MASKS: Final = frozenset({"aten::add", "aten::add_", "aten::masked_fill", "aten::masked_fill_", "aten::where"})
-_OTHER_SCORES: Final = frozenset({"aten::tanh", "aten::tanh_"})
 _DROPOUT = "aten::native_dropout"
 # flex_attention is a compiled kernel of Triton's, not a library's: how much longer it takes (assumed).
 _FLEX: Final = (1.0, 1.3, 2.0)
@@ -60,7 +60,9 @@ def eager_attention(lists: Lists, op_rows: Sequence[int]) -> EagerAttention | No
         dtype=scores[2], mask=bool(between & _MASKS) or names[before[-1]] == "aten::baddbmm",
         dropout=_DROPOUT in between,
     )  # fmt: skip
-    return EagerAttention(call=call, trained=_BACKWARD in names, other_scores=bool(between & _OTHER_SCORES))
+    return EagerAttention(
+        call=call, trained=_BACKWARD in names, other_scores=function_of_scores(lists, rows) is not None
+    )
 
 
 def _value_width(scores: _Factors, values: _Factors) -> int | None:

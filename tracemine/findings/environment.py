@@ -11,6 +11,7 @@ import numpy as np
 from tracemine.columns import sorted_unique, string_ids
 from tracemine.findings.blockers import ALLOCATED, blockers, called, in_model, repeated
 from tracemine.matching.advice import Fact
+from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows, number
 from tracemine.timeline import Timeline
@@ -26,6 +27,7 @@ _MOST_REPLAYS_A_STEP = 2  # a step that replays more graphs is in pieces
 _TENSORFLOW = re.compile(r"\btensorflow::|\bEigen::internal::EigenMetaKernel\b")
 _LIBRARY = re.compile(r"(?:^|[/\\])(transformers|diffusers)[/\\]")
 _COMPILED = re.compile(r"^(Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction)")
+_INDUCTOR = re.compile(r"^(## Call CompiledFxGraph|triton_)")  # in operators and kernels: what it makes is fused
 _FREED = re.compile(r"^(cuda|hip)Free(?!ze)(?!Host)")
 _FEWEST_ALLOCATIONS, _MOST_ALLOCATIONS_A_FREE = 20, 8
 # Of gaps within operators: so many shapes, in so many steps, and so many of the gaps have their own, where each new one
@@ -46,6 +48,7 @@ class Environment:
     amd: bool
     torch: tuple[int, int] | None  # as recorded; None: a profiler does not say
     compiled: bool
+    fused: bool  # some of what was compiled, by Inductor
     replayed: bool
     graph_pieces: bool
     no_torch: bool
@@ -104,6 +107,7 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
         amd=any(name.startswith("hip") for name in (*timeline.meta.versions, *called)) or "AMD" in devices,
         torch=_version(timeline.meta.versions.get("torch")),
         compiled=any(map(_COMPILED.search, names)),
+        fused=any(map(_INDUCTOR.search, (*names, *kernels))),
         replayed=bool(graph.values.any()),
         graph_pieces=_graph_pieces(timeline, graph.values),
         no_torch=timeline.meta.format == "nsys"  # torch.profiler writes all others
@@ -173,3 +177,14 @@ def waited_in(timeline: Timeline, gaps: Rows, rows: Sequence[int]) -> frozenset[
 
 def _started(start: IntArray, rows: IntArray) -> IntArray:
     return np.where(rows >= 0, start[rows], -1) if len(start) else np.full(len(rows), -1, np.int64)
+
+
+def runs_unfused(timeline: Timeline, environment: Environment, activities: IntArray) -> bool:
+    """Return whether most of these activities run in what torch.compile traced, by a backend that makes no kernels."""
+    if environment.fused or not environment.compiled or not len(activities):
+        return False
+    marked = _named(categories(timeline.ops["name"]), _COMPILED)
+    around = taken(
+        nearest(rows_of(timeline.ops["parent_row"]), marked), rows_of(timeline.activities["op_row"])[activities]
+    )
+    return 2 * int((around >= 0).sum()) > len(activities)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracemine.findings.advice_facts import score_function
 from tracemine.findings.attention import eager_attention, fused_attention
 from tracemine.findings.context import ScanContext
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
@@ -212,6 +213,7 @@ def _attention(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstim
     eager = eager_attention(context.lists, facts.op_row[members].tolist())
     if eager is None or context.rates is None:
         return Abstained("attention_sizes_unknown" if eager is None else "device_unknown")
+    eager = replace(eager, other_scores=score_function(context, members) is not None)
     capability = next((each.compute_capability for each in context.timeline.meta.devices), None)
     written = number(context.rows["activities"], "bytes_written", null=0)[members]
     scores = int(written[written >= eager.call.score_bytes].sum())

@@ -15,11 +15,12 @@ from msgspec.structs import replace
 
 from tracemine.devices import Device
 from tracemine.findings.accounting import Room, measure, summarise
+from tracemine.findings.advice_facts import call_class, of_norms, score_function
 from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
 from tracemine.findings.contract import kept
-from tracemine.findings.environment import library_of, waited_in
+from tracemine.findings.environment import library_of, runs_unfused, waited_in
 from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.grouping import grouped
 from tracemine.findings.identity import Placed, place_of, variant_of
@@ -240,21 +241,29 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
             "library": library_of(source.file for source in label.source[:1]),
             "backward": label.backward,
             "operation": label.ops[0].removeprefix("aten::") if len(set(label.ops)) == 1 else None,
+            "call_class": call_class(label.ops),
         }
         for label in labels
     )
     rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
+    gaps = rule.rows == "gaps"
+    own = number(context.rows["gaps"], "next_row")[rows] if gaps else rows
+    found["unfused_backend"] = runs_unfused(context.timeline, context.environment, own)
     found["training"] = context.training
-    if rule.rows != "gaps":
+    if not gaps:
         found["loop"] = text_at(category(context.rows["activities"], "sweep_kind"), int(rows[0]))
         found["invariant"] = text_at(category(context.rows["activities"], "invariant_kind"), int(rows[0]))
         found["fused_step"] = any(context.environment.has_fused_step(label.optimizer) for label in labels)
+        if rule.saving == "attention":
+            each = (score_function(context, np.sort(one.matrix[0])) for one in classes)
+            found["score_function"] = next(filter(None, each), None)
+        found |= of_norms(context, (np.sort(one.matrix[0]) for one in classes), named)
         return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(context, classes)}
     rounds = context.facts["gaps"].dur_ns[rows][_cause_is(context, rows, "after_wait")].sum()
     found["rounds"] = 2 * int(rounds) > int(context.facts["gaps"].dur_ns[rows].sum())
     if rule.saving == "launch_less":
         alike = independent_turns(context.timeline, context.rows["activities"])
-        in_loop = alike[number(context.rows["gaps"], "next_row")[rows]]
+        in_loop = alike[own]
         durations = context.facts["gaps"].dur_ns[rows]
         found["alike"] = 2 * int(durations[in_loop].sum()) > int(durations.sum())
     waited = waited_in(context.timeline, context.rows["gaps"], rows.tolist())

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tracemine.ops.infer.library import OPERATIONS
 from tracemine.rows.invariants import KINDS
 
 Fact = bool | str | None  # None: not known; no condition holds of it
@@ -16,6 +17,7 @@ FLAGS: Final = {
     "tensorflow": "TensorFlow launched it, not PyTorch: kernels are its own, and no operator is ATen's",
     "amd": "the GPU is AMD's: ROCm, HIP",
     "compiled": "torch.compile has compiled part of what was recorded",
+    "unfused_backend": "torch.compile ran it in its graph, by a backend that makes no kernels of its own",
     "replayed": "part of what was recorded is a CUDA graph's",
     "graph_pieces": "a step replays more than two CUDA graphs",
     "no_torch": "nothing of PyTorch is in the profile: no operator, no kernel, no file",
@@ -24,6 +26,7 @@ FLAGS: Final = {
     "uncached": "memory is freed nearly as often as allocated, all the time: the allocator's cache is off, or full",
     "no_fused_norm": "this torch, which a capture names, has no kernel of its own for `F.rms_norm`",
     "slow_norm": "PyTorch's own kernel for `F.rms_norm` takes clearly longer on these rows than one made for them",
+    "offset_weight": "a number is added to the norm's weight before it is multiplied by",
     "fused_step": "the optimizer's class takes `fused=True` in the torch that a capture names, else in 2.3",
     "training": "a backward pass, or an optimizer's step, was recorded",
     "module": "it lies in a module",
@@ -41,10 +44,21 @@ TEXTS: Final = {
     "loop": ("what a loop over tensors does to each, as `sweep_kind` says it", ("zero", "norm", "average", "update")),
     "library": ("the library in whose files the line is", ("transformers", "diffusers")),
     "operation": ("the one operator that is named, without `aten::`", None),
+    "call_class": ("what kind of a library's call all of it is, forward or backward", tuple(OPERATIONS.values())),
+    "norm_order": (
+        "how the norm and one residual sum follow each other, where nothing else stands beside it",
+        ("sum first", "norm first", "between norms"),
+    ),
+    "score_function": (
+        "what attention does to its scores that `scaled_dot_product_attention` has no argument for",
+        ("soft cap", "bias of queries", "other"),
+    ),
     "invariant": ("what work gives that is the same in every step, as `invariant_kind` says it", KINDS),
 }
 PLACEHOLDER: Final = "{blockers}"
 OPTIMIZER: Final = "{optimizer}"  # in a text that asks for one of several classes
+# Texts that hold of all parts together or not at all: what fits one part would be wrong of another.
+_OF_ALL: Final = frozenset({"call_class"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +111,18 @@ def advised(advice: Sequence[Advice], otherwise: str, facts: Facts, blockers: st
 def merged(facts: Iterable[Facts]) -> dict[str, Fact]:
     """Return the facts of several together: a flag holds where it does of any, a text is the first that is known.
 
+    A text that has to hold of all is not known where they differ.
+
     >>> merged([{"backward": False, "optimizer": None}, {"backward": True, "optimizer": "SGD"}])
     {'backward': True, 'optimizer': 'SGD'}
+    >>> merged([{"call_class": "product"}, {"call_class": "convolution"}])
+    {'call_class': None}
     """
     found: dict[str, Fact] = {}
     for each in facts:
         for name, fact in each.items():
-            found[name] = found.get(name) or fact
+            known = found.get(name, fact)
+            found[name] = (known if known == fact else None) if name in _OF_ALL else known or fact
     return found
 
 

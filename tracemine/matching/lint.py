@@ -13,6 +13,7 @@ from typing import Final
 from tracemine.errors import Location
 from tracemine.files import read_file
 from tracemine.matching.advice import OPTIMIZER, PLACEHOLDER, Advice, when_text
+from tracemine.matching.call_advice import misfits
 from tracemine.matching.cases import Case, CaseResult, read_cases, run_case
 from tracemine.matching.load import RowDocs
 from tracemine.matching.rule import Rule
@@ -145,6 +146,12 @@ def _names_optimizer(advice: Advice) -> bool:
     return isinstance(advice.when.get("optimizer"), tuple)
 
 
+def advice_fits_every_call(linted: _Linted) -> _Found:
+    """Yield what a text names that cannot take a product, a convolution or an attention that the rule finds."""
+    for message in misfits(linted.rule):
+        yield "fix", message
+
+
 def nothing_is_left_to_do(linted: _Linted) -> _Found:
     """Yield what `rules new` wrote and was not filled in."""
     rule = linted.rule
@@ -190,6 +197,7 @@ CHECKS: Final[Sequence[_Check]] = (
     texts_say_different_things,
     texts_are_sentences,
     advice_can_be_reached,
+    advice_fits_every_call,
     nothing_is_left_to_do,
     lists_hold_text,
     references_are_addresses,

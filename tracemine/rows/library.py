@@ -87,6 +87,13 @@ _CAUSES: Final[Mapping[str, tuple[_Condition, ...]]] = {
     "no_matrix_units": (lambda one: one.call.dtype in _HALF and one.unit == "vector",),
 }
 CAUSES: Final = (*_CAUSES, "unknown")
+# Kinds of calls that can have each cause.
+KINDS_OF_CAUSE: Final[Mapping[str, frozenset[str]]] = {
+    **dict.fromkeys(CAUSES, frozenset(OPERATIONS.values())),
+    **dict.fromkeys(("group_by_group", "depthwise", "patches"), frozenset({"convolution"})),
+    "misaligned": frozenset({"product"}),
+    "no_tf32": frozenset({"product", "convolution"}),  # of attention nothing records whether TF32 is off
+}
 
 
 def cause_of(seen: KnownCall) -> str:
