@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tracemine.devices import Device
 from tracemine.findings.accounting import Room, measure, summarise
+from tracemine.findings.benchmark_loops import loop_texts
 from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
@@ -95,6 +96,7 @@ def find(
         warnings=(
             *warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown),
             *filter(None, [unclassified_text(context.rows["activities"], context.accounts)]),
+            *loop_texts(timeline, rows["activities"], context.facts["activities"], groups, context.loops, device),
         ),
         recorded=recorded(timeline, context.accounts),
         spent=spent(context),
