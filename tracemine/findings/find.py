@@ -20,6 +20,7 @@ from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
 from tracemine.findings.contract import kept
+from tracemine.findings.devices_apart import device_times
 from tracemine.findings.environment import library_of, waited_in
 from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.grouping import grouped
@@ -127,6 +128,7 @@ def _summary(context: ScanContext, findings: Sequence[Finding], gaps_ns: IntArra
         bound=bound,
         parts=None if bound is None else parts,
         peak_memory=peak_memory(context, findings),
+        devices=device_times(context) if usable else (),
         payback=payback(findings),
     )
 

@@ -165,6 +165,14 @@ class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
     not_found: int  # of those tensors: no allocation of their size was recorded, so they count as if they stayed
 
 
+class DeviceTime(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several devices, as recorded."""
+
+    ordinal: int  # -1: not recorded
+    busy_ns: int  # mean of the steps in which it ran anything; over the span where no steps are known
+    idle_share: float  # of such a step, 0 to 1
+
+
 class Payback(msgspec.Struct, frozen=True, kw_only=True):
     """Steps after which compiling has paid for itself, by what the findings that it fixes save a step."""
 
@@ -191,6 +199,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     parts: Parts | None = None  # null: nothing ran, or stored by a version that did not say
     # Null: allocations were not recorded (profile_memory), or dataflow is not known.
     peak_memory: PeakMemory | None = None
+    devices: tuple[DeviceTime, ...] = ()  # each of several; of one there is no more to say
     payback: Payback | None = None  # null: no fix is torch.compile, it saves a step nothing, or no steps are known
 
 

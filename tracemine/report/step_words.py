@@ -26,12 +26,14 @@ _HIDES_IDLE = frozenset({"gpu", "unclear", "communication", "transfer"})  # what
 _LEAST_IDLE = 0.1  # of what was recorded, that is told
 _KINDS = 4  # of steps, that are shown
 _APART = 3  # steps apart, that are shown
+_DEVICES = 16  # that are shown
+_UNEQUAL = 0.2  # of a step: what one device idles more than another, that is told first
 _FEWEST_STEPS = 3  # of which percentiles say more than their mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracemine.findings.record import Bound, Parts, Scan, StepApart, StepSummary, Summary, Transfers
+    from tracemine.findings.record import Bound, DeviceTime, Parts, Scan, StepApart, StepSummary, Summary, Transfers
 
 
 def headline(scan: Scan) -> str:
@@ -40,7 +42,11 @@ def headline(scan: Scan) -> str:
     if bound is None:
         return nothing_text(scan)
     as_recorded = _as_recorded(summary)
-    parts = [bound_text(bound, summary.parts, as_recorded=as_recorded), "" if as_recorded else recorded_text(bound)]
+    parts = [
+        bound_text(bound, summary.parts, as_recorded=as_recorded),
+        "" if as_recorded else recorded_text(bound),
+        unequal_text(summary.devices),
+    ]
     if summary.parts is None:
         parts.append(work_text(bound))
     return "; ".join(filter(None, (*parts, unestimated(scan))))
@@ -201,6 +207,34 @@ def step_texts(steps: StepSummary) -> Iterator[str]:
             span = _percentiles(kind.span_p50_ns, kind.span_p99_ns, _FEWEST_STEPS)
             busy = _percentiles(kind.gpu_busy_p50_ns, kind.gpu_busy_p99_ns, _FEWEST_STEPS)
             yield f"{kind.count:,} × {kind.name}: host{span}, GPU{busy}"
+
+
+def unequal_text(devices: Sequence[DeviceTime]) -> str:
+    """Return which devices idle least and most, where that differs much; "" where it does not.
+
+    >>> from tracemine.findings.record import DeviceTime
+    >>> of = [DeviceTime(ordinal=at, busy_ns=1, idle_share=idle) for at, idle in enumerate((0.33, 0.2, 0.83))]
+    >>> unequal_text(of), unequal_text(of[:2])
+    ('the GPUs are not equally busy: as recorded device 1 idles 20 %, device 2 83 %', '')
+    """
+    if not devices:
+        return ""
+    least, most = min(devices, key=lambda one: one.idle_share), max(devices, key=lambda one: one.idle_share)
+    if most.idle_share - least.idle_share <= _UNEQUAL:
+        return ""
+    idle = f"device {least.ordinal} idles {share_text(least.idle_share)}"
+    return f"the GPUs are not equally busy: as recorded {idle}, device {most.ordinal} {share_text(most.idle_share)}"
+
+
+def device_texts(summary: Summary) -> Iterator[str]:
+    """Yield of each of several devices how long it is at work, a line each."""
+    each = "in all" if summary.per_step is None else "a step"
+    for one in summary.devices[:_DEVICES]:
+        name = "not named" if one.ordinal < 0 else one.ordinal
+        idle = f"idle {share_text(one.idle_share)} as recorded"
+        yield f"device {name}: {time_text(one.busy_ns)} of GPU work {each}, {idle}"
+    if len(summary.devices) > _DEVICES:
+        yield f"and {count_text(len(summary.devices) - _DEVICES, 'more device')}"
 
 
 def apart_text(apart: Sequence[StepApart]) -> str:
