@@ -265,7 +265,8 @@ def test_a_trace_is_reported_for_a_person(run: Run) -> None:
     assert (code, err) == (0, "")
     *headline, name, trace = out.splitlines()[:4]
     assert " ".join(headline) == (
-        "GPU-bound: unprofiled, the GPU is busy 87 % (82–93 %); as recorded it idles 46 %, 66 % of that for the host"
+        "GPU-bound: unprofiled, the GPU is busy 87 % (82–93 %); as recorded it idles 46 %, 66 % of that "
+        "for the host, 34 % for launch latency"
     )
     assert (name, trace) == (TRACE, "kineto · NVIDIA H200 · 2 steps · 186 activities")
     assert "\x1b" not in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import StringIO
+from typing import Any
 
 from tests.timelines import Trace
 from tracemine.findings.record import Bound, Scan
@@ -227,3 +228,60 @@ def test_what_ran_before_the_recording_is_no_idle_time() -> None:
     assert found.summary.bound.by == "gpu" and found.summary.per_step.span_ns == 1_200_000
     soon = scanned(one_batch(20_000)).summary.per_step
     assert soon is not None and soon.span_ns == 1_230_000  # from its mark on
+
+
+def idle(*gaps_us: tuple[str, int]) -> Trace:
+    """Products of 20 µs, with so many microseconds of idle time before each, for what is named."""
+    trace = Trace()
+    at = 100_000
+    trace.kernel(GEMM, at, 20_000, launch=(at - 200, 100))
+    for cause, us in gaps_us:
+        at += 20_000 + us * 1_000
+        if cause == "sync":  # the host asks for the one before, and is told when it launches the next
+            trace.call("cudaStreamSynchronize", at - us * 1_000 - 15_000, us * 1_000 + 14_000)
+        name = "cudaGraphLaunch" if cause == "graph" else "cudaLaunchKernel"
+        launch = (
+            None if cause == "unknown" else (at - us * 800, us * 800 - 100) if cause == "graph" else (at - 200, 100)
+        )
+        trace.kernel(GEMM, at, 20_000, launch=launch, launch_name=name)
+    return trace
+
+
+def test_two_causes_of_idle_time_are_named_with_their_shares() -> None:
+    found = bound(idle(*[("host", 60), ("graph", 40)] * 4))
+    assert [(one.name, one.cause, one.share) for one in found.causes] == [
+        ("host", "host_bound", 0.6),
+        ("graph launch", "graph_launch", 0.4),
+    ]
+    assert headline(scanned(idle(*[("host", 60), ("graph", 40)] * 4))) == (
+        "host-bound: the GPU idles 69 %, 60 % of that for the host, 40 % for graph launch"
+    )
+    assert headline(scanned(idle(*[("host", 30), ("graph", 90)] * 4))) == (
+        "the GPU idles 73 %, 75 % of that for graph launch, 25 % for the host"
+    )
+
+
+def test_causes_that_are_half_of_the_idle_time_together_are_not_unknown() -> None:
+    found = idle(*[("host", 60), ("graph", 50), ("unknown", 90)] * 4)
+    assert headline(scanned(found)) == (
+        "host-bound: the GPU idles 75 %, 30 % of that for the host, 25 % for graph launch"
+    )
+
+
+def test_causes_that_are_less_than_half_of_the_idle_time_are_unknown() -> None:
+    found = idle(*[("host", 50), ("graph", 40), ("unknown", 95)] * 4)
+    assert headline(scanned(found)) == "the GPU idles 74 %, cause unknown"
+
+
+def test_shares_are_of_what_was_recorded_where_the_estimate_has_the_rest_at_the_edges_of_steps() -> None:
+    trace = Trace()
+    step = trace.step(0, 6_000_000)
+    mm: dict[str, Any] = {"op": "aten::mm", "shapes": [[64, 64]] * 2, "step_row": step}
+    for at in range(13):
+        start = 1_600_000 + at * 200_000
+        trace.kernel(GEMM, start, 100_000, launch=(start - 200, 100), **mm)
+    trace.kernel(GEMM, 4_800_000, 1_000_000, launch=(4_100_100, 699_000), launch_name="cudaGraphLaunch", step_row=step)
+    found = bound(trace)
+    assert found.causes_recorded
+    assert [(one.name, one.share) for one in found.causes] == [("host", 0.6316), ("graph launch", 0.3684)]
+    assert "; of the idle time as recorded 63 % for the host and 37 % for graph launch" in headline(scanned(trace))

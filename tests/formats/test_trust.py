@@ -15,6 +15,7 @@ import pytest
 from tests.formats.test_scanner import FIXTURES
 from tracemine import pipeline
 from tracemine.findings.record import Scan
+from tracemine.formats import open_trace
 from tracemine.report import Options, text
 
 NAMES = ("decoder_decode", "decoder_prefill")
@@ -84,21 +85,61 @@ def test_a_record_long_after_all_else_leaves_no_verdict(tmp_path: Path, name: st
     _no_verdict(found)
 
 
+@pytest.mark.parametrize("at", [slice(3, 40, 10), slice(0, 1), slice(-1, None), slice(7, 12)])
 @pytest.mark.parametrize("name", NAMES)
-def test_records_without_any_time_are_left_out(tmp_path: Path, name: str) -> None:
+def test_records_without_any_time_count_and_take_none(tmp_path: Path, name: str, at: slice) -> None:
     whole = _scanned(tmp_path, name)
     lost_us = []
 
     def lost(events: Events) -> None:
-        for event in _kernels(events)[3:40:10]:
+        for event in _kernels(events)[at]:
             lost_us.append(event["dur"])
             event.update(ts=0, dur=0)
 
     found = _scanned(tmp_path, name, lost)
-    assert _told(found).startswith("4 GPU records without any time: when they ran is lost, and they are left out.")
-    assert found.trace.activities == whole.trace.activities - 4
+    count = "1 GPU record" if len(lost_us) == 1 else f"{len(lost_us)} GPU records"
+    assert _told(found) == f"{count} without any time: when they ran is lost, and how long each took counts as 0."
+    assert (found.trace.activities, found.trace.steps) == (whole.trace.activities, whole.trace.steps)
     assert whole.summary.gpu_time_ns - found.summary.gpu_time_ns == round(sum(lost_us) * 1000)
+    assert 0 <= whole.summary.span_ns - found.summary.span_ns < whole.summary.span_ns * 0.05
+    assert found.summary.gpu_saving_ns.mid <= whole.summary.gpu_saving_ns.mid * 1.001
     assert not any("clocks disagree" in warning for warning in found.warnings)
+
+
+def test_records_without_any_time_stand_where_their_streams_order_has_them(tmp_path: Path) -> None:
+    trace = _loaded("decoder_decode")
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(trace))
+    names = open_trace(path).activities["name"].to_pylist()
+    for event in _kernels(trace["traceEvents"])[10:90:7]:
+        event.update(ts=0, dur=0)
+    path.write_text(json.dumps(trace))
+    timeline = open_trace(path)
+    assert timeline.activities["name"].to_pylist() == names
+    assert timeline.meta.ingest.repaired == {"GPU record without any time set to no length": 12}
+
+
+def test_records_that_took_no_time_but_say_when_they_ran_are_believed(tmp_path: Path) -> None:
+    def short(events: Events) -> None:
+        for event in _kernels(events)[3:40:10]:
+            event.update(dur=0)
+
+    found = _scanned(tmp_path, "decoder_decode", short)
+    assert "without any time" not in _told(found)
+    assert found.recorded is not None
+    assert found.recorded.doubts == ()
+
+
+def test_where_no_record_has_a_time_all_are_left_out(tmp_path: Path) -> None:
+    def lost(events: Events) -> None:
+        for event in events:
+            if str(event.get("cat")) in ("kernel", "gpu_memcpy", "gpu_memset"):
+                event.update(ts=0, dur=0)
+
+    found = _scanned(tmp_path, "decoder_decode", lost)
+    assert found.recorded is not None
+    assert any(one.endswith("and they are left out.") for one in found.recorded.doubts)
+    _no_verdict(found)
 
 
 @pytest.mark.parametrize("name", NAMES)

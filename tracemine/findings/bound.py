@@ -6,7 +6,7 @@ import numpy as np
 
 from tracemine.findings.context import ScanContext
 from tracemine.findings.parts import COMMUNICATION, covered_ns
-from tracemine.findings.record import Bound, Parts, Share, Transfers
+from tracemine.findings.record import Bound, IdleCause, Parts, Share, Transfers
 from tracemine.findings.summary import BOUND_BY
 from tracemine.findings.transfers import transfers_of
 from tracemine.perfmodel import Unprofiled
@@ -37,26 +37,29 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
     transfers = transfers_of(context)
     gaps = context.rows["gaps"]
     in_steps = context.in_steps_ns / np.maximum(number(gaps, "dur_ns"), 1)
-    cause, share = _cause(context, (gaps_ns * in_steps).astype(np.int64))
+    causes, as_recorded = _causes(context, (gaps_ns * in_steps).astype(np.int64))
+    most = causes[0] if causes else None
     kind = category(context.rows["activities"], "op_class")
     collective = _is(kind, _COLLECTIVE)
     exposed_ns = accounts.gpu_busy_ns - _busy_ns(context, ~collective)
     idle = idle_share(context.unprofiled, context.busy_ns)
-    by = _bound_by(idle, BOUND_BY.get(cause or "", "unknown"), communication_share(parts), transfers)
+    by = _bound_by(idle, "unknown" if most is None else most.name, communication_share(parts), transfers)
     among = ~collective if by == "communication" else np.ones(len(collective), np.bool_)
     work, work_ns = _largest(kind, accounts.exclusive_ns, among)
     worked_ns = int(accounts.exclusive_ns[among].sum())
     return Bound(
         by=by,
         idle_share=round(recorded_idle_ns / max(recorded_busy_ns + recorded_idle_ns, 1), 4),
-        cause=cause,
-        cause_share=share,
+        cause=None if most is None else most.cause,
+        cause_share=None if most is None else most.share,
         bare_communication_share=round(exposed_ns / whole, 4),
         work=None if work == _UNCLASSIFIED else work,
         work_share=round(work_ns / worked_ns, 4) if worked_ns else 0.0,
         unclassified_share=round(int(accounts.exclusive_ns[_is(kind, _UNCLASSIFIED)].sum()) / accounts.gpu_busy_ns, 4),
         unprofiled_idle_share=Share(*(round(each, 4) for each in (idle.low, idle.mid, idle.high))),
         transfers=transfers,
+        causes=causes,
+        causes_recorded=as_recorded,
     )
 
 
@@ -80,21 +83,43 @@ def communication_share(parts: Parts | None) -> float:
     )
 
 
-def _cause(context: ScanContext, gaps_ns: IntArray) -> tuple[str | None, float | None]:
-    """Return the cause of most of the idle time, and its share of it; none where gaps do not explain half of it."""
-    cause, cause_ns = _largest(category(context.rows["gaps"], "cause"), gaps_ns)
-    if cause not in BOUND_BY or not cause_ns or not _explained(context, gaps_ns):
-        return None, None
-    return cause, round(cause_ns / int(gaps_ns.sum()), 4)
+def _causes(context: ScanContext, gaps_ns: IntArray) -> tuple[tuple[IdleCause, ...], bool]:
+    """Return what the idle time is for, and whether the shares are those of the recording; none where it is not known
+    for half of it.
 
-
-def _explained(context: ScanContext, gaps_ns: IntArray) -> bool:
-    """Return whether gaps are half of the idle time, unprofiled or as recorded: the rest lies at the edges of steps."""
+    gaps_ns: of each gap what of it lies in steps, unprofiled. Where gaps are less than half of the idle time, the rest
+    lies at the edges of steps.
+    """
     times = max(context.accounts.devices, 1) * max(context.accounts.steps, 1)
     unprofiled = context.unprofiled
-    return any(
-        2 * int(gaps.sum()) >= (step_ns - context.busy_ns) * times
-        for gaps, step_ns in ((gaps_ns, unprofiled.mid_ns), (context.in_steps_ns, unprofiled.recorded_ns))
+    for gaps, step_ns in ((gaps_ns, unprofiled.mid_ns), (context.in_steps_ns, unprofiled.recorded_ns)):
+        if gaps.sum() and 2 * int(gaps.sum()) >= (step_ns - context.busy_ns) * times:
+            return _known(category(context.rows["gaps"], "cause"), gaps), gaps is not gaps_ns
+    return (), False
+
+
+def _known(cause: Categories, gaps_ns: IntArray) -> tuple[IdleCause, ...]:
+    """Return the causes that say who is waited for, most first; none where they are less than half of all, and another
+    one is the largest.
+
+    >>> of = Categories(np.array([0, 1, 2, -1]), ("synchronisation", "after_wait", "unknown"))
+    >>> [(one.name, one.cause, one.share) for one in _known(of, np.array([1, 5, 3, 1]))]
+    [('synchronisation', 'after_wait', 0.6)]
+    >>> _known(of, np.array([1, 2, 3, 1]))
+    ()
+    """
+    total = np.bincount(cause.codes + 1, weights=gaps_ns, minlength=len(cause.values) + 1)
+    largest = None if not total.argmax() else cause.values[int(total.argmax()) - 1]
+    by_name: dict[str, list[tuple[float, str]]] = {}
+    for value, ns in zip(cause.values, total[1:].tolist(), strict=True):
+        if value in BOUND_BY and ns:
+            by_name.setdefault(BOUND_BY[value], []).append((ns, value))
+    whole = float(gaps_ns.sum())
+    found = [(sum(ns for ns, _ in each), name, max(each)[1]) for name, each in by_name.items()]
+    if 2 * sum(ns for ns, *_ in found) < whole and largest not in BOUND_BY:
+        return ()
+    return tuple(
+        IdleCause(name=name, cause=value, share=round(ns / whole, 4)) for ns, name, value in sorted(found, reverse=True)
     )
 
 

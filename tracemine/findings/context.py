@@ -9,6 +9,7 @@ import numpy as np
 from tracemine.columns import sorted_unique
 from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
+from tracemine.findings.benchmark_loops import benchmark_loops
 from tracemine.findings.environment import Environment, environment_of
 from tracemine.findings.facts import Facts, activity_facts, gap_facts
 from tracemine.findings.inside import gaps_inside
@@ -41,6 +42,7 @@ class ScanContext:
     steps: Steps = field(init=False)
     environment: Environment = field(init=False)  # facts that advice depends on
     training: bool = field(init=False)  # a backward pass, or an optimizer's step, is part of the trace
+    loops: BoolArray = field(init=False)  # fusion groups that are a benchmark's loop: no chain for one kernel
     lists: Lists = field(init=False)  # sizes of the tensors that operators take
     busy_ns: int = field(init=False)  # of a device in a step, mean; in the whole span where no steps are known
     unprofiled: Unprofiled = field(init=False)  # the unprofiled step; the span where no steps are known
@@ -63,6 +65,7 @@ class ScanContext:
         self.kernel_names = categories(self.timeline.activities["name"])
         bound = category(self.rows["activities"], "bound")
         self.has_products = "compute" in {bound.values[code] for code in sorted_unique(bound.codes) if code >= 0}
+        self.loops = benchmark_loops(self.timeline, self.rows["activities"].graph, self.groups)
         self.lists = Lists(self.timeline)
         self.training = bool(activities.backward.any() or (optimizer.codes >= 0).any())
         self.in_steps_ns = gaps_inside(self.rows["gaps"], self.accounts.step_of, self.accounts.extents)

@@ -86,6 +86,8 @@ def _fuse(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
         return _on_gpu(
             context, matrix, fused_run(_neighbours(context, members, mean_ns), context.curves), Evidence.ADJACENT
         )
+    if context.loops[group]:
+        return Abstained("benchmark_loop")
     if groups.kernel[group] < 0:  # its bytes are not known
         estimate = fused_run(_neighbours(context, members, mean_ns), context.curves, legal=True)
     else:

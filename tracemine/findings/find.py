@@ -16,10 +16,12 @@ from msgspec.structs import replace
 from tracemine.devices import Device
 from tracemine.findings.accounting import Room, measure, summarise
 from tracemine.findings.advice_facts import call_class, of_norms, score_function
+from tracemine.findings.benchmark_loops import loop_texts
 from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
 from tracemine.findings.contract import kept
+from tracemine.findings.devices_apart import device_times
 from tracemine.findings.environment import library_of, runs_unfused, waited_in
 from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.grouping import grouped
@@ -97,6 +99,7 @@ def find(
         warnings=(
             *warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown),
             *filter(None, [unclassified_text(context.rows["activities"], context.accounts)]),
+            *loop_texts(timeline, rows["activities"], context.facts["activities"], groups, context.loops, device),
         ),
         recorded=recorded(timeline, context.accounts),
         spent=spent(context),
@@ -127,6 +130,7 @@ def _summary(context: ScanContext, findings: Sequence[Finding], gaps_ns: IntArra
         bound=bound,
         parts=None if bound is None else parts,
         peak_memory=peak_memory(context, findings),
+        devices=device_times(context) if usable else (),
         payback=payback(findings),
     )
 

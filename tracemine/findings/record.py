@@ -6,6 +6,8 @@ import msgspec
 
 from tracemine.findings.summary import (
     Bound,
+    DeviceTime,
+    IdleCause,
     Part,
     Parts,
     Payback,
@@ -25,9 +27,9 @@ from tracemine.perfmodel import NOTHING, Range, Traffic
 from tracemine.units import time_text
 
 __all__ = [
-    "NOTHING", "Alike", "Bound", "Counted", "Finding", "Identity", "Intensity", "Part", "Parts", "Payback",
-    "PeakMemory", "PerStep", "Range", "Recorded", "Scan", "Share", "Source", "Spent", "StepApart", "StepKind",
-    "StepSummary", "Summary", "TraceSummary", "Traffic", "Transfers",
+    "NOTHING", "Alike", "Bound", "Counted", "DeviceTime", "Finding", "Identity", "IdleCause", "Intensity", "Part",
+    "Parts", "Payback", "PeakMemory", "PerStep", "Range", "Recorded", "Scan", "Share", "Source", "Spent",
+    "StepApart", "StepKind", "StepSummary", "Summary", "TraceSummary", "Traffic", "Transfers",
     "UnprofiledTime", "Variant", "Verified",
 ]  # fmt: skip
 

@@ -109,6 +109,14 @@ class Transfers(msgspec.Struct, frozen=True, kw_only=True):
     memory: str | None  # kind of the host's memory of most bytes: `pinned`, `pageable` …; null: not recorded
 
 
+class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is waited for in a part of the idle time: causes that mean the same are one."""
+
+    name: str  # `host`, `data loading` …: a value of BOUND_BY
+    cause: str  # of gaps, the one of most of it
+    share: float  # of the idle time, 0 to 1
+
+
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """Bound of the unprofiled step, or of the whole where no steps are known. Shares are 0 to 1."""
 
@@ -119,7 +127,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     idle_share: float  # of busy and idle time, as recorded: in steps, where any are known
     cause: str | None  # of most of the idle time, as gaps have it; null: not known
-    cause_share: float | None  # of the idle time
+    cause_share: float | None  # of the idle time: of all causes that mean the same
     bare_communication_share: float  # nothing but collectives was running: of busy and idle time, as recorded
     # Class of operators that most of the GPU's busy time is of, null: not classified; and its share. Where
     # communication bounds the trace, of what is no collective.
@@ -128,6 +136,10 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     unclassified_share: float  # of the GPU's busy time
     unprofiled_idle_share: Share | None = None  # of the unprofiled step; null: stored before it was known
     transfers: Transfers | None = None  # null: none, or stored before they were told
+    causes: tuple[IdleCause, ...] = ()  # that are known, most first; none where they are less than half of it
+    # Their shares are of the idle time as recorded: unprofiled most of it lies at the edges of steps, where it is not
+    # known what is waited for.
+    causes_recorded: bool = False
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +177,14 @@ class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
     not_found: int  # of those tensors: no allocation of their size was recorded, so they count as if they stayed
 
 
+class DeviceTime(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several devices, as recorded."""
+
+    ordinal: int  # -1: not recorded
+    busy_ns: int  # mean of the steps in which it ran anything; over the span where no steps are known
+    idle_share: float  # of such a step, 0 to 1
+
+
 class Payback(msgspec.Struct, frozen=True, kw_only=True):
     """Steps after which compiling has paid for itself, by what the findings that it fixes save a step."""
 
@@ -191,6 +211,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     parts: Parts | None = None  # null: nothing ran, or stored by a version that did not say
     # Null: allocations were not recorded (profile_memory), or dataflow is not known.
     peak_memory: PeakMemory | None = None
+    devices: tuple[DeviceTime, ...] = ()  # each of several; of one there is no more to say
     payback: Payback | None = None  # null: no fix is torch.compile, it saves a step nothing, or no steps are known
 
 

@@ -11,7 +11,13 @@ from tracemine.errors import InputError, Location, TimelineError
 from tracemine.timeline import TABLES, Timeline
 
 # The table that a row number counts in; `parent_row` counts in its own.
-_COUNTED_IN = {"launch_row": "api", "op_row": "ops", "step_row": "steps", "stack_row": "stacks"}
+_COUNTED_IN = {
+    "launch_row": "api",
+    "op_row": "ops",
+    "step_row": "steps",
+    "stack_row": "stacks",
+    "before_stack_row": "stacks",
+}
 _MOST = (1 << 62) - 1  # two such numbers add up within 64 bits; nanoseconds from the epoch: 146 years
 _TIMES = ("start_ns", "dur_ns")
 _PLACES = ("position", "list_index")

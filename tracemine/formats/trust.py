@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 from msgspec.structs import replace as changed
 
-from tracemine.columns import MISSING, Array, codes, numbers, string_ids
+from tracemine.columns import MISSING, Array, codes, numbers, sorted_unique, string_ids
 from tracemine.formats.arrow import integers
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, time_text
@@ -41,13 +42,15 @@ _WHY_LOST = (
     "or it was not permitted to record the GPU"
 )
 _NEGATIVE = "negative duration set to 0"
+_UNTIMED = "GPU record without any time"
 
 
 def trusted(timeline: Timeline) -> Timeline:
     """Return the timeline without what its file says that cannot have been, and with what is to be said of it."""
-    timeline = _without_lost(timeline)
+    timeline, lost = _without_lost(timeline)
     timeline = _ended(timeline)
     unusable = tuple(_unusable(timeline))
+    timeline = _with_lost(timeline, lost)
     report = timeline.meta.ingest
     doubts = [*unusable, *report.doubts]
     if count := report.repaired.get(_NEGATIVE, 0):
@@ -57,22 +60,74 @@ def trusted(timeline: Timeline) -> Timeline:
     return _reported(timeline, doubts=tuple(doubts), unusable=bool(unusable)) if doubts else timeline
 
 
-def _without_lost(timeline: Timeline) -> Timeline:
-    """Return the timeline without records that stand at the clock's own beginning and took nothing."""
+def _without_lost(timeline: Timeline) -> tuple[Timeline, pa.Table]:
+    """Return the timeline without records that stand at the clock's own beginning and took nothing, and those."""
     start, dur = (numbers(timeline.activities[name]) for name in ("start_ns", "dur_ns"))
     lost = (dur == 0) & (start == timeline.meta.base_ns) if timeline.meta.base_ns is not None else dur < 0
-    count = int(lost.sum())
-    if not count:
-        return timeline
-    says = f"{count_text(count, 'GPU record')} without any time: when they ran is lost, and they are left out."
+    without = timeline.activities.filter(lost)
+    if not len(without):
+        return timeline, without
     # They began before they were launched, as what a clock that differs shows.
-    report = timeline.meta.ingest
-    warnings = tuple(one for one in report.warnings if not one.startswith("The trace's clocks disagree"))
+    warnings = tuple(one for one in timeline.meta.ingest.warnings if not one.startswith("The trace's clocks disagree"))
     kept = replace(timeline, activities=timeline.activities.filter(~lost))
     if late := _began_before_launch(kept):
         warnings += (f"The trace's clocks disagree: {count_text(late, 'activity')} began before being launched.",)
-    dropped = report.dropped | {"GPU record without any time": count}
-    return _reported(kept, dropped=dropped, warnings=warnings, doubts=(*report.doubts, says))
+    return _reported(kept, warnings=warnings), without
+
+
+def _with_lost(timeline: Timeline, lost: pa.Table) -> Timeline:
+    """Return the timeline with records without any time where they change none: of no length, behind what ran before
+    them on their stream. So what was launched is all there, in order. Without any time at all they are left out.
+    """
+    if not len(lost):
+        return timeline
+    report, says = (
+        timeline.meta.ingest,
+        f"{count_text(len(lost), 'GPU record')} without any time: when they ran is lost",
+    )
+    if not timeline.activities.num_rows:
+        dropped = report.dropped | {_UNTIMED: len(lost)}
+        return _reported(timeline, dropped=dropped, doubts=(*report.doubts, f"{says}, and they are left out."))
+    at = lost.schema.get_field_index("start_ns")
+    column = lost.schema.field(at)
+    placed = lost.set_column(at, column, integers(_places(timeline, lost), column.type))
+    activities = pa.concat_tables((placed, timeline.activities)).combine_chunks()
+    launched = _launched_ns(replace(timeline, activities=activities))
+    untimed = np.arange(len(activities)) < len(lost)
+    # Of what begins with them they come first, in order of launch; all else keeps its order.
+    order = np.lexsort((np.where(untimed, launched, 0), ~untimed, numbers(activities["start_ns"])))
+    repaired = report.repaired | {f"{_UNTIMED} set to no length": len(lost)}
+    return _reported(
+        replace(timeline, activities=activities.take(pa.array(order))),
+        repaired=repaired,
+        doubts=(*report.doubts, f"{says}, and how long each took counts as 0."),
+    )
+
+
+def _places(timeline: Timeline, lost: pa.Table) -> Array:
+    """Return when what ran before each lost record on its stream ended, by order of launch; where none is known to
+    have run before, when its device began.
+    """
+    kept = timeline.activities
+    start, dur = (numbers(kept[name]) for name in ("start_ns", "dur_ns"))
+    launched, of_lost = _launched_ns(timeline), _launched_ns(replace(timeline, activities=lost))
+    stream = codes(
+        *(np.concatenate((numbers(kept[name]), numbers(lost[name]))) for name in ("device", "context", "stream"))
+    )
+    device = codes(np.concatenate((numbers(kept["device"]), numbers(lost["device"]))))
+    places = np.full(len(lost), int(start.min()))
+    for code in sorted_unique(device[len(kept) :]).tolist():
+        of_device = start[device[: len(kept)] == code]
+        places[device[len(kept) :] == code] = int(of_device.min()) if len(of_device) else int(start.min())
+    for code in sorted_unique(stream[len(kept) :]).tolist():
+        rows = np.flatnonzero((stream[: len(kept)] == code) & (launched != MISSING))
+        rows = rows[np.argsort(launched[rows], kind="stable")]
+        ends = np.maximum.accumulate((start + dur)[rows])
+        own = np.flatnonzero((stream[len(kept) :] == code) & (of_lost != MISSING))
+        before = np.searchsorted(launched[rows], of_lost[own], "left") - 1
+        known = before >= 0
+        places[own[known]] = ends[before[known]]
+    return places
 
 
 def _began_before_launch(timeline: Timeline) -> int:

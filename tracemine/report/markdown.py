@@ -13,7 +13,7 @@ from tracemine.findings.record import Range, Variant
 from tracemine.report.bar import bar, legend, segments
 from tracemine.report.cost_words import cost_rows, traffic_texts
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
-from tracemine.report.step_words import headline, nothing_text, step_texts
+from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
 from tracemine.report.trust import is_unusable, no_findings, notes, nothing_found, trust_text
 from tracemine.report.verdict_words import (
     error_text,
@@ -117,6 +117,8 @@ def _facts(scan: Scan) -> list[str]:
     steps = [] if summary.per_step is None else list(step_texts(summary.per_step))
     if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
         facts.append(f"{'A step' if steps else 'All'}: {prose('; '.join(texts))}.")
+    if texts := list(device_texts(summary)):
+        facts.append(f"Each of them: {prose('; '.join(texts))}.")
     if scan.findings:
         step, gpu = all_of(scan, "step_saving_ns"), all_of(scan, "gpu_saving_ns")
         left = f"; the {whole_text(scan)} goes {prose(text)}" if (text := saved_text(scan)) else ""

@@ -26,12 +26,15 @@ _HIDES_IDLE = frozenset({"gpu", "unclear", "communication", "transfer"})  # what
 _LEAST_IDLE = 0.1  # of what was recorded, that is told
 _KINDS = 4  # of steps, that are shown
 _APART = 3  # steps apart, that are shown
+_SECOND = 0.1  # of the idle time: a second cause that is named
+_DEVICES = 16  # that are shown
+_UNEQUAL = 0.2  # of a step: what one device idles more than another, that is told first
 _FEWEST_STEPS = 3  # of which percentiles say more than their mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracemine.findings.record import Bound, Parts, Scan, StepApart, StepSummary, Summary, Transfers
+    from tracemine.findings.record import Bound, DeviceTime, Parts, Scan, StepApart, StepSummary, Summary, Transfers
 
 
 def headline(scan: Scan) -> str:
@@ -40,7 +43,11 @@ def headline(scan: Scan) -> str:
     if bound is None:
         return nothing_text(scan)
     as_recorded = _as_recorded(summary)
-    parts = [bound_text(bound, summary.parts, as_recorded=as_recorded), "" if as_recorded else recorded_text(bound)]
+    parts = [
+        bound_text(bound, summary.parts, as_recorded=as_recorded),
+        "" if as_recorded else recorded_text(bound),
+        unequal_text(summary.devices),
+    ]
     if summary.parts is None:
         parts.append(work_text(bound))
     return "; ".join(filter(None, (*parts, unestimated(scan))))
@@ -92,9 +99,33 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
         return f"transfer-bound: {how}{_transfers_text(bound.transfers)}"
     if bound.by == "unknown":
         return f"{idles}, cause unknown"
+    causes = _causes_text(bound, as_recorded=as_recorded)
     if bound.by == "host":
-        return f"host-bound: {idles}"
-    return f"{idles}, {share_text(bound.cause_share or 0)} of that for {bound.by}"
+        return f"host-bound: {idles}{causes if len(_named_causes(bound)) > 1 else ''}"
+    return f"{idles}{causes}"
+
+
+def _named_causes(bound: Bound) -> list[tuple[str, float]]:
+    """Return who is waited for most, and second most where that is worth a word; with the shares."""
+    if not bound.causes:  # one alone was stored before
+        return [] if bound.cause is None else [(BOUND_BY.get(bound.cause, bound.by), bound.cause_share or 0.0)]
+    return [(one.name, one.share) for one in bound.causes[:2] if one is bound.causes[0] or one.share > _SECOND]
+
+
+def _causes_text(bound: Bound, *, as_recorded: bool) -> str:
+    """Return what idle time is for, behind what says how much of it there is.
+
+    >>> from tracemine.findings.record import Bound, IdleCause
+    >>> facts = dict(bare_communication_share=0.0, work="attention", work_share=0.61, unclassified_share=0.0)
+    >>> both = [IdleCause(name=name, cause=name, share=share) for name, share in (("host", 0.6), ("graph launch", 0.3))]
+    >>> bound = Bound(by="host", idle_share=0.75, cause="host", cause_share=0.6, causes=tuple(both), **facts)
+    >>> _causes_text(bound, as_recorded=True)
+    ', 60 % of that for the host, 30 % for graph launch'
+    """
+    each = [f"{share_text(share)} for {_for(name)}" for name, share in _named_causes(bound)]
+    if bound.causes_recorded and not as_recorded:
+        return f"; of the idle time as recorded {' and '.join(each)}"
+    return f", {', '.join([each[0].replace(' for ', ' of that for ', 1), *each[1:]])}" if each else ""
 
 
 def _transfers_text(transfers: Transfers) -> str:
@@ -123,12 +154,11 @@ def recorded_text(bound: Bound) -> str:
     """
     if bound.by not in _HIDES_IDLE or bound.idle_share <= _LEAST_IDLE:
         return ""
-    why = "cause unknown" if bound.cause is None else f"{share_text(bound.cause_share or 0)} of that for {_for(bound)}"
-    return f"as recorded it idles {share_text(bound.idle_share)}, {why}"
+    why = _causes_text(bound, as_recorded=True) or ", cause unknown"
+    return f"as recorded it idles {share_text(bound.idle_share)}{why}"
 
 
-def _for(bound: Bound) -> str:
-    name = BOUND_BY.get(bound.cause or "", "unknown")
+def _for(name: str) -> str:
     return f"the {name}" if name == "host" else name
 
 
@@ -201,6 +231,34 @@ def step_texts(steps: StepSummary) -> Iterator[str]:
             span = _percentiles(kind.span_p50_ns, kind.span_p99_ns, _FEWEST_STEPS)
             busy = _percentiles(kind.gpu_busy_p50_ns, kind.gpu_busy_p99_ns, _FEWEST_STEPS)
             yield f"{kind.count:,} × {kind.name}: host{span}, GPU{busy}"
+
+
+def unequal_text(devices: Sequence[DeviceTime]) -> str:
+    """Return which devices idle least and most, where that differs much; "" where it does not.
+
+    >>> from tracemine.findings.record import DeviceTime
+    >>> of = [DeviceTime(ordinal=at, busy_ns=1, idle_share=idle) for at, idle in enumerate((0.33, 0.2, 0.83))]
+    >>> unequal_text(of), unequal_text(of[:2])
+    ('the GPUs are not equally busy: as recorded device 1 idles 20 %, device 2 83 %', '')
+    """
+    if not devices:
+        return ""
+    least, most = min(devices, key=lambda one: one.idle_share), max(devices, key=lambda one: one.idle_share)
+    if most.idle_share - least.idle_share <= _UNEQUAL:
+        return ""
+    idle = f"device {least.ordinal} idles {share_text(least.idle_share)}"
+    return f"the GPUs are not equally busy: as recorded {idle}, device {most.ordinal} {share_text(most.idle_share)}"
+
+
+def device_texts(summary: Summary) -> Iterator[str]:
+    """Yield of each of several devices how long it is at work, a line each."""
+    each = "in all" if summary.per_step is None else "a step"
+    for one in summary.devices[:_DEVICES]:
+        name = "not named" if one.ordinal < 0 else one.ordinal
+        idle = f"idle {share_text(one.idle_share)} as recorded"
+        yield f"device {name}: {time_text(one.busy_ns)} of GPU work {each}, {idle}"
+    if len(summary.devices) > _DEVICES:
+        yield f"and {count_text(len(summary.devices) - _DEVICES, 'more device')}"
 
 
 def apart_text(apart: Sequence[StepApart]) -> str:

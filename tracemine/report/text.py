@@ -24,7 +24,7 @@ from tracemine.report.paragraphs import (
     savings,
     verdict,
 )
-from tracemine.report.step_words import headline, nothing_text, step_texts
+from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
 from tracemine.report.trust import is_unusable, no_findings, no_lines, notes, nothing_found, trust_text
 from tracemine.report.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
 from tracemine.report.words import (
@@ -118,6 +118,7 @@ def _head(scan: Scan, width: int) -> Iterator[Row]:
         yield from labelled(
             "in all" if summary.per_step is None else "a step", *drawn, *(Text(line(text)) for text in texts)
         )
+    yield from labelled("devices", *(Text(line(text)) for text in device_texts(summary)))
     if scan.findings:
         yield from labelled("can save", *_all_savings(scan))
     facts = {

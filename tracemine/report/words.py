@@ -39,6 +39,7 @@ _DROPPED = {
     "spread_out": "spread over more than a hundred times their own time",
     "device_unknown": "on a GPU whose rates are not known",
     "compute_bound": "bound by arithmetic",
+    "benchmark_loop": "of a benchmark's loop: one call again and again",
     "bytes_unknown": "whose size is not recorded",
 }
 

@@ -139,7 +139,7 @@ _GAPS = (
     ColumnDoc("next_row", "numbers", "row of `activities`: the one that ends the gap"),
     ColumnDoc("launch_row", "numbers", "row of `api`: the call that launched the next activity", "not recorded"),
     ColumnDoc("sync_row", "numbers", "row of `api`: the call that waited", "the cause is no wait"),
-    ColumnDoc("stack_row", "numbers", "row of `stacks`: the call path of the call or annotation that the cause rests on, else of the launch", "no stacks were recorded"),
+    ColumnDoc("stack_row", "numbers", "row of `stacks`: the call path of the call or annotation that the cause rests on, else of the function that lasted through most of the wait for the host, else of the launch", "no stacks were recorded"),
     ColumnDoc("graph_break", "numbers", "number of the graph break that it came about in: the next activity was launched there, or is the first of the graph behind it, and part of the gap passed while the host was there. Counted over the trace", _NO_BREAK),
     ColumnDoc("break_reason", "categories", "what broke the graph, told from what ran there: `print` (a tensor as text), `numpy`, `disabled` (a function that torch.compile leaves alone), `size` (an operator whose result's size depends on data), `value` (a tensor's value taken to the host), `other`", _NO_BREAK),
     ColumnDoc("break_ns", "numbers", "how much of the gap passed between the two graphs, on the host's side: mending the break closes no more", _NO_BREAK),

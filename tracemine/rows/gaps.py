@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracemine.rows.arrow import categories, coded, joined, numbers, rows_of, take, take_numbers
+from tracemine.rows.before_launch import held_up_in
 from tracemine.rows.codes import combination_codes, grouped_running_maximum, segments
 from tracemine.rows.host import is_graph_launch
 from tracemine.rows.idle_causes import CAUSES, causes_of
@@ -47,6 +48,8 @@ def gap_rows(timeline: Timeline) -> Rows:
     op = joined(take(op_name, np.where(by_op, -1, np.where(why.pointed, call_op, next_op_row))), host_work)
     op_module = take(categories(ops.column("module")), np.where(by_op, why.blamed_op, call_op))
     stack = np.where(by_op, _taken(rows_of(ops.column("stack_row")), why.blamed_op), call_stack)
+    held_up = np.where(why.cause == CAUSES.index("host_bound"), held_up_in(timeline, launch), -1)
+    stack = np.where((held_up >= 0) & ~by_op, held_up, stack)
     own_launch = launched & ~is_graph_launch(launch_name)
     return Rows(
         "gaps",

@@ -49,7 +49,9 @@ __all__ = [
     "read_counters_table",
 ]
 
-_READ_VERSIONS = (4, SCHEMA_VERSION)  # version 4 has no derived columns, and is the same otherwise
+# Version 4 has no derived columns, version 5 not those of _ADDED; they are the same otherwise.
+_READ_VERSIONS = (4, 5, SCHEMA_VERSION)
+_ADDED = (("api", "before_stack_row"),)
 _LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
 
 _META = "meta.json"
@@ -222,7 +224,12 @@ def _facts(directory: Path, table: Table) -> pa.Table:
     """Return a table that was stored, without what was derived from it."""
     found = _read_table(directory / f"{table.name}.parquet")
     derived = [column.name for column in table.derived if column.name in found.column_names]
-    return found.drop_columns(derived) if derived else found
+    found = found.drop_columns(derived) if derived else found
+    for name, added in _ADDED:
+        if name == table.name and added not in found.column_names:
+            field = table.schema.field(added)
+            found = found.append_column(field, pa.nulls(found.num_rows, field.type))
+    return found
 
 
 def _with_derived(rows: pa.Table, name: str) -> pa.Table:

@@ -132,6 +132,7 @@ _TABLES = (
             Column("op_row", pa.int64(), "row of `ops`: the innermost operator (not annotation) around it on its thread", "outside any operator"),
             Column("module", _TEXT, "as in `ops`", "no stacks were recorded, or outside any module"),
             Column("stack_row", pa.int64(), "row of `stacks`: the innermost Python frame around it", "no stacks were recorded"),
+            Column("before_stack_row", pa.int64(), "row of `stacks`: the innermost Python frame that lasted for four fifths of the time since the device of what it launches was idle and its thread made no other call", "less than 200 µs had passed, or no such frame was recorded"),
         ),
         derived=(ROW,),
     ),

@@ -16,7 +16,7 @@ from tracemine.formats.kineto.memory import memory_table, unsound
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.report import Seen, warnings
 from tracemine.formats.kineto.scan import ABSENT, Columns, RawTrace
-from tracemine.formats.kineto.stacks import CallPaths, FrameStacks, decoded, recorded_stacks, stacks_table
+from tracemine.formats.kineto.stacks import MOST_OF, CallPaths, FrameStacks, decoded, recorded_stacks, stacks_table
 from tracemine.formats.kineto.values import integer_of
 from tracemine.formats.repetitions import repetition_notes, without_repetitions
 from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
@@ -29,6 +29,7 @@ _OP_KINDS = ["op", "annotation"]
 _API_KINDS = ["runtime", "driver", "sync"]
 _MEMCPY, _ANNOTATION, _SYNC = 1, 1, 2
 _UNNAMED = "(unnamed)"
+_LONG_NS = 200_000  # without a call: dispatch takes some ten microseconds
 
 
 def assemble(raw: RawTrace, source_name: str) -> Timeline:
@@ -61,7 +62,7 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     )
     steps = _steps_table(ops, step_rows, strings)
 
-    paths = _stack_rows(raw.frames, ops, api, strings, dropped)
+    paths = _stack_rows(raw.frames, ops, api, gpu, launch, strings, dropped)
     stacks, module_of_path, modules = stacks_table(paths, strings)
     for host in (ops, api):
         host["module"] = take(module_of_path, host["stack_row"])
@@ -179,15 +180,44 @@ def _activities_in_order(table: Columns, strings: list[str], dropped: Counter[st
     return gpu
 
 
-def _stack_rows(frames: Columns, ops: Columns, api: Columns, strings: list[str], dropped: Counter[str]) -> CallPaths:
-    """Give ops and api their column `stack_row`."""
+def _stack_rows(
+    frames: Columns, ops: Columns, api: Columns, gpu: Columns, launch: Array, strings: list[str], dropped: Counter[str]
+) -> CallPaths:
+    """Give ops and api their column `stack_row`, and api `before_stack_row`."""
+    api["before_stack_row"] = np.full(len(api["start_ns"]), -1, np.int64)
     if len(frames["start_ns"]):
         moments = [(host["start_ns"], host["thread"]) for host in (ops, api)]
-        paths, (ops["stack_row"], api["stack_row"]) = FrameStacks.of(frames, dropped).paths_around(moments)
+        stacks = FrameStacks.of(frames, dropped)
+        late, since_ns = _late_calls(api, gpu, launch)
+        lasting = stacks.lasting(since_ns, api["start_ns"][late], api["thread"][late])
+        paths, (ops["stack_row"], api["stack_row"], before) = stacks.paths_around(moments, (lasting,))
+        api["before_stack_row"][late] = before
     else:  # torch before 1.11 wrote the stack of each operator with it; a call has that of its operator
         paths, ops["stack_row"] = recorded_stacks(ops["call_stack"], strings)
         api["stack_row"] = take(ops["stack_row"], api["op_row"])
     return paths
+
+
+def _late_calls(api: Columns, gpu: Columns, launch: Array) -> tuple[Array, Array]:
+    """Return the calls that launched what a device had long been idle for, and since when it was, or the thread made no
+    other call.
+    """
+    launching, first = np.unique(launch, return_index=True)  # activities stand in order of start
+    launching, first = launching[launching >= 0], first[launching >= 0]
+    ended = _latest_before(gpu["start_ns"] + gpu["dur_ns"], gpu["device"])[first]
+    called = _latest_before(api["end_ns"], api["thread"])[launching]
+    since = np.maximum(ended, called)
+    waited = api["start_ns"][launching] - since
+    late = (ended != MISSING) & (waited >= _LONG_NS) & (waited >= MOST_OF * (api["start_ns"][launching] - ended))
+    return launching[late], since[late]
+
+
+def _latest_before(end: Array, group: Array) -> Array:
+    """Return the latest end of all rows before each one of its group, MISSING of the first."""
+    found, order = np.full(len(end), MISSING, np.int64), np.argsort(group, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        found[rows[1:]] = np.maximum.accumulate(end[rows])[:-1]
+    return found
 
 
 def _step_rows(launched_ns: Array, launcher: Array, start: Array, end: Array, pid: Array) -> Array:
@@ -293,6 +323,7 @@ def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table
         row_numbers(api["op_row"]),
         texts(api["module"], modules),
         row_numbers(api["stack_row"]),
+        row_numbers(api["before_stack_row"]),
     ]
     return pa.Table.from_arrays(columns, schema=TABLES["api"].schema)
 

@@ -23,6 +23,7 @@ Array = npt.NDArray[Any]
 
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
 _MODULE = "nn.Module: "
+MOST_OF = 0.8  # of an interval: a frame that lasts so long is what passed in it
 _LONGEST_MODULE = 4096  # characters: modules in modules without end are no model, and would cost their square
 
 
@@ -77,6 +78,8 @@ class FrameStacks(msgspec.Struct, frozen=True):
     nesting: Nesting
     parent: Array
     name: Array
+    start_ns: Array
+    end_ns: Array
 
     @staticmethod
     def of(frames: Columns, dropped: Counter[str]) -> FrameStacks:
@@ -85,18 +88,36 @@ class FrameStacks(msgspec.Struct, frozen=True):
         columns = {name: frames.pop(name)[order] for name in ("start_ns", "dur_ns", "thread", "name")}
         columns = without_repetitions(columns, dropped)
         start = columns["start_ns"]
-        nesting = Nesting(start, start + columns["dur_ns"], columns["thread"])
-        return FrameStacks(nesting, nesting.parents(), columns["name"])
+        end = start + columns["dur_ns"]
+        nesting = Nesting(start, end, columns["thread"])
+        return FrameStacks(nesting, nesting.parents(), columns["name"], start, end)
 
-    def paths_around(self, moments: list[tuple[Array, Array]]) -> tuple[CallPaths, list[Array]]:
-        """For each (time, thread) the row of the call path of the innermost frame then running there, -1 if none.
+    def lasting(self, begin: Array, end: Array, thread: Array) -> Array:
+        """Return for each [begin, end] the innermost frame that lasts for four fifths of it, -1 if none.
+
+        Such a frame has the middle of it: it is the innermost one there, or around that.
+        """
+        least = np.ceil((end - begin) * MOST_OF).astype(np.int64)
+        found = self.nesting.innermost(end - least, begin + least, thread)
+        while True:
+            lasts = np.minimum(self.end_ns[found], end) - np.maximum(self.start_ns[found], begin)
+            short = np.flatnonzero((found >= 0) & (lasts < least)) if len(self.name) else found[:0]
+            if not len(short):
+                return found
+            found[short] = self.parent[found[short]]
+
+    def paths_around(
+        self, moments: list[tuple[Array, Array]], frames: tuple[Array, ...] = ()
+    ) -> tuple[CallPaths, list[Array]]:
+        """For each (time, thread) the row of the call path of the innermost frame then running there, -1 if none; and
+        then that of each of these frames.
 
         Only paths asked for, and their callers, become rows.
         """
-        found = [self.nesting.innermost(time, time, thread) for time, thread in moments]
+        found = [*(self.nesting.innermost(time, time, thread) for time, thread in moments), *frames]
         needed = np.zeros(len(self.name) + 1, np.bool_)
-        for frames in found:
-            needed[frames] = True
+        for rows in found:
+            needed[rows] = True
         needed[-1] = False
         latest = np.flatnonzero(needed[:-1])
         while len(latest):
@@ -108,7 +129,7 @@ class FrameStacks(msgspec.Struct, frozen=True):
         renumbered[kept] = np.arange(len(kept), dtype=np.int32)
         paths, path = call_paths(renumbered[self.parent[kept]], self.name[kept])
         path = np.append(path, np.int32(-1))
-        return paths, [path[renumbered[frames]] for frames in found]
+        return paths, [path[renumbered[rows]] for rows in found]
 
 
 def recorded_stacks(call_stack: Array, strings: list[str]) -> tuple[CallPaths, Array]:

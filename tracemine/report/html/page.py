@@ -16,7 +16,7 @@ from tracemine.report.cost_words import cost_rows, traffic_texts
 from tracemine.report.html.figures import Bar, Interval, bar, interval
 from tracemine.report.html.flow_figure import FlowFigure, flow_figure
 from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figure
-from tracemine.report.step_words import headline, nothing_text, step_texts
+from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
 from tracemine.report.trust import no_findings, no_lines, notes, nothing_found, trust_text
 from tracemine.report.verdict_words import (
     error_text,
@@ -185,6 +185,7 @@ def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
     steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
     for label, texts in (
         (each, [unprofiled_text(summary), *steps]),
+        ("devices", device_texts(summary)),
         ("limit", [ceiling_text(scan)]),
         ("memory", [memory_text(scan)]),
         ("pays", [payback_text(scan)]),
