@@ -33,8 +33,8 @@ def _kernel(context: ScanContext, member: int, reads: int, writes: int) -> Fused
     if op_row < 0 or operator is None or min(reads, writes) <= 0:
         return None
     length = _length(context.timeline.ops.column("concrete_inputs")[op_row].as_py())
-    shapes = context.lists.shapes(op_row)
-    elements = prod(shapes[0]) if shapes and shapes[0] else 0
+    sizes = next(iter(context.lists.calls(context.facts["activities"].op_row[[member]], [""])), None)
+    elements = sizes.sizes[0][0] if sizes is not None and sizes.sizes and sizes.sizes[0] else 0
     if not length or elements % length or elements < length:
         return None
     return FusedKernel(
