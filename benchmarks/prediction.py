@@ -2,11 +2,15 @@
 
     python benchmarks/prediction.py record -o DIR [CASE...] [--set SET]   on a CUDA machine: DIR/points.json, models/
     python benchmarks/prediction.py score DIR [CASE...] [--summary FILE]  anywhere: tracemine's own scan of them
+    python benchmarks/prediction.py chains [PATTERN...] [--check]         anywhere, with torch: single chains, by family
 
 A case's memory-bound part is every kernel, copy and set that is no matrix product, convolution or attention and belongs
 to none. Predicted is what it takes once each fusion group is one kernel: the group's predicted time, and what is in no
 group as measured; measured is the memory-bound part of the same step under torch.compile. Times are of one step, of the
 GPU's activities; a step's own times were measured with no profiler (times.json).
+
+`chains` writes traces of the recorded patterns, with an execution trace and without, and scans them; --check fails
+where intervals hold too little or too much, over all or in a family, or are too wide. See prediction_chains.py.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from tracemine.perfmodel import Curves
 from tracemine.timeline import Timeline
 
 HERE = Path(__file__).parent
+POINTS = sorted((HERE / "results").glob("h*00/points_*.json"))
 WITHIN = 10.0  # points of eager GPU time that a prediction may be off
 HOST_BOUND = 0.8  # of a step, the part that the GPU is busy: below, the host sets the pace
 GPU_BOUND = 0.95
@@ -177,6 +182,20 @@ def document(folder: Path, cases: Sequence[Outcome]) -> dict[str, Any]:
     return {**dict(next(iter(about), ())), "cases": [asdict(one) for one in cases]}
 
 
+def chains(files: Sequence[Path], names: Sequence[str], every: int, out: Path | None, check: bool) -> None:
+    from prediction_chains import chains_of, faults, keep, kept, tables  # needs torch
+
+    found = [
+        one for path in files for one in (kept(path) if path.suffix == ".jsonl" else chains_of(path, names, every))
+    ]
+    if out is not None:
+        keep(found, out)
+    print("\n".join(tables(found)))
+    wrong = faults(found) if check else []
+    if wrong:
+        raise SystemExit("\n".join(["", *wrong]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -189,9 +208,17 @@ def main() -> None:
     scoring.add_argument("folder", type=Path)
     scoring.add_argument("names", nargs="*", help="cases (all of them)")
     scoring.add_argument("--summary", type=Path, help="keep what was found as JSON")
+    telling = commands.add_parser("chains", help="single chains, each family by itself, from its trace")
+    telling.add_argument("names", nargs="*", help="patterns (all of them)")
+    telling.add_argument("--points", nargs="*", type=Path, default=POINTS, help="of record_points.py, or what -o wrote")
+    telling.add_argument("--every", type=int, default=1, help="only each so many points (1)")
+    telling.add_argument("-o", "--output", type=Path, help="keep what was found, one a line (.jsonl)")
+    telling.add_argument("--check", action="store_true", help="fail where intervals hold too little, or are too wide")
     chosen = parser.parse_args()
     if chosen.command == "record":
         record(chosen.output, chosen.names, chosen.set, chosen.seconds)
+    elif chosen.command == "chains":
+        chains(chosen.points, chosen.names, chosen.every, chosen.output, chosen.check)
     else:
         score(chosen.folder, chosen.names, chosen.summary)
 

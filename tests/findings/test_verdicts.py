@@ -222,3 +222,54 @@ def test_totals_never_exceed_what_was_measured_whatever_verdicts_say(made: list[
 
 def test_what_became_of_verdicts_is_counted_in_one_order() -> None:
     assert list(account({"no_finding": 2, "refuted": 0, "measured": 1})) == ["measured", "no_finding"]
+
+
+def of_one(verified: Verified, at: int = 0) -> Judge:
+    """A verdict on the finding that begins with this activity alone."""
+
+    def judge(finding: Finding) -> Verified | None:
+        first = min(min(rows) for rows in finding.activities)
+        return msgspec.structs.replace(verified, predicted_ns=finding.gpu_saving_ns) if first == at else None
+
+    return judge
+
+
+def two_modules(second_ns: int = 60_000, op: str = "aten::mul") -> Timeline:
+    """Two chains of three kernels, each of a module of its own."""
+    first = [kernel(i * 60_000, 60_000, op="aten::mul", module="A") for i in range(3)]
+    return timeline_of([*first, *(kernel(200_000 + i * second_ns, second_ns, op=op, module="B") for i in range(3))])
+
+
+TWO = [range(3), range(3, 6)]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_finding_like_one_that_lost_is_sure_of_nothing_and_says_why(stored: bool) -> None:
+    timeline = two_modules()
+    plain = scan_of(timeline, [matches(rule(), *TWO)])
+    assert len(plain.findings) == 2
+    judge = of_one(REFUTED)
+    scan = with_verdicts(plain, judge) if stored else scan_of(timeline, [matches(rule(), *TWO)], judge)
+    (like,) = [one for one in scan.findings if one.verdict is None]
+    before = next(one for one in plain.findings if one.fingerprint == like.fingerprint)
+    assert like.gpu_saving_ns == Range(0, before.gpu_saving_ns.low, before.gpu_saving_ns.high)
+    assert any("a finding like it" in each and "lost" in each for each in like.assumptions)
+    assert with_verdicts(scan, judge).findings == scan.findings
+
+
+@pytest.mark.parametrize(
+    ("timeline", "verified"),
+    [
+        (two_modules(op="aten::exp"), REFUTED),  # of other operators
+        (two_modules(second_ns=200_000), REFUTED),  # of another size
+        (two_modules(), MEASURED),  # it won
+        (two_modules(), msgspec.structs.replace(REFUTED, eager_ns=None, fused_ns=None)),  # it was wrong: not timed
+    ],
+)
+def test_what_is_not_like_it_or_did_not_lose_lowers_nothing(timeline: Timeline, verified: Verified) -> None:
+    plain = scan_of(timeline, [matches(rule(), *TWO)])
+    scan = scan_of(timeline, [matches(rule(), *TWO)], of_one(verified))
+    (other,) = [one for one in scan.findings if one.verdict is None]
+    assert (
+        other.gpu_saving_ns == next(one for one in plain.findings if one.fingerprint == other.fingerprint).gpu_saving_ns
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.flow.programs import ADD_, RELU, Program
+from tests.flow.programs import ADD_, COPY_, RELU, Program
 from tracemine.fusion.liveness import lasting
 
 SCALE = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor"
@@ -36,3 +36,18 @@ def test_what_is_written_in_place_into_a_tensor_from_before_the_recording_is_wan
         program.call(RELU, [weight], [out])
     flow = program.flow()
     assert lasting(flow)[~flow.writes.fresh].all()
+
+
+def test_a_copy_that_the_last_operator_of_a_step_reads_is_not_wanted() -> None:
+    """A cast or `contiguous` at a chain's end: a copy into room of its own, used again when the next step begins."""
+    program = Program()
+    x, out = (program.tensor(name, 64) for name in ("x", "out"))
+    cast = program.tensor("cast", 64)
+    for _ in range(3):
+        program.step()
+        program.allocate(cast)
+        program.call(COPY_, [cast, x], [cast])
+        program.call(RELU, [cast], [out])
+    flow = program.flow()
+    wanted = lasting(flow)
+    assert [bool(wanted[at]) for at in range(len(wanted)) if not flow.writes.fresh[at]] == [False] * 3

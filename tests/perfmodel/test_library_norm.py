@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from tracemine.fusion import FusedKernel
-from tracemine.perfmodel import Curves, calibration_of, rms_norm_loses
+from tracemine.fusion import FusedKernel, steps_of
+from tracemine.perfmodel import Abstained, Curves, Estimate, calibration_of, norm_of_its_own, rms_norm_loses
 from tracemine.perfmodel.library_norm import rms_norm_ns
 
 H100, H200 = (Curves(calibration_of(name)) for name in ("NVIDIA H100 SXM", "NVIDIA H200 SXM"))
@@ -50,3 +51,37 @@ def test_the_librarys_norm_takes_what_was_recorded_and_loses_where_it_lost(
 
 def test_what_reduces_no_rows_is_no_norm() -> None:
     assert not rms_norm_loses(H100, norm(1 << 24, 1, 2))
+
+
+# Recorded (torch 2.11): F.layer_norm, and torch.compile's kernel for the same rows. None: as fast, or nearly.
+LAYER_NORMS = [
+    (H100, norm(1_024, 128, 2), 3_456, 2_112),
+    (H100, norm(16_384, 128, 2), 20_449, 4_064),
+    (H100, norm(65_536, 64, 4), 101_409, 11_233),
+    (H100, norm(4_096, 768, 2), 11_008, 5_600),
+    (H100, norm(16_384, 1_024, 2), 41_408, 23_776),
+    (H200, norm(512, 1_024, 2), 4_000, 2_240),
+    (H200, norm(64, 32_000, 2), 51_328, 9_280),
+    (H200, norm(8_192, 4_096, 4), 93_536, 62_687),
+    (H100, norm(4_096, 4_096, 2), 29_409, None),
+    (H100, norm(2_048, 32_000, 2), 138_660, None),
+    (H200, norm(4_096, 4_096, 2), 28_224, None),
+    (H200, norm(16_384, 5_120, 2), 127_233, None),
+]
+
+
+@pytest.mark.parametrize(("curves", "kernel", "took_ns", "compiled_ns"), LAYER_NORMS)
+def test_a_layer_norm_is_told_where_a_kernel_made_for_its_rows_was_faster(
+    curves: Curves, kernel: FusedKernel, took_ns: int, compiled_ns: int | None
+) -> None:
+    kernel = replace(kernel, steps=steps_of("aten::native_layer_norm"))
+    told = norm_of_its_own(kernel, took_ns, curves, in_model=False)
+    if compiled_ns is None:
+        assert told == Abstained("nothing_to_win")
+    else:
+        assert isinstance(told, Estimate)
+        assert told.after_ns.low <= compiled_ns <= told.after_ns.high
+
+
+def test_of_an_unknown_device_nothing_is_said() -> None:
+    assert norm_of_its_own(norm(1_024, 128, 2), 3_456, None) == Abstained("device_unknown")

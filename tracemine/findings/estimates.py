@@ -13,6 +13,7 @@ from tracemine.findings.attention import eager_attention, fused_attention
 from tracemine.findings.context import ScanContext
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
 from tracemine.findings.lists import Call, Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
+from tracemine.findings.norms import norm_estimate
 from tracemine.findings.turns import loop_operators
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
@@ -254,6 +255,12 @@ def _reach(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate 
     return _on_gpu(context, matrix, estimate)
 
 
+def _norm(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate a kernel made for a norm's rows in place of PyTorch's own."""
+    measured_ns = float(context.facts["activities"].dur_ns[matrix].sum(axis=1).mean())
+    return _on_gpu(context, matrix, norm_estimate(context, matrix[0], measured_ns))
+
+
 def _batch(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate one call of each operator in place of a loop's turns."""
     rows, members = context.rows["activities"], np.sort(matrix[0])
@@ -373,6 +380,7 @@ ESTIMATES: dict[str, Callable[[ScanContext, Rule, IntArray], ClassEstimate | Abs
     "remove": _remove,
     "reach_rate": _reach,
     "batch": _batch,
+    "norm": _norm,
     "close_gap": _close,
     "launch_less": _launch_less,
     "close_break": _close,

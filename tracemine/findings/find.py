@@ -28,6 +28,7 @@ from tracemine.findings.grouping import grouped
 from tracemine.findings.identity import Placed, place_of, variant_of
 from tracemine.findings.inside import inside_steps
 from tracemine.findings.labels import text_at
+from tracemine.findings.like_lost import like_lost, losing, lowered, lowered_ns
 from tracemine.findings.notes import gpu_name, unclassified_text, warnings_of
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
@@ -153,7 +154,7 @@ def _variants(
     more, unfelt = split_by_gain(context, reported, little, threshold_ns)
     reported += more
     if judge is not None:
-        reported = [_judged(one, judge) for one in reported]
+        reported = _lowered([_judged(one, judge) for one in reported])
     return with_steps(context, reported, unfelt, threshold_ns), places
 
 
@@ -334,6 +335,18 @@ def _judged(one: Reported, judge: Judge) -> Reported:
     savings = [NOTHING if finding.refuted else saving for saving in one.savings]
     savings[one.first] = judged_ns(verified, alike.measured_ns, savings[one.first])
     return dataclasses.replace(one, finding=finding, savings=savings)
+
+
+def _lowered(reported: Sequence[Reported]) -> list[Reported]:
+    """Lower what those claim that are like one which lost."""
+    lost, found = losing([one.finding for one in reported]), []
+    for one in reported:
+        like = like_lost(one.finding, lost)
+        if like is not None:
+            savings = [lowered_ns(saving) for saving in one.savings]
+            one = dataclasses.replace(one, finding=lowered(one.finding, like), savings=savings)
+        found.append(one)
+    return found
 
 
 def _long_unprofiled(context: ScanContext, found: Matches) -> Matches:

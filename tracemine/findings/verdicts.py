@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tracemine.findings.accounting import joined
 from tracemine.findings.grouping import variants_of, with_variants
+from tracemine.findings.like_lost import like_lost, losing, lowered
 from tracemine.findings.parts import fixed
 from tracemine.findings.payback import payback
 from tracemine.findings.ranking import ranked_again
@@ -84,9 +85,10 @@ def with_verdicts(scan: Scan, judge: Judge) -> Scan:
     Where less GPU time is saved than was predicted, the step gains less in proportion; where more, it gains what it
     did. What gap findings gain stays, also where a fusion that was to close part of them is refuted.
     """
-    findings = ranked_again(
-        scan, [with_variants(finding, [_with(one, judge) for one in variants_of(finding)]) for finding in scan.findings]
-    )
+    each = [[_with(one, judge) for one in variants_of(finding)] for finding in scan.findings]
+    lost = losing([one for variants in each for one in variants])
+    each = [[_lowered(one, lost) for one in variants] for variants in each]
+    findings = ranked_again(scan, [with_variants(*one) for one in zip(scan.findings, each, strict=True)])
     summary = joined(scan.summary, findings)
     if summary.gpu_saving_ns != scan.summary.gpu_saving_ns:
         peak = None  # it takes the trace
@@ -112,6 +114,17 @@ def _with(before: Finding, judge: Judge) -> Finding:
     """Return a variant with the verdict on it, if there is one and none was before."""
     verified = judge(before) if before.verdict is None else None
     after = before if verified is None else judged(before, verified)
+    return _with_step(before, after)
+
+
+def _lowered(before: Finding, lost: Sequence[Finding]) -> Finding:
+    """Return a variant with less where one like it lost."""
+    like = like_lost(before, lost)
+    return before if like is None else _with_step(before, lowered(before, like))
+
+
+def _with_step(before: Finding, after: Finding) -> Finding:
+    """Return what the finding became, with what the step gains in proportion."""
     if after.gpu_saving_ns == before.gpu_saving_ns:
         return after
     ends = before.gpu_saving_ns.mid, after.gpu_saving_ns.mid

@@ -11,8 +11,8 @@ REDUCTIONS = frozenset({"sum", "welford", "softmax", "scan"})
 # Numbers of all rows summed to one (a loss's mean): by a small kernel of its own, after which no row can go on.
 FINISH = "finish"
 # Steps of an instruction or two. Multiplying stands apart, for a softmax of what was scaled is another kernel, and so
-# is comparing, for a softmax with a mask that is computed on the way is yet another.
-SIMPLE = ("simple", "scale", "compare")
+# are comparing and selecting, for a softmax of what is masked is yet another.
+SIMPLE = ("simple", "scale", "compare", "select")
 
 
 class Unfused(Struct, frozen=True, kw_only=True):
@@ -28,8 +28,9 @@ class FusedKernel(Struct, frozen=True, kw_only=True):
 
     `steps` are in the order of computation: functions (`exp`, `log`, `tanh`, `erf`, `sigmoid`, `divide`), reductions
     (`sum` for any plain one, `welford`, `softmax`, `scan`), `scale` for a product, `compare` for what makes a mask,
-    `random` for random numbers, `channel` for a batch norm's use of its channel's numbers, `blend` for a mean of
-    neighbours at computed places, `finish` for what one more kernel sums of all rows, and `simple` for everything else.
+    `select` for what applies one, `random` for random numbers, `channel` for a batch norm's use of its channel's
+    numbers, `blend` for a mean of neighbours at computed places, `finish` for what one more kernel sums of all rows,
+    and `simple` for everything else.
     Reductions side by side are independent of each other, and done in one walk.
     """
 
@@ -70,9 +71,22 @@ class FusedKernel(Struct, frozen=True, kw_only=True):
         >>> FusedKernel(reads=(8,), writes=(8,), rows=2, steps=("softmax", "compare")).masked
         False
         """
-        first = next((at for at, step in enumerate(self.steps) if step in REDUCTIONS), 0)
+        return self._softmax_after("compare")
+
+    @property
+    def selected(self) -> bool:
+        """Whether it is a softmax of rows to which a mask is applied that is read, or computed, in front.
+
+        >>> FusedKernel(reads=(8,), writes=(8,), rows=2, steps=("scale", "select", "softmax")).selected
+        True
+        """
+        return self._softmax_after("select")
+
+    def _softmax_after(self, step: str) -> bool:
+        """Return whether rows of which a softmax is taken went through that step before."""
+        first = next((at for at, each in enumerate(self.steps) if each in REDUCTIONS), 0)
         rest = self.steps[first:]
-        return "compare" in self.steps[:first] and ("softmax" in rest or rest[:4] == ("sum", "simple", "exp", "sum"))
+        return step in self.steps[:first] and ("softmax" in rest or rest[:4] == ("sum", "simple", "exp", "sum"))
 
     @property
     def nbytes(self) -> int:

@@ -33,7 +33,7 @@ def lasting(flow: Flow) -> BoolArray:
     which = np.searchsorted(begin, np.arange(len(step)), "right") - 1  # of each node its step, counted from 0
     own = which[writes.node]
     alike = np.append(size[1:] == size[:-1], False)
-    made = np.isin(writes.buffer, writes.buffer[writes.fresh])
+    made = np.isin(writes.buffer, writes.buffer[writes.fresh | writes.made])
     passing = writes.live_out & made & flow.read_by_others
     followed = passing & alike[own]
     again = writes.node + size[own]  # the node that makes the same in the next step

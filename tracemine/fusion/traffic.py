@@ -65,7 +65,7 @@ def traffic_of(
 
     wanted = _wanted(timeline, flow, node_group, lasts) & (write_group >= 0)
     writing = _Distinct.of(wanted, write_group, writes, writes.bytes, writes.buffer)
-    more_reads, more_writes = _more_in_place(
+    more_reads, more_writes = _more_apart(
         flow, (in_group, wanted), (read_group, write_group), read_bytes, buffer, count
     )
     gone = (write_group >= 0) & ~wanted & writes.fresh & flow.read_by_others
@@ -154,7 +154,7 @@ def _bytes(distinct: _Distinct, count: int) -> IntArray:
     return np.bincount(distinct.group, distinct.bytes, count).astype(np.int64)
 
 
-def _more_in_place(
+def _more_apart(
     flow: Flow,
     chosen: tuple[BoolArray, BoolArray],
     group: tuple[IntArray, IntArray],
@@ -162,15 +162,16 @@ def _more_in_place(
     buffer: IntArray,
     count: int,
 ) -> tuple[IntArray, IntArray]:
-    """Bytes that each group reads and writes if whatever a member writes in place, and takes beside it, is a tensor of
-    its own wherever that is a guess: an optimizer's state, of which several tensors look alike.
+    """Bytes that each group reads and writes if whatever a member writes in place, and takes beside it, and whatever it
+    reads again, is a tensor of its own wherever that is a guess: an optimizer's state, of which several tensors look
+    alike, or the inputs of siblings.
     """
     reads, writes = flow.reads, flow.writes
     reading, wanted = chosen
     guessed = reads.evidence == Evidence.ADJACENT
     in_place = np.zeros(len(flow.nodes), np.bool_)
     in_place[writes.node[~writes.fresh]] = True
-    apart = guessed & in_place[reads.node] & (group[0] >= 0)
+    apart = guessed & (in_place[reads.node] | _again(reads, group[0])) & (group[0] >= 0)
     own = np.where(apart, 2 * (1 + reads.buffer.max(initial=0)) + np.arange(len(reads.node)), buffer)
     # A target is guessed where its old content is.
     width = 1 + max(int(reads.buffer.max(initial=0)), int(writes.buffer.max(initial=0)))
@@ -181,6 +182,15 @@ def _more_in_place(
         _bytes(_Distinct.of(reading | apart, group[0], reads, read_bytes, own), count),
         _bytes(_Distinct.of(wanted | target, group[1], writes, writes.bytes, to), count),
     )
+
+
+def _again(reads: Reads, group: IntArray) -> BoolArray:
+    """For each read whether a member of the group before it has read the same."""
+    order = np.lexsort((reads.node, reads.end_byte, reads.begin_byte, reads.buffer, group))
+    first = _changes(*(column[order] for column in (group, reads.buffer, reads.begin_byte, reads.end_byte)))
+    again = np.zeros(len(reads.node), np.bool_)
+    again[order[~first]] = True
+    return again
 
 
 def _evidence(flow: Flow, node_group: IntArray, count: int, inside: BoolArray) -> IntArray:

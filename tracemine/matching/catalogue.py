@@ -27,6 +27,7 @@ SAVING_TEXT: Final = {
     "pin_memory": "device time of copies that pageable memory slows down",
     "remove": "device time of work that is not done any more",
     "reach_rate": "device time of a library's call that is far below what the device reaches",
+    "norm": "device time: a kernel made for a norm's rows in place of PyTorch's own",
     "batch": "device time and launches: one call of each operator for all turns of a loop",
 }
 

@@ -10,6 +10,7 @@ attention_ns(…)  F.scaled_dot_product_attention in place of attention spelled 
 at_its_rate(…)   a library's call once the cause of its slowness is gone
 batched(…)       calls on all turns of a loop in place of calls on each
 rates_of(…)      what products, convolutions and attention take on a device, from their FLOPs and bytes
+norm_of_its_own(…)  a kernel made for a norm's rows in place of PyTorch's own, where that is clearly slower
 rms_norm_loses(…)  whether PyTorch's own kernel for a norm takes clearly longer than one made for its rows
 
 The time of one fused kernel is read off what a device was measured to do with its access pattern:
@@ -40,7 +41,7 @@ from tracemine.perfmodel.gaps import (
 from tracemine.perfmodel.group import Neighbour, fused_run, one_kernel
 from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.library_call import at_its_rate
-from tracemine.perfmodel.library_norm import rms_norm_loses
+from tracemine.perfmodel.library_norm import norm_of_its_own, rms_norm_loses
 from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
 from tracemine.perfmodel.lists import Pass, cast_once, one_pass, one_table, rows_written, share_of, without_zeros
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
@@ -61,7 +62,7 @@ __all__ = [
     "Calibration", "ChosenCalibration", "Curves", "Estimate", "LoopOperator", "Neighbour", "Pass", "Prediction",
     "Range", "Rate", "Rates", "Slowdown", "Traffic", "Unfused", "Unprofiled", "UserCalibration", "at_its_rate",
     "attention_ns", "backend_of", "batched", "calibration_of", "cast_once", "chosen", "closed_gaps", "data_folder",
-    "fitted_slowdown", "fused_run", "hidden_by_workers", "of_this_user", "one_kernel", "one_pass", "one_table",
-    "parse_calibration", "pinned", "rates_of", "read_calibration", "read_measured", "removed", "rms_norm_loses",
-    "rows_written", "share_of", "without_zeros",
+    "fitted_slowdown", "fused_run", "hidden_by_workers", "norm_of_its_own", "of_this_user", "one_kernel", "one_pass",
+    "one_table", "parse_calibration", "pinned", "rates_of", "read_calibration", "read_measured", "removed",
+    "rms_norm_loses", "rows_written", "share_of", "without_zeros",
 ]  # fmt: skip

@@ -34,6 +34,9 @@ _ROWS_AT_ONCE = 8  # that a multiprocessor loops over at once: programs of eight
 # A softmax whose mask is computed on the way takes so many times as long as a plain one: indices are int64, rows are
 # read twice, and padded ones are written. torch.compile's kernels in five models: 1.7, 1.9, 2.8, 3.1 and 3.8 times.
 _MASKED = 2.0
+# Of a mask that is read it is less certain: 2.0 and 2.2 times in float16 on an H100, where indices of a mask are
+# computed that heads share, and 1.1 times on an H200 where rows and columns alone have one. The middle of both.
+_SELECTED = 1.4
 _HELD_BY_L2 = 0.5  # of the L2 cache: what a loop finds again of what the loop before it read
 _NARROW, _NARROW_SHARE = 2, 0.3  # elements a thread of the narrower shape; how often it is taken
 _WAVE_NS = 750  # of one wave of threads that wait for memory
@@ -112,8 +115,8 @@ class Curves(DeviceCurves):
         other work leaves it, and 0 that it was cleared.
         """
         mid, kind, kernels, notes = self._mid(kernel, warm)
-        if kernel.masked and kind != "scan":
-            mid, kind = mid * _MASKED, "masked"
+        if (kernel.masked or kernel.selected) and kind != "scan":
+            mid, kind = mid * (_MASKED if kernel.masked else _SELECTED), "masked"
         if "random" in kernel.steps:  # a kernel of its own makes the seed first
             mid, kernels, kind = mid + self.floor_ns[1], kernels + 1, "random"
         if FINISH in kernel.steps:

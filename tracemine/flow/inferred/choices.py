@@ -40,6 +40,12 @@ CONSISTENT = frozenset(
 # What was taken, or made for it, may be what an operator made whose results are unknown.
 UNNAMED = frozenset({"before an unknown one", "made by an unknown one", "none fits that is known", "the same again"})
 
+# A gate and what it gates look alike, and nothing says that what is read with a result was read to make it.
+PERHAPS_ANOTHER = "one of those from outside, or the same again"
+
+# What is written in place is seldom what is read beside it: a state and its gradient are two.
+BESIDE_WRITTEN = "beside what is written in place, which is another"
+
 # Autograd tells them; a hook, or a function that is written by hand, may have taken another one.
 TOLD = frozenset({"by its gradient", "made for the gradient"})
 REWRITTEN = "parameter, perhaps written"
@@ -121,7 +127,7 @@ class Choices:
         current: list[Token] = []
         if not unread:
             if not read:
-                return self._none(need, pool, taken)
+                return self._none(need, wiring, pool, taken)
             current = [token for token in read if token.step == self.step or token.outside]
             read = current or read
             before, took = self.beside
@@ -141,7 +147,10 @@ class Choices:
             return token, self._why_unread(need, wiring, token, unread, pool)
         here = (bool(current) and not token.step_by_guess) or token.outside
         only = here and len(read) == 1 and (need.twins == 1 or either)
-        return self._read_again(need, wiring, token, only, len(taken) not in wiring.mutated)
+        keeps = len(taken) not in wiring.mutated
+        if keeps and need.twins > 1 and (token.outside or token.step_by_guess):
+            return self.outside(need, remember=False), PERHAPS_ANOTHER
+        return self._read_again(need, wiring, token, only, keeps)
 
     def _made_by_unknown(self, need: Need, token: Token) -> tuple[Token, str] | None:
         """Return what stands in for a candidate that is older than an operator whose results are unknown."""
@@ -230,14 +239,17 @@ class Choices:
                 if self.reasons is not None:
                     self.reasons[token.claim] = "the newest, but one like it is read again"
 
-    def _none(self, need: Need, pool: Pool, taken: list[Token]) -> tuple[Token, str]:
+    def _none(self, need: Need, wiring: Wiring, pool: Pool, taken: list[Token]) -> tuple[Token, str]:
         """Nothing that was seen looks like it."""
         twins = [token for token in taken if token.key == need.key]
+        if twins[:1] == taken[:1] and len(twins) == 1 and 0 in wiring.mutated and not need.listed:
+            return self.outside(need, remember=True), BESIDE_WRITTEN
         if twins:  # the same once more, or one from outside
             return twins[-1], "the same again"
         vague = self._keys.shape_of[need.key] in self.vague
         self.unknown_unseen = max(self.unknown_unseen - 1, 0)
-        known = self.unknown_made < 0 and not (vague or need.listed or pool.forgot or self._pools.of_shape(need))
+        alike = vague or need.listed or pool.forgot or self._pools.of_shape(need)
+        known = self.unknown_made < 0 and not alike
         return self.outside(need, remember=True), "none fits" if known else "none fits that is known"
 
     def parameter(self, need: Need, *, written: bool) -> tuple[Token, str]:

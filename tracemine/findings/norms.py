@@ -1,0 +1,60 @@
+"""What one kernel made for its rows would take in place of PyTorch's own for a layer norm."""
+
+from __future__ import annotations
+
+from math import prod
+
+import msgspec
+
+from tracemine.findings.context import ScanContext
+from tracemine.findings.labels import text_at
+from tracemine.fusion.kernel import FusedKernel
+from tracemine.fusion.op_cost import steps_of
+from tracemine.perfmodel import Abstained, Estimate, norm_of_its_own
+from tracemine.rows.table import IntArray, category, number
+
+_NORMALISED = 1  # the argument that says which axes are normalised
+
+
+def norm_estimate(context: ScanContext, members: IntArray, measured_ns: float) -> Estimate | Abstained:
+    """Estimate a layer norm as one kernel made for its rows; Abstained where that is not clearly faster."""
+    rows = context.rows["activities"]
+    reads, writes = (int(number(rows, name, null=-1)[members].max()) for name in ("bytes_read", "bytes_written"))
+    kernel = _kernel(context, int(members[0]), reads, writes)
+    if kernel is None:
+        return Abstained("bytes_unknown")
+    return norm_of_its_own(kernel, measured_ns, context.curves, in_model=context.has_products)
+
+
+def _kernel(context: ScanContext, member: int, reads: int, writes: int) -> FusedKernel | None:
+    """Return the kernel that normalises the rows of this one, None where they were not recorded."""
+    op_row = int(context.facts["activities"].op_row[member])
+    operator = text_at(category(context.rows["activities"], "op"), member)
+    if op_row < 0 or operator is None or min(reads, writes) <= 0:
+        return None
+    length = _length(context.timeline.ops.column("concrete_inputs")[op_row].as_py())
+    sizes = next(iter(context.lists.calls(context.facts["activities"].op_row[[member]], [""])), None)
+    elements = sizes.sizes[0][0] if sizes is not None and sizes.sizes and sizes.sizes[0] else 0
+    if not length or elements % length or elements < length:
+        return None
+    return FusedKernel(
+        reads=(reads,),
+        writes=(writes,),
+        rows=elements // length,
+        length=length,
+        item_bytes=max(round(writes / elements), 1),
+        steps=steps_of(operator),
+    )
+
+
+def _length(recorded: str | None) -> int:
+    """Return the elements of a row, 0 where which axes are normalised was not recorded.
+
+    >>> _length('["", "[64, 128]", "", "", "1e-05"]'), _length(None)
+    (8192, 0)
+    """
+    try:
+        axes = msgspec.json.decode(msgspec.json.decode(recorded or "", type=list[str])[_NORMALISED], type=list[int])
+    except (msgspec.DecodeError, msgspec.ValidationError, IndexError):
+        return 0
+    return prod(axes) if all(0 < axis < 1 << 40 for axis in axes) and axes else 0
