@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from benchmarks import def_use
 from benchmarks.def_use import Launch, Node, Recording, Tensor
-from benchmarks.legality import verdicts
+from benchmarks.legality import Mined, judged, judged_lists, verdicts, verdicts_of_findings
+from tracemine.flow import flow
+from tracemine.fusion import groups
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RELU = "aten::relu(Tensor self) -> Tensor"
@@ -22,6 +26,8 @@ SUM = "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, Sc
 INDEX_ADD_ = "aten::index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor(a!)"
 ITEM = "aten::_local_scalar_dense(Tensor self) -> Scalar"
 EMPTY = "aten::empty.memory_format(SymInt[] size) -> Tensor"
+_COMPAT = Path(os.environ.get("TRACEMINE_COMPAT_TRACES", "/nowhere"))
+NVTX = {"convnet_train": 0.3}  # what a lower bar there is for exports of Nsight Systems
 LEAST = 0.97  # of the GPU time that groups hold with the execution trace
 
 
@@ -166,6 +172,50 @@ def test_no_group_of_our_recordings_is_illegal_and_with_less_evidence_they_hold_
         assert verdict.illegal == 0, verdict.faults
     assert found["shapes"].legal_ns >= LEAST * found["et"].legal_ns
     assert found["bare"].legal_ns >= 0.9 * found["et"].legal_ns
+    assert found["stacks"].legal_ns == found["shapes"].legal_ns
+    assert found["nvtx"].legal_ns >= NVTX.get(name, LEAST) * found["et"].legal_ns
+
+
+@pytest.mark.parametrize("name", ["decoder_decode", "convnet_train"])
+def test_nothing_that_is_reported_as_one_kernel_is_illegal_with_less_evidence(name: str) -> None:
+    folder = FIXTURES / "captures" / name
+    found = verdicts_of_findings(folder / "trace.json.gz", folder / "et.json.gz")
+    assert found["et"].groups
+    for verdict in found.values():
+        assert verdict.illegal == 0, verdict.faults
+
+
+@pytest.mark.parametrize("lost", ["aten::view", "aten::linear", "aten::mm", "aten::mul", "aten::reshape"])
+def test_no_group_is_illegal_where_results_reach_their_readers_as_objects_of_no_operator(
+    lost: str, tmp_path: Path
+) -> None:
+    folder = FIXTURES / "captures" / "decoder_decode"
+    one = Mined(folder / "trace.json.gz", folder / "et.json.gz", tmp_path)
+    twin = one.twin(lost=lost)
+    verdict = judged(one.recording, twin, groups(flow(twin)))
+    assert verdict.groups
+    assert verdict.illegal == 0, verdict.faults
+
+
+@pytest.mark.skipif(not _COMPAT.is_dir(), reason="TRACEMINE_COMPAT_TRACES names no folder of traces")
+@pytest.mark.parametrize("name", ["deberta_infer", "own_llm_decode"])
+def test_nothing_reported_of_recordings_by_others_is_illegal_with_less_evidence(name: str) -> None:
+    folder = _COMPAT / "captures" / name / "run"
+    found = verdicts_of_findings(folder / "trace.json.gz", folder / "et.json.gz", ("shapes", "nvtx"))
+    for verdict in found.values():
+        assert verdict.groups
+        assert verdict.illegal == 0, verdict.faults
+
+
+def test_an_occurrence_across_a_product_that_is_no_member_is_found(tmp_path: Path) -> None:
+    folder = FIXTURES / "captures" / "decoder_prefill"
+    one = Mined(folder / "trace.json.gz", folder / "et.json.gz", tmp_path)
+    found = groups(flow(one.whole))
+    lists = [found.activity[begin:end].tolist() for begin, end in pairwise(found.activity_begin[:4].tolist())]
+    assert judged_lists(one.recording, one.whole, lists, only_paths=True).illegal == 0
+    planted = judged_lists(one.recording, one.whole, [[*lists[0], *lists[2]], lists[1]], only_paths=True)
+    assert (planted.groups, planted.illegal) == (2, 1)
+    assert planted.legal_ns > 0
 
 
 def test_groups_joined_across_a_product_are_found_in_a_recording() -> None:

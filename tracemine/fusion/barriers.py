@@ -16,7 +16,9 @@ from tracemine.columns import codes, numbers, sorted_unique, string_ids
 from tracemine.flow.inferred.optimizers import spans
 from tracemine.flow.nvtx_optimizers import of_nvtx
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
+from tracemine.fusion.lost_results import may_be_lost, nearby
 from tracemine.fusion.nodes import HEAVY, FusionNodes
+from tracemine.fusion.roles import Role
 from tracemine.ops import lookup
 from tracemine.timeline import Timeline
 
@@ -27,6 +29,8 @@ class MaybePaths(Struct, frozen=True):
     before: IntArray
     after: IntArray
     rank: IntArray  # of each node and place: its turn in the order of launching
+    made: IntArray  # nodes, and those that may read what they made, any elements of it: two a pair
+    read: IntArray
 
 
 def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePaths:
@@ -49,26 +53,42 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     guesses = _Guesses.of(timeline, flow, nodes)
     # A place in front of each node of which it is not known what it reads, but is what it writes; or that reads what
     # was allocated and written by nothing that is known.
-    holes = sorted_unique(np.append(_reads_hole(flow), np.flatnonzero(~flow.nodes.known & makes_only)))
+    library = nodes.role == Role.LIBRARY
+    may_be = may_be_lost(timeline, flow, library)
+    lost = may_be.readers
+    holes = sorted_unique(
+        np.concatenate((_reads_hole(flow), np.flatnonzero(~flow.nodes.known & makes_only), lost[library[lost]]))
+    )
+    lost = lost[~library[lost]]
+    near = nearby(flow, lost, library)
+    elsewhere = may_be.elsewhere(timeline, flow, near)
     first_hole = count + len(launched)
     first_result = first_hole + len(holes)
     first_guess = first_result + len(gives)
-    results = np.arange(first_result, first_guess)
-    rank = np.concatenate(_ranks(count, np.concatenate((launched, holes, gives + 1, guesses.place))))
+    first_lost = first_guess + len(guesses.place)
+    results, losing = np.arange(first_result, first_guess), np.arange(first_lost, first_lost + len(lost))
+    rank = np.concatenate(_ranks(count, np.concatenate((launched, holes, gives + 1, guesses.place, lost))))
     barriers = np.concatenate((np.flatnonzero(~flow.nodes.known & ~makes_only), np.arange(count, first_hole)))
     filled = np.arange(first_hole, first_result)
     ways = (
         _needed(flow, barriers, rank),
-        _awaited(count, barriers, rank),
-        _awaited(count, filled, rank),
+        _awaited(np.arange(count), barriers, rank),
+        _awaited(np.arange(count), filled, rank),
         (filled, holes),
+        _awaited(np.flatnonzero(library), losing, rank),
+        (losing, lost),
+        near,
         (gives, results),
         (results[:-1], results[1:]),
         _needed(flow, results, rank),
         tuple(np.where(ends < 0, first_guess - ends - 1, ends) for ends in (guesses.before, guesses.after)),
     )
     return MaybePaths(
-        before=np.concatenate([way[0] for way in ways]), after=np.concatenate([way[1] for way in ways]), rank=rank
+        before=np.concatenate([way[0] for way in ways]),
+        after=np.concatenate([way[1] for way in ways]),
+        rank=rank,
+        made=near[0][elsewhere],
+        read=near[1][elsewhere],
     )
 
 
@@ -143,10 +163,10 @@ def _updates(timeline: Timeline, flow: Flow) -> IntArray:
     return np.array(sorted(found - {0, len(rows)}), np.int64)
 
 
-def _awaited(count: int, barriers: IntArray, rank: IntArray) -> tuple[IntArray, IntArray]:
-    """Ways from each node, and from each barrier, to the next barrier."""
+def _awaited(nodes: IntArray, barriers: IntArray, rank: IntArray) -> tuple[IntArray, IntArray]:
+    """Ways from each of these nodes, and from each barrier, to the next barrier."""
     barriers = barriers[np.argsort(rank[barriers])]
-    waits = sorted_unique(np.append(np.arange(count), barriers))
+    waits = sorted_unique(np.append(nodes, barriers))
     next_one = np.searchsorted(rank[barriers], rank[waits], "right")
     there = next_one < len(barriers)
     return waits[there], barriers[next_one[there]]

@@ -93,12 +93,14 @@ class _State(Struct):
             blocked[a].append((b, code))
             blocked[b].append((a, code))
         hazards: dict[int, list[int]] = defaultdict(list)
-        inside = ~library[flow.order_before] & ~library[flow.order_after]
-        for a, b in zip(flow.order_before[inside].tolist(), flow.order_after[inside].tolist(), strict=True):
+        maybe = maybe_paths(timeline, flow, nodes)
+        before, after = np.append(flow.order_before, maybe.made), np.append(flow.order_after, maybe.read)
+        inside = ~library[before] & ~library[after]
+        for a, b in zip(before[inside].tolist(), after[inside].tolist(), strict=True):
             hazards[a].append(b)
             hazards[b].append(a)
         return _State(
-            ways=_ways(flow, maybe_paths(timeline, flow, nodes), nodes),
+            ways=_ways(flow, maybe, nodes),
             reduced=reduced,
             sizes=sizes,
             blocked=blocked,

@@ -155,6 +155,8 @@ class _Walk:
         matters = len(unnamed) < len(same) or not self.written.isdisjoint(same)
         if len(same) > 1 and matters and nvtx.is_backward(holder.name):
             return None
+        if self._computed_inside(holder, shape):
+            return None  # that, or what the holder was given
         taken = {t.storage for t in call.inputs if t is not None}
         return next((t for t in unnamed if t.storage not in taken), next(iter(same.values())))
 
@@ -185,6 +187,12 @@ class _Walk:
                 given += [t for t in forward.inputs if t is not None]
                 given += forward.outputs.values()
         return given
+
+    def _computed_inside(self, holder: _Call, shape: Shape) -> bool:
+        """Return whether an operator directly inside has computed a result of this shape, not in place."""
+        inside = (self.calls[row] for row in holder.last_inside if self.device[row] >= 0)
+        given = {t.storage for t in self._given(holder)}
+        return any(t.shape == shape and t.storage not in given for one in inside for t in one.outputs.values())
 
     def _reaches(self, call: _Call, made: Tensor) -> bool:
         """Return whether an operator inside another can have been given this storage."""
