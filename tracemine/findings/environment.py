@@ -183,7 +183,7 @@ def runs_unfused(timeline: Timeline, environment: Environment, activities: IntAr
     """Return whether most of these activities run in what torch.compile traced, by a backend that makes no kernels."""
     if environment.fused or not environment.compiled or not len(activities):
         return False
-    marked = _named(categories(timeline.ops["name"]), _COMPILED)
+    marked = called(categories(timeline.ops["name"]), _COMPILED)
     around = taken(
         nearest(rows_of(timeline.ops["parent_row"]), marked), rows_of(timeline.activities["op_row"])[activities]
     )
