@@ -4,13 +4,96 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from tracemine.findings.context import ScanContext
+from tracemine.findings.environment import library_of, runs_unfused, waited_in
+from tracemine.findings.estimates import ClassEstimate
+from tracemine.findings.labels import text_at
 from tracemine.findings.norm_order import has_offset, norm_order
 from tracemine.findings.score_functions import OF_QUERIES, adds_of_queries, function_of_scores
-from tracemine.matching.advice import Fact
+from tracemine.matching.advice import Fact, merged
+from tracemine.matching.rule import Rule
 from tracemine.ops import lookup
 from tracemine.ops.infer.library import OPERATIONS
-from tracemine.rows.table import BoolArray, IntArray
+from tracemine.perfmodel import rms_norm_loses
+from tracemine.rows.table import BoolArray, IntArray, category, number
+from tracemine.rows.turns import independent_turns
+
+
+def facts_of(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
+    """Return the facts that advice may ask of a variant. `named`: rows that the rule's pattern names."""
+    labels = [one.label for one in classes]
+    found = merged(
+        {
+            "optimizer": label.optimizer,
+            "module": label.module is not None,
+            "library": library_of(source.file for source in label.source[:1]),
+            "backward": label.backward,
+            "operation": label.ops[0].removeprefix("aten::") if len(set(label.ops)) == 1 else None,
+            "call_class": call_class(label.ops),
+        }
+        for label in labels
+    )
+    rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
+    of_gaps = rule.rows == "gaps"
+    activities = number(context.rows["gaps"], "next_row")[rows] if of_gaps else rows
+    found["training"] = context.training
+    found["unfused_backend"] = runs_unfused(context.timeline, context.environment, activities)
+    if of_gaps:
+        return found | _of_gaps(context, rule, rows, activities)
+    return found | _of_activities(context, rule, classes, named)
+
+
+def _of_gaps(context: ScanContext, rule: Rule, rows: IntArray, following: IntArray) -> dict[str, Fact]:
+    """Return what most of the idle time of gaps has to do with. following: the activity that ends each."""
+    facts = context.facts["gaps"]
+    spent = facts.dur_ns[rows]
+
+    def most(chosen: BoolArray) -> bool:
+        return 2 * int(spent[chosen].sum()) > int(spent.sum())
+
+    found: dict[str, Fact] = {"rounds": most(_cause_is(context, rows, "after_wait"))}
+    if rule.saving == "launch_less":
+        found["alike"] = most(independent_turns(context.timeline, context.rows["activities"])[following])
+    by_optimizer = np.bincount(facts.optimizer.codes[rows] + 1, weights=spent)
+    code = int(by_optimizer.argmax()) - 1
+    found["optimizer"] = facts.optimizer.values[code] if code >= 0 else None
+    waited = waited_in(context.timeline, context.rows["gaps"], rows.tolist())
+    return found | dict.fromkeys(waited, True)
+
+
+def _of_activities(
+    context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray
+) -> dict[str, Fact]:
+    rows, first = context.rows["activities"], int(classes[0].matrix.reshape(-1)[0])
+    found: dict[str, Fact] = {
+        "loop": text_at(category(rows, "sweep_kind"), first),
+        "invariant": text_at(category(rows, "invariant_kind"), first),
+        "fused_step": any(context.environment.has_fused_step(one.label.optimizer) for one in classes),
+        "widened": not all(named[one.matrix].all() for one in classes),
+        "slow_norm": _slow_norm(context, classes),
+    }
+    occurrences = [np.sort(one.matrix[0]) for one in classes]
+    if rule.saving == "attention":
+        found["score_function"] = next(filter(None, (score_function(context, each) for each in occurrences)), None)
+    return found | of_norms(context, occurrences, named)
+
+
+def _cause_is(context: ScanContext, rows: IntArray, cause: str) -> BoolArray:
+    """Return which of these gaps have that cause."""
+    causes = category(context.rows["gaps"], "cause")
+    return np.array([*(each == cause for each in causes.values), False], np.bool_)[causes.codes[rows]]
+
+
+def _slow_norm(context: ScanContext, classes: Sequence[ClassEstimate]) -> bool:
+    """Return whether, for rows of any of these, one kernel is clearly faster than PyTorch's own for a norm."""
+    curves, groups = context.curves, context.groups
+    if curves is None or groups is None:
+        return False
+    of_first = groups.activity_group[np.array([one.matrix[0, 0] for one in classes])]
+    kernels = groups.kernel[of_first[of_first >= 0]]
+    return any(rms_norm_loses(curves, groups.kernels[kernel]) for kernel in kernels[kernels >= 0].tolist())
 
 
 def call_class(ops: Sequence[str]) -> str | None:

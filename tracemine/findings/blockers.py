@@ -10,6 +10,7 @@ import numpy as np
 
 from tracemine.findings.facts import backward_ops
 from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.host import named
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category
 from tracemine.timeline import Timeline
 from tracemine.units import count_text
@@ -89,7 +90,7 @@ def blockers(timeline: Timeline, activities: Rows, optimizer: Categories, chosen
     )
     if count := int(((pageable > 0) & chosen.activities(timeline)).sum()):
         yield count_text(count, "copy") + " from or to pageable memory"
-    if count := int((called(calls, ALLOCATED) & chosen.api).sum()):
+    if count := int((named(calls, ALLOCATED) & chosen.api).sum()):
         yield f"memory allocated by the driver, {count_text(count, 'time')} (warm up before the capture)"
     if count := _waits(timeline, calls, ops, chosen):
         yield f"a stream or an event waited for, {count_text(count, 'time')}"
@@ -105,14 +106,9 @@ def _looped(names: Sequence[str]) -> bool:
 def _waits(timeline: Timeline, calls: Categories, ops: Categories, chosen: Chosen) -> int:
     """Count calls that wait for a stream or an event, without those of operators counted as such, and of copies."""
     owner = rows_of(timeline.api["op_row"])
-    counted = called(ops, re.compile("|".join(map(re.escape, (*_READS_BACK, "aten::copy_")))))
+    counted = named(ops, re.compile("|".join(map(re.escape, (*_READS_BACK, "aten::copy_")))))
     own = np.where(owner >= 0, counted[owner], False) if len(counted) else np.zeros(len(owner), np.bool_)
-    return int((called(calls, _SYNCHRONISES) & ~own & chosen.api).sum())
-
-
-def called(names: Categories, pattern: re.Pattern[str]) -> BoolArray:
-    """Return which rows have a name in which a pattern is found."""
-    return np.array([*(pattern.search(name) is not None for name in names.values), False], np.bool_)[names.codes]
+    return int((named(calls, _SYNCHRONISES) & ~own & chosen.api).sum())
 
 
 def _is(column: Categories, value: str) -> IntArray:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.columns import sorted_unique, string_ids
-from tracemine.findings.blockers import ALLOCATED, blockers, called, in_model, repeated
+from tracemine.findings.blockers import ALLOCATED, blockers, in_model, repeated
 from tracemine.matching.advice import Fact
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.host import named
 from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows, number
 from tracemine.timeline import Timeline
 
@@ -142,7 +143,7 @@ def _graph_pieces(timeline: Timeline, graph: BoolArray) -> bool:
 def _uncached(timeline: Timeline, calls: Categories) -> bool:
     """Return whether memory is freed about as often as allocated in the first half and in the second."""
     begin = rows_of(timeline.api["start_ns"])
-    freed, allocated = called(calls, _FREED), called(calls, ALLOCATED)
+    freed, allocated = named(calls, _FREED), named(calls, ALLOCATED)
     if allocated.sum() < _FEWEST_ALLOCATIONS:
         return False
     late = begin > (begin.min() + begin.max()) // 2
@@ -183,7 +184,7 @@ def runs_unfused(timeline: Timeline, environment: Environment, activities: IntAr
     """Return whether most of these activities run in what torch.compile traced, by a backend that makes no kernels."""
     if environment.fused or not environment.compiled or not len(activities):
         return False
-    marked = called(categories(timeline.ops["name"]), _COMPILED)
+    marked = named(categories(timeline.ops["name"]), _COMPILED)
     around = taken(
         nearest(rows_of(timeline.ops["parent_row"]), marked), rows_of(timeline.activities["op_row"])[activities]
     )

@@ -15,19 +15,17 @@ from msgspec.structs import replace
 
 from tracemine.devices import Device
 from tracemine.findings.accounting import Room, measure, summarise
-from tracemine.findings.advice_facts import call_class, of_norms, score_function
+from tracemine.findings.advice_facts import facts_of
 from tracemine.findings.benchmark_loops import loop_texts
 from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
 from tracemine.findings.contract import kept
 from tracemine.findings.devices_apart import device_times
-from tracemine.findings.environment import library_of, runs_unfused, waited_in
 from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.grouping import grouped
 from tracemine.findings.identity import Placed, place_of, variant_of
 from tracemine.findings.inside import inside_steps
-from tracemine.findings.labels import text_at
 from tracemine.findings.like_lost import like_lost, losing, lowered, lowered_ns
 from tracemine.findings.notes import gpu_name, unclassified_text, warnings_of
 from tracemine.findings.parts import parts_of
@@ -43,12 +41,11 @@ from tracemine.findings.verdicts import Judge, judged, judged_ns
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match
-from tracemine.matching.advice import Fact, advised, fitting, merged
+from tracemine.matching.advice import advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
-from tracemine.perfmodel import NOTHING, Abstained, Curves, Range, rms_norm_loses
+from tracemine.perfmodel import NOTHING, Abstained, Curves, Range
 from tracemine.rows.captures import captured_graphs
-from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, number
-from tracemine.rows.turns import independent_turns
+from tracemine.rows.table import BoolArray, IntArray, Rows, flags, number
 from tracemine.timeline import Timeline
 
 # Without a threshold from the caller: a thousandth of the span, and 1 µs at least.
@@ -222,7 +219,7 @@ def _variant(
     context: ScanContext, rule: Rule, identity: Identity, classes: list[ClassEstimate], named: BoolArray
 ) -> Reported:
     """Return a variant with the title and the call of the advice that fits it."""
-    facts = _facts(context, rule, classes, named)
+    facts = facts_of(context, rule, classes, named)
     chosen = fitting(rule.advice, context.environment.facts | facts)
     titled = rule if chosen is None or chosen.title is None else dataclasses.replace(rule, title=chosen.title)
     return Reported(
@@ -234,64 +231,6 @@ def _variant(
         placed=Placed(place_of(rule, classes[0].label), facts),
         call=rule.call if chosen is None or chosen.call is None else chosen.call,
     )
-
-
-def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
-    """Return the facts that advice may ask of a variant. `named`: rows that the rule's pattern names."""
-    labels = [one.label for one in classes]
-    found = merged(
-        {
-            "optimizer": label.optimizer,
-            "module": label.module is not None,
-            "library": library_of(source.file for source in label.source[:1]),
-            "backward": label.backward,
-            "operation": label.ops[0].removeprefix("aten::") if len(set(label.ops)) == 1 else None,
-            "call_class": call_class(label.ops),
-        }
-        for label in labels
-    )
-    rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
-    gaps = rule.rows == "gaps"
-    own = number(context.rows["gaps"], "next_row")[rows] if gaps else rows
-    found["unfused_backend"] = runs_unfused(context.timeline, context.environment, own)
-    found["training"] = context.training
-    if not gaps:
-        found["loop"] = text_at(category(context.rows["activities"], "sweep_kind"), int(rows[0]))
-        found["invariant"] = text_at(category(context.rows["activities"], "invariant_kind"), int(rows[0]))
-        found["fused_step"] = any(context.environment.has_fused_step(label.optimizer) for label in labels)
-        if rule.saving == "attention":
-            each = (score_function(context, np.sort(one.matrix[0])) for one in classes)
-            found["score_function"] = next(filter(None, each), None)
-        found |= of_norms(context, (np.sort(one.matrix[0]) for one in classes), named)
-        return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(context, classes)}
-    rounds = context.facts["gaps"].dur_ns[rows][_cause_is(context, rows, "after_wait")].sum()
-    found["rounds"] = 2 * int(rounds) > int(context.facts["gaps"].dur_ns[rows].sum())
-    if rule.saving == "launch_less":
-        alike = independent_turns(context.timeline, context.rows["activities"])
-        in_loop = alike[own]
-        durations = context.facts["gaps"].dur_ns[rows]
-        found["alike"] = 2 * int(durations[in_loop].sum()) > int(durations.sum())
-    waited = waited_in(context.timeline, context.rows["gaps"], rows.tolist())
-    optimizer = context.facts["gaps"].optimizer
-    spent = np.bincount(optimizer.codes[rows] + 1, weights=context.facts["gaps"].dur_ns[rows])
-    most = int(spent.argmax()) - 1  # by idle time
-    return found | {"optimizer": optimizer.values[most] if most >= 0 else None} | dict.fromkeys(waited, True)
-
-
-def _cause_is(context: ScanContext, rows: IntArray, cause: str) -> BoolArray:
-    """Return which of these gaps have that cause."""
-    causes = category(context.rows["gaps"], "cause")
-    return np.array([*(each == cause for each in causes.values), False], np.bool_)[causes.codes[rows]]
-
-
-def _slow_norm(context: ScanContext, classes: Sequence[ClassEstimate]) -> bool:
-    """Return whether, for rows of any of these, one kernel is clearly faster than PyTorch's own for a norm."""
-    curves, groups = context.curves, context.groups
-    if curves is None or groups is None:
-        return False
-    of_first = groups.activity_group[np.array([one.matrix[0, 0] for one in classes])]
-    kernels = groups.kernel[of_first[of_first >= 0]]
-    return any(rms_norm_loses(curves, groups.kernels[kernel]) for kernel in kernels[kernels >= 0].tolist())
 
 
 def _advised(
