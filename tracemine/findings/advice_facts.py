@@ -11,7 +11,7 @@ from tracemine.findings.environment import library_of, runs_unfused, waited_in
 from tracemine.findings.estimates import ClassEstimate
 from tracemine.findings.labels import text_at
 from tracemine.findings.norm_order import has_offset, norm_order
-from tracemine.findings.score_functions import OF_QUERIES, adds_of_queries, function_of_scores
+from tracemine.findings.score_functions import score_function
 from tracemine.matching.advice import Fact, merged
 from tracemine.matching.rule import Rule
 from tracemine.ops import lookup
@@ -106,18 +106,6 @@ def call_class(ops: Sequence[str]) -> str | None:
     """
     kinds = {None if (known := lookup(op)) is None else OPERATIONS.get(known.op_class) for op in ops}
     return next(iter(kinds)) if len(kinds) == 1 else None
-
-
-def score_function(context: ScanContext, members: IntArray) -> str | None:
-    """Return what one occurrence of attention does to scores that the fused operator does not; None: nothing.
-
-    members: its activities, in order.
-    """
-    facts, graph = context.facts["activities"], context.rows["activities"].graph
-    found = function_of_scores(context.lists, facts.op_row[members].tolist())
-    if found is None and graph is not None and adds_of_queries(graph, facts.op, members):
-        return OF_QUERIES
-    return found
 
 
 def of_norms(context: ScanContext, occurrences: Iterable[IntArray], named: BoolArray) -> dict[str, Fact]:

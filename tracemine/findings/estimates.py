@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracemine.findings.advice_facts import score_function
 from tracemine.findings.attention import eager_attention, fused_attention
 from tracemine.findings.context import ScanContext
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
 from tracemine.findings.lists import Call, Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
 from tracemine.findings.norms import norm_estimate
+from tracemine.findings.score_functions import score_function
 from tracemine.findings.turns import loop_operators
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups

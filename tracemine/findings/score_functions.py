@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from tracemine.findings.context import ScanContext
 from tracemine.findings.lists import Lists
 from tracemine.ops import lookup
 from tracemine.ops.facts import base_name
@@ -125,4 +126,16 @@ def _rests_on(graph: Graph, op: Categories, product: int) -> set[int]:
         begin, end = graph.read_begin[node : node + 2].tolist()
         found.update(graph.read_buffer[begin:end].tolist())
         left += [each for each in _producers(graph, node) if not _is_product(graph, op, each)]
+    return found
+
+
+def score_function(context: ScanContext, members: IntArray) -> str | None:
+    """Return what one occurrence of attention does to scores that the fused operator does not; None: nothing.
+
+    members: its activities, in order.
+    """
+    facts, graph = context.facts["activities"], context.rows["activities"].graph
+    found = function_of_scores(context.lists, facts.op_row[members].tolist())
+    if found is None and graph is not None and adds_of_queries(graph, facts.op, members):
+        return OF_QUERIES
     return found
