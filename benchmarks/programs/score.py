@@ -4,7 +4,8 @@ RECORDINGS: a folder of recordings as `run.py` writes them; the times come from 
 
 first fix: what the first finding's text asks for, tried in the program itself: does it run, compute the same, what
     does it gain, and what share of the best that was tried (of variants whose output is the original's).
-pairs: a fix made by hand beside what its rules' findings are said to save, each alone.
+pairs: a fix made by hand beside what its rules' findings are said to save; and torch.compile, in the mode that is asked
+    for, beside what all findings that ask for it are said to save.
 can save: the joint saving of the findings shown beside the best that was tried. Opposites stand beside: intervals'
     width beside what they hold, signs beside ratios.
 
@@ -47,6 +48,7 @@ class Said:
     saving: Any
     joint: Any
     savings: Mapping[str, Sequence[Any]]  # by rule
+    compiled: tuple[str, Sequence[Any]] | None  # the mode that is asked for, and what its findings save
     step_ns: float  # unprofiled, as the report has it
 
 
@@ -58,6 +60,13 @@ def asked(finding: Any, by_hand: Mapping[str, Any]) -> str | None:
     if "torch.compile" in code:
         return "compile"
     return next((f"by_hand:{name}" for name, (rules, _) in by_hand.items() if finding.rule in rules), None)
+
+
+def compiled_by(found: Sequence[Any]) -> tuple[str, Sequence[Any]] | None:
+    """The mode of torch.compile that findings ask for, where several differ the one that does more."""
+    asking = [(asked(finding, {}), finding.per_step.step_saving_ns) for finding in found if finding.reported]
+    modes = [mode for mode in ("compile_reduce_overhead", "compile") if mode in dict(asking)]
+    return (modes[0], [saving for mode, saving in asking if mode]) if modes else None
 
 
 def said_of(folder: Path, by_hand: Mapping[str, Any]) -> Said | None:
@@ -73,7 +82,8 @@ def said_of(folder: Path, by_hand: Mapping[str, Any]) -> Said | None:
     first = found[0]
     a_step = {end: getattr(joint, end) / max(steps, 1) for end in ("low", "mid", "high")}
     step_ns = report.summary.per_step.unprofiled_ns.mid
-    return Said(first.rule, asked(first, by_hand), first.per_step.step_saving_ns, a_step, savings, step_ns)
+    own = first.per_step.step_saving_ns
+    return Said(first.rule, asked(first, by_hand), own, a_step, savings, compiled_by(found), step_ns)
 
 
 def usable(said: Mapping[str, Any]) -> bool:
@@ -115,17 +125,22 @@ def first_fixes(told: Mapping[str, Said | None], runs: Mapping[str, Any]) -> Non
 
 
 def pair_lines(told: Mapping[str, Said | None], runs: Mapping[str, Any]) -> list[tuple[str, float, Any]]:
-    """Name, measured saving and what is said of each fix by hand whose rules found something."""
+    """Name, measured saving and what is said of each fix that was tried and that findings ask for."""
     known, pairs = programs(), []
     for name, said in told.items():
+        if said is None:
+            continue
         before = runs[name]["eager"]["step_ns"]
-        for kind, (rules, _) in known[name].by_hand.items():
-            one = runs[name].get(f"by_hand:{kind}", {})
-            found = [saving for rule in rules for saving in (said.savings.get(rule, ()) if said else ())]
+        fixes = [
+            (f"by_hand:{kind}", [saving for rule in rules for saving in said.savings.get(rule, ())])
+            for kind, (rules, _) in known[name].by_hand.items()
+        ]
+        for kind, found in [*fixes, *([said.compiled] if said.compiled else [])]:
+            one = runs[name].get(kind, {})
             if usable(one) and found:
                 pace = before / said.step_ns
                 ends = {end: pace * sum(getattr(saving, end) for saving in found) for end in ("low", "mid", "high")}
-                pairs.append((f"{name}: {kind}", before - one["step_ns"], ends))
+                pairs.append((f"{name}: {kind.removeprefix('by_hand:')}", before - one["step_ns"], ends))
     return pairs
 
 
@@ -173,7 +188,7 @@ def main() -> None:
         if (folder / name / "capture.json").exists()
     }
     first_fixes(told, runs["programs"])
-    compared("fix by hand", pair_lines(told, runs["programs"]))
+    compared("fix", pair_lines(told, runs["programs"]))
     compared("can save", joint_lines(told, runs["programs"]))
 
 
