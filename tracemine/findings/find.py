@@ -253,6 +253,9 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
         found["loop"] = text_at(category(context.rows["activities"], "sweep_kind"), int(rows[0]))
         found["invariant"] = text_at(category(context.rows["activities"], "invariant_kind"), int(rows[0]))
         found["fused_step"] = any(context.environment.has_fused_step(label.optimizer) for label in labels)
+        if found["backward"]:
+            own_ops = context.facts["activities"].op_row[rows]
+            found["forward_function"] = context.forwards.function(own_ops)
         if rule.saving == "attention":
             each = (score_function(context, np.sort(one.matrix[0])) for one in classes)
             found["score_function"] = next(filter(None, each), None)
