@@ -74,6 +74,9 @@ def _of_activities(
         "widened": not all(named[one.matrix].all() for one in classes),
         "slow_norm": _slow_norm(context, classes),
     }
+    if any(one.label.backward for one in classes):
+        members = np.concatenate([one.matrix.reshape(-1) for one in classes])
+        found["forward_function"] = context.forwards.function(context.facts["activities"].op_row[members])
     occurrences = [np.sort(one.matrix[0]) for one in classes]
     if rule.saving == "attention":
         found["score_function"] = next(filter(None, (score_function(context, each) for each in occurrences)), None)

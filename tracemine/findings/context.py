@@ -12,6 +12,7 @@ from tracemine.findings.accounting import Accounts
 from tracemine.findings.benchmark_loops import benchmark_loops
 from tracemine.findings.environment import Environment, environment_of
 from tracemine.findings.facts import Facts, activity_facts, gap_facts
+from tracemine.findings.forwards import Forwards
 from tracemine.findings.inside import gaps_inside
 from tracemine.findings.lists import Lists
 from tracemine.findings.recorder import of_recorder
@@ -44,6 +45,7 @@ class ScanContext:
     training: bool = field(init=False)  # a backward pass, or an optimizer's step, is part of the trace
     loops: BoolArray = field(init=False)  # fusion groups that are a benchmark's loop: no chain for one kernel
     lists: Lists = field(init=False)  # sizes of the tensors that operators take
+    forwards: Forwards = field(init=False)  # what backward passes belong to
     busy_ns: int = field(init=False)  # of a device in a step, mean; in the whole span where no steps are known
     unprofiled: Unprofiled = field(init=False)  # the unprofiled step; the span where no steps are known
     in_steps_ns: IntArray = field(init=False)  # of each gap, as recorded; all of it where no steps are known
@@ -67,6 +69,7 @@ class ScanContext:
         self.has_products = "compute" in {bound.values[code] for code in sorted_unique(bound.codes) if code >= 0}
         self.loops = benchmark_loops(self.timeline, self.rows["activities"].graph, self.groups)
         self.lists = Lists(self.timeline)
+        self.forwards = Forwards(self.timeline)
         self.training = bool(activities.backward.any() or (optimizer.codes >= 0).any())
         self.in_steps_ns = gaps_inside(self.rows["gaps"], self.accounts.step_of, self.accounts.extents)
         self.steps = steps_of(self.timeline, self.rows["gaps"], self.accounts.step_of, self.in_steps_ns)

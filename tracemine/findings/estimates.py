@@ -168,7 +168,7 @@ def _pass(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     if optimizer is None:
         return Abstained("bytes_unknown")
     after, before = step_share(calls, optimizer)
-    estimate = share_of(measured_ns, after, before, context.curves, loop=style == "loop")
+    estimate = share_of(measured_ns, after, before, context.curves, loop=matrix.shape[1] if style == "loop" else 0)
     return _on_gpu(context, matrix, estimate, Evidence.CONSISTENT)
 
 

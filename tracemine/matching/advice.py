@@ -41,6 +41,10 @@ FLAGS: Final = {
 TEXTS: Final = {
     "engine": ("what serves the model", ("vllm", "sglang")),
     "optimizer": ("class of the optimizer whose step it is: `{optimizer}` in the text names it", None),
+    "forward_function": (
+        "the function outside of every module whose backward pass it is: `{forward}` in the text names it",
+        None,
+    ),
     "loop": ("what a loop over tensors does to each, as `sweep_kind` says it", ("zero", "norm", "average", "update")),
     "library": ("the library in whose files the line is", ("transformers", "diffusers")),
     "operation": ("the one operator that is named, without `aten::`", None),
@@ -57,8 +61,9 @@ TEXTS: Final = {
 }
 PLACEHOLDER: Final = "{blockers}"
 OPTIMIZER: Final = "{optimizer}"  # in a text that asks for one of several classes
+FORWARD: Final = "{forward}"  # in a text that asks that the function is known
 # Texts that hold of all parts together or not at all: what fits one part would be wrong of another.
-_OF_ALL: Final = frozenset({"call_class"})
+_OF_ALL: Final = frozenset({"call_class", "forward_function"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,8 @@ def advised(advice: Sequence[Advice], otherwise: str, facts: Facts, blockers: st
     classes = found.when.get("optimizer")
     if isinstance(classes, tuple):  # so it is one of those, and no other text of the trace's
         text = text.replace(OPTIMIZER, str(facts["optimizer"]))
+    if found.when.get("forward_function") is True:  # a plain name: see findings/forwards.py
+        text = text.replace(FORWARD, str(facts["forward_function"]))
     return text.replace(PLACEHOLDER, blockers)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from tracemine.errors import Location
 from tracemine.files import read_file
-from tracemine.matching.advice import OPTIMIZER, PLACEHOLDER, Advice, when_text
+from tracemine.matching.advice import FORWARD, OPTIMIZER, PLACEHOLDER, Advice, when_text
 from tracemine.matching.call_advice import misfits
 from tracemine.matching.cases import Case, CaseResult, read_cases, run_case
 from tracemine.matching.load import RowDocs
@@ -134,16 +134,17 @@ def advice_can_be_reached(linted: _Linted) -> _Found:
         if earlier is not None:
             yield "advice.when", f"{when_text(one.when)}: never counts, what fits it fits {when_text(earlier.when)} too"
         before.append(one)
-    named = (one.text.replace(OPTIMIZER, "") if _names_optimizer(one) else one.text for one in linted.rule.advice)
+    named = (_without_names(one) for one in linted.rule.advice)
     for text in (linted.rule.fix, *named):
         for found in re.findall(r"\{[a-z_]*\}", text.replace(PLACEHOLDER, "")):
             if found != "{}":
                 yield "fix", f"{found} is no placeholder: there is {PLACEHOLDER}"
 
 
-def _names_optimizer(advice: Advice) -> bool:
-    """Return whether it asks for one of several classes, of which the text may name the one that it is."""
-    return isinstance(advice.when.get("optimizer"), tuple)
+def _without_names(advice: Advice) -> str:
+    """Return the text without placeholders of what it asks for: one of several classes, a function that is known."""
+    text = advice.text.replace(OPTIMIZER, "") if isinstance(advice.when.get("optimizer"), tuple) else advice.text
+    return text.replace(FORWARD, "") if advice.when.get("forward_function") is True else text
 
 
 def advice_fits_every_call(linted: _Linted) -> _Found:

@@ -114,17 +114,24 @@ def one_pass(
     return Estimate(after_ns=after_ns, traffic_bytes=before, assumptions=tuple(assumptions))
 
 
-def share_of(measured_ns: float, after: int, before: int, curves: Curves | None, *, loop: bool) -> Estimate | Abstained:
+def share_of(
+    measured_ns: float, after: int, before: int, curves: Curves | None, *, loop: int = 0
+) -> Estimate | Abstained:
     """Estimate the same where no sizes were recorded: each element is moved `after` times in place of `before`.
+
+    loop: kernels of a loop over parameters; 0: it is none. What each takes beside its bytes goes with it.
 
     >>> from tracemine.devices import find_device
     >>> curves = Curves.of(find_device("NVIDIA H200"))
-    >>> share_of(100_000, 7, 20, curves, loop=False).after_ns
+    >>> share_of(100_000, 7, 20, curves).after_ns
     Range(low=26250, mid=35000, high=45500)
+    >>> share_of(100_000, 3, 3, curves, loop=20).after_ns.mid < 100_000
+    True
     """
     if curves is None:
         return Abstained("device_unknown")
-    mid = measured_ns * min(after / max(before, 1), 1.0)
+    moving_ns = max(measured_ns - loop * curves.least_ns(0), measured_ns * _OF_A_LOOP[0])
+    mid = moving_ns * min(after / max(before, 1), 1.0)
     ends = (
         (min(mid, measured_ns * _OF_A_LOOP[0]), measured_ns * _OF_A_LOOP[1])
         if loop
@@ -135,6 +142,7 @@ def share_of(measured_ns: float, after: int, before: int, curves: Curves | None,
         assumptions=(
             f"sizes were not recorded: each element is moved {before} times now and {after} times in one pass, at the "
             "same rate",
+            *(["each kernel of a loop takes as long beside that as the shortest one does"] if loop else []),
         ),
     )
 
