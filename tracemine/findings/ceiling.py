@@ -95,10 +95,19 @@ def _units(kernels: Categories) -> Categories:
 
 def _rates(rates: Rates, kinds: Sequence[tuple[str | None, ...]]) -> Iterator[Rate | None]:
     """Yield the rates of library calls by class, operator, dtype and unit; of float32 on matrix units, TF32's."""
-    for op_class, name, dtype, unit in kinds:
-        operation, arithmetic = OPERATIONS.get(op_class or "", ""), ARITHMETIC.get(dtype or "", "")
-        backward = "_backward" if "backward" in (name or "") else ""
-        yield rates.of(f"{operation}{backward}", "tf32" if (arithmetic, unit) == ("fp32", "matrix") else arithmetic)
+    for kind in kinds:
+        yield rates.of(*operation_of(*kind))
+
+
+def operation_of(op_class: str | None, name: str | None, dtype: str | None, unit: str | None) -> tuple[str, str]:
+    """Return the operation and the arithmetic that a library's rate is known by; "" for what is none.
+
+    >>> operation_of("attention", "_flash_attention_backward", "bfloat16", None)
+    ('attention_backward', 'half')
+    """
+    operation, arithmetic = OPERATIONS.get(op_class or "", ""), ARITHMETIC.get(dtype or "", "")
+    backward = "_backward" if operation and "backward" in (name or "") else ""
+    return f"{operation}{backward}", "tf32" if (arithmetic, unit) == ("fp32", "matrix") else arithmetic
 
 
 def _is(column: Categories, values: Sequence[str]) -> BoolArray:

@@ -26,6 +26,7 @@ from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.grouping import grouped
 from tracemine.findings.identity import Placed, place_of, variant_of
 from tracemine.findings.inside import inside_steps
+from tracemine.findings.library_shares import shares_text
 from tracemine.findings.like_lost import like_lost, losing, lowered, lowered_ns
 from tracemine.findings.notes import gpu_name, unclassified_text, warnings_of
 from tracemine.findings.parts import parts_of
@@ -96,7 +97,7 @@ def find(
         dropped=dict(sorted(context.dropped.items())),
         warnings=(
             *warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown),
-            *filter(None, [unclassified_text(context.rows["activities"], context.accounts)]),
+            *filter(None, [unclassified_text(rows["activities"], context.accounts), shares_text(context)]),
             *loop_texts(timeline, rows["activities"], context.facts["activities"], groups, context.loops, device),
         ),
         recorded=recorded(timeline, context.accounts),

@@ -1,0 +1,124 @@
+"""What libraries reach of the data sheet's peak, on a GPU of which their usual rates were not measured.
+
+No call can be told from a slow one there, and a report's limit rests on other GPUs' rates by the ratio of the peaks. So
+what each kind of call reaches is said beside the peak, whether or not it could be better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.devices import Device
+from tracemine.findings.ceiling import operation_of
+from tracemine.findings.context import ScanContext
+from tracemine.ops.arithmetic import unit_of
+from tracemine.perfmodel.library_rates import peak_of
+from tracemine.rows.arrow import mapped
+from tracemine.rows.codes import distinct
+from tracemine.rows.library import LEAST_PERCENT
+from tracemine.rows.table import category, number
+from tracemine.units import bytes_text, percent_text
+
+_MOST = 6  # kinds that are named
+_S = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Calls of one operation on one type, whose library's rate was not measured."""
+
+    operation: str  # in words
+    dtype: str
+    spent_ns: int  # GPU time
+    flops: float
+    nbytes: float
+    peak: float | None  # FLOP a second; None: no data sheet states it
+
+    def text(self, gpu_busy_ns: int, device: Device) -> str:
+        """Return what they take and reach, beside what limits them: arithmetic, or memory.
+
+        >>> from tracemine.devices import find_device
+        >>> device = find_device("AMD Instinct MI300X")
+        >>> Share("attention", "bfloat16", 65_800_000, 17.6e12, 1e9, 1.3074e15).text(66_000_000, device)
+        "attention in bfloat16 (99.7 % of GPU time) at 267 TFLOP/s, 20.5 % of the data sheet's 1,307 TFLOP/s"
+        >>> Share("products", "bfloat16", 1_000_000, 1e9, 2e9, 1.3074e15).text(4_000_000, device)
+        "products in bfloat16 (25.0 % of GPU time) at 2.00 TB/s, 37.7 % of the data sheet's 5.30 TB/s"
+        """
+        what = f"{self.operation} in {self.dtype} ({percent_text(self.spent_ns, gpu_busy_ns)} of GPU time)"
+        rate, moved = self.flops * _S / self.spent_ns, self.nbytes * _S / self.spent_ns
+        memory = device.bandwidth_bytes_per_s
+        if self.peak is None:
+            return f"{what} at {_tflops(rate)}"
+        if rate / self.peak >= moved / memory:
+            reached, most, whole = _tflops(rate), _tflops(self.peak), (rate, self.peak)
+        else:
+            reached, most, whole = f"{bytes_text(moved)}/s", f"{bytes_text(memory)}/s", (moved, memory)
+        if whole[0] > whole[1]:
+            return f"{what} at {reached}, more than the data sheet's {most}"
+        return f"{what} at {reached}, {percent_text(*whole)} of the data sheet's {most}"
+
+
+def _tflops(rate: float) -> str:
+    return f"{rate / 1e12:,.0f} TFLOP/s" if rate >= 1e13 else f"{rate / 1e12:.2g} TFLOP/s"
+
+
+def shares_text(context: ScanContext) -> str:
+    """Return a sentence on the calls of libraries whose rates on this GPU were not measured; "" where all were."""
+    device, busy_ns = context.device, context.accounts.gpu_busy_ns
+    if device is None or not busy_ns:
+        return ""
+    found = sorted(_shares(context, device), key=lambda one: -one.spent_ns)
+    said = [one for one in found if 100 * one.spent_ns >= LEAST_PERCENT * busy_ns][:_MOST]
+    if not said:
+        return ""
+    each = "; ".join(one.text(busy_ns, device) for one in said)
+    return (
+        f"What libraries usually reach on this GPU was not measured (`tracemine calibrate` does that). Here they have "
+        f"{each}."
+    )
+
+
+def _shares(context: ScanContext, device: Device) -> Iterator[Share]:
+    rows, rates = context.rows["activities"], context.rates
+    call, flops, nbytes = (number(rows, name, null=-1) for name in ("call", "call_flops", "call_bytes"))
+    inside = np.flatnonzero((call > 0) & (flops > 0))
+    if not len(inside) or rates is None:
+        return
+    units = mapped(context.kernel_names, unit_of)
+    kinds, of = distinct(category(rows, "op_class"), category(rows, "operation"), category(rows, "dtype"), units)
+    first = np.zeros(len(call), np.bool_)  # a call of several kernels counts once
+    first[inside[np.unique(call[inside], return_index=True)[1]]] = True
+    merged: dict[tuple[str, str], list[int]] = {}
+    for at, (op_class, name, dtype, unit) in enumerate(kinds):
+        operation, arithmetic = operation_of(op_class, name, dtype, unit)
+        if operation and arithmetic:
+            rate = rates.of(operation, arithmetic)
+            if rate is None or not rate.points:
+                merged.setdefault((operation, f"{dtype}\0{arithmetic}"), []).append(at)
+    for (operation, type_of), codes in merged.items():
+        dtype, arithmetic = type_of.split("\0")
+        own = np.isin(of, codes) & (call > 0) & (flops > 0)
+        spent = int(context.accounts.dur_ns[own].sum())
+        counted = own & first
+        if spent and counted.any():
+            yield Share(
+                operation=_words(operation),
+                dtype=dtype,
+                spent_ns=spent,
+                flops=float(flops[counted].sum(dtype=np.float64)),
+                nbytes=float(np.maximum(nbytes[counted], 0).sum(dtype=np.float64)),
+                peak=peak_of(device, arithmetic),
+            )
+
+
+def _words(operation: str) -> str:
+    """Return an operation as people say it.
+
+    >>> _words("convolution_backward"), _words("attention")
+    ('convolutions (backward)', 'attention')
+    """
+    name, _, backward = operation.partition("_")
+    return f"{name if name == 'attention' else name + 's'}{' (backward)' if backward else ''}"
