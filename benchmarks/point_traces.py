@@ -257,7 +257,11 @@ class Ids:
         self._tensors: dict[int, int] = {}
         self._storages: dict[int, int] = {}
         free: dict[int, list[int]] = {}
-        made = {storage(t) for one in ran for t in one.given} - {storage(t) for t in tensors_of(ran[0].args)}
+        seen: set[int] = set()
+        made: set[int] = set()
+        for one in ran:
+            seen |= {storage(t) for t in tensors_of(one.args)}
+            made |= {storage(t) for t in one.given} - seen
         living: dict[int, int] = {}
         for at, own in enumerate(touched):
             for tensor in own:

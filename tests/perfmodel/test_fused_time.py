@@ -276,6 +276,29 @@ def test_a_softmax_with_a_mask_that_is_read_may_be_slower() -> None:
     assert H200.predict(rows(65536, 512, steps_of("_softmax") + steps_of("where"))).kind == "rows"
 
 
+def test_what_adds_at_computed_places_waits_for_others_and_a_gather_does_not() -> None:
+    added = H200.predict(pointwise(1 << 26, steps=("scale", *steps_of("index_add"))))
+    gathered = H200.predict(pointwise(1 << 26, steps=("scale", *steps_of("gather"))))
+    assert added.kind == "atomic"
+    for times in (1.9, 2.0):
+        assert added.low_ns < times * gathered.mid_ns < added.high_ns
+    assert gathered.kind == "pointwise"
+
+
+def test_a_reduction_at_the_launch_floor_may_be_several_launches() -> None:
+    tiny, small = (H200.predict(rows(count, 64, ("simple", "sum", "simple"))) for count in (8, 8192))
+    assert (tiny.kind, small.kind) == ("tiny", "rows_small")
+    for ratio in (0.55, 1.6, 2.1):
+        assert tiny.low_ns < ratio * tiny.mid_ns < tiny.high_ns
+    assert H200.predict(pointwise(512)).kind == "pointwise_small"
+
+
+def test_no_interval_is_a_point() -> None:
+    for elements in (1, 1 << 10, 1 << 20, 1 << 30):
+        found = H200.predict(pointwise(elements), 1.0)
+        assert found.low_ns < found.mid_ns < found.high_ns
+
+
 def test_unknown_operators_are_one_instruction() -> None:
     assert steps_of("aten::never_heard_of") == ("simple",)
 

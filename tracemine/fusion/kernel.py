@@ -12,7 +12,7 @@ REDUCTIONS = frozenset({"sum", "welford", "softmax", "scan"})
 FINISH = "finish"
 # Steps of an instruction or two. Multiplying stands apart, for a softmax of what was scaled is another kernel, and so
 # are comparing and selecting, for a softmax of what is masked is yet another.
-SIMPLE = ("simple", "scale", "compare", "select")
+SIMPLE = ("simple", "scale", "compare", "select", "atomic")
 
 
 class Unfused(Struct, frozen=True, kw_only=True):
@@ -29,8 +29,8 @@ class FusedKernel(Struct, frozen=True, kw_only=True):
     `steps` are in the order of computation: functions (`exp`, `log`, `tanh`, `erf`, `sigmoid`, `divide`), reductions
     (`sum` for any plain one, `welford`, `softmax`, `scan`), `scale` for a product, `compare` for what makes a mask,
     `select` for what applies one, `random` for random numbers, `channel` for a batch norm's use of its channel's
-    numbers, `blend` for a mean of neighbours at computed places, `finish` for what one more kernel sums of all rows,
-    and `simple` for everything else.
+    numbers, `blend` for a mean of neighbours at computed places, `atomic` for what adds at computed places, `finish`
+    for what one more kernel sums of all rows, and `simple` for everything else.
     Reductions side by side are independent of each other, and done in one walk.
     """
 

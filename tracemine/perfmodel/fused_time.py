@@ -19,7 +19,16 @@ from tracemine.fusion.kernel import FINISH, REDUCTIONS, FusedKernel
 from tracemine.perfmodel.calibration import Point, calibration_of, shipped_calibrations
 from tracemine.perfmodel.curves import BASE_PS, NEEDED, PICO, DeviceCurves, item_bytes
 from tracemine.perfmodel.interpolation import ReductionOverhead
-from tracemine.perfmodel.intervals import ELSEWHERE, FITTED_ON, INTERVALS, OUTSIDE, SCALED, Prediction, combined
+from tracemine.perfmodel.intervals import (
+    ABOVE_LEAST,
+    ELSEWHERE,
+    FITTED_ON,
+    INTERVALS,
+    OUTSIDE,
+    SCALED,
+    Prediction,
+    combined,
+)
 from tracemine.perfmodel.scaled_device import scaled
 
 _WHOLE = 1024  # a row up to here stays in one program's registers, and is read once
@@ -37,9 +46,13 @@ _MASKED = 2.0
 # Of a mask that is read it is less certain: 2.0 and 2.2 times in float16 on an H100, where indices of a mask are
 # computed that heads share, and 1.1 times on an H200 where rows and columns alone have one. The middle of both.
 _SELECTED = 1.4
+# What adds at computed places waits for others that add there: torch.compile's kernels of two graph networks took 1.9
+# and 2.0 times as long as their bytes and arithmetic do.
+_ATOMIC = 2.0
 _HELD_BY_L2 = 0.5  # of the L2 cache: what a loop finds again of what the loop before it read
 _NARROW, _NARROW_SHARE = 2, 0.3  # elements a thread of the narrower shape; how often it is taken
 _WAVE_NS = 750  # of one wave of threads that wait for memory
+_TINY_BYTES = 1 << 16  # a reduction of no more is as many launches as a compiler makes of it
 _TIMED_NS = 6000  # from here on the better shape is found
 
 # Arithmetic of the code that torch.compile generates, in picoseconds an element on an H200; other devices are scaled
@@ -117,12 +130,16 @@ class Curves(DeviceCurves):
         mid, kind, kernels, notes = self._mid(kernel, warm)
         if (kernel.masked or kernel.selected) and kind != "scan":
             mid, kind = mid * (_MASKED if kernel.masked else _SELECTED), "masked"
+        if "atomic" in kernel.steps:
+            mid, kind = mid * _ATOMIC, "atomic"
         if "random" in kernel.steps:  # a kernel of its own makes the seed first
             mid, kernels, kind = mid + self.floor_ns[1], kernels + 1, "random"
         if FINISH in kernel.steps:
             mid, kernels = mid + self._finish_ns(kernel.rows), kernels + 1
         if kernel.nbytes <= self.calibration.l2_bytes:
             kind += "_small"
+        if kernel.nbytes <= _TINY_BYTES and kernel.walks:
+            kind = "tiny"
         low, high = INTERVALS[kind]
         if not self._copy.covers(kernel.nbytes):
             low, high = min(low, OUTSIDE[0]), max(high, OUTSIDE[1])
@@ -134,7 +151,8 @@ class Curves(DeviceCurves):
             low, high = combined(low, ELSEWHERE[0]), combined(high, ELSEWHERE[1])
             notes = (*notes, f"what arithmetic takes beside this GPU's own curves was set on an {FITTED_ON}")
         least = self.least_ns(kernel.nbytes, kernels)
-        low_ns, mid_ns, high_ns = (max(ns, least) for ns in (mid * low, mid, mid * high))
+        floor = (least, least * ABOVE_LEAST[0], least * ABOVE_LEAST[1])  # nothing stands at what is impossible to beat
+        low_ns, mid_ns, high_ns = (max(ends) for ends in zip((mid * low, mid, mid * high), floor, strict=True))
         return Prediction(low_ns=low_ns, mid_ns=mid_ns, high_ns=high_ns, kind=kind, kernels=kernels, notes=notes)
 
     def _finish_ns(self, rows: int) -> float:

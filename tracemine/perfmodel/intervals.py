@@ -47,6 +47,9 @@ INTERVALS = {
     "softmax_looped_small": (0.8, 1.15),
     "masked": (0.5, 1.95),
     "masked_small": (0.5, 1.95),
+    "atomic": (0.5, 1.7),
+    "atomic_small": (0.5, 1.7),
+    "tiny": (0.45, 2.2),
     "scan": (0.7, 1.4),
     "scan_small": (0.65, 1.8),
     "columns": (0.75, 1.5),
@@ -60,5 +63,6 @@ INTERVALS = {
 # (of 324 told by durations 81 and 85 %).
 FITTED_ON = "NVIDIA H200"
 ELSEWHERE = (1 / 1.08, 1.08)
+ABOVE_LEAST = (1.02, 1.05)  # of the least time that there is: where the middle and the high end begin
 OUTSIDE = (0.6, 1.6)  # beyond the sizes that were calibrated
 SCALED = (0.65, 1.6)  # a device known from its data sheet alone: another device's curves, scaled
