@@ -9,6 +9,10 @@ from typing import Any
 import torch
 
 _BLOCK = re.compile(r"(?:^(?: {4}.*)?\n)+", re.M)
+# What is printed to be pasted elsewhere than into Python: a shell, C++.
+_OTHER = re.compile(
+    r"(?:[A-Z0-9_]+=\S+ +|\w+ +[\w|-]+ +)*(?:env|python|vllm|tracemine|grep)\b|[A-Z0-9_]+=\S+|cuda\w+\(|//|g\+\+"
+)
 
 
 class _Uncompiled:
@@ -22,9 +26,16 @@ class _Uncompiled:
         return one
 
 
+def blocks_of(text: str) -> list[str]:
+    """The blocks of Python that a text prints."""
+    lines = (one.splitlines() for one in _BLOCK.findall(text + "\n"))
+    kept = ("\n".join(line for line in block if not _OTHER.match(line.strip())) for block in lines)
+    return [textwrap.dedent(block).strip("\n") + "\n" for block in kept if block.strip()]
+
+
 def code_of(text: str) -> str:
-    """All code that a text prints; what it returns as the result of a function `pasted`."""
-    code = textwrap.dedent("\n".join(_BLOCK.findall(text + "\n")))
+    """All Python that a text prints; what it returns as the result of a function `pasted`."""
+    code = "\n".join(blocks_of(text))
     if re.search(r"^return ", code, re.M):
         return "def pasted():\n" + textwrap.indent(code, "    ") + "\nout = pasted()\n"
     return code

@@ -78,11 +78,11 @@ def may_repeat(flow: Flow, silent: IntArray) -> MayRepeat | None:
     return MayRepeat(may=may, calls=calls, assumed=assumed, shifts=shifts) if (may & first).any() else None
 
 
-def repeated(flow: Flow, marks: IntArray, known: MayRepeat, without: BoolArray) -> Repeated:
+def repeated(flow: Flow, marks: IntArray, known: MayRepeat, without: BoolArray, beside: int = 0) -> Repeated:
     """Return the nodes that compute the same in every step.
 
-    `marks`: bits of each node that rests on more than constants, which go to all that is computed from it. `without`:
-    nodes that are not looked at.
+    `marks`: bits of each node that rests on more than constants, which go to all that is computed from it. `beside`:
+    bits that constants may have too. `without`: nodes that are not looked at.
     """
     count, edges, reads = len(flow.nodes), flow.edges, flow.reads
     steps, step = np.unique(flow.nodes.step_row, return_inverse=True)
@@ -104,7 +104,7 @@ def repeated(flow: Flow, marks: IntArray, known: MayRepeat, without: BoolArray) 
             break
         number = atoms.numbered(ready, calls, value)
         kept = _in_every_step(number, step[ready], int(within.sum()))
-        kept &= ~shifts[ready] | (found.marks[ready] != 0)
+        kept &= ~shifts[ready] | (found.marks[ready] & ~beside != 0)
         ready = ready[kept]
         found.value[ready] = number[kept] + used
         used += int(number.max(initial=-1)) + 1

@@ -1,8 +1,9 @@
 """Step-invariant work with consumers that vary: it could be done once, before the steps.
 
 What rests on constants alone is told from the dataflow. An input that lies in the same memory in each recorded step
-looks like a parameter. So what rests on tensors from outside counts where it is used as a weight. Else it counts only
-where each step was given inputs of its own, and where it is no input of a layer.
+looks like a parameter. So what rests on tensors from outside counts where it is used as a weight: an argument of that
+name, or a product's second factor that is unpacked from narrow whole numbers. Else it counts only where each step was
+given inputs of its own, and where it is no input of a layer.
 """
 
 from __future__ import annotations
@@ -24,12 +25,17 @@ from tracemine.rows.arrow import coded, rows_of
 from tracemine.rows.table import BoolArray, Column, FloatArray, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline
 
-_OUTSIDE, _INPUT = 1, 2  # what a value rests on: tensors from outside; some of them inputs, or labels of such
+# What a value rests on: tensors from outside; some of them inputs, or labels of such; narrow whole numbers that are
+# computed with, and floating ones: a packed weight and its scales; what was looked up, for which numbers say where.
+_OUTSIDE, _INPUT, _NARROW, _FLOATING, _LOOKED_UP = 1, 2, 4, 8, 16
+_DEQUANTISED: Final = _NARROW | _FLOATING
 _ENGINE: Final = "autograd::engine::"
 _LAYERS: Final = frozenset({"conv", "norm", "embedding"})  # that have weights: what attention calls bias is a mask
 _AS_WEIGHTS: Final = frozenset({"weight", "bias", "running_mean", "running_var"})  # arguments of operators
 # What a product takes within `linear`: its input, and its weight and bias.
 _LINEAR: Final = {"mm": ((0,), (1,)), "addmm": ((1,), (0, 2)), "_addmm_activation": ((1,), (0, 2))}
+# The second factor of a product, which a dequantised weight is wherever it is called.
+_SECOND: Final = {"mm": 1, "bmm": 1, "addmm": 2, "baddbmm": 2, "_addmm_activation": 2}
 _Places = tuple[tuple[int, ...], tuple[int, ...]]  # positions of arguments: the input, weights
 _NO_PLACES: Final[_Places] = ((), ())
 _MOST_ARGUMENTS = 16
@@ -45,6 +51,7 @@ _LENGTHS: Final = frozenset({"linalg_vector_norm", "norm", "norm_except_dim", "_
 _CASTS: Final = frozenset({"copy", "_to_copy", "to"})
 _TURNS: Final = frozenset({"sin", "cos"})
 _PACKED: Final = frozenset({"signed char", "unsigned char", "short int", "int"})
+_FLOATS: Final = frozenset({"float", "double", "c10::Half", "c10::BFloat16"})
 KINDS: Final = (
     "standardised weight",
     "normalised weight",
@@ -86,7 +93,12 @@ def _pieces(flow: Flow, activities: Rows, groups: Groups | None) -> tuple[IntArr
     if known is None:
         return _no_pieces(flow)
     operators = _Operators(flow)
-    found = repeated(flow, _marks(flow, operators), known, operators.of_engine)
+    marks = _marks(flow, operators)
+    found = repeated(flow, marks, known, operators.of_engine, beside=_LOOKED_UP)
+    layers = flow.edges.consumer[_dequantised(flow, found, operators)]
+    if len(layers):  # what such a product gives is no weight, whatever it is given
+        marks[layers] |= _INPUT
+        found = repeated(flow, marks, known, operators.of_engine, beside=_LOOKED_UP)
     keeps = untouched(flow, found.known & (found.marks & _INPUT == 0), silent)
     wanted, weights = _wanted(flow, found, keeps, operators)
     if not (wanted | weights).any():
@@ -126,6 +138,8 @@ class _Operators:
         reader = flow.reads.node
         at = np.array([*(_MASK_AT.get(each, _MOST_ARGUMENTS + 1) for each in self.operation), -1])[self.name[reader]]
         self.mask = (position == at) | (self.of_class("attention")[reader] & (position >= _MASK_AT_LEAST))
+        second = np.array([*(_SECOND.get(each, _MOST_ARGUMENTS + 1) for each in self.operation), -1])[self.name[reader]]
+        self.second = position == second
         plain = _table([_places(text) for text in texts])
         linear = _table([_LINEAR.get(each, _NO_PLACES) for each in self.operation])
         self.input, self.weight = (
@@ -190,7 +204,12 @@ def _marks(flow: Flow, operators: _Operators) -> IntArray:
     inputs = np.isin(reads.buffer, reads.buffer[outside & operators.input]) | ids
     found = np.zeros(len(flow.nodes), np.int64)
     found[reads.node[outside]] |= _OUTSIDE
+    narrow = _flags(name in _PACKED for name in kinds)[kind[reads.tensor_row]]
+    floating = _flags(name in _FLOATS for name in kinds)[kind[reads.tensor_row]]
+    for flags, mark in ((narrow, _NARROW), (floating, _FLOATING)):
+        found[sorted_unique(reads.node[outside & flags])] |= mark
     found[reads.node[outside & inputs]] |= _INPUT
+    found[operators.of_class("gather", "embedding")] |= _LOOKED_UP
     found[operators.of_class("conv") | (operators.of_linear & operators.of_class("gemm"))] |= _INPUT
     return found
 
@@ -202,12 +221,19 @@ def _wanted(flow: Flow, found: Repeated, keeps: BoolArray, operators: _Operators
     used = keeps[producer] & ~keeps[consumer] & ~operators.of_engine[consumer] & (step[producer] == step[consumer])
     marks = found.marks[producer]
     outside = (marks & _OUTSIDE != 0) & _parameters_settled(flow, operators.of_engine)
-    weight = used & outside & operators.weight[edges.read]
+    weight = used & outside & (operators.weight[edges.read] | _dequantised(flow, found, operators))
     other = used & outside & ~operators.input[edges.read] & _inputs_change(flow)
     wanted, weights = np.zeros((2, len(keeps)), np.bool_)
     wanted[producer[other | (used & (marks & _OUTSIDE == 0))]] = True
     weights[producer[weight]] = True
     return wanted & ~weights, weights
+
+
+def _dequantised(flow: Flow, found: Repeated, operators: _Operators) -> BoolArray:
+    """Return edges over which a product reads its second factor, unpacked from narrow whole numbers by scales."""
+    unpacked = found.marks[flow.edges.producer] & (_DEQUANTISED | _LOOKED_UP) == _DEQUANTISED
+    made: BoolArray = unpacked & operators.second[flow.edges.read] & found.known[flow.edges.producer]
+    return made
 
 
 def _inputs_change(flow: Flow) -> bool:
