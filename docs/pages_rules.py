@@ -40,8 +40,9 @@ before, and where nothing follows it is left out if it is not there. Paths are j
 `WHERE` joins by `AND` comparisons (`= <> < <= > >=`) of the columns below with each other, an integer or a
 `'text'`, and `SAME INPUT (a, b)`: both read one value, or parts of it that lie over each other. What is not known
 does not hold. `ONLY READER (a, …)`: nothing but the match reads what these wrote; a result that is wanted after its
-step, or is there while something with unknown inputs runs, may be read by others. Where the recorded
-memory does not tell how long results are there they go with their last reader, and the match is `consistent` at best.
+step, or is there while something with unknown inputs runs, may be read by others. Where dataflow was inferred, what
+another may read by a guess and leads back into the match is read by others too. Where the recorded memory does not tell
+how long results are there they go with their last reader, and the match is `consistent` at best.
 Anything else is refused.
 
 A node is in a match once, and all nodes of a match agree in the `partition_by` columns. Matches of one rule do not

@@ -24,11 +24,21 @@ def classes_of(context: ScanContext, found: Matches) -> Iterable[tuple[IntArray,
     """
     weakest = _weakest(found, context.rows[found.rule.rows].count)
     members, offsets = without_overlaps(*_whole_groups(context, found.rule, found.rows, found.offsets))
+    offsets = _operators_apart(context, found.rule, members, offsets)
     for matrix in _classes(context, found.rule, members, offsets, weakest):
         kept = _without_spread_out(context, found.rule, matrix)
         context.drop("spread_out", len(matrix) - len(kept))
         if len(kept):
             yield kept, Evidence(int(weakest[kept].min()))
+
+
+def _operators_apart(context: ScanContext, rule: Rule, members: IntArray, offsets: IntArray) -> IntArray:
+    """Return where occurrences begin: of a pass whose fix keeps as many operators each is one, with all its kernels."""
+    if rule.saving != "one_pass" or rule.call != "each" or len(offsets) < 2:
+        return offsets
+    op_row = context.facts[rule.rows].op_row[members]
+    begins = np.flatnonzero((op_row[1:] != op_row[:-1]) | (op_row[1:] < 0)) + 1
+    return sorted_unique(np.concatenate((offsets, begins)))
 
 
 def _weakest(found: Matches, count: int) -> npt.NDArray[np.int8]:

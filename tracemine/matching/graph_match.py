@@ -23,6 +23,7 @@ import numpy.typing as npt
 from tracemine.flow.record import Evidence
 from tracemine.matching.graph_joins import disjoint
 from tracemine.matching.graph_pattern import GraphPattern, Group, SameInput, Segment, Test
+from tracemine.matching.graph_ways import ways_back
 from tracemine.matching.graph_where import NONE, compared
 from tracemine.matching.rule import ColumnTest
 from tracemine.matching.shared import Shared, Tests
@@ -67,11 +68,10 @@ class _Partial:
     def columns(self) -> list[IntArray]:
         return [*self.vertices.values(), *self.slots.values()]
 
-    def named(self, name: str, groups: Sequence[Group]) -> list[IntArray]:
-        """Return the nodes of a variable, a column for each that it may stand for."""
-        if name in self.vertices:
-            return [self.vertices[name]]
-        return [nodes for (group, _), nodes in self.slots.items() if groups[group].name == name]
+    def all_named(self, names: Sequence[str], groups: Sequence[Group]) -> list[IntArray]:
+        """Return the nodes of variables, a column for each that they may stand for."""
+        found = [self.vertices[name] for name in names if name in self.vertices]
+        return found + [nodes for (group, _), nodes in self.slots.items() if groups[group].name in names]
 
 
 def _joined(parts: Sequence[_Partial]) -> _Partial:
@@ -323,7 +323,7 @@ class _Search:
         readers = np.bincount(graph.producer, minlength=len(graph) + 1)
         kept = np.ones(len(partial.start), np.bool_)
         groups = self.pattern.groups
-        for nodes in (column for name in self.pattern.only_reader for column in partial.named(name, groups)):
+        for nodes in partial.all_named(self.pattern.only_reader, groups):
             kept &= (nodes < 0) | (~graph.live_out[nodes] & (readers[nodes] <= len(columns)))
             rows = np.flatnonzero(kept & (nodes >= 0))
             read = nodes[rows]
@@ -333,9 +333,9 @@ class _Search:
                 inside += (self._edge(reader, read) >= 0) & (reader >= 0)
             kept[rows[inside != readers[read]]] = False
         found = partial.take(kept)
-        if graph.lifetimes_known:
-            return found
-        return replace(found, evidence=np.minimum(found.evidence, np.int8(Evidence.CONSISTENT)))
+        found = found.take(~ways_back(graph, found.columns(), found.all_named(self.pattern.only_reader, groups)))
+        best = Evidence.PROVEN if graph.lifetimes_known else Evidence.CONSISTENT
+        return replace(found, evidence=np.minimum(found.evidence, np.int8(best)))
 
     # --- choosing ----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ read through them is read directly. An edge goes from a node to one that wrote w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -78,6 +79,7 @@ class Graph:
     read_evidence: npt.NDArray[np.int8]
     tensors_of: Callable[[], NodeTensors]
     liveness_of: Callable[[], tuple[BoolArray, bool]]
+    guesses_of: Callable[[], Mapping[int, Sequence[int]]] = dict
 
     def __len__(self) -> int:
         return len(self.known)
@@ -134,6 +136,21 @@ class Graph:
         """Return whether each node's result may have a consumer that no edge names: after its step, or unknown."""
         return self._liveness[0]
 
+    @cached_property
+    def guesses(self) -> Mapping[int, Sequence[int]]:
+        """Return, by node, those that may have to run after it where it is a guess what they read or write."""
+        return self.guesses_of()
+
+    def readers(self, node: int) -> list[int]:
+        """Return the nodes that read what a node wrote."""
+        begin, end = np.searchsorted(self._producers, (node, node + 1))
+        found: list[int] = self.consumer[self.by_producer[begin:end]].tolist()
+        return found
+
+    @cached_property
+    def _producers(self) -> IntArray:
+        return self.producer[self.by_producer]
+
     @property
     def lifetimes_known(self) -> bool:
         """Return whether recorded memory tells how long results are there; else they go with their last consumer."""
@@ -182,7 +199,16 @@ def graph_of(flow: Flow) -> Graph | None:
         read_evidence=evidence.astype(np.int8),
         tensors_of=lambda: _tensors(flow),
         liveness_of=lambda: _liveness(flow),
+        guesses_of=lambda: _guesses(flow),
     )
+
+
+def _guesses(flow: Flow) -> dict[int, list[int]]:
+    """Return what may follow each node by a guess."""
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for before, after in zip(flow.perhaps_before.tolist(), flow.perhaps_after.tolist(), strict=True):
+        found[before].append(after)
+    return dict(found)
 
 
 def _pairs(flow: Flow, count: int) -> tuple[IntArray, IntArray, npt.NDArray[np.int8], BoolArray]:
