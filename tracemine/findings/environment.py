@@ -153,11 +153,10 @@ def _blockers(timeline: Timeline, activities: Rows, calls: Categories, optimizer
     for name, text in _READS_BACK.items():
         if times.get(name):
             yield f"{text}, {count_text(times[name], 'time')}"
-    pageable = sum(
-        (_is(category(activities, name), "pageable") for name in ("source_memory", "target_memory")),
-        np.zeros(activities.count, np.int64),
-    )
-    if count := int((pageable > 0).sum()):
+    pageable = np.zeros(activities.count, np.bool_)
+    for name in ("source_memory", "target_memory"):
+        pageable |= category(activities, name).among("pageable")
+    if count := int(pageable.sum()):
         yield count_text(count, "copy") + " from or to pageable memory"
     if count := int(_named(calls, _ALLOCATED).sum()):
         yield f"memory allocated by the driver, {count_text(count, 'time')} (warm up before the capture)"
@@ -178,10 +177,6 @@ def _waits(timeline: Timeline, calls: Categories, ops: Categories) -> int:
     counted = _named(ops, re.compile("|".join(map(re.escape, (*_READS_BACK, "aten::copy_")))))
     own = np.where(owner >= 0, counted[owner], False) if len(counted) else np.zeros(len(owner), np.bool_)
     return int((_named(calls, _SYNCHRONISES) & ~own).sum())
-
-
-def _is(column: Categories, value: str) -> IntArray:
-    return np.array([*(each == value for each in column.values), 0], np.int64)[column.codes]
 
 
 def waited_in(timeline: Timeline, gaps: Rows, rows: Sequence[int]) -> frozenset[str]:

@@ -44,7 +44,7 @@ from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match
 from tracemine.matching.advice import Fact, advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
-from tracemine.perfmodel import NOTHING, Abstained, Curves, Range, rms_norm_loses
+from tracemine.perfmodel import NOTHING, Abstained, Curves, rms_norm_loses
 from tracemine.rows.captures import captured_graphs
 from tracemine.rows.table import BoolArray, IntArray, Rows, category
 from tracemine.timeline import Timeline
@@ -85,7 +85,8 @@ def find(
         threshold_ns = max(_DEFAULT_LEAST_NS, context.accounts.judged_ns // _DEFAULT_SHARE)
     if groups is not None:
         context.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
-    told = () if timeline.meta.ingest.unusable or captured_graphs(timeline) else matches
+    graphs = captured_graphs(timeline)
+    told = () if timeline.meta.ingest.unusable or graphs else matches
     by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
     variants, places = _variants(context, by_priority, judge, threshold_ns)
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
@@ -96,7 +97,9 @@ def find(
         findings=tuple(findings),
         dropped=dict(sorted(context.dropped.items())),
         warnings=(
-            *warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown),
+            *warnings_of(
+                timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown, captured=graphs
+            ),
             *filter(None, [unclassified_text(rows["activities"], context.accounts), shares_text(context)]),
             *loop_texts(timeline, rows["activities"], context.facts["activities"], groups, context.loops, device),
         ),
@@ -165,7 +168,7 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
         steps=accounts.steps,
         unprofiled_ns=context.unprofiled.mid_ns,
         gpu_time_ns=accounts.gpu_time_ns,
-        room=_room(context),
+        room=Room(context.unprofiled.range_ns, context.busy_ns, accounts.devices),
         least_ns=threshold_ns,
         least_share=least_share,
     )
@@ -180,11 +183,6 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
         context.unprofiled_gaps_ns,
     )
     return ranked(findings, scale, inside)
-
-
-def _room(context: ScanContext) -> Room:
-    alone = context.unprofiled
-    return Room(Range(alone.low_ns, alone.mid_ns, alone.high_ns), context.busy_ns, context.accounts.devices)
 
 
 def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:
@@ -254,19 +252,13 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
         found["invariant"] = text_at(category(context.rows["activities"], "invariant_kind"), int(rows[0]))
         found["fused_step"] = any(context.environment.has_fused_step(label.optimizer) for label in labels)
         return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(context, classes)}
-    rounds = context.facts["gaps"].dur_ns[rows][_cause_is(context, rows, "after_wait")].sum()
+    rounds = context.facts["gaps"].dur_ns[rows][category(context.rows["gaps"], "cause").among("after_wait")[rows]].sum()
     found["rounds"] = 2 * int(rounds) > int(context.facts["gaps"].dur_ns[rows].sum())
     waited = waited_in(context.timeline, context.rows["gaps"], rows.tolist())
     optimizer = context.facts["gaps"].optimizer
     spent = np.bincount(optimizer.codes[rows] + 1, weights=context.facts["gaps"].dur_ns[rows])
     most = int(spent.argmax()) - 1  # by idle time
     return found | {"optimizer": optimizer.values[most] if most >= 0 else None} | dict.fromkeys(waited, True)
-
-
-def _cause_is(context: ScanContext, rows: IntArray, cause: str) -> BoolArray:
-    """Return which of these gaps have that cause."""
-    causes = category(context.rows["gaps"], "cause")
-    return np.array([*(each == cause for each in causes.values), False], np.bool_)[causes.codes[rows]]
 
 
 def _slow_norm(context: ScanContext, classes: Sequence[ClassEstimate]) -> bool:
