@@ -132,6 +132,8 @@ class Room:
 
         >>> Room(Range(10, 10, 10), 8).most_saved(Range(1, 3, 4))
         Range(low=3, mid=5, high=7)
+        >>> Room(Range(10, 10, 10), 8, devices=2).most_saved(Range(2, 6, 8)).mid
+        5
         """
         packed = (Fraction(1), Fraction(1), _CLOSELY_PACKED)
         low, mid, high = (
@@ -167,8 +169,9 @@ def _room(accounts: Accounts, unprofiled: Unprofiled) -> Room:
     if step is not None and step.count < scale <= _ALL_IN_STEPS * step.count:
         scale = Fraction(step.count)  # what lies between steps, and behind the last, is no step more
     outside_ns = accounts.span_ns - accounts.judged_ns  # what lies in no step
-    ends = (int(each * scale) + outside_ns for each in (unprofiled.low_ns, unprofiled.mid_ns, unprofiled.high_ns))
-    return Room(Range(*ends), accounts.gpu_busy_ns // max(accounts.devices, 1))
+    ends = (int(each * scale) + outside_ns for each in _ends(unprofiled.range_ns))
+    devices = max(accounts.devices, 1)
+    return Room(Range(*ends), accounts.gpu_busy_ns // devices, devices)
 
 
 def summarise(accounts: Accounts, findings: Sequence[Finding], unprofiled: Unprofiled | None = None) -> Summary:
@@ -199,7 +202,8 @@ def joined(summary: Summary, findings: Sequence[Finding]) -> Summary:
     gpu, step = (sum((getattr(f, name) for f in findings), NOTHING) for name in ("gpu_saving_ns", "step_saving_ns"))
     whole = summary.unprofiled_ns
     recorded = Range(*[summary.span_ns] * 3)
-    room = Room(recorded if whole is None else Range(whole.low, whole.mid, whole.high), _busy_ns(summary))
+    devices = _devices(summary)
+    room = Room(recorded if whole is None else whole.range_ns, summary.gpu_busy_ns // devices, devices)
     return replace(
         summary,
         gpu_saving_ns=gpu,
@@ -227,12 +231,7 @@ def room_of_step(summary: Summary) -> Room | None:
     step = summary.per_step
     if step is None or step.unprofiled_ns is None:
         return None
-    alone = step.unprofiled_ns
-    return Room(Range(alone.low, alone.mid, alone.high), step.gpu_busy_ns // _devices(summary))
-
-
-def _busy_ns(summary: Summary) -> int:
-    return summary.gpu_busy_ns // _devices(summary)
+    return Room(step.unprofiled_ns.range_ns, step.gpu_busy_ns // _devices(summary), _devices(summary))
 
 
 def _devices(summary: Summary) -> int:

@@ -53,7 +53,7 @@ def _of_gaps(context: ScanContext, rule: Rule, rows: IntArray, following: IntArr
     def most(chosen: BoolArray) -> bool:
         return 2 * int(spent[chosen].sum()) > int(spent.sum())
 
-    found: dict[str, Fact] = {"rounds": most(_cause_is(context, rows, "after_wait"))}
+    found: dict[str, Fact] = {"rounds": most(category(context.rows["gaps"], "cause").among("after_wait")[rows])}
     if rule.saving == "launch_less":
         found["alike"] = most(independent_turns(context.timeline, context.rows["activities"])[following])
     by_optimizer = np.bincount(facts.optimizer.codes[rows] + 1, weights=spent)
@@ -81,12 +81,6 @@ def _of_activities(
     if rule.saving == "attention":
         found["score_function"] = next(filter(None, (score_function(context, each) for each in occurrences)), None)
     return found | of_norms(context, occurrences, named)
-
-
-def _cause_is(context: ScanContext, rows: IntArray, cause: str) -> BoolArray:
-    """Return which of these gaps have that cause."""
-    causes = category(context.rows["gaps"], "cause")
-    return np.array([*(each == cause for each in causes.values), False], np.bool_)[causes.codes[rows]]
 
 
 def _slow_norm(context: ScanContext, classes: Sequence[ClassEstimate]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from tracemine.findings.facts import backward_ops
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import named
-from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category
+from tracemine.rows.table import BoolArray, Categories, Rows, category
 from tracemine.timeline import Timeline
 from tracemine.units import count_text
 
@@ -84,11 +84,10 @@ def blockers(timeline: Timeline, activities: Rows, optimizer: Categories, chosen
     for name, text in _READS_BACK.items():
         if times.get(name):
             yield f"{text}, {count_text(times[name], 'time')}"
-    pageable = sum(
-        (_is(category(activities, name), "pageable") for name in ("source_memory", "target_memory")),
-        np.zeros(activities.count, np.int64),
-    )
-    if count := int(((pageable > 0) & chosen.activities(timeline)).sum()):
+    pageable = np.zeros(activities.count, np.bool_)
+    for name in ("source_memory", "target_memory"):
+        pageable |= category(activities, name).among("pageable")
+    if count := int((pageable & chosen.activities(timeline)).sum()):
         yield count_text(count, "copy") + " from or to pageable memory"
     if count := int((named(calls, ALLOCATED) & chosen.api).sum()):
         yield f"memory allocated by the driver, {count_text(count, 'time')} (warm up before the capture)"
@@ -109,7 +108,3 @@ def _waits(timeline: Timeline, calls: Categories, ops: Categories, chosen: Chose
     counted = named(ops, re.compile("|".join(map(re.escape, (*_READS_BACK, "aten::copy_")))))
     own = np.where(owner >= 0, counted[owner], False) if len(counted) else np.zeros(len(owner), np.bool_)
     return int((named(calls, _SYNCHRONISES) & ~own & chosen.api).sum())
-
-
-def _is(column: Categories, value: str) -> IntArray:
-    return np.array([*(each == value for each in column.values), 0], np.int64)[column.codes]

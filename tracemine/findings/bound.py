@@ -40,7 +40,7 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
     causes, as_recorded = _causes(context, (gaps_ns * in_steps).astype(np.int64))
     most = causes[0] if causes else None
     kind = category(context.rows["activities"], "op_class")
-    collective = _is(kind, _COLLECTIVE)
+    collective = kind.among(_COLLECTIVE)
     exposed_ns = accounts.gpu_busy_ns - _busy_ns(context, ~collective)
     idle = idle_share(context.unprofiled, context.busy_ns)
     by = _bound_by(idle, "unknown" if most is None else most.name, communication_share(parts), transfers)
@@ -55,7 +55,7 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
         bare_communication_share=round(exposed_ns / whole, 4),
         work=None if work == _UNCLASSIFIED else work,
         work_share=round(work_ns / worked_ns, 4) if worked_ns else 0.0,
-        unclassified_share=round(int(accounts.exclusive_ns[_is(kind, _UNCLASSIFIED)].sum()) / accounts.gpu_busy_ns, 4),
+        unclassified_share=round(int(accounts.exclusive_ns[kind.among(_UNCLASSIFIED)].sum()) / accounts.gpu_busy_ns, 4),
         unprofiled_idle_share=Share(*(round(each, 4) for each in (idle.low, idle.mid, idle.high))),
         transfers=transfers,
         causes=causes,
@@ -165,10 +165,6 @@ def _largest(categories: Categories, weights: IntArray, among: BoolArray | None 
     total = np.bincount(codes + 1, weights=weights)
     code = int(total.argmax())
     return (categories.values[code - 1] if code else None), int(total[code])
-
-
-def _is(categories: Categories, value: str) -> BoolArray:
-    return np.array([*(each == value for each in categories.values), False], np.bool_)[categories.codes]
 
 
 def _busy_ns(context: ScanContext, among: BoolArray) -> int:

@@ -43,8 +43,8 @@ def least_times(context: ScanContext, findings: Sequence[Finding]) -> LeastTimes
     rows, dur = context.rows["activities"], context.accounts.dur_ns
     moved_ns = _moved_ns(context, context.device)
     counted_ns = _counted_ns(context)
-    over_link = _is(category(rows, "copy_kind"), _TO_HOST)
-    counted = _is(category(rows, "op_class"), tuple(_COUNTED))
+    over_link = category(rows, "copy_kind").among(*_TO_HOST)
+    counted = category(rows, "op_class").among(*_COUNTED)
     known = np.where(counted, counted_ns >= 0, moved_ns >= 0) & ~over_link
     floor = np.maximum(np.maximum(moved_ns, counted_ns), context.device.launch_floor_ns[0])
     least = np.where(known, np.minimum(np.ceil(floor), dur), dur).astype(np.int64)
@@ -108,7 +108,3 @@ def operation_of(op_class: str | None, name: str | None, dtype: str | None, unit
     operation, arithmetic = OPERATIONS.get(op_class or "", ""), ARITHMETIC.get(dtype or "", "")
     backward = "_backward" if operation and "backward" in (name or "") else ""
     return f"{operation}{backward}", "tf32" if (arithmetic, unit) == ("fp32", "matrix") else arithmetic
-
-
-def _is(column: Categories, values: Sequence[str]) -> BoolArray:
-    return np.array([*(each in values for each in column.values), False], np.bool_)[column.codes]

@@ -90,8 +90,7 @@ class ScanContext:
     @property
     def _loading_ns(self) -> int:
         """How long a device waited for data in steps, as recorded."""
-        cause = category(self.rows["gaps"], "cause")
-        waits = np.array([*(each == "data_loading" for each in cause.values), False], np.bool_)[cause.codes]
+        waits = category(self.rows["gaps"], "cause").among("data_loading")
         return int(self.in_steps_ns[waits].sum()) // max(self.accounts.devices, 1)
 
     def drop(self, reason: str, occurrences: int) -> None:

@@ -44,7 +44,7 @@ from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match
 from tracemine.matching.advice import advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
-from tracemine.perfmodel import NOTHING, Abstained, Curves, Range
+from tracemine.perfmodel import NOTHING, Abstained, Curves
 from tracemine.rows.captures import captured_graphs
 from tracemine.rows.table import BoolArray, IntArray, Rows, flags, number
 from tracemine.timeline import Timeline
@@ -85,7 +85,8 @@ def find(
         threshold_ns = max(_DEFAULT_LEAST_NS, context.accounts.judged_ns // _DEFAULT_SHARE)
     if groups is not None:
         context.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
-    told = () if timeline.meta.ingest.unusable or captured_graphs(timeline) else matches
+    graphs = captured_graphs(timeline)
+    told = () if timeline.meta.ingest.unusable or graphs else matches
     by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
     variants, places = _variants(context, by_priority, judge, threshold_ns)
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
@@ -96,7 +97,9 @@ def find(
         findings=tuple(findings),
         dropped=dict(sorted(context.dropped.items())),
         warnings=(
-            *warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown),
+            *warnings_of(
+                timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown, captured=graphs
+            ),
             *filter(None, [unclassified_text(rows["activities"], context.accounts), shares_text(context)]),
             *loop_texts(timeline, rows["activities"], context.facts["activities"], groups, context.loops, device),
         ),
@@ -165,7 +168,7 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
         steps=accounts.steps,
         unprofiled_ns=context.unprofiled.mid_ns,
         gpu_time_ns=accounts.gpu_time_ns,
-        room=_room(context),
+        room=Room(context.unprofiled.range_ns, context.busy_ns, accounts.devices),
         least_ns=threshold_ns,
         least_share=least_share,
     )
@@ -180,11 +183,6 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
         context.unprofiled_gaps_ns,
     )
     return ranked(findings, scale, inside)
-
-
-def _room(context: ScanContext) -> Room:
-    alone = context.unprofiled
-    return Room(Range(alone.low_ns, alone.mid_ns, alone.high_ns), context.busy_ns, context.accounts.devices)
 
 
 def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:

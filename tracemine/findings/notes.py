@@ -9,9 +9,8 @@ from tracemine.findings.accounting import Accounts
 from tracemine.findings.held_in import held_in
 from tracemine.perfmodel import Curves, Slowdown
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.captures import captured_graphs
 from tracemine.rows.compiled import compilations
-from tracemine.rows.table import BoolArray, Rows, category, number
+from tracemine.rows.table import Rows, category, number
 from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, percent_text, time_text
@@ -49,14 +48,20 @@ def sm_count(timeline: Timeline) -> int | None:
 
 
 def warnings_of(
-    timeline: Timeline, gaps: Rows, accounts: Accounts, curves: Curves | None, slowdown: Slowdown | None
+    timeline: Timeline,
+    gaps: Rows,
+    accounts: Accounts,
+    curves: Curves | None,
+    slowdown: Slowdown | None,
+    *,
+    captured: int,
 ) -> tuple[str, ...]:
-    """Return a sentence each: the ingest's own, then what the findings rest on."""
+    """Return a sentence each: the ingest's own, then what the findings rest on. captured: graphs, in this recording."""
     texts = [*timeline.meta.ingest.doubts, *timeline.meta.ingest.warnings]
-    if graphs := captured_graphs(timeline):
+    if captured:
         texts.insert(
             0,
-            f"This recording shows CUDA graphs being captured ({count_text(graphs, 'time')}): launches go into the "
+            f"This recording shows CUDA graphs being captured ({count_text(captured, 'time')}): launches go into the "
             "graph, nothing is meant to run, and there is no step to mend. It goes with the recording of the replays: "
             "tracemine scan REPLAYS --graph-capture THIS names their operators.",
         )
@@ -103,7 +108,7 @@ def warnings_of(
 
 def _held_texts(timeline: Timeline, gaps: Rows) -> tuple[str, ...]:
     """Return in which one call the host was in the longest gap without a recorded cause, where that is most of it."""
-    dur_ns = np.where(_caused_by(gaps, *_UNEXPLAINED), number(gaps, "dur_ns"), 0)
+    dur_ns = np.where(category(gaps, "cause").among(*_UNEXPLAINED), number(gaps, "dur_ns"), 0)
     longest = int(dur_ns.argmax())
     gap_ns, begin_ns = int(dur_ns[longest]), int(number(gaps, "start_ns")[longest])
     held = held_in(timeline, begin_ns, begin_ns + gap_ns) if 2 * gap_ns >= dur_ns.sum() else None
@@ -124,7 +129,7 @@ def _unknown_text(timeline: Timeline) -> str:
 def unclassified_text(activities: Rows, accounts: Accounts) -> str:
     """Name the kernels of which it is not known what they do, most first; "" where they take little."""
     kind, name = category(activities, "op_class"), category(activities, "name")
-    rows = np.flatnonzero(np.array([*(each == _UNCLASSIFIED for each in kind.values), False])[kind.codes])
+    rows = np.flatnonzero(kind.among(_UNCLASSIFIED))
     spent = accounts.exclusive_ns[rows]
     if spent.sum() <= _SHARE_TO_NAME * max(accounts.gpu_busy_ns, 1):
         return ""
@@ -140,13 +145,8 @@ def unclassified_text(activities: Rows, accounts: Accounts) -> str:
 
 def _idle_ns(gaps: Rows, cause: str) -> tuple[int, int]:
     """Return the length of all gaps of one cause together, and their number."""
-    chosen = _caused_by(gaps, cause)
+    chosen = category(gaps, "cause").among(cause)
     return int(number(gaps, "dur_ns")[chosen].sum()), int(chosen.sum())
-
-
-def _caused_by(gaps: Rows, *causes: str) -> BoolArray:
-    cause = category(gaps, "cause")
-    return np.array([*(each in causes for each in cause.values), False], np.bool_)[cause.codes]
 
 
 def _active(timeline: Timeline) -> list[RecordedDevice]:

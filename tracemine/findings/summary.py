@@ -52,6 +52,11 @@ class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):
     p10: int | None = None  # of steps timed alone: what a tenth of them did not exceed; null: not known
     p90: int | None = None
 
+    @property
+    def range_ns(self) -> Range:
+        """Return its low end, middle and high end."""
+        return Range(self.low, self.mid, self.high)
+
 
 class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of one kind: of a batch size, prefill or decode. Nanoseconds, as in `StepSummary`."""

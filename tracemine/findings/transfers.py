@@ -8,7 +8,7 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.parts import covered_ns
 from tracemine.findings.record import Transfers
 from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.table import BoolArray, Categories
+from tracemine.rows.table import BoolArray
 from tracemine.timeline import Timeline
 
 _BETWEEN = frozenset({"HtoD", "DtoH"})
@@ -20,7 +20,7 @@ def transfers_of(context: ScanContext) -> Transfers | None:
     """Return what moved between host and device, in steps where any are known; None where nothing did."""
     timeline, accounts = context.timeline, context.accounts
     counts = accounts.in_step if accounts.steps else np.ones(len(accounts.dur_ns), np.bool_)
-    copies = _is(categories(timeline.activities["copy_kind"]), _BETWEEN) & counts
+    copies = categories(timeline.activities["copy_kind"]).among(*_BETWEEN) & counts
     if not copies.any():
         return None
     nbytes = np.maximum(rows_of(timeline.activities["bytes"]), 0)
@@ -47,7 +47,3 @@ def _memory(timeline: Timeline, copies: BoolArray) -> str | None:
                 most[value] = most.get(value, 0) + int(nbytes[copies & (kind.codes == code)].sum())
     named = max(most, key=most.__getitem__, default=None)
     return named if named is not None and most[named] else None
-
-
-def _is(kind: Categories, among: frozenset[str]) -> BoolArray:
-    return np.array([*(each in among for each in kind.values), False], np.bool_)[kind.codes]

@@ -7,6 +7,8 @@ import math
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracemine.perfmodel.ranges import Range
+
 CAPTURED, ESTIMATED, RECORDED = "captured", "estimated", "recorded"
 # Two timings of one step differ by 6 % in the median, on an H200 and with each host's own pace taken out
 # (benchmarks/results/steps_h100_h200.md): no estimate is known better than that.
@@ -26,6 +28,11 @@ class Unprofiled(Struct, frozen=True, kw_only=True):
     recorded_ns: int  # how long it took as recorded
     p10_ns: int | None = None  # of steps timed alone: what a tenth of them did not exceed
     p90_ns: int | None = None
+
+    @property
+    def range_ns(self) -> Range:
+        """Return its low end, middle and high end."""
+        return Range(self.low_ns, self.mid_ns, self.high_ns)
 
     def up_to(self, longest_ns: int) -> Unprofiled:
         """Return an estimate that may be as long as this: what waits for data may be as recording has it.

@@ -82,7 +82,7 @@ class Calls:
         pageable = np.zeros(activities.num_rows, np.bool_)
         for column in ("source_memory", "target_memory"):
             memory = categories(activities.column(column))
-            pageable |= np.array([*(each == "pageable" for each in memory.values), False], np.bool_)[memory.codes]
+            pageable |= memory.among("pageable")
         staged[launch_row[pageable & (launch_row >= 0)]] = True
         launches = np.zeros(len(begin), np.bool_)
         launches[launch_row[launch_row >= 0]] = True
@@ -96,7 +96,7 @@ def threads(timeline: Timeline) -> tuple[IntArray, IntArray]:
     pid, tid = (_stacked(numbers(api.column(each)), numbers(ops.column(each))) for each in ("pid", "tid"))
     code = combination_codes(pid, tid)
     kind = categories(api.column("kind"))
-    is_sync = np.array([*(each == "sync" for each in kind.values), False], np.bool_)[kind.codes]
+    is_sync = kind.among("sync")
     return np.where(is_sync, -1, code[: api.num_rows]), code[api.num_rows :]
 
 

@@ -35,6 +35,15 @@ class Categories:
     codes: npt.NDArray[np.int32]
     values: tuple[str, ...]
 
+    def among(self, *wanted: str) -> BoolArray:
+        """Return which rows have one of these values; a null has none.
+
+        >>> Categories(np.array([1, 0, -1], np.int32), ("a", "b")).among("a", "c").tolist()
+        [False, True, False]
+        """
+        found: BoolArray = np.array([*(value in wanted for value in self.values), False], np.bool_)[self.codes]
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Flags:

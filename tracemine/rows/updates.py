@@ -78,7 +78,7 @@ def update_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     sweep, kind = _sweeps(timeline, activities, found.update < 0, found.zeroing < 0, of_engine)
     ours = (found.update < 0) & (found.zeroing < 0) & ~of_engine
     alone = np.where(ours, number(activities, "segment", -1), -1)
-    zeroing = zeroed_gradients(timeline, found.zeroing, np.where(_is(kind, "zero"), sweep, -1), alone)
+    zeroing = zeroed_gradients(timeline, found.zeroing, np.where(kind.among("zero"), sweep, -1), alone)
     return {
         "optimizer": found.optimizer,
         "update": Numbers(np.maximum(found.update, 0), found.update >= 0),
@@ -99,11 +99,11 @@ def _styles(activities: Rows, update: IntArray) -> IntArray:
     if not len(inside):
         return np.full(len(update), -1, np.int64)
     op_class, moved = category(activities, "op_class"), number(activities, "bytes_moved", -1)
-    copies = _is(category(activities, "copy_kind"), "HtoD", "DtoH") & (moved > _HOST_BYTES)
-    fused = _is(op_class, "optimizer") | flags(activities, "handwritten")
+    copies = category(activities, "copy_kind").among("HtoD", "DtoH") & (moved > _HOST_BYTES)
+    fused = op_class.among("optimizer") | flags(activities, "handwritten")
     compiled = flags(activities, "compiled") | flags(activities, "generated") | flags(activities, "graph")
-    other = copies | ~(_is(op_class, *_POINTWISE) | fused | compiled)
-    lists = np.where(_is(op_class, "foreach"), 2, -2) * number(activities, "dur_ns", -1) + 1
+    other = copies | ~(op_class.among(*_POINTWISE) | fused | compiled)
+    lists = np.where(op_class.among("foreach"), 2, -2) * number(activities, "dur_ns", -1) + 1
 
     def any_of(flags: BoolArray) -> BoolArray:
         return np.bincount(of, flags[inside]) > 0
@@ -135,7 +135,7 @@ def _sweeps(
     shape, op_row = category(activities, "shape"), rows_of(timeline.activities.column("op_row"))
     eligible = no_update & no_zeroing & each.eligible[op.codes] & (shape.codes >= 0) & ~of_engine
     eligible &= _called_alone(timeline, op_row, each.moves[op.codes])
-    eligible &= ~_is(category(activities, "copy_kind"), "HtoD", "DtoH", "PtoP")
+    eligible &= ~category(activities, "copy_kind").among("HtoD", "DtoH", "PtoP")
     for name in ("compiled", "generated", "graph", "handwritten"):
         eligible &= ~flags(activities, name)
     if not eligible.any():
@@ -241,7 +241,3 @@ def _of_engine(timeline: Timeline, op_row: IntArray) -> BoolArray:
 def _places(activities: Rows) -> IntArray:
     """Return a code for each stream of each step."""
     return codes(*(number(activities, name, -1) for name in ("device", "stream", "segment")))
-
-
-def _is(column: Categories, *wanted: str) -> BoolArray:
-    return np.array([*(value in wanted for value in column.values), False], np.bool_)[column.codes]

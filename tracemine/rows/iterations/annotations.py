@@ -73,7 +73,7 @@ def from_annotations(timeline: Timeline, work: Work) -> Iterations | None:
 
 def _of_kind(timeline: Timeline, kind: str) -> BoolArray:
     kinds = categories(timeline.ops["kind"])
-    return np.array([*(each == kind for each in kinds.values), False], np.bool_)[kinds.codes]
+    return kinds.among(kind)
 
 
 def _apart(mark: Mark, codes: list[int], of_row: npt.NDArray[np.int32], among: BoolArray) -> Iterator[list[int]]:

@@ -55,7 +55,7 @@ def _in_order(timeline: Timeline, work: Work) -> IntArray:
     """Return the kernels of the busiest device in the order in which they were asked for."""
     device = rows_of(timeline.activities["device"])
     kind = categories(timeline.activities["kind"])
-    is_kernel = np.array([*(each == "kernel" for each in kind.values), False], np.bool_)[kind.codes]
+    is_kernel = kind.among("kernel")
     busy = np.bincount(device[is_kernel] + 1, weights=work.dur_ns[is_kernel]) if is_kernel.any() else np.zeros(1)
     rows = np.flatnonzero(is_kernel & (device == busy.argmax() - 1) & work.known)
     return rows[np.argsort(work.moment_ns[rows], kind="stable")]
