@@ -243,7 +243,7 @@ class Choices:
         """Nothing that was seen looks like it."""
         twins = [token for token in taken if token.key == need.key]
         if twins[:1] == taken[:1] and len(twins) == 1 and 0 in wiring.mutated and not need.listed:
-            return self.outside(need, remember=True), BESIDE_WRITTEN
+            return self.outside(need, remember=False), BESIDE_WRITTEN
         if twins:  # the same once more, or one from outside
             return twins[-1], "the same again"
         vague = self._keys.shape_of[need.key] in self.vague
