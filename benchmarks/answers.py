@@ -22,6 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 MS = 1_000_000
+STALLS = ("host_stall", "launch_gap")
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,7 @@ INPUTS = (
         "k3_warmup_apportioned_to_steps",
         "stalls cost 0.44 ms a step; a step keeps its 9.72 ms of GPU work",
         lambda a: (
-            near(
-                sum(one["per_step"]["measured_ns"] for one in a.scan["findings"] if one["rule"] == "host_stall") / MS,
-                0.44,
-            )
+            near(sum(one["per_step"]["measured_ns"] for one in a.scan["findings"] if one["rule"] in STALLS) / MS, 0.44)
             and a.step["step_saving_ns"]["mid"] <= 0.5 * MS
         ),
     ),
@@ -131,11 +129,15 @@ INPUTS = (
             and not any(word in a.fixes for word in ("channels_last", "cudnn.benchmark", "sdpa"))
         ),
     ),
-    Row("i7b_fsdp_overlap", "nothing to report", lambda a: not a.rules),
+    Row(
+        "i7b_fsdp_overlap",
+        "communication is hidden: nothing to say of it",
+        lambda a: "communication" not in str(a.rules),
+    ),
     Row(
         "i9_vllm_blank_between_steps",
         "the scheduler's frame spans the gap; idle 63 % as recorded",
-        lambda a: "schedule" in json.dumps(a.first.get("source")) and near(a.bound["idle_share"], 0.63),
+        lambda a: "schedule" in json.dumps(a.first.get("source")) and near(a.bound["idle_share"], 0.63, 0.05),
     ),
     Row(
         "i20_dataparallel_2_devices",
