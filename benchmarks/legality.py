@@ -84,8 +84,24 @@ def judged_findings(recording: Recording, timeline: Timeline) -> Verdict:
     saves = {rule.id: rule.saving for rule in load_rules()}
     scan = mined(analysed(timeline), Options(device=find_device(_GPU)))
     one_kernel = [finding for finding in scan.findings if saves.get(finding.rule) in _ONE_KERNEL]
-    lists = [list(occurrence) for finding in one_kernel for occurrence in finding.activities]
+    occurrences = [occurrence for finding in one_kernel for occurrence in finding.activities]
+    lists = [part for occurrence in occurrences for part in _passes(timeline, occurrence)]
     return judged_lists(recording, timeline, lists, only_paths=True)
+
+
+def _passes(timeline: Timeline, occurrence: Sequence[int]) -> list[list[int]]:
+    """An occurrence's forward and its backward pass: a kernel each."""
+    op = numbers(timeline.activities.column("op_row"), -1)
+    parent = numbers(timeline.ops.column("parent_row"), -1)
+    names = timeline.ops.column("name")
+    parts: dict[bool, list[int]] = {False: [], True: []}
+    for activity in occurrence:
+        at, backward = int(op[activity]), False
+        while at >= 0 and not backward:
+            backward = str(names[at]).startswith("autograd::engine")
+            at = int(parent[at])
+        parts[backward].append(activity)
+    return [part for part in parts.values() if part]
 
 
 def judged_lists(

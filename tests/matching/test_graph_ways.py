@@ -24,10 +24,12 @@ READS = ("k", "copied", "q, copied", "scores", "p, v")
 NODES = ("copied", "scaled", "scores", "p", "o")
 
 
-def matches(guesses: Mapping[int, Sequence[int]], reads: Sequence[str] = READS) -> list[int]:
-    """The operators of the one match, where some may also read what others wrote."""
+def matches(
+    guesses: Mapping[int, Sequence[int]], reads: Sequence[str] = READS, backward: frozenset[int] = frozenset()
+) -> list[int]:
+    """The operators of the one match, where some may also read what others wrote. backward: those of that pass."""
     cells = {"node": [(HERE, name) for name in NODES], "reads": [(HERE, text) for text in reads]}
-    graph = replace(graph_of_table(cells, len(OPS)), guesses_of=lambda: guesses)
+    graph = replace(graph_of_table(cells, len(OPS)), guesses_of=lambda: guesses, backward_of=lambda: backward)
     values = tuple(dict.fromkeys(OPS))
     rows = Rows("activities", len(OPS), {"op": Categories(np.array([values.index(op) for op in OPS]), values)}, graph)
     labels = {name: (ColumnTest("op", "is", (name,)),) for name in values}
@@ -57,6 +59,12 @@ def test_scores_that_may_be_read_elsewhere_and_come_back_are_no_match() -> None:
 @pytest.mark.parametrize("guesses", [{0: [1]}, {1: [2]}, {4: [1], 1: [2]}, {0: [2]}])
 def test_a_guess_that_does_not_lead_out_and_back_is_in_nobodys_way(guesses: dict[int, list[int]]) -> None:
     assert matches(guesses, ALONE) == [0, 2, 3, 4]
+
+
+def test_what_comes_back_in_the_backward_pass_is_in_nobodys_way() -> None:
+    """Of a forward pass all comes back by the loss."""
+    assert matches({2: [1], 1: [4]}, ALONE, backward=frozenset({4})) == [0, 2, 3, 4]
+    assert matches({2: [1], 1: [3]}, ALONE, backward=frozenset({4})) == []
 
 
 def test_guesses_of_a_program_are_those_of_its_dataflow() -> None:

@@ -1,7 +1,8 @@
 """Ways out of a match and back: through operators that may read, by a guess, what only its own nodes are taken to read.
 
 Where dataflow was inferred an edge may be one guess of several: `bmm` reads the copy of the keys, or what was scaled of
-that copy. A match that takes the one for its edge, and not what the other goes through, is no single operator.
+that copy. A match that takes the one for its edge, and not what the other goes through, is no single operator. One that
+has a backward pass is two: what of its forward pass is read elsewhere comes back to the backward pass by the loss.
 """
 
 from __future__ import annotations
@@ -37,7 +38,12 @@ def ways_back(graph: Graph, members: Sequence[IntArray], given: Sequence[IntArra
 
 
 def _leads_back(graph: Graph, members: frozenset[int], starts: frozenset[int]) -> bool:
-    last = max(members)
+    passes = (members & graph.backward, members - graph.backward)
+    return any(_out_and_back(graph, members, starts & own, own) for own in passes if starts & own)
+
+
+def _out_and_back(graph: Graph, members: frozenset[int], starts: frozenset[int], ends: frozenset[int]) -> bool:
+    last = max(ends)
     waiting = [other for node in starts for other in graph.guesses.get(node, ()) if other not in members]
     seen = set(waiting)
     while waiting:
@@ -47,9 +53,9 @@ def _leads_back(graph: Graph, members: frozenset[int], starts: frozenset[int]) -
         if at > last:
             continue
         for other in (*graph.readers(at), *graph.guesses.get(at, ())):
-            if other in members:
+            if other in ends:
                 return True
-            if other not in seen:
+            if other not in seen and other not in members:
                 seen.add(other)
                 waiting.append(other)
     return False

@@ -6,7 +6,6 @@ read through them is read directly. An edge goes from a node to one that wrote w
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +21,7 @@ from tracemine.fusion.barriers import unowned
 from tracemine.fusion.liveness import lasting
 from tracemine.ops.dtypes import dtype as canonical_dtype
 from tracemine.ops.infer.call import Call, Unknown
+from tracemine.rows.graph_guesses import guesses, in_backward
 
 MOST_AXES: Final = 8  # a shape with more is not known
 _NEVER_TAKEN: Final = 0.2  # of what was made before the last step: so much that is never gone, and memory tells nothing
@@ -80,6 +80,7 @@ class Graph:
     tensors_of: Callable[[], NodeTensors]
     liveness_of: Callable[[], tuple[BoolArray, bool]]
     guesses_of: Callable[[], Mapping[int, Sequence[int]]] = dict
+    backward_of: Callable[[], frozenset[int]] = frozenset
 
     def __len__(self) -> int:
         return len(self.known)
@@ -141,6 +142,11 @@ class Graph:
         """Return, by node, those that may have to run after it where it is a guess what they read or write."""
         return self.guesses_of()
 
+    @cached_property
+    def backward(self) -> frozenset[int]:
+        """Return the nodes that run in a backward pass."""
+        return self.backward_of()
+
     def readers(self, node: int) -> list[int]:
         """Return the nodes that read what a node wrote."""
         begin, end = np.searchsorted(self._producers, (node, node + 1))
@@ -199,16 +205,9 @@ def graph_of(flow: Flow) -> Graph | None:
         read_evidence=evidence.astype(np.int8),
         tensors_of=lambda: _tensors(flow),
         liveness_of=lambda: _liveness(flow),
-        guesses_of=lambda: _guesses(flow),
+        guesses_of=lambda: guesses(flow),
+        backward_of=lambda: in_backward(flow),
     )
-
-
-def _guesses(flow: Flow) -> dict[int, list[int]]:
-    """Return what may follow each node by a guess."""
-    found: defaultdict[int, list[int]] = defaultdict(list)
-    for before, after in zip(flow.perhaps_before.tolist(), flow.perhaps_after.tolist(), strict=True):
-        found[before].append(after)
-    return dict(found)
 
 
 def _pairs(flow: Flow, count: int) -> tuple[IntArray, IntArray, npt.NDArray[np.int8], BoolArray]:
