@@ -24,6 +24,7 @@ SAVING_TEXT: Final = {
     "close_gap": "idle time of the device",
     "close_break": "idle time of the device while the host is between two compiled graphs",
     "pin_memory": "device time of copies that pageable memory slows down",
+    "hide": "device time in which nothing but copies between host and device runs",
     "remove": "device time of work that is not done any more",
     "reach_rate": "device time of a library's call that is far below what the device reaches",
     "batch": "device time and launches: one call of each operator for all turns of a loop",

@@ -17,7 +17,10 @@ from tracemine.matching.pattern import Pattern, variables
 from tracemine.rows.table import BoolArray, IntArray
 
 STATUSES = ("experimental", "stable", "deprecated")
-SAVINGS = ("fuse", "attention", "one_pass", "close_gap", "close_break", "pin_memory", "remove", "reach_rate", "batch")
+SAVINGS = (
+    *("fuse", "attention", "one_pass", "close_gap", "close_break", "pin_memory", "hide"),
+    *("remove", "reach_rate", "batch"),
+)
 # What is called once a fix is made, and what that leaves of the host's work.
 CALLS: Final = {
     "compiled": "a compiled function, or a kernel of one's own: the host spends more on it than on an operator",
