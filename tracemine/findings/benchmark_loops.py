@@ -1,7 +1,7 @@
 """Loops of a benchmark: one call made again and again with the same inputs, whose results nothing reads.
 
 Neighbours that write as much as the next ones read look like a chain for one kernel. Where all of them are the same
-call, and what they make is wanted by nobody, each is a measurement of its own: what there is to say is how fast it is.
+call, and nothing reads what they make, each is a measurement of its own: what there is to say is how fast it is.
 """
 
 from __future__ import annotations

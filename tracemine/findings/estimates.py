@@ -35,6 +35,7 @@ from tracemine.perfmodel import (
     one_kernel,
     one_pass,
     one_table,
+    overlapped,
     pinned,
     removed,
     rows_written,
@@ -231,6 +232,24 @@ def _pin(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | 
     return _on_gpu(context, matrix, estimate)
 
 
+def _hide(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate copies between host and device that run beside other work, as far as that lasts."""
+    rows, members = context.rows["activities"], matrix.reshape(-1)
+    nbytes, exposed = number(rows, "bytes_moved", null=-1), number(rows, "exposed_ns")
+    alone_ns = max(int(exposed.sum()), 1)
+    room = min((context.accounts.gpu_busy_ns - alone_ns) / alone_ns, 1.0)
+    memory = {text_at(category(rows, name), members[0]) for name in ("source_memory", "target_memory")}
+    dur = context.facts["activities"].dur_ns
+    estimate = overlapped(
+        int(nbytes[members].mean()),
+        float(dur[members].mean()),
+        float(exposed[members].mean()),
+        room,
+        next(iter(memory - {None, "device", "array"}), None),
+    )
+    return _on_gpu(context, matrix, estimate)
+
+
 def _remove(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     assert rule.left is not None  # noqa: S101 - as the rule was read
     durations = context.facts["activities"].dur_ns[matrix]
@@ -377,6 +396,7 @@ ESTIMATES: dict[str, Callable[[ScanContext, Rule, IntArray], ClassEstimate | Abs
     "one_pass": _pass,
     "attention": _attention,
     "pin_memory": _pin,
+    "hide": _hide,
     "remove": _remove,
     "reach_rate": _reach,
     "batch": _batch,

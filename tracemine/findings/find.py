@@ -37,6 +37,7 @@ from tracemine.findings.record import Finding, Identity, Scan, TraceSummary
 from tracemine.findings.recorded import recorded, spent
 from tracemine.findings.step_savings import Reported, claim, split_by_gain, with_steps
 from tracemine.findings.summary import Summary
+from tracemine.findings.transfers import exposed_text
 from tracemine.findings.variant import first_class, variant_finding
 from tracemine.findings.verdicts import Judge, judged, judged_ns
 from tracemine.flow import Evidence
@@ -100,7 +101,10 @@ def find(
             *warnings_of(
                 timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown, captured=graphs
             ),
-            *filter(None, [unclassified_text(rows["activities"], context.accounts), shares_text(context)]),
+            *filter(
+                None,
+                [unclassified_text(rows["activities"], context.accounts), shares_text(context), exposed_text(context)],
+            ),
             *loop_texts(timeline, rows["activities"], context.facts["activities"], groups, context.loops, device),
         ),
         recorded=recorded(timeline, context.accounts),

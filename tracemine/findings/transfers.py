@@ -8,10 +8,11 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.parts import covered_ns
 from tracemine.findings.record import Transfers
 from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.table import BoolArray
+from tracemine.rows.table import BoolArray, category, number
+from tracemine.rows.transfers import BETWEEN, LEAST_PERCENT
 from tracemine.timeline import Timeline
+from tracemine.units import bytes_text, percent_text
 
-_BETWEEN = frozenset({"HtoD", "DtoH"})
 _NO_HOST = frozenset({"device", "array"})
 _SECOND_NS = 1_000_000_000
 
@@ -20,7 +21,7 @@ def transfers_of(context: ScanContext) -> Transfers | None:
     """Return what moved between host and device, in steps where any are known; None where nothing did."""
     timeline, accounts = context.timeline, context.accounts
     counts = accounts.in_step if accounts.steps else np.ones(len(accounts.dur_ns), np.bool_)
-    copies = categories(timeline.activities["copy_kind"]).among(*_BETWEEN) & counts
+    copies = categories(timeline.activities["copy_kind"]).among(*BETWEEN) & counts
     if not copies.any():
         return None
     nbytes = np.maximum(rows_of(timeline.activities["bytes"]), 0)
@@ -35,6 +36,20 @@ def transfers_of(context: ScanContext) -> Transfers | None:
         bytes_per_s=moved * _SECOND_NS // max(spent_ns, 1),
         memory=_memory(timeline, copies),
     )
+
+
+def exposed_text(context: ScanContext) -> str:
+    """Return what copies move, how fast, and what runs beside them; "" where they take little alone."""
+    rows, transfers = context.rows["activities"], transfers_of(context)
+    if transfers is None or number(rows, "exposed_percent").max(initial=0) < LEAST_PERCENT:
+        return ""
+    copies = category(rows, "copy_kind").among(*BETWEEN)
+    spent_ns, alone_ns = int(context.accounts.dur_ns[copies].sum()), int(number(rows, "exposed_ns").sum())
+    memory = "" if transfers.memory is None else f", {transfers.memory} memory"
+    each = "a step" if context.accounts.steps else "in all"
+    beside = percent_text(spent_ns - alone_ns, spent_ns)
+    moved = f"{bytes_text(transfers.bytes)} {each} at {bytes_text(transfers.bytes_per_s)}/s{memory}"
+    return f"Copies between host and device: {moved}; {beside} of their time something else runs beside them."
 
 
 def _memory(timeline: Timeline, copies: BoolArray) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracemine.devices import Device
 from tracemine.perfmodel.ranges import Abstained, Estimate, outwards
+from tracemine.units import bytes_text, percent_text
 
 
 def pinned(nbytes: int | None, device: Device | None) -> Estimate | Abstained:
@@ -25,5 +26,28 @@ def pinned(nbytes: int | None, device: Device | None) -> Estimate | Abstained:
         assumptions=(
             f"a pinned copy reaches {share} of the {device.title}'s host link ({link}) and takes 1 µs to begin; "
             "low end: all of the link, high end: half as long again (assumed)",
+        ),
+    )
+
+
+def overlapped(nbytes: int, dur_ns: float, exposed_ns: float, room: float, memory: str | None) -> Estimate:
+    """Estimate a copy between host and device that runs beside other work, or not at all.
+
+    exposed_ns: how long of its time nothing else ran. room: which share of all that is exposed other work lasts for.
+
+    >>> overlapped(25_000_000, 900_000, 800_000, 0.25, "pinned").after_ns
+    Range(low=100000, mid=700000, high=900000)
+    >>> overlapped(25_000_000, 900_000, 900_000, 0.25, "pinned").assumptions[0].partition(";")[0]
+    '25.0 MB at 27.8 GB/s from or to pinned memory, 0.0 % of it beside other work'
+    """
+    reached = f"{bytes_text(nbytes)} at {bytes_text(nbytes * 1e9 / max(dur_ns, 1))}/s"
+    kind = "" if memory is None else f" from or to {memory} memory"
+    beside = percent_text(dur_ns - exposed_ns, dur_ns)
+    return Estimate(
+        after_ns=outwards(dur_ns - exposed_ns, dur_ns - exposed_ns * room, dur_ns),
+        assumptions=(
+            f"{reached}{kind}, {beside} of it beside other work; low end of the saving: what runs next waits for it; "
+            f"middle: it hides behind all else that runs, which lasts for {percent_text(room, 1)} of such copies "
+            "(assumed); high end: it stays on the device",
         ),
     )

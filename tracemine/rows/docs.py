@@ -74,6 +74,8 @@ _ACTIVITIES = (
     ColumnDoc("copy_kind", "categories", "direction of a copy: `HtoD`, `DtoH`, `DtoD`, `PtoP` …", "not a copy, or not recorded"),
     ColumnDoc("source_memory", "categories", "kind of memory copied from: `pageable`, `pinned`, `device` …", "not a copy, or not recorded"),
     ColumnDoc("target_memory", "categories", "kind of memory copied to", "not a copy, or not recorded"),
+    ColumnDoc("exposed_ns", "numbers", "of a copy between host and device, how long neither an earlier such copy nor anything else ran on the device meanwhile, nanoseconds", "no such copy"),
+    ColumnDoc("exposed_percent", "numbers", "sum of exposed_ns over all such copies of the device, of the time that it was busy", "no such copy"),
     ColumnDoc("collective", "categories", "name of the collective that it carries out", "not a collective, or not recorded"),
     ColumnDoc("group_size", "numbers", "ranks taking part in the collective", "not a collective, or not recorded"),
     ColumnDoc("launch", "categories", "name of the host call that launched it, such as `cudaLaunchKernel`", "not recorded"),

@@ -16,7 +16,7 @@ from tracemine.rows.arrow import categories, coded, joined, numbers, rows_of, ta
 from tracemine.rows.before_launch import held_up_in
 from tracemine.rows.codes import combination_codes, grouped_running_maximum, segments
 from tracemine.rows.host import is_graph_launch
-from tracemine.rows.idle_causes import CAUSES, causes_of
+from tracemine.rows.idle_causes import CAUSES, Causes, causes_of
 from tracemine.rows.table import BoolArray, Flags, IntArray, Numbers, Rows
 from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
@@ -41,15 +41,13 @@ def gap_rows(timeline: Timeline) -> Rows:
     launched, waited, by_op = launch >= 0, why.waiting >= 0, why.blamed_op >= 0
     launch_name = take(categories(api.column("name")), launch)
     step, between = _steps(timeline, previous, following, begin)
-    call_op, call_stack = (_taken(rows_of(api.column(each)), blamed) for each in ("op_row", "stack_row"))
+    call_op = _taken(rows_of(api.column("op_row")), blamed)
     next_op_row = rows_of(activities.column("op_row"))[following]
     op_name = categories(ops.column("name"))
     host_work = joined(take(op_name, why.blamed_op), take(categories(api.column("name")), why.work_call))
     op = joined(take(op_name, np.where(by_op, -1, np.where(why.pointed, call_op, next_op_row))), host_work)
     op_module = take(categories(ops.column("module")), np.where(by_op, why.blamed_op, call_op))
-    stack = np.where(by_op, _taken(rows_of(ops.column("stack_row")), why.blamed_op), call_stack)
-    held_up = np.where(why.cause == CAUSES.index("host_bound"), held_up_in(timeline, launch), -1)
-    stack = np.where((held_up >= 0) & ~by_op, held_up, stack)
+    stack = _stack(timeline, why)
     own_launch = launched & ~is_graph_launch(launch_name)
     return Rows(
         "gaps",
@@ -84,6 +82,14 @@ def gap_rows(timeline: Timeline) -> Rows:
             "stack_row": Numbers(np.where(stack >= 0, stack, 0), stack >= 0),
         },
     )
+
+
+def _stack(timeline: Timeline, why: Causes) -> IntArray:
+    """Return the row of `stacks` that leads to what is blamed; where the host was late, to what held it up."""
+    of_call = _taken(rows_of(timeline.api.column("stack_row")), why.blamed_call)
+    of_op = _taken(rows_of(timeline.ops.column("stack_row")), why.blamed_op)
+    held_up = np.where(why.cause == CAUSES.index("host_bound"), held_up_in(timeline, why.launch), -1)
+    return np.where(why.blamed_op >= 0, of_op, np.where(held_up >= 0, held_up, of_call))
 
 
 def _taken(values: IntArray, rows: IntArray) -> IntArray:

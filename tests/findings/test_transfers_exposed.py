@@ -1,0 +1,84 @@
+"""Copies between host and device that nothing hides."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.timelines import Trace
+from tracemine import pipeline
+from tracemine.findings.record import Finding, Scan
+from tracemine.timeline import Device
+
+H200 = Device(ordinal=0, name="NVIDIA H200", sm_count=132)
+GEMM = "sm90_xmma_gemm_bf16"
+
+
+def _offloading(
+    *, rounds: int = 10, copy_us: int = 900, work_us: int = 100, mb: int = 25, beside: bool = False, kind: str = "HtoD"
+) -> Trace:
+    """Rounds of a copy and a product, one after the other or side by side."""
+    trace, at = Trace(devices=(H200,)), 100_000
+    for _ in range(rounds):
+        trace.copy(kind, at, copy_us * 1000, mb * 1_000_000, launch=(at - 9_000, 1_000), stream=9)
+        work = at if beside else at + copy_us * 1000
+        trace.kernel(GEMM, work, work_us * 1000, launch=(at - 5_000, 1_000))
+        at += (max(copy_us, work_us) if beside else copy_us + work_us) * 1000
+    return trace
+
+
+def _scanned(trace: Trace) -> Scan:
+    return pipeline.mined(pipeline.analysed(trace.timeline()))
+
+
+def _found(scan: Scan) -> list[Finding]:
+    return [one for one in scan.findings if one.rule == "transfer_exposed"]
+
+
+def _note(scan: Scan) -> list[str]:
+    return [text for text in scan.warnings if text.startswith("Copies between host and device")]
+
+
+@pytest.mark.parametrize(
+    ("trace", "mid_us", "note"),
+    [
+        (
+            _offloading(),
+            1_000,  # copies hide behind 100 µs a round
+            "Copies between host and device: 25.0 MB a step at 27.8 GB/s, pinned memory; 0.0 % of their time something "
+            "else runs beside them.",
+        ),
+        (
+            _offloading(rounds=6, copy_us=500, work_us=700, mb=20, kind="DtoH"),
+            3_000,
+            "Copies between host and device: 20.0 MB a step at 40.0 GB/s, pinned memory; 0.0 % of their time something "
+            "else runs beside them.",
+        ),
+    ],
+)
+def test_a_loop_that_waits_for_its_copies_is_a_finding(trace: Trace, mid_us: int, note: str) -> None:
+    scan = _scanned(trace)
+    (found,) = _found(scan)
+    assert scan.findings[0] is found
+    saving = found.gpu_saving_ns
+    assert (saving.low, round(saving.mid / 1000), saving.high) == (0, mid_us, found.measured_ns)
+    assert scan.summary.span_ns - found.step_saving_ns.high >= scan.summary.gpu_busy_ns - saving.high
+    assert "record_stream" in found.fix
+    assert _note(scan) == [note]
+
+
+def test_copies_that_other_work_hides_are_none() -> None:
+    scan = _scanned(_offloading(work_us=900, beside=True))
+    assert _found(scan) == []
+    assert _note(scan) == []
+
+
+def test_copies_that_take_little_of_the_time_are_none() -> None:
+    scan = _scanned(_offloading(copy_us=100, work_us=900, mb=3))
+    assert _found(scan) == []
+    assert _note(scan) == []
+
+
+def test_copies_within_the_device_are_none() -> None:
+    scan = _scanned(_offloading(kind="DtoD"))
+    assert _found(scan) == []
+    assert _note(scan) == []

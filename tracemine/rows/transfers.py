@@ -1,0 +1,55 @@
+"""Columns of copies between host and device: how long nothing else ran meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracemine.columns import sorted_unique, uncovered
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.table import Column, IntArray, Numbers
+from tracemine.timeline import Timeline
+
+BETWEEN = ("HtoD", "DtoH")  # host and device
+LEAST_PERCENT = 20  # of a device's busy time, from which on copies are worth a word: the rule asks for as much
+
+
+def transfer_columns(timeline: Timeline) -> dict[str, Column]:
+    """Return how long each copy between host and device ran alone, and the share of the device's busy time that all of
+    them do.
+
+    >>> from tracemine.timeline import Meta
+    >>> sorted(transfer_columns(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))))
+    ['exposed_ns', 'exposed_percent']
+    """
+    activities = timeline.activities
+    start, dur, device = (rows_of(activities[name]).astype(np.int64) for name in ("start_ns", "dur_ns", "device"))
+    copies = categories(activities["copy_kind"]).among(*BETWEEN)
+    exposed, percent = np.zeros(len(start), np.int64), np.zeros(len(start))
+    for ordinal in sorted_unique(device[copies]):
+        own = device == ordinal
+        rows = np.flatnonzero(own & copies)
+        exposed[rows] = _alone(start[rows], start[rows] + dur[rows], start[own & ~copies], (start + dur)[own & ~copies])
+        busy_ns = int(uncovered(start[own], (start + dur)[own]).sum())
+        percent[rows] = 100 * int(exposed[rows].sum()) / max(busy_ns, 1)
+    return {"exposed_ns": Numbers(exposed, copies), "exposed_percent": Numbers(percent, copies)}
+
+
+def _alone(begin: IntArray, end: IntArray, other_begin: IntArray, other_end: IntArray) -> IntArray:
+    """Return how much of each span neither those before it nor the others cover; all in order of their begins.
+
+    >>> _alone(np.array([0, 5]), np.array([10, 20]), np.array([8, 30]), np.array([12, 40])).tolist()
+    [8, 8]
+    """
+    first = np.maximum(begin, end - uncovered(begin, end))  # what those before it do not cover is its end
+    if not len(other_begin):
+        return end - first
+    dur = uncovered(other_begin, other_end)
+    since = np.maximum.accumulate(other_end) - dur
+    before = np.cumsum(dur) - dur
+
+    def until(time: IntArray) -> IntArray:
+        at = np.searchsorted(since, time, side="right") - 1
+        found: IntArray = np.where(at < 0, 0, before[at] + np.minimum(time - since[at], dur[at]))
+        return found
+
+    return (end - first) - (until(end) - until(first))
