@@ -2,7 +2,7 @@
 
 What rests on constants alone is told from the dataflow. An input that lies in the same memory in each recorded step
 looks like a parameter. So what rests on tensors from outside counts where it is used as a weight: an argument of that
-name, or a product's second factor that is unpacked from narrow whole numbers. Else it counts only where each step was
+name, or a product's second factor that is unpacked from narrow integers. Else it counts only where each step was
 given inputs of its own, and where it is no input of a layer.
 """
 
@@ -25,7 +25,7 @@ from tracemine.rows.arrow import coded, rows_of
 from tracemine.rows.table import BoolArray, Column, FloatArray, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline
 
-# What a value rests on: tensors from outside; some of them inputs, or labels of such; narrow whole numbers that are
+# What a value rests on: tensors from outside; some of them inputs, or labels of such; narrow integers that are
 # computed with, and floating ones: a packed weight and its scales; what was looked up, for which numbers say where.
 _OUTSIDE, _INPUT, _NARROW, _FLOATING, _LOOKED_UP = 1, 2, 4, 8, 16
 _DEQUANTISED: Final = _NARROW | _FLOATING
@@ -230,7 +230,7 @@ def _wanted(flow: Flow, found: Repeated, keeps: BoolArray, operators: _Operators
 
 
 def _dequantised(flow: Flow, found: Repeated, operators: _Operators) -> BoolArray:
-    """Return edges over which a product reads its second factor, unpacked from narrow whole numbers by scales."""
+    """Return edges over which a product reads its second factor, unpacked from narrow integers by scales."""
     unpacked = found.marks[flow.edges.producer] & (_DEQUANTISED | _LOOKED_UP) == _DEQUANTISED
     made: BoolArray = unpacked & operators.second[flow.edges.read] & found.known[flow.edges.producer]
     return made
