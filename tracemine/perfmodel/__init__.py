@@ -63,6 +63,6 @@ __all__ = [
     "Range", "Rate", "Rates", "Slowdown", "Traffic", "Unfused", "Unprofiled", "UserCalibration", "at_its_rate",
     "attention_ns", "backend_of", "batched", "calibration_of", "cast_once", "chosen", "closed_gaps", "data_folder",
     "fitted_slowdown", "fused_run", "hidden_by_workers", "norm_of_its_own", "of_this_user", "one_kernel", "one_pass",
-    "one_table", "overlapped", "parse_calibration", "pinned", "rates_of", "read_calibration", "read_measured", "removed",
-    "rms_norm_loses", "rows_written", "share_of", "without_zeros",
+    "one_table", "overlapped", "parse_calibration", "pinned", "rates_of", "read_calibration", "read_measured",
+    "removed", "rms_norm_loses", "rows_written", "share_of", "without_zeros",
 ]  # fmt: skip
