@@ -283,6 +283,8 @@ def main() -> int:
             if verdict.illegal:
                 _print(title, name.partition("::")[2] or name, verdict, found["et"], quiet=options.quiet)
     for name, total in sums.items():
+        if name == "lost, et":
+            continue  # what the share of the row before is of
         of = {"lost": "lost, et"}.get(name, "et, findings" if name.endswith("findings") else "et")
         _print(f"all {len(pairs)}", name, total, sums.get(of), quiet=True)
     if options.json:

@@ -1,7 +1,7 @@
 """Reads of tensors of which NVTX names no maker: a parameter or an input, or a result whose tensor object was lost.
 
 A result may reach its reader as an object that no operator gave (`x.data`, what a wrapper or another library makes of
-it), and so as something from outside. Nothing tells which result that is: it may be any that was made before, or part.
+it), and so as something from outside. Nothing tells which result that is: it may be any made before, or a part of it.
 """
 
 from __future__ import annotations
