@@ -64,9 +64,9 @@ def _without_lost(timeline: Timeline) -> tuple[Timeline, pa.Table]:
     """Return the timeline without records that stand at the clock's own beginning and took nothing, and those."""
     start, dur = (numbers(timeline.activities[name]) for name in ("start_ns", "dur_ns"))
     lost = (dur == 0) & (start == timeline.meta.base_ns) if timeline.meta.base_ns is not None else dur < 0
+    if not lost.any():
+        return timeline, timeline.activities.slice(0, 0)
     without = timeline.activities.filter(lost)
-    if not len(without):
-        return timeline, without
     # They began before they were launched, as what a clock that differs shows.
     warnings = tuple(one for one in timeline.meta.ingest.warnings if not one.startswith("The trace's clocks disagree"))
     kept = replace(timeline, activities=timeline.activities.filter(~lost))
