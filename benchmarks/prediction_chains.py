@@ -25,7 +25,7 @@ import tracemine
 HELD = (0.85, 0.95)  # of all points, where 90 % are meant
 HELD_IN_FAMILY = 0.75  # of each family of FAMILY points or more
 FAMILY = 10
-WIDTH = {False: 24.0, True: 16.0}  # points of unfused time, at most, on average: without an execution trace, and with
+WIDTH = {False: 26.0, True: 16.5}  # points of unfused time, at most, on average: without an execution trace, and with
 WITHIN, MOST = 5.0, 12.0  # points of unfused time: mean error, and nine in ten
 NOTHING = 0.03  # of unfused time: below, the sign of a saving is noise
 

@@ -205,9 +205,7 @@ class Curves(DeviceCurves):
 
     def _pointwise_kind(self, kernel: FusedKernel, warm: float) -> str:
         memory = self.memory_ns(sum(kernel.reads), sum(kernel.writes), warm)
-        if self._function_ns(kernel) > 0.7 * memory:
-            return "arithmetic"
-        return "strided" if kernel.strided else "pointwise"
+        return "arithmetic" if self._function_ns(kernel) > 0.7 * memory else "pointwise"
 
     def _function_ns(self, kernel: FusedKernel, passes: int = 1) -> float:
         """Return the time of the functions; those before a reduction run again in every later pass over the row."""
