@@ -58,7 +58,7 @@ class Answer:
     def saving(self, rule: str) -> float:
         """Milliseconds a step that the findings of a rule save."""
         every = [one for one in self.scan["findings"] if one["rule"] == rule and one["per_step"]]
-        return sum(one["per_step"]["step_saving_ns"]["mid"] for one in every) / MS
+        return float(sum(one["per_step"]["step_saving_ns"]["mid"] for one in every)) / MS
 
 
 @dataclass(frozen=True)
