@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.attack.programs import Program
 from tests.findings.build import kernel, rows_of_timeline, timeline_of
 from tests.findings.test_accounting import DEVICES, kernels, random_matches
 from tests.findings.test_step_savings import host_bound
@@ -19,6 +21,7 @@ from tracemine import pipeline
 from tracemine.findings import Finding, Range, Scan, device_of, find
 from tracemine.findings import contract as of_reports
 from tracemine.findings.contract import ContractError, breaches, kept
+from tracemine.units import Threshold
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -137,6 +140,13 @@ def test_random_programs_with_steps_keep_it(
     found = random_matches(timeline, rows["gaps"].count, seed)
     scan = find(timeline, rows, found, device_of(timeline), min_saving_ns=0)  # raises where it does not
     assert breaches(scan) == []
+
+
+@pytest.mark.parametrize("seed", [3028])
+def test_a_program_that_broke_it_once_keeps_it(seed: int, tmp_path: Path) -> None:
+    """Found by benchmarks/contract.py. 3028: high ends of variants add up to more than there is."""
+    (tmp_path / "t.json").write_text(json.dumps(Program(seed).trace()))
+    assert breaches(pipeline.scan(tmp_path / "t.json", pipeline.Options(threshold=Threshold(ns=0)))) == []
 
 
 def test_steps_in_which_nothing_takes_any_time_have_no_parts() -> None:

@@ -254,7 +254,7 @@ def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
         (sum(f.measured_ns for f in on_gpu) <= accounts.gpu_time_ns, "findings measure more than the GPU's time"),
         (all(_ordered(f.gpu_saving_ns, f.measured_ns) for f in findings), "a GPU saving exceeds what was measured"),
         (
-            all(_ordered(f.step_saving_ns, _most_ns(f, accounts)) for f in findings),
+            all(_ordered(f.step_saving_ns, most_saved_by(f, accounts)) for f in findings),
             "a step saving exceeds what was measured",
         ),
         (in_gaps <= accounts.gpu_idle_ns, "gaps claim more than the idle time"),
@@ -265,9 +265,9 @@ def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
             raise RuntimeError(f"accounting: {rule}")
 
 
-def _most_ns(finding: Finding, accounts: Accounts) -> int:
+def most_saved_by(finding: Finding, accounts: Accounts) -> int:
     """Return the most that a finding can save: all of its gaps, and with launches idle time as well."""
-    return finding.measured_ns + (accounts.gpu_idle_ns if finding.on_gpu else 0)
+    return min(finding.measured_ns + (accounts.gpu_idle_ns if finding.on_gpu else 0), accounts.span_ns)
 
 
 def _within_step(finding: Finding) -> bool:

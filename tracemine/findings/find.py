@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracemine.devices import Device
-from tracemine.findings.accounting import Room, measure, summarise
+from tracemine.findings.accounting import Room, measure, most_saved_by, summarise
 from tracemine.findings.advice_facts import facts_of
 from tracemine.findings.benchmark_loops import loop_texts
 from tracemine.findings.bound import bound_of
@@ -166,8 +166,9 @@ def _variants(
 def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int, least_share: float) -> list[Finding]:
     accounts = context.accounts
     # High ends of variants do not add up: all of them together save no more than there is.
-    span_ns = accounts.span_ns
-    findings = [replace(one, step_saving_ns=one.step_saving_ns.at_most(span_ns)) for one in findings]
+    findings = [
+        replace(one, step_saving_ns=one.step_saving_ns.at_most(most_saved_by(one, accounts))) for one in findings
+    ]
     scale = Scale(
         steps=accounts.steps,
         unprofiled_ns=context.unprofiled.mid_ns,
