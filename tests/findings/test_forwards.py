@@ -35,15 +35,15 @@ def recorded(
 
     for _ in range(4):
         first = number
-        for _ in range(4):
-            call("aten::mul", sequence_number=number, stack_row=stack, module=module)
+        for name in ("aten::mul", "aten::sub", "aten::mul", "aten::sub"):
+            call(name, sequence_number=number, stack_row=stack, module=module)
             if other_thread:
                 trace.op("aten::mul", at - 10, 5, tid=9, sequence_number=number)
             number += 1
         for each in range(number - 1, first - 1, -1):
             name = "autograd::engine::evaluate_function: MulBackward0"
             node = trace.op(name, at, 44_000, tid=2, sequence_number=each)
-            call("aten::mul", tid=2, parent_row=node)
+            call("aten::sub" if each % 2 else "aten::mul", tid=2, parent_row=node)
         at += 5_000
     return trace
 
@@ -79,7 +79,7 @@ def test_where_no_function_is_known_none_is_named(trace: Trace) -> None:
 
 def test_the_last_forward_operator_of_a_number_counts() -> None:
     timeline = recorded().timeline()
-    rows = [row for row, name in enumerate(timeline.ops["name"].to_pylist()) if name == "aten::mul"]
+    rows = [row for row, name in enumerate(timeline.ops["name"].to_pylist()) if name in ("aten::mul", "aten::sub")]
     backward = [row for row in rows if timeline.ops["sequence_number"][row].as_py() is None]
     found = Forwards(timeline).of(np.array(backward))
     numbers = [timeline.ops["sequence_number"][int(row)].as_py() for row in found]

@@ -26,7 +26,9 @@ def step(trace: Trace, at: int, marks: list[str], kernel: str, pause: int) -> in
         at += 10
     for number in range(4):
         shapes, dtypes = [SHAPE, SHAPE], ["c10::BFloat16"] * 2
-        op = trace.op("aten::mul", at, 1_000, shapes, dtypes, [[4096, 1]] * 2, parent_row=parent)
+        op = trace.op(
+            "aten::sub" if number % 2 else "aten::mul", at, 1_000, shapes, dtypes, [[4096, 1]] * 2, parent_row=parent
+        )
         trace.kernel(kernel, at + 5_000, 40_000, launch=(at + 100, 500), op=op)
         at += 45_000 + pause * (number == 1)
     if parent is not None:

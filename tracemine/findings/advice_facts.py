@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.environment import library_of, runs_unfused, waited_in
-from tracemine.findings.estimates import ClassEstimate
 from tracemine.findings.labels import text_at
 from tracemine.findings.norm_order import has_offset, norm_order
 from tracemine.findings.score_functions import score_function

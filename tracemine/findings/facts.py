@@ -84,8 +84,8 @@ def gap_facts(rows: Rows, activities: Facts) -> Facts:
 def backward_ops(timeline: Timeline) -> BoolArray:
     """Return which operators the autograd engine ran, or operators that it ran."""
     names = mapped(categories(timeline.ops["name"]), lambda name: name if name.startswith(_ENGINE) else None)
-    found: BoolArray = nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0) >= 0
-    return found
+    run: BoolArray = nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0) >= 0
+    return run
 
 
 def _backward(timeline: Timeline, op_row: IntArray) -> BoolArray:

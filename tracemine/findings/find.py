@@ -18,11 +18,12 @@ from tracemine.findings.accounting import Room, measure, most_saved_by, summaris
 from tracemine.findings.advice_facts import facts_of
 from tracemine.findings.benchmark_loops import loop_texts
 from tracemine.findings.bound import bound_of
+from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
 from tracemine.findings.contract import kept
 from tracemine.findings.devices_apart import device_times
-from tracemine.findings.estimates import ESTIMATES, ClassEstimate
+from tracemine.findings.estimates import ESTIMATES
 from tracemine.findings.grouping import grouped
 from tracemine.findings.identity import Placed, place_of, variant_of
 from tracemine.findings.inside import inside_steps

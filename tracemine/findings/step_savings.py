@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import msgspec
 
 from tracemine.findings.accounting import Room, idle_of, most_saved
+from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
-from tracemine.findings.estimates import ESTIMATES, ClassEstimate
+from tracemine.findings.estimates import ESTIMATES
 from tracemine.findings.identity import Placed
 from tracemine.findings.members import activity_rows
 from tracemine.findings.record import Finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from tracemine.findings.estimates import ClassEstimate
+from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.record import NOTHING, Finding, Intensity, Traffic
 
 _T = TypeVar("_T")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
-from tracemine.findings.estimates import ClassEstimate
 from tracemine.findings.facts import Facts
 from tracemine.findings.labels import common_module, sources, text_at
 from tracemine.findings.record import Alike, Finding, Identity, Source

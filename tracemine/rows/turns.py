@@ -74,14 +74,14 @@ def turn_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
 
 def independent_turns(timeline: Timeline, activities: Rows) -> BoolArray:
     """Return which activities lie in a loop of any operators, none of which needs what another turn computed."""
-    found, graph = np.zeros(activities.count, np.bool_), activities.graph
+    inside, graph = np.zeros(activities.count, np.bool_), activities.graph
     if graph is None or not len(graph.activity):
-        return found
+        return inside
     nodes = _Nodes(timeline, activities, graph)
     nodes.apart[:] = True
     for loop in nodes.loops(_MOST_TRIED_OF_ANY):
-        found[graph.activity[graph.activity_begin[loop.begin] : graph.activity_begin[loop.end]]] = True
-    return found
+        inside[graph.activity[graph.activity_begin[loop.begin] : graph.activity_begin[loop.end]]] = True
+    return inside
 
 
 class _Nodes:

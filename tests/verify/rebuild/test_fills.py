@@ -123,7 +123,7 @@ def test_what_is_filled_in_another_order_of_its_axes_is_a_view_of_what_is_filled
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     found = flow(open_trace(path))
-    graph = Rebuilder(found, groups(found)).rebuild([0, 1], "chain").graph
+    graph = Rebuilder(found, groups(found), guesses=True).rebuild([0, 1], "chain").graph
     assert [call.label for call in graph.calls] == ["aten::full", "aten::permute", "aten::maximum"]
     assert [spec.strides for spec in (graph.calls[1].outputs[0], graph.calls[2].outputs[0])] == [tuple(steps)] * 2
     assert generate(graph)

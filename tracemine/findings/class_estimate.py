@@ -1,0 +1,26 @@
+"""The estimate of a class of matches that are alike in everything it depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracemine.findings.labels import Label
+from tracemine.perfmodel import Range, Traffic
+from tracemine.rows.table import IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassEstimate:
+    """A class of matches that are alike in everything an estimate depends on. Totals over them, nanoseconds."""
+
+    matrix: IntArray  # [matches, rows of each]
+    measured_ns: int
+    fused_ns: Range | None = None
+    gpu_saving_ns: Range
+    step_saving_ns: Range  # of idle time; of GPU time it is not known yet
+    traffic_bytes: Traffic | None = None
+    intermediate_bytes: int | None = None
+    flops: int | None = None
+    assumptions: tuple[str, ...]
+    evidence: str
+    label: Label

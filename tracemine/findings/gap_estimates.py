@@ -1,0 +1,95 @@
+"""Estimates of what closing a class of gaps would save: whatever closes them, or launches that become fewer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tracemine.findings.class_estimate import ClassEstimate
+from tracemine.findings.context import ScanContext
+from tracemine.findings.labels import label_of, text_at
+from tracemine.matching.rule import Rule
+from tracemine.perfmodel import NOTHING, Abstained, closed_gaps, hidden_by_workers
+from tracemine.rows.table import IntArray, category, number
+
+_WITH_WORKERS = "_MultiProcessingDataLoaderIter"
+_RECORDED_CAUSES = frozenset(
+    {
+        "launch_latency",
+        "host_bound",
+        "synchronisation",
+        "after_wait",
+        "allocator",
+        "compilation",
+        "data_loading",
+        "graph_launch",
+    }
+)
+
+
+def close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    rows, facts = context.rows["gaps"], context.facts["gaps"]
+    causes = category(rows, "cause")
+    cause = causes.values[causes.codes[matrix[0, 0]]] if causes.codes[matrix[0, 0]] >= 0 else None
+    most = facts.dur_ns[matrix].reshape(-1)
+    if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
+        most = np.minimum(most, number(rows, "blocked_ns")[matrix].reshape(-1))
+    if rule.saving == "close_break":  # a graph in one piece closes what passed between its pieces
+        most = np.minimum(most, number(rows, "break_ns")[matrix].reshape(-1))
+    if cause == "data_loading" and not _has_workers(context, matrix):
+        saving, assumptions = hidden_by_workers(
+            most, number(rows, "host_work_ns")[matrix].reshape(-1), _rest(context, matrix)
+        )
+    else:
+        shortest, usual, longest = (np.minimum(each[matrix].reshape(-1), most) for each in context.unprofiled_gaps_ns)
+        saving, assumptions = closed_gaps(most, cause, (shortest, usual, longest), context.steps.slowdown)
+    devices = max(context.accounts.devices, 1)
+    return ClassEstimate(
+        matrix=matrix,
+        measured_ns=int(facts.dur_ns[matrix].sum()),
+        gpu_saving_ns=NOTHING,
+        step_saving_ns=saving // devices,
+        assumptions=assumptions,
+        # The cause follows from recorded call times, or it is called unknown.
+        evidence="proven" if cause in _RECORDED_CAUSES else "adjacent",
+        label=label_of(context.timeline, facts, matrix[0]),
+    )
+
+
+def launch_less(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate fewer launches, or one for many. In training that is of the model, and of what lies beside it little."""
+    if not context.training:
+        return close(context, rule, matrix)
+    facts, following = context.facts["activities"], number(context.rows["gaps"], "next_row")[matrix].reshape(-1)
+    in_model = facts.backward[following] | (facts.module.codes[following] >= 0)
+    if not (facts.module.codes >= 0).any():
+        in_model[:] = True  # where it ends is not known
+    most = context.facts["gaps"].dur_ns[matrix].reshape(-1)
+    gaps = [np.minimum(each[matrix].reshape(-1), most) for each in context.unprofiled_gaps_ns]
+    saved, told = NOTHING, dict[str, None]()
+    for chosen, cause in ((in_model, "in_training"), (~in_model, None)):
+        if chosen.any():
+            least, usual, longest = (each[chosen] for each in gaps)
+            saving, assumptions = closed_gaps(most[chosen], cause, (least, usual, longest), context.steps.slowdown)
+            saved, told = saved + saving, told | dict.fromkeys(assumptions)
+    whole = close(context, rule, matrix)
+    assert isinstance(whole, ClassEstimate)  # noqa: S101 - closing gaps abstains from nothing
+    return replace(whole, step_saving_ns=saved // max(context.accounts.devices, 1), assumptions=tuple(told))
+
+
+def _has_workers(context: ScanContext, matrix: IntArray) -> bool:
+    """Return whether the loop that a gap waits for has workers already: how much faster more are is not known."""
+    op = category(context.rows["gaps"], "op")
+    return _WITH_WORKERS in (text_at(op, int(matrix[0, 0])) or "")
+
+
+def _rest(context: ScanContext, matrix: IntArray) -> IntArray:
+    """Return, for each gap, how long the step around it takes without it: up to the next such gap."""
+    rows = context.rows["gaps"]
+    begin, dur = number(rows, "start_ns")[matrix[:, 0]], number(rows, "dur_ns")[matrix].sum(axis=1)
+    if len(begin) < 2:
+        rest: IntArray = number(rows, "busy_before_ns")[matrix].sum(axis=1)
+    else:
+        rest = np.maximum(int(np.median(np.diff(begin))) - dur, 0)
+    return rest
