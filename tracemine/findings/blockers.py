@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.findings.facts import backward_ops
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import named
 from tracemine.rows.table import BoolArray, Categories, Rows, category
@@ -44,18 +43,18 @@ class Chosen:
         return np.where(op >= 0, np.append(self.ops, without)[op], without)
 
 
-def in_model(timeline: Timeline) -> Chosen:
+def in_model(timeline: Timeline, backward: BoolArray) -> Chosen:
     """Return what `torch.compile(model)` takes in: modules and the backward pass; all where no module is known."""
     module = categories(timeline.ops["module"]).codes >= 0
     if not module.any():
         return Chosen(np.ones(len(module), np.bool_), np.ones(timeline.api.num_rows, np.bool_), False, True)
-    inside = module | backward_ops(timeline)
+    inside = module | backward
     owner = rows_of(timeline.api["op_row"])
     of_op = np.where(owner >= 0, np.append(inside, False)[owner], False)
     return Chosen(inside, of_op | (categories(timeline.api["module"]).codes >= 0), True, False)
 
 
-def repeated(timeline: Timeline) -> bool:
+def repeated(timeline: Timeline, backward: BoolArray) -> bool:
     """Return whether an outermost module ran several times a step: its operators, with others of its thread between."""
     paths = categories(timeline.ops["module"])
     steps = timeline.steps.num_rows
@@ -66,7 +65,7 @@ def repeated(timeline: Timeline) -> bool:
     roots = {root: at for at, root in enumerate(dict.fromkeys(path.split(".")[0] for path in paths.values))}
     root = np.array([*(roots[path.split(".")[0]] for path in paths.values), -1], np.int64)[paths.codes]
     within = np.searchsorted(step, begin, side="right")
-    of_forward = (within > 0) & ~backward_ops(timeline)
+    of_forward = (within > 0) & ~backward
     order = np.flatnonzero(of_forward)[np.lexsort((begin[of_forward], thread[of_forward]))]
     changes = np.stack([np.diff(each[order]) != 0 for each in (root, thread, within)]).any(axis=0)
     begun = root[order][np.append(True, changes)[: len(order)]]

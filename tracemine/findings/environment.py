@@ -10,6 +10,7 @@ import numpy as np
 
 from tracemine.columns import sorted_unique, string_ids
 from tracemine.findings.blockers import ALLOCATED, blockers, in_model, repeated
+from tracemine.findings.facts import backward_ops
 from tracemine.matching.advice import Fact
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
@@ -101,7 +102,8 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
     kernels = categories(timeline.activities["name"]).values
     graph = activities.columns["graph"]
     assert isinstance(graph, Flags)  # noqa: S101 - the row sets' documented kinds
-    model = in_model(timeline)
+    backward = backward_ops(timeline)
+    model = in_model(timeline, backward)
     return Environment(
         engine=next((name for name, seen in _ENGINES if any(map(seen.search, (*names, *files)))), None),
         tensorflow=not any(name.startswith("aten::") for name in names) and any(map(_TENSORFLOW.search, kernels)),
@@ -115,7 +117,7 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
         and "torch" not in timeline.meta.versions
         and not any(map(_TORCH.search, (*names, *files, *kernels))),
         uncached=_uncached(timeline, calls),
-        repeated=repeated(timeline),
+        repeated=repeated(timeline, backward),
         blockers=tuple(blockers(timeline, activities, optimizer, model)),
         beside=tuple(blockers(timeline, activities, optimizer, model.others)),
     )
