@@ -162,8 +162,8 @@ def waited_in(timeline: Timeline, gaps: Rows, rows: Sequence[int]) -> frozenset[
     middle = begin + dur // 2
     next_row, launch = number(gaps, "next_row")[chosen], number(gaps, "launch_row", null=-1)[chosen]
     op = rows_of(timeline.activities["op_row"])[next_row]
-    launched = _started(rows_of(timeline.api["start_ns"]), launch)
-    within = _started(rows_of(timeline.ops["start_ns"]), op)
+    launched = taken(rows_of(timeline.api["start_ns"]), launch)
+    within = taken(rows_of(timeline.ops["start_ns"]), op)
     half = max(int(dur.sum()), 1) / 2
     if dur[(launched >= 0) & (launched <= middle)].sum() > half:
         return frozenset(["in_launch"])
@@ -176,10 +176,6 @@ def waited_in(timeline: Timeline, gaps: Rows, rows: Sequence[int]) -> frozenset[
     new = distinct >= max(_FEWEST_NEW_SHAPES, _SHARE_OF_NEW_SHAPES * len(shapes))
     new &= (steps >= 0).sum() >= _FEWEST_NEW_SHAPES  # layers of one step differ too, and are planned in the first
     return frozenset(["in_operator", "new_shapes"] if new else ["in_operator"])
-
-
-def _started(start: IntArray, rows: IntArray) -> IntArray:
-    return np.where(rows >= 0, start[rows], -1) if len(start) else np.full(len(rows), -1, np.int64)
 
 
 def runs_unfused(timeline: Timeline, environment: Environment, activities: IntArray) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
@@ -14,7 +15,7 @@ def held_up_in(timeline: Timeline, launch: IntArray) -> IntArray:
     where there is none. What the launch itself was made from lasts as well, and is no answer.
     """
     api = timeline.api
-    lasting, stack = (_taken(rows_of(api.column(name)), launch) for name in ("before_stack_row", "stack_row"))
+    lasting, stack = (taken(rows_of(api.column(name)), launch) for name in ("before_stack_row", "stack_row"))
     parent = rows_of(timeline.stacks.column("parent_row")).tolist()
     for at in np.flatnonzero(lasting >= 0).tolist():
         row = int(stack[at])
@@ -23,7 +24,3 @@ def held_up_in(timeline: Timeline, launch: IntArray) -> IntArray:
         if row == lasting[at]:
             lasting[at] = -1
     return lasting
-
-
-def _taken(values: IntArray, rows: IntArray) -> IntArray:
-    return np.where(rows >= 0, values[rows], -1) if len(values) else np.full(len(rows), -1, np.int64)

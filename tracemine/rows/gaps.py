@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, coded, joined, numbers, rows_of, take, take_numbers
 from tracemine.rows.before_launch import held_up_in
 from tracemine.rows.codes import combination_codes, grouped_running_maximum, segments
@@ -41,7 +42,7 @@ def gap_rows(timeline: Timeline) -> Rows:
     launched, waited, by_op = launch >= 0, why.waiting >= 0, why.blamed_op >= 0
     launch_name = take(categories(api.column("name")), launch)
     step, between = _steps(timeline, previous, following, begin)
-    call_op = _taken(rows_of(api.column("op_row")), blamed)
+    call_op = taken(rows_of(api.column("op_row")), blamed)
     next_op_row = rows_of(activities.column("op_row"))[following]
     op_name = categories(ops.column("name"))
     host_work = joined(take(op_name, why.blamed_op), take(categories(api.column("name")), why.work_call))
@@ -86,15 +87,10 @@ def gap_rows(timeline: Timeline) -> Rows:
 
 def _stack(timeline: Timeline, why: Causes) -> IntArray:
     """Return the row of `stacks` that leads to what is blamed; where the host was late, to what held it up."""
-    of_call = _taken(rows_of(timeline.api.column("stack_row")), why.blamed_call)
-    of_op = _taken(rows_of(timeline.ops.column("stack_row")), why.blamed_op)
+    of_call = taken(rows_of(timeline.api.column("stack_row")), why.blamed_call)
+    of_op = taken(rows_of(timeline.ops.column("stack_row")), why.blamed_op)
     held_up = np.where(why.cause == CAUSES.index("host_bound"), held_up_in(timeline, why.launch), -1)
     return np.where(why.blamed_op >= 0, of_op, np.where(held_up >= 0, held_up, of_call))
-
-
-def _taken(values: IntArray, rows: IntArray) -> IntArray:
-    """Return the value at each of `rows`, −1 where the row number is −1."""
-    return np.where(rows >= 0, values[rows], -1) if len(values) else np.full(len(rows), -1, np.int64)
 
 
 def _busy_before(begin: IntArray, gap: IntArray, start: IntArray, place: IntArray, following: IntArray) -> IntArray:
