@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.labels import label_of, text_at
 from tracemine.matching.rule import Rule
-from tracemine.perfmodel import NOTHING, Abstained, closed_gaps, hidden_by_workers
+from tracemine.perfmodel import NOTHING, Abstained, Range, closed_gaps, hidden_by_workers
 from tracemine.rows.table import IntArray, category, number
 
 _WITH_WORKERS = "_MultiProcessingDataLoaderIter"
@@ -30,8 +28,7 @@ _RECORDED_CAUSES = frozenset(
 
 def close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     rows, facts = context.rows["gaps"], context.facts["gaps"]
-    causes = category(rows, "cause")
-    cause = causes.values[causes.codes[matrix[0, 0]]] if causes.codes[matrix[0, 0]] >= 0 else None
+    cause = _cause(context, matrix)
     most = facts.dur_ns[matrix].reshape(-1)
     if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
         most = np.minimum(most, number(rows, "blocked_ns")[matrix].reshape(-1))
@@ -44,17 +41,25 @@ def close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     else:
         shortest, usual, longest = (np.minimum(each[matrix].reshape(-1), most) for each in context.unprofiled_gaps_ns)
         saving, assumptions = closed_gaps(most, cause, (shortest, usual, longest), context.steps.slowdown)
-    devices = max(context.accounts.devices, 1)
+    return _of_class(context, matrix, saving, assumptions)
+
+
+def _of_class(context: ScanContext, matrix: IntArray, saving: Range, assumptions: tuple[str, ...]) -> ClassEstimate:
+    facts = context.facts["gaps"]
     return ClassEstimate(
         matrix=matrix,
         measured_ns=int(facts.dur_ns[matrix].sum()),
         gpu_saving_ns=NOTHING,
-        step_saving_ns=saving // devices,
+        step_saving_ns=saving // max(context.accounts.devices, 1),
         assumptions=assumptions,
         # The cause follows from recorded call times, or it is called unknown.
-        evidence="proven" if cause in _RECORDED_CAUSES else "adjacent",
+        evidence="proven" if _cause(context, matrix) in _RECORDED_CAUSES else "adjacent",
         label=label_of(context.timeline, facts, matrix[0]),
     )
+
+
+def _cause(context: ScanContext, matrix: IntArray) -> str | None:
+    return text_at(category(context.rows["gaps"], "cause"), int(matrix[0, 0]))
 
 
 def launch_less(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -73,9 +78,7 @@ def launch_less(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEsti
             least, usual, longest = (each[chosen] for each in gaps)
             saving, assumptions = closed_gaps(most[chosen], cause, (least, usual, longest), context.steps.slowdown)
             saved, told = saved + saving, told | dict.fromkeys(assumptions)
-    whole = close(context, rule, matrix)
-    assert isinstance(whole, ClassEstimate)  # noqa: S101 - closing gaps abstains from nothing
-    return replace(whole, step_saving_ns=saved // max(context.accounts.devices, 1), assumptions=tuple(told))
+    return _of_class(context, matrix, saved, tuple(told))
 
 
 def _has_workers(context: ScanContext, matrix: IntArray) -> bool:
