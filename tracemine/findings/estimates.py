@@ -10,6 +10,7 @@ import numpy as np
 
 from tracemine.findings.attention import eager_attention, fused_attention
 from tracemine.findings.class_estimate import ClassEstimate
+from tracemine.findings.communication import overlapping
 from tracemine.findings.context import ScanContext
 from tracemine.findings.gap_estimates import close, launch_less
 from tracemine.findings.labels import by_operator, label_of, text_at
@@ -220,6 +221,12 @@ def _hide(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     return _on_gpu(context, matrix, estimate)
 
 
+def _overlap(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate communication that other work hides: what it costs is how long nothing else runs."""
+    exposed_ns = int(number(context.rows["activities"], "exposed_ns")[matrix].sum())
+    return _on_gpu(context, matrix, overlapping(context, matrix), measured_ns=exposed_ns)
+
+
 def _remove(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     assert rule.left is not None  # noqa: S101 - as the rule was read
     durations = context.facts["activities"].dur_ns[matrix]
@@ -268,12 +275,20 @@ def _batch(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate 
 
 
 def _on_gpu(
-    context: ScanContext, matrix: IntArray, estimate: Estimate | Abstained, evidence: Evidence = Evidence.PROVEN
+    context: ScanContext,
+    matrix: IntArray,
+    estimate: Estimate | Abstained,
+    evidence: Evidence = Evidence.PROVEN,
+    measured_ns: int | None = None,
 ) -> ClassEstimate | Abstained:
-    """Return a class with its saving of GPU time. What the step gains is known when every rule has claimed."""
+    """Return a class with its saving of GPU time. What the step gains is known when every rule has claimed.
+
+    measured_ns: what it costs, where that is not all of its time.
+    """
     if isinstance(estimate, Abstained):
         return estimate
-    measured, count = int(context.facts["activities"].dur_ns[matrix].sum()), len(matrix)
+    measured = int(context.facts["activities"].dur_ns[matrix].sum()) if measured_ns is None else measured_ns
+    count = len(matrix)
     after = (estimate.after_ns * count).at_most(measured)
     saving = Range(measured - after.high, measured - after.mid, measured - after.low)
     traffic_bytes = estimate.traffic_bytes
@@ -300,6 +315,7 @@ ESTIMATES: dict[str, Callable[[ScanContext, Rule, IntArray], ClassEstimate | Abs
     "attention": _attention,
     "pin_memory": _pin,
     "hide": _hide,
+    "overlap": _overlap,
     "remove": _remove,
     "reach_rate": _reach,
     "batch": _batch,

@@ -20,6 +20,7 @@ from tracemine.findings.benchmark_loops import loop_texts
 from tracemine.findings.bound import bound_of
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.classes import classes_of
+from tracemine.findings.communication import communication_text
 from tracemine.findings.context import ScanContext
 from tracemine.findings.contract import kept
 from tracemine.findings.devices_apart import device_times
@@ -92,7 +93,8 @@ def find(
     by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
     variants, places = _variants(context, by_priority, judge, threshold_ns)
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
-    findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0)
+    overlapping = [each.rule.id for each in by_priority if each.rule.saving == "overlap"]
+    findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0, overlapping)
     scan = Scan(
         trace=_trace_summary(context, path),
         summary=_summary(context, findings, gaps_ns),
@@ -104,7 +106,10 @@ def find(
             ),
             *filter(
                 None,
-                [unclassified_text(rows["activities"], context.accounts), shares_text(context), exposed_text(context)],
+                [
+                    unclassified_text(rows["activities"], context.accounts),
+                    *(text(context) for text in (shares_text, exposed_text, communication_text)),
+                ],
             ),
             *loop_texts(timeline, rows["activities"], context.facts["activities"], groups, context.loops, device),
         ),
@@ -164,7 +169,10 @@ def _variants(
     return with_steps(context, reported, unfelt, threshold_ns), places
 
 
-def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int, least_share: float) -> list[Finding]:
+def _ranked(
+    context: ScanContext, findings: Sequence[Finding], threshold_ns: int, least_share: float, overlapping: Iterable[str]
+) -> list[Finding]:
+    """Rank findings. overlapping: the rules whose findings cost what of their activities' time nothing else runs."""
     accounts = context.accounts
     # High ends of variants do not add up: all of them together save no more than there is.
     findings = [
@@ -187,6 +195,7 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
         context.in_steps_ns,
         context.steps.gaps_ns()[1],
         context.unprofiled_gaps_ns,
+        {rule: number(context.rows["activities"], "exposed_ns") for rule in overlapping},
     )
     return ranked(findings, scale, inside)
 
