@@ -109,7 +109,7 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
         bugs=bugs,
     )
     try:
-        made = bugs.tried(lambda: _generated(finding, rebuilt, rebuilder.flow, library=not isinstance(call, str)))
+        made = bugs.tried(lambda: _generated(finding, rebuilt, rebuilder.flow, ready.replacement))
     except Unsupported as reason:
         made = f"no kernel is generated: {reason.message}"
     if isinstance(made, str):
@@ -146,10 +146,12 @@ def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
     )
 
 
-def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, library: bool) -> tuple[str, Downsized]:
+def _generated(
+    finding: Finding, rebuilt: Rebuilt, flow: Flow, replacement: Replacement | None
+) -> tuple[str, Downsized]:
     """Return the reproduction, and what the CPU validates. Raises Unsupported."""
     try:
-        return reproduction(finding, rebuilt, flow, library=library), tried(rebuilt.graph)
+        return reproduction(finding, rebuilt, flow, replacement), tried(rebuilt.graph)
     except RecursionError:
         raise Unsupported("the graph is too deep") from None
 
@@ -190,15 +192,18 @@ def with_products(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Repl
 def _call(
     finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilder: Rebuilder, emitter: Emitter
 ) -> CallInstead:
-    text = reproduction(finding, rebuilt, rebuilder.flow, kernel=False)
+    text = reproduction(finding, rebuilt, rebuilder.flow, replacement, kernel=False)
     emitter.write(file_name(finding, _mark(finding), suffix="library"), text)
     return CallInstead(rebuilt, replacement, text)
 
 
-def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, kernel: bool = True, library: bool = True) -> str:
+def reproduction(
+    finding: Finding, rebuilt: Rebuilt, flow: Flow, replacement: Replacement | None, *, kernel: bool = True
+) -> str:
     """Return the file that reproduces a finding, with the library call that says the same beside the kernel.
 
-    kernel, library: False leaves it out. Raises Unsupported where no kernel can be generated.
+    replacement: that call; None: there is none. kernel: False leaves it out.
+    Raises Unsupported where no kernel can be generated.
     """
     return graph_text(
         rebuilt.graph,
@@ -208,8 +213,8 @@ def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, kernel: bool
         recorded=recorded_kernels(rebuilt, flow),
         assumptions=rebuilt.assumptions,
         unread=rebuilt.unread,
+        replacement=replacement,
         kernel=kernel,
-        library=library,
     )
 
 
@@ -227,11 +232,13 @@ def graph_text(
     recorded: Sequence[tuple[str, Sequence[int] | None]] = (),
     assumptions: Sequence[str] = (),
     unread: Sequence[int] = (),
+    replacement: Replacement | None = None,
     kernel: bool = True,
-    library: bool = True,
 ) -> str:
-    """Return the file that reproduces a graph: as `repro`, with all that is made of the graph. Raises Unsupported."""
-    replacement = find(graph, unread).replacement if library else None
+    """Return the file that reproduces a graph: as `repro`, with all that is made of the graph. Raises Unsupported.
+
+    replacement: what `find` gave for the graph, whose calls stand beside the kernel or in its place.
+    """
     graph = graph if replacement is None else settled(graph, replacement.at)
     said = () if replacement is None else replacement.assumptions
     source = generate(graph) if kernel else None
@@ -259,9 +266,8 @@ def _on_cpu(graph: Graph, replacement: Replacement | None, unread: tuple[int, ..
     if kernel:
         small = smaller(graph)
     elif replacement is not None:
-        sizes = Sizes(graph, unread).graph
-        made = find(sizes, unread).replacement
-        small = sizes if made is not None and made.text == replacement.text else graph
+        sizes = Sizes(graph, unread, replacement)
+        small = sizes.graph if sizes.replacement is not None and sizes.replacement.text == replacement.text else graph
     count = sum(spec.elements for spec in small.specs)
     return small if count <= _MOST_ON_CPU else f"{count:,} elements, which no argument makes fewer"
 
