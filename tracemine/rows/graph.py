@@ -20,7 +20,7 @@ from tracemine.flow.record import RESOLVED, BoolArray, Evidence, Flow, IntArray,
 from tracemine.fusion.barriers import unowned
 from tracemine.fusion.liveness import lasting
 from tracemine.ops.dtypes import dtype as canonical_dtype
-from tracemine.ops.infer.call import Call, Unknown
+from tracemine.ops.infer.arguments import Arguments, Unknown
 from tracemine.rows.graph_guesses import guesses, in_backward
 
 MOST_AXES: Final = 8  # a shape with more is not known
@@ -373,7 +373,7 @@ def _axis(name: str | None, shapes: str | None, dtypes: str | None, concrete: st
         return NO_AXIS
     try:
         sizes = msgspec.json.decode(shapes)
-        call = Call(name, sizes, msgspec.json.decode(dtypes), None, msgspec.json.decode(concrete))
+        call = Arguments(name, sizes, msgspec.json.decode(dtypes), None, msgspec.json.decode(concrete))
         dims = call.integers("dim") if "dim" in call else None
         rank = next(len(size) for size in sizes if size) if not isinstance(sizes[0][0], list) else len(sizes[0][0])
     except (*_MISFITS, StopIteration):
