@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tracemine.calls import Call
+from tracemine.calls.text import Texts
 from tracemine.columns import string_ids
 from tracemine.formats import open_trace
 
@@ -42,6 +44,19 @@ def recorded() -> tuple[Record, ...]:
 def _folders() -> Iterator[Path]:
     for room in ("captures", "memory", "accumulated"):
         yield from sorted(path for path in (FIXTURES / room).iterdir() if path.is_dir())
+
+
+def call_of(
+    name: str,
+    shapes: str | None = None,
+    dtypes: str | None = None,
+    strides: str | None = None,
+    values: str | None = None,
+    read: Texts | None = None,
+) -> Call:
+    """The call of these texts."""
+    read = read or Texts()
+    return Call(name, read.extents(shapes), read.words(dtypes), read.extents(strides), read.words(values))
 
 
 def damaged(seed: int = 0, least: int = 2_000) -> Iterator[Record]:
