@@ -14,7 +14,6 @@ from tracemine.flow.inferred.calls import _decoded as flow_call
 from tracemine.fusion.nodes import _call as fusion_call
 from tracemine.ops.infer import infer
 from tracemine.ops.infer.library import library_call, of_arguments
-from tracemine.rows.activities import _class_of_call, _traffic
 from tracemine.rows.signature import decoded_inputs, first_tensor, texts
 from tracemine.verify.rebuild.call_facts import texts_of, values_of
 
@@ -49,15 +48,14 @@ def compare(record: Record) -> list[str]:
     mine = call.first_tensor
     same("first", None if mine[0] is None else "[" + ",".join(map(str, mine[0])) + "]", shape)
     same("first dtype", mine[1], dtype)
-    same("class", call.op_class, _class_of_call(name, dtypes))
-    for element in (None, "4"):
-        one = call.with_members({"4": "float32"}.get(element or ""))
-        read, written = _traffic(name, shapes, dtypes, strides, concrete, element)
-        same("read", one.bytes_read, read)
-        same("written", one.bytes_written, written)
     inputs = decoded_inputs(shapes, dtypes, strides, concrete)
     found = None if inputs is None else infer(name or "", *inputs)
     same("outputs", call.outputs, None if found is None else found.outputs)
+    for element in (None, "float32"):
+        counted = None if inputs is None else infer(name or "", *inputs, element)
+        one = call.with_members(element)
+        same("read", one.bytes_read, None if counted is None else counted.bytes_read)
+        same("written", one.bytes_written, None if counted is None else counted.bytes_written)
     same("flops", call.flops, None if found is None else found.flops)
     same("library", of_arguments(call.arguments), None if inputs is None else library_call(name or "", *inputs))
     _, _, made = fusion_call(name or "", shapes, dtypes, strides, concrete)
