@@ -28,8 +28,8 @@ def calls_of(timeline: Timeline) -> Calls:
     (0, True)
     """
     key = id(timeline.ops)
-    found = _known.get(key)
-    if found is None or found[0]() is not timeline.ops:
+    entry = _known.get(key)
+    if entry is None or entry[0]() is not timeline.ops:
         gone = weakref.ref(timeline.ops, lambda _: _known.pop(key, None))
-        found = _known[key] = (gone, Calls(timeline.ops))
-    return found[1]
+        entry = _known[key] = (gone, Calls(timeline.ops))
+    return entry[1]

@@ -56,8 +56,8 @@ class Call:
     def members(self, place: int) -> tuple[Sizes, ...]:
         """Return the shapes of the members of a list; none where the input is none, or they were not recorded."""
         given = self.shapes[place] if self.shapes is not None and place < len(self.shapes) else ()
-        found = [sizes(each) for each in given if isinstance(each, tuple)]
-        return tuple(each for each in found if each is not None) if len(found) == len(given) else ()
+        shapes = [sizes(each) for each in given if isinstance(each, tuple)]
+        return tuple(each for each in shapes if each is not None) if len(shapes) == len(given) else ()
 
     def dtype(self, place: int) -> str | None:
         """Return the dtype of an input that is a tensor, or a number that was recorded as one."""
@@ -175,5 +175,5 @@ def sizes(given: Extents | int) -> Sizes | None:
     """
     if not isinstance(given, tuple):
         return None
-    found = tuple(size for size in given if isinstance(size, int) and 0 <= size <= LARGEST)
-    return found if len(found) == len(given) else None
+    known = tuple(size for size in given if isinstance(size, int) and 0 <= size <= LARGEST)
+    return known if len(known) == len(given) else None

@@ -38,16 +38,16 @@ class Calls:
 
     def __getitem__(self, number: int) -> Call:
         """Return the call of a number; it raises IndexError for one that there is not."""
-        found = self._calls.get(number)
-        if found is None:
+        call = self._calls.get(number)
+        if call is None:
             if not 0 <= number < len(self):
                 raise IndexError(number)
             read = self._texts
             name, shapes, dtypes, strides, values = (self.text(number, which) for which in range(len(_RECORD)))
             sizes, steps = read.extents(shapes), read.extents(strides)
-            found = Call(name or "", sizes, read.words(dtypes), steps, read.words(values))
-            self._calls[number] = found
-        return found
+            call = Call(name or "", sizes, read.words(dtypes), steps, read.words(values))
+            self._calls[number] = call
+        return call
 
     def __iter__(self) -> Iterator[Call]:
         return (self[number] for number in range(len(self)))
@@ -73,9 +73,9 @@ class Calls:
         place = np.full(len(self) + 1, -1, np.int64)
         place[number] = 0
         place[-1] = -1
-        found = np.flatnonzero(place == 0)
-        place[found] = np.arange(len(found))
-        return [self[each] for each in found.tolist()], place[number]
+        chosen = np.flatnonzero(place == 0)
+        place[chosen] = np.arange(len(chosen))
+        return [self[each] for each in chosen.tolist()], place[number]
 
     def spread(
         self, op_rows: IntArray, of: Callable[[Call], _Value], missing: _Value, kind: npt.DTypeLike = np.int64

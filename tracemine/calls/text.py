@@ -49,8 +49,8 @@ class Texts:
         if text is None or text in known:
             return None if text is None else known[text]
         try:
-            found = decoder.decode(text)
+            content = decoder.decode(text)
         except (msgspec.DecodeError, RecursionError):
-            found, self.damaged = None, self.damaged + 1
-        known[text] = found
-        return found
+            content, self.damaged = None, self.damaged + 1
+        known[text] = content
+        return content
