@@ -6,7 +6,6 @@ hidden_by_workers(…)  waiting for data that workers can take over
 closed_gaps(…)   idle time of the device that can be won back
 pinned(…)        a copy from pinned memory, and `overlapped(…)` one beside other work
 removed(…)       work that is not done any more, but for a share of it
-attention_ns(…)  F.scaled_dot_product_attention in place of attention spelled out, and `backend_of(…)` it that runs
 at_its_rate(…)   a library's call once the cause of its slowness is gone
 batched(…)       calls on all turns of a loop in place of calls on each
 rates_of(…)      what products, convolutions and attention take on a device, from their FLOPs and bytes
@@ -24,7 +23,6 @@ calibration for a device that was not measured.
 """
 
 from tracemine.fusion.kernel import Unfused
-from tracemine.perfmodel.attention import Attention, attention_ns, backend_of
 from tracemine.perfmodel.batching import LoopOperator, batched
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
 from tracemine.perfmodel.copies import overlapped, pinned
@@ -58,10 +56,10 @@ from tracemine.perfmodel.user_calibrations import (
 )
 
 __all__ = [
-    "COMPILED_CALL_NS", "GPU", "LOADING_PACE", "NOTHING", "REPLAY_FLOOR_NS", "SLOWDOWNS", "Abstained", "Attention",
+    "COMPILED_CALL_NS", "GPU", "LOADING_PACE", "NOTHING", "REPLAY_FLOOR_NS", "SLOWDOWNS", "Abstained",
     "Calibration", "ChosenCalibration", "Curves", "Estimate", "LoopOperator", "Neighbour", "Pass", "Prediction",
     "Range", "Rate", "Rates", "Slowdown", "Traffic", "Unfused", "Unprofiled", "UserCalibration", "at_its_rate",
-    "attention_ns", "backend_of", "batched", "calibration_of", "cast_once", "chosen", "closed_gaps", "data_folder",
+    "batched", "calibration_of", "cast_once", "chosen", "closed_gaps", "data_folder",
     "fitted_slowdown", "fused_run", "hidden_by_workers", "norm_of_its_own", "of_this_user", "one_kernel", "one_pass",
     "one_table", "overlapped", "parse_calibration", "pinned", "rates_of", "read_calibration", "read_measured",
     "removed", "rms_norm_loses", "rows_written", "share_of", "without_zeros",
