@@ -12,7 +12,6 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.environment import library_of, runs_unfused, waited_in
 from tracemine.findings.labels import text_at
 from tracemine.findings.norm_order import has_offset, norm_order
-from tracemine.findings.score_functions import score_function
 from tracemine.matching.advice import Fact, merged
 from tracemine.matching.rule import Rule
 from tracemine.ops import lookup
@@ -81,8 +80,8 @@ def _of_activities(
     occurrences = [np.sort(one.matrix[0]) for one in classes]
     if rule.saving == "overlap":
         found["computing_stream"] = computes(context, np.concatenate([one.matrix.reshape(-1) for one in classes]))
-    if rule.saving == "attention":
-        found["score_function"] = next(filter(None, (score_function(context, each) for each in occurrences)), None)
+    for cause in context.causes:
+        found |= {} if cause.facts is None else cause.facts(context, rule, classes, named)
     return found | of_norms(context, occurrences, named)
 
 

@@ -21,7 +21,7 @@ from tracemine.findings.bound import bound_of
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.classes import classes_of
 from tracemine.findings.communication import communication_text
-from tracemine.findings.context import ScanContext
+from tracemine.findings.context import Cause, ScanContext
 from tracemine.findings.contract import kept
 from tracemine.findings.devices_apart import device_times
 from tracemine.findings.estimates import ESTIMATES
@@ -68,6 +68,7 @@ def find(
     judge: Judge | None = None,
     min_saving_ns: int | None = None,
     path: str | None = None,
+    causes: Sequence[Cause] = (),
 ) -> Scan:
     """Find everything there is to say about a trace, the most worth first: by what the step gains, then by GPU time.
 
@@ -79,9 +80,10 @@ def find(
     `min_saving_ns` claims nothing before all others have, is counted in `dropped` and not `reported`. By default a
     thousandth of the span lets it claim, and a hundredth of the step or of GPU time be reported.
     `judge` gives the verdict on a variant. What has one is listed, whatever it then saves, and keeps what it claimed.
-    `path` is only repeated in the scan.
+    `path` is only repeated in the scan. `causes` bring estimates, facts and parts of the step that rules ask for.
     """
-    context = ScanContext(timeline, rows, device, measure(timeline), groups, curves)
+    estimates = ESTIMATES | dict(cause.estimates for cause in causes if cause.estimates is not None)
+    context = ScanContext(timeline, rows, device, measure(timeline), groups, curves, causes, estimates)
     gaps_ns = context.unprofiled_gaps_ns[1]  # before anything is fixed
     threshold_ns = min_saving_ns
     if threshold_ns is None:
@@ -219,7 +221,7 @@ def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:
 def _estimated(context: ScanContext, found: Matches) -> Iterator[ClassEstimate]:
     """Yield the estimate of each class of matches that saves anything; count the others as dropped."""
     for matrix, evidence in classes_of(context, found):
-        estimated = ESTIMATES[found.rule.saving](context, found.rule, matrix)
+        estimated = context.estimates[found.rule.saving](context, found.rule, matrix)
         if isinstance(estimated, Abstained):
             context.drop(estimated.reason, len(matrix))
         elif not estimated.gpu_saving_ns.mid and not estimated.step_saving_ns.mid:

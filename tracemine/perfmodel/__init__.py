@@ -7,7 +7,6 @@ closed_gaps(…)   idle time of the device that can be won back
 pinned(…)        a copy from pinned memory, and `overlapped(…)` one beside other work
 hidden(…)        a collective beside other work
 removed(…)       work that is not done any more, but for a share of it
-attention_ns(…)  F.scaled_dot_product_attention in place of attention spelled out, and `backend_of(…)` it that runs
 at_its_rate(…)   a library's call once the cause of its slowness is gone
 batched(…)       calls on all turns of a loop in place of calls on each
 rates_of(…)      what products, convolutions and attention take on a device, from their FLOPs and bytes
@@ -25,7 +24,6 @@ calibration for a device that was not measured.
 """
 
 from tracemine.fusion.kernel import Unfused
-from tracemine.perfmodel.attention import Attention, attention_ns, backend_of
 from tracemine.perfmodel.batching import LoopOperator, batched
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
 from tracemine.perfmodel.communication import HALF, hidden, sent_bytes
@@ -61,10 +59,10 @@ from tracemine.perfmodel.user_calibrations import (
 
 __all__ = [
     "COMPILED_CALL_NS", "GPU",
-    "HALF", "LOADING_PACE", "NOTHING", "REPLAY_FLOOR_NS", "SLOWDOWNS", "Abstained", "Attention",
+    "HALF", "LOADING_PACE", "NOTHING", "REPLAY_FLOOR_NS", "SLOWDOWNS", "Abstained",
     "Calibration", "ChosenCalibration", "Curves", "Estimate", "LoopOperator", "Neighbour", "Pass", "Prediction",
     "Range", "Rate", "Rates", "Slowdown", "Traffic", "Unfused", "Unprofiled", "UserCalibration", "at_its_rate",
-    "attention_ns", "backend_of", "batched", "calibration_of", "cast_once", "chosen", "closed_gaps", "data_folder",
+    "batched", "calibration_of", "cast_once", "chosen", "closed_gaps", "data_folder",
     "fitted_slowdown", "fused_run", "hidden", "hidden_by_workers", "norm_of_its_own", "of_this_user", "one_kernel",
     "one_pass", "one_table",
     "overlapped", "parse_calibration", "pinned", "rates_of", "read_calibration", "read_measured",

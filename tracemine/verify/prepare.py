@@ -12,6 +12,7 @@ from tracemine.errors import UsageError
 from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.validate.downsize import Downsized, smaller, tried
+from tracemine.verify.fixes.by_rule import Cause
 from tracemine.verify.fixes.record import NoFixedForm
 from tracemine.verify.fixes.reproduction import call_reproduction, fixed_calls, graph_reproduction, library_call
 from tracemine.verify.internal_errors import Bugs
@@ -75,7 +76,14 @@ class Ready:
         return [text for text in (self.text, *(c.text for c in (self.alone, self.around) if c)) if text is not None]
 
 
-def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: Identity | None, bugs: Bugs) -> Ready:
+def prepared(
+    finding: Finding,
+    rebuilder: Rebuilder,
+    emitter: Emitter,
+    identity: Identity | None,
+    bugs: Bugs,
+    causes: Sequence[Cause],
+) -> Ready:
     if not _is_of(finding, rebuilder.flow):
         return Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
     if identity is not None and _mark(finding) not in (identity(finding) or (_mark(finding),)):
@@ -87,7 +95,7 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
         emitter.write(file_name(finding, mark), text)
         return Ready(finding=finding, copy=copy, text=text, bugs=bugs)
     try:
-        other = _otherwise(finding, rebuilder)
+        other = _otherwise(finding, rebuilder, causes)
         if other is not None:
             emitter.write(file_name(finding, _mark(finding)), other.text)
             return Ready(finding=finding, made=other, text=other.text, assumptions=other.assumptions, bugs=bugs)
@@ -122,7 +130,7 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
     return replace(ready, text=text, tried=validated, assumptions=(*ready.assumptions, *validated.says))
 
 
-def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
+def _otherwise(finding: Finding, rebuilder: Rebuilder, causes: Sequence[Cause]) -> OtherCalls | None:
     """Return other ways to compute a finding's calls; None where its fix is a kernel. Raises NotRebuilt, NotRecorded
     or NoFixedForm.
     """
@@ -131,7 +139,7 @@ def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
     if call is not None:
         text = call_reproduction(finding, call, mark, facts(finding, mark))
         return OtherCalls(text=text, traced_ns=call.traced_ns, assumptions=call.assumptions)
-    found = fixed_calls(finding, rebuilder)
+    found = fixed_calls(finding, rebuilder, causes)
     if found is None:
         return None
     rebuilt, fixed = found
