@@ -29,10 +29,11 @@ CHECKS = (
     "mypy",
     "lint-imports",
     "python docs/generate.py --check",
+    # One process: to begin takes each of them as long as what it runs.
     "python -m pytest tests/test_imports.py tests/test_readme.py tests/matching/test_catalogue.py"
-    " tests/rows/test_rules_on_recordings.py tests/fusion/test_op_cost.py",
-    "python -m pytest tests/test_examples.py -k 'formats or report or codegen.operators'",
-    "python -m pytest tests/cli/test_cli.py -k 'page or help or hint'",
+    " tests/rows/test_rules_on_recordings.py tests/fusion/test_op_cost.py tests/test_examples.py tests/cli/test_cli.py"
+    " -k 'not test_examples and not test_cli or test_examples and (formats or report or codegen.operators)"
+    " or test_cli and (page or help or hint)'",
 )
 
 
@@ -114,7 +115,12 @@ REPORT = "tracemine/report/table.py"
 @pytest.mark.parametrize(
     ("name", "old", "new", "command"),
     [
-        (REPORT, "line(finding.rule)", "finding.rule", "python -m pytest tests/report -x -k terminal"),
+        (
+            REPORT,
+            "line(finding.rule)",
+            "finding.rule",
+            "python -m pytest tests/report/test_reports.py -x -k 'terminal and table'",
+        ),
         (
             "tracemine/formats/__init__.py",
             '"kernel_table", ',
