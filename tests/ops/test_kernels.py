@@ -8,8 +8,9 @@ import os
 import sqlite3
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -209,11 +210,29 @@ LAUNCHING = {"cuda_runtime", "cuda_driver", "runtime"}
 GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 
 
+class RealTraces(NamedTuple):
+    """What both tests ask of the traces."""
+
+    kernels: list[tuple[str, float]]  # name and microseconds of GPU activities, in Kineto and nsys files
+    owners: set[str]  # names of operators that own kernels
+
+
+@pytest.fixture(scope="module")
+def read() -> RealTraces:
+    """Read each file once: that takes nearly all of the time."""
+    kernels, owners = list[tuple[str, float]](), set[str]()
+    for path in _kineto_files():
+        events = _events(path)
+        kernels += [(str(e["name"]), float(e.get("dur", 0))) for e in events if str(e.get("cat", "")).lower() in GPU]
+        owners |= _owners(events)
+    return RealTraces([*kernels, *_nsys_kernels()], owners)
+
+
 @needs_traces
-def test_almost_all_gpu_time_of_real_traces_has_a_class(capsys: pytest.CaptureFixture[str]) -> None:
+def test_almost_all_gpu_time_of_real_traces_has_a_class(read: RealTraces, capsys: pytest.CaptureFixture[str]) -> None:
     unknown_us: dict[str, float] = defaultdict(float)
     total_us = 0.0
-    for _, name, dur_us in _kernels():
+    for name, dur_us in read.kernels:
         total_us += dur_us
         if classify([name])[0].op_class == "other":
             unknown_us[name] += dur_us
@@ -228,8 +247,10 @@ def test_almost_all_gpu_time_of_real_traces_has_a_class(capsys: pytest.CaptureFi
 
 
 @needs_traces
-def test_almost_all_operators_that_own_kernels_in_real_traces_have_a_class(capsys: pytest.CaptureFixture[str]) -> None:
-    owners = sorted({owner for path in _kineto_files() for owner in _owners(_events(path))})
+def test_almost_all_operators_that_own_kernels_in_real_traces_have_a_class(
+    read: RealTraces, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owners = sorted(read.owners)
     unknown = [name for name, found in zip(owners, op_class(owners), strict=True) if found in (None, "other")]
     with capsys.disabled():
         print(f"\noperators that own kernels: {len(owners)}, without a class: {unknown}")
@@ -253,14 +274,8 @@ def _events(path: Path) -> list[dict[str, Any]]:
     return [e for e in events if isinstance(e, dict) and e.get("ph") == "X"]
 
 
-def _kernels() -> list[tuple[str, str, float]]:
-    """File, name and microseconds of every GPU activity in the Kineto and nsys files."""
-    found = [
-        (path.name, str(e["name"]), float(e.get("dur", 0)))
-        for path in _kineto_files()
-        for e in _events(path)
-        if str(e.get("cat", "")).lower() in GPU
-    ]
+def _nsys_kernels() -> Iterator[tuple[str, float]]:
+    """Name and microseconds of every kernel in the nsys files."""
     query = (
         "select s.value, sum(k.end - k.start) / 1e3 from CUPTI_ACTIVITY_KIND_KERNEL k"
         " join StringIds s on s.id = k.demangledName group by 1"
@@ -269,10 +284,9 @@ def _kernels() -> list[tuple[str, str, float]]:
         connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
         try:
             if connection.execute("select 1 from sqlite_master where name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone():
-                found += [(path.name, name, us) for name, us in connection.execute(query)]
+                yield from connection.execute(query)
         finally:
             connection.close()
-    return found
 
 
 def _owners(events: list[dict[str, Any]]) -> set[str]:
