@@ -163,6 +163,32 @@ def equation_fused(wrap: Any = unchanged) -> Step:
     return equation(wrap, fused=True)
 
 
+def equation_by_func(wrap: Any = unchanged) -> Step:
+    """The same, with the inner derivatives by torch.func within what is compiled."""
+    parts: list[nn.Module] = [nn.Linear(2, 64), nn.Tanh()]
+    for _ in range(4):
+        parts += [nn.Linear(64, 64), nn.Tanh()]
+    net = nn.Sequential(*parts, nn.Linear(64, 1))
+    optimizer = torch.optim.Adam(net.parameters(), 1e-3, foreach=False)
+    place, time = torch.rand(4096, requires_grad=True), torch.rand(4096, requires_grad=True)
+
+    def value(place: Tensor, time: Tensor) -> Tensor:
+        return net(torch.stack((place, time))[None]).squeeze()
+
+    by_time = torch.func.vmap(torch.func.grad(value, 1))
+    twice = torch.func.vmap(torch.func.grad(torch.func.grad(value, 0), 0))
+    function = torch.compile(lambda place, time: (by_time(place, time) - 0.1 * twice(place, time)).pow(2).mean())
+
+    def step() -> Tensor:
+        loss = function(place.detach(), time.detach())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
 # -- bodies ------------------------------------------------------------------------------------------------------------
 
 
@@ -439,7 +465,12 @@ LEFT_OUT = (
     ),
     Program("beam_search", beam_search, {"on_device": (WAITS, beam_search_on_device)}),
     Program("adversarial", adversarial, {"fused": (OPTIMIZER, adversarial_fused)}, training=True),
-    Program("equation", equation, {"fused": (OPTIMIZER, equation_fused)}, training=True),
+    Program(
+        "equation",
+        equation,
+        {"fused": (OPTIMIZER, equation_fused), "func": ((*GAPS, "memory_bound_chain"), equation_by_func)},
+        training=True,
+    ),
     Program("bodies", bodies, {"at_once": (GAPS, bodies_at_once)}, capturable=True),
     Program("recurrent_training", recurrent_training, {"library": (GAPS, recurrent_by_library)}, training=True),
     Program("thresholds", thresholds, {"at_once": (WAITS, thresholds_at_once)}),

@@ -55,6 +55,8 @@ class Said:
 def asked(finding: Any, by_hand: Mapping[str, Any]) -> str | None:
     """Which variant the finding's text asks for."""
     code = "\n".join(CODE.findall(finding.fix)[:3])
+    if "torch.func.grad(" in code and "func" in by_hand:
+        return "by_hand:func"
     if "reduce-overhead" in code:
         return "compile_reduce_overhead"
     if "torch.compile" in code:

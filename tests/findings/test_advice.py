@@ -13,14 +13,16 @@ from typing import Any
 # ruff: noqa: E501 - one case a line: the lists are read as tables
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.findings.build import kernel, rows_of_timeline, table, timeline_of
 from tests.timelines import Trace
 from tracemine import pipeline
 from tracemine.findings import Scan
+from tracemine.findings.blockers import derived_twice
 from tracemine.findings.environment import Environment, environment_of, library_of, waited_in
-from tracemine.findings.facts import activity_facts
+from tracemine.findings.facts import activity_facts, backward_ops
 from tracemine.findings.recorder import of_recorder
 from tracemine.matching import Rule, load_rules
 from tracemine.matching.advice import Fact, advised
@@ -228,6 +230,47 @@ def test_a_model_runs_several_times_a_step_where_others_work_lies_between(
         for at, module in enumerate(modules)
     ]
     assert environment(timeline_of(members, steps=[(0, every), (every, every)])).repeated is often
+
+
+NODE = "autograd::engine::evaluate_function: TanhBackward0"
+
+
+def autograd(*events: tuple[str, int, int, int, int]) -> Timeline:
+    """Operators by name, start and end in microseconds, row of the parent, sequence number; kernels in the first."""
+    timeline = timeline_of([kernel(0, US, op=events[0][0])])
+    ops = timeline.ops
+    first = {name: ops[name].to_pylist()[0] for name in ops.column_names}
+    rows = [
+        first
+        | {
+            "name": name,
+            "start_ns": begin * US,
+            "dur_ns": (end - begin) * US,
+            "parent_row": None if parent < 0 else parent,
+            "sequence_number": None if number < 0 else number,
+        }
+        for name, begin, end, parent, number in events
+    ]
+    return replace(timeline, ops=pa.Table.from_pylist(rows, schema=ops.schema))
+
+
+@pytest.mark.parametrize(
+    ("events", "twice"),
+    [
+        # A forward operator, its node; that node's own operators are differentiated in their turn, or not.
+        ([("aten::tanh", 0, 1, -1, 5), (NODE, 5, 9, -1, 5), ("aten::mul", 6, 7, 1, 8), (NODE, 20, 21, -1, 8)], True),
+        ([("aten::tanh", 0, 1, -1, 5), (NODE, 5, 9, -1, 5), ("aten::mul", 6, 7, 1, -1), (NODE, 20, 21, -1, 4)], False),
+        # A checkpoint runs the forward again within its node, and differentiates it there.
+        ([("aten::tanh", 0, 1, -1, 5), (NODE, 5, 19, -1, 5), ("aten::mul", 6, 7, 1, 8), (NODE, 10, 11, 1, 8)], False),
+        # Recorded as one with its node's number: not another's.
+        ([("aten::tanh", 0, 1, -1, 5), (NODE, 5, 9, -1, 5), ("aten::mul", 6, 7, 1, 5), (NODE, 20, 21, -1, 5)], False),
+    ],
+)
+def test_derivatives_of_derivatives_are_told_by_sequence_numbers(
+    events: list[tuple[str, int, int, int, int]], *, twice: bool
+) -> None:
+    timeline = autograd(*events)
+    assert derived_twice(timeline, backward_ops(timeline)) is twice
 
 
 def test_an_adam_in_a_loop_breaks_a_capture_and_a_fused_one_does_not() -> None:

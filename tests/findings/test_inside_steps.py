@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from tests.report.scans import NORM
@@ -69,10 +71,19 @@ def figures(found: Scan) -> dict[str, Any]:
     }
 
 
+def nearly(value: Any) -> Any:
+    """The same but for a nanosecond or two: ends are rounded from times that are added in another order."""
+    if isinstance(value, Mapping):
+        return {key: nearly(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(nearly(each) for each in value)
+    return pytest.approx(value, abs=2) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 @pytest.mark.parametrize("trace", TRACES, ids=lambda path: path.name)
 def test_a_warm_up_in_front_changes_no_figure_a_step(trace: Path, tmp_path: Path) -> None:
     alone, short, long = (behind(trace, each, tmp_path) for each in (None, 10 * LONGEST_GAP_US, 1_000 * LONGEST_GAP_US))
-    assert figures(short) == figures(long)
+    assert to_builtins(figures(short)) == nearly(to_builtins(figures(long)))
     step = alone.summary.per_step
     assert step is not None and short.summary.per_step is not None and step.unprofiled_ns is not None
     assert replace(short.summary.per_step, step_saving_ns=step.step_saving_ns) == step

@@ -12,6 +12,7 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.environment import library_of, runs_unfused, waited_in
 from tracemine.findings.labels import text_at
 from tracemine.findings.norm_order import has_offset, norm_order
+from tracemine.findings.recurrent import recurrent_cell
 from tracemine.matching.advice import Fact, merged
 from tracemine.matching.rule import Rule
 from tracemine.ops import lookup
@@ -55,6 +56,7 @@ def _of_gaps(context: ScanContext, rule: Rule, rows: IntArray, following: IntArr
 
     found: dict[str, Fact] = {"rounds": most(category(context.rows["gaps"], "cause").among("after_wait")[rows])}
     if rule.saving == "launch_less":
+        found["recurrent"] = recurrent_cell(context, following, spent)
         found["alike"] = most(independent_turns(context.timeline, context.rows["activities"])[following])
     by_optimizer = np.bincount(facts.optimizer.codes[rows] + 1, weights=spent)
     code = int(by_optimizer.argmax()) - 1

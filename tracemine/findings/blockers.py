@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import named
 from tracemine.rows.table import BoolArray, Categories, Rows, category
@@ -15,6 +16,7 @@ from tracemine.timeline import Timeline
 from tracemine.units import count_text
 
 ALLOCATED = re.compile(r"^(cuda|hip)Malloc(?!Host)")
+_NODE = re.compile(r"^autograd::engine::evaluate_function: ")
 _SYNCHRONISES = re.compile(r"^(cuda|hip)(Stream|Event)Synchronize")
 # Operators that wait for a value, or for a size, from the device; what runs in them waits as part of them.
 _READS_BACK = {"aten::_local_scalar_dense": "`.item()`", "aten::nonzero": "`nonzero`", "aten::_unique2": "`unique`"}
@@ -54,14 +56,17 @@ def in_model(timeline: Timeline, backward: BoolArray) -> Chosen:
     return Chosen(inside, of_op | (categories(timeline.api["module"]).codes >= 0), True, False)
 
 
-def repeated(timeline: Timeline, backward: BoolArray) -> bool:
-    """Return whether an outermost module ran several times a step: its operators, with others of its thread between."""
+def model_calls(timeline: Timeline, backward: BoolArray) -> int:
+    """Count the calls of the outermost module that runs most often, in all steps: its operators, others between.
+
+    0: no steps, or no modules, were recorded.
+    """
     paths = categories(timeline.ops["module"])
     steps = timeline.steps.num_rows
     thread = rows_of(timeline.ops["tid"])
     begin, step = rows_of(timeline.ops["start_ns"]), np.sort(rows_of(timeline.steps["start_ns"]))
     if not steps or not paths.values:
-        return False
+        return 0
     roots = {root: at for at, root in enumerate(dict.fromkeys(path.split(".")[0] for path in paths.values))}
     root = np.array([*(roots[path.split(".")[0]] for path in paths.values), -1], np.int64)[paths.codes]
     within = np.searchsorted(step, begin, side="right")
@@ -69,7 +74,31 @@ def repeated(timeline: Timeline, backward: BoolArray) -> bool:
     order = np.flatnonzero(of_forward)[np.lexsort((begin[of_forward], thread[of_forward]))]
     changes = np.stack([np.diff(each[order]) != 0 for each in (root, thread, within)]).any(axis=0)
     begun = root[order][np.append(True, changes)[: len(order)]]
-    return bool(np.bincount(begun[begun >= 0], minlength=1).max() >= 2 * steps)
+    return int(np.bincount(begun[begun >= 0], minlength=1).max())
+
+
+def derived_twice(timeline: Timeline, backward: BoolArray) -> bool:
+    """Return whether autograd differentiated what a backward pass had computed (`create_graph=True`).
+
+    A node of autograd carries the sequence number of the operator that it differentiates. That one ran in a backward
+    pass, and before the node: recomputed forward operators (checkpoints) do so within another node, which is still open.
+    """
+    ops = timeline.ops
+    sequence, begin = rows_of(ops["sequence_number"]), rows_of(ops["start_ns"])
+    node = named(categories(ops["name"]), _NODE)
+    inner = np.flatnonzero(backward & ~node & (sequence >= 0))
+    nodes = np.flatnonzero(node & (sequence >= 0))
+    if not len(inner) or not len(nodes):
+        return False
+    around = nearest(rows_of(ops["parent_row"]), node)[inner]
+    ended = np.where(around >= 0, (begin + rows_of(ops["dur_ns"]))[around], begin[inner])
+    # A node repeats the number of its own operator: what it runs itself has others.
+    apart = sequence[inner] != np.where(around >= 0, sequence[around], -1)
+    inner, ended = inner[apart], ended[apart]
+    latest = dict(zip(sequence[nodes].tolist(), begin[nodes].tolist(), strict=True))
+    return any(
+        latest.get(number, -1) >= end for number, end in zip(sequence[inner].tolist(), ended.tolist(), strict=True)
+    )
 
 
 def blockers(timeline: Timeline, activities: Rows, optimizer: Categories, chosen: Chosen) -> Iterable[str]:

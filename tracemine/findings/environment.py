@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.columns import sorted_unique, string_ids
-from tracemine.findings.blockers import ALLOCATED, blockers, in_model, repeated
+from tracemine.findings.blockers import ALLOCATED, blockers, derived_twice, in_model, model_calls
 from tracemine.findings.facts import backward_ops
 from tracemine.matching.advice import Fact
 from tracemine.rows.ancestors import nearest, taken
@@ -55,7 +55,9 @@ class Environment:
     graph_pieces: bool
     no_torch: bool
     uncached: bool
-    repeated: bool  # the outermost module runs several times a step
+    model_calls: int  # of the outermost module that runs most often, in all steps; 1 a step where none is known
+    repeated: bool  # it runs several times a step
+    derived_twice: bool  # autograd differentiates what a backward pass computed
     blockers: tuple[str, ...]  # what the capture of a CUDA graph of the model does not allow, with how often
     beside: tuple[str, ...]  # the same outside of the model, which a graph of it does not hold
 
@@ -71,6 +73,7 @@ class Environment:
             "no_torch": self.no_torch,
             "uncached": self.uncached,
             "repeated": self.repeated,
+            "derived_twice": self.derived_twice,
             "blockers": bool(self.blockers),
             "no_fused_norm": self.torch is not None and self.torch < _FUSED_NORM_SINCE,
         }
@@ -103,7 +106,7 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
     graph = activities.columns["graph"]
     assert isinstance(graph, Flags)  # noqa: S101 - the row sets' documented kinds
     backward = backward_ops(timeline)
-    model = in_model(timeline, backward)
+    model, calls_of_model = in_model(timeline, backward), model_calls(timeline, backward)
     return Environment(
         engine=next((name for name, seen in _ENGINES if any(map(seen.search, (*names, *files)))), None),
         tensorflow=not any(name.startswith("aten::") for name in names) and any(map(_TENSORFLOW.search, kernels)),
@@ -117,7 +120,9 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
         and "torch" not in timeline.meta.versions
         and not any(map(_TORCH.search, (*names, *files, *kernels))),
         uncached=_uncached(timeline, calls),
-        repeated=repeated(timeline, backward),
+        model_calls=max(calls_of_model, timeline.steps.num_rows, 1),
+        repeated=bool(timeline.steps.num_rows) and calls_of_model >= 2 * timeline.steps.num_rows,
+        derived_twice=derived_twice(timeline, backward),
         blockers=tuple(blockers(timeline, activities, optimizer, model)),
         beside=tuple(blockers(timeline, activities, optimizer, model.others)),
     )

@@ -53,6 +53,7 @@ class Claim:
     saving: Range  # made after those before it
     most: Range  # no end is above its own
     gpu_saving: Range | None  # GPU time that it saves while nothing else runs; None: it closes gaps
+    calls_ns: int = 0  # that calls of what is compiled cost the host
 
     def high_of(self, idle: Range) -> int:
         """Return its high end: what it saves where the device sets the pace, and gaps all that is idle."""
@@ -151,7 +152,9 @@ def _claim_on_gpu(context: ScanContext, one: Reported, gained: Range) -> Claim:
     # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
     most_ns = one.finding.measured_ns + context.accounts.gpu_idle_ns
     alone_ns = int(context.accounts.exclusive_ns[activity_rows([one.finding])].sum())  # besides, another kernel runs
-    return Claim(gained.at_most(most_ns), Range(most_ns, most_ns, most_ns), one.finding.gpu_saving_ns.at_most(alone_ns))
+    calls = sum(len(matrix) for matrix in one.matrices) if one.call == "compiled" else 0
+    most, saved = Range(most_ns, most_ns, most_ns), one.finding.gpu_saving_ns.at_most(alone_ns)
+    return Claim(gained.at_most(most_ns), most, saved, calls * COMPILED_CALL_NS.mid)
 
 
 def _claim_of_gaps(context: ScanContext, one: Reported) -> Claim:
@@ -179,7 +182,7 @@ def share_out(claims: Sequence[Claim], left: Range, idle: Range) -> list[Range]:
     """Cut claims, one after another, to what is left; those of gaps also to what is idle.
 
     What gaps may not claim is GPU time that others save, and that the step gains once it does not wait for the host:
-    these have it by what they save of it. At its high end each may be all that is there.
+    these have it by what they save of it and their calls do not cost. At its high end each may be all that is there.
 
     >>> some, nothing = Range(0, 9, 9), Range(0, 0, 0)
     >>> share_out([Claim(Range(1, 5, 6), some, nothing), Claim(some, some, nothing)], Range(2, 8, 12), nothing)
@@ -195,7 +198,7 @@ def share_out(claims: Sequence[Claim], left: Range, idle: Range) -> list[Range]:
     )
     kept = [mid if one.gpu_saving is not None else next(of_gaps) for one, mid in zip(claims, mids, strict=True)]
     rooms = [
-        0 if one.gpu_saving is None else max(min(one.gpu_saving.mid, one.most.mid) - mid, 0)
+        0 if one.gpu_saving is None else max(min(one.gpu_saving.mid, one.most.mid) - one.calls_ns - mid, 0)
         for one, mid in zip(claims, kept, strict=True)
     ]
     more = _in_proportion(sum(mids) - sum(kept), rooms)

@@ -23,6 +23,7 @@ FLAGS: Final = {
     "no_torch": "nothing of PyTorch is in the profile: no operator, no kernel, no file",
     "blockers": "in the model something was recorded that a CUDA graph's capture does not allow: `{blockers}` names it",
     "repeated": "the outermost module runs several times a step",
+    "derived_twice": "autograd differentiates what a backward pass computed (`create_graph=True`)",
     "uncached": "memory is freed nearly as often as allocated, all the time: the allocator's cache is off, or full",
     "no_fused_norm": "this torch, which a capture names, has no kernel of its own for `F.rms_norm`",
     "slow_norm": "PyTorch's own kernel for `F.rms_norm` takes clearly longer on these rows than one made for them",
@@ -46,6 +47,10 @@ TEXTS: Final = {
         "the function outside of every module whose backward pass it is: `{forward}` in the text names it",
         None,
     ),
+    "recurrent": (
+        "of gaps: the module whose cell, called once a position, most of them are of",
+        ("GRU", "LSTM", "RNN"),
+    ),
     "loop": ("what a loop over tensors does to each, as `sweep_kind` says it", ("zero", "norm", "average", "update")),
     "library": ("the library in whose files the line is", ("transformers", "diffusers")),
     "operation": ("the one operator that is named, without `aten::`", None),
@@ -61,7 +66,7 @@ TEXTS: Final = {
     "invariant": ("what work gives that is the same in every step, as `invariant_kind` says it", KINDS),
 }
 PLACEHOLDER: Final = "{blockers}"
-OPTIMIZER: Final = "{optimizer}"  # in a text that asks for one of several classes
+NAMED: Final = ("optimizer", "recurrent")  # `{optimizer}` in a text that asks for one of several classes
 FORWARD: Final = "{forward}"  # in a text that asks that the function is known
 # Texts that hold of all parts together or not at all: what fits one part would be wrong of another.
 _OF_ALL: Final = frozenset({"call_class", "forward_function"})
@@ -108,9 +113,9 @@ def advised(advice: Sequence[Advice], otherwise: str, facts: Facts, blockers: st
     if found is None:
         return otherwise.replace(PLACEHOLDER, blockers)
     text = found.text
-    classes = found.when.get("optimizer")
-    if isinstance(classes, tuple):  # so it is one of those, and no other text of the trace's
-        text = text.replace(OPTIMIZER, str(facts["optimizer"]))
+    for name in NAMED:
+        if isinstance(found.when.get(name), tuple):  # so it is one of those, and no other text of the trace's
+            text = text.replace(f"{{{name}}}", str(facts[name]))
     if found.when.get("forward_function") is True:  # a plain name: see findings/forwards.py
         text = text.replace(FORWARD, str(facts["forward_function"]))
     return text.replace(PLACEHOLDER, blockers)

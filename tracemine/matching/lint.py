@@ -12,7 +12,7 @@ from typing import Final
 
 from tracemine.errors import Location
 from tracemine.files import read_file
-from tracemine.matching.advice import FORWARD, OPTIMIZER, PLACEHOLDER, Advice, when_text
+from tracemine.matching.advice import FORWARD, NAMED, PLACEHOLDER, Advice, when_text
 from tracemine.matching.call_advice import misfits
 from tracemine.matching.cases import Case, CaseResult, read_cases, run_case
 from tracemine.matching.load import RowDocs
@@ -143,7 +143,9 @@ def advice_can_be_reached(linted: _Linted) -> _Found:
 
 def _without_names(advice: Advice) -> str:
     """Return the text without placeholders of what it asks for: one of several classes, a function that is known."""
-    text = advice.text.replace(OPTIMIZER, "") if isinstance(advice.when.get("optimizer"), tuple) else advice.text
+    text = advice.text
+    for name in NAMED:
+        text = text.replace(f"{{{name}}}", "") if isinstance(advice.when.get(name), tuple) else text
     return text.replace(FORWARD, "") if advice.when.get("forward_function") is True else text
 
 
