@@ -81,7 +81,7 @@ def derived_twice(timeline: Timeline, backward: BoolArray) -> bool:
     """Return whether autograd differentiated what a backward pass had computed (`create_graph=True`).
 
     A node of autograd carries the sequence number of the operator that it differentiates. That one ran in a backward
-    pass, and before the node: recomputed forward operators (checkpoints) do so within another node, which is still open.
+    pass, and before the node: what a checkpoint computes again it differentiates within a node that is still open.
     """
     ops = timeline.ops
     sequence, begin = rows_of(ops["sequence_number"]), rows_of(ops["start_ns"])
