@@ -125,7 +125,7 @@ INPUTS = (
         "exposed communication is the headline, and a finding; a product's advice fits one",
         lambda a: (
             a.bound["by"] == "communication"
-            and "exposed_communication" in a.rules
+            and "communication_exposed" in a.rules
             and not any(word in a.fixes for word in ("channels_last", "cudnn.benchmark", "sdpa"))
         ),
     ),

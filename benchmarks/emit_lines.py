@@ -25,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tracemine.causes import CAUSES
 from tracemine.pipeline import analyse, mined
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.pipeline import fusable
@@ -63,7 +64,7 @@ def written(trace: Path, folder: Path, seen: dict[str, str], reasons: Counter[st
     with Plain(own) as emitter:
         for finding in findings:
             bugs = Bugs()
-            ready = bugs.tried(lambda: prepared(finding, rebuilder, emitter, None, bugs))  # noqa: B023
+            ready = bugs.tried(lambda: prepared(finding, rebuilder, emitter, None, bugs, CAUSES))  # noqa: B023
             if isinstance(ready, str) or not ready.texts:
                 why = ready if isinstance(ready, str) else str(ready.refused)
                 reasons[re.sub(r"\d[\d,]*", "N", why)[:100]] += 1

@@ -37,6 +37,7 @@ from tracemine.flow.record import Flow
 from tracemine.pipeline import analyse, mined
 from tracemine.validate.downsize import tried
 from tracemine.validate.record import Validation
+from tracemine.verify.library import find
 from tracemine.verify.pipeline import fusable, kernel_validation
 from tracemine.verify.prepare import graph_text, recorded_kernels, with_products
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
@@ -178,6 +179,7 @@ def _text(item: Item) -> str:
         recorded=item.recorded,
         assumptions=item.assumptions,
         unread=item.unread,
+        replacement=find(item.chain, item.unread).replacement,
         kernel=item.kind != "library",
     )
 

@@ -44,6 +44,7 @@ class Device:
     l2_bytes: int | None
     host_link_bytes_per_s: int  # raw rate one way
     host_link_share: float  # of it, from pinned memory; an assumption
+    peer_link_bytes_per_s: int | None  # raw rate one way to other devices of its kind, over all their links
     launch_floor_ns: tuple[int, int]  # the smallest pointwise kernel, the smallest row reduction
     launch_floor_measured: bool
     flops_per_s: dict[str, int]  # dense peak by dtype; a missing dtype is unsupported or not known
@@ -286,6 +287,7 @@ def _device(row: dict[str, Any], assumed: dict[str, Any], links: dict[str, float
         l2_bytes=None if l2_mib is None else l2_mib * _MIB,
         host_link_bytes_per_s=round(links[row["host_link"]] * 1e9),
         host_link_share=assumed["host_link_share"],
+        peer_link_bytes_per_s=None if "peer_link_gb_s" not in row else row["peer_link_gb_s"] * 10**9,
         launch_floor_ns=(pointwise, reduction),
         launch_floor_measured="launch_floor_ns" in row,
         flops_per_s={dtype: round(peak * 1e12) for dtype, peak in row["tflops"].items()},

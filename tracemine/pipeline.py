@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tracemine.causes import CAUSES, Cause
 from tracemine.collector import paused
 from tracemine.counters import Counters, Report, counters_table, match, with_stored
 from tracemine.devices import Device
@@ -54,6 +55,7 @@ class Analysis:
     reports: Sequence[Report] = ()  # of Nsight Compute
     counters: Counters | None = None  # what they say of the trace's activities; None: no report was given
     execution_trace: str | None = None  # where one was named; None: none, or the one that lies beside the trace
+    causes: Sequence[Cause] = CAUSES
 
     @cached_property
     def rows(self) -> dict[str, Rows]:
@@ -148,6 +150,7 @@ def mined(analysis: Analysis, options: Options | None = None) -> Scan:
         judge=None if evidence is None else lambda finding: evidence.on(finding, gpu),
         min_saving_ns=None if options.threshold is None else options.threshold.of(measure(timeline).span_ns),
         path=analysis.path,
+        causes=analysis.causes,
     )
     notes = [*unread, *calibrated.notes, *compile_losses(timeline, analysis.dataflow, found.findings)]
     if analysis.device is None and options.device is not None:

@@ -1,10 +1,11 @@
 """Apply fixes and measure before and after: `python benchmarks/programs/run.py OUT [PROGRAM...]`.
 
-Each program of `host.py` and `device.py` is tried as it is and in every other way: compiled by torch.compile (default
-mode, and `reduce-overhead`), as one CUDA graph where one can hold it, and by hand. A variant has a process of its own,
-for a process that has compiled or recorded stays changed. Processes of several programs build side by side; then each
-program's are timed in turns, round after round, with nothing else at work, and the medians of rounds kept. What a
-variant computes is compared with the original's. One more process records the original with `tracemine.capture`.
+Each program of `host.py`, `device.py` and `left_out.py` is tried as it is and in every other way: compiled by
+torch.compile (default mode, and `reduce-overhead`), as one CUDA graph where one can hold it, and by hand. A variant
+has a process of its own, for a process that has compiled or recorded stays changed. Processes of several programs
+build side by side; then each program's are timed in turns, round after round, with nothing else at work, and the
+medians of rounds kept. What a variant computes is compared with the original's. One more process records the original
+with `tracemine.capture`.
 
 OUT/runs.json: a record a program, with GPU, driver, versions and commit. OUT/PROGRAM/: the recording.
 `--device cpu` tries the machinery where no GPU is. Needs torch, and torchvision for one program.
@@ -40,8 +41,9 @@ COMPILED = {"compile": {}, "compile_reduce_overhead": {"mode": "reduce-overhead"
 def programs() -> dict[str, Any]:
     from programs.device import DEVICE
     from programs.host import HOST
+    from programs.left_out import LEFT_OUT
 
-    return {program.name: program for program in (*HOST, *DEVICE)}
+    return {program.name: program for program in (*HOST, *DEVICE, *LEFT_OUT)}
 
 
 def variants(program: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from hypothesis import strategies as st
 from tests.findings.build import H200
 from tests.report.scans import LOST
 from tests.timelines import Trace
+from tracemine.causes import CAUSES, Cause
 from tracemine.findings import parts as module
-from tracemine.findings.parts import OF_RULE, PARTS, shared_among
+from tracemine.findings.parts import PARTS, shared_among
 from tracemine.findings.record import Part, Parts, Scan
 from tracemine.findings.verdicts import with_verdicts
 from tracemine.formats import open_trace
-from tracemine.matching import load_rules
 from tracemine.ops import CLASSES
 from tracemine.pipeline import Options, analysed, mined, scan
 from tracemine.units import shares
@@ -155,16 +156,16 @@ def test_every_class_of_operators_is_of_one_part_at_most_and_every_rule_is_one_t
     named = [kind for kinds in PARTS.values() for kind in kinds]
     assert len(named) == len(set(named))
     assert set(named) <= set(CLASSES)
-    assert set(OF_RULE.values()) <= set(PARTS)
-    assert set(OF_RULE) <= {rule.id for rule in load_rules()}
+    assert {cause.part for cause in CAUSES if cause.part} <= set(PARTS)
 
 
-def test_a_rule_s_findings_are_of_its_part_whatever_their_classes_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_s_findings_are_of_its_part_whatever_their_classes_are() -> None:
     timeline = open_trace(FIXTURES / "kineto/chain.json.gz")
-    before = mined(analysed(timeline))
+    analysis = analysed(timeline)
+    before = mined(analysis)
     assert "attention" not in ns(before)
-    monkeypatch.setitem(OF_RULE, "memory_bound_chain", "attention")
-    after = ns(mined(analysed(timeline)))
+    own = Cause(rule="memory_bound_chain", part="attention")
+    after = ns(mined(replace(analysis, causes=(*CAUSES, own))))
     claimed = next(finding for finding in before.findings if finding.rule == "memory_bound_chain")
     assert claimed.per_step is not None
     assert after["attention"] == claimed.per_step.measured_ns

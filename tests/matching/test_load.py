@@ -192,7 +192,7 @@ def test_what_is_removed_says_how_much_of_it_stays(rule):
         ('saving = "fuse"', 'saving = "fus"', ":6: saving: 'fus' is none of its values\n  hint: did you mean fuse?"),
         ('status = "experimental"', 'status = "test"', ":2: status: 'test' is none of its values\n  hint: there are: experimental, stable, deprecated"),
         ('status = "experimental"', "status = 1", ':2: status: this is an integer; it must be one of "experimental", "stable", "deprecated"'),
-        ('saving = "fuse"\n', "", ": the key 'saving' is missing\n  hint: it is one of \"fuse\", \"attention\", \"one_pass\", \"close_gap\", \"launch_less\", \"close_break\", \"pin_memory\", \"hide\", \"remove\", \"reach_rate\", \"batch\", \"norm\""),
+        ('saving = "fuse"\n', "", ": the key 'saving' is missing\n  hint: it is one of \"fuse\", \"attention\", \"one_pass\", \"close_gap\", \"launch_less\", \"close_break\", \"pin_memory\", \"hide\", \"overlap\", \"remove\", \"reach_rate\", \"batch\", \"norm\""),
         ('fix = "Use', 'fix = "" # "Use', ":5: fix: this is empty\n  hint: say it in a sentence"),
         ('saving = "fuse"', 'saving = "fuse', ":6: this is not TOML, column 15: Illegal character '\\n'"),
     ],

@@ -441,7 +441,7 @@ def _seconds(calls: dict[str, Any]) -> float:
     return time.process_time() - start
 
 
-@pytest.mark.parametrize("module", ["", ".call", ".promotion", ".tensor", ".outputs"])
+@pytest.mark.parametrize("module", ["", ".arguments", ".promotion", ".tensor", ".outputs"])
 def test_examples_in_the_documentation_run(module: str) -> None:
     found = doctest.testmod(importlib.import_module(f"tracemine.ops.infer{module}"))
     assert found.failed == 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.calls.records import call_of
 from tests.timelines import Trace
 from tracemine.pipeline import analysed
 from tracemine.rows.operands import appended, bag_of, in_evaluation, weight_cast
@@ -24,7 +25,7 @@ def copied(shape: str) -> str:
     ("call", "shape"), [(LINEAR, "[32,64]"), (LINEAR, "[32]"), (ADDMM, "[64,32]"), (ADDMM, "[32]")], ids=str
 )
 def test_a_weight_or_bias_is_told_by_its_shape(call: tuple[str, str, str], shape: str) -> None:
-    assert weight_cast(*call, copied(shape), HALF)
+    assert weight_cast(call_of(*call), call_of("aten::copy_", copied(shape), HALF))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_a_weight_or_bias_is_told_by_its_shape(call: tuple[str, str, str], shape
     ],
 )  # fmt: skip
 def test_any_other_copy_is_none(why: str, call: tuple[str, str, str], shape: str, types: str) -> None:
-    assert not weight_cast(*call, copied(shape), types), why
+    assert not weight_cast(call_of(*call), call_of("aten::copy_", copied(shape), types)), why
 
 
 def test_a_cast_counts_within_its_operator_only() -> None:
@@ -79,7 +80,7 @@ def test_a_cast_counts_within_its_operator_only() -> None:
     ],
 )
 def test_a_few_rows_appended_to_many_are_told_by_their_shapes(shapes: str, grows: bool) -> None:
-    assert appended(shapes) is grows
+    assert appended(call_of("aten::cat", shapes)) is grows
 
 
 def test_the_width_is_the_last_extent_of_the_first_tensor() -> None:
@@ -120,30 +121,34 @@ def test_a_batch_norm_says_whether_it_is_in_training(name: str, training: str, e
 
 @pytest.mark.parametrize("text", ["", "7", "{", "[]", '["False"]'])
 def test_arguments_that_do_not_say_are_not_in_evaluation(text: str) -> None:
-    assert not in_evaluation(text)
+    assert not in_evaluation(call_of("aten::native_batch_norm", values=text))
 
 
 TABLE = '["float","long int","long int","Scalar","Scalar","Scalar","float"]'
 SUM, MEAN = (f'["","","","False","{mode}","False",""]' for mode in (0, 1))
 
 
+def bag(shapes: str, types: str, values: str) -> tuple[object, ...] | None:
+    return bag_of(call_of("aten::_embedding_bag", shapes, types, None, values))
+
+
 def test_bags_are_alike_by_width_type_mode_and_weights() -> None:
     shapes = "[[1000,64],[640],[64],[],[],[],[]]"
-    own = bag_of(shapes, TABLE, SUM)
-    assert own == bag_of("[[20,64],[640],[64],[],[],[],[]]", TABLE, SUM)
+    own = bag(shapes, TABLE, SUM)
+    assert own == bag("[[20,64],[640],[64],[],[],[],[]]", TABLE, SUM)
     assert own is not None
-    assert own != bag_of(shapes, TABLE, MEAN)
-    assert own != bag_of("[[1000,32],[640],[64],[],[],[],[]]", TABLE, SUM)
-    assert own != bag_of(shapes, TABLE.replace("float", "c10::Half", 1), SUM)
-    assert own != bag_of("[[1000,64],[640],[64],[],[],[],[640]]", TABLE, SUM)
+    assert own != bag(shapes, TABLE, MEAN)
+    assert own != bag("[[1000,32],[640],[64],[],[],[],[]]", TABLE, SUM)
+    assert own != bag(shapes, TABLE.replace("float", "c10::Half", 1), SUM)
+    assert own != bag("[[1000,64],[640],[64],[],[],[],[640]]", TABLE, SUM)
 
 
 @pytest.mark.parametrize("shapes", ['[[1000,"x"],[640]]', "[[1000],[640]]", "[]", "["])
 def test_a_damaged_table_is_like_no_other(shapes: str) -> None:
-    assert bag_of(shapes, TABLE, SUM) is None
+    assert bag(shapes, TABLE, SUM) is None
 
 
 def test_a_damaged_mode_can_still_be_told_from_others() -> None:
-    found = bag_of("[[1000,64]]", TABLE, '["","","","False",[[1]]]')
+    found = bag("[[1000,64]]", TABLE, '["","","","False",[[1]]]')
     assert found is not None
-    assert hash(found) != hash(bag_of("[[1000,64]]", TABLE, SUM))
+    assert hash(found) != hash(bag("[[1000,64]]", TABLE, SUM))

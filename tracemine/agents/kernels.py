@@ -66,7 +66,7 @@ def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
     variant = _fixable(read, ask.fingerprint)
     bugs, before = Bugs(), _names(folder)
     with Emitter(folder if allowed.run else None) as emitter:  # one that writes compiles the kernel too
-        ready = prepared(variant, Rebuilder(analysis.dataflow, analysis.groups), emitter, None, bugs)
+        ready = prepared(variant, Rebuilder(analysis.dataflow, analysis.groups), emitter, None, bugs, analysis.causes)
     name, text = _reproduction(ready)
     if folder is not None and text is not None and not allowed.run:
         write_harness(folder)

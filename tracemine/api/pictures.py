@@ -19,4 +19,4 @@ def picture_of(analysis: Analysis, found: Scan, options: Options) -> Picture:
     """
     codes = {} if options.evidence is None else options.evidence.codes(found, found.trace.gpu)
     device = analysis.device or options.device
-    return picture(analysis.timeline, analysis.dataflow, analysis.rows, device, found, codes)
+    return picture(analysis.timeline, analysis.dataflow, analysis.rows, device, found, codes, analysis.causes)

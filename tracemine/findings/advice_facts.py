@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tracemine.findings.class_estimate import ClassEstimate
+from tracemine.findings.communication import computes
 from tracemine.findings.context import ScanContext
 from tracemine.findings.environment import library_of, runs_unfused, waited_in
 from tracemine.findings.labels import text_at
 from tracemine.findings.norm_order import has_offset, norm_order
-from tracemine.findings.score_functions import score_function
 from tracemine.matching.advice import Fact, merged
 from tracemine.matching.rule import Rule
 from tracemine.ops import lookup
@@ -78,8 +78,10 @@ def _of_activities(
         members = np.concatenate([one.matrix.reshape(-1) for one in classes])
         found["forward_function"] = context.forwards.function(context.facts["activities"].op_row[members])
     occurrences = [np.sort(one.matrix[0]) for one in classes]
-    if rule.saving == "attention":
-        found["score_function"] = next(filter(None, (score_function(context, each) for each in occurrences)), None)
+    if rule.saving == "overlap":
+        found["computing_stream"] = computes(context, np.concatenate([one.matrix.reshape(-1) for one in classes]))
+    for cause in context.causes:
+        found |= {} if cause.facts is None else cause.facts(context, rule, classes, named)
     return found | of_norms(context, occurrences, named)
 
 

@@ -51,7 +51,7 @@ def least_times(context: ScanContext, findings: Sequence[Finding]) -> LeastTimes
     for finding in findings:
         if finding.on_gpu and finding.measured_ns:
             members = activity_rows([finding])
-            left = 1 - finding.gpu_saving_ns.high / finding.measured_ns
+            left = 1 - finding.gpu_saving_ns.high / max(int(dur[members].sum()), 1)
             least[members] = np.ceil(dur[members] * left).astype(np.int64)
             known[members] = True
     return LeastTimes(least, known)

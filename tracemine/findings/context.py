@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from tracemine.columns import sorted_unique
 from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.benchmark_loops import benchmark_loops
+from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.environment import Environment, environment_of
 from tracemine.findings.facts import Facts, activity_facts, gap_facts
 from tracemine.findings.forwards import Forwards
@@ -18,10 +21,33 @@ from tracemine.findings.lists import Lists
 from tracemine.findings.recorder import of_recorder
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.fusion import Groups
-from tracemine.perfmodel import Curves, Rates, Unprofiled, rates_of
+from tracemine.matching.advice import Fact
+from tracemine.matching.rule import Rule
+from tracemine.perfmodel import Abstained, Curves, Rates, Unprofiled, rates_of
 from tracemine.rows.arrow import categories
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category
 from tracemine.timeline import Timeline
+
+# What a class of matches would save, as a rule's `saving` says; and facts that advice may ask of a variant, whose rows
+# the rule's pattern names.
+Estimator = Callable[["ScanContext", Rule, IntArray], ClassEstimate | Abstained]
+FactsOf = Callable[["ScanContext", Rule, Sequence[ClassEstimate], BoolArray], dict[str, Fact]]
+
+
+class Cause(Protocol):
+    """What making findings asks of a cause."""
+
+    @property
+    def rule(self) -> str: ...
+
+    @property
+    def estimates(self) -> tuple[str, Estimator] | None: ...
+
+    @property
+    def facts(self) -> FactsOf | None: ...
+
+    @property
+    def part(self) -> str | None: ...
 
 
 @dataclass(slots=True)
@@ -34,6 +60,8 @@ class ScanContext:
     accounts: Accounts
     groups: Groups | None = None  # where dataflow is known
     curves: Curves | None = None  # None: those that the package has for the device
+    causes: Sequence[Cause] = ()
+    estimates: Mapping[str, Estimator] = field(default_factory=dict)  # by kind of saving
     dropped: dict[str, int] = field(default_factory=dict)
     facts: dict[str, Facts] = field(init=False)
     claimed: dict[str, BoolArray] = field(init=False)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from tracemine.findings.attention import eager_attention, fused_attention
 from tracemine.findings.class_estimate import ClassEstimate
-from tracemine.findings.context import ScanContext
+from tracemine.findings.communication import overlapping
+from tracemine.findings.context import Estimator, ScanContext
 from tracemine.findings.gap_estimates import close, launch_less
 from tracemine.findings.labels import by_operator, label_of, text_at
 from tracemine.findings.lists import Call, Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
 from tracemine.findings.norms import norm_estimate
-from tracemine.findings.score_functions import score_function
 from tracemine.findings.turns import loop_operators
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
@@ -55,7 +54,7 @@ def _fuse(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     group = -1 if groups is None else int(groups.activity_group[members[0]])
     mean_ns = context.facts["activities"].dur_ns[matrix].mean(axis=0)
     if groups is None or group < 0:
-        return _on_gpu(
+        return on_gpu(
             context, matrix, fused_run(_neighbours(context, members, mean_ns), context.curves), Evidence.ADJACENT
         )
     if context.loops[group]:
@@ -64,7 +63,7 @@ def _fuse(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
         estimate = fused_run(_neighbours(context, members, mean_ns), context.curves, legal=True)
     else:
         estimate = _one_kernel(context, groups, group, members, mean_ns)
-    return _on_gpu(context, matrix, estimate, Evidence(int(groups.evidence[group])))
+    return on_gpu(context, matrix, estimate, Evidence(int(groups.evidence[group])))
 
 
 def _fuse_or_remove(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -116,7 +115,7 @@ def _pass(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     durations = context.facts["activities"].dur_ns[matrix]
     operands = _of_operands(context, members, durations.mean(axis=0))
     if operands is not None:
-        return _on_gpu(context, matrix, operands)
+        return on_gpu(context, matrix, operands)
     measured_ns = float(durations.sum(axis=1).mean())
     optimizer = text_at(context.facts["activities"].optimizer, members[0])
     style = text_at(category(rows, "update_style"), members[0])
@@ -125,7 +124,7 @@ def _pass(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
         return Abstained("no_fused_step")
     if number(rows, "zeroing", null=-1)[members[0]] >= 0:
         added = [text_at(category(rows, "operation"), row) == "add" for row in members]
-        return _on_gpu(context, matrix, without_zeros(measured_ns, float(durations.mean(axis=0)[added].sum())))
+        return on_gpu(context, matrix, without_zeros(measured_ns, float(durations.mean(axis=0)[added].sum())))
     if matrix.shape[1] < 2:
         return Abstained("nothing_to_win")
     calls = _calls(context, members)
@@ -135,12 +134,12 @@ def _pass(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
         estimate = one_pass(
             work.passes, traffic, measured_ns, context.curves, sure=work.sure, compiled=compiled, alike=alike
         )
-        return _on_gpu(context, matrix, estimate, Evidence.PROVEN if work.sure else Evidence.CONSISTENT)
+        return on_gpu(context, matrix, estimate, Evidence.PROVEN if work.sure else Evidence.CONSISTENT)
     if optimizer is None:
         return Abstained("bytes_unknown")
     after, before = step_share(calls, optimizer)
     estimate = share_of(measured_ns, after, before, context.curves, loop=matrix.shape[1] if style == "loop" else 0)
-    return _on_gpu(context, matrix, estimate, Evidence.CONSISTENT)
+    return on_gpu(context, matrix, estimate, Evidence.CONSISTENT)
 
 
 def _work(context: ScanContext, calls: Sequence[Call], optimizer: str | None, loop: str | None) -> Work | None:
@@ -181,25 +180,10 @@ def _of_operands(context: ScanContext, members: IntArray, durations_ns: FloatArr
     return one_table(reads, writes, float(durations_ns.sum()), context.curves)
 
 
-def _attention(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate one fused call in place of eager attention."""
-    facts, members = context.facts["activities"], np.sort(matrix[0])
-    eager = eager_attention(context.lists, facts.op_row[members].tolist())
-    if eager is None or context.rates is None:
-        return Abstained("attention_sizes_unknown" if eager is None else "device_unknown")
-    eager = replace(eager, other_scores=score_function(context, members) is not None)
-    capability = next((each.compute_capability for each in context.timeline.meta.devices), None)
-    written = number(context.rows["activities"], "bytes_written", null=0)[members]
-    scores = int(written[written >= eager.call.score_bytes].sum())
-    environment = context.environment
-    estimate = fused_attention(eager, context.rates, capability, environment.torch, scores, amd=environment.amd)
-    return _on_gpu(context, matrix, estimate)
-
-
 def _pin(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     nbytes = number(context.rows["activities"], "bytes_moved", null=-1)[matrix[0]]
     estimate = pinned(None if nbytes.min() < 0 else int(nbytes.sum()), context.device)
-    return _on_gpu(context, matrix, estimate)
+    return on_gpu(context, matrix, estimate)
 
 
 def _hide(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -217,7 +201,13 @@ def _hide(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
         room,
         next(iter(memory - {None, "device", "array"}), None),
     )
-    return _on_gpu(context, matrix, estimate)
+    return on_gpu(context, matrix, estimate)
+
+
+def _overlap(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate communication that other work hides: what it costs is how long nothing else runs."""
+    exposed_ns = int(number(context.rows["activities"], "exposed_ns")[matrix].sum())
+    return on_gpu(context, matrix, overlapping(context, matrix), measured_ns=exposed_ns)
 
 
 def _remove(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -229,7 +219,7 @@ def _remove(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate
         evidence = Evidence[(told or "adjacent").upper()]
     if evidence < Evidence.PROVEN:
         estimate = replace(estimate, assumptions=(*estimate.assumptions, _TAKEN_AS_SAME))
-    return _on_gpu(context, matrix, estimate, evidence)
+    return on_gpu(context, matrix, estimate, evidence)
 
 
 def _reach(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -241,13 +231,13 @@ def _reach(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate 
     call = recorded_call(context.timeline, int(context.facts["activities"].op_row[first[0]]))
     cause = text_at(category(rows, "call_cause"), int(first[0])) or ""
     estimate = at_its_rate(call, cause, float(durations.sum(axis=1).mean()), context.rates)
-    return _on_gpu(context, matrix, estimate)
+    return on_gpu(context, matrix, estimate)
 
 
 def _norm(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate a kernel made for a norm's rows in place of PyTorch's own."""
     measured_ns = float(context.facts["activities"].dur_ns[matrix].sum(axis=1).mean())
-    return _on_gpu(context, matrix, norm_estimate(context, matrix[0], measured_ns))
+    return on_gpu(context, matrix, norm_estimate(context, matrix[0], measured_ns))
 
 
 def _batch(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -264,16 +254,24 @@ def _batch(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate 
     estimate = (
         Abstained("bytes_unknown") if operators is None else batched(operators, turns, context.curves, context.rates)
     )
-    return _on_gpu(context, matrix, estimate)
+    return on_gpu(context, matrix, estimate)
 
 
-def _on_gpu(
-    context: ScanContext, matrix: IntArray, estimate: Estimate | Abstained, evidence: Evidence = Evidence.PROVEN
+def on_gpu(
+    context: ScanContext,
+    matrix: IntArray,
+    estimate: Estimate | Abstained,
+    evidence: Evidence = Evidence.PROVEN,
+    measured_ns: int | None = None,
 ) -> ClassEstimate | Abstained:
-    """Return a class with its saving of GPU time. What the step gains is known when every rule has claimed."""
+    """Return a class with its saving of GPU time. What the step gains is known when every rule has claimed.
+
+    measured_ns: what it costs, where that is not all of its time.
+    """
     if isinstance(estimate, Abstained):
         return estimate
-    measured, count = int(context.facts["activities"].dur_ns[matrix].sum()), len(matrix)
+    measured = int(context.facts["activities"].dur_ns[matrix].sum()) if measured_ns is None else measured_ns
+    count = len(matrix)
     after = (estimate.after_ns * count).at_most(measured)
     saving = Range(measured - after.high, measured - after.mid, measured - after.low)
     traffic_bytes = estimate.traffic_bytes
@@ -294,12 +292,12 @@ def _on_gpu(
     )
 
 
-ESTIMATES: dict[str, Callable[[ScanContext, Rule, IntArray], ClassEstimate | Abstained]] = {
+ESTIMATES: dict[str, Estimator] = {
     "fuse": _fuse_or_remove,
     "one_pass": _pass,
-    "attention": _attention,
     "pin_memory": _pin,
     "hide": _hide,
+    "overlap": _overlap,
     "remove": _remove,
     "reach_rate": _reach,
     "batch": _batch,

@@ -20,7 +20,8 @@ from tracemine.findings.benchmark_loops import loop_texts
 from tracemine.findings.bound import bound_of
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.classes import classes_of
-from tracemine.findings.context import ScanContext
+from tracemine.findings.communication import communication_text
+from tracemine.findings.context import Cause, ScanContext
 from tracemine.findings.contract import kept
 from tracemine.findings.devices_apart import device_times
 from tracemine.findings.estimates import ESTIMATES
@@ -67,6 +68,7 @@ def find(
     judge: Judge | None = None,
     min_saving_ns: int | None = None,
     path: str | None = None,
+    causes: Sequence[Cause] = (),
 ) -> Scan:
     """Find everything there is to say about a trace, the most worth first: by what the step gains, then by GPU time.
 
@@ -78,9 +80,10 @@ def find(
     `min_saving_ns` claims nothing before all others have, is counted in `dropped` and not `reported`. By default a
     thousandth of the span lets it claim, and a hundredth of the step or of GPU time be reported.
     `judge` gives the verdict on a variant. What has one is listed, whatever it then saves, and keeps what it claimed.
-    `path` is only repeated in the scan.
+    `path` is only repeated in the scan. `causes` bring estimates, facts and parts of the step that rules ask for.
     """
-    context = ScanContext(timeline, rows, device, measure(timeline), groups, curves)
+    estimates = ESTIMATES | dict(cause.estimates for cause in causes if cause.estimates is not None)
+    context = ScanContext(timeline, rows, device, measure(timeline), groups, curves, causes, estimates)
     gaps_ns = context.unprofiled_gaps_ns[1]  # before anything is fixed
     threshold_ns = min_saving_ns
     if threshold_ns is None:
@@ -92,7 +95,8 @@ def find(
     by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
     variants, places = _variants(context, by_priority, judge, threshold_ns)
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
-    findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0)
+    overlapping = [each.rule.id for each in by_priority if each.rule.saving == "overlap"]
+    findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0, overlapping)
     scan = Scan(
         trace=_trace_summary(context, path),
         summary=_summary(context, findings, gaps_ns),
@@ -104,7 +108,10 @@ def find(
             ),
             *filter(
                 None,
-                [unclassified_text(rows["activities"], context.accounts), shares_text(context), exposed_text(context)],
+                [
+                    unclassified_text(rows["activities"], context.accounts),
+                    *(text(context) for text in (shares_text, exposed_text, communication_text)),
+                ],
             ),
             *loop_texts(timeline, rows["activities"], context.facts["activities"], groups, context.loops, device),
         ),
@@ -164,7 +171,10 @@ def _variants(
     return with_steps(context, reported, unfelt, threshold_ns), places
 
 
-def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int, least_share: float) -> list[Finding]:
+def _ranked(
+    context: ScanContext, findings: Sequence[Finding], threshold_ns: int, least_share: float, overlapping: Iterable[str]
+) -> list[Finding]:
+    """Rank findings. overlapping: the rules whose findings cost what of their activities' time nothing else runs."""
     accounts = context.accounts
     # High ends of variants do not add up: all of them together save no more than there is.
     findings = [
@@ -187,6 +197,7 @@ def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int
         context.in_steps_ns,
         context.steps.gaps_ns()[1],
         context.unprofiled_gaps_ns,
+        {rule: number(context.rows["activities"], "exposed_ns") for rule in overlapping},
     )
     return ranked(findings, scale, inside)
 
@@ -210,7 +221,7 @@ def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:
 def _estimated(context: ScanContext, found: Matches) -> Iterator[ClassEstimate]:
     """Yield the estimate of each class of matches that saves anything; count the others as dropped."""
     for matrix, evidence in classes_of(context, found):
-        estimated = ESTIMATES[found.rule.saving](context, found.rule, matrix)
+        estimated = context.estimates[found.rule.saving](context, found.rule, matrix)
         if isinstance(estimated, Abstained):
             context.drop(estimated.reason, len(matrix))
         elif not estimated.gpu_saving_ns.mid and not estimated.step_saving_ns.mid:

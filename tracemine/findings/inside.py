@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -91,6 +91,7 @@ def inside_steps(
     in_steps_ns: IntArray,
     unfixed_ns: IntArray,
     unprofiled_ns: tuple[IntArray, IntArray, IntArray],
+    partly_ns: Mapping[str, IntArray] | None = None,
 ) -> dict[str, Inside]:
     """Return how much of each finding lies in steps, by fingerprint: the nanoseconds of GPU or idle time that do.
 
@@ -98,6 +99,7 @@ def inside_steps(
     its device is at work: so side by side no two cost a step more than it has. Of each gap: in_steps_ns, how much of it
     does; unfixed_ns, how long it is unprofiled; unprofiled_ns, how long it is then behind all fixes on the GPU: least,
     usual, most. What is saved lies where an occurrence does, from its first activity on, or the gap that is closed.
+    partly_ns: by rule, of findings that cost but part of their activities' time, that part of each activity.
     """
     length = number(gaps, "dur_ns")
     gap_of = np.full(len(dur_ns), -1)
@@ -107,8 +109,12 @@ def inside_steps(
     found = {}
     for one in findings:
         rows = activity_rows([one])
+        inside = step_of[rows] >= 0
+        if partly_ns is not None and one.rule in partly_ns:
+            cost_ns = partly_ns[one.rule][rows]
+            found[one.fingerprint] = Inside.alike(_share(cost_ns[inside], cost_ns) or Fraction(0))
+            continue
         if one.on_gpu:
-            inside = step_of[rows] >= 0
             measured = _share(exclusive_ns[rows[inside]], dur_ns[rows]) or Fraction(0)
             # with launches that are not made any more the gaps go that they ended, but for the first's
             waited_ns = np.where(gap_of[rows] >= 0, np.append(unfixed_ns, 0)[gap_of[rows]], 0)

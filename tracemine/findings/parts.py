@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.findings.ceiling import least_times
-from tracemine.findings.context import ScanContext
+from tracemine.findings.context import Cause, ScanContext
 from tracemine.findings.members import activity_rows
 from tracemine.findings.record import NOTHING, Finding, Part, Parts, Range
 from tracemine.rows.arrow import rows_of
@@ -39,8 +39,6 @@ PARTS: Mapping[str, frozenset[str]] = {
     "copies": frozenset({"copy", "fill"}),
     COMMUNICATION: frozenset({"collective"}),
 }
-# What a rule's findings are made of, whatever their classes are.
-OF_RULE = {"attention_unfused": "attention", "optimizer_unfused": "optimizer"}
 _NAMES = tuple(PARTS)
 _MOST_OF_IT = 0.5  # of GPU time: a least that is known of less says nothing
 
@@ -58,7 +56,7 @@ def parts_of(context: ScanContext, findings: Sequence[Finding]) -> Parts | None:
     Where no steps are known, of the whole span.
     """
     accounts, step = context.accounts, context.accounts.per_step
-    part = part_of_activities(context.rows["activities"], findings)
+    part = part_of_activities(context.rows["activities"], findings, context.causes)
     chosen = np.ones(len(part), np.bool_) if step is None else accounts.in_step
     if not accounts.dur_ns[chosen].any():
         return None
@@ -119,12 +117,16 @@ def _by_part(part: IntArray, ns: IntArray, chosen: BoolArray) -> list[int]:
     return found
 
 
-def part_of_activities(rows: Rows, findings: Sequence[Finding]) -> IntArray:
-    """Return the part of each activity, as a position in PARTS. rows: the row set `activities`."""
+def part_of_activities(rows: Rows, findings: Sequence[Finding], causes: Sequence[Cause]) -> IntArray:
+    """Return the part of each activity, as a position in PARTS. rows: the row set `activities`.
+
+    causes: those whose findings are of one part, whatever their operators' classes say.
+    """
+    of_rule = {cause.rule: cause.part for cause in causes}
     part = parts_by_class(category(rows, "op_class"))
     part[category(rows, "optimizer").codes >= 0] = _NAMES.index("optimizer")
     for finding in findings:
-        if (name := OF_RULE.get(finding.rule)) is not None and finding.on_gpu:
+        if (name := of_rule.get(finding.rule)) is not None and finding.on_gpu:
             part[activity_rows([finding])] = _NAMES.index(name)
     return part
 

@@ -11,7 +11,6 @@ import msgspec
 from tracemine.findings.accounting import Room, idle_of, most_saved
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
-from tracemine.findings.estimates import ESTIMATES
 from tracemine.findings.identity import Placed
 from tracemine.findings.members import activity_rows
 from tracemine.findings.record import Finding
@@ -157,7 +156,7 @@ def _claim_on_gpu(context: ScanContext, one: Reported, gained: Range) -> Claim:
 
 def _claim_of_gaps(context: ScanContext, one: Reported) -> Claim:
     """Return what closing gaps gains: as long as they are now, and no more than alone, as long as they were."""
-    again = [ESTIMATES[one.rule.saving](context, one.rule, matrix) for matrix in one.matrices]
+    again = [context.estimates[one.rule.saving](context, one.rule, matrix) for matrix in one.matrices]
     gained = sum((each.step_saving_ns for each in again if isinstance(each, ClassEstimate)), NOTHING)
     alone, most_ns = one.finding.step_saving_ns, one.finding.measured_ns
     return Claim(gained, Range(alone.low, alone.mid, most_ns), None)

@@ -41,10 +41,10 @@ def transfers_of(context: ScanContext) -> Transfers | None:
 def exposed_text(context: ScanContext) -> str:
     """Return what copies move, how fast, and what runs beside them; "" where they take little alone."""
     rows, transfers = context.rows["activities"], transfers_of(context)
-    if transfers is None or number(rows, "exposed_percent").max(initial=0) < LEAST_PERCENT:
-        return ""
     copies = category(rows, "copy_kind").among(*BETWEEN)
-    spent_ns, alone_ns = int(context.accounts.dur_ns[copies].sum()), int(number(rows, "exposed_ns").sum())
+    if transfers is None or number(rows, "exposed_percent")[copies].max(initial=0) < LEAST_PERCENT:
+        return ""
+    spent_ns, alone_ns = int(context.accounts.dur_ns[copies].sum()), int(number(rows, "exposed_ns")[copies].sum())
     memory = "" if transfers.memory is None else f", {transfers.memory} memory"
     each = "a step" if context.accounts.steps else "in all"
     beside = percent_text(spent_ns - alone_ns, spent_ns)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tracemine.fusion.roles import Role
 from tracemine.ops.facts import base_name
-from tracemine.ops.infer.call import Call, Unknown, wrapped
+from tracemine.ops.infer.arguments import Arguments, Unknown, wrapped
 from tracemine.ops.infer.tensor import TensorSpec
 
 
@@ -21,13 +21,13 @@ class Space(Struct, frozen=True):
     columns: bool = False
 
 
-def space_of(call: Call) -> Space | None:
+def space_of(call: Arguments) -> Space | None:
     """Return the rows that a call reduces; None where it reduces none (a loss or a norm without statistics).
 
     Raises Unknown where what was recorded does not tell.
 
     >>> shapes, types = [[4, 8], [], [], []], ["float", "ScalarList", "Scalar", ""]
-    >>> call = Call("aten::sum", shapes, types, None, ["", "[1]", "False", ""])
+    >>> call = Arguments("aten::sum", shapes, types, None, ["", "[1]", "False", ""])
     >>> space_of(call)
     Space(rows=4, length=8, columns=False)
     """
@@ -48,7 +48,7 @@ def _over(source: TensorSpec, axes: set[int]) -> Space:
     return Space(source.elements // length, length, columns=bool(axes) and inner not in axes and length > 1)
 
 
-def _named_axes(call: Call) -> Space:
+def _named_axes(call: Arguments) -> Space:
     """Reductions: the axes of `dim`, all without it."""
     source = call.tensor("self", "input", "x")
     name = "axis" if "axis" in call else "dim"
@@ -58,20 +58,20 @@ def _named_axes(call: Call) -> Space:
     return _over(source, axes)
 
 
-def _one_axis(call: Call) -> Space:
+def _one_axis(call: Arguments) -> Space:
     """Softmax and scans, forward and backward: the axis `dim`."""
     source = call.tensor("self", "input", "grad_output")
     return _over(source, {wrapped(call.integer("dim"), len(source.shape))} if source.shape else set())
 
 
-def _normalized(call: Call) -> Space:
+def _normalized(call: Arguments) -> Space:
     """Layer and RMS norm: the last axes, as many as `normalized_shape` has."""
     source = call.tensor("input", "self", "grad_out")
     rank, last = len(source.shape), len(call.sizes("normalized_shape"))
     return _over(source, set(range(rank - last, rank)))
 
 
-def _groups(call: Call) -> Space:
+def _groups(call: Arguments) -> Space:
     """Group norm: a row for each image and group of channels."""
     source = call.tensor("input", "grad_out")
     images, groups = source.shape[0], call.integer("group" if "group" in call else "num_groups")
@@ -79,7 +79,7 @@ def _groups(call: Call) -> Space:
     return Space(rows, max(source.elements // rows, 1))
 
 
-def _channels(call: Call) -> Space | None:
+def _channels(call: Arguments) -> Space | None:
     """Batch norm in training: a row for each channel; with recorded statistics it reduces none."""
     source = call.tensor("input", "grad_out", "grad_output")
     training = "training" if "training" in call else "train" if "train" in call else None
@@ -88,7 +88,7 @@ def _channels(call: Call) -> Space | None:
     return _over(source, {axis for axis in range(len(source.shape)) if axis != 1})
 
 
-def _loss(call: Call) -> Space | None:
+def _loss(call: Arguments) -> Space | None:
     """Return one number of all elements, or of rows; with reduction 0 none."""
     if call.integer("reduction", 1) == 0:
         return None
@@ -98,7 +98,7 @@ def _loss(call: Call) -> Space | None:
     return Space(1, max(source.elements, 1))
 
 
-_Rule = Callable[[Call], Space | None]
+_Rule = Callable[[Arguments], Space | None]
 _BY_CLASS: dict[str, _Rule] = {"reduction": _named_axes, "softmax": _one_axis, "scan": _one_axis, "loss": _loss}
 _BY_NAME: dict[str, _Rule] = {
     **dict.fromkeys(

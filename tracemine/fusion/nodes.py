@@ -20,7 +20,7 @@ from tracemine.fusion.op_cost import steps_of
 from tracemine.fusion.roles import Role, role_of
 from tracemine.ops import is_custom, lookup
 from tracemine.ops.facts import facts
-from tracemine.ops.infer.call import Call, Unknown
+from tracemine.ops.infer.arguments import Arguments, Unknown
 from tracemine.ops.infer.flops import flops
 from tracemine.ops.infer.outputs import outputs
 from tracemine.timeline import Timeline
@@ -138,19 +138,19 @@ def _row_spaces(
 
 def _call(
     name: str, shapes: str | None, dtypes: str | None, *others: str | None
-) -> tuple[Call | None, str | None, Any]:
+) -> tuple[Arguments | None, str | None, Any]:
     """Return the call that texts describe, its overload's class and what it gives, as far as they fit."""
-    call: Call | None = None
+    call: Arguments | None = None
     op_class: str | None = None
     try:
-        call = Call(name, *(msgspec.json.decode(text or "") for text in (shapes, dtypes)), *map(_json, others))
+        call = Arguments(name, *(msgspec.json.decode(text or "") for text in (shapes, dtypes)), *map(_json, others))
         op_class = call.overload.op_class
         return call, op_class, outputs(call)
     except _MISFITS:
         return call, op_class, None
 
 
-def _space(call: Call | None) -> Space | None:
+def _space(call: Arguments | None) -> Space | None:
     """Return the rows that a call reduces; of one that is not known, or too large, that they are unknown."""
     try:
         space = Space(-1, 1) if call is None else space_of(call)
@@ -160,7 +160,7 @@ def _space(call: Call | None) -> Space | None:
     return Space(-1, 1) if too_large else space
 
 
-def _flops(call: Call | None, made: Any) -> int:
+def _flops(call: Arguments | None, made: Any) -> int:
     """Return the floating-point operations of a call; −1: not known."""
     try:
         count = None if call is None else flops(call, made)

@@ -36,6 +36,7 @@ FLAGS: Final = {
     "rounds": "most of it follows waits of a loop that waits ten times or more in a step",
     "in_operator": "the host was inside the operator that is named, not before it",
     "new_shapes": "that operator had other shapes nearly each time",
+    "computing_stream": "communication runs in order with other kernels, on their stream",
     "in_launch": "the host was inside the launch call",
 }
 TEXTS: Final = {

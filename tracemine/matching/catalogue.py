@@ -26,6 +26,7 @@ SAVING_TEXT: Final = {
     "close_break": "idle time of the device while the host is between two compiled graphs",
     "pin_memory": "device time of copies that pageable memory slows down",
     "hide": "device time in which nothing but copies between host and device runs",
+    "overlap": "device time in which nothing but communication runs",
     "remove": "device time of work that is not done any more",
     "reach_rate": "device time of a library's call that is far below what the device reaches",
     "norm": "device time: a kernel made for a norm's rows in place of PyTorch's own",

@@ -21,6 +21,7 @@ from tracemine.ops.classes import CLASSES
 from tracemine.ops.custom import custom_signatures
 
 TABLE_SCHEMA = 2
+_MOST_LATER = 3  # arguments that a release may have appended to a schema since a trace was made
 _LONGEST_NAME = 512  # longer names are no operators; they are classed by their start
 
 
@@ -113,6 +114,16 @@ class Operator(msgspec.Struct, frozen=True):
             return None
         likely = (o for o in fitting if not _undefined(o, input_types)) if len(fitting) > 1 else ()
         return next(iter(likely), fitting[0])
+
+    def called(self, input_types: Sequence[str]) -> Overload | None:
+        """Return as `pick`, also of a record with fewer inputs: a later release may have appended arguments.
+
+        >>> lookup("aten::add").called(["float", "float"]).name
+        'Tensor'
+        """
+        records = ((*input_types, *("",) * later) for later in range(_MOST_LATER + 1))
+        found = next(filter(None, map(self.pick, records)), None)
+        return None if found is None or len(found.arguments) < len(input_types) else found
 
 
 def lookup(name: str) -> Operator | None:

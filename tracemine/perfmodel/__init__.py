@@ -5,8 +5,8 @@ fused_run(…)     one kernel in place of adjacent kernels whose reads are not r
 hidden_by_workers(…)  waiting for data that workers can take over
 closed_gaps(…)   idle time of the device that can be won back
 pinned(…)        a copy from pinned memory, and `overlapped(…)` one beside other work
+hidden(…)        a collective beside other work
 removed(…)       work that is not done any more, but for a share of it
-attention_ns(…)  F.scaled_dot_product_attention in place of attention spelled out, and `backend_of(…)` it that runs
 at_its_rate(…)   a library's call once the cause of its slowness is gone
 batched(…)       calls on all turns of a loop in place of calls on each
 rates_of(…)      what products, convolutions and attention take on a device, from their FLOPs and bytes
@@ -24,9 +24,9 @@ calibration for a device that was not measured.
 """
 
 from tracemine.fusion.kernel import Unfused
-from tracemine.perfmodel.attention import Attention, attention_ns, backend_of
 from tracemine.perfmodel.batching import LoopOperator, batched
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
+from tracemine.perfmodel.communication import HALF, hidden, sent_bytes
 from tracemine.perfmodel.copies import overlapped, pinned
 from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers
 from tracemine.perfmodel.fused_time import Curves
@@ -58,11 +58,13 @@ from tracemine.perfmodel.user_calibrations import (
 )
 
 __all__ = [
-    "COMPILED_CALL_NS", "GPU", "LOADING_PACE", "NOTHING", "REPLAY_FLOOR_NS", "SLOWDOWNS", "Abstained", "Attention",
+    "COMPILED_CALL_NS", "GPU",
+    "HALF", "LOADING_PACE", "NOTHING", "REPLAY_FLOOR_NS", "SLOWDOWNS", "Abstained",
     "Calibration", "ChosenCalibration", "Curves", "Estimate", "LoopOperator", "Neighbour", "Pass", "Prediction",
     "Range", "Rate", "Rates", "Slowdown", "Traffic", "Unfused", "Unprofiled", "UserCalibration", "at_its_rate",
-    "attention_ns", "backend_of", "batched", "calibration_of", "cast_once", "chosen", "closed_gaps", "data_folder",
-    "fitted_slowdown", "fused_run", "hidden_by_workers", "norm_of_its_own", "of_this_user", "one_kernel", "one_pass",
-    "one_table", "overlapped", "parse_calibration", "pinned", "rates_of", "read_calibration", "read_measured",
-    "removed", "rms_norm_loses", "rows_written", "share_of", "without_zeros",
+    "batched", "calibration_of", "cast_once", "chosen", "closed_gaps", "data_folder",
+    "fitted_slowdown", "fused_run", "hidden", "hidden_by_workers", "norm_of_its_own", "of_this_user", "one_kernel",
+    "one_pass", "one_table",
+    "overlapped", "parse_calibration", "pinned", "rates_of", "read_calibration", "read_measured",
+    "removed", "rms_norm_loses", "rows_written", "sent_bytes", "share_of", "without_zeros",
 ]  # fmt: skip

@@ -45,7 +45,7 @@ def row_sets(
     """
     found = compiled(timeline)
     activities, gaps = activity_rows(timeline).compact(), gap_rows(timeline).compact()
-    activities = activities.with_columns(library_columns(timeline, activities) | transfer_columns(timeline))
+    activities = activities.with_columns(library_columns(timeline, activities) | transfer_columns(timeline, activities))
     activities = activities.with_columns(measured_columns(timeline, activities, counters))
     activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))
     activities = activities.with_columns(update_columns(timeline, activities) | operand_columns(timeline, activities))

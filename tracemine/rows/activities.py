@@ -7,18 +7,18 @@ distinct one. What each column says stands in docs.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tracemine.ops import CLASSES, classify, functor, lookup
-from tracemine.ops.infer import infer
-from tracemine.rows.arrow import categories, coded, joined, mapped, numbers, rows_of, take, take_numbers
-from tracemine.rows.codes import combination_codes, distinct, grouped_running_maximum, segments
+from tracemine.calls import Call, calls_of
+from tracemine.columns import codes, examples
+from tracemine.ops import CLASSES, classify, functor
+from tracemine.rows.arrow import categories, coded, joined, mapped, numbers, rows_of, spread, take, take_numbers
+from tracemine.rows.codes import combination_codes, grouped_running_maximum, segments
 from tracemine.rows.host import is_graph_launch
-from tracemine.rows.signature import decoded_inputs, first_tensor, texts
 from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Numbers, Rows
 from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
@@ -148,53 +148,38 @@ def stream_gaps(start: IntArray, dur: IntArray, device: Numbers, stream: Numbers
 
 
 class _Calls:
-    """Calls of the operators that own the activities; each distinct call is read once."""
+    """Calls of the operators that own the activities."""
 
     def __init__(self, timeline: Timeline, op_row: IntArray, name: Categories, alone: BoolArray) -> None:
         ops = timeline.ops
         self.op = take(categories(ops.column("name")), op_row)
         self.generated = take(categories(ops.column("kernel_backend")), op_row).codes >= 0
-        recorded = (
-            take(categories(ops.column(each)), op_row)
-            for each in ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
-        )
-        element = mapped(name, lambda text: found[1] if (found := _ELEMENT_BYTES.search(text)) else None)
-        calls, of = distinct(self.op, *recorded, element)
-        firsts = [first_tensor(shapes, dtypes) for _, shapes, dtypes, *_ in calls]
-        self.shape = coded([shape for shape, _ in firsts], of)
-        self.dtype = coded([dtype for _, dtype in firsts], of)
-        self.op_class = coded([_class_of_call(op, dtypes) for op, _, dtypes, *_ in calls], of)
-        counts = [_traffic(*call) for call in calls]
-        of_alone = np.where(alone, of, -1)
-        self.read = _spread([read for read, _ in counts], of_alone)
-        self.written = _spread([written for _, written in counts], of_alone)
+        calls, of = calls_of(timeline).distinct(op_row)
+        self.shape = coded([_shape_text(call) for call in calls], of)
+        self.dtype = coded([call.first_tensor[1] for call in calls], of)
+        self.op_class = coded([call.op_class for call in calls], of)
+        # The dtype of a list's members is not recorded; what the kernel's name says of its element will do to count
+        # bytes.
+        width = mapped(name, lambda text: _OF_WIDTH.get(found[1]) if (found := _ELEMENT_BYTES.search(text)) else None)
+        own = np.where(alone, of, -1)
+        pair = codes(own, width.codes)
+        one = examples(pair)
+        counted = [
+            None if call < 0 else calls[call].with_members(width.values[code] if code >= 0 else None)
+            for call, code in zip(own[one].tolist(), width.codes[one].tolist(), strict=True)
+        ]
+        self.read = spread([None if call is None else call.bytes_read for call in counted], pair)
+        self.written = spread([None if call is None else call.bytes_written for call in counted], pair)
 
 
-def _class_of_call(op: str | None, dtypes: str | None) -> str | None:
-    """Return the class of the overload that was called where its input types tell, else of the operator."""
-    operator = None if op is None else lookup(op)
-    if operator is None:
-        return None
-    types = texts(dtypes)
-    overload = operator.pick(types) if types else None
-    return operator.op_class if overload is None else overload.op_class
+def _shape_text(call: Call) -> str | None:
+    """Return the shape of a call's first tensor.
 
-
-def _traffic(
-    op: str | None,
-    shapes: str | None,
-    dtypes: str | None,
-    strides: str | None,
-    concrete: str | None,
-    element_bytes: str | None,
-) -> tuple[int | None, int | None]:
-    """Return bytes that a call must read and write; None where what was recorded does not tell."""
-    inputs = decoded_inputs(shapes, dtypes, strides, concrete)
-    if op is None or inputs is None:
-        return None, None
-    # The dtype of a list's members is not recorded; what the kernel's name says of its element will do to count bytes.
-    found = infer(op, *inputs, _OF_WIDTH.get(element_bytes or ""))
-    return found.bytes_read, found.bytes_written
+    >>> _shape_text(Call("aten::relu", ((16, 559),), ("float",)))
+    '[16,559]'
+    """
+    shape = call.first_tensor[0]
+    return None if shape is None else "[" + ",".join(map(str, shape)) + "]"
 
 
 def _operation(op: str) -> str:
@@ -267,13 +252,6 @@ def _sum(one: Numbers, other: Numbers) -> Numbers:
         return Numbers(one.values + other.values)
     valid = np.logical_and.reduce(known)
     return Numbers(np.where(valid, one.values + other.values, 0), valid)
-
-
-def _spread(values: Sequence[int | None], of: IntArray) -> Numbers:
-    """Return Numbers whose row i is `values[of[i]]`; null where that is None, or `of` is −1."""
-    known = np.array([*(value is not None for value in values), False], np.bool_)
-    filled = np.array([*(value or 0 for value in values), 0], np.int64)
-    return Numbers(filled[of], known[of])
 
 
 # --- launches --------------------------------------------------------------------------------------------------------

@@ -82,6 +82,13 @@ def coded(values: Sequence[str | None], of: IntArray) -> Categories:
     return Categories(np.array([*codes, -1], np.int32)[of], tuple(distinct))
 
 
+def spread(values: Sequence[int | None], of: IntArray) -> Numbers:
+    """Return Numbers whose row i is `values[of[i]]`; null where that is None, or `of` is −1."""
+    known = np.array([*(value is not None for value in values), False], np.bool_)
+    filled = np.array([*(value or 0 for value in values), 0], np.int64)
+    return Numbers(filled[of], known[of])
+
+
 def joined(first: Categories, other: Categories) -> Categories:
     """Return `first`, and `other` where that is null.
 

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Final
 
-import msgspec
 import numpy as np
 
+from tracemine.calls import Call, calls_of
 from tracemine.columns import booleans, numbers
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, is_named, named_at, rows_of, take
@@ -79,7 +79,7 @@ class _Keys:
     def __init__(self, timeline: Timeline, op_row: IntArray, *rows: IntArray) -> None:
         self.op_row: list[int] = op_row.tolist()
         self._memory = _memory(timeline, {self.op_row[row] for each in rows for row in each.tolist()})
-        self._shapes = categories(timeline.ops["input_shapes"])
+        self._calls = calls_of(timeline)
         self.exact = all(self.op_row[row] in self._memory for each in rows for row in each.tolist())
 
     def of(self, row: int) -> Sequence[Hashable]:
@@ -87,8 +87,8 @@ class _Keys:
         op_row = self.op_row[row]
         if self.exact:
             return self._memory[op_row]
-        code = int(self._shapes.codes[op_row])
-        return _first(self._shapes.values[code]) if code >= 0 else ()
+        call = self._calls.at(op_row)
+        return () if call is None else _first(call)
 
 
 def _memory(timeline: Timeline, op_rows: set[int]) -> dict[int, list[Hashable]]:
@@ -103,39 +103,33 @@ def _memory(timeline: Timeline, op_rows: set[int]) -> dict[int, list[Hashable]]:
     return found
 
 
-def _first(shapes: str) -> list[Hashable]:
+def _first(call: Call) -> Sequence[Hashable]:
     """Return the shape of a call's first tensor, or those of its list's members.
 
-    >>> _first("[[64,64],[]]"), _first("[[[64,64],[64]]]"), _first("[[]]")
-    (['[64, 64]'], ['[64, 64]', '[64]'], ['[]'])
+    >>> _first(Call("aten::zero_", ((64, 64), ()))), _first(Call("aten::_foreach_zero_", (((64, 64), (64,)),)))
+    (((64, 64),), ((64, 64), (64,)))
     """
-    try:
-        first = msgspec.json.decode(shapes)[0]
-    except (msgspec.DecodeError, RecursionError, LookupError, TypeError):
-        return []
-    members = first if isinstance(first, list) and first and isinstance(first[0], list) else [first]
-    return [str(each) for each in members]
+    first = call.shape(0)
+    return call.members(0) if first is None else (first,)
 
 
 def _of_zeros(timeline: Timeline, names: Categories) -> BoolArray:
     """Return, for each row of `ops`, whether it fills with zeros; one more for −1."""
-    concrete = categories(timeline.ops["concrete_inputs"])
-    zero = np.array([*(_is_zero(text) for text in concrete.values), False], np.bool_)
-    found: BoolArray = is_named(names, "aten::zero_") | (
-        is_named(names, "aten::fill_") & np.append(zero[concrete.codes], False)
-    )
+    found: BoolArray = is_named(names, "aten::zero_")
+    rows = np.flatnonzero(is_named(names, "aten::fill_"))
+    found[rows] = calls_of(timeline).spread(rows, _is_zero, False, np.bool_)
     return found
 
 
-def _is_zero(concrete: str) -> bool:
+def _is_zero(fill: Call) -> bool:
     """Return whether what `fill_` fills with is recorded, and zero.
 
-    >>> _is_zero('["","0"]'), _is_zero('["","0."]'), _is_zero('["","1"]'), _is_zero("[")
-    (True, True, False, False)
+    >>> [_is_zero(Call("aten::fill_", values=("", value))) for value in ("0", "0.", "1", "")]
+    [True, True, False, False]
     """
     try:
-        return float(msgspec.json.decode(concrete)[1]) == 0
-    except (msgspec.DecodeError, RecursionError, LookupError, TypeError, ValueError):
+        return float(fill.value(1)) == 0
+    except ValueError:
         return False
 
 

@@ -11,24 +11,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tracemine.calls import Call, calls_of
 from tracemine.columns import booleans, codes, examples, lists, numbers, sorted_unique, string_ids
 from tracemine.flow.record import RESOLVED, BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.fusion.barriers import unowned
 from tracemine.fusion.liveness import lasting
 from tracemine.ops.dtypes import dtype as canonical_dtype
-from tracemine.ops.infer.call import Call, Unknown
+from tracemine.ops.infer.arguments import MISFITS
 from tracemine.rows.graph_guesses import guesses, in_backward
 
 MOST_AXES: Final = 8  # a shape with more is not known
 _NEVER_TAKEN: Final = 0.2  # of what was made before the last step: so much that is never gone, and memory tells nothing
 _EMPTY: Final = ("aten::empty", "aten::new_empty")
 NO_AXIS: Final = np.iinfo(np.int64).min
-_MISFITS = (Unknown, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.DecodeError)
-_SIGNATURE = ("name", "input_shapes", "input_dtypes", "concrete_inputs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,29 +353,23 @@ def _right(length: IntArray, *sizes: IntArray, entries: IntArray) -> tuple[IntAr
 
 def _axes(flow: Flow) -> IntArray:
     """Return the one axis along which each node works, from the end; each distinct call is looked at once."""
-    ops, rows = flow.timeline.ops, flow.nodes.op_row
-    columns = [string_ids(ops.column(name)) for name in _SIGNATURE]
-    code = codes(*(ids[rows] for ids, _ in columns))
-    calls = rows[examples(code)]
-    found = [_axis(*(texts[i] if (i := int(ids[at])) >= 0 else None for ids, texts in columns)) for at in calls]
-    return np.array(found, np.int64)[code]
+    return calls_of(flow.timeline).spread(flow.nodes.op_row, _axis, NO_AXIS)
 
 
-def _axis(name: str | None, shapes: str | None, dtypes: str | None, concrete: str | None) -> int:
+def _axis(call: Call) -> int:
     """Return the one axis of a call, from the end.
 
-    >>> _axis("aten::_softmax", "[[2,4,8],[],[]]", '["float","Scalar","Scalar"]', '["","2","False"]')
+    >>> _axis(Call("aten::_softmax", ((2, 4, 8), (), ()), ("float", "Scalar", "Scalar"), None, ("", "2", "False")))
     -1
     """
-    if name is None or shapes is None or dtypes is None or concrete is None:
+    given = call.arguments
+    if given is None or call.values is None:
         return NO_AXIS
     try:
-        sizes = msgspec.json.decode(shapes)
-        call = Call(name, sizes, msgspec.json.decode(dtypes), None, msgspec.json.decode(concrete))
-        dims = call.integers("dim") if "dim" in call else None
-        rank = next(len(size) for size in sizes if size) if not isinstance(sizes[0][0], list) else len(sizes[0][0])
-    except (*_MISFITS, StopIteration):
+        dims = given.integers("dim") if "dim" in given else None
+    except MISFITS:
         return NO_AXIS
+    rank = len((call.members(0) or (call.shape(0) or (),))[0])
     if dims is None or len(dims) != 1 or not -rank <= dims[0] < rank:
         return NO_AXIS
     return dims[0] - rank if dims[0] >= 0 else dims[0]

@@ -6,17 +6,16 @@ a product or convolution takes the copy where its weight stands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from tracemine.calls import Call, calls_of
+from tracemine.calls.text import Extents
 from tracemine.columns import sorted_unique
-from tracemine.ops import dtype
-from tracemine.rows.arrow import categories, rows_of, take
+from tracemine.rows.arrow import rows_of
 from tracemine.rows.graph import Graph
-from tracemine.rows.signature import decoded_inputs
-from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, number
+from tracemine.rows.table import BoolArray, IntArray, Rows, number
 from tracemine.timeline import Timeline
 
 _HALVES: Final = ("float16", "bfloat16")
@@ -36,37 +35,26 @@ def hand_casts(timeline: Timeline, activities: Rows) -> BoolArray:
         return found
     first = graph.first_activity
     op_row = rows_of(timeline.activities["op_row"])[first]
-    called = [take(categories(timeline.ops[name]), op_row) for name in ("name", "input_shapes", "input_dtypes")]
-    casts = np.flatnonzero(_casts(called) & _known_sources(activities, graph, first))
+    calls = calls_of(timeline)
+    casts = np.flatnonzero(calls.spread(op_row, _to_half, False, np.bool_) & _known_sources(activities, graph, first))
     if not len(casts):
         return found
     casts = casts[_in_every_step(graph, casts, number(activities, "segment", -1)[first])]
     if len(casts):
         chosen = np.isin(graph.producer, casts)
         pairs = zip(graph.consumer[chosen].tolist(), graph.producer[chosen].tolist(), strict=True)
-        own = [cast for user, cast in pairs if _is_weight(_text(called, user), _text(called, cast))]
+        own = [cast for user, cast in pairs if _is_weight(calls.at(op_row[user]), calls.at(op_row[cast]))]
         found[graph.activity[graph.activity_begin[np.array(own, np.int64)]]] = True
     return found
 
 
-def _casts(called: Sequence[Categories]) -> BoolArray:
-    """Return nodes that copy float32 to half width."""
-    names, _, types = called
-    copies = np.array([*(name == "aten::copy_" for name in names.values), False], np.bool_)[names.codes]
-    halves = np.array([*(_to_half(text) for text in types.values), False], np.bool_)[types.codes]
-    found: BoolArray = copies & halves
-    return found
+def _to_half(call: Call) -> bool:
+    """Return whether a call copies float32 to half width.
 
-
-def _to_half(types: str) -> bool:
-    """Return whether a call of `copy_` is one from float32 to half width.
-
-    >>> _to_half('["c10::Half","float","Scalar"]'), _to_half('["float","c10::Half","Scalar"]')
-    (True, False)
+    >>> [_to_half(Call("aten::copy_", None, types)) for types in (("c10::Half", "float"), ("float", "c10::Half"))]
+    [True, False]
     """
-    inputs = decoded_inputs("[]", types, None, None)
-    kinds = [dtype(str(kind)) for kind in inputs[1][:2]] if inputs is not None and isinstance(inputs[1], list) else []
-    return len(kinds) > 1 and kinds[0] in _HALVES and kinds[1] == "float32"
+    return call.name == "aten::copy_" and call.dtype(0) in _HALVES and call.dtype(1) == "float32"
 
 
 def _known_sources(activities: Rows, graph: Graph, first: IntArray) -> BoolArray:
@@ -89,35 +77,25 @@ def _in_every_step(graph: Graph, casts: IntArray, segment: IntArray) -> BoolArra
     return found
 
 
-def _is_weight(user: Sequence[str | None], cast: Sequence[str | None]) -> bool:
+def _is_weight(user: Call | None, cast: Call | None) -> bool:
     """Return whether a call takes a copy where its weight stands, told by shapes.
 
-    >>> copy = "aten::copy_", "[[32,64],[32,64],[]]", '["c10::Half","float","Scalar"]'
-    >>> _is_weight(("aten::mm", "[[8,64],[64,32]]", '["c10::Half","c10::Half"]'), copy)
-    True
-    >>> _is_weight(("aten::mm", "[[32,64],[64,16]]", '["c10::Half","c10::Half"]'), copy)
-    False
-    >>> _is_weight(("aten::bmm", "[[1,8,64],[1,64,32]]", '["c10::Half","c10::Half"]'), copy)  # of an einsum
-    True
+    >>> cast, types = Call("aten::copy_", ((32, 64), (32, 64), ())), ("c10::Half", "c10::Half")
+    >>> takes = ((8, 64), (64, 32)), ((32, 64), (64, 16)), ((1, 8, 64), (1, 64, 32))  # the last is an einsum's
+    >>> [_is_weight(Call("aten::bmm", shapes, types), cast) for shapes in takes]
+    [True, False, True]
     """
-    places = _OPERANDS.get(user[0] or "")
-    operands, copied = ([_unbatched(shape) for shape in _shapes(text)] for text in (user[1], cast[1]))
-    shape = copied[0] if copied else None
-    if places is None or len(operands) <= max(places) or not isinstance(shape, list) or len(shape) < 2:
+    if user is None or cast is None:
         return False
-    alike = [shape, [*shape[:-2], shape[-1], shape[-2]]]  # as it is, and transposed
+    places = _OPERANDS.get(user.name)
+    operands, copied = ([_unbatched(shape) for shape in call.shapes or ()] for call in (user, cast))
+    shape = copied[0] if copied else ()
+    if places is None or len(operands) <= max(places) or len(shape) < 2:
+        return False
+    alike = [shape, (*shape[:-2], shape[-1], shape[-2])]  # as it is, and transposed
     weight, activation = places
     return operands[weight] in alike and operands[activation] not in alike
 
 
-def _unbatched(shape: Any) -> Any:
-    return shape[1:] if isinstance(shape, list) and len(shape) == 3 and shape[0] == 1 else shape
-
-
-def _shapes(text: str | None) -> list[Any]:
-    inputs = decoded_inputs(text, "[]", None, None)
-    return inputs[0] if inputs is not None and isinstance(inputs[0], list) else []
-
-
-def _text(called: Sequence[Categories], node: int) -> list[str | None]:
-    return [column.values[code] if (code := int(column.codes[node])) >= 0 else None for column in called]
+def _unbatched(shape: Extents) -> Extents:
+    return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape

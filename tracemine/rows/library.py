@@ -13,19 +13,18 @@ from typing import Final, cast
 
 import numpy as np
 
+from tracemine.calls import calls_of
+from tracemine.columns import codes, examples
 from tracemine.devices import Device, recorded_device
 from tracemine.ops import lookup
 from tracemine.ops.arithmetic import is_narrow, unit_of
-from tracemine.ops.infer.library import OPERATIONS, LibraryCall, library_call
-from tracemine.rows.arrow import categories, coded, rows_of, take
-from tracemine.rows.codes import distinct
+from tracemine.ops.infer.library import OPERATIONS, LibraryCall, of_arguments
+from tracemine.rows.arrow import categories, coded, rows_of, spread, take
 from tracemine.rows.precision import float64_comes_in
-from tracemine.rows.signature import decoded_inputs
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, FloatArray, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline
 
 LEAST_PERCENT: Final = 3  # of GPU time: what calls alike must take to be looked into. The one place that says so
-_INPUTS = ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
 _LONGEST_NS: Final = 1 << 62
 _MOST_KERNELS: Final = 4095  # of one call: beyond, as many
 _HALF: Final = frozenset({"float16", "bfloat16"})
@@ -118,7 +117,7 @@ def library_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     causes = [None if one is None else cause_of(one) for one in kinds]
     cause = coded(causes, of)
     counted = [None if one is None else one.call for one in kinds]
-    flops, nbytes = (_spread([None if one is None else getattr(one, name) for one in counted], of) for name in _COUNTS)
+    flops, nbytes = (spread([None if one is None else getattr(one, name) for one in counted], of) for name in _COUNTS)
     percent = _percent(calls, cause, of, dur)
     known = flops.valid if flops.valid is not None else np.zeros(len(dur), np.bool_)
     return {
@@ -149,8 +148,7 @@ class _Calls:
             if len(dur)
             else dur
         )
-        self.op = Categories(np.where(self.inside, name.codes, -1).astype(np.int32), name.values)
-        self.inputs = [take(categories(timeline.ops[each]), op_row) for each in _INPUTS]
+        self.op_row = np.where(self.inside, op_row, -1)
         self._dur = dur
 
     def kinds(self, timeline: Timeline, device: Device | None) -> tuple[list[KnownCall | None], IntArray]:
@@ -163,13 +161,16 @@ class _Calls:
         longest[self.number[order][last]] = order[last]
         main = Categories(names.codes[longest[self.number]], names.values) if len(names.codes) else names
         same = np.bincount(self.number, weights=names.codes == main.codes, minlength=1)[self.number]
-        count = Categories(np.minimum(same, _MOST_KERNELS).astype(np.int32), tuple(map(str, range(_MOST_KERNELS + 1))))
-        rows, of = distinct(self.op, *self.inputs, main, count)
-        known: dict[tuple[str | None, ...], LibraryCall | None] = {}
-        for row in rows:
-            if row[:5] not in known:
-                known[row[:5]] = _read(*row[:5])
-        found = [(known[row[:5]], row[5] or "", int(row[6])) for row in rows]
+        count = np.minimum(same, _MOST_KERNELS).astype(np.int64)
+        calls, call = calls_of(timeline).distinct(self.op_row)
+        asked = [*(of_arguments(one.arguments) for one in calls), None]
+        kind = codes(call, main.codes, count)
+        rows = examples(kind)
+        columns = (call[rows].tolist(), main.codes[rows].tolist(), count[rows].tolist())
+        found = [
+            (asked[one], main.values[name] if name >= 0 else "", kernels)
+            for one, name, kernels in zip(*columns, strict=True)
+        ]
         tf32 = any(call is not None and _in_tf32(call, kernel) for call, kernel, _ in found)
         has_tf32 = device is not None and "tf32" in device.flops_per_s
         wide = any(call is not None and call.dtype == "float64" for call, _, _ in found)
@@ -187,26 +188,18 @@ class _Calls:
                 converts_float64=converts_float64,
             )
             for call, kernel, kernels_of in found
-        ], of
+        ], kind
 
 
 def recorded_call(timeline: Timeline, op_row: int) -> LibraryCall | None:
     """Return what an operator asked of its library; None where it is none of these, or inputs were not recorded."""
-    if op_row < 0:
-        return None
-    return _read(*(timeline.ops[name][op_row].as_py() for name in ("name", *_INPUTS)))
+    call = calls_of(timeline).at(op_row)
+    return None if call is None else of_arguments(call.arguments)
 
 
 def _is_library(name: str) -> bool:
     operator = lookup(name)
     return operator is not None and operator.op_class in OPERATIONS
-
-
-def _read(
-    op: str | None, shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
-) -> LibraryCall | None:
-    inputs = decoded_inputs(shapes, dtypes, strides, concrete)
-    return None if op is None or inputs is None else library_call(op, *inputs)
 
 
 def _in_tf32(call: LibraryCall, kernel: str) -> bool:
@@ -245,9 +238,3 @@ def _least_ns(call: LibraryCall | None, device: Device | None) -> float:
     if peak is None:
         return float("nan")
     return max(call.flops / peak, call.nbytes / device.bandwidth_bytes_per_s) * 1e9
-
-
-def _spread(values: list[int | None], of: IntArray) -> Numbers:
-    known = np.array([*(value is not None for value in values), False], np.bool_)
-    filled = np.array([*(value or 0 for value in values), 0], np.int64)
-    return Numbers(filled[of], known[of])

@@ -1,19 +1,18 @@
 """Operands of operators: weights that autocast copies, caches that grow by a row, widths.
 
-Each distinct text is read once.
+Each distinct call is looked at once.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-import msgspec
 import numpy as np
 
-from tracemine.ops import dtype
+from tracemine.calls import Call, Calls, calls_of
+from tracemine.columns import codes, examples
 from tracemine.rows.ancestors import taken
-from tracemine.rows.arrow import categories, named_at, rows_of, take
-from tracemine.rows.codes import distinct
+from tracemine.rows.arrow import categories, named_at, rows_of
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows, number
 from tracemine.timeline import Timeline
 
@@ -23,7 +22,10 @@ _WEIGHTS: Final = {
     **dict.fromkeys((f"conv_transpose{n}d" for n in (1, 2, 3)), ((1, 2), 0)),
     "addmm": ((0, 2), 1),
 }
-_BATCH_NORMS: Final = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")
+_BATCH_NORMS: Final = tuple(
+    f"aten::{name}"
+    for name in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")
+)
 _TRAINING: Final = 5  # the argument of these that says whether statistics are the batch's
 _HALVES: Final = ("float16", "bfloat16")
 _GROWS = 16  # times as long as what is appended
@@ -43,27 +45,19 @@ def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     ['appended', 'bags', 'running_statistics', 'weight_cast', 'width']
     """
     op_row = rows_of(timeline.activities.column("op_row"))
-    names, shapes = (categories(timeline.ops.column(name)) for name in ("name", "input_shapes"))
-    shape = activities.columns["shape"]
-    assert isinstance(shape, Categories)  # noqa: S101 - the row set's documented kind
-    widths = np.array([*(_last(text) for text in shape.values), -1], np.int64)[shape.codes]
-    cats = named_at(names, op_row, "aten::cat")
-    appends = np.array([*(appended(text) for text in shapes.values), False], np.bool_)
-    own = take(shapes, op_row).codes
-    norms = named_at(names, op_row, *(f"aten::{name}" for name in _BATCH_NORMS))
-    given = categories(timeline.ops.column("concrete_inputs"))
-    evaluated = np.array([*(in_evaluation(text) for text in given.values), False], np.bool_)
-    bags = _bags(timeline, activities, names, shapes, op_row)
+    names, calls = categories(timeline.ops.column("name")), calls_of(timeline)
+    widths = calls.spread(op_row, lambda call: (call.first_tensor[0] or (-1,))[-1], -1)
+    bags = _bags(calls, activities, names, op_row)
     return {
         "width": Numbers(np.maximum(widths, 0), widths >= 0),
         "bags": Numbers(np.maximum(bags, 0), bags >= 0),
-        "weight_cast": Flags(_weight_casts(timeline, names, shapes, op_row)),
-        "appended": Flags(cats & appends[own]),
-        "running_statistics": Flags(norms & evaluated[take(given, op_row).codes]),
+        "weight_cast": Flags(_weight_casts(timeline, names, op_row)),
+        "appended": Flags(calls.spread(op_row, appended, False, np.bool_)),
+        "running_statistics": Flags(calls.spread(op_row, in_evaluation, False, np.bool_)),
     }
 
 
-def _bags(timeline: Timeline, activities: Rows, names: Categories, shapes: Categories, op_row: IntArray) -> IntArray:
+def _bags(calls: Calls, activities: Rows, names: Categories, op_row: IntArray) -> IntArray:
     """Return a number for like bags, of each bag's kernel and the offsets computed before it; −1: none.
 
     Alike are bags of one width, type and mode, all of them weighted or none.
@@ -72,9 +66,8 @@ def _bags(timeline: Timeline, activities: Rows, names: Categories, shapes: Categ
     found = np.full(len(op_row), -1, np.int64)
     if not len(rows):
         return found
-    own = [take(categories(timeline.ops.column(name)), op_row[rows]) for name in _CALLED]
-    combinations, of = distinct(take(shapes, op_row[rows]), *own)
-    kinds = [bag_of(*each) for each in combinations]
+    own, of = calls.distinct(op_row[rows])
+    kinds = [bag_of(call) for call in own]
     code = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
     found[rows] = np.array([*(-1 if kind is None else code[kind] for kind in kinds), -1], np.int64)[of]
     before = rows[rows > 0]
@@ -86,35 +79,25 @@ def _bags(timeline: Timeline, activities: Rows, names: Categories, shapes: Categ
     return found
 
 
-_CALLED: Final = ("input_dtypes", "concrete_inputs")
+def bag_of(call: Call) -> tuple[object, ...] | None:
+    """Return a call's width, type, mode and whether samples have weights; None without a width.
 
-
-def bag_of(shapes: str | None, types: str | None, concrete: str | None) -> tuple[object, ...] | None:
-    """Return a call's width, type, mode and whether samples have weights; None without an integer width.
-
-    >>> concrete = '["","","","False","1","False",""]'
-    >>> bag_of("[[1000,128],[640],[64],[],[],[],[]]", '["float","long int","long int"]', concrete)
+    >>> shapes, values = ((1000, 128), (640,), (64,)), ("", "", "", "False", "1", "False", "")
+    >>> bag_of(Call("aten::_embedding_bag", shapes, ("float", "long int", "long int"), None, values))
     (128, 'float32', '1', False)
     """
-    table, *others = _decoded(shapes) or [None]
-    kinds, given = _decoded(types), _decoded(concrete)
-    kind = dtype(str(kinds[0])) if kinds else None
-    if not isinstance(table, list) or len(table) != 2 or not isinstance(table[1], int) or kind is None:
+    table, kind = call.shape(0), call.dtype(0)
+    if table is None or len(table) != 2 or kind is None:
         return None
-    return (
-        table[1],
-        kind,
-        str(given[_MODE]) if len(given) > _MODE else None,
-        len(others) >= _WEIGHTED and bool(others[_WEIGHTED - 1]),
-    )
+    return table[1], kind, call.value(_MODE), bool(call.shape(_WEIGHTED))
 
 
-def _weight_casts(timeline: Timeline, names: Categories, shapes: Categories, op_row: IntArray) -> BoolArray:
+def _weight_casts(timeline: Timeline, names: Categories, op_row: IntArray) -> BoolArray:
     """Return copies to half width that autocast makes of a product's or convolution's weight or bias.
 
     Autocast casts within the operator: `aten::linear` > `aten::to` > `aten::_to_copy` > `aten::copy_`.
     """
-    parent, types = rows_of(timeline.ops.column("parent_row")), categories(timeline.ops.column("input_dtypes"))
+    parent, calls = rows_of(timeline.ops.column("parent_row")), calls_of(timeline)
     found = np.zeros(len(op_row), np.bool_)
     rows = np.flatnonzero(named_at(names, op_row, "aten::copy_"))
     at = op_row[rows]
@@ -126,52 +109,51 @@ def _weight_casts(timeline: Timeline, names: Categories, shapes: Categories, op_
     rows, outer = rows[outer >= 0], outer[outer >= 0]
     if not len(rows):
         return found
-    own = op_row[rows]
-    columns, calls = (names, shapes, types, shapes, types), (outer, outer, outer, own, own)
-    combinations, of = distinct(*(take(column, call) for column, call in zip(columns, calls, strict=True)))
-    found[rows] = np.array([*(weight_cast(*one) for one in combinations), False], np.bool_)[of]
+    (around, of_around), (copies, of_copy) = calls.distinct(outer), calls.distinct(op_row[rows])
+    pair = codes(of_around, of_copy)
+    one = examples(pair)
+    pairs = zip(of_around[one].tolist(), of_copy[one].tolist(), strict=True)
+    found[rows] = np.array([weight_cast(around[a], copies[b]) for a, b in pairs], np.bool_)[pair]
     return found
 
 
-def weight_cast(
-    name: str | None, shapes: str | None, types: str | None, copy_shapes: str | None, copy_types: str | None
-) -> bool:
+def weight_cast(around: Call, copy: Call) -> bool:
     """Return whether a copy within an operator takes a weight or bias to half width, and surely not the input.
 
-    >>> linear = "aten::linear", "[[8,64],[32,64],[32]]", '["float","float","float"]'
-    >>> weight_cast(*linear, "[[32,64],[32,64],[]]", '["c10::Half","float","Scalar"]')
+    >>> linear = Call("aten::linear", ((8, 64), (32, 64), (32,)), ("float", "float", "float"))
+    >>> weight_cast(linear, Call("aten::copy_", ((32, 64), (32, 64), ()), ("c10::Half", "float", "Scalar")))
     True
-    >>> weight_cast(*linear, "[[8,64],[8,64],[]]", '["c10::Half","float","Scalar"]')
+    >>> weight_cast(linear, Call("aten::copy_", ((8, 64), (8, 64), ()), ("c10::Half", "float", "Scalar")))
     False
     """
-    weights = _WEIGHTS.get((name or "").removeprefix("aten::"))
-    operands, kinds, copied, copy_kinds = map(_decoded, (shapes, types, copy_shapes, copy_types))
-    if weights is None or len(copied) < 2 or len(copy_kinds) < 2 or len(operands) > len(kinds):
+    weights = _WEIGHTS.get(around.name.removeprefix("aten::"))
+    operands, copied = around.shapes or (), copy.shapes or ()
+    if weights is None or len(copied) < 2 or len(operands) > len(around.dtypes or ()):
         return False
-    to, what = (dtype(str(kind)) for kind in copy_kinds[:2])
-    if to not in _HALVES or what != "float32":
+    if copy.dtype(0) not in _HALVES or copy.dtype(1) != "float32":
         return False
-    alike = [at for at, shape in enumerate(operands) if shape == copied[1] and dtype(str(kinds[at])) == "float32"]
+    alike = [at for at, shape in enumerate(operands) if shape == copied[1] and around.dtype(at) == "float32"]
     places, activation = weights
     return any(at in places for at in alike) and activation not in alike
 
 
-def appended(text: str) -> bool:
-    """Return whether a `cat` of two tensors appends a few rows to many, by the recorded shapes.
+def appended(call: Call) -> bool:
+    """Return whether a call is a `cat` of two tensors that appends a few rows to many.
 
-    >>> appended("[[[4,8,256,64],[4,8,1,64]],[]]"), appended("[[[4,8,1,64],[4,8,256,64]],[]]")
-    (True, False)
-    >>> appended("[[[4,256,8,64],[4,1,8,64]],[]]")  # heads lie within a row
+    >>> cats = [((4, 8, 256, 64), (4, 8, 1, 64)), ((4, 8, 1, 64), (4, 8, 256, 64))]
+    >>> [appended(Call("aten::cat", (members, ()))) for members in cats]
+    [True, False]
+    >>> appended(Call("aten::cat", (((4, 256, 8, 64), (4, 1, 8, 64)), ())))  # heads lie within a row
     True
-    >>> appended("[[[32,512,7,7],[32,4,7,7]],[]]"), appended("[[[32,512,7,64],[32,1,7,60]],[]]")  # channels, no cache
-    (False, False)
+    >>> cats = [((32, 512, 7, 7), (32, 4, 7, 7)), ((32, 512, 7, 64), (32, 1, 7, 60))]  # channels, no cache
+    >>> [appended(Call("aten::cat", (members, ()))) for members in cats]
+    [False, False]
     """
-    operands = _decoded(text)
-    members = operands[0] if operands else None
-    if not isinstance(members, list) or len(members) != 2 or not all(isinstance(each, list) for each in members):
+    members = call.members(0) if call.name == "aten::cat" else ()
+    if len(members) != 2:
         return False
     many, few = members
-    if len(many) != len(few) or len(many) < _LEAST_AXES or not all(isinstance(n, int) for n in (*many, *few)):
+    if len(many) != len(few) or len(many) < _LEAST_AXES:
         return False
     differ = [at for at, (a, b) in enumerate(zip(many, few, strict=True)) if a != b]
     if len(differ) != 1 or not 0 < few[differ[0]] <= _MOST_ROWS or _GROWS * few[differ[0]] > many[differ[0]]:
@@ -181,24 +163,11 @@ def appended(text: str) -> bool:
     return len(behind) == 1 or of_heads
 
 
-def in_evaluation(text: str) -> bool:
-    """Return whether a BatchNorm's recorded arguments say that it is not in training.
+def in_evaluation(call: Call) -> bool:
+    """Return whether a call is a BatchNorm of which the record says that it is not in training.
 
-    >>> in_evaluation('["","","","","","False","0.1","1e-05"]'), in_evaluation('["","","","","","True","0.1","1e-05"]')
-    (True, False)
+    >>> values = ("", "", "", "", "", "False", "0.1", "1e-05")
+    >>> in_evaluation(Call("aten::native_batch_norm", values=values))
+    True
     """
-    given = _decoded(text)
-    return len(given) > _TRAINING and given[_TRAINING] == "False"
-
-
-def _last(shape: str) -> int:
-    sizes = _decoded(shape)
-    return sizes[-1] if sizes and isinstance(sizes[-1], int) and 0 <= sizes[-1] < 1 << 40 else -1
-
-
-def _decoded(text: str | None) -> list[object]:
-    try:
-        found = msgspec.json.decode(text or "[]")
-    except (msgspec.DecodeError, RecursionError):
-        return []
-    return found if isinstance(found, list) else []
+    return call.name in _BATCH_NORMS and call.value(_TRAINING) == "False"

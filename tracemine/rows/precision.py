@@ -5,17 +5,14 @@ Each distinct call is looked at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from tracemine.columns import sorted_unique
-from tracemine.ops import dtype, lookup
+from tracemine.calls import DTYPES, Call, calls_of
+from tracemine.ops import lookup
 from tracemine.rows.arrow import categories, named_at, rows_of
-from tracemine.rows.codes import distinct
-from tracemine.rows.signature import decoded_inputs
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, Rows, category, flags
 from tracemine.timeline import Timeline
 
@@ -35,42 +32,25 @@ def float64_comes_in(timeline: Timeline) -> bool:
 
     Where nothing does, inputs, weights and results are float64: the program asked for it.
     """
-    ops = timeline.ops
-    columns = [categories(ops[name]) for name in ("name", "input_shapes", "input_dtypes")]
-    wide = np.array([*("double" in text for text in columns[2].values), False], np.bool_)[columns[2].codes]
-    kinds = np.array([*(_class_of(name) in (_MIXING | _OF_NETWORKS) for name in columns[0].values), False], np.bool_)
-    rows = np.flatnonzero(wide & kinds[columns[0].codes])
-    calls, _ = distinct(*(Categories(column.codes[rows], column.values) for column in columns))
-    return any(_comes_in(*call) for call in calls)
+    calls = calls_of(timeline)
+    wide = (number for number in range(len(calls)) if "double" in (calls.text(number, DTYPES) or ""))
+    return any(_comes_in(calls[number]) for number in wide)
 
 
-def _comes_in(name: str, shapes: str | None, types: str | None) -> bool:
+def _comes_in(call: Call) -> bool:
     """Return whether a call converts large tensors to float64 or from it, or is a network's layer in it.
 
-    >>> _comes_in("aten::copy_", "[[64,64],[64,64],[]]", '["double","float","Scalar"]')
-    True
-    >>> _comes_in("aten::copy_", "[[],[],[]]", '["double","float","Scalar"]')  # a scale
-    False
-    >>> _comes_in("aten::add", "[[64,64],[64,64],[]]", '["double","double","Scalar"]')
+    >>> types = ("double", "float", "Scalar")
+    >>> [_comes_in(Call("aten::copy_", (shape, shape, ()), types)) for shape in ((64, 64), ())]
+    [True, False]
+    >>> _comes_in(Call("aten::add", ((64, 64), (64, 64), ()), ("double", "double", "Scalar")))
     False
     """
-    taken = list(_large(shapes, types))
-    return "float64" in taken and (_class_of(name) in _OF_NETWORKS or not _SMALLER.isdisjoint(taken))
-
-
-def _large(shapes: str | None, types: str | None) -> Iterable[str]:
-    """Yield the types of the tensors of a call that have more than a few elements."""
-    inputs = decoded_inputs(shapes, types, None, None)
-    sizes, kinds = (each if isinstance(each, list) else [] for each in (inputs or ((), ()))[:2])
-    for shape, kind in zip(sizes, kinds, strict=False):
-        known = dtype(kind) if isinstance(kind, str) else None
-        if known is not None and _elements(shape) >= _FEW:
-            yield known
-
-
-def _elements(shape: Any) -> int:
-    fits = isinstance(shape, list) and bool(shape) and all(isinstance(size, int) and size >= 0 for size in shape)
-    return prod(shape) if fits else 0
+    kind = _class_of(call.name)
+    if kind not in _MIXING | _OF_NETWORKS:
+        return False
+    taken = [call.dtype(place) for place in range(len(call.shapes or ())) if prod(call.shape(place) or (0,)) >= _FEW]
+    return "float64" in taken and (kind in _OF_NETWORKS or not _SMALLER.isdisjoint(taken))
 
 
 def _class_of(name: str) -> str | None:
@@ -113,20 +93,13 @@ def _needless(timeline: Timeline, names: Categories, activities: Rows) -> bool:
     """Return whether all products, convolutions and attention are recorded, and none takes a type of small range."""
     if flags(activities, "graph").any():  # a graph's kernels tell no types
         return False
-    types = categories(timeline.ops["input_dtypes"])
     library = np.array([*(_class_of(name) in _LIBRARY for name in names.values), False], np.bool_)[names.codes]
     launched = np.zeros(len(library), np.bool_)
     op_row = rows_of(timeline.activities["op_row"])
     launched[op_row[op_row >= 0]] = True
-    calls = types.codes[library & launched]
-    return bool(len(calls)) and bool((calls >= 0).all()) and not _takes(types.values, sorted_unique(calls), _RANGES)
+    calls, _ = calls_of(timeline).distinct(np.flatnonzero(library & launched))
+    return bool(calls) and all(call.dtypes is not None and not _takes_small_range(call) for call in calls)
 
 
-def _takes(texts: Sequence[str], codes: Iterable[int], wanted: frozenset[str]) -> bool:
-    return any(known in wanted for code in codes for known in _types(texts[int(code)]))
-
-
-def _types(text: str) -> list[str | None]:
-    inputs = decoded_inputs("[]", text, None, None)
-    kinds = inputs[1] if inputs is not None and isinstance(inputs[1], list) else []
-    return [dtype(kind) if isinstance(kind, str) else None for kind in kinds]
+def _takes_small_range(call: Call) -> bool:
+    return any(call.dtype(place) in _RANGES for place in range(len(call.dtypes or ())))

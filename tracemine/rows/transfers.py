@@ -1,37 +1,45 @@
-"""Columns of copies between host and device: how long nothing else ran meanwhile."""
+"""Columns of copies between host and device, and of communication: how long nothing else ran meanwhile."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tracemine.columns import sorted_unique, uncovered
-from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.table import Column, IntArray, Numbers
+from tracemine.rows.arrow import rows_of
+from tracemine.rows.table import Column, IntArray, Numbers, Rows, category, number
 from tracemine.timeline import Timeline
 
 BETWEEN = ("HtoD", "DtoH")  # host and device
 LEAST_PERCENT = 20  # of a device's busy time, from which on copies are worth a word: the rule asks for as much
+COLLECTIVE, LEAST_COMMUNICATION = "collective", 3  # likewise of communication
 
 
-def transfer_columns(timeline: Timeline) -> dict[str, Column]:
-    """Return how long each copy between host and device ran alone, and the share of the device's busy time that all of
-    them do.
+def transfer_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
+    """Return how long each copy between host and device, and each collective, ran alone; and the share of the device's
+    busy time that all of its kind do.
 
+    A collective of one rank is no communication.
+
+    >>> from tracemine.rows.activities import activity_rows
     >>> from tracemine.timeline import Meta
-    >>> sorted(transfer_columns(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))))
+    >>> nothing = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    >>> sorted(transfer_columns(nothing, activity_rows(nothing)))
     ['exposed_ns', 'exposed_percent']
     """
-    activities = timeline.activities
-    start, dur, device = (rows_of(activities[name]).astype(np.int64) for name in ("start_ns", "dur_ns", "device"))
-    copies = categories(activities["copy_kind"]).among(*BETWEEN)
+    table = timeline.activities
+    start, dur, device = (rows_of(table[name]).astype(np.int64) for name in ("start_ns", "dur_ns", "device"))
+    copies = category(activities, "copy_kind").among(*BETWEEN)
+    communication = category(activities, "op_class").among(COLLECTIVE) & (number(activities, "group_size", null=0) != 1)
     exposed, percent = np.zeros(len(start), np.int64), np.zeros(len(start))
-    for ordinal in sorted_unique(device[copies]):
-        own = device == ordinal
-        rows = np.flatnonzero(own & copies)
-        exposed[rows] = _alone(start[rows], start[rows] + dur[rows], start[own & ~copies], (start + dur)[own & ~copies])
-        busy_ns = int(uncovered(start[own], (start + dur)[own]).sum())
-        percent[rows] = 100 * int(exposed[rows].sum()) / max(busy_ns, 1)
-    return {"exposed_ns": Numbers(exposed, copies), "exposed_percent": Numbers(percent, copies)}
+    for kind in (copies, communication):
+        for ordinal in sorted_unique(device[kind]):
+            own = device == ordinal
+            rows, others = np.flatnonzero(own & kind), own & ~kind
+            exposed[rows] = _alone(start[rows], start[rows] + dur[rows], start[others], (start + dur)[others])
+            busy_ns = int(uncovered(start[own], (start + dur)[own]).sum())
+            percent[rows] = 100 * int(exposed[rows].sum()) / max(busy_ns, 1)
+    known = copies | communication
+    return {"exposed_ns": Numbers(exposed, known), "exposed_percent": Numbers(percent, known)}
 
 
 def _alone(begin: IntArray, end: IntArray, other_begin: IntArray, other_end: IntArray) -> IntArray:

@@ -27,6 +27,7 @@ from tracemine.validate.downsize import Downsized
 from tracemine.validate.record import Validation
 from tracemine.verdicts.outcome import CallVerdict
 from tracemine.verdicts.verdict import Verdict, verdict
+from tracemine.verify.fixes.by_rule import Cause
 from tracemine.verify.fixes.reproduction import CALL_NOT_VALIDATED
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.library import Replacement
@@ -93,11 +94,13 @@ def verify(
     groups: Groups,
     how: How,
     progress: Callable[[int, int], object] = lambda done, all_: None,
+    *,
+    causes: Sequence[Cause] = (),
 ) -> Iterator[Verdict]:
     """Generate a verdict on each finding, in order. A crash, a hang, a lack of memory or an internal error is one too.
 
     For a GPU many are compiled side by side and validated meanwhile; then each is timed alone, as validation goes on.
-    Without one, some are validated side by side while the next is made ready.
+    Without one, some are validated side by side while the next is made ready. causes: those that bring fixed forms.
     """
     rebuilder = Rebuilder(flow, groups)
     with Validators(how.time_limit_s, at_once(alone=how.gpu is None)) as validators, ExitStack() as stack:
@@ -108,7 +111,7 @@ def verify(
         try:
             for number, finding in enumerate(findings, 1):
                 progress(done, len(findings))
-                ready = _ready(finding, rebuilder, emitter, how.identity)
+                ready = _ready(finding, rebuilder, emitter, how.identity, causes)
                 begun.append((ready, _validations(ready, validators, how)))
                 if ahead is not None:
                     ahead.start(ready.texts)
@@ -127,9 +130,11 @@ def verify(
         progress(done, len(findings))
 
 
-def _ready(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: Identity | None) -> Ready:
+def _ready(
+    finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: Identity | None, causes: Sequence[Cause]
+) -> Ready:
     bugs = Bugs()
-    found = bugs.tried(lambda: prepared(finding, rebuilder, emitter, identity, bugs))
+    found = bugs.tried(lambda: prepared(finding, rebuilder, emitter, identity, bugs, causes))
     return Ready(finding=finding, refused=found, bugs=bugs) if isinstance(found, str) else found
 
 

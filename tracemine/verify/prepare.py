@@ -12,6 +12,7 @@ from tracemine.errors import UsageError
 from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.validate.downsize import Downsized, smaller, tried
+from tracemine.verify.fixes.by_rule import Cause
 from tracemine.verify.fixes.record import NoFixedForm
 from tracemine.verify.fixes.reproduction import call_reproduction, fixed_calls, graph_reproduction, library_call
 from tracemine.verify.internal_errors import Bugs
@@ -75,7 +76,14 @@ class Ready:
         return [text for text in (self.text, *(c.text for c in (self.alone, self.around) if c)) if text is not None]
 
 
-def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: Identity | None, bugs: Bugs) -> Ready:
+def prepared(
+    finding: Finding,
+    rebuilder: Rebuilder,
+    emitter: Emitter,
+    identity: Identity | None,
+    bugs: Bugs,
+    causes: Sequence[Cause],
+) -> Ready:
     if not _is_of(finding, rebuilder.flow):
         return Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
     if identity is not None and _mark(finding) not in (identity(finding) or (_mark(finding),)):
@@ -87,7 +95,7 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
         emitter.write(file_name(finding, mark), text)
         return Ready(finding=finding, copy=copy, text=text, bugs=bugs)
     try:
-        other = _otherwise(finding, rebuilder)
+        other = _otherwise(finding, rebuilder, causes)
         if other is not None:
             emitter.write(file_name(finding, _mark(finding)), other.text)
             return Ready(finding=finding, made=other, text=other.text, assumptions=other.assumptions, bugs=bugs)
@@ -109,7 +117,7 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
         bugs=bugs,
     )
     try:
-        made = bugs.tried(lambda: _generated(finding, rebuilt, rebuilder.flow, library=not isinstance(call, str)))
+        made = bugs.tried(lambda: _generated(finding, rebuilt, rebuilder.flow, ready.replacement))
     except Unsupported as reason:
         made = f"no kernel is generated: {reason.message}"
     if isinstance(made, str):
@@ -122,7 +130,7 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
     return replace(ready, text=text, tried=validated, assumptions=(*ready.assumptions, *validated.says))
 
 
-def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
+def _otherwise(finding: Finding, rebuilder: Rebuilder, causes: Sequence[Cause]) -> OtherCalls | None:
     """Return other ways to compute a finding's calls; None where its fix is a kernel. Raises NotRebuilt, NotRecorded
     or NoFixedForm.
     """
@@ -131,7 +139,7 @@ def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
     if call is not None:
         text = call_reproduction(finding, call, mark, facts(finding, mark))
         return OtherCalls(text=text, traced_ns=call.traced_ns, assumptions=call.assumptions)
-    found = fixed_calls(finding, rebuilder)
+    found = fixed_calls(finding, rebuilder, causes)
     if found is None:
         return None
     rebuilt, fixed = found
@@ -146,10 +154,12 @@ def _otherwise(finding: Finding, rebuilder: Rebuilder) -> OtherCalls | None:
     )
 
 
-def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, library: bool) -> tuple[str, Downsized]:
+def _generated(
+    finding: Finding, rebuilt: Rebuilt, flow: Flow, replacement: Replacement | None
+) -> tuple[str, Downsized]:
     """Return the reproduction, and what the CPU validates. Raises Unsupported."""
     try:
-        return reproduction(finding, rebuilt, flow, library=library), tried(rebuilt.graph)
+        return reproduction(finding, rebuilt, flow, replacement), tried(rebuilt.graph)
     except RecursionError:
         raise Unsupported("the graph is too deep") from None
 
@@ -190,15 +200,18 @@ def with_products(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Repl
 def _call(
     finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilder: Rebuilder, emitter: Emitter
 ) -> CallInstead:
-    text = reproduction(finding, rebuilt, rebuilder.flow, kernel=False)
+    text = reproduction(finding, rebuilt, rebuilder.flow, replacement, kernel=False)
     emitter.write(file_name(finding, _mark(finding), suffix="library"), text)
     return CallInstead(rebuilt, replacement, text)
 
 
-def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, kernel: bool = True, library: bool = True) -> str:
+def reproduction(
+    finding: Finding, rebuilt: Rebuilt, flow: Flow, replacement: Replacement | None, *, kernel: bool = True
+) -> str:
     """Return the file that reproduces a finding, with the library call that says the same beside the kernel.
 
-    kernel, library: False leaves it out. Raises Unsupported where no kernel can be generated.
+    replacement: that call; None: there is none. kernel: False leaves it out.
+    Raises Unsupported where no kernel can be generated.
     """
     return graph_text(
         rebuilt.graph,
@@ -208,8 +221,8 @@ def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, kernel: bool
         recorded=recorded_kernels(rebuilt, flow),
         assumptions=rebuilt.assumptions,
         unread=rebuilt.unread,
+        replacement=replacement,
         kernel=kernel,
-        library=library,
     )
 
 
@@ -227,11 +240,13 @@ def graph_text(
     recorded: Sequence[tuple[str, Sequence[int] | None]] = (),
     assumptions: Sequence[str] = (),
     unread: Sequence[int] = (),
+    replacement: Replacement | None = None,
     kernel: bool = True,
-    library: bool = True,
 ) -> str:
-    """Return the file that reproduces a graph: as `repro`, with all that is made of the graph. Raises Unsupported."""
-    replacement = find(graph, unread).replacement if library else None
+    """Return the file that reproduces a graph: as `repro`, with all that is made of the graph. Raises Unsupported.
+
+    replacement: what `find` gave for the graph, whose calls stand beside the kernel or in its place.
+    """
     graph = graph if replacement is None else settled(graph, replacement.at)
     said = () if replacement is None else replacement.assumptions
     source = generate(graph) if kernel else None
@@ -259,9 +274,8 @@ def _on_cpu(graph: Graph, replacement: Replacement | None, unread: tuple[int, ..
     if kernel:
         small = smaller(graph)
     elif replacement is not None:
-        sizes = Sizes(graph, unread).graph
-        made = find(sizes, unread).replacement
-        small = sizes if made is not None and made.text == replacement.text else graph
+        sizes = Sizes(graph, unread, replacement)
+        small = sizes.graph if sizes.replacement is not None and sizes.replacement.text == replacement.text else graph
     count = sum(spec.elements for spec in small.specs)
     return small if count <= _MOST_ON_CPU else f"{count:,} elements, which no argument makes fewer"
 

@@ -50,7 +50,8 @@ def verified(
     """
     done: list[Verdict] = []
     try:
-        done.extend(verify(findings, analysis.dataflow, analysis.groups, how, progress or (lambda done, all_: None)))
+        quiet = progress or (lambda done, all_: None)
+        done.extend(verify(findings, analysis.dataflow, analysis.groups, how, quiet, causes=analysis.causes))
         run = Run(verdicts=tuple(done))
         return _with_step(run, findings, analysis, scan, how) if step else run
     except (KeyboardInterrupt, OSError, TracemineError) as error:  # what is validated by now took its time

@@ -12,16 +12,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from tracemine.ops.infer.call import Call, ListDtype, Unknown
+from tracemine.ops.infer.arguments import MISFITS, Arguments, ListDtype, Unknown
 from tracemine.ops.infer.flops import flops
 from tracemine.ops.infer.outputs import outputs, table
 from tracemine.ops.infer.tensor import TensorSpec
 from tracemine.ops.infer.traffic import traffic
 
 __all__ = ["Inference", "TensorSpec", "covered", "infer"]
-
-# What arithmetic on sizes that do not belong together may raise.
-_MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class Inference(Struct, frozen=True):
@@ -43,12 +40,12 @@ def infer(
     input_shapes: Sequence[Any],
     input_dtypes: Sequence[str],
     input_strides: Sequence[Any] | None = None,
-    concrete_inputs: Sequence[str] | None = None,
+    values: Sequence[str] | None = None,
     list_dtype: ListDtype = None,
 ) -> Inference:
     """Return outputs, traffic and flops of one call. Never raises: what is damaged is not known.
 
-    operator: its name, with or without overload. input_shapes, input_dtypes, input_strides and concrete_inputs: one
+    operator: its name, with or without overload. input_shapes, input_dtypes, input_strides and values: one
     entry an input, as Kineto records them (sizes and strides in elements, of a TensorList one list a member; type
     names; texts of scalars). list_dtype: canonical dtype of the members of TensorLists, which Kineto does not record,
     where something else tells it: one for all, or one entry an input, of each of its members.
@@ -62,25 +59,25 @@ def infer(
     'the operator has no output rule'
     """
     try:
-        call = Call(operator, input_shapes, input_dtypes, input_strides, concrete_inputs, list_dtype)
+        call = Arguments(operator, input_shapes, input_dtypes, input_strides, values, list_dtype)
     except Unknown as unknown:
         return Inference(None, reason=str(unknown))
-    except _MISFITS:
+    except MISFITS:
         return Inference(None, reason="the recorded inputs are damaged")
     reason = None
     try:
         made: tuple[TensorSpec | None, ...] | None = outputs(call)
     except Unknown as unknown:
         made, reason = None, str(unknown)
-    except _MISFITS:
+    except MISFITS:
         made, reason = None, "the inputs do not fit the operator"
     try:
         read, written = traffic(call, made)
-    except (Unknown, *_MISFITS):
+    except MISFITS:
         read = written = None
     try:
         count = flops(call, made)
-    except (Unknown, *_MISFITS):
+    except MISFITS:
         count = None
     return Inference(made, read, written, count, reason)
 

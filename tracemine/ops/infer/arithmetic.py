@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tracemine.ops.infer.call import Call, Unknown, wrapped
+from tracemine.ops.infer.arguments import Arguments, Unknown, wrapped
 from tracemine.ops.infer.outputs import Outputs, rule
 from tracemine.ops.infer.promotion import category, floating, real, result_type, whole
 from tracemine.ops.infer.tensor import Sizes, TensorSpec, broadcast, contiguous, is_contiguous, iterated, like
@@ -64,7 +64,7 @@ _DTYPES: dict[str, Callable[[str], str]] = {
 
 
 @rule
-def pointwise(call: Call, dtype: str = "promote", apart: str = "", backwards: bool = False) -> Outputs:
+def pointwise(call: Arguments, dtype: str = "promote", apart: str = "", backwards: bool = False) -> Outputs:
     """Broadcast inputs; promote dtypes, then take what `dtype` says.
 
     apart: an argument that does not promote. backwards: the last tensor's layout has the first word.
@@ -86,7 +86,7 @@ def pointwise(call: Call, dtype: str = "promote", apart: str = "", backwards: bo
 
 
 @rule
-def keeps(call: Call, argument: str = "self", dtype: str = "promote", agreed: bool = False) -> Outputs:
+def keeps(call: Arguments, argument: str = "self", dtype: str = "promote", agreed: bool = False) -> Outputs:
     """Return a pointwise operation over all tensors whose dtype one of them decides.
 
     agreed: the layout is known only where all have the same.
@@ -99,21 +99,21 @@ def keeps(call: Call, argument: str = "self", dtype: str = "promote", agreed: bo
 
 
 @rule
-def same(call: Call, argument: str = "self", dtype: str = "", layout: str = "") -> Outputs:
+def same(call: Arguments, argument: str = "self", dtype: str = "", layout: str = "") -> Outputs:
     """Return a new tensor like one argument, layout kept unless it is unknown."""
     source = call.tensor(argument, "input")
     return ((plain if layout else laid_like)(source, dtype or source.dtype),)
 
 
 @rule
-def row_major(call: Call, argument: str = "self") -> Outputs:
+def row_major(call: Arguments, argument: str = "self") -> Outputs:
     """Return a new row-major tensor of one argument's shape."""
     source = call.tensor(argument, "input")
     return (made(source.shape, source.dtype),)
 
 
 @rule
-def filled(call: Call) -> Outputs:
+def filled(call: Arguments) -> Outputs:
     """Broadcast self to the mask, in a new row-major tensor: masked_fill and others."""
     source = call.tensor("self")
     shape = broadcast([source.shape, call.tensor("mask").shape])
@@ -121,7 +121,7 @@ def filled(call: Call) -> Outputs:
 
 
 @rule
-def halved(call: Call) -> Outputs:
+def halved(call: Arguments) -> Outputs:
     """Halve the axis `dim`: glu."""
     source = call.tensor("self")
     shape = list(source.shape)
@@ -132,7 +132,7 @@ def halved(call: Call) -> Outputs:
 
 
 @rule
-def prelu_gradients(call: Call) -> Outputs:
+def prelu_gradients(call: Arguments) -> Outputs:
     """Return one of each element, and one of its weight, which is summed to the weight's shape afterwards."""
     tensors = tuple(call.tensor(name) for name in ("self", "weight", "grad_output"))
     found = elementwise(tensors, tensors[0].dtype)
@@ -140,14 +140,14 @@ def prelu_gradients(call: Call) -> Outputs:
 
 
 @rule
-def log_sigmoid(call: Call) -> Outputs:
+def log_sigmoid(call: Arguments) -> Outputs:
     """Return result and a buffer, which GPUs leave empty."""
     source = call.tensor("self")
     return laid_like(source, source.dtype), made((0,), source.dtype)
 
 
 @rule
-def dropout(call: Call, mask: str = "bool") -> Outputs:
+def dropout(call: Arguments, mask: str = "bool") -> Outputs:
     """Return the tensor and the mask of what was kept."""
     source = call.tensor("input", "self")
     trains = call.flag("train", default=True)
@@ -155,7 +155,7 @@ def dropout(call: Call, mask: str = "bool") -> Outputs:
 
 
 @rule
-def dropped(call: Call) -> Outputs:
+def dropped(call: Arguments) -> Outputs:
     """Return, in training, a new tensor laid out as the old one; else the tensor itself."""
     source = call.tensor("input")
     if not call.flag("train") or float(call.text("p")) == 0:
@@ -164,7 +164,7 @@ def dropped(call: Call) -> Outputs:
 
 
 @rule
-def conjugate(call: Call) -> Outputs:
+def conjugate(call: Arguments) -> Outputs:
     """Return a new tensor for a complex one; a real tensor itself."""
     source = call.tensor("self")
     return (elementwise((source,), source.dtype) if category(known(source.dtype)) == 3 else source,)
@@ -173,7 +173,7 @@ def conjugate(call: Call) -> Outputs:
 # --- reductions, scans, sorts ----------------------------------------------------------------------------------------
 
 
-def _axes(call: Call, rank: int) -> set[int]:
+def _axes(call: Arguments, rank: int) -> set[int]:
     """Return the axes that are reduced; all where none is named."""
     name = "axis" if "axis" in call else "dim"
     named = call.integers(name) if name in call else None
@@ -208,7 +208,7 @@ _REDUCED = {
 
 
 @rule
-def reduction(call: Call, dtype: str = "keep", named: bool = False) -> Outputs:
+def reduction(call: Arguments, dtype: str = "keep", named: bool = False) -> Outputs:
     """Drop axes, or keep them as 1 with keepdim; an output for each word of `dtype`. named: one must be named."""
     source = call.tensor("self", "input", "x")
     if named and not call.integers("dim"):
@@ -219,7 +219,7 @@ def reduction(call: Call, dtype: str = "keep", named: bool = False) -> Outputs:
 
 
 @rule
-def extremum(call: Call) -> Outputs:
+def extremum(call: Arguments) -> Outputs:
     """Reduce two tensors, all elements, or an axis, then with indices: max, min, median."""
     if "other" in call:
         return pointwise(call)
@@ -227,7 +227,7 @@ def extremum(call: Call) -> Outputs:
 
 
 @rule
-def scan(call: Call, dtype: str = "keep") -> Outputs:
+def scan(call: Arguments, dtype: str = "keep") -> Outputs:
     """Keep the shape, row-major where torch does not keep the layout: cumsum and others."""
     source = call.tensor("self")
     asked = call.dtype() if "dtype" in call else None
@@ -238,7 +238,7 @@ def scan(call: Call, dtype: str = "keep") -> Outputs:
 
 
 @rule
-def sort(call: Call, indices_only: bool = False) -> Outputs:
+def sort(call: Arguments, indices_only: bool = False) -> Outputs:
     """Return values and where they stood, both laid out as the input if it is dense."""
     source = call.tensor("self")
     values, places = laid_like(source, source.dtype), laid_like(source, "int64")
@@ -246,7 +246,7 @@ def sort(call: Call, indices_only: bool = False) -> Outputs:
 
 
 @rule
-def topk(call: Call) -> Outputs:
+def topk(call: Arguments) -> Outputs:
     """Return k values along an axis, and their indices."""
     source = call.tensor("self")
     shape = list(source.shape)
@@ -256,13 +256,13 @@ def topk(call: Call) -> Outputs:
 
 
 @rule
-def kth_value(call: Call) -> Outputs:
+def kth_value(call: Arguments) -> Outputs:
     """Return one value along an axis, and where it stood."""
     return reduction(call, "keep int64")
 
 
 @rule
-def softmax(call: Call) -> Outputs:
+def softmax(call: Arguments) -> Outputs:
     """Return the same shape; half_to_float or dtype may widen it."""
     source = call.tensor("self", "input")
     if call.flag("half_to_float"):
@@ -272,7 +272,7 @@ def softmax(call: Call) -> Outputs:
 
 
 @rule
-def softmax_backward(call: Call) -> Outputs:
+def softmax_backward(call: Arguments) -> Outputs:
     """Take the dtype that the forward's input had."""
     grad = call.tensor("grad_output")
     return (made(grad.shape, call.dtype("input_dtype") or grad.dtype),)
@@ -282,7 +282,7 @@ def softmax_backward(call: Call) -> Outputs:
 
 
 @rule
-def loss(call: Call, composite: bool = False) -> Outputs:
+def loss(call: Arguments, composite: bool = False) -> Outputs:
     """One number, or with reduction 0 one an element. composite: made of several operators, each with its layout."""
     tensors = [call.tensor("self", "input"), call.tensor("target")]
     dtype = promoted(tensors)
@@ -294,7 +294,7 @@ def loss(call: Call, composite: bool = False) -> Outputs:
 
 
 @rule
-def nll_loss(call: Call, totals: bool = False) -> Outputs:
+def nll_loss(call: Arguments, totals: bool = False) -> Outputs:
     """Return one number, or with reduction 0 one a target; with `totals`, also the weight of all."""
     source, target = call.tensor("self"), call.tensor("target")
     none = call.integer("reduction", 1) == 0 and len(source.shape) != 1
@@ -315,7 +315,7 @@ def _rank(tensor: TensorSpec, rank: int) -> Sizes:
 
 
 @rule
-def product(call: Call, left: str, right: str) -> Outputs:
+def product(call: Arguments, left: str, right: str) -> Outputs:
     """Multiply [batch,] rows × inner by inner × columns, row-major. `out_dtype` where the overload has one."""
     first, second = call.tensor(left), call.tensor(right)
     rank = len(first.shape)
@@ -326,27 +326,27 @@ def product(call: Call, left: str, right: str) -> Outputs:
 
 
 @rule
-def summed_product(call: Call) -> Outputs:
+def summed_product(call: Arguments) -> Outputs:
     """Sum the products of a batch: addbmm."""
     first, second = call.tensor("batch1"), call.tensor("batch2")
     return (made((_rank(first, 3)[1], _rank(second, 3)[2]), first.dtype),)
 
 
 @rule
-def matrix_vector(call: Call, matrix: str = "self") -> Outputs:
+def matrix_vector(call: Arguments, matrix: str = "self") -> Outputs:
     """Return one number a row."""
     source = call.tensor(matrix)
     return (made(_rank(source, 2)[:1], source.dtype),)
 
 
 @rule
-def dot(call: Call) -> Outputs:
+def dot(call: Arguments) -> Outputs:
     """Return one number."""
     return (made((), call.tensor("self").dtype),)
 
 
 @rule
-def outer(call: Call, left: str = "self", right: str = "vec2", layout: str = "") -> Outputs:
+def outer(call: Arguments, left: str = "self", right: str = "vec2", layout: str = "") -> Outputs:
     """Return every product of two vectors' elements."""
     first, second = call.tensor(left), call.tensor(right)
     result = made((*_rank(first, 1), *_rank(second, 1)), promoted((first, second)))
@@ -354,13 +354,13 @@ def outer(call: Call, left: str = "self", right: str = "vec2", layout: str = "")
 
 
 @rule
-def int_product(call: Call) -> Outputs:
+def int_product(call: Arguments) -> Outputs:
     """Multiply bytes into int32: _int_mm."""
     return (made((_rank(call.tensor("self"), 2)[0], _rank(call.tensor("mat2"), 2)[1]), "int32"),)
 
 
 @rule
-def linear(call: Call) -> Outputs:
+def linear(call: Arguments) -> Outputs:
     """Compute input · weightᵀ + bias."""
     source, weight = call.tensor("input"), call.tensor("weight")
     if len(weight.shape) not in (1, 2) or not source.shape or source.shape[-1] != weight.shape[-1]:
@@ -369,7 +369,7 @@ def linear(call: Call) -> Outputs:
 
 
 @rule
-def matmul(call: Call) -> Outputs:
+def matmul(call: Arguments) -> Outputs:
     """Multiply vectors, matrices and batches. A matrix by a batch may come out transposed: strides are not known."""
     first, second = call.tensor("self"), call.tensor("other")
     a, b = first.shape, second.shape

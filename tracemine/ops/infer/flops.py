@@ -16,7 +16,7 @@ from __future__ import annotations
 from math import prod
 
 from tracemine.ops.facts import base_name, facts
-from tracemine.ops.infer.call import Call, Unknown
+from tracemine.ops.infer.arguments import Arguments, Unknown
 from tracemine.ops.infer.tensor import TensorSpec
 
 _MOST = 1 << 100
@@ -30,7 +30,7 @@ _BY_ELEMENT = frozenset(
 Outputs = tuple[TensorSpec | None, ...] | None
 
 
-def flops(call: Call, outputs: Outputs) -> int | None:
+def flops(call: Arguments, outputs: Outputs) -> int | None:
     """Return operations, or None where not known. May raise as the rules of outputs do."""
     kind = call.overload.op_class
     listed = base_name(call.name) in facts().flops_per_element
@@ -41,7 +41,7 @@ def flops(call: Call, outputs: Outputs) -> int | None:
     return None if count is None or count > _MOST else count
 
 
-def _elements(call: Call, outputs: Outputs) -> int | None:
+def _elements(call: Arguments, outputs: Outputs) -> int | None:
     """Return the elements of the largest tensor that goes in or comes out, times what each costs."""
     each = facts().flops_per_element.get(base_name(call.name), 1)
     given = call.inputs
@@ -55,7 +55,7 @@ def _elements(call: Call, outputs: Outputs) -> int | None:
     return max((tensor.elements for tensor in tensors if tensor is not None), default=0) * each
 
 
-def _gemm(call: Call, outputs: Outputs) -> int | None:
+def _gemm(call: Arguments, outputs: Outputs) -> int | None:
     """Return 2 × output elements × length of the axis that is summed over."""
     if outputs is None or len(outputs) != 1 or outputs[0] is None:
         return None
@@ -68,7 +68,7 @@ def _gemm(call: Call, outputs: Outputs) -> int | None:
     return 2 * outputs[0].elements * inner.shape[-1] * batch
 
 
-def _conv(call: Call, outputs: Outputs) -> int | None:
+def _conv(call: Arguments, outputs: Outputs) -> int | None:
     weight, source = call.tensor("weight"), call.tensor("input", "self")
     transposed = "transpose" in call.name or call.flag("transposed")
     window = prod(weight.shape[1:])  # of the weight: [out, in / groups, kernel …]; transposed [in, out / groups, …]
@@ -81,7 +81,7 @@ def _conv(call: Call, outputs: Outputs) -> int | None:
     return 2 * (source if transposed else outputs[0]).elements * window
 
 
-def _attention(call: Call, outputs: Outputs) -> int | None:
+def _attention(call: Arguments, outputs: Outputs) -> int | None:
     query, key, value = call.tensor("query"), call.tensor("key"), call.tensor("value")
     if call.given("cum_seq_q") or call.given("cu_seqlens_q") or len(query.shape) != 4:
         raise Unknown("the lengths of packed sequences are data")

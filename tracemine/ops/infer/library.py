@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tracemine.ops.dtypes import itemsize
-from tracemine.ops.infer.call import Call, Unknown
+from tracemine.ops.infer.arguments import MISFITS, Arguments, Unknown
 from tracemine.ops.infer.flops import flops
 from tracemine.ops.infer.outputs import outputs
 from tracemine.ops.infer.tensor import TensorSpec
 from tracemine.ops.infer.traffic import traffic
 
-_MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 OPERATIONS: Final = {"gemm": "product", "conv": "convolution", "attention": "attention"}
 _TILE: Final = 32  # rows and columns of the smallest tile that libraries compute on matrix units
 _LOAD_BYTES: Final = 16  # of the widest load: what matrix units are fed with
@@ -74,14 +73,21 @@ def library_call(
     True
     """
     try:
-        call = Call(operator, shapes, dtypes, strides, concrete)
-        operation = OPERATIONS.get(call.overload.op_class)
-        return None if operation is None else _library_call(call, operation)
-    except (Unknown, *_MISFITS):
+        return of_arguments(Arguments(operator, shapes, dtypes, strides, concrete))
+    except MISFITS:
         return None
 
 
-def _library_call(call: Call, operation: str) -> LibraryCall | None:
+def of_arguments(call: Arguments | None) -> LibraryCall | None:
+    """Return as `library_call`, of a call whose inputs are known by the names of its arguments."""
+    operation = None if call is None else OPERATIONS.get(call.overload.op_class)
+    try:
+        return None if call is None or operation is None else _library_call(call, operation)
+    except MISFITS:
+        return None
+
+
+def _library_call(call: Arguments, operation: str) -> LibraryCall | None:
     try:
         made: tuple[TensorSpec | None, ...] | None = outputs(call)
     except Unknown:
@@ -99,18 +105,18 @@ def _library_call(call: Call, operation: str) -> LibraryCall | None:
     )
 
 
-def _tensors(call: Call) -> Iterator[TensorSpec]:
+def _tensors(call: Arguments) -> Iterator[TensorSpec]:
     return (one for one in call.inputs if isinstance(one, TensorSpec))
 
 
-def _is_backward(call: Call) -> bool:
+def _is_backward(call: Arguments) -> bool:
     return "backward" in call.name
 
 
 # --- products --------------------------------------------------------------------------------------------------------
 
 
-def _product(call: Call, count: int) -> dict[str, Any]:
+def _product(call: Arguments, count: int) -> dict[str, Any]:
     """Return which leading dimensions are no multiple of a load, and the product with later dimensions padded."""
     names = _FACTORS.get(call.name)
     if names is None:
@@ -167,7 +173,7 @@ def _leading(one: TensorSpec, rows: str, columns: str) -> tuple[str, int] | None
 # --- convolutions ----------------------------------------------------------------------------------------------------
 
 
-def _convolution(call: Call, count: int) -> dict[str, Any]:
+def _convolution(call: Arguments, count: int) -> dict[str, Any]:
     """Return groups, channels, and the windows that a matrix product in its place would read."""
     weight, source = call.tensor("weight"), call.tensor("input", "self")
     own = call.name.startswith(("_conv_depthwise", "conv_depthwise"))
@@ -185,7 +191,7 @@ def _convolution(call: Call, count: int) -> dict[str, Any]:
     }
 
 
-def _side_by_side(call: Call, window: tuple[int, ...]) -> bool:
+def _side_by_side(call: Arguments, window: tuple[int, ...]) -> bool:
     """Return whether windows neither overlap nor leave gaps, and nothing is padded; not of a window of one element."""
     if "transpose" in call.name or call.flag("transposed"):
         return False
@@ -196,7 +202,7 @@ def _side_by_side(call: Call, window: tuple[int, ...]) -> bool:
     return max(window, default=1) > 1 and stride == tuple(window) and rest
 
 
-_DETAILS: dict[str, Callable[[Call, int], dict[str, Any]]] = {
+_DETAILS: dict[str, Callable[[Arguments, int], dict[str, Any]]] = {
     "product": _product,
     "convolution": _convolution,
     "attention": lambda call, count: {},

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from tracemine.ops.infer.arguments import Arguments, Unknown
 from tracemine.ops.infer.arithmetic import known, laid_like, made, plain
-from tracemine.ops.infer.call import Call, Unknown
 from tracemine.ops.infer.outputs import Outputs, rule
 from tracemine.ops.infer.tensor import TensorSpec, channels_last, contiguous, is_dense, like, looks_channels_last
 
@@ -47,7 +47,7 @@ def _placed(shape: Sequence[int], dtype: str | None, *sources: TensorSpec) -> Te
 
 
 @rule
-def convolution(call: Call, transposed: bool = False) -> Outputs:
+def convolution(call: Arguments, transposed: bool = False) -> Outputs:
     """Return [batch,] channels, then each axis by its kernel, stride, padding and dilation."""
     source, weight = call.tensor("input", "self"), call.tensor("weight")
     axes = len(weight.shape) - 2
@@ -74,7 +74,7 @@ def convolution(call: Call, transposed: bool = False) -> Outputs:
 
 
 @rule
-def convolution_backward(call: Call) -> Outputs:
+def convolution_backward(call: Arguments) -> Outputs:
     """Return gradients of input, weight and bias, those asked for."""
     source, weight = call.tensor("input", "self"), call.tensor("weight")
     grad = call.tensor("grad_output")
@@ -99,7 +99,7 @@ def _pooled(size: int, kernel: int, stride: int, padding: int, dilation: int, ce
 
 
 @rule
-def pool(call: Call, axes: int, indices: bool = False, layout: str = "") -> Outputs:
+def pool(call: Arguments, axes: int, indices: bool = False, layout: str = "") -> Outputs:
     """Return windows over the last axes; with `indices`, where each maximum stood."""
     source = call.tensor("self")
     if len(source.shape) not in (axes + 1, axes + 2):
@@ -126,20 +126,20 @@ def _values(source: TensorSpec, sizes: Sequence[int], axes: int, indices: bool, 
 
 
 @rule
-def adaptive_pool(call: Call, axes: int, indices: bool = False, layout: str = "") -> Outputs:
+def adaptive_pool(call: Arguments, axes: int, indices: bool = False, layout: str = "") -> Outputs:
     """Return the size of the output is given."""
     return _values(call.tensor("self"), _each(call.sizes("output_size"), axes, 1), axes, indices, layout)
 
 
 @rule
-def suggested_like(call: Call, argument: str = "self") -> Outputs:
+def suggested_like(call: Arguments, argument: str = "self") -> Outputs:
     """Return the shape of one argument, row-major or channels last as it suggests."""
     source = call.tensor(argument, "input")
     return (_placed(source.shape, source.dtype, source),)
 
 
 @rule
-def upsample(call: Call) -> Outputs:
+def upsample(call: Arguments) -> Outputs:
     """Return the size of the output is given, or a factor an axis."""
     source = call.tensor("self" if "self" in call else "input")
     sizes = call.integers("output_size")
@@ -153,14 +153,14 @@ def upsample(call: Call) -> Outputs:
 
 
 @rule
-def upsample_backward(call: Call) -> Outputs:
+def upsample_backward(call: Arguments) -> Outputs:
     """Return the gradient of the input, whose size is given."""
     grad = call.tensor("grad_output")
     return (_placed(call.sizes("input_size"), grad.dtype, grad),)
 
 
 @rule
-def grid_sampler(call: Call) -> Outputs:
+def grid_sampler(call: Arguments) -> Outputs:
     """Return batch and channels of the input, positions of the grid."""
     source, grid = call.tensor("input"), call.tensor("grid")
     return (made((*source.shape[:2], *grid.shape[1:-1]), source.dtype),)
@@ -175,7 +175,7 @@ def _statistics(dtype: str | None) -> str:
 
 
 @rule
-def layer_norm(call: Call, statistics: int = 0, layout: str = "") -> Outputs:
+def layer_norm(call: Arguments, statistics: int = 0, layout: str = "") -> Outputs:
     """Return the tensor, row-major, and its statistics: one a row, with an axis of 1 for each that was normalised.
 
     layout: of inputs that are not row-major it is not known.
@@ -197,7 +197,7 @@ _LAYOUTS: dict[str, Callable[[TensorSpec], TensorSpec]] = {
 
 
 @rule
-def norm_backward(call: Call, grads: int, layout: str = "row major") -> Outputs:
+def norm_backward(call: Arguments, grads: int, layout: str = "row major") -> Outputs:
     """Return gradients of input, weight and bias, those asked for. layout: of the first."""
     source, weight = call.tensor("input"), call.optional("weight")
     first = _LAYOUTS[layout](source)
@@ -211,7 +211,7 @@ def norm_backward(call: Call, grads: int, layout: str = "row major") -> Outputs:
 
 
 @rule
-def group_norm(call: Call, statistics: int = 0) -> Outputs:
+def group_norm(call: Arguments, statistics: int = 0) -> Outputs:
     """Return the tensor, and mean and rstd a group."""
     source = call.tensor("input")
     result = plain(source, source.dtype)
@@ -222,7 +222,7 @@ def group_norm(call: Call, statistics: int = 0) -> Outputs:
 
 
 @rule
-def group_norm_backward(call: Call) -> Outputs:
+def group_norm_backward(call: Arguments) -> Outputs:
     """Return gradients of input, weight and bias, those asked for."""
     source, wanted = call.tensor("input"), call.flags("output_mask")
     weight = call.optional("weight")
@@ -232,7 +232,7 @@ def group_norm_backward(call: Call) -> Outputs:
 
 
 @rule
-def batch_norm(call: Call, statistics: int = 0, reserve: bool = False, always: bool = False) -> Outputs:
+def batch_norm(call: Arguments, statistics: int = 0, reserve: bool = False, always: bool = False) -> Outputs:
     """Return the tensor, mean and rstd a channel (in training, or always), and cuDNN's reserve of unknown size."""
     source = call.tensor("input")
     library, own = _placed(source.shape, source.dtype, source), laid_like(source, source.dtype)
@@ -246,7 +246,7 @@ def batch_norm(call: Call, statistics: int = 0, reserve: bool = False, always: b
 
 
 @rule
-def batch_norm_backward(call: Call) -> Outputs:
+def batch_norm_backward(call: Arguments) -> Outputs:
     """Return gradients of input, weight and bias, those asked for."""
     source, wanted = call.tensor("input"), call.flags("output_mask")
     weight = call.optional("weight")
@@ -259,7 +259,7 @@ def batch_norm_backward(call: Call) -> Outputs:
 # --- attention -------------------------------------------------------------------------------------------------------
 
 
-def _heads(call: Call) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+def _heads(call: Arguments) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     query, key, value = call.tensor("query"), call.tensor("key"), call.tensor("value")
     if not len(query.shape) == len(key.shape) == len(value.shape) or len(query.shape) < 2:
         raise Unknown("the inputs do not fit the operator")
@@ -267,14 +267,14 @@ def _heads(call: Call) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
 
 
 @rule
-def attention(call: Call) -> Outputs:
+def attention(call: Arguments) -> Outputs:
     """Return an output without strides: which kernel of scaled_dot_product_attention runs decides the layout."""
     query, _, value = _heads(call)
     return (TensorSpec((*query.shape[:-1], value.shape[-1]), query.dtype, None),)
 
 
 @rule
-def math_attention(call: Call) -> Outputs:
+def math_attention(call: Arguments) -> Outputs:
     """Return result and weights, from matrix products."""
     query, key, value = _heads(call)
     return made((*query.shape[:-1], value.shape[-1]), query.dtype), made(
@@ -283,7 +283,7 @@ def math_attention(call: Call) -> Outputs:
 
 
 @rule
-def flash_attention(call: Call) -> Outputs:
+def flash_attention(call: Arguments) -> Outputs:
     """Return batch, heads, queries, width; laid out with heads inside queries. Seeds and debug mask are not told."""
     query, _, _ = _heads(call)
     batch, heads, queries, width = query.shape
@@ -293,7 +293,7 @@ def flash_attention(call: Call) -> Outputs:
 
 
 @rule
-def flash_forward(call: Call) -> Outputs:
+def flash_forward(call: Arguments) -> Outputs:
     """Return batch, queries, heads, width; or all sequences one after another, heads, width."""
     query, _, _ = _heads(call)
     packed = call.optional("cum_seq_q")
@@ -307,7 +307,7 @@ def flash_forward(call: Call) -> Outputs:
 
 
 @rule
-def efficient_attention(call: Call) -> Outputs:
+def efficient_attention(call: Arguments) -> Outputs:
     """Return as flash_attention; statistics are padded to 32 queries, and empty when not asked for."""
     query, _, value = _heads(call)
     batch, heads, queries, _ = query.shape
@@ -323,7 +323,7 @@ def efficient_attention(call: Call) -> Outputs:
 
 
 @rule
-def efficient_forward(call: Call) -> Outputs:
+def efficient_forward(call: Arguments) -> Outputs:
     """Return batch, queries, heads, width."""
     query, _, value = _heads(call)
     batch, queries, heads, _ = query.shape
@@ -334,7 +334,7 @@ def efficient_forward(call: Call) -> Outputs:
 
 
 @rule
-def cudnn_attention(call: Call) -> Outputs:
+def cudnn_attention(call: Arguments) -> Outputs:
     """Lay out in the order of the query's axes."""
     query, _, value = _heads(call)
     if len(query.shape) != 4:
@@ -351,7 +351,7 @@ def cudnn_attention(call: Call) -> Outputs:
 
 
 @rule
-def attention_backward(call: Call, bias: bool = False, layout: str = "") -> Outputs:
+def attention_backward(call: Arguments, bias: bool = False, layout: str = "") -> Outputs:
     """Return gradients of query, key and value, laid out as they are unless that is not known."""
     grads = [
         TensorSpec(tensor.shape, tensor.dtype, None) if layout else laid_like(tensor, tensor.dtype)

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tracemine.ops.infer.call import Call, Unknown
+from tracemine.ops.infer.arguments import Arguments, Unknown
 from tracemine.ops.infer.tensor import TensorSpec, contiguous
 
 Outputs = Sequence[TensorSpec | None]
@@ -44,7 +44,7 @@ def table() -> dict[str, tuple[Rule, dict[str, Any]]]:
     return found
 
 
-def outputs(call: Call) -> tuple[TensorSpec | None, ...]:
+def outputs(call: Arguments) -> tuple[TensorSpec | None, ...]:
     """Return what the call makes or writes into. Raises Unknown, or what arithmetic on hostile sizes raises."""
     overload = call.overload
     wanted = [place for place, kind in enumerate(overload.outputs) if kind.startswith("Tensor")]
@@ -64,13 +64,15 @@ def outputs(call: Call) -> tuple[TensorSpec | None, ...]:
     return tuple(function(call, **parameters))
 
 
-def _like(call: Call, argument: int | None) -> TensorSpec | None:
+def _like(call: Arguments, argument: int | None) -> TensorSpec | None:
     """Return a new tensor of an argument's shape and dtype; None where it has no such argument."""
     given = None if argument is None else call.at(argument)
     return TensorSpec(given.shape, given.dtype, contiguous(given.shape)) if isinstance(given, TensorSpec) else None
 
 
-def _into(call: Call, targets: Sequence[int], row: tuple[Rule, dict[str, Any]] | None) -> tuple[TensorSpec | None, ...]:
+def _into(
+    call: Arguments, targets: Sequence[int], row: tuple[Rule, dict[str, Any]] | None
+) -> tuple[TensorSpec | None, ...]:
     """Return the inputs that were written, in place or as out=. An empty out= is resized to the result."""
     found: list[TensorSpec | None] = []
     for target in targets:

@@ -7,8 +7,8 @@ from math import ceil, prod
 
 from msgspec.structs import replace
 
+from tracemine.ops.infer.arguments import Arguments, Unknown, number_type
 from tracemine.ops.infer.arithmetic import elementwise, known, laid_like, made, promoted
-from tracemine.ops.infer.call import Call, Unknown, number_type
 from tracemine.ops.infer.outputs import Outputs, rule
 from tracemine.ops.infer.promotion import DEFAULT, floating
 from tracemine.ops.infer.tensor import (
@@ -33,7 +33,7 @@ def _formatted(shape: Sequence[int], dtype: str | None, memory_format: int) -> T
     return TensorSpec(tuple(shape), dtype, channels_last(shape))
 
 
-def _format(call: Call, default: int) -> int:
+def _format(call: Arguments, default: int) -> int:
     return call.integer("memory_format", default) if "memory_format" in call else default
 
 
@@ -41,7 +41,7 @@ def _format(call: Call, default: int) -> int:
 
 
 @rule
-def new(call: Call, dtype: str = DEFAULT, by: str = "", size: str = "size") -> Outputs:
+def new(call: Arguments, dtype: str = DEFAULT, by: str = "", size: str = "size") -> Outputs:
     """Make a tensor of a given shape. The dtype is given, or of `self`, or of the number named `by`, or the default."""
     asked = call.dtype() if "dtype" in call else None
     if asked is None and "self" in call:
@@ -54,7 +54,7 @@ def new(call: Call, dtype: str = DEFAULT, by: str = "", size: str = "size") -> O
 
 
 @rule
-def new_strided(call: Call) -> Outputs:
+def new_strided(call: Arguments) -> Outputs:
     """Make a tensor of given shape and strides."""
     shape, strides = call.sizes("size"), call.sizes("stride")
     if len(shape) != len(strides):
@@ -64,7 +64,7 @@ def new_strided(call: Call) -> Outputs:
 
 
 @rule
-def new_like(call: Call, dtype: str = "") -> Outputs:
+def new_like(call: Arguments, dtype: str = "") -> Outputs:
     """Take the shape, and where not asked otherwise dtype and layout, of self: empty_like and others."""
     source = call.tensor("self")
     asked = (call.dtype() if "dtype" in call else None) or dtype or source.dtype
@@ -75,7 +75,7 @@ def new_like(call: Call, dtype: str = "") -> Outputs:
 
 
 @rule
-def arange(call: Call) -> Outputs:
+def arange(call: Arguments) -> Outputs:
     """Count from start by step to before end. All integers unless one is not, or a dtype is asked for."""
     texts = [call.text(name) for name in ("start", "end", "step") if name in call]
     asked = call.tensor("out").dtype if "out" in call else call.dtype()
@@ -89,21 +89,21 @@ def arange(call: Call) -> Outputs:
 
 
 @rule
-def counted(call: Call, argument: str, dtype: str = DEFAULT) -> Outputs:
+def counted(call: Arguments, argument: str, dtype: str = DEFAULT) -> Outputs:
     """Make a tensor of a given length: linspace, randperm, windows."""
     asked = call.dtype() if "dtype" in call else None
     return (made((call.integer(argument),), asked or dtype),)
 
 
 @rule
-def eye(call: Call) -> Outputs:
+def eye(call: Arguments) -> Outputs:
     """Make n × m, or n × n."""
     rows = call.integer("n")
     return (made((rows, call.integer("m", rows) if "m" in call else rows), call.dtype() or DEFAULT),)
 
 
 @rule
-def resized(call: Call) -> Outputs:
+def resized(call: Arguments) -> Outputs:
     """resize_: the same tensor with another shape, row-major unless asked otherwise."""
     source, size = call.tensor("self"), call.sizes("size")
     result = _formatted(size, source.dtype, _format(call, _CONTIGUOUS))
@@ -115,7 +115,7 @@ def resized(call: Call) -> Outputs:
 
 
 @rule
-def to_copy(call: Call, clones: bool = False) -> Outputs:
+def to_copy(call: Arguments, clones: bool = False) -> Outputs:
     """Return a copy, with another dtype or layout if asked for."""
     source = call.tensor("self")
     dtype = (call.dtype() if "dtype" in call else None) or source.dtype
@@ -131,7 +131,7 @@ def to_copy(call: Call, clones: bool = False) -> Outputs:
 
 
 @rule
-def to(call: Call) -> Outputs:
+def to(call: Arguments) -> Outputs:
     """Return the tensor itself where it is already so, else a copy: which of both shows only where one is not dense."""
     source = call.tensor("self")
     dtype = call.tensor("other").dtype if "other" in call else (call.dtype() if "dtype" in call else None)
@@ -144,7 +144,7 @@ def to(call: Call) -> Outputs:
 
 
 @rule
-def contiguous_(call: Call) -> Outputs:
+def contiguous_(call: Arguments) -> Outputs:
     """Return the tensor itself where it already lies so, else a copy."""
     source = call.tensor("self")
     memory_format = _format(call, _CONTIGUOUS)
@@ -156,14 +156,14 @@ def contiguous_(call: Call) -> Outputs:
 
 
 @rule
-def flip(call: Call) -> Outputs:
+def flip(call: Arguments) -> Outputs:
     """Return the same shape, layout kept."""
     source = call.tensor("self")
     return (laid_like(source, source.dtype),)
 
 
 @rule
-def cat(call: Call) -> Outputs:
+def cat(call: Arguments) -> Outputs:
     """Concatenate along an axis. Old-style empty members of shape [0] count for nothing."""
     members = call.tensors("tensors")
     sized = [member for member in members if member.shape != (0,)] or list(members[:1])
@@ -195,7 +195,7 @@ def _joined_layout(shape: tuple[int, ...], members: Sequence[TensorSpec]) -> tup
 
 
 @rule
-def stack(call: Call) -> Outputs:
+def stack(call: Arguments) -> Outputs:
     """Stack along a new axis: concatenated along the axis that follows, which is then split, or a last one."""
     members = call.tensors("tensors")
     shape, count = members[0].shape, len(members)
@@ -212,7 +212,7 @@ def stack(call: Call) -> Outputs:
 
 
 @rule
-def repeat(call: Call, argument: str = "repeats") -> Outputs:
+def repeat(call: Arguments, argument: str = "repeats") -> Outputs:
     """Return every axis so many times."""
     source, times = call.tensor("self"), call.sizes(argument)
     shape = (1,) * (len(times) - len(source.shape)) + source.shape
@@ -221,7 +221,7 @@ def repeat(call: Call, argument: str = "repeats") -> Outputs:
 
 
 @rule
-def repeat_interleave(call: Call) -> Outputs:
+def repeat_interleave(call: Arguments) -> Outputs:
     """Return every index of an axis so many times, where that is one number."""
     source = call.tensor("self")
     if call.recorded("repeats") not in ("Scalar", "Int"):
@@ -234,7 +234,7 @@ def repeat_interleave(call: Call) -> Outputs:
 
 
 @rule
-def pad(call: Call, layout: str = "") -> Outputs:
+def pad(call: Arguments, layout: str = "") -> Outputs:
     """Return pairs of lengths before and behind, last axis first. Channels last is kept, unless that is not known.
 
     Where nothing is added the input is narrowed and cloned, and any layout is kept (ConstantPadNd.cpp).
@@ -265,13 +265,13 @@ def _suggested(source: TensorSpec, shape: Sequence[int]) -> tuple[int, ...] | No
 
 
 @rule
-def gather(call: Call) -> Outputs:
+def gather(call: Arguments) -> Outputs:
     """Return one element an index."""
     return (made(call.tensor("index").shape, call.tensor("self").dtype),)
 
 
 @rule
-def index_select(call: Call) -> Outputs:
+def index_select(call: Arguments) -> Outputs:
     """Return the axis becomes as long as the index."""
     source, index = call.tensor("self"), call.tensor("index")
     shape = list(source.shape)
@@ -281,21 +281,21 @@ def index_select(call: Call) -> Outputs:
 
 
 @rule
-def embedding(call: Call) -> Outputs:
+def embedding(call: Arguments) -> Outputs:
     """Return one row of the table an index."""
     table, indices = call.tensor("weight"), call.tensor("indices")
     return (made((*indices.shape, *table.shape[1:]), table.dtype),)
 
 
 @rule
-def embedding_backward(call: Call) -> Outputs:
+def embedding_backward(call: Arguments) -> Outputs:
     """Return the gradient of the whole table."""
     grad = call.tensor("grad_output")
     return (made((call.integer("num_weights"), grad.shape[-1]), grad.dtype),)
 
 
 @rule
-def one_hot(call: Call) -> Outputs:
+def one_hot(call: Arguments) -> Outputs:
     """Return a new last axis, one place a class."""
     classes = call.integer("num_classes")
     if classes < 0:
@@ -304,13 +304,13 @@ def one_hot(call: Call) -> Outputs:
 
 
 @rule
-def full_gradient(call: Call, argument: str = "input_sizes") -> Outputs:
+def full_gradient(call: Arguments, argument: str = "input_sizes") -> Outputs:
     """slice_backward and its kin: the gradient of the whole tensor, zero but for what was looked at."""
     return (made(call.sizes(argument), call.tensor("grad_output", "grad").dtype),)
 
 
 @rule
-def foreach(call: Call) -> Outputs:
+def foreach(call: Arguments) -> Outputs:
     """Return a pointwise operation on each member, with the members of other lists that stand at its place."""
     lists = [given for given in call.inputs if isinstance(given, tuple) and given]
     if not lists or len({len(members) for members in lists}) != 1:
@@ -324,14 +324,14 @@ def foreach(call: Call) -> Outputs:
 
 
 @rule
-def foreach_norm(call: Call) -> Outputs:
+def foreach_norm(call: Arguments) -> Outputs:
     """Return one number a member."""
     asked = call.dtype() if "dtype" in call else None
     return tuple(made((), asked or member.dtype) for member in call.tensors("self"))
 
 
 @rule
-def flattened(call: Call) -> Outputs:
+def flattened(call: Arguments) -> Outputs:
     """Return everything in one row: flatten_dense_tensors."""
     members = call.tensors("tensors")
     return (made((sum(prod(member.shape) for member in members),), known(members[0].dtype)),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tracemine.ops.facts import facts
-from tracemine.ops.infer.call import Call, Unknown
+from tracemine.ops.infer.arguments import Arguments, Unknown
 from tracemine.ops.infer.tensor import TensorSpec, is_contiguous, viewed
 
 _MOST = 1 << 60  # a record that says more bytes than this is damaged
@@ -20,7 +20,7 @@ _UNTOLD = frozenset({"collective", "sparse", "fft", "linalg", "rnn", "other"})
 Counts = tuple[int | None, int | None]
 
 
-def traffic(call: Call, outputs: tuple[TensorSpec | None, ...] | None) -> Counts:
+def traffic(call: Arguments, outputs: tuple[TensorSpec | None, ...] | None) -> Counts:
     """Return bytes read and bytes written; None where not known. May raise as the rules of outputs do."""
     kind = call.overload.op_class
     if kind in _STILL:
@@ -37,7 +37,7 @@ def traffic(call: Call, outputs: tuple[TensorSpec | None, ...] | None) -> Counts
     return _bounded(_read(call, outputs)), _bounded(_added(made, _written(call)))
 
 
-def _view(call: Call, outputs: tuple[TensorSpec | None, ...] | None) -> Counts:
+def _view(call: Arguments, outputs: tuple[TensorSpec | None, ...] | None) -> Counts:
     """Return nothing, but for a reshape that strides forbid to be a view: then all is copied."""
     if not call.name.startswith(("reshape", "flatten")):
         return 0, 0
@@ -68,7 +68,7 @@ def _bytes(tensors: Iterable[TensorSpec | None]) -> int | None:
     return _added(*(None if tensor is None else tensor.bytes for tensor in tensors))
 
 
-def _read(call: Call, outputs: tuple[TensorSpec | None, ...] | None) -> int | None:
+def _read(call: Arguments, outputs: tuple[TensorSpec | None, ...] | None) -> int | None:
     """Return the tensors that are read; of a lookup, as much of the table as comes out."""
     name, overload = call.name, call.overload
     skipped = facts().unread.get(name, frozenset())
@@ -92,7 +92,7 @@ def _read(call: Call, outputs: tuple[TensorSpec | None, ...] | None) -> int | No
     return _bytes(tensors)
 
 
-def _new(call: Call, outputs: tuple[TensorSpec | None, ...]) -> int | None:
+def _new(call: Arguments, outputs: tuple[TensorSpec | None, ...]) -> int | None:
     """Return the outputs that are no inputs. One that is not made costs nothing; an unknown one is small (a seed)."""
     overload = call.overload
     kinds = [place for place, kind in enumerate(overload.outputs) if kind.startswith("Tensor")]
@@ -107,7 +107,7 @@ def _new(call: Call, outputs: tuple[TensorSpec | None, ...]) -> int | None:
     return _bytes(output for output in fresh if output is not None)
 
 
-def _resized(call: Call, place: int | None) -> bool:
+def _resized(call: Arguments, place: int | None) -> bool:
     """Return whether that input is an empty out=, which takes the result's size."""
     if place not in call.overload.overwrites or place < call.overload.positional:
         return False
@@ -115,7 +115,7 @@ def _resized(call: Call, place: int | None) -> bool:
     return isinstance(given, TensorSpec) and not given.elements
 
 
-def _written(call: Call) -> int | None:
+def _written(call: Arguments) -> int | None:
     """Return the inputs that are written into."""
     targets: list[TensorSpec | None] = []
     for place in call.overload.mutates:
@@ -129,7 +129,7 @@ def _written(call: Call) -> int | None:
     return _bytes(targets)
 
 
-def _placed(call: Call, source_name: str) -> Counts:
+def _placed(call: Arguments, source_name: str) -> Counts:
     """Return what is written at indices: as many elements as are put; and read: those, and the indices."""
     source, target = call.optional(source_name), call.tensor("self")
     index = call.optional("index")

@@ -7,8 +7,8 @@ from itertools import pairwise
 from math import prod
 
 from tracemine.ops.dtypes import itemsize
+from tracemine.ops.infer.arguments import Arguments, Unknown, wrapped
 from tracemine.ops.infer.arithmetic import known, made
-from tracemine.ops.infer.call import Call, Unknown, wrapped
 from tracemine.ops.infer.outputs import Outputs, rule
 from tracemine.ops.infer.promotion import category, real
 from tracemine.ops.infer.tensor import Sizes, TensorSpec, broadcast, viewed
@@ -34,13 +34,13 @@ def _without(source: TensorSpec, axes: set[int]) -> TensorSpec:
 
 
 @rule
-def alias(call: Call) -> Outputs:
+def alias(call: Arguments) -> Outputs:
     """Return the tensor itself."""
     return (call.tensor("self", "input", "data"),)
 
 
 @rule
-def transpose(call: Call, first: str = "dim0", second: str = "dim1") -> Outputs:
+def transpose(call: Arguments, first: str = "dim0", second: str = "dim1") -> Outputs:
     """Swap two axes."""
     source = call.tensor("self")
     rank = len(source.shape)
@@ -52,7 +52,7 @@ def transpose(call: Call, first: str = "dim0", second: str = "dim1") -> Outputs:
 
 
 @rule
-def transposed_matrix(call: Call) -> Outputs:
+def transposed_matrix(call: Arguments) -> Outputs:
     """Swap the last two axes: t, mT."""
     source = call.tensor("self")
     axes = list(range(len(source.shape)))
@@ -61,14 +61,14 @@ def transposed_matrix(call: Call) -> Outputs:
 
 
 @rule
-def reversed_axes(call: Call) -> Outputs:
+def reversed_axes(call: Arguments) -> Outputs:
     """Reverse all axes: numpy_T."""
     source = call.tensor("self")
     return (_pick(source, range(len(source.shape) - 1, -1, -1)),)
 
 
 @rule
-def permute(call: Call) -> Outputs:
+def permute(call: Arguments) -> Outputs:
     """Return the axes in the order given."""
     source = call.tensor("self")
     axes = [wrapped(axis, len(source.shape)) for axis in call.sizes("dims")]
@@ -78,7 +78,7 @@ def permute(call: Call) -> Outputs:
 
 
 @rule
-def movedim(call: Call) -> Outputs:
+def movedim(call: Arguments) -> Outputs:
     """Return some axes move, the rest keep their order."""
     source = call.tensor("self")
     rank = len(source.shape)
@@ -117,7 +117,7 @@ def reshaped(source: TensorSpec, wanted: Sizes, copies: bool) -> TensorSpec:
 
 
 @rule
-def view(call: Call, argument: str = "size", copies: bool = False) -> Outputs:
+def view(call: Arguments, argument: str = "size", copies: bool = False) -> Outputs:
     """View in another shape: view, _unsafe_view and, with `copies`, reshape. view(dtype) reads the same bytes."""
     source = call.tensor("self")
     if "dtype" in call:
@@ -139,13 +139,13 @@ def _reinterpreted(source: TensorSpec, dtype: str | None) -> TensorSpec:
 
 
 @rule
-def view_as(call: Call, copies: bool = False) -> Outputs:
+def view_as(call: Arguments, copies: bool = False) -> Outputs:
     """Return the shape of another tensor."""
     return (reshaped(call.tensor("self"), call.tensor("other").shape, copies),)
 
 
 @rule
-def flatten(call: Call) -> Outputs:
+def flatten(call: Arguments) -> Outputs:
     """Return a run of axes becomes one."""
     source = call.tensor("self")
     rank = len(source.shape)
@@ -155,7 +155,7 @@ def flatten(call: Call) -> Outputs:
 
 
 @rule
-def unflatten(call: Call) -> Outputs:
+def unflatten(call: Arguments) -> Outputs:
     """Split one axis into several."""
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape))
@@ -164,7 +164,7 @@ def unflatten(call: Call) -> Outputs:
 
 
 @rule
-def expand(call: Call) -> Outputs:
+def expand(call: Arguments) -> Outputs:
     """Repeat axes of size 1 with stride 0; −1 keeps a size; new axes come first."""
     source = call.tensor("self")
     wanted = call.tensor("other").shape if "other" in call else call.sizes("size")
@@ -186,7 +186,7 @@ def _expanded(source: TensorSpec, wanted: Sizes) -> TensorSpec:
 
 
 @rule
-def broadcast_lists(call: Call) -> Outputs:
+def broadcast_lists(call: Arguments) -> Outputs:
     """broadcast_tensors: every member expanded to the common shape."""
     members = call.tensors("tensors")
     shape = broadcast([member.shape for member in members])
@@ -194,7 +194,7 @@ def broadcast_lists(call: Call) -> Outputs:
 
 
 @rule
-def unsqueeze(call: Call) -> Outputs:
+def unsqueeze(call: Arguments) -> Outputs:
     """Return a new axis of size 1."""
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape) + 1)
@@ -207,7 +207,7 @@ def unsqueeze(call: Call) -> Outputs:
 
 
 @rule
-def squeeze(call: Call) -> Outputs:
+def squeeze(call: Arguments) -> Outputs:
     """Drop axes of size 1: all, or those named."""
     source = call.tensor("self")
     rank = len(source.shape)
@@ -217,7 +217,7 @@ def squeeze(call: Call) -> Outputs:
 
 
 @rule
-def select(call: Call) -> Outputs:
+def select(call: Arguments) -> Outputs:
     """Return one index of an axis."""
     source = call.tensor("self")
     if not source.shape:
@@ -226,7 +226,7 @@ def select(call: Call) -> Outputs:
 
 
 @rule
-def slice_(call: Call) -> Outputs:
+def slice_(call: Arguments) -> Outputs:
     """Slice start:end:step of an axis, as Python does."""
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape), 0)
@@ -238,7 +238,7 @@ def slice_(call: Call) -> Outputs:
 
 
 @rule
-def narrow(call: Call) -> Outputs:
+def narrow(call: Arguments) -> Outputs:
     """Narrow an axis to `length`."""
     source = call.tensor("self")
     axis, length = call.axis("dim", len(source.shape)), call.integer("length")
@@ -248,7 +248,7 @@ def narrow(call: Call) -> Outputs:
 
 
 @rule
-def as_strided(call: Call) -> Outputs:
+def as_strided(call: Arguments) -> Outputs:
     """Return shape and strides as given."""
     shape, strides = call.sizes("size"), call.sizes("stride")
     if len(shape) != len(strides) or any(size < 0 for size in shape):
@@ -278,7 +278,7 @@ def _even(size: int, part: int) -> list[int]:
 
 
 @rule
-def split(call: Call, argument: str = "split_size") -> Outputs:
+def split(call: Arguments, argument: str = "split_size") -> Outputs:
     """Return parts of one length, or of the lengths given."""
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape), 0)
@@ -290,7 +290,7 @@ def split(call: Call, argument: str = "split_size") -> Outputs:
 
 
 @rule
-def chunk(call: Call) -> Outputs:
+def chunk(call: Arguments) -> Outputs:
     """Split into at most so many parts, all of one length but the last."""
     source = call.tensor("self")
     axis, count = call.axis("dim", len(source.shape), 0), call.integer("chunks")
@@ -303,7 +303,7 @@ def chunk(call: Call) -> Outputs:
 
 
 @rule
-def tensor_split(call: Call) -> Outputs:
+def tensor_split(call: Arguments) -> Outputs:
     """Split into so many parts, the first ones longer by one; or at the indices given."""
     source = call.tensor("self")
     if "indices" in call:
@@ -319,7 +319,7 @@ def tensor_split(call: Call) -> Outputs:
 
 
 @rule
-def unbind(call: Call) -> Outputs:
+def unbind(call: Arguments) -> Outputs:
     """Return one tensor an index of an axis."""
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape), 0)
@@ -329,7 +329,7 @@ def unbind(call: Call) -> Outputs:
 
 
 @rule
-def diagonal(call: Call) -> Outputs:
+def diagonal(call: Arguments) -> Outputs:
     """Take the diagonal of two axes, which comes last."""
     source = call.tensor("self")
     rank = len(source.shape)
@@ -345,7 +345,7 @@ def diagonal(call: Call) -> Outputs:
 
 
 @rule
-def unfold(call: Call) -> Outputs:
+def unfold(call: Arguments) -> Outputs:
     """Return windows along an axis: their number stands in its place, their length comes last."""
     source = call.tensor("self")
     axis = call.axis("dimension", len(source.shape))
@@ -363,7 +363,7 @@ _PAIRS: dict[str, str] = {"float16": "complex32", "float32": "complex64", "float
 
 
 @rule
-def view_as_real(call: Call) -> Outputs:
+def view_as_real(call: Arguments) -> Outputs:
     """Return a complex number becomes two real ones, along a new last axis."""
     source = call.tensor("self")
     strides = None if source.strides is None else (*(2 * stride for stride in source.strides), 1)
@@ -371,7 +371,7 @@ def view_as_real(call: Call) -> Outputs:
 
 
 @rule
-def view_as_complex(call: Call) -> Outputs:
+def view_as_complex(call: Arguments) -> Outputs:
     """Make one complex number of two real ones along the last axis."""
     source = call.tensor("self")
     if not source.shape or source.shape[-1] != 2:
@@ -381,7 +381,7 @@ def view_as_complex(call: Call) -> Outputs:
 
 
 @rule
-def part(call: Call) -> Outputs:
+def part(call: Arguments) -> Outputs:
     """Take every other number of a complex tensor (real, imag); a real tensor itself."""
     source = call.tensor("self")
     if category(known(source.dtype)) < 3:

@@ -5,11 +5,12 @@ picture(timeline, …)  → Picture
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
 from tracemine.devices import Device
+from tracemine.findings.context import Cause
 from tracemine.findings.record import Scan
 from tracemine.flow.record import Flow
 from tracemine.report.picture.activities import Activities, activities_of
@@ -37,10 +38,13 @@ def picture(
     device: Device | None,
     scan: Scan,
     sources: Mapping[str, str] | None = None,
+    causes: Sequence[Cause] = (),
 ) -> Picture:
-    """Return what is drawn of a trace. device: the one of estimates. sources: code that verdicts came with."""
+    """Return what is drawn of a trace. device: the one of estimates. sources: code that verdicts came with. causes: of
+    the scan.
+    """
     return Picture(
-        activities=activities_of(timeline, rows["activities"], scan),
+        activities=activities_of(timeline, rows["activities"], scan, causes),
         dataflow=dataflow_of(timeline, dataflow, scan.findings),
         roofline=None if device is None else roofline_of(timeline, rows["activities"], device, scan),
         sources=sources or {},

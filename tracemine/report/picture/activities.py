@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import codes, examples, numbers, string_ids
+from tracemine.findings.context import Cause
 from tracemine.findings.parts import part_of_activities
 from tracemine.findings.record import Scan
 from tracemine.ops.kernel_names import short_name
@@ -49,8 +52,8 @@ class Activities(Struct, frozen=True, kw_only=True, eq=False):
         return self.start_ns + self.dur_ns
 
 
-def activities_of(timeline: Timeline, rows: Rows, scan: Scan) -> Activities:
-    """Return the activities of a timeline. rows: its row set `activities`.
+def activities_of(timeline: Timeline, rows: Rows, scan: Scan, causes: Sequence[Cause] = ()) -> Activities:
+    """Return the activities of a timeline. rows: its row set `activities`. causes: those with a part of the step.
 
     >>> from tracemine.pipeline import analyse, mined
     >>> analysis = analyse("fixtures/captures/chain")
@@ -72,7 +75,7 @@ def activities_of(timeline: Timeline, rows: Rows, scan: Scan) -> Activities:
         lanes=lanes,
         name=name.astype(np.int64),
         names=tuple(names),
-        part=part_of_activities(rows, scan.findings),
+        part=part_of_activities(rows, scan.findings, causes),
         steps=_steps(timeline, begin_ns),
     )
 

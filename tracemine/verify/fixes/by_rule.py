@@ -1,16 +1,16 @@
-"""Fixed forms of a finding's calls, by its rule: the rebuilt graph in, Python source out."""
+"""Fixed forms of a finding's calls, by its cause: the rebuilt graph in, Python source out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from tracemine.codegen.graph import Graph
-from tracemine.verify.fixes.attention import attended
 from tracemine.verify.fixes.copies import contiguous, without_copies
 from tracemine.verify.fixes.folding import BEFORE_NORM, folded
 from tracemine.verify.fixes.lists import listed
-from tracemine.verify.fixes.record import NOTHING_KNOWN, Around, Fixed
+from tracemine.verify.fixes.record import Around, Fixed
 from tracemine.verify.fixes.removed import let_go, once, unscaled
 from tracemine.verify.fixes.sorting import BEFORE_SORT, ordered
 from tracemine.verify.fixes.tables import in_place_cache, one_table
@@ -19,7 +19,7 @@ from tracemine.verify.fixes.turns import batched
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """How a rule's fixed form is made of a graph. whole: of all of a fusion group; else of the finding's own calls
+    """How a cause's fixed form is made of a graph. whole: of all of a fusion group; else of the finding's own calls
     alone, with those before them that `before` names (`Rebuilder.alone`).
     """
 
@@ -28,8 +28,17 @@ class Maker:
     before: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
+class Cause(Protocol):
+    """What verify asks of a cause."""
+
+    @property
+    def rule(self) -> str: ...
+
+    @property
+    def fix(self) -> Maker | None: ...
+
+
 MAKERS: Mapping[str, Maker] = {
-    "attention_unfused": Maker(attended, whole=True),
     "batch_norm_evaluated": Maker(folded, before=BEFORE_NORM),
     "cache_grown": Maker(in_place_cache),
     "conversion_pair": Maker(without_copies, whole=True),
@@ -45,6 +54,7 @@ MAKERS: Mapping[str, Maker] = {
 }
 
 
-def fixed_graph(rule: str, graph: Graph, around: Around = NOTHING_KNOWN) -> Fixed:
-    """Return the fixed form of a rule's finding. Raises NoFixedForm with the reason."""
-    return MAKERS[rule].made(graph, around)
+def maker_of(rule: str, causes: Sequence[Cause]) -> Maker | None:
+    """Return how the fixed form of a rule's findings is made; None where it has none."""
+    own = next((cause.fix for cause in causes if cause.rule == rule), None)
+    return own or MAKERS.get(rule)

@@ -13,7 +13,7 @@ from tracemine.codegen.graph import numbers_once, settled
 from tracemine.columns import numbers, string_ids
 from tracemine.findings.record import Finding
 from tracemine.ops import Overload, dtype, lookup, overload_of
-from tracemine.verify.fixes.by_rule import MAKERS, fixed_graph
+from tracemine.verify.fixes.by_rule import Cause, maker_of
 from tracemine.verify.fixes.calls import WAYS_OF, fixed_call
 from tracemine.verify.fixes.record import Around, Fixed
 from tracemine.verify.gpu.marks import INTERFACE
@@ -170,12 +170,12 @@ def eager({", ".join(name for name, *_ in call.tensors)}):
     )
 
 
-def fixed_calls(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Fixed] | None:
-    """Return the calls of a finding's first occurrence, and a fixed form of them; None where its rule has none.
+def fixed_calls(finding: Finding, rebuilder: Rebuilder, causes: Sequence[Cause]) -> tuple[Rebuilt, Fixed] | None:
+    """Return the calls of a finding's first occurrence, and a fixed form of them; None where its cause has none.
 
     Raises NotRebuilt or NoFixedForm with the reason.
     """
-    maker = MAKERS.get(finding.rule)
+    maker = maker_of(finding.rule, causes)
     if maker is None:
         return None
     first = finding.activities[0]
@@ -184,7 +184,7 @@ def fixed_calls(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Fixed]
     rebuilt = replace(rebuilt, graph=numbers_once(rebuilt.graph))
     remains = finding.fused_ns is None or finding.fused_ns.mid > 0
     around = Around(unread=rebuilt.unread, remains=remains, lies=rebuilt.lies)
-    fixed = fixed_graph(finding.rule, rebuilt.graph, around)
+    fixed = maker.made(rebuilt.graph, around)
     return replace(rebuilt, graph=settled(rebuilt.graph, fixed.numbers), assumptions=_assumed(rebuilt, fixed)), fixed
 
 

@@ -12,6 +12,7 @@ from tracemine.codegen.index_inputs import within
 from tracemine.errors import TracemineError
 from tracemine.processes import worker
 from tracemine.validate.downsize import elements
+from tracemine.verify.library.record import Replacement
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.sizes import free_sizes, scaled
 
@@ -35,19 +36,22 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 class Sizes:
     """A graph made small, where its calls allow it, and other sizes for it."""
 
-    def __init__(self, graph: Graph, unread: tuple[int, ...]) -> None:
+    def __init__(self, graph: Graph, unread: tuple[int, ...], replacement: Replacement | None = None) -> None:
+        """replacement: of the graph as recorded; None: it is looked for where no smaller graph has one."""
         self._recorded = graph
         self._small: dict[int, int] = {}
-        self.graph = graph
+        self.graph, self.replacement = graph, replacement
         free = free_sizes(graph)
         for sizes in _SMALL:
             small = {n: min(n, sizes[k % len(sizes)]) for k, n in enumerate(free)}
             with contextlib.suppress(TracemineError, ArithmeticError, ValueError, LookupError):
                 made = within(scaled(graph, small))
-                if find(made, unread).replacement is not None:
-                    self.graph, self._small = made, small
+                if (found := find(made, unread).replacement) is not None:
+                    self.graph, self._small, self.replacement = made, small, found
             if elements(self.graph) <= _ENOUGH:
                 break
+        if self.replacement is None:
+            self.replacement = find(graph, unread).replacement
         self.free = {n: self._small[n] for n in free[:_MOST_FREE] if n in self._small}
 
     def at(self, sizes: Mapping[int, int]) -> Graph:

@@ -88,7 +88,9 @@ class _Validator:
     def __init__(self, graph: Graph, unread: tuple[int, ...]) -> None:
         self.unread = unread
         self.sizes = Sizes(graph, unread)
-        self.right = self._replacement(self.sizes.graph)
+        if self.sizes.replacement is None:
+            raise TracemineError("no library call fits at this size")
+        self.right = self.sizes.replacement
         self.skipped: list[str] = []
         self.usual: dict[str, float] = {}
         self.error = self.eager_error = 0.0
@@ -119,7 +121,7 @@ class _Validator:
             raise TracemineError("no index fits a table without rows")
         if _to_nothing(graph):
             raise TracemineError("rows of no elements")
-        replacement = self._replacement(graph)
+        replacement = self._replacement(graph) if trial.sizes else self.right
         inputs = trials.tensors(graph, trial)
         if "gaps" in replacement.differs and not all(map(torch.ops.aten.is_non_overlapping_and_dense, inputs)):
             raise TracemineError(replacement.differs["gaps"])

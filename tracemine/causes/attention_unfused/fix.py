@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tracemine.codegen.graph import Call, Graph, Input, Literal, Ref, Scalar, Value, mutated, reads, renumbered, settled
+from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import outputs_of, producers, signature
 from tracemine.verify.library import find
@@ -377,3 +378,6 @@ def _before(graph: Graph, values: Sequence[int]) -> set[int]:
 
 def _text(call: Call, names: Sequence[str]) -> str:
     return f"aten.{call.operator.removeprefix('aten::')}.{call.overload or 'default'}({arguments_text(call, names)})"
+
+
+FIX = Maker(attended, whole=True)

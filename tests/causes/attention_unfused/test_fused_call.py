@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from tracemine.causes.attention_unfused.fused_call import Attention, attention_ns, backend_of
 from tracemine.devices import find_device
 from tracemine.ops.infer import infer
 from tracemine.perfmodel import Abstained, Range
-from tracemine.perfmodel.attention import Attention, attention_ns, backend_of
 from tracemine.perfmodel.library_rates import rates_of
 
 H200, A100 = (rates_of(found) for name in ("NVIDIA H200", "NVIDIA A100-SXM4-80GB") if (found := find_device(name)))

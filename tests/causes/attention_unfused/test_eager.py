@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from tests.findings.build import kernel, timeline_of
+from tracemine.causes.attention_unfused.eager import EagerAttention, eager_attention, fused_attention
+from tracemine.causes.attention_unfused.fused_call import Attention
 from tracemine.devices import find_device
-from tracemine.findings.attention import EagerAttention, eager_attention, fused_attention
 from tracemine.findings.lists import Lists
-from tracemine.perfmodel import Abstained, Attention, Estimate, rates_of
+from tracemine.perfmodel import Abstained, Estimate, rates_of
 
 HEADS, QUERIES, KEYS, WIDTH = 96, 512, 384, 64
 SCORES = (HEADS, QUERIES, KEYS)

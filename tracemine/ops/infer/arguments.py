@@ -1,4 +1,4 @@
-"""One operator call as a profiler recorded it, its inputs ready to be asked for by the argument's name.
+"""Inputs of one operator call as a profiler recorded them, ready to be asked for by the argument's name.
 
 `Unknown` is raised for what was not recorded and for what cannot be, with the reason.
 """
@@ -8,20 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from tracemine.ops.dtypes import dtype as canonical_dtype
 from tracemine.ops.dtypes import scalar_type
 from tracemine.ops.infer.tensor import TensorSpec
 from tracemine.ops.operators import Overload, lookup
 
-_LARGEST = 1 << 48  # a size or stride beyond this is damage
+LARGEST: Final = 1 << 40  # elements, a size, or what a stride steps over: no GPU holds as much, more is damage
 _MOST_AXES = 64  # torch's own limit
 _MOST_INPUTS = 128
-_MOST_LATER = 3  # arguments that a release may have appended to a schema since the trace was made
 _MOST_MEMBERS = 1 << 14  # of a TensorList
-_LISTS = ("TensorList", "GenericList")
-_NUMBERS = ("float64", "int64", "complex128")  # the types of 0-dim tensors that Python numbers are recorded as
+LISTS: Final = ("TensorList", "GenericList")
+NUMBERS: Final = ("float64", "int64", "complex128")  # the types of 0-dim tensors that Python numbers are recorded as
 _FLOATING = ("float16", "bfloat16", "float32", "float64")
 _PROMOTING = ("other", "exponent", "min", "max", "self")  # scalars that take part in promotion; alpha and value do not
 
@@ -33,7 +32,11 @@ class Unknown(Exception):
     """Something cannot be known from what was recorded; its text is the reason."""
 
 
-class Call:
+# What looking into inputs may raise that do not belong together.
+MISFITS: Final = (Unknown, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+class Arguments:
     """The inputs of one call by the names of its overload's arguments."""
 
     __slots__ = ("_given", "_places", "_texts", "_types", "name", "overload")
@@ -48,17 +51,12 @@ class Call:
         list_dtype: ListDtype = None,
     ) -> None:
         """Raises Unknown where the operator, its overload or its inputs are not what they should be."""
-        if not len(shapes) == len(types) <= _MOST_INPUTS:
-            raise Unknown("the recorded shapes and types do not pair")
-        self.name, self.overload, self._places = _signature(operator, tuple(types))
-        if strides is None or len(strides) != len(shapes):
-            strides = (None,) * len(shapes)
-        members = [list_dtype] * len(shapes) if list_dtype is None or isinstance(list_dtype, str) else list_dtype
-        rows = zip(shapes, types, strides, members, strict=True)
+        given = given_tensors(shapes, types, strides, list_dtype)
+        self.name, self.overload, self._places = signature(operator, tuple(types))
         later = len(self.overload.arguments) - len(types)  # arguments that newer releases have appended
         self._types = (*types, *("",) * later)
         self._texts = (*concrete, *("",) * later) if concrete is not None and len(concrete) == len(shapes) else None
-        self._given: list[Given] = [*(_given(*row) for row in rows), *(None,) * later]
+        self._given: list[Given] = [*given, *(None,) * later]
 
     def __contains__(self, name: str) -> bool:
         """Return whether the overload has an argument of this name."""
@@ -199,7 +197,7 @@ class Call:
     def is_number(self, place: int) -> bool:
         """Return whether the input there is taken for a Python number that was recorded as a 0-dim tensor."""
         given = self._given[place]
-        if place == 0 or not isinstance(given, TensorSpec) or given.shape or given.dtype not in _NUMBERS:
+        if place == 0 or not isinstance(given, TensorSpec) or given.shape or given.dtype not in NUMBERS:
             return False
         return self.overload.arguments[0].is_tensor
 
@@ -232,7 +230,7 @@ def number_type(text: str) -> str:
 
 def _integer(text: str) -> int:
     try:
-        value = int(text) if len(text) < 21 else _LARGEST + 1
+        value = int(text) if len(text) < 21 else LARGEST + 1
     except ValueError:
         raise Unknown("a recorded value is no integer") from None
     return value
@@ -242,29 +240,44 @@ def _integers(text: str) -> tuple[int, ...]:
     if len(text) > 4096:
         raise Unknown("a recorded list is too long")
     values = tuple(_integer(part.strip()) for part in text.strip("[]()").split(",") if part.strip())
-    if any(abs(value) > _LARGEST for value in values):
+    if any(abs(value) > LARGEST for value in values):
         raise Unknown("a recorded value is out of range")
     return values
 
 
 @lru_cache(maxsize=1 << 12)
-def _signature(operator: str, types: tuple[str, ...]) -> tuple[str, Overload, dict[str, int]]:
-    """Name without namespace and overload, the overload, and where each argument stands."""
+def signature(operator: str, types: tuple[str, ...]) -> tuple[str, Overload, dict[str, int]]:
+    """Return a call's name without namespace and overload, its overload, and where each argument stands.
+
+    Raises Unknown where the recorded types do not say which overload it is.
+    """
     found = lookup(operator)
     if found is None:
         raise Unknown("the operator is not known")
     if not found.overloads:
         raise Unknown("the operator's schema is not known")
-    overload = next(filter(None, (found.pick(types + ("",) * later) for later in range(_MOST_LATER + 1))), None)
-    if overload is None or len(overload.arguments) < len(types):
+    overload = found.called(types)
+    if overload is None:
         raise Unknown("no one overload takes such inputs")
     namespace, _, name = found.name.partition("::")
     places = {argument.name: place for place, argument in enumerate(overload.arguments)}
     return (name if namespace == "aten" else found.name).partition(".")[0], overload, places
 
 
+def given_tensors(
+    shapes: Sequence[Any], types: Sequence[str], strides: Sequence[Any] | None, list_dtype: ListDtype = None
+) -> list[Given]:
+    """Return the tensors that each input is. Raises Unknown where one is damaged."""
+    if not len(shapes) == len(types) <= _MOST_INPUTS:
+        raise Unknown("the recorded shapes and types do not pair")
+    if strides is None or len(strides) != len(shapes):
+        strides = (None,) * len(shapes)
+    members = [list_dtype] * len(shapes) if list_dtype is None or isinstance(list_dtype, str) else list_dtype
+    return [_given(*row) for row in zip(shapes, types, strides, members, strict=True)]
+
+
 def _given(shape: Any, recorded: str, strides: Any, members: str | Sequence[str] | None) -> Given:
-    if recorded in _LISTS:
+    if recorded in LISTS:
         if not isinstance(shape, (list, tuple)) or len(shape) > _MOST_MEMBERS:
             raise Unknown("a recorded shape is damaged")
         steps = strides if isinstance(strides, (list, tuple)) and len(strides) == len(shape) else (None,) * len(shape)
@@ -280,13 +293,13 @@ def _tensor(shape: Any, dtype: str | None, strides: Any) -> TensorSpec:
     if not isinstance(shape, (list, tuple)) or len(shape) > _MOST_AXES:
         raise Unknown("a recorded shape is damaged")
     for size in shape:
-        if type(size) is not int or not 0 <= size <= _LARGEST:
+        if type(size) is not int or not 0 <= size <= LARGEST:
             raise Unknown("a recorded shape is damaged")
-    if prod(shape) > _LARGEST:
+    if prod(shape) > LARGEST:
         raise Unknown("a recorded shape is damaged")
     if not isinstance(strides, (list, tuple)) or len(strides) != len(shape):
         return TensorSpec(tuple(shape), dtype, None if shape else ())
     for step in strides:
-        if type(step) is not int or not 0 <= step <= _LARGEST:
+        if type(step) is not int or not 0 <= step <= LARGEST:
             raise Unknown("recorded strides are damaged")
     return TensorSpec(tuple(shape), dtype, tuple(strides))

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tracemine.causes.attention_unfused.fused_call import Attention, attention_ns, backend_of
+from tracemine.causes.attention_unfused.scores import function_of_scores
 from tracemine.findings.lists import Lists
-from tracemine.findings.score_functions import function_of_scores
 from tracemine.ops import dtype
-from tracemine.perfmodel import NOTHING, Abstained, Attention, Estimate, Rates, attention_ns, backend_of
+from tracemine.perfmodel import NOTHING, Abstained, Estimate, Rates
 from tracemine.perfmodel.ranges import outwards
 
 _PRODUCTS: Final = {"aten::bmm": 0, "aten::baddbmm": 1}  # position of the first factor

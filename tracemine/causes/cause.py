@@ -1,0 +1,37 @@
+"""What one cause of slowness brings: all Python that knows it, as the engine's stages ask for it.
+
+A cause is a folder of rules/, which says what to find, and a room here, which holds what no rule can say. Each part is
+optional; most causes need none. Rows, findings and verify take causes as arguments, and import none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from tracemine.findings.context import Estimator, FactsOf
+
+if TYPE_CHECKING:
+    from tracemine.verify.fixes.by_rule import Maker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """A cause, by its rule's id.
+
+    >>> Cause(rule="layout_leak").fix is None
+    True
+    """
+
+    rule: str
+    estimates: tuple[str, Estimator] | None = None  # the kind of saving that rules name, and its estimate
+    facts: FactsOf | None = None  # that advice may ask for
+    part: str | None = None  # of the step that its findings are, whatever their operators' classes say
+    fix_at: str | None = None  # `module:name` of its fixed form: scanning never imports it
+
+    @property
+    def fix(self) -> Maker | None:
+        """Return how its fixed form is made; None where there is none."""
+        found: Maker | None = None if self.fix_at is None else resolve_name(self.fix_at)
+        return found
