@@ -18,7 +18,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 def spelled_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
-    hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1)
+    hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)
     return torch.softmax(scores.masked_fill(hidden, float("-inf")), -1) @ v
 
 
@@ -192,7 +192,7 @@ def graph_attention(wrap: Any = unchanged, nodes: int = 20_000, edges: int = 200
         for _ in range(3):
             h = x @ weight
             score = F.leaky_relu((h[source] @ left + h[target] @ right).squeeze(1), 0.2).exp()
-            total = torch.zeros(nodes).index_add_(0, target, score)
+            total = x.new_zeros(nodes).index_add_(0, target, score)
             message = h[source] * (score / total[target].clamp(min=1e-6))[:, None]
             x = F.elu(torch.zeros_like(h).index_add_(0, target, message))
         return x
@@ -211,7 +211,7 @@ def graph_attention_by_node(wrap: Any = unchanged, nodes: int = 20_000, edges: i
         for _ in range(3):
             h = x @ weight
             score = F.leaky_relu((h @ left).squeeze(1)[source] + (h @ right).squeeze(1)[target], 0.2).exp()
-            total = torch.zeros(nodes).index_add_(0, target, score)
+            total = x.new_zeros(nodes).index_add_(0, target, score)
             message = h[source] * (score / total[target].clamp(min=1e-6))[:, None]
             x = F.elu(torch.zeros_like(h).index_add_(0, target, message))
         return x

@@ -118,7 +118,7 @@ def power_iteration(wrap: Any = unchanged, every: int = 1) -> Step:
     function = wrap(round_of)
 
     def step() -> Tensor:
-        vector, before = torch.ones(512), torch.zeros(())
+        vector, before = matrix.new_ones(512), matrix.new_zeros(())
         for at in range(60):
             vector, value = function(vector)
             if at % every == every - 1 and (value - before).abs().item() < 1e-7:
@@ -408,7 +408,7 @@ def confusion_loop(wrap: Any = unchanged, classes: int = 12) -> Step:
     said, true = torch.randint(0, classes, (200_000,)), torch.randint(0, classes, (200_000,))
 
     def count(said: Tensor, true: Tensor) -> Tensor:
-        matrix = torch.zeros(classes, classes)
+        matrix = torch.zeros(classes, classes, device=said.device)
         for row in range(classes):
             for column in range(classes):
                 matrix[row, column] = ((true == row) & (said == column)).sum().item()

@@ -74,7 +74,7 @@ def beam_search(wrap: Any = unchanged, rounds: int = 16, beams: int = 4, on_devi
     function = wrap(scores_of)
 
     def step() -> Tensor:
-        last, state, total = start, torch.zeros(beams, width), torch.zeros(beams)
+        last, state, total = start, embed.weight.new_zeros(beams, width), embed.weight.new_zeros(beams)
         for _ in range(rounds):
             scores, state = function(last, state)
             best, flat = (total[:, None] + scores).flatten().topk(beams)
@@ -84,8 +84,8 @@ def beam_search(wrap: Any = unchanged, rounds: int = 16, beams: int = 4, on_devi
             else:
                 chosen = [(flat[at].item() // words, flat[at].item() % words, best[at].item()) for at in range(beams)]
                 state = torch.stack([state[origin] for origin, _, _ in chosen])
-                last = torch.tensor([word for _, word, _ in chosen])
-                total = torch.tensor([score for _, _, score in chosen])
+                last = torch.tensor([word for _, word, _ in chosen], device=start.device)
+                total = torch.tensor([score for _, _, score in chosen], device=start.device)
         return total
 
     return step

@@ -70,11 +70,11 @@ def prepared(name: str, variant: str, device: str) -> tuple[Any, Callable[[], An
     import torch
 
     torch.set_num_threads(2)
-    torch.set_default_device(device)
     torch.manual_seed(0)
     program = programs()[name]
     torch.set_grad_enabled(program.training)
-    return program, built(program, variant)
+    with torch.device(device):  # not the default of the process: that would slow every call of the step down
+        return program, built(program, variant)
 
 
 def settled() -> None:
