@@ -79,10 +79,12 @@ def test_attention_whose_sizes_do_not_fit_is_counted_and_claims_nothing(analysis
     rows = np.arange(9, 12)
     found = Matches(rule, rows, np.array([0, 3]), np.zeros(3, np.uint8), evidence=np.full(1, Evidence.PROVEN, np.int8))
     others = mine(analysis.rows, load_rules())
-    alone = find(analysis.timeline, analysis.rows, [found], analysis.device, groups=analysis.groups)
+    alone = find(
+        analysis.timeline, analysis.rows, [found], analysis.device, groups=analysis.groups, causes=analysis.causes
+    )
     assert (alone.findings, alone.dropped["attention_sizes_unknown"]) == ((), 1)
     without, beside = (
-        find(analysis.timeline, analysis.rows, each, analysis.device, groups=analysis.groups)
+        find(analysis.timeline, analysis.rows, each, analysis.device, groups=analysis.groups, causes=analysis.causes)
         for each in (others, [*others, found])
     )
     assert beside.findings == without.findings

@@ -34,7 +34,7 @@ def test_library_calls_are_looked_for_once_in_a_graph(monkeypatch: pytest.Monkey
     for finding in pipeline.fusable(mined(analysis).findings):
         searched.clear()
         with Emitter(None) as emitter:
-            ready = prepare.prepared(finding, rebuilder, emitter, None, Bugs())
+            ready = prepare.prepared(finding, rebuilder, emitter, None, Bugs(), analysis.causes)
         assert len(searched) == len(set(searched)) > 0
         with_call += ready.replacement is not None
     assert with_call == 2

@@ -102,23 +102,22 @@ def find(
         summary=_summary(context, findings, gaps_ns),
         findings=tuple(findings),
         dropped=dict(sorted(context.dropped.items())),
-        warnings=(
-            *warnings_of(
-                timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown, captured=graphs
-            ),
-            *filter(
-                None,
-                [
-                    unclassified_text(rows["activities"], context.accounts),
-                    *(text(context) for text in (shares_text, exposed_text, communication_text)),
-                ],
-            ),
-            *loop_texts(timeline, rows["activities"], context.facts["activities"], groups, context.loops, device),
-        ),
+        warnings=_warnings(context, groups, graphs),
         recorded=recorded(timeline, context.accounts),
         spent=spent(context),
     )
     return kept(scan)
+
+
+def _warnings(context: ScanContext, groups: Groups | None, graphs: int) -> tuple[str, ...]:
+    """Return what is said of the recording itself, before any finding."""
+    timeline, rows = context.timeline, context.rows
+    exposed = (shares_text(context), exposed_text(context), communication_text(context))
+    return (
+        *warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown, captured=graphs),
+        *filter(None, [unclassified_text(rows["activities"], context.accounts), *exposed]),
+        *loop_texts(timeline, rows["activities"], context.facts["activities"], groups, context.loops, context.device),
+    )
 
 
 def _trace_summary(context: ScanContext, path: str | None) -> TraceSummary:
