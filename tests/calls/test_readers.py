@@ -11,7 +11,6 @@ from tracemine.calls import Call
 from tracemine.calls.text import Texts
 from tracemine.flow.inferred.calls import NOTHING
 from tracemine.flow.inferred.calls import _decoded as flow_call
-from tracemine.fusion.nodes import _call as fusion_call
 from tracemine.ops.infer import infer
 from tracemine.ops.infer.library import library_call, of_arguments
 from tracemine.rows.signature import decoded_inputs, first_tensor, texts
@@ -58,8 +57,6 @@ def compare(record: Record) -> list[str]:
         same("written", one.bytes_written, None if counted is None else counted.bytes_written)
     same("flops", call.flops, None if found is None else found.flops)
     same("library", of_arguments(call.arguments), None if inputs is None else library_call(name or "", *inputs))
-    _, _, made = fusion_call(name or "", shapes, dtypes, strides, concrete)
-    same("fusion", call.outputs, made)
     flow = flow_call(name or "", shapes, dtypes, strides, concrete, lists=NOTHING)
     specs = [(slot.position, slot.list_index, slot.spec) for slot in flow.slots]
     same("slots", _slots(call, name), specs)
