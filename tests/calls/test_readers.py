@@ -9,8 +9,6 @@ import pytest
 from tests.calls.records import Record, damaged, recorded
 from tracemine.calls import Call
 from tracemine.calls.text import Texts
-from tracemine.flow.inferred.calls import NOTHING
-from tracemine.flow.inferred.calls import _decoded as flow_call
 from tracemine.ops.infer import infer
 from tracemine.ops.infer.library import library_call, of_arguments
 from tracemine.rows.signature import decoded_inputs, first_tensor, texts
@@ -57,23 +55,7 @@ def compare(record: Record) -> list[str]:
         same("written", one.bytes_written, None if counted is None else counted.bytes_written)
     same("flops", call.flops, None if found is None else found.flops)
     same("library", of_arguments(call.arguments), None if inputs is None else library_call(name or "", *inputs))
-    flow = flow_call(name or "", shapes, dtypes, strides, concrete, lists=NOTHING)
-    specs = [(slot.position, slot.list_index, slot.spec) for slot in flow.slots]
-    same("slots", _slots(call, name), specs)
     return wrong
-
-
-def _slots(call: Call, name: str | None) -> list[object]:
-    from tracemine.ops.infer.arguments import NUMBERS
-
-    sync = call.operator is not None and call.operator.op_class == "sync"
-    found: list[object] = []
-    for place, given in enumerate(call.inputs or ()):
-        if isinstance(given, tuple):
-            found += [(place, index, spec) for index, spec in enumerate(given)]
-        elif given is not None and (sync or given.shape or given.dtype not in NUMBERS):
-            found.append((place, -1, given))
-    return found
 
 
 def test_what_fixtures_recorded_reads_as_before() -> None:
