@@ -94,22 +94,17 @@ def call_of(recorded: Recorded, lists: Lists = NOTHING) -> Call:
     (2, frozenset({0}), 0)
     """
     recorded = _with_members(recorded, lists)
-    name, operator, dtypes = recorded.name, recorded.operator, recorded.dtypes
+    name, operator, dtypes = recorded.name, recorded.operator, recorded.dtypes or ()
     op_class = operator.op_class if operator is not None else None
     slots = None if recorded.inputs is None else _slots(recorded, reads_back=op_class == "sync")
-    if slots is None or dtypes is None:
-        return Call(name, False, op_class, None, (), None, frozenset(), frozenset())
-    if operator is None or recorded.arguments is None:
-        return Call(name, False, op_class, None, slots, None, frozenset(), frozenset())
+    if slots is None or operator is None or recorded.arguments is None:
+        return Call(name, False, op_class, None, slots or (), None, frozenset(), frozenset())
     overload = recorded.arguments.overload
     schema = _schema(operator.name, overload)
     done = effects(schema)
     mutates = _mutates(done, recorded)
     at = {position: [i for i, slot in enumerate(slots) if slot.position == position] for position in range(len(dtypes))}
-    made = recorded.with_members(lists.dtype).outputs
-    # Where no strides were recorded, what is made has none to be told by either.
-    if made is not None and (recorded.strides is None or len(recorded.strides) != len(dtypes)):
-        made = tuple(map(_unstrided, made))
+    made = _made(recorded.with_members(lists.dtype))
     return Call(
         name=name,
         known=True,
@@ -128,6 +123,12 @@ def call_of(recorded: Recorded, lists: Lists = NOTHING) -> Call:
             for position, argument in enumerate(overload.arguments[: len(dtypes)])
         ),
     )
+
+
+def _made(call: Recorded) -> tuple[TensorSpec | None, ...] | None:
+    """Return the outputs. Where no strides were recorded, what is made has none to be told by either."""
+    made, told = call.outputs, call.strides is not None and len(call.strides) == len(call.dtypes or ())
+    return made if told or made is None else tuple(map(_unstrided, made))
 
 
 def _with_members(call: Recorded, lists: Lists) -> Recorded:
