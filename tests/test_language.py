@@ -34,7 +34,7 @@ LONG = {"cli.diff:diff", "fusion.traffic:traffic_of"}
 BRANCHED = {
     "flow.inferred.autograd_engine:_arrived",
     "flow.inferred.binding:run",
-    "flow.inferred.calls:_decoded",
+    "flow.inferred.calls:call_of",
     "flow.inferred.choices:_of_all",
     "flow.inferred.nodes:takes",
     "flow.inferred.perhaps:_root",

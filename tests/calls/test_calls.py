@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.calls.records import FIXTURES
+from tests.calls.records import FIXTURES, Record, call_of, damaged, recorded
 from tracemine.calls import DTYPES, NAME, SHAPES, Call, Calls, calls_of
 from tracemine.calls import text as reader
+from tracemine.calls.text import Texts
 from tracemine.formats import open_trace
 from tracemine.timeline import TABLES
 
@@ -89,3 +90,31 @@ def test_members_of_lists_take_the_dtype_that_something_else_says() -> None:
     assert call.with_members("float16").bytes_read == 24
     assert call.with_members("float16") is call.with_members("float16")
     assert Call("aten::mul", ((4,), (4,)), ("float", "float")).with_members("float16").bytes_read == 32
+
+
+def told(call: Call) -> tuple[object, ...]:
+    return (
+        *(call.shapes, call.dtypes, call.strides, call.values, call.first_tensor, call.op_class, call.inputs),
+        *(call.outputs, call.bytes_read, call.bytes_written, call.flops, call.with_members("float32").bytes_read),
+    )
+
+
+def test_what_fixtures_recorded_is_read() -> None:
+    read = Texts()
+    calls = [call_of(name or "", *texts, read) for name, *texts in recorded()]
+    assert len(calls) > 500
+    assert not read.damaged
+    known = [call for call in calls if call.outputs is not None]
+    assert all(call.arguments is not None and call.overload is not None for call in known)
+    assert 2 * len(known) > len(calls)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_text_reads_as_one_that_was_not_recorded(seed: int) -> None:
+    def readable(record: Record) -> list[str | None]:
+        _, shapes, dtypes, strides, values = record
+        read = (Texts().extents(shapes), Texts().words(dtypes), Texts().extents(strides), Texts().words(values))
+        return [text if content is not None else None for text, content in zip(record[1:], read, strict=True)]
+
+    for record in damaged(seed):
+        assert told(call_of(record[0] or "", *record[1:])) == told(call_of(record[0] or "", *readable(record)))

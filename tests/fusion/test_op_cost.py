@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from tests.timelines import Trace
+from tracemine.calls import Call
 from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
 from tracemine.fusion.nodes import Meaning, meaning_of
 
-IMAGE, CHANNELS = [32, 64, 56, 56], [64]
+IMAGE, CHANNELS = (32, 64, 56, 56), (64,)
 
 
 def batch_norm(training: bool) -> Meaning:
-    shapes = [IMAGE, *[CHANNELS] * 4, [], [], []]
-    types = ["float", *["float"] * 4, "Scalar", "Scalar", "Scalar"]
-    concrete = ["", "", "", "", "", str(training), "0.1", "1e-05"]
-    return meaning_of("aten::native_batch_norm", json.dumps(shapes), json.dumps(types), None, json.dumps(concrete))
+    values = ("", "", "", "", "", str(training), "0.1", "1e-05")
+    types = (*["float"] * 5, "Scalar", "Scalar", "Scalar")
+    return meaning_of(Call("aten::native_batch_norm", (IMAGE, *[CHANNELS] * 4, (), (), ()), types, None, values))
 
 
 def test_a_batch_norm_reduces_in_training_and_uses_its_channel_for_each_element_always() -> None:
@@ -29,10 +28,10 @@ def test_a_batch_norm_reduces_in_training_and_uses_its_channel_for_each_element_
 
 
 def test_a_batch_norm_backward_needs_two_sums_of_a_channel() -> None:
-    shapes = json.dumps([IMAGE, IMAGE, *[CHANNELS] * 5, [], [], []])
-    types = json.dumps([*["float"] * 7, "Scalar", "Scalar", "ScalarList"])
-    concrete = json.dumps([*[""] * 7, "True", "1e-05", "[True, True, True]"])
-    backward = meaning_of("aten::native_batch_norm_backward", shapes, types, None, concrete)
+    shapes = (IMAGE, IMAGE, *[CHANNELS] * 5, (), (), ())
+    types = (*["float"] * 7, "Scalar", "Scalar", "ScalarList")
+    values = (*[""] * 7, "True", "1e-05", "[True, True, True]")
+    backward = meaning_of(Call("aten::native_batch_norm_backward", shapes, types, None, values))
     assert backward.steps == ("sum", "sum", "channel")
 
 

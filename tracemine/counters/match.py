@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct
 
+from tracemine.calls import DTYPES, NAME, SHAPES, STRIDES, calls_of
 from tracemine.columns import fixed_width, is_present, numbers, sorted_unique, string_ids
 from tracemine.counters.record import Kernel, Report
 from tracemine.ops.kernel_names import canonical, is_short, short
@@ -308,13 +309,9 @@ def _by_class(
 
 
 def _inputs(timeline: Timeline) -> IntArray:
-    """Return a number for what each activity's operator was called with; activities without one share −1."""
-    code = np.zeros(timeline.ops.num_rows, np.int64)
-    for column in ("name", "input_shapes", "input_dtypes", "input_strides"):
-        part, values = string_ids(timeline.ops.column(column))
-        _, code = np.unique(code * (len(values) + 1) + part + 1, return_inverse=True)
-        code = code.reshape(-1).astype(np.int64)
-    return np.append(code, -1)[numbers(timeline.activities.column("op_row"), null=-1)]
+    """Return a number for what each activity's operator was called with; those without one share theirs."""
+    op_row = numbers(timeline.activities.column("op_row"), null=-1)
+    return calls_of(timeline).alike(op_row, NAME, SHAPES, DTYPES, STRIDES)
 
 
 def _agree(kernels: Sequence[Kernel]) -> bool:

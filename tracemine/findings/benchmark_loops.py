@@ -10,22 +10,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tracemine.columns import codes, examples, sorted_unique, string_ids
+from tracemine.calls import Call, calls_of
+from tracemine.columns import codes, examples, sorted_unique
 from tracemine.devices import Device
 from tracemine.findings.facts import Facts
 from tracemine.findings.labels import label_of
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
-from tracemine.ops import lookup
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.graph import Graph
-from tracemine.rows.signature import texts
 from tracemine.rows.table import BoolArray, IntArray, Rows, number
 from tracemine.timeline import Timeline
 from tracemine.units import bytes_text, percent_text, time_text
 
 _FEWEST = 4  # calls: fewer that are alike are met in any program
-_INPUTS = ("input_shapes", "input_strides", "concrete_inputs")
 _S = 10**9
 
 
@@ -45,23 +43,20 @@ def _calls(timeline: Timeline, graph: Graph) -> tuple[IntArray, BoolArray]:
     call writes nothing but new tensors.
     """
     op_row = rows_of(timeline.activities["op_row"])[graph.first_activity]
-    (name, names), (types, all_types) = (string_ids(timeline.ops[each]) for each in ("name", "input_dtypes"))
-    inputs = [string_ids(timeline.ops[each])[0] for each in _INPUTS]
-    call: IntArray = codes(*(each[op_row] for each in (name, types, *inputs)))
-    rows = op_row[examples(call)]
-    dtypes = [all_types[each] if each >= 0 else None for each in types[rows].tolist()]
-    new = [_makes(names[at], of) for at, of in zip(name[rows].tolist(), dtypes, strict=True)]
+    calls = calls_of(timeline)
+    call: IntArray = codes(calls.number[op_row])
+    new = [one is not None and _makes(one) for one in map(calls.at, op_row[examples(call)].tolist())]
     return call, np.array(new, np.bool_)
 
 
-def _makes(name: str, dtypes: str | None) -> bool:
-    """Return whether an operator writes nothing but new tensors; not where its inputs were not recorded.
+def _makes(call: Call) -> bool:
+    """Return whether a call writes nothing but new tensors; not where its inputs were not recorded.
 
-    >>> [_makes(name, '["float","float","Scalar"]') for name in ("aten::add", "aten::add_", "aten::view", "mine::add")]
+    >>> types = ("float", "float", "Scalar")
+    >>> [_makes(Call(name, dtypes=types)) for name in ("aten::add", "aten::add_", "aten::view", "mine::add")]
     [True, False, False, False]
     """
-    operator, types = lookup(name), texts(dtypes)
-    overload = None if operator is None or types is None else operator.pick(types)
+    overload = call.overload
     return overload is not None and not overload.mutates and all(each is None for each in overload.aliases)
 
 

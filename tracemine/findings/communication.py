@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import numpy as np
 
+from tracemine.calls import calls_of
 from tracemine.columns import codes
 from tracemine.findings.context import ScanContext
 from tracemine.ops import itemsize
 from tracemine.perfmodel import HALF, Estimate, hidden, sent_bytes
-from tracemine.rows.codes import combination_codes, distinct
+from tracemine.rows.codes import combination_codes
 from tracemine.rows.table import BoolArray, FloatArray, IntArray, category, number, numbers_of
 from tracemine.rows.transfers import COLLECTIVE, LEAST_COMMUNICATION
 from tracemine.units import time_text
@@ -57,13 +57,16 @@ def _linked_ns(context: ScanContext, members: IntArray) -> FloatArray:
     rows, rate = context.rows["activities"], None if context.device is None else context.device.peer_link_bytes_per_s
     if rate is None:
         return np.zeros(len(members))
-    kinds, of = distinct(category(rows, "collective"), category(rows, "shape"), category(rows, "dtype"))
+    names, calls = category(rows, "collective"), calls_of(context.timeline)
     group = number(rows, "group_size", null=0)[members]
     linked_ns = np.zeros(len(members))
-    for at, code in enumerate(of[members].tolist()):
-        name, shape, kind = kinds[code] if code >= 0 else (None, None, None)
-        if name is not None and shape is not None and 1 < group[at] <= _LINKED:
-            elements = math.prod(msgspec.json.decode(shape, type=list[int]))
+    for at, (code, op_row) in enumerate(
+        zip(names.codes[members], context.facts["activities"].op_row[members], strict=True)
+    ):
+        call = calls.at(op_row)
+        shape, kind = (None, None) if call is None else call.first_tensor
+        if code >= 0 and shape is not None and 1 < group[at] <= _LINKED:
+            name, elements = names.values[code], math.prod(shape)
             nbytes = elements * ((None if kind is None else itemsize(kind)) or _ELEMENT_BYTES)
             linked_ns[at] = sent_bytes(name, nbytes, int(group[at])) * 1e9 / rate
     return linked_ns

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
 import numpy as np
 
+from tracemine.calls import calls_of
 from tracemine.columns import sorted_unique
 from tracemine.findings.environment import library_of
 from tracemine.findings.labels import sources
@@ -14,7 +14,7 @@ from tracemine.findings.payback import COMPILE
 from tracemine.findings.record import Finding
 from tracemine.flow import Flow
 from tracemine.flow.record import Source
-from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.arrow import categories, is_named, rows_of
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 from tracemine.units import count_text
@@ -60,10 +60,9 @@ def _joins(flow: Flow) -> Iterator[str]:
 
 def _causal(timeline: Timeline) -> Iterator[str]:
     """Yield attention that is told to be causal by a library which decides that while it runs."""
-    names, values = categories(timeline.ops["name"]), categories(timeline.ops["concrete_inputs"])
-    causal = np.array([*map(_is_causal, values.values), False], np.bool_)[values.codes]
-    attention = np.array([*(name == _ATTENTION for name in names.values), False], np.bool_)[names.codes]
-    called = np.flatnonzero(attention & causal)
+    attention = np.flatnonzero(is_named(categories(timeline.ops["name"]), _ATTENTION)[:-1])
+    causal = calls_of(timeline).spread(attention, lambda call: call.value(_CAUSAL) == "True", False, np.bool_)
+    called = attention[causal]
     library = next(filter(None, (_library(timeline, row) for row in _stacks(timeline, called))), None)
     if library is not None:
         times = count_text(len(called), "time")
@@ -78,16 +77,3 @@ def _stacks(timeline: Timeline, op_row: IntArray) -> list[int]:
 
 def _library(timeline: Timeline, stack_row: int) -> str | None:
     return library_of(source.file for source in sources(timeline, stack_row))
-
-
-def _is_causal(recorded: str) -> bool:
-    """Return whether the scalars of a call of attention say so.
-
-    >>> _is_causal('["","","","","0.0","True","",""]'), _is_causal('["","","","","0.0","False"]'), _is_causal("[")
-    (True, False, False)
-    """
-    try:
-        values = msgspec.json.decode(recorded, type=list[object])
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return len(values) > _CAUSAL and values[_CAUSAL] == "True"

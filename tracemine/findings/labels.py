@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from tracemine.calls import Call, calls_of
+from tracemine.calls.call import sizes
 from tracemine.findings.facts import Facts
 from tracemine.findings.record import Source
-from tracemine.ops import dtype, lookup
 from tracemine.ops.facts import base_name
-from tracemine.rows.signature import texts
+from tracemine.ops.infer.tensor import Sizes
 from tracemine.rows.table import Categories, IntArray
 from tracemine.rows.user_frames import written_name
 from tracemine.timeline import Timeline
@@ -66,12 +65,14 @@ def label_of(timeline: Timeline, facts: Facts, members: IntArray) -> Label:
     anchors = [row for row, kind in zip(heads, classes, strict=True) if kind in _ANCHORS] or list(heads)
     stack = next((int(facts.stack_row[row]) for row in (*anchors, *members) if facts.stack_row[row] >= 0), None)
     module = common_module([text_at(facts.module, row) for row in anchors])
+    calls = calls_of(timeline)
+    recorded = [call for row in heads if (call := calls.at(facts.op_row[row])) is not None]
     optimizer = _most([text_at(facts.optimizer, row) for row in heads])
     return Label(
         ops=ops,
-        shapes=_shapes_text([text_at(facts.shapes, row) for row in heads]),
+        shapes=_shapes_text(recorded),
         all_shapes=tuple(text_at(facts.shapes, row) for row in heads),
-        dtype=next((name for row in heads if (name := _read_dtype(facts, row)) is not None), None),
+        dtype=next(filter(None, map(read_dtype, recorded)), None),
         module=module,
         enclosing=common_module([text_at(facts.module, row) for row in heads]),
         owner=class_of(module) if module is not None else optimizer,
@@ -142,50 +143,34 @@ def common_module(patterns: Sequence[str | None]) -> str | None:
     return ".".join(common) or None
 
 
-def _read_dtype(facts: Facts, row: np.int64) -> str | None:
-    op, dtypes = text_at(facts.op, row), text_at(facts.dtypes, row)
-    return None if op is None or dtypes is None else read_dtype(op, dtypes)
-
-
-def _shapes_text(recorded: Sequence[str | None]) -> str | None:
+def _shapes_text(calls: Sequence[Call]) -> str | None:
     """Return each distinct shape of a first tensor input, in order; None where none was recorded."""
-    firsts = dict.fromkeys(shape for text in recorded if text is not None and (shape := first_shape(text)) is not None)
-    return ", ".join(firsts) or None
+    firsts = dict.fromkeys(shape for call in calls if (shape := first_shape(call)) is not None)
+    return ", ".join(str([*shape]) for shape in firsts) or None
 
 
 # --- recorded inputs, for people --------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=16384)
-def read_dtype(op: str, dtypes: str) -> str | None:
+def read_dtype(call: Call) -> str | None:
     """Return the dtype of the first tensor that a call reads; None where no single tensor is read.
 
-    >>> read_dtype("aten::copy_", '["float", "c10::BFloat16", "Scalar"]')
+    >>> read_dtype(Call("aten::copy_", dtypes=("float", "c10::BFloat16", "Scalar")))
     'bfloat16'
     """
-    types = texts(dtypes) or ()
-    operator = lookup(op)
-    overload = None if operator is None else operator.pick(types)
-    overwritten = () if overload is None else overload.overwrites
-    known = (dtype(recorded) for position, recorded in enumerate(types) if position not in overwritten)
+    overwritten = () if call.overload is None else call.overload.overwrites
+    known = (call.dtype(place) for place in range(len(call.dtypes or ())) if place not in overwritten)
     return next((name for name in known if name is not None), None)
 
 
-def first_shape(shapes: str) -> str | None:
-    """Return the first shape with axes among the recorded inputs, as text; of a list of tensors, its first member's.
+def first_shape(call: Call) -> Sizes | None:
+    """Return the first shape with axes among the inputs; of a list of tensors, its first member's.
 
-    >>> first_shape("[[], [2, 3]]"), first_shape("[[[4], [5]]]"), first_shape("damaged")
-    ('[2, 3]', '[4]', None)
+    >>> first_shape(Call("aten::mul", ((), (2, 3)))), first_shape(Call("aten::cat", (((4,), (5,)),)))
+    ((2, 3), (4,))
     """
-    try:
-        dims = msgspec.json.decode(shapes)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    for dim in dims if isinstance(dims, list) else ():
-        shape = dim[0] if isinstance(dim, list) and dim and isinstance(dim[0], list) else dim
-        if isinstance(shape, list) and shape and all(isinstance(n, int) for n in shape):
-            return str(shape)
-    return None
+    shapes = (sizes(given[0] if given and isinstance(given[0], tuple) else given) for given in call.shapes or ())
+    return next(filter(None, shapes), None)
 
 
 # --- Python lines that lead to a row ---------------------------------------------------------------------------------

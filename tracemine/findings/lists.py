@@ -14,9 +14,12 @@ from functools import cached_property
 from math import prod
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 
+from tracemine.calls import Call as Recorded
+from tracemine.calls import calls_of
+from tracemine.calls.call import sizes
+from tracemine.calls.text import Extents
 from tracemine.columns import booleans, numbers, string_ids
 from tracemine.ops import dtype, lookup
 from tracemine.ops.dtypes import itemsize
@@ -99,9 +102,7 @@ class Lists:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._names, self._name_texts = string_ids(timeline.ops.column("name"))
-        self._shapes, self._shape_texts = string_ids(timeline.ops.column("input_shapes"))
-        self._dtypes, self._dtype_texts = string_ids(timeline.ops.column("input_dtypes"))
+        self._calls = calls_of(timeline)
 
     def calls(self, op_row: IntArray, kernels: Sequence[str]) -> list[Call]:
         """Return the calls of activities, each once, in their order. `kernels`: names of the activities' kernels."""
@@ -110,25 +111,28 @@ class Lists:
         return [self._call(row, name_of[row]) for row in found if row >= 0]
 
     def _call(self, row: int, kernel: str) -> Call:
-        types = self.types(row)
-        known = [dtype(each) for each in types if isinstance(each, str)]
+        call = self.recorded(row)
+        known = map(call.dtype, range(len(call.dtypes or ())))
         item = next((itemsize(each) for each in known if each is not None), None)
         if item is None and (element := _ELEMENT.search(kernel)):
             item = itemsize(dtype(element[1]) or "")
-        shapes = _decoded(self._shape_texts[self._shapes[row]] if self._shapes[row] >= 0 else None)
-        return Call(row, self.name(row).removeprefix("aten::"), _sizes(shapes, types), item)
+        return Call(row, call.name.removeprefix("aten::"), _sizes(call), item)
+
+    def recorded(self, row: int) -> Recorded:
+        """Return the call of a row of `ops`."""
+        return self._calls[int(self._calls.number[row])]
 
     def name(self, row: int) -> str:
         """Return the operator that was called; "" where none is named."""
-        return str(self._name_texts[self._names[row]]) if self._names[row] >= 0 else ""
+        return self.recorded(row).name
 
-    def shapes(self, row: int) -> list[object]:
+    def shapes(self, row: int) -> tuple[Extents, ...]:
         """Return the recorded shapes of a call's inputs."""
-        return _decoded(self._shape_texts[self._shapes[row]] if self._shapes[row] >= 0 else None) or []
+        return self.recorded(row).shapes or ()
 
-    def types(self, row: int) -> list[object]:
+    def types(self, row: int) -> tuple[str, ...]:
         """Return the recorded types of a call's inputs."""
-        return _decoded(self._dtype_texts[self._dtypes[row]] if self._dtypes[row] >= 0 else None) or []
+        return self.recorded(row).dtypes or ()
 
     @cached_property
     def _tensors(self) -> tuple[IntArray, dict[str, IntArray]]:
@@ -224,14 +228,14 @@ def row_bytes(calls: Sequence[Call]) -> list[int]:
     ]
 
 
-def bag_bytes(call: Call, shapes: Sequence[object]) -> tuple[int, int] | None:
+def bag_bytes(call: Call, shapes: Sequence[Extents]) -> tuple[int, int] | None:
     """Return bytes that a call of `_embedding_bag` reads and writes: a row for each index, and a row for each bag.
 
-    >>> bag_bytes(Call(0, "_embedding_bag", ((640,), (32,), (8,)), 4), [[10, 64], [32], [8]])
+    >>> bag_bytes(Call(0, "_embedding_bag", ((640,), (32,), (8,)), 4), ((10, 64), (32,), (8,)))
     (8512, 2048)
     """
-    table = shapes[0] if shapes else None
-    if call.sizes is None or len(call.sizes) < 3 or not isinstance(table, list) or len(table) != 2:
+    table = shapes[0] if shapes else ()
+    if call.sizes is None or len(call.sizes) < 3 or len(table) != 2:
         return None
     width = table[1]
     if not isinstance(width, int) or not 0 <= width < _LONGEST:
@@ -342,44 +346,32 @@ def _moved_bytes(call: Call) -> int:
     return (call.item_bytes or 4) * (sum(map(sum, sizes)) + (sum(sizes[0]) if sizes and call.moved > 1 else 0))
 
 
-def _decoded(text: object) -> list[object] | None:
-    if not isinstance(text, str):
-        return None
-    try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return found if isinstance(found, list) else None
-
-
-def _sizes(shapes: list[object] | None, types: Sequence[object]) -> tuple[tuple[int, ...], ...] | None:
+def _sizes(call: Recorded) -> tuple[tuple[int, ...], ...] | None:
     """Return elements of each tensor, or of each member of a list; None where a list's members were not recorded."""
-    if shapes is None:
-        return None
     found = []
-    for shape, kind in zip(shapes, types, strict=False):
+    for given, kind in zip(call.shapes or (), call.dtypes or (), strict=False):
         if kind == "TensorList":
-            members = shape if isinstance(shape, list) else []
-            if not members:
+            counts = [_elements(each) for each in given]
+            if not counts:
                 return None
-            sizes = [_elements(each) for each in members]
-        elif isinstance(kind, str) and dtype(kind) is not None:
-            sizes = [_elements(shape)]
+        elif dtype(kind) is not None:
+            counts = [_elements(given)]
         else:
             continue
-        if any(size is None for size in sizes):
+        if any(count is None for count in counts):
             return None
-        found.append(tuple(size for size in sizes if size is not None))
+        found.append(tuple(count for count in counts if count is not None))
     return tuple(found) or None
 
 
-def _elements(shape: object) -> int | None:
+def _elements(given: Extents | int) -> int | None:
     """Return elements of a tensor of this shape; None where that is damaged.
 
-    >>> _elements([2, 3]), _elements([]), _elements(["x"])
-    (6, 1, None)
+    >>> _elements((2, 3)), _elements(()), _elements((-1,)), _elements(5)
+    (6, 1, None, None)
     """
-    if not isinstance(shape, list) or not all(isinstance(n, int) and n >= 0 for n in shape):
+    shape = sizes(given)
+    if shape is None:
         return None
     count = prod(shape)
     return count if count < _LONGEST else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from tracemine.calls.text import Extents
 from tracemine.findings.lists import Lists
 from tracemine.ops.facts import base_name
 
@@ -38,18 +39,18 @@ def has_offset(lists: Lists, op_rows: Iterable[int]) -> bool:
     rows = [row for row in dict.fromkeys(op_rows) if row >= 0]
     width = _width(lists, rows)
     return width is not None and any(
-        base_name(lists.name(row)) == _ADD and lists.shapes(row)[:2] == [[width], []] for row in rows
+        base_name(lists.name(row)) == _ADD and lists.shapes(row)[:2] == ((width,), ()) for row in rows
     )
 
 
 def _width(lists: Lists, rows: Sequence[int]) -> int | None:
     """Return the length of the rows over which the mean is taken."""
     means = [lists.shapes(row) for row in rows if base_name(lists.name(row)) == _MEAN]
-    shape = means[0][0] if means and means[0] else None
-    return shape[-1] if isinstance(shape, list) and shape else None
+    shape = means[0][0] if means and means[0] else ()
+    return shape[-1] if shape and isinstance(shape[-1], int) else None
 
 
-def _is_residual(shapes: Sequence[object], width: int | None) -> bool:
+def _is_residual(shapes: Sequence[Extents], width: int | None) -> bool:
     """Return whether two tensors of the norm's rows are added."""
-    first, second = (*shapes, None, None)[:2]
-    return isinstance(first, list) and first == second and len(first) > 1 and first[-1] == width
+    first, second = (*shapes, (), ())[:2]
+    return first == second and len(first) > 1 and first[-1] == width

@@ -6,6 +6,7 @@ from math import prod
 
 import msgspec
 
+from tracemine.calls import Call, calls_of
 from tracemine.findings.context import ScanContext
 from tracemine.findings.labels import text_at
 from tracemine.fusion.kernel import FusedKernel
@@ -32,7 +33,8 @@ def _kernel(context: ScanContext, member: int, reads: int, writes: int) -> Fused
     operator = text_at(category(context.rows["activities"], "op"), member)
     if op_row < 0 or operator is None or min(reads, writes) <= 0:
         return None
-    length = _length(context.timeline.ops.column("concrete_inputs")[op_row].as_py())
+    call = calls_of(context.timeline).at(op_row)
+    length = 0 if call is None else _length(call)
     sizes = next(iter(context.lists.calls(context.facts["activities"].op_row[[member]], [""])), None)
     elements = sizes.sizes[0][0] if sizes is not None and sizes.sizes and sizes.sizes[0] else 0
     if not length or elements % length or elements < length:
@@ -47,14 +49,14 @@ def _kernel(context: ScanContext, member: int, reads: int, writes: int) -> Fused
     )
 
 
-def _length(recorded: str | None) -> int:
+def _length(call: Call) -> int:
     """Return the elements of a row, 0 where which axes are normalised was not recorded.
 
-    >>> _length('["", "[64, 128]", "", "", "1e-05"]'), _length(None)
+    >>> _length(Call("aten::native_layer_norm", values=("", "[64, 128]"))), _length(Call("aten::native_layer_norm"))
     (8192, 0)
     """
     try:
-        axes = msgspec.json.decode(msgspec.json.decode(recorded or "", type=list[str])[_NORMALISED], type=list[int])
-    except (msgspec.DecodeError, msgspec.ValidationError, IndexError):
+        axes = msgspec.json.decode(call.value(_NORMALISED), type=list[int])
+    except msgspec.DecodeError:
         return 0
     return prod(axes) if all(0 < axis < 1 << 40 for axis in axes) and axes else 0

@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace as changed
 
+from tracemine.calls import Call, calls_of
+from tracemine.calls.text import Extents
 from tracemine.columns import booleans, numbers, string_ids
 from tracemine.flow.inferred.optimizers import Chain, Update, matched
 from tracemine.flow.inferred.tables import bits, integers, lists_of, texts
@@ -75,8 +77,7 @@ class _Calls:
         works = np.zeros(len(order.row), np.bool_)
         works[self.root_of[owner[owner >= 0]]] = True
         self.roots = np.flatnonzero(works)
-        self._name, self._names = string_ids(timeline.ops.column("name"))
-        self._shapes, self._texts = string_ids(timeline.ops.column("input_shapes"))
+        self._calls = calls_of(timeline)
         table = timeline.tensors
         self.op_row, storage = numbers(table.column("op_row")), numbers(table.column("storage_id"))
         gives, numel = booleans(table.column("is_output")), numbers(table.column("numel"))
@@ -99,12 +100,14 @@ class _Calls:
 
     def name(self, root: int) -> str:
         """Return the operator's name."""
-        return str(self._names[self._name[self.order.row[root]]])
+        return self._call(root).name
 
     def sizes(self, root: int) -> _Sizes | None:
         """Return the sizes of all that it takes, the members of lists one after the other."""
-        text = int(self._shapes[self.order.row[root]])
-        return None if text < 0 else _flat(self._texts[text])
+        return _flat(self._call(root).shapes)
+
+    def _call(self, root: int) -> Call:
+        return self._calls[int(self._calls.number[self.order.row[root]])]
 
     def given(self, root: int) -> dict[int, int]:
         """Return the storages of what it takes, by their place among the sizes."""
@@ -112,18 +115,18 @@ class _Calls:
 
 
 @lru_cache(maxsize=1 << 12)
-def _flat(text: str) -> _Sizes | None:
-    try:
-        sizes = msgspec.json.decode(text, type=list[list[int | list[int]]])
-    except msgspec.DecodeError:
-        return None
+def _flat(shapes: tuple[Extents, ...] | None) -> _Sizes | None:
     flat: list[_Shape] = []
-    for one in sizes:
-        members = [each for each in one if isinstance(each, list)]
+    for one in shapes or ():
+        members = [each for each in one if isinstance(each, tuple)]
         if members and len(members) < len(one):
             return None
-        flat += [tuple(each) for each in members] or [tuple(each for each in one if isinstance(each, int))]
-    return tuple(flat) if all(min(size, default=0) >= 0 and prod(size) < _MOST for size in flat) else None
+        flat += members or [tuple(each for each in one if isinstance(each, int))]
+    return (
+        tuple(flat)
+        if shapes is not None and all(min(size, default=0) >= 0 and prod(size) < _MOST for size in flat)
+        else None
+    )
 
 
 def _turns(calls: _Calls) -> Iterator[list[list[tuple[int, Update]]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from tracemine.calls import calls_of
 from tracemine.columns import string_ids
 from tracemine.flow.effects import NO_EFFECTS, effects
 from tracemine.flow.order import Order
@@ -15,15 +16,6 @@ from tracemine.ops import is_view, lookup
 from tracemine.timeline import Timeline
 
 READ, ALLOCATE, MAYBE_WRITE, WRITE = range(4)
-
-
-def _input(text: str, position: int) -> object:
-    """Return the text of one recorded argument; None where there is none."""
-    try:
-        inputs = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return None
-    return inputs[position] if isinstance(inputs, list) and position < len(inputs) else None
 
 
 def _at_positions(schema: IntArray, tensors: Tensors, positions: list[frozenset[int]]) -> BoolArray:
@@ -46,15 +38,11 @@ def _switched_off(
 ) -> BoolArray:
     """Return for each tensor whether its operator was told, by a recorded argument, to leave it alone."""
     off = np.zeros(len(tensors.op), np.bool_)
-    given, texts = string_ids(timeline.ops.column("concrete_inputs"))
-    told: dict[tuple[int, int], bool] = {}
+    calls = calls_of(timeline)
     for row in np.flatnonzero(switched).tolist():
         op = int(tensors.op[row])
-        switch, text = switches[schema[op]], int(given[order.row[op]])
-        if switch is not None and text >= 0:
-            if (text, switch) not in told:
-                told[text, switch] = _input(texts[text], switch) == "False"
-            off[row] = told[text, switch]
+        switch, call = switches[schema[op]], calls.at(order.row[op])
+        off[row] = switch is not None and call is not None and call.value(switch) == "False"
     return off
 
 

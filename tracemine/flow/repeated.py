@@ -7,16 +7,16 @@ has is computed anew in every step. Where one of these is not known, there is no
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.columns import Array, codes, examples, numbers, sorted_unique, string_codes, string_ids
+from tracemine.calls import Call, calls_of
+from tracemine.columns import codes, numbers, sorted_unique, string_codes, string_ids
 from tracemine.flow.effects import effects
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
-from tracemine.ops import lookup
 from tracemine.ops.facts import base_name
 
 # What gives the same for the same arguments; random numbers, collectives, reads of the host and other libraries do not.
@@ -33,7 +33,6 @@ _SCALES: Final = frozenset({"mul", "div", "true_divide", "floor_divide", "pow"})
 _DECIMAL, _WHOLE = "double", "long int"
 _PLAIN: Final = ("Scalar", "ScalarList")
 _MOST_READ, _MOST_LEVELS = 32, 256  # pieces that one node reads; nodes one behind the other. Real ones stay far below
-_CALL: Final = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
 
 
 class Repeated(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,11 +166,9 @@ def _read_before_it_is_done(flow: Flow) -> IntArray:
 def _calls(flow: Flow, may: BoolArray) -> tuple[IntArray, BoolArray, BoolArray]:
     """A code for the operator and arguments of each node that may be numbered, −1 where they are not all known; which
     rest on a number that was not recorded; and of these which may shift a place by it."""
-    timeline, rows = flow.timeline, flow.nodes.op_row[may]
-    columns = [string_codes(timeline.ops.column(name)) for name in _CALL]
-    called = codes(*(ids[rows] for ids, _ in columns))
-    inferred = bool((flow.reads.evidence < Evidence.PROVEN).any())
-    told = [_told(_texts(columns, row), inferred) for row in rows[examples(called)].tolist()]
+    timeline, inferred = flow.timeline, bool((flow.reads.evidence < Evidence.PROVEN).any())
+    calls, called = calls_of(timeline).distinct(flow.nodes.op_row[may])
+    told = [_told(call, inferred) for call in calls]
     code = np.full(len(may), -1)
     code[may] = np.where(np.array(told, np.bool_)[called], called, -1)
     assumed, shifts, from_host = _host_operands(flow)
@@ -183,33 +180,19 @@ def _calls(flow: Flow, may: BoolArray) -> tuple[IntArray, BoolArray, BoolArray]:
     return np.where(from_host, -1, code), assumed, shifts
 
 
-def _texts(columns: list[tuple[Array, tuple[str, ...]]], row: int) -> list[str | None]:
-    return [None if ids[row] < 0 else texts[ids[row]] for ids, texts in columns]
-
-
-def _told(call: list[str | None], inferred: bool) -> bool:
-    """Whether a call (_CALL) gives the same each time that it reads the same, and all its arguments were recorded."""
-    name, shapes, dtypes, _, concrete = call
-    operator = None if name is None else lookup(name)
+def _told(call: Call, inferred: bool) -> bool:
+    """Whether a call gives the same each time that it reads the same, and all its arguments were recorded."""
+    operator, sizes, types, given = call.operator, call.shapes, call.dtypes, call.values
     if operator is None or operator.op_class not in _REPEATS or (inferred and operator.op_class in _INDEXED):
         return False
-    sizes, types, given = _decoded(shapes), _decoded(dtypes), _decoded(concrete)
     if sizes is None or types is None or given is None or not len(sizes) == len(types) == len(given):
         return False
     if any(kind in _PLAIN and not value for kind, value in zip(types, given, strict=True)):
         return False
     # Without an execution trace a number that was passed as a tensor looks like a tensor without axes.
     return not inferred or not any(
-        kind not in ("", *_PLAIN) and size == [] for kind, size in zip(types, sizes, strict=True)
+        kind not in ("", *_PLAIN) and size == () for kind, size in zip(types, sizes, strict=True)
     )
-
-
-def _decoded(text: str | None) -> list[Any] | None:
-    try:
-        found = msgspec.json.decode(text or "null")
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return found if isinstance(found, list) else None
 
 
 def _host_operands(flow: Flow) -> tuple[BoolArray, BoolArray, BoolArray]:

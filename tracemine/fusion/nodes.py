@@ -1,6 +1,6 @@
 """What fusion needs to know of each node: its role, its iteration space, where it runs, what it computes.
 
-What a call means is asked once for each distinct signature, never once a node.
+What a call means is asked once for each distinct call, never once a node.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tracemine.calls import Call, calls_of
 from tracemine.columns import booleans, codes, numbers, string_ids
 from tracemine.flow.record import Array, BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.axes import rows_told
@@ -18,16 +19,13 @@ from tracemine.fusion.iteration_space import NEEDS_SPACE, Space, space_of
 from tracemine.fusion.kernel import FINISH, REDUCTIONS
 from tracemine.fusion.op_cost import steps_of
 from tracemine.fusion.roles import Role, role_of
-from tracemine.ops import is_custom, lookup
+from tracemine.ops import is_custom
 from tracemine.ops.facts import facts
-from tracemine.ops.infer.arguments import Arguments, Unknown
-from tracemine.ops.infer.flops import flops
-from tracemine.ops.infer.outputs import outputs
+from tracemine.ops.infer.arguments import MISFITS
 from tracemine.timeline import Timeline
 
-_MISFITS = (Unknown, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.DecodeError)
-_SIGNATURE = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
 _MOST = 1 << 44  # elements: more is damage
+_MOST_FLOPS = 1 << 62  # of one call
 # Whose effects reach far, and which nothing may be moved across unless it is known what they read and write.
 HEAVY = ("gemm", "conv", "attention", "collective", "custom")
 _HOST_COPIES = ("HtoD", "DtoH", "PtoP", "HtoH")
@@ -68,7 +66,8 @@ class Meaning(msgspec.Struct, frozen=True):
 
 def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Meaning], IntArray]:
     """Return the nodes, the distinct calls, and for each node which call it is."""
-    meanings, call = _meanings(timeline, flow)
+    calls, call = calls_of(timeline).distinct(flow.nodes.op_row)
+    meanings = [*map(meaning_of, calls)]
     library = [m.library or "" for m in meanings]
     reasons = dict.fromkeys([*library, "host", "generated", "unknown"])
     position = {key: at for at, key in enumerate(reasons)}
@@ -136,71 +135,28 @@ def _row_spaces(
     return np.where(library, 0, rows), np.where(library, 1, length), columns, known
 
 
-def _call(
-    name: str, shapes: str | None, dtypes: str | None, *others: str | None
-) -> tuple[Arguments | None, str | None, Any]:
-    """Return the call that texts describe, its overload's class and what it gives, as far as they fit."""
-    call: Arguments | None = None
-    op_class: str | None = None
-    try:
-        call = Arguments(name, *(msgspec.json.decode(text or "") for text in (shapes, dtypes)), *map(_json, others))
-        op_class = call.overload.op_class
-        return call, op_class, outputs(call)
-    except _MISFITS:
-        return call, op_class, None
-
-
-def _space(call: Arguments | None) -> Space | None:
+def _space(call: Call) -> Space | None:
     """Return the rows that a call reduces; of one that is not known, or too large, that they are unknown."""
     try:
-        space = Space(-1, 1) if call is None else space_of(call)
-    except _MISFITS:
+        space = Space(-1, 1) if call.arguments is None else space_of(call.arguments)
+    except MISFITS:
         return Space(-1, 1)
     too_large = space is not None and max(space.rows, space.length, space.rows * space.length) > _MOST
     return Space(-1, 1) if too_large else space
 
 
-def _flops(call: Arguments | None, made: Any) -> int:
-    """Return the floating-point operations of a call; −1: not known."""
-    try:
-        count = None if call is None else flops(call, made)
-    except _MISFITS:
-        return -1
-    return -1 if count is None or count >= 1 << 62 else count
+def meaning_of(call: Call) -> Meaning:
+    """Return what a call is.
 
-
-def _meanings(timeline: Timeline, flow: Flow) -> tuple[list[Meaning], IntArray]:
-    ops = timeline.ops
-    rows = flow.nodes.op_row
-    columns = [string_ids(ops.column(name)) for name in _SIGNATURE]
-    schema = string_ids(ops.column("op_schema"))[0]
-    code = codes(*(ids[rows] for ids, _ in columns), schema[rows])
-    found, first = np.unique(code, return_index=True)
-    meanings = []
-    for at in rows[first[np.argsort(found)]].tolist():
-        name, shapes, dtypes, strides, concrete = (
-            strings[i] if (i := int(ids[at])) >= 0 else None for ids, strings in columns
-        )
-        meanings.append(meaning_of(name, shapes, dtypes, strides, concrete))
-    return meanings, code
-
-
-def meaning_of(
-    name: str | None, shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
-) -> Meaning:
-    """Return what a call is, from the texts that a profiler recorded. Never raises: what is damaged is not known.
-
-    >>> meaning_of("aten::mul", "[[4,8],[8]]", '["float","float"]', None, None).role
+    >>> meaning_of(Call("aten::mul", ((4, 8), (8,)), ("float", "float"))).role
     <Role.POINTWISE: 1>
     """
-    name = name or ""
-    operator = lookup(name)
-    op_class = None if operator is None else operator.op_class
-    call, told, made = _call(name, shapes, dtypes, strides, concrete)
-    op_class = told or op_class
+    name, overload = call.name, None if call.arguments is None else call.arguments.overload
+    op_class = call.op_class if overload is None else overload.op_class
     role = role_of(name, op_class)
     space = _space(call) if role in NEEDS_SPACE else None
-    positions = {} if call is None else {argument.name: at for at, argument in enumerate(call.overload.arguments)}
+    arguments = () if overload is None else overload.arguments
+    positions = {argument.name: at for at, argument in enumerate(arguments)}
     base = name.removeprefix("aten::")
     unread = () if role is Role.GATHER else facts().unread.get(base, ())
     return Meaning(
@@ -208,7 +164,7 @@ def meaning_of(
         library=_library(name, op_class) if role is Role.LIBRARY else None,
         space=space,
         steps=_steps(name, op_class, space),
-        flops=_flops(call, made),
+        flops=-1 if call.flops is None or call.flops >= _MOST_FLOPS else call.flops,
         looked_up=0 if role is Role.GATHER and not base.startswith("nll") else -1,
         unread=frozenset(positions[each] for each in unread if each in positions),
         target=0 if role is Role.SCATTER and base.endswith("_") else -1,
@@ -221,10 +177,6 @@ def _library(name: str, op_class: str | None) -> str:
     if is_custom(name) and op_class not in HEAVY:
         return "custom"
     return op_class or "unknown"
-
-
-def _json(text: str | None) -> Any:
-    return None if text is None else msgspec.json.decode(text)
 
 
 def _steps(name: str, op_class: str | None, space: Space | None) -> tuple[str, ...]:

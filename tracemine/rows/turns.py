@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
+from tracemine.calls import DTYPES, NAME, SHAPES, Call, calls_of
 from tracemine.columns import codes
-from tracemine.ops import lookup
-from tracemine.rows.arrow import categories, rows_of, take
+from tracemine.rows.arrow import rows_of
 from tracemine.rows.graph import Graph
 from tracemine.rows.table import BoolArray, Column, IntArray, Numbers, Rows, category, number
 from tracemine.timeline import Timeline
@@ -22,7 +22,6 @@ from tracemine.timeline import Timeline
 _LONGEST_PERIOD, _LEAST_TURNS = 16, 8
 _MOST_TRIED: Final = 4_096  # stretches, a millisecond each at most where they are none
 _MOST_TRIED_OF_ANY: Final = 256
-_CALLED: Final = ("name", "input_shapes", "input_dtypes")
 
 
 def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) -> list[tuple[int, int]]:
@@ -90,18 +89,19 @@ class _Nodes:
     def __init__(self, timeline: Timeline, activities: Rows, graph: Graph) -> None:
         first = graph.first_activity
         op_row = rows_of(timeline.activities["op_row"])[first]
-        called = [take(categories(timeline.ops[name]), op_row) for name in _CALLED]
+        calls = calls_of(timeline)
         self.place = codes(*(number(activities, name, -1)[first] for name in ("device", "stream", "segment")))
-        self.code = codes(*(each.codes.astype(np.int64) for each in called))
+        self.code = calls.alike(op_row, NAME, SHAPES, DTYPES)
         # What is not known repeats nothing, nor does a copy that the host may have waited for.
         kind = category(activities, "copy_kind")
         between = np.array([*(value in ("HtoD", "DtoH") for value in kind.values), False], np.bool_)[kind.codes[first]]
+        known = calls.spread(op_row, lambda call: call.shapes is not None, False, np.bool_)
         idle = graph.activity_begin[1:] == graph.activity_begin[:-1]
-        blank = np.flatnonzero(~graph.told | (called[1].codes < 0) | between | idle)
+        blank = np.flatnonzero(~graph.told | ~known | between | idle)
         self.code[blank] = -1 - blank
-        kinds = [lookup(name) for name in called[0].values]
-        products = np.array([*(each is not None and each.op_class == "gemm" for each in kinds), False], np.bool_)
-        self.apart: BoolArray = products[called[0].codes]  # of these no turn may need what another computed
+        self.apart: BoolArray = calls.spread(
+            op_row, _is_product, False, np.bool_
+        )  # of these no turn may need what another computed
         self.in_step: BoolArray = number(activities, "segment", -1)[first] > 0
         self._graph = graph
 
@@ -161,3 +161,7 @@ class _Nodes:
         outside = ~within | ~own[(reader - begin) % period]
         pairs = np.unique(np.stack([reader[outside], writer[outside] // period]), axis=1)
         return bool(len(pairs[0])) and int(np.unique(pairs[0], return_counts=True)[1].max()) > 1
+
+
+def _is_product(call: Call) -> bool:
+    return call.operator is not None and call.operator.op_class == "gemm"

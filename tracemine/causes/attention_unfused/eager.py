@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tracemine.calls.call import sizes
 from tracemine.causes.attention_unfused.fused_call import Attention, attention_ns, backend_of
 from tracemine.causes.attention_unfused.scores import function_of_scores
 from tracemine.findings.lists import Lists
-from tracemine.ops import dtype
+from tracemine.ops.infer.tensor import Sizes
 from tracemine.perfmodel import NOTHING, Abstained, Estimate, Rates
 from tracemine.perfmodel.ranges import outwards
 
@@ -78,17 +79,16 @@ def _value_width(scores: _Factors, values: _Factors) -> int | None:
 
 def _factors(lists: Lists, row: int, position: int) -> _Factors | None:
     """Return the shapes of a product's two factors, and their dtype."""
-    shapes, types = lists.shapes(row)[position : position + 2], lists.types(row)[position : position + 2]
-    kind = dtype(str(types[0])) if len(types) == 2 else None
-    if kind is None or len(shapes) < 2 or not all(map(_is_batched, shapes)):
+    call = lists.recorded(row)
+    first, second = (sizes(each) for each in (*lists.shapes(row)[position : position + 2], (), ())[:2])
+    kind = call.dtype(position)
+    if first is None or second is None or kind is None or not (_is_batched(first) and _is_batched(second)):
         return None
-    first, second = (tuple(shape) for shape in shapes if isinstance(shape, list))
     return first, second, kind
 
 
-def _is_batched(shape: object) -> bool:
-    sizes = shape if isinstance(shape, list) else []
-    return len(sizes) == 3 and all(type(n) is int and 0 < n < 1 << 40 for n in sizes)
+def _is_batched(shape: Sizes) -> bool:
+    return len(shape) == 3 and 0 not in shape
 
 
 def fused_attention(

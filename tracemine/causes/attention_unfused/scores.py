@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from tracemine.calls.text import Extents
 from tracemine.findings.context import ScanContext
 from tracemine.findings.lists import Lists
 from tracemine.ops import lookup
@@ -45,20 +46,20 @@ def _between(lists: Lists, op_rows: Iterable[int]) -> list[int]:
     return rows[scores:softmax]
 
 
-def _varies(shapes: Sequence[object]) -> bool:
+def _varies(shapes: Sequence[Extents]) -> bool:
     """Return whether both factors have more than one element along the last axis: a scale is alike for all keys.
 
-    >>> _varies([[8, 4, 4], []]), _varies([[8, 4, 4], [8, 1, 1]]), _varies([[8, 4, 4], [4, 4]])
+    >>> _varies([(8, 4, 4), ()]), _varies([(8, 4, 4), (8, 1, 1)]), _varies([(8, 4, 4), (4, 4)])
     (False, False, True)
     """
-    last = [shape[-1] for shape in shapes if isinstance(shape, list) and shape]
+    last = [shape[-1] for shape in shapes if shape]
     return len(last) > 1 and all(isinstance(size, int) and size > 1 for size in last[:2])
 
 
-def _chooses(shapes: Sequence[object]) -> bool:
+def _chooses(shapes: Sequence[Extents]) -> bool:
     """Return whether `where` chooses between two tensors: a mask fills in one number.
 
-    >>> _chooses([[4, 4], [8, 4, 4], []]), _chooses([[4, 4], [8, 4, 4], [1]]), _chooses([[4, 4], [8, 4, 4], [8, 4, 4]])
+    >>> _chooses([(4, 4), (8, 4, 4), ()]), _chooses([(4, 4), (8, 4, 4), (1,)]), _chooses([(4, 4), (8, 4, 4), (8, 4, 4)])
     (False, False, True)
     """
     return len(shapes) > 2 and _varies(shapes[1:3])

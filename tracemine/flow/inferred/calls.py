@@ -1,26 +1,19 @@
-"""Distinct operator calls of a timeline: what each takes, makes and writes, decoded once however often it is made."""
+"""Distinct operator calls of a timeline: what each takes, makes and writes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
-import numpy as np
 
-from tracemine.columns import codes, string_ids
+from tracemine.calls import Call as Recorded
+from tracemine.calls import calls_of
 from tracemine.flow.effects import Effects, effects
 from tracemine.flow.record import IntArray
-from tracemine.ops import Operator, Overload, lookup
-from tracemine.ops.dtypes import dtype as canonical_dtype
-from tracemine.ops.infer import TensorSpec, infer
+from tracemine.ops import Overload
+from tracemine.ops.infer.arguments import LARGEST, LISTS, NUMBERS
+from tracemine.ops.infer.tensor import TensorSpec
 from tracemine.timeline import Timeline
-
-_LISTS = ("TensorList", "GenericList")
-_NUMBERS = ("float64", "int64", "complex128")  # the types of 0-dim tensors that Python numbers are recorded as
-_MOST_MEMBERS = 1 << 12  # of a list; Kineto cuts those of more than 30 to nothing
-_MOST_AXES = 64
-_LARGEST = 1 << 40  # elements, and what a stride steps over: no GPU holds as much
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -75,82 +68,56 @@ NOTHING = Lists()
 
 
 class Calls:
-    """The distinct calls of a timeline, decoded when they are asked for."""
+    """The distinct calls of a timeline, looked at when they are asked for."""
 
     def __init__(self, timeline: Timeline, rows: IntArray) -> None:
-        columns = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
-        self._texts = []
-        parts = []
-        for column in columns:
-            ids, texts = string_ids(timeline.ops.column(column))
-            self._texts.append(texts)
-            parts.append(ids[rows])
-        code = codes(*parts)
-        first = np.unique(code, return_index=True)[1]
-        self.of_op: IntArray = code
-        self._parts = [part[first].tolist() for part in parts]
-        self._decoded: dict[tuple[int, Lists], Call] = {}
+        self._recorded, self.of_op = calls_of(timeline).distinct(rows)
+        self._known: dict[tuple[int, Lists], Call] = {}
 
     def __len__(self) -> int:
-        return len(self._parts[0])
-
-    def name(self, number: int) -> str:
-        """Return the operator's name."""
-        return str(self._texts[0][self._parts[0][number]])
+        return len(self._recorded)
 
     def get(self, number: int, lists: Lists = NOTHING) -> Call:
         """Return the call of this number."""
         key = (number, lists)
-        found = self._decoded.get(key)
+        found = self._known.get(key)
         if found is None:
-            texts = [
-                None if part[number] < 0 else column[part[number]]
-                for part, column in zip(self._parts, self._texts, strict=True)
-            ]
-            found = self._decoded[key] = _decoded(str(texts[0]), *texts[1:], lists=lists)
+            found = self._known[key] = call_of(self._recorded[number], lists)
         return found
 
 
-def _decoded(
-    name: str,
-    shapes_text: str | None,
-    dtypes_text: str | None,
-    strides_text: str | None,
-    concrete_text: str | None,
-    *,
-    lists: Lists,
-) -> Call:
-    recorded = _recorded(shapes_text, dtypes_text, strides_text, lists)
-    operator = lookup(name)
+def call_of(recorded: Recorded, lists: Lists = NOTHING) -> Call:
+    """Return what a call takes, makes and writes, with what else is known of its lists.
+
+    >>> call = call_of(Recorded("aten::mul_", ((4, 8), (8,)), ("float", "float")))
+    >>> len(call.slots), call.mutated, call.results[0].alias
+    (2, frozenset({0}), 0)
+    """
+    recorded = _with_members(recorded, lists)
+    name, operator, dtypes = recorded.name, recorded.operator, recorded.dtypes or ()
     op_class = operator.op_class if operator is not None else None
-    slots = None if recorded is None else _slots(*recorded, reads_back=op_class == "sync")
-    if recorded is None or slots is None:
-        return Call(name, False, op_class, None, (), None, frozenset(), frozenset())
-    shapes, dtypes, strides = recorded
-    overload = None if operator is None else _overload(operator, dtypes)
-    if operator is None or overload is None:
-        return Call(name, False, op_class, None, slots, None, frozenset(), frozenset())
-    texts = _texts(concrete_text)
+    slots = None if recorded.inputs is None else _slots(recorded, reads_back=op_class == "sync")
+    if slots is None or operator is None or recorded.arguments is None:
+        return Call(name, False, op_class, None, slots or (), None, frozenset(), frozenset())
+    overload = recorded.arguments.overload
     schema = _schema(operator.name, overload)
     done = effects(schema)
-    mutates = _mutates(done, texts)
+    mutates = _mutates(done, recorded)
     at = {position: [i for i, slot in enumerate(slots) if slot.position == position] for position in range(len(dtypes))}
-    made = infer(name, shapes, dtypes, strides, texts, lists.dtype)
-    # Where no strides were recorded, what is made has none to be told by either.
-    outputs = made.outputs if strides is not None or made.outputs is None else tuple(map(_unstrided, made.outputs))
+    made = _made(recorded.with_members(lists.dtype))
     return Call(
         name=name,
         known=True,
         op_class=overload.op_class,
         schema=schema,
         slots=slots,
-        results=None if outputs is None else _results(overload, outputs, at, slots, texts),
+        results=None if made is None else _results(overload, made, at, slots, recorded),
         mutated=frozenset(i for position in mutates for i in at.get(position, ())),
         overwritten=frozenset(i for position in done.overwrites for i in at.get(position, ())),
-        numbers=_numbers(shapes, dtypes) if op_class != "sync" else (),
+        numbers=_numbers(recorded) if op_class != "sync" else (),
         arguments=tuple(argument.name for argument in overload.arguments),
-        lists=tuple(position for position, dtype in enumerate(dtypes) if dtype in _LISTS),
-        writes_unknown=any(dtypes[p] in _LISTS and not at[p] for p in mutates if p < len(dtypes)),
+        lists=tuple(position for position, dtype in enumerate(dtypes) if dtype in LISTS),
+        writes_unknown=any(dtypes[p] in LISTS and not at[p] for p in mutates if p < len(dtypes)),
         reads_unknown=any(
             argument.is_tensor and argument.is_list and not at[position]
             for position, argument in enumerate(overload.arguments[: len(dtypes)])
@@ -158,111 +125,61 @@ def _decoded(
     )
 
 
-def _recorded(
-    shapes_text: str | None, dtypes_text: str | None, strides_text: str | None, lists: Lists
-) -> tuple[list[Any], list[str], list[Any] | None] | None:
-    """Return shapes, dtypes and strides as recorded, lists with the members that are known; None: they do not fit."""
-    shapes, dtypes, strides = map(_list, (shapes_text, dtypes_text, strides_text))
-    if shapes is None or dtypes is None or len(shapes) != len(dtypes) or not all(isinstance(d, str) for d in dtypes):
-        return None
-    if strides is not None and len(strides) != len(shapes):
-        strides = None
+def _made(call: Recorded) -> tuple[TensorSpec | None, ...] | None:
+    """Return the outputs. Where no strides were recorded, what is made has none to be told by either."""
+    made, told = call.outputs, call.strides is not None and len(call.strides) == len(call.dtypes or ())
+    return made if told or made is None else tuple(map(_unstrided, made))
+
+
+def _with_members(call: Recorded, lists: Lists) -> Recorded:
+    """Return a call with the members of lists that the profiler has cut."""
+    if not lists.members or call.shapes is None or call.dtypes is None:
+        return call
+    shapes = list(call.shapes)
+    strides = None if call.strides is None or len(call.strides) != len(shapes) else list(call.strides)
     for position, members in lists.members:
-        if position < len(dtypes) and dtypes[position] in _LISTS and not shapes[position]:
-            shapes[position] = [list(spec.shape) for spec in members]
+        if position < len(call.dtypes) and call.dtypes[position] in LISTS and not shapes[position]:
+            shapes[position] = tuple(spec.shape for spec in members)
             if strides is not None:
-                strides[position] = [list(spec.strides or ()) for spec in members]
-    return shapes, dtypes, strides
+                strides[position] = tuple(spec.strides or () for spec in members)
+    return Recorded(call.name, tuple(shapes), call.dtypes, None if strides is None else tuple(strides), call.values)
 
 
-def _texts(concrete_text: str | None) -> list[str] | None:
-    """Return the recorded scalars, as texts; None: not recorded, or damaged."""
-    concrete = _list(concrete_text)
-    return concrete if concrete is not None and all(isinstance(text, str) for text in concrete) else None
-
-
-def _overload(operator: Operator, dtypes: Sequence[str]) -> Overload | None:
-    """Return the overload that was called: the first that fits, later arguments left out."""
-    if not operator.overloads:
-        return None
-    picked = next(filter(None, (operator.pick((*dtypes, *("",) * later)) for later in range(4))), None)
-    return None if picked is None or len(picked.arguments) < len(dtypes) else picked
-
-
-def _mutates(done: Effects, texts: Sequence[str] | None) -> set[int]:
+def _mutates(done: Effects, call: Recorded) -> set[int]:
     """Return the positions of the arguments that are written, but for those that a recorded flag switches off."""
     mutates = set(done.mutates)
-    if done.switch is not None and texts is not None and done.switch < len(texts) and texts[done.switch] == "False":
+    if done.switch is not None and call.value(done.switch) == "False":
         mutates -= done.switched
     return mutates
 
 
-def _numbers(shapes: Sequence[Any], dtypes: Sequence[str]) -> tuple[TensorSpec, ...]:
+def _numbers(call: Recorded) -> tuple[TensorSpec, ...]:
     """Return the dtypes that tensors of one element had which the profiler recorded as numbers."""
-    kinds = {canonical_dtype(d) for d, shape in zip(dtypes, shapes, strict=True) if shape == []}
-    return tuple(TensorSpec((), kind, ()) for kind in kinds if kind in _NUMBERS)
+    return tuple(dict.fromkeys(each for each in call.inputs or () if isinstance(each, TensorSpec) and _is_number(each)))
 
 
-def _list(text: str | None) -> list[Any] | None:
-    if text is None:
-        return None
-    try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return found if isinstance(found, list) else None
+def _is_number(spec: TensorSpec) -> bool:
+    return not spec.shape and spec.dtype in NUMBERS
 
 
-def _slots(
-    shapes: list[Any], dtypes: list[str], strides: list[Any] | None, *, reads_back: bool
-) -> tuple[Slot, ...] | None:
+def _slots(call: Recorded, *, reads_back: bool) -> tuple[Slot, ...]:
     """reads_back: it takes tensors alone, so that none is a Python number."""
     found: list[Slot] = []
-    for position, (shape, recorded) in enumerate(zip(shapes, dtypes, strict=True)):
-        step = None if strides is None else strides[position]
-        if recorded in _LISTS:
-            if not isinstance(shape, list) or len(shape) > _MOST_MEMBERS:
-                return None
-            steps = step if isinstance(step, list) and len(step) == len(shape) else [None] * len(shape)
-            for index, (member, one) in enumerate(zip(shape, steps, strict=True)):
-                if not isinstance(member, list):
-                    break  # a list, but not of tensors
-                spec = _spec(member, None, one)
-                if spec is None:
-                    return None
-                found.append(Slot(position, index, spec))
-            continue
-        dtype = canonical_dtype(recorded)
-        if dtype is None or (not shape and dtype in _NUMBERS and not reads_back):
-            continue
-        spec = _spec(shape, dtype, step)
-        if spec is None:
-            return None
-        found.append(Slot(position, -1, spec))
+    for position, given in enumerate(call.inputs or ()):
+        if isinstance(given, tuple):
+            found += [Slot(position, index, spec) for index, spec in enumerate(given)]
+        elif given is not None and (reads_back or not _is_number(given)):
+            found.append(Slot(position, -1, given))
     return tuple(found)
-
-
-def _spec(shape: Any, dtype: str | None, strides: Any) -> TensorSpec | None:
-    if not isinstance(shape, list) or len(shape) > _MOST_AXES or not all(_is_size(size) for size in shape):
-        return None
-    if isinstance(strides, list) and len(strides) == len(shape) and all(_is_size(step) for step in strides):
-        spec = TensorSpec(tuple(shape), dtype, tuple(strides))
-    else:
-        spec = TensorSpec(tuple(shape), dtype, None if shape else ())
-    return spec if _can_be(spec) else None
 
 
 def _can_be(spec: TensorSpec) -> bool:
     """Return whether a GPU could hold it: sums of what does stay within 64 bits."""
-    return spec.elements <= _LARGEST and all(0 <= size <= _LARGEST for size in (*spec.shape, *(spec.strides or ())))
+    return spec.elements <= LARGEST and all(0 <= size <= LARGEST for size in (*spec.shape, *(spec.strides or ())))
 
 
 def _unstrided(spec: TensorSpec | None) -> TensorSpec | None:
     return spec if spec is None or not spec.shape else TensorSpec(spec.shape, spec.dtype, None)
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _LARGEST
 
 
 def _schema(name: str, overload: Overload) -> str:
@@ -276,7 +193,7 @@ def _results(
     made: Sequence[TensorSpec | None],
     at: dict[int, list[int]],
     slots: tuple[Slot, ...],
-    texts: list[str] | None,
+    call: Recorded,
 ) -> tuple[Result, ...] | None:
     wanted = [place for place, kind in enumerate(overload.outputs) if kind.startswith("Tensor")]
     lists = [overload.outputs[place].endswith("[]") for place in wanted]
@@ -287,7 +204,7 @@ def _results(
     else:
         return None
     made = [spec if spec is not None and _can_be(spec) else None for spec in made]
-    offsets = [min(offset, _LARGEST) for offset in _offsets(overload, made, slots, texts)]
+    offsets = [min(offset, LARGEST) for offset in _offsets(overload, made, slots, call.values)]
     found = []
     for (place, index), spec, offset in zip(where, made, offsets, strict=True):
         target = overload.aliases[place]
@@ -304,7 +221,7 @@ def _source(sources: Sequence[int], index: int, slots: Sequence[Slot]) -> int:
 
 
 def _offsets(
-    overload: Overload, made: Sequence[TensorSpec | None], slots: tuple[Slot, ...], texts: list[str] | None
+    overload: Overload, made: Sequence[TensorSpec | None], slots: tuple[Slot, ...], texts: tuple[str, ...] | None
 ) -> list[int]:
     """Return where views begin, in elements behind their source's beginning; 0 where nothing was recorded of it."""
     none = [0] * len(made)

@@ -11,19 +11,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
+from tracemine.calls import Call, calls_of
 from tracemine.devices import Device
 from tracemine.findings.record import Finding, Scan
-from tracemine.ops.infer import infer
 from tracemine.rows.activities import kernels_of_operator
-from tracemine.rows.arrow import categories, rows_of, take
+from tracemine.rows.arrow import rows_of
 from tracemine.rows.codes import distinct
-from tracemine.rows.signature import decoded_inputs
 from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, number
 from tracemine.timeline import Timeline
 
 __all__ = ["Kernels", "Moved", "Roof", "Roofline", "roofline_of"]
 
-_CALLS = ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
 _S = 10**9
 # Peaks of the data sheet by the data type that a class of kernels takes; of products and convolutions those of matrix
 # units, of all others float32's, which they compute in.
@@ -154,23 +152,18 @@ def _of_calls(rows: Rows, dur: IntArray) -> tuple[tuple[IntArray, IntArray], Boo
 
 def _flops(timeline: Timeline, rows: Rows) -> IntArray:
     """Return FLOPs of each activity: as counted, else of an operator's only kernel by its inputs; −1: not known."""
-    ops, op_row = timeline.ops, rows_of(timeline.activities["op_row"])
+    op_row = rows_of(timeline.activities["op_row"])
     is_kernel = category(rows, "kind").codes == _code(category(rows, "kind").values, "kernel")
     alone = is_kernel & (kernels_of_operator(op_row, is_kernel) == 1)
-    recorded = (take(categories(ops.column(name)), op_row) for name in _CALLS)
-    calls, of = distinct(take(categories(ops.column("name")), op_row), *recorded)
-    found = np.array([*(_flops_of(name, *inputs) for name, *inputs in calls), -1], np.int64)
-    asked: IntArray = found[np.where(alone, of, -1)]
+    asked = calls_of(timeline).spread(np.where(alone, op_row, -1), _flops_of, -1)
     if "flops" not in rows.columns:
         return asked
     counted = number(rows, "flops", null=-1)
     return np.where(counted >= 0, counted, asked)
 
 
-def _flops_of(name: str, shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None) -> int:
-    inputs = decoded_inputs(shapes, dtypes, strides, concrete)
-    count = None if inputs is None else infer(name, *inputs).flops
-    return -1 if count is None else min(count, 1 << 60)
+def _flops_of(call: Call) -> int:
+    return -1 if call.flops is None else min(call.flops, 1 << 60)
 
 
 def _code(values: Sequence[str], wanted: str) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracemine.calls.call import sizes
 from tracemine.codegen.graph import numbers_once, settled
 from tracemine.columns import numbers, string_ids
 from tracemine.findings.record import Finding
@@ -124,9 +125,8 @@ def _written(
 
 def _tensor(facts: CallFacts, place: int) -> tuple[tuple[int, ...], str, tuple[int, ...]]:
     kind = dtype(facts.types[place])
-    shape, strides = (tuple(each[place]) if place < len(each) else () for each in (facts.shapes, facts.strides))
-    whole = all(type(size) is int and 0 <= size < 1 << 40 for size in (*shape, *strides))
-    if kind is None or not shape or len(shape) != len(strides) or not whole:
+    shape, strides = ((sizes(each[place]) or ()) if place < len(each) else () for each in (facts.shapes, facts.strides))
+    if kind is None or not shape or len(shape) != len(strides):
         raise NotRecorded("shapes, dtypes or strides of its tensors are not recorded")
     if sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) > _LARGEST_ELEMENTS:
         raise NotRecorded("its tensors are too large to be made again")

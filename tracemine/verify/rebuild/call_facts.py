@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import msgspec
-
+from tracemine.calls.call import sizes
+from tracemine.calls.text import Extents
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.verify.rebuild.axes import Reduced
@@ -40,28 +39,10 @@ class CallFacts:
     outputs: tuple[RecordedTensor, ...]
     types: tuple[str, ...]  # as recorded, one an argument
     texts: tuple[str, ...] | None
-    shapes: tuple[Any, ...]  # as recorded, one an argument
-    strides: tuple[Any, ...]
+    shapes: tuple[Extents, ...]  # as recorded, one an argument
+    strides: tuple[Extents, ...]
     kernels: tuple[str, ...]  # names
     reduced: Reduced | None = None  # of a reduction whose arguments were not recorded
-
-
-def texts_of(text: str | None) -> tuple[str, ...] | None:
-    """Return a JSON list of texts; None where it is none."""
-    if text is None:
-        return None
-    try:
-        return tuple(msgspec.json.decode(text, type=list[str]))
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def values_of(text: str | None) -> tuple[Any, ...]:
-    """Return a JSON list; empty where it is none."""
-    try:
-        return tuple(msgspec.json.decode(text or "[]", type=list[Any]))
-    except (msgspec.DecodeError, RecursionError):
-        return ()
 
 
 def from_outside(facts: CallFacts, place: int) -> RecordedTensor | None:
@@ -70,18 +51,18 @@ def from_outside(facts: CallFacts, place: int) -> RecordedTensor | None:
 
 
 def outside(
-    op_row: int, place: int, shapes: Sequence[Any], all_strides: Sequence[Any], types: Sequence[str]
+    op_row: int, place: int, shapes: Sequence[Extents], all_strides: Sequence[Extents], types: Sequence[str]
 ) -> RecordedTensor | None:
     guessed = not all_strides
     if place >= min(len(types), len(shapes), len(shapes if guessed else all_strides)):
         return None
-    shape, name = shapes[place], dtype(types[place])
-    if name is None or not are_sizes(shape):
+    shape, name = sizes(shapes[place]), dtype(types[place])
+    if name is None or shape is None:
         return None
-    strides = contiguous(shape) if guessed else all_strides[place]
-    if not are_sizes(strides) or len(shape) != len(strides):
+    strides = contiguous(shape) if guessed else sizes(all_strides[place])
+    if strides is None or len(shape) != len(strides):
         return None
-    layout = Layout(0, tuple(shape), tuple(strides), guessed and bool(shape))
+    layout = Layout(0, shape, strides, guessed and bool(shape))
     own = ("call", op_row * 256 + place)
     return RecordedTensor(row=-1, position=place, member=-1, buffer=own, layout=layout, dtype=name, on_host=False)
 
@@ -96,7 +77,3 @@ def with_result(facts: CallFacts) -> CallFacts:
     own = ("result", facts.op_row)
     given = RecordedTensor(row=-1, position=0, member=-1, buffer=own, layout=layout, dtype=told.dtype, on_host=False)
     return replace(facts, outputs=(given,))
-
-
-def are_sizes(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(type(n) is int and 0 <= n < 1 << 48 for n in value)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tracemine.calls import Call, calls_of
 from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
 from tracemine.flow import may_read
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, MayRead
@@ -17,7 +18,7 @@ from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.timeline import Timeline
 from tracemine.verify.rebuild.axes import AUTOGRAD, REDUCTIONS, Near, Reduced, reduced
-from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor, are_sizes, outside, texts_of, values_of
+from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor, outside
 from tracemine.verify.rebuild.index_args import INDEX, INSIDE, RESHAPE, STRIDED, first_axis
 from tracemine.verify.rebuild.view_recovery import Layout
 
@@ -25,7 +26,6 @@ _MOST_PARENTS = 8
 _LONGEST_NAME = 16_384  # of a kernel; random numbers' have 5,000 characters, and what is cut is another name
 _NUMBER_TYPES = ("double", "long int")  # of Python numbers where the schema has a tensor
 _DROPPED = {("aten::argsort", "aten::sort"): 0}  # of an outer call and one within it, the result that is let go of
-_TEXTS = ("name", "input_dtypes", "concrete_inputs", "op_schema", "input_shapes", "input_strides")
 
 
 class Recorded:
@@ -35,7 +35,8 @@ class Recorded:
         self.flow = flow
         self.timeline = flow.timeline
         ops, tensors = self.timeline.ops, self.timeline.tensors
-        self._texts = {n: string_ids(ops.column(n)) for n in _TEXTS}
+        self._calls = calls_of(self.timeline)
+        self._schemas = string_ids(ops.column("op_schema"))
         self._parent = numbers(ops.column("parent_row"), -1)
         self._op_row = numbers(tensors.column("op_row"))
         self._order = np.argsort(self._op_row, kind="stable")
@@ -57,7 +58,7 @@ class Recorded:
         """Return whether strides were recorded: profilers before PyTorch 2.4 leave all out, and they are guessed."""
         if self.timeline.meta.execution_trace is not None:
             return bool(self._strides[2].any())
-        return bool((self._texts["input_strides"][0] >= 0).any())
+        return not bool(self.timeline.ops.column("input_strides").null_count == self.timeline.ops.num_rows)
 
     @cached_property
     def lasting(self) -> Any:
@@ -82,11 +83,11 @@ class Recorded:
         """Return what is known of the call of one operator, which launched some activities. −1: it is no node."""
         begin, end = np.searchsorted(self._sorted, [op_row, op_row + 1]).tolist()
         seen = [self._seen(int(row)) for row in self._order[begin:end]]
-        schema = self._text("op_schema", op_row)
-        types = texts_of(self._text("input_dtypes", op_row)) or ()
+        schema, call = self.schema(op_row), self._call(op_row)
+        types = call.dtypes or ()
         texts = self._told(op_row, types)
         codes, names = self._kernel
-        operator = (self._text("name", op_row) or "").partition(".")[0]
+        operator = call.name.partition(".")[0]
         inputs = self._inputs(seen)
         if operator == INDEX and len(inputs) == 1:
             inputs += self._indices(op_row, inputs[0])
@@ -100,8 +101,8 @@ class Recorded:
             outputs=tuple(s for s in seen if self._is_output[s.row]),
             types=types,
             texts=texts,
-            shapes=values_of(self._text("input_shapes", op_row)),
-            strides=values_of(self._text("input_strides", op_row)),
+            shapes=call.shapes or (),
+            strides=call.strides or (),
             kernels=tuple(names[codes[row]] for row in activities if codes[row] >= 0),
             reduced=self._reduced(operator, op_row, inputs) if texts is None else None,
         )
@@ -111,7 +112,7 @@ class Recorded:
         if operator not in REDUCTIONS or len(inputs) != 1:
             return None
         parent = int(self._parent[op_row])
-        around = (self._text("name", parent) or "") if parent >= 0 else ""
+        around = self._call(parent).name if parent >= 0 else ""
         beside = self._inside(parent) if around.startswith(AUTOGRAD) else []
         after = next((row for row in beside if row > op_row), -1)
         inside = [near for row in self._inside(op_row) if (near := self._near(row)) is not None]
@@ -119,7 +120,7 @@ class Recorded:
 
     def _indices(self, op_row: int, source: RecordedTensor) -> tuple[RecordedTensor, ...]:
         """Return the index tensors of an `index`, as calls inside it read them; none where they do not."""
-        inside = [(self._text("name", row), row) for row in self._inside(op_row)]
+        inside = [(self._call(row).name, row) for row in self._inside(op_row)]
         read = [self._first(row) for name, row in inside if name == RESHAPE]
         strided = [self._strided(row) for name, row in inside if name == STRIDED]
         last = strided[-1] if strided and source.layout.is_known else None  # those before it are of indices
@@ -134,20 +135,18 @@ class Recorded:
 
     def _first(self, op_row: int) -> RecordedTensor | None:
         """Return the tensor that a call inside another takes first: whose memory it lies in nothing tells."""
-        shapes, strides = (values_of(self._text(column, op_row)) for column in ("input_shapes", "input_strides"))
-        return outside(op_row, 0, shapes, strides, texts_of(self._text("input_dtypes", op_row)) or ())
+        call = self._call(op_row)
+        return outside(op_row, 0, call.shapes or (), call.strides or (), call.dtypes or ())
 
     def _strided(self, op_row: int) -> tuple[tuple[int, ...], ...] | None:
         """Return the shape that an `as_strided` took, and the shape and strides that it gave."""
-        shapes, texts = (
-            values_of(self._text("input_shapes", op_row)),
-            texts_of(self._text("concrete_inputs", op_row)) or (),
-        )
+        call = self._call(op_row)
+        shape, texts = call.shape(0), (call.values or ())[1:3]
         try:
-            size, stride = (tuple(map(int, text.strip("[]").split(","))) if text != "[]" else () for text in texts[1:3])
+            size, stride = (tuple(map(int, text.strip("[]").split(","))) if text != "[]" else () for text in texts)
         except ValueError:
             return None
-        return (tuple(shapes[0]), size, stride) if shapes and are_sizes(shapes[0]) else None
+        return None if shape is None else (shape, size, stride)
 
     @cached_property
     def _by_parent(self) -> tuple[IntArray, IntArray]:
@@ -169,22 +168,16 @@ class Recorded:
         return found
 
     def _near(self, op_row: int) -> Near | None:
-        shapes, types = (
-            values_of(self._text("input_shapes", op_row)),
-            texts_of(self._text("input_dtypes", op_row)) or (),
-        )
-        if not shapes or not types or not are_sizes(shapes[0]):
-            return None
-        return Near(self._text("name", op_row) or "", tuple(shapes[0]), types[0])
+        call = self._call(op_row)
+        shape = call.shape(0)
+        return None if shape is None or not call.dtypes else Near(call.name, shape, call.dtypes[0])
 
     def _told(self, op_row: int, types: Sequence[str]) -> tuple[str, ...] | None:
         """Return arguments as texts. A number that became a tensor has its text in the operator's call around it."""
-        texts = texts_of(self._text("concrete_inputs", op_row))
-        parent = int(self._parent[op_row])
-        if texts is None or parent < 0 or self._text("name", parent) != self._text("name", op_row):
+        texts, parent = self._call(op_row).values, int(self._parent[op_row])
+        if texts is None or parent < 0 or self._call(parent).name != self._call(op_row).name:
             return texts
-        around_types = texts_of(self._text("input_dtypes", parent)) or ()
-        around = texts_of(self._text("concrete_inputs", parent)) or ()
+        around_types, around = self._call(parent).dtypes or (), self._call(parent).values or ()
         told = {k for k, kind in enumerate(around_types[: len(around)]) if kind == "Scalar"}
         numbers_ = {k for k, kind in enumerate(types) if kind in _NUMBER_TYPES} & told
         return tuple(around[k] if k in numbers_ and not text else text for k, text in enumerate(texts))
@@ -202,7 +195,7 @@ class Recorded:
         found: list[str] = []
         parent = int(self._parent[op_row])
         while parent >= 0 and len(found) < _MOST_PARENTS:
-            name = self._text("name", parent) or ""
+            name = self._call(parent).name
             if not name.startswith("aten::"):
                 break
             found.append(name)
@@ -315,7 +308,8 @@ class Recorded:
 
     def schema(self, op_row: int) -> str | None:
         """Return the schema of an operator, as recorded."""
-        return self._text("op_schema", op_row)
+        codes, schemas = self._schemas
+        return schemas[codes[op_row]] if codes[op_row] >= 0 else None
 
     def _seen(self, row: int) -> RecordedTensor:
         storage = int(self._numbers["storage_id"][row])
@@ -341,9 +335,8 @@ class Recorded:
             on_host=devices[row] >= 0 and titles[devices[row]].startswith("cpu"),
         )
 
-    def _text(self, column: str, row: int) -> str | None:
-        codes, texts = self._texts[column]
-        return texts[codes[row]] if codes[row] >= 0 else None
+    def _call(self, op_row: int) -> Call:
+        return self._calls[int(self._calls.number[op_row])]
 
 
 def _row(column: tuple[Any, Any, Any], row: int) -> tuple[int, ...] | None:
