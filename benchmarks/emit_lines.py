@@ -66,7 +66,7 @@ def written(trace: Path, folder: Path, seen: dict[str, str], reasons: Counter[st
             bugs = Bugs()
             ready = bugs.tried(lambda: prepared(finding, rebuilder, emitter, None, bugs, CAUSES))  # noqa: B023
             if isinstance(ready, str) or not ready.texts:
-                why = ready if isinstance(ready, str) else str(ready.refused)
+                why = ready if isinstance(ready, str) else str(ready.candidates[0].refused)
                 reasons[re.sub(r"\d[\d,]*", "N", why)[:100]] += 1
                 continue
             emitted += 1

@@ -38,8 +38,8 @@ from tracemine.pipeline import analyse, mined
 from tracemine.validate.downsize import tried
 from tracemine.validate.record import Validation
 from tracemine.verify.library import find
-from tracemine.verify.pipeline import fusable, kernel_validation
-from tracemine.verify.prepare import graph_text, recorded_kernels, with_products
+from tracemine.verify.pipeline import fusable
+from tracemine.verify.prepare import graph_text, kernel_validation, recorded_kernels, with_products
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro.harness import NAME as HARNESS
 from tracemine.verify.repro.harness import harness_text

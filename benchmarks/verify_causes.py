@@ -43,7 +43,7 @@ from tracemine.pool import Pool
 from tracemine.verdicts.levels import Measured
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.pipeline import gpu_name, judged
-from tracemine.verify.prepare import Ready, prepared
+from tracemine.verify.prepare import Ready, prepared, refused
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro.emitter import Emitter
 from tracemine.verify.workers.ahead import Runner, at_once
@@ -84,8 +84,8 @@ def made_ready(path: Path, label: Label, done: set[str]) -> Iterator[tuple[Row, 
             key = f"{label.name} {finding.rule} {number}"
             if key in done:
                 continue
-            ready = bugs.tried(partial(prepared, variant, rebuilder, emitter, None, bugs))
-            ready = Ready(finding=variant, refused=ready) if isinstance(ready, str) else ready
+            ready = bugs.tried(partial(prepared, variant, rebuilder, emitter, None, bugs, analysis.causes))
+            ready = refused(variant, ready) if isinstance(ready, str) else ready
             own = list(variant.activities[0])
             first_ns = sum(analysis.timeline.activities.column("dur_ns").take(own).to_pylist())
             about = {"key": key, "program": label.name, "cause": min(causes)}
@@ -128,8 +128,7 @@ def row(ready: Ready, runner: Runner | None, limits: Limits) -> Row:
         options = {"seconds": limits.samples_s, "compiles": ["compiled"], "compile_s": limits.compile_s}
         if runner is not None:
             ran[text] = runner.run(text, "results", limits.whole_s, **options, within=0.75 * limits.whole_s)
-    validations = dict.fromkeys(("kernel", "library", "around"), NOT_VALIDATED)
-    found = judged(ready, validations, ran)
+    found = judged(ready, [NOT_VALIDATED] * len(ready.candidates), ran)
     ways = {found.by: (found.level, found.says, found.measured)}
     ways |= {
         name: (call.level, call.says, call.measured)
@@ -139,11 +138,12 @@ def row(ready: Ready, runner: Runner | None, limits: Limits) -> Row:
     timed = {name: each for name, each in ways.items() if each[2] is not None and each[0] in ("L3", "L4", "L5")}
     name = min(timed, key=lambda n: timed[n][2].fused_ns) if timed else found.by  # type: ignore[union-attr]
     level, says, measured = ways[name]
-    said = ran.get(ready.text or "")
+    fix = ready.candidates[0]
+    said = ran.get(fix.source or "")
     return {
         "level": level,
         "says": says,
-        "refused": ready.refused if not ready.texts else None,
+        "refused": fix.refused if not ready.texts else None,
         "way": said.get("way", name) if isinstance(said, Mapping) and name == found.by else name,
         "ways": said.get("ways") if isinstance(said, Mapping) else None,
         "replay": {k: v for k, v in found.replay.items() if k != "kernels"} if found.replay else None,
@@ -160,7 +160,7 @@ def predicted(finding: Finding, first_ns: int, ready: Ready) -> Row:
         "rule": finding.rule,
         "occurrences": finding.occurrences,
         "unfixed_ns": first_ns,
-        "traced_ns": first_ns if ready.made is None else ready.made.traced_ns,
+        "traced_ns": ready.candidates[0].traced_ns or first_ns,
         "predicted_ns": shares,
         "advises_compile": "torch.compile" in finding.fix,
     }

@@ -22,11 +22,12 @@ from tracemine.findings.record import KERNEL, PINNED, Finding
 from tracemine.perfmodel import NOTHING, Range
 from tracemine.pipeline import analyse, mined
 from tracemine.validate.record import Validation
+from tracemine.verdicts.candidate import Candidate
 from tracemine.verdicts.levels import measured as measured_of
 from tracemine.verdicts.levels import reached
 from tracemine.verdicts.verdict import Verdict, verdict
 from tracemine.verify.pipeline import fusable
-from tracemine.verify.repro.host_copy import NOT_VALIDATED, HostCopy
+from tracemine.verify.repro.host_copy import NOT_VALIDATED, Copy
 
 LARGE_BYTES = 64e6
 GOOD_SHARE = 0.85
@@ -47,7 +48,7 @@ class Item(msgspec.Struct, kw_only=True):
     kind: str
     name: str  # of the trace, or of the chain
     chain: Graph | None = None
-    copy: HostCopy | None = None  # between host and device
+    copy: Copy | None = None  # between host and device
     rank: int = 0
     row: int = 0
     why: str = ""
@@ -224,7 +225,8 @@ def _row(item: Item, ran: Any, validation: Validation | str | None, trace: Path 
         by = KERNEL if item.copy is None else PINNED
         validation = validation if item.copy is None else NOT_VALIDATED
         calls = 1 if item.chain is None else len(item.chain.calls)
-        v: Verdict = verdict(item.finding, calls=calls, evidence=item.evidence, validation=validation, ran=ran, by=by)
+        tried = Candidate(by=by, calls=calls, evidence=item.evidence, validation=validation, ran=ran)
+        v: Verdict = verdict(item.finding, [tried])
         level, says, predicted, measured = v.level, v.says, v.predicted_ns, v.measured
     else:
         predicted, traced_ns = _scanned(trace) if trace is not None else (None, 0.0)

@@ -9,6 +9,7 @@ import msgspec
 from tracemine.findings.record import NOTHING, Finding, Identity
 from tracemine.perfmodel import Range
 from tracemine.validate.record import Fault, Validation
+from tracemine.verdicts.candidate import Candidate
 from tracemine.verdicts.verdict import Verdict, Verdicts, table, verdict
 from tracemine.verify.repro.standalone import answered
 
@@ -47,7 +48,7 @@ def ran(eager: int = 20_000, fused: int = 5_000, compiled: int = 6_000, **more: 
 
 
 def judged(**known: Any) -> Verdict:
-    return verdict(FINDING, calls=2, evidence="proven", **known)
+    return verdict(FINDING, [Candidate(calls=2, evidence="proven", **known)])
 
 
 def test_all_levels_but_the_step_are_reached_where_everything_holds() -> None:

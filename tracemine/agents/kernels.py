@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,14 +15,14 @@ from tracemine.errors import UsageError
 from tracemine.files import make_folder, writing
 from tracemine.findings.grouping import scan_of_variants
 from tracemine.findings.record import Finding
+from tracemine.verdicts.candidate import WITH_PRODUCTS, Candidate
 from tracemine.verdicts.files import verdicts_before, write_verdicts
 from tracemine.verdicts.verdict import Verdict, Verdicts
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.pipeline import How, fusable, gpu_name, needed
-from tracemine.verify.prepare import Ready, prepared
+from tracemine.verify.prepare import Ready, candidate_name, prepared
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro.emitter import Emitter, write, write_harness
-from tracemine.verify.repro.facts import file_name
 from tracemine.verify.run import Run, verified
 
 _SENTENCES = 8
@@ -67,7 +66,8 @@ def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
     bugs, before = Bugs(), _names(folder)
     with Emitter(folder if allowed.run else None) as emitter:  # one that writes compiles the kernel too
         ready = prepared(variant, Rebuilder(analysis.dataflow, analysis.groups), emitter, None, bugs, analysis.causes)
-    name, text = _reproduction(ready)
+    fix, given = ready.candidates[0], _shown(ready)
+    name, text = candidate_name(variant, given), given.own_file
     if folder is not None and text is not None and not allowed.run:
         write_harness(folder)
         write(folder, name, text)
@@ -77,12 +77,12 @@ def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
     return EmitAnswer(
         fingerprint=word(variant.fingerprint),
         rule=word(variant.rule),
-        refused=maybe(ready.refused or bugs.first, SENTENCE),
+        refused=maybe(fix.refused or bugs.first, SENTENCE),
         file_name=None if text is None else quoted(name),
         text=None if text is None else lines("".join(shown), _LONGEST_TEXT),
         lines_in_all=len(rows),
         next_cursor=cursor,
-        assumptions=some(_assumed(ready), _SENTENCES, SENTENCE),
+        assumptions=some(fix.assumptions, _SENTENCES, SENTENCE),
         written=_written(folder, before, reader.folders),
     )
 
@@ -122,18 +122,10 @@ def _fixable(read: Read, fingerprint: str) -> Finding:
     return (named or variants)[0]
 
 
-def _reproduction(ready: Ready) -> tuple[str, str | None]:
-    """Return the reproduction and its file's name: with the kernel, else of a library's call that says the same."""
-    finding = ready.finding
-    if ready.text is None and ready.alone is not None:
-        return file_name(finding, finding.fingerprint, suffix="library"), ready.alone.text
-    return file_name(finding, finding.fingerprint), ready.text
-
-
-def _assumed(ready: Ready) -> Sequence[str]:
-    """Return what the reproduction assumes, without what checking it would add: here nothing is checked."""
-    checked = () if ready.tried is None else ready.tried.says
-    return [text for text in ready.assumptions if text not in checked]
+def _shown(ready: Ready) -> Candidate:
+    """Return what is shown: the kernel or another fix, else a library's call that says the same."""
+    files = [each for each in ready.candidates if each.own_file is not None and each.by != WITH_PRODUCTS]
+    return (files or ready.candidates)[0]
 
 
 def _kept(read: Read, run: Run, gpu: str | None, seconds: float) -> Verdicts:

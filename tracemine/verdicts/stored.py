@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from tracemine import files
 from tracemine.errors import InputError, Location
 from tracemine.findings.record import CALL, KERNEL, Finding
 from tracemine.units import count_text
-from tracemine.verdicts.outcome import LIBRARY, in_place_of_kernel
+from tracemine.verdicts.candidate import KERNEL_VARIANT, LIBRARY, Candidate
 from tracemine.verdicts.verdict import TABLE_MARK, VERDICTS_SCHEMA_VERSION, verdict
 
 LARGEST_BYTES = 1 << 26  # of one file; a verdict with every sample and its source has some 100 kB
@@ -161,17 +161,15 @@ class Entry:
 def _judged(finding: Finding, said: StoredRun, whole: dict[str, Any]) -> StoredVerdict:
     """Return what a reproduction printed as a verdict, on the kernel and on the library's call beside it."""
 
-    def of(ran: Mapping[str, Any] | str) -> StoredVerdict:
-        return msgspec.convert(
-            verdict(finding, ran=ran, validation=_VALIDATION, by=said.by), StoredVerdict, from_attributes=True
-        )
+    def of(variant: str) -> StoredVerdict:
+        tried = Candidate(by=said.by, variant=variant, validation=_VALIDATION, ran=whole)
+        return msgspec.convert(verdict(finding, [tried]), StoredVerdict, from_attributes=True)
 
+    kernel = of(KERNEL_VARIANT)
     if not said.kernel:
-        call = of(whole)
-        return StoredVerdict(finding.fingerprint, "L0", "no kernel is generated", library=_beside(call))
-    kernel = of(whole)
+        return StoredVerdict(finding.fingerprint, "L0", "no kernel is generated", library=_beside(kernel))
     timed = said.times is not None and all(LIBRARY in samples for samples in whole["times"]["samples"].values())
-    return structs.replace(kernel, library=_beside(of(in_place_of_kernel(whole)))) if timed else kernel
+    return structs.replace(kernel, library=_beside(of(LIBRARY))) if timed else kernel
 
 
 def _beside(call: StoredVerdict) -> StoredCall:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,9 +12,9 @@ import pyarrow as pa
 from tracemine.findings.record import KERNEL, Finding
 from tracemine.perfmodel import Range
 from tracemine.validate.record import Validation
-from tracemine.verdicts.levels import Measured, reached
-from tracemine.verdicts.levels import measured as measured_of
-from tracemine.verdicts.outcome import CallVerdict, best
+from tracemine.verdicts.candidate import LIBRARY, WITH_PRODUCTS, Candidate
+from tracemine.verdicts.levels import Measured
+from tracemine.verdicts.outcome import CallVerdict, best, call_verdict
 from tracemine.verdicts.outcome import compiled as by_compile
 from tracemine.verdicts.step import StepVerdict
 
@@ -65,59 +66,42 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None = None  # that it took, from the trace to here
 
 
-def verdict(
-    finding: Finding,
-    *,
-    calls: int = 0,
-    evidence: str | None = None,
-    refused: str | None = None,
-    validation: Validation | str | None = None,
-    ran: Mapping[str, Any] | str | None = None,
-    source: str | None = None,
-    assumptions: Sequence[str] = (),
-    library: CallVerdict | None = None,
-    with_products: CallVerdict | None = None,
-    by: str = KERNEL,
-    traced_ns: float | None = None,
-) -> Verdict:
-    """Return the verdict by all that was tried. refused, or a text for a validation or a run: why there is none.
-
-    traced_ns: what eager took in the trace, where that is not what the finding counts.
-    """
+def verdict(finding: Finding, candidates: Sequence[Candidate]) -> Verdict:
+    """Return the verdict by all that was tried: the fix first, then library calls beside it."""
     occurrences = max(finding.occurrences, 1)
     predicted = finding.gpu_saving_ns // occurrences
-    times = ran.get("times") if isinstance(ran, Mapping) else None
-    traced = finding.measured_ns / occurrences if traced_ns is None else traced_ns
-    measured = measured_of(times, traced) if times else None
-    found = reached(refused, validation, ran, measured)
-    compiled = by_compile(ran, calls=calls, traced_ns=traced)
-    error = None if measured is None else measured.saving_ns - predicted.mid
+    own = candidates[0]
+    own = own if own.traced_ns is not None else replace(own, traced_ns=finding.measured_ns / occurrences)
+    (found, measured), said = own.came_to(), own.said
+    said = said if isinstance(said, Mapping) else {}
+    calls = {each.by: call_verdict(each) for each in candidates[1:]}
+    library, compiled = calls.get(LIBRARY), by_compile(own)
     return Verdict(
         fingerprint=finding.fingerprint,
         rule=finding.rule,
         title=finding.title,
         level=found.level,
         says=found.says,
-        evidence=evidence,
-        calls=calls,
+        evidence=own.evidence,
+        calls=own.calls,
         predicted_ns=predicted,
         occurrences=occurrences,
         measured_ns=None if measured is None else measured.saving_ns,
-        error_ns=error,
+        error_ns=None if measured is None else measured.saving_ns - predicted.mid,
         within_interval=None if measured is None else predicted.low <= measured.saving_ns <= predicted.high,
         measured=measured,
-        validation=validation if isinstance(validation, Validation) else None,
-        replay=ran.get("replay") if isinstance(ran, Mapping) else None,
-        right=ran.get("right") if isinstance(ran, Mapping) else None,
-        times=times,
-        source=source,
-        assumptions=tuple(assumptions),
+        validation=own.validation if isinstance(own.validation, Validation) else None,
+        replay=said.get("replay"),
+        right=said.get("right"),
+        times=said.get("times"),
+        source=own.source,
+        assumptions=(*own.assumptions, *own.check_assumes),
         not_tested=found.not_tested,
         library=library,
-        with_products=with_products,
+        with_products=calls.get(WITH_PRODUCTS),
         compiled=compiled,
-        by=by,
-        seconds=ran.get("seconds") if isinstance(ran, Mapping) else None,
+        by=own.by,
+        seconds=said.get("seconds"),
         best=best(found.level, measured, library=library, compiled=compiled),
     )
 

@@ -9,34 +9,27 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tracemine.codegen.graph import Unsupported
 from tracemine.errors import TracemineError, UsageError
 from tracemine.findings.grouping import variants_of
-from tracemine.findings.record import CALL, PINNED, Finding
+from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.programs import program, python, run
-from tracemine.validate.downsize import Downsized
 from tracemine.validate.record import Validation
-from tracemine.verdicts.outcome import CallVerdict
+from tracemine.verdicts.candidate import Candidate
 from tracemine.verdicts.verdict import Verdict, verdict
 from tracemine.verify.fixes.by_rule import Cause
-from tracemine.verify.fixes.reproduction import CALL_NOT_VALIDATED
 from tracemine.verify.internal_errors import Bugs
-from tracemine.verify.library import Replacement
-from tracemine.verify.library.outcome import outcome
-from tracemine.verify.library.validation_job import job
-from tracemine.verify.prepare import CallInstead, Identity, Ready, prepared
-from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
+from tracemine.verify.prepare import Identity, Ready, prepared, refused
+from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro.emitter import Emitter
-from tracemine.verify.repro.host_copy import NOT_VALIDATED
 from tracemine.verify.workers.ahead import Ahead
 from tracemine.verify.workers.validators import Machines, Validators, at_once
 
@@ -106,7 +99,7 @@ def verify(
     with Validators(how.time_limit_s, at_once(alone=how.gpu is None)) as validators, ExitStack() as stack:
         ahead = None if how.gpu is None else stack.enter_context(Ahead(GPU_LIMIT_S))
         emitter = stack.enter_context(Emitter(how.emit))
-        begun: deque[tuple[Ready, Future[dict[str, Validation | str]]]] = deque()
+        begun: deque[tuple[Ready, Future[list[Validation | str | None]]]] = deque()
         done = 0
         try:
             for number, finding in enumerate(findings, 1):
@@ -135,93 +128,34 @@ def _ready(
 ) -> Ready:
     bugs = Bugs()
     found = bugs.tried(lambda: prepared(finding, rebuilder, emitter, identity, bugs, causes))
-    return Ready(finding=finding, refused=found, bugs=bugs) if isinstance(found, str) else found
+    return refused(finding, found, bugs) if isinstance(found, str) else found
 
 
-def _validations(ready: Ready, validators: Validators, how: How) -> Future[dict[str, Validation | str]]:
-    """Validate the kernel on the CPU, a call in its place, and one around it; a text says why there is none."""
+def _validations(ready: Ready, validators: Validators, how: How) -> Future[list[Validation | str | None]]:
+    """Check each candidate on the CPU; a text says why that is not done."""
 
-    def validate(machines: Machines) -> dict[str, Validation | str]:
-        found: dict[str, Validation | str] = {}
-        bugs = ready.bugs
-        if (graphs := ready.tried) is not None:
-            found["kernel"] = bugs.tried(lambda: kernel_validation(graphs, machines, mutants=how.mutants))
-        rebuilt, replacement = ready.rebuilt, ready.replacement
-        if rebuilt is not None and replacement is not None:
-            found["library"] = bugs.tried(lambda: _library_validation(rebuilt, replacement, machines, how))
-        if (around := ready.around) is not None:
-            found["around"] = bugs.tried(lambda: _library_validation(around.rebuilt, around.replacement, machines, how))
-        return found
+    def validate(machines: Machines) -> list[Validation | str | None]:
+        return [ready.bugs.tried(partial(_checked, each, machines, how.mutants)) for each in ready.candidates]
 
     return validators.start(validate)
 
 
-def _verdict(ready: Ready, validations: Future[dict[str, Validation | str]], ahead: Ahead | None) -> Verdict:
+def _checked(candidate: Candidate, machines: Machines, mutants: bool) -> Validation | str | None:
+    return candidate.check(machines, mutants) if callable(candidate.check) else candidate.check
+
+
+def _verdict(ready: Ready, validations: Future[list[Validation | str | None]], ahead: Ahead | None) -> Verdict:
     bugs = ready.bugs
     ran = {} if ahead is None else {text: bugs.tried(partial(ahead.timed, text)) for text in ready.texts}
     validated = validations.result()  # validation goes on while others are timed
     found = bugs.tried(lambda: judged(ready, validated, ran))
-    found = verdict(ready.finding, refused=found) if isinstance(found, str) else found
+    found = verdict(ready.finding, [Candidate(refused=found)]) if isinstance(found, str) else found
     return msgspec.structs.replace(found, bug=bugs.first)
 
 
 def judged(
-    ready: Ready, validations: Mapping[str, Validation | str], ran: Mapping[str, Mapping[str, Any] | str]
+    ready: Ready, validations: Sequence[Validation | str | None], ran: Mapping[str, Mapping[str, Any] | str]
 ) -> Verdict:
-    """Return the verdict on a finding. validations: by what of; ran: each reproduction's output, or why none."""
-    finding, rebuilt, said = ready.finding, ready.rebuilt, ran.get(ready.text or "")
-    if ready.copy is not None:
-        return verdict(
-            finding, calls=1, evidence="proven", validation=NOT_VALIDATED, ran=said, source=ready.text, by=PINNED
-        )
-    if ready.made is not None:
-        return verdict(
-            finding, calls=ready.made.calls, evidence=ready.made.evidence, validation=CALL_NOT_VALIDATED, ran=said,
-            source=ready.text, by=CALL, assumptions=ready.assumptions, traced_ns=ready.made.traced_ns,
-        )  # fmt: skip
-    if rebuilt is None:
-        return verdict(finding, refused=ready.refused)
-    library = None
-    if ready.alone is not None:
-        library = _outcome(ready.alone, validations["library"], ran.get(ready.alone.text))
-    elif ready.replacement is not None:
-        library = outcome(
-            ready.replacement,
-            calls=len(rebuilt.graph.calls),
-            traced_ns=finding.measured_ns / max(finding.occurrences, 1),
-            validation=validations["library"],
-            ran=said,
-        )
-    around = ready.around
-    return verdict(
-        finding,
-        calls=len(rebuilt.graph.calls),
-        evidence=rebuilt.evidence,
-        refused=ready.refused,
-        validation=validations.get("kernel"),
-        ran=said,
-        source=ready.text,
-        assumptions=ready.assumptions,
-        library=library,
-        with_products=None if around is None else _outcome(around, validations["around"], ran.get(around.text)),
-    )
-
-
-def _outcome(call: CallInstead, validation: Validation | str, ran: Mapping[str, Any] | str | None) -> CallVerdict:
-    calls = len(call.rebuilt.graph.calls)
-    return outcome(call.replacement, calls=calls, traced_ns=None, validation=validation, ran=ran, source=call.text)
-
-
-def kernel_validation(graphs: Downsized, machines: Machines, *, mutants: bool) -> Validation | str:
-    """Return the validation of a graph's kernel on a CPU, or why there is none."""
-    try:
-        return graphs.too_large or machines.kernels.validate(graphs.small, mutants, graphs.recorded)
-    except Unsupported as reason:  # of the build that rounds, or at the sizes that are tried
-        return f"no kernel is generated that could be validated: {reason.message}"
-
-
-def _library_validation(rebuilt: Rebuilt, replacement: Replacement, machines: Machines, how: How) -> Validation | str:
-    """Return the validation of a library call on a CPU, or why there is none."""
-    if replacement.gpu_only is not None:
-        return replacement.gpu_only
-    return machines.calls.answer(job(rebuilt.graph, rebuilt.unread, how.mutants))
+    """Return the verdict on a finding. validations: of each candidate; ran: each reproduction's output, or why none."""
+    both = zip(ready.candidates, validations, strict=True)
+    return verdict(ready.finding, [replace(c, validation=v, ran=ran.get(c.source or "")) for c, v in both])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tracemine.codegen.graph import Graph, Unsupported, settled
 from tracemine.codegen.triton.source import generate
@@ -12,19 +13,22 @@ from tracemine.errors import UsageError
 from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.validate.downsize import Downsized, smaller, tried
+from tracemine.validate.record import Validation
+from tracemine.verdicts.candidate import KERNEL_VARIANT, LIBRARY, WITH_PRODUCTS, Candidate
 from tracemine.verify.fixes.by_rule import Cause
 from tracemine.verify.fixes.record import NoFixedForm
-from tracemine.verify.fixes.reproduction import call_reproduction, fixed_calls, graph_reproduction, library_call
+from tracemine.verify.fixes.reproduction import fixed_calls, other_call
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.library import Replacement, find
-from tracemine.verify.library.validation_job import LIBRARY_ULP, Sizes
+from tracemine.verify.library.validation_job import LIBRARY_ULP, Sizes, job
 from tracemine.verify.rebuild.arguments import NotRecorded
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import kernels_of
 from tracemine.verify.repro.emitter import Emitter
 from tracemine.verify.repro.facts import facts, file_name
-from tracemine.verify.repro.host_copy import HostCopy, copy_reproduction, host_copy
+from tracemine.verify.repro.host_copy import pinned_copy
 from tracemine.verify.repro.text import repro
+from tracemine.verify.workers.validators import Machines
 
 _MOST_ON_CPU = 1 << 23  # elements of all tensors of a reproduction's graph
 _MARK = re.compile(r"[0-9a-f]{16}")
@@ -33,47 +37,23 @@ _MARK = re.compile(r"[0-9a-f]{16}")
 Identity = Callable[[Finding], tuple[str, ...] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class CallInstead:
-    """A library call that stands in place of a kernel, with a reproduction of its own."""
-
-    rebuilt: Rebuilt
-    replacement: Replacement
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherCalls:
-    """A finding's calls, beside other ways to compute the same."""
-
-    text: str
-    traced_ns: int  # that all their kernels take
-    calls: int = 1
-    evidence: str = "proven"
-    assumptions: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """What is made of a finding before anything runs."""
+    """What is tried of a finding, made ready before anything runs: its fix, then library calls beside that."""
 
     finding: Finding
-    rebuilt: Rebuilt | None = None
-    copy: HostCopy | None = None  # between host and device: no kernel takes its place, but pinned memory
-    made: OtherCalls | None = None  # the same call made in another way, or a fixed form of several, takes their place
-    refused: str | None = None  # why there is no kernel
-    text: str | None = None  # the reproduction, with the kernel
-    tried: Downsized | None = None  # what the CPU validates
-    assumptions: tuple[str, ...] = ()
-    replacement: Replacement | None = None  # a call that says the same
-    alone: CallInstead | None = None  # that call, where no kernel is generated beside which it could be timed
-    around: CallInstead | None = None  # one that does the products too
+    candidates: tuple[Candidate, ...]
     bugs: Bugs = field(default_factory=Bugs)
 
     @property
     def texts(self) -> list[str]:
         """Reproductions that a GPU runs."""
-        return [text for text in (self.text, *(c.text for c in (self.alone, self.around) if c)) if text is not None]
+        return [text for each in self.candidates if (text := each.own_file) is not None]
+
+
+def refused(finding: Finding, why: str, bugs: Bugs | None = None) -> Ready:
+    """Return a finding of which nothing can be tried."""
+    return Ready(finding=finding, candidates=(Candidate(refused=why),), bugs=bugs or Bugs())
 
 
 def prepared(
@@ -84,74 +64,65 @@ def prepared(
     bugs: Bugs,
     causes: Sequence[Cause],
 ) -> Ready:
+    """Return what is tried of a finding, and write its reproductions."""
     if not _is_of(finding, rebuilder.flow):
-        return Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
+        return refused(finding, "its kernels are not in this trace: the findings are another trace's")
     if identity is not None and _mark(finding) not in (identity(finding) or (_mark(finding),)):
-        return Ready(finding=finding, refused="its fingerprint is another finding's: scan the trace again")
-    copy = host_copy(finding, rebuilder.flow)
-    if copy is not None:
-        mark = _mark(finding)
-        text = copy_reproduction(finding, copy, mark, facts(finding, mark))
-        emitter.write(file_name(finding, mark), text)
-        return Ready(finding=finding, copy=copy, text=text, bugs=bugs)
+        return refused(finding, "its fingerprint is another finding's: scan the trace again")
     try:
-        other = _otherwise(finding, rebuilder, causes)
-        if other is not None:
-            emitter.write(file_name(finding, _mark(finding)), other.text)
-            return Ready(finding=finding, made=other, text=other.text, assumptions=other.assumptions, bugs=bugs)
-        rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
-    except NotRebuilt as reason:
-        return Ready(finding=finding, refused=f"not rebuilt: {reason.message}")
-    except NotRecorded as reason:
-        return Ready(finding=finding, refused=f"not rebuilt: {reason}")
+        candidates = _candidates(finding, rebuilder, emitter, bugs, causes)
+    except (NotRebuilt, NotRecorded) as reason:
+        return refused(finding, f"not rebuilt: {reason.message if isinstance(reason, NotRebuilt) else reason}")
     except NoFixedForm as reason:
-        return Ready(finding=finding, refused=f"no fixed form: {reason}")
-    call = bugs.tried(lambda: find(rebuilt.graph, rebuilt.unread))
-    around = bugs.tried(lambda: _around(finding, rebuilder, emitter))
-    ready = Ready(
-        finding=finding,
-        rebuilt=rebuilt,
-        replacement=None if isinstance(call, str) else call.replacement,
-        around=None if isinstance(around, str) else around,
-        assumptions=rebuilt.assumptions,
-        bugs=bugs,
+        return refused(finding, f"no fixed form: {reason}")
+    for each in reversed(candidates):  # of library calls the one alone has the file's name, not that with products
+        if each.own_file is not None:
+            emitter.write(candidate_name(finding, each), each.own_file)
+    return Ready(finding=finding, candidates=candidates, bugs=bugs)
+
+
+def candidate_name(finding: Finding, candidate: Candidate) -> str:
+    """Return the name of a candidate's own reproduction."""
+    suffix = "library" if candidate.by in (LIBRARY, WITH_PRODUCTS) else ""
+    return file_name(finding, _mark(finding), suffix=suffix)
+
+
+def _candidates(
+    finding: Finding, rebuilder: Rebuilder, emitter: Emitter, bugs: Bugs, causes: Sequence[Cause]
+) -> tuple[Candidate, ...]:
+    """Return what is tried of a finding. Raises NotRebuilt, NotRecorded or NoFixedForm where that is nothing."""
+    mark = _mark(finding)
+    says = facts(finding, mark)
+    fix = (
+        pinned_copy(finding, rebuilder.flow, mark, says)
+        or other_call(finding, rebuilder.recorded, mark, says)
+        or fixed_calls(finding, rebuilder, causes, mark, says)
     )
+    if fix is not None:
+        return (fix,)
+    rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
+    search = bugs.tried(lambda: find(rebuilt.graph, rebuilt.unread))
+    replacement = None if isinstance(search, str) else search.replacement
+    around = bugs.tried(lambda: _around(finding, rebuilder))
+    kernel = _kernel(finding, rebuilt, rebuilder.flow, replacement, emitter, bugs)
+    calls = () if replacement is None else (_call(finding, rebuilt, replacement, rebuilder.flow, kernel),)
+    return (kernel, *calls, *(() if around is None or isinstance(around, str) else (around,)))
+
+
+def _kernel(
+    finding: Finding, rebuilt: Rebuilt, flow: Flow, replacement: Replacement | None, emitter: Emitter, bugs: Bugs
+) -> Candidate:
+    """Return a generated kernel, or why there is none. replacement: the library call that stands beside it."""
+    kernel = Candidate(calls=len(rebuilt.graph.calls), evidence=rebuilt.evidence, assumptions=rebuilt.assumptions)
     try:
-        made = bugs.tried(lambda: _generated(finding, rebuilt, rebuilder.flow, ready.replacement))
+        made = bugs.tried(lambda: _generated(finding, rebuilt, flow, replacement))
     except Unsupported as reason:
         made = f"no kernel is generated: {reason.message}"
     if isinstance(made, str):
-        instead = ready.replacement
-        alone = None if instead is None else _call(finding, rebuilt, instead, rebuilder, emitter)
-        return replace(ready, refused=made, alone=alone)
-    text, validated = made
-    text = emitter.fitted(text)
-    emitter.write(file_name(finding, _mark(finding)), text)
-    return replace(ready, text=text, tried=validated, assumptions=(*ready.assumptions, *validated.says))
-
-
-def _otherwise(finding: Finding, rebuilder: Rebuilder, causes: Sequence[Cause]) -> OtherCalls | None:
-    """Return other ways to compute a finding's calls; None where its fix is a kernel. Raises NotRebuilt, NotRecorded
-    or NoFixedForm.
-    """
-    mark = _mark(finding)
-    call = library_call(finding, rebuilder.recorded)
-    if call is not None:
-        text = call_reproduction(finding, call, mark, facts(finding, mark))
-        return OtherCalls(text=text, traced_ns=call.traced_ns, assumptions=call.assumptions)
-    found = fixed_calls(finding, rebuilder, causes)
-    if found is None:
-        return None
-    rebuilt, fixed = found
-    timeline = rebuilder.flow.timeline
-    kernels = kernels_of(timeline, rebuilt.activities)
-    return OtherCalls(
-        text=graph_reproduction(finding, rebuilt, fixed, kernels, mark, facts(finding, mark)),
-        traced_ns=sum(timeline.activities.column("dur_ns").take(list(rebuilt.activities)).to_pylist()),
-        calls=len(rebuilt.graph.calls),
-        evidence=rebuilt.evidence,
-        assumptions=(*rebuilt.assumptions, *fixed.assumptions),
-    )
+        return replace(kernel, refused=made)
+    text, graphs = made
+    check = partial(kernel_validation, graphs)
+    return replace(kernel, source=emitter.fitted(text), check=check, check_assumes=graphs.says)
 
 
 def _generated(
@@ -162,6 +133,14 @@ def _generated(
         return reproduction(finding, rebuilt, flow, replacement), tried(rebuilt.graph)
     except RecursionError:
         raise Unsupported("the graph is too deep") from None
+
+
+def kernel_validation(graphs: Downsized, machines: Machines, mutants: bool) -> Validation | str:
+    """Return the validation of a graph's kernel on a CPU, or why there is none."""
+    try:
+        return graphs.too_large or machines.kernels.validate(graphs.small, mutants, graphs.recorded)
+    except Unsupported as reason:  # of the build that rounds, or at the sizes that are tried
+        return f"no kernel is generated that could be validated: {reason.message}"
 
 
 def _is_of(finding: Finding, flow: Flow) -> bool:
@@ -180,9 +159,9 @@ def _is_of(finding: Finding, flow: Flow) -> bool:
     return known and sum(activities.column("dur_ns").take(rows).to_pylist()) == finding.measured_ns
 
 
-def _around(finding: Finding, rebuilder: Rebuilder, emitter: Emitter) -> CallInstead | None:
+def _around(finding: Finding, rebuilder: Rebuilder) -> Candidate | None:
     found = with_products(finding, rebuilder)
-    return None if found is None else _call(finding, *found, rebuilder, emitter)
+    return None if found is None else _call(finding, *found, rebuilder.flow, by=WITH_PRODUCTS)
 
 
 def with_products(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Replacement] | None:
@@ -198,11 +177,33 @@ def with_products(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Repl
 
 
 def _call(
-    finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilder: Rebuilder, emitter: Emitter
-) -> CallInstead:
-    text = reproduction(finding, rebuilt, rebuilder.flow, replacement, kernel=False)
-    emitter.write(file_name(finding, _mark(finding), suffix="library"), text)
-    return CallInstead(rebuilt, replacement, text)
+    finding: Finding,
+    rebuilt: Rebuilt,
+    replacement: Replacement,
+    flow: Flow,
+    kernel: Candidate | None = None,
+    by: str = LIBRARY,
+) -> Candidate:
+    """Return a library call in a graph's place: beside the kernel, or in a file of its own where there is none."""
+
+    def check(machines: Machines, mutants: bool) -> Validation | str:
+        return machines.calls.answer(job(rebuilt.graph, rebuilt.unread, mutants))
+
+    beside = None if kernel is None else kernel.source
+    return Candidate(
+        by=by,
+        source=beside or reproduction(finding, rebuilt, flow, replacement, kernel=False),
+        variant=KERNEL_VARIANT if beside is None else LIBRARY,
+        call=replacement.call,
+        says=replacement.says,
+        calls=len(rebuilt.graph.calls),
+        eager_calls=replacement.eager_calls,
+        products=replacement.products,
+        evidence=rebuilt.evidence,
+        traced_ns=None if beside is None else finding.measured_ns / max(finding.occurrences, 1),
+        assumptions=replacement.assumptions,
+        check=replacement.gpu_only or check,
+    )
 
 
 def reproduction(

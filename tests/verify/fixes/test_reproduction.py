@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,22 +24,32 @@ from tracemine.report.verdict_words import times_text
 from tracemine.verdicts.evidence import read_evidence
 from tracemine.verify.fixes.calls import fixed_call
 from tracemine.verify.fixes.record import Fixed, NoFixedForm
-from tracemine.verify.fixes.reproduction import LibraryCall, call_reproduction, library_call
+from tracemine.verify.fixes.reproduction import call_reproduction, other_call
 from tracemine.verify.gpu.marks import name_digest
 from tracemine.verify.rebuild.arguments import NotRecorded
 from tracemine.verify.rebuild.recorded import Recorded
 
 TRAINING = Path(__file__).parents[3] / "fixtures" / "captures" / "convnet_train"
 MARK = "0123456789abcdef"
-CONVOLUTION = LibraryCall(
-    operator="aten::convolution",
-    tensors=(("x", (4, 8, 6, 6), "float16", (288, 36, 6, 1)), ("weight", (8, 8, 3, 3), "float16", (72, 9, 3, 1))),
-    text="aten.convolution(x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)",
-    kernels=(("nchwToNhwcKernel", [7, 8, 4]), ("fprop", [1, 1, 1])),
-    traced_ns=12_000,
-    fixed=Fixed(ways=("channels_last",)),
-    assumptions=(),
-)
+CONVOLUTION: Mapping[str, Any] = {
+    "call": "aten.convolution(x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)",
+    "tensors": (("x", (4, 8, 6, 6), "float16", (288, 36, 6, 1)), ("weight", (8, 8, 3, 3), "float16", (72, 9, 3, 1))),
+    "fixed": Fixed(ways=("channels_last",)),
+    "kernels": (("nchwToNhwcKernel", [7, 8, 4]), ("fprop", [1, 1, 1])),
+}
+
+
+def written(call: Mapping[str, Any]) -> str:
+    return call_reproduction(FINDING, **call, fingerprint=MARK)
+
+
+def checked(text: str | None) -> dict[str, Any]:
+    """What a reproduction gives its check."""
+    assert text is not None
+    (call,) = (
+        node.value for node in ast.parse(text).body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+    )
+    return {word.arg or "": word.value for word in call.keywords}
 
 
 def test_the_call_around_a_layout_conversion_is_told_with_its_arguments_and_all_its_kernels() -> None:
@@ -46,16 +58,19 @@ def test_the_call_around_a_layout_conversion_is_told_with_its_arguments_and_all_
     analysis = analyse(TRAINING)
     recorded = Recorded(analysis.dataflow)
     found = [each for each in mined(analysis).findings if each.rule == "channels_last"]
-    calls = [call for each in found for variant in each.variants or [each] if (call := library_call(each, recorded))]
+    calls = [call for each in found for _ in each.variants or [each] if (call := other_call(each, recorded, MARK))]
     assert calls
     names = recorded.timeline.activities.column("name").to_pylist()
     for call in calls:
-        assert call.operator in ("aten::convolution", "aten::convolution_backward")
-        assert call.text.startswith(f"{call.operator.replace('::', '.')}({call.tensors[0][0]}, ")
-        assert any("nchwToNhwc" in name or "nhwcToNchw" in name for name, _ in call.kernels)
-        assert len(call.kernels) > 1
-        assert {name for name, _ in call.kernels} <= set(names)
-        assert {kind for _, _, kind, _ in call.tensors} <= {"float16", "float32", "bfloat16"}
+        given = checked(call.source)
+        tensors = [ast.unparse(each).split(", ") for each in given["inputs"].elts]
+        kernels = ast.literal_eval(given["trace"])
+        first = ast.literal_eval(given["inputs"].elts[0].elts[0])
+        assert re.search(rf"return aten\.convolution(_backward)?\(\s*{first}, ", call.source or "")
+        assert any("nchwToNhwc" in name or "nhwcToNchw" in name for name, *_ in kernels)
+        assert len(kernels) > 1
+        assert {digest for _, digest, _ in kernels} <= set(map(name_digest, names))
+        assert all({"torch.float16", "torch.float32", "torch.bfloat16"} & set(each) for each in tensors)
 
 
 def test_a_kernel_of_a_long_name_is_held_against_the_whole_name() -> None:
@@ -63,16 +78,17 @@ def test_a_kernel_of_a_long_name_is_held_against_the_whole_name() -> None:
 
     analysis = analyse(TRAINING)
     (found,) = [each for each in mined(analysis).findings if each.rule == "channels_last"]
-    call = library_call(found, Recorded(analysis.dataflow))
+    call = other_call(found, Recorded(analysis.dataflow), MARK)
     assert call is not None
     activities = analysis.timeline.activities
     long = activities.column("name").to_pylist()[found.activities[0][0]] + "<float, 4>" * 100
     named = pa.array([long] * activities.num_rows).dictionary_encode().cast(activities.schema.field("name").type)
     renamed = activities.set_column(activities.column_names.index("name"), "name", named)
     timeline = replace(analysis.timeline, activities=renamed)
-    again = library_call(found, Recorded(replace(analysis.dataflow, timeline=timeline)))
+    again = other_call(found, Recorded(replace(analysis.dataflow, timeline=timeline)), MARK)
     assert again is not None
-    assert [name for name, _ in again.kernels] == [long] * len(call.kernels)
+    kernels, before = (ast.literal_eval(checked(each.source)["trace"]) for each in (again, call))
+    assert [digest for _, digest, _ in kernels] == [name_digest(long)] * len(before)
 
 
 def test_other_rules_findings_are_no_calls_and_a_call_without_shapes_says_what_is_missing() -> None:
@@ -81,7 +97,7 @@ def test_other_rules_findings_are_no_calls_and_a_call_without_shapes_says_what_i
     analysis = analyse(TRAINING)
     recorded = Recorded(analysis.dataflow)
     (found,) = [each for each in mined(analysis).findings if each.rule == "channels_last"]
-    assert library_call(msgspec.structs.replace(found, rule="memory_bound_chain"), recorded) is None
+    assert other_call(msgspec.structs.replace(found, rule="memory_bound_chain"), recorded, MARK) is None
     ops = recorded.timeline.ops
     kind = ops.column("input_shapes").type
     blank = ops.set_column(
@@ -89,7 +105,7 @@ def test_other_rules_findings_are_no_calls_and_a_call_without_shapes_says_what_i
     )
     without = Recorded(replace(recorded.flow, timeline=replace(recorded.timeline, ops=blank)))
     with pytest.raises(NotRecorded, match="shapes, dtypes or strides"):
-        library_call(found, without)
+        other_call(found, without, MARK)
 
 
 def test_without_a_gpu_a_call_is_written_and_not_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,17 +124,16 @@ def test_without_a_gpu_a_call_is_written_and_not_timed(tmp_path: Path, capsys: p
 
 def test_its_file_is_short_and_without_a_gpu_says_what_is_right(tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    text = call_reproduction(FINDING, CONVOLUTION, MARK)
+    text = written(CONVOLUTION)
     assert len(text.splitlines()) < 45
     ran = run(emitted.put(tmp_path, "call.py", text), "--json")
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
     assert found["on_cpu"]
     assert found["ways"]["channels_last"]["faults"] == []
-    large = replace(
-        CONVOLUTION, tensors=(("x", (1 << 20, 8, 6, 6), "float16", (288, 36, 6, 1)), CONVOLUTION.tensors[1])
-    )
-    ran = run(emitted.put(tmp_path, "large.py", call_reproduction(FINDING, large, MARK)), "--json")
+    tensors = (("x", (1 << 20, 8, 6, 6), "float16", (288, 36, 6, 1)), CONVOLUTION["tensors"][1])
+    large = {**CONVOLUTION, "tensors": tensors}
+    ran = run(emitted.put(tmp_path, "large.py", written(large)), "--json")
     assert (ran.returncode, ran.stderr.strip()) == (1, "this needs a GPU, and torch finds none")
 
 
@@ -130,12 +145,10 @@ def test_a_grouped_convolution_is_tried_as_one_batched_product(tmp_path: Path) -
     fixed = fixed_call("grouped_convolution", "aten::convolution", given, names, tensors)
     assert list(fixed.own) == ["unfold, bmm"]
     text = "aten.convolution(x, weight, None, [2, 1], [1, 0], [1, 2], False, [0, 0], 2)"
-    call = replace(CONVOLUTION, tensors=tensors, text=text, fixed=fixed)
-    found = json.loads(run(emitted.put(tmp_path, "call.py", call_reproduction(FINDING, call, MARK)), "--json").stdout)
+    call = {**CONVOLUTION, "tensors": tensors, "call": text, "fixed": fixed}
+    found = json.loads(run(emitted.put(tmp_path, "call.py", written(call)), "--json").stdout)
     assert found["ways"]["unfold, bmm"]["faults"] == []
-    spoiled = (
-        call_reproduction(FINDING, call, MARK).replace("(1, 2), 2)", "(1, 1), 2)").replace("(1, 0), (1", "(1, 0), (1")
-    )
+    spoiled = written(call).replace("(1, 2), 2)", "(1, 1), 2)").replace("(1, 0), (1", "(1, 0), (1")
     said = json.loads(run(emitted.put(tmp_path, "spoiled.py", spoiled), "--json").stdout)["ways"]["unfold, bmm"]
     assert said["faults"]  # another dilation
     for change in ({"transposed": True}, {"groups": 1}, {"groups": 8}):
@@ -154,11 +167,8 @@ def test_patches_are_multiplied_where_windows_lie_side_by_side() -> None:
 
 def test_no_name_of_a_trace_becomes_code() -> None:
     name = 'x"""\nimport os; os.system("true")  # \\'
-    text = call_reproduction(FINDING, replace(CONVOLUTION, kernels=((name, None),)), MARK)
-    (call,) = (
-        node.value for node in ast.parse(text).body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-    )
-    given = {word.arg: word.value for word in call.keywords}
+    text = written({**CONVOLUTION, "kernels": ((name, None),)})
+    given = checked(text)
     ((shown, digest, grid),) = ast.literal_eval(given["trace"])
     assert "\n" not in shown
     assert (digest, grid) == (name_digest(name), None)

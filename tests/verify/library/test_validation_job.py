@@ -24,10 +24,10 @@ from tracemine.codegen.graph import Graph, settled
 from tracemine.codegen.graph_builder import GraphBuilder
 from tracemine.validate.record import Validation
 from tracemine.validate.sandbox import Sandbox
+from tracemine.verdicts.candidate import LIBRARY, Candidate
 from tracemine.verdicts.levels import Measured
-from tracemine.verdicts.outcome import CallVerdict, best
+from tracemine.verdicts.outcome import CallVerdict, best, call_verdict
 from tracemine.verify.library import Replacement, find
-from tracemine.verify.library.outcome import outcome
 from tracemine.verify.library.source import function
 from tracemine.verify.library.terms import Opaque, terms
 from tracemine.verify.library.validation_job import WORKER, Job, job
@@ -303,7 +303,12 @@ def ran(**changed: Any) -> dict[str, Any]:
 
 
 def came_to(said: Any, validation: Validation | str | None = None) -> CallVerdict:
-    return outcome(replaced(norm()), calls=8, traced_ns=1000.0, validation=validation, ran=said)
+    made = replaced(norm())
+    call = Candidate(
+        by=LIBRARY, variant=LIBRARY, call=made.call, says=made.says, calls=8, traced_ns=1000.0,
+        assumptions=made.assumptions, validation=validation, ran=said,
+    )  # fmt: skip
+    return call_verdict(call)
 
 
 def test_a_call_is_judged_as_a_kernel_is() -> None:

@@ -19,7 +19,7 @@ from tracemine.findings.verdicts import judged
 from tracemine.report.verdict_words import times_text
 from tracemine.verdicts.evidence import read_evidence
 from tracemine.verify.gpu.marks import name_digest
-from tracemine.verify.repro.host_copy import LARGEST_BYTES, HostCopy, copy_reproduction, host_copy
+from tracemine.verify.repro.host_copy import LARGEST_BYTES, Copy, copy_reproduction, host_copy
 
 TRAINING = Path(__file__).parents[3] / "fixtures" / "captures" / "convnet_train"
 MARK = "0123456789abcdef"
@@ -31,7 +31,7 @@ def test_a_copy_of_a_trace_is_told_from_kernels_with_its_bytes_and_direction() -
     analysis = analyse(TRAINING)
     flow, scan = analysis.dataflow, mined(analysis)
     found = {finding.rule: host_copy(finding, flow) for finding in scan.findings if finding.activities}
-    assert found.pop("pageable_copy") == HostCopy("Memcpy HtoD (Pageable -> Device)", 12_582_912, to_device=True)
+    assert found.pop("pageable_copy") == ("Memcpy HtoD (Pageable -> Device)", 12_582_912, True)
     assert set(found.values()) == {None}
 
 
@@ -47,13 +47,13 @@ def test_without_a_gpu_a_copy_is_written_and_not_timed(tmp_path: Path, capsys: p
     assert path.read_text() == verdict["source"]
 
 
-def reproduction(copy: HostCopy) -> str:
+def reproduction(copy: Copy) -> str:
     return copy_reproduction(FINDING, copy, MARK)
 
 
 def test_its_file_is_short_and_says_what_it_lacks(tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    text = reproduction(HostCopy("Memcpy HtoD (Pageable -> Device)", 4096, to_device=True))
+    text = reproduction(("Memcpy HtoD (Pageable -> Device)", 4096, True))
     assert len(text.splitlines()) < 30
     ran = run(emitted.put(tmp_path, "moved.py", text), "--json")
     assert (ran.returncode, ran.stderr.strip()) == (1, "this needs a GPU, and torch finds none")
@@ -61,7 +61,7 @@ def test_its_file_is_short_and_says_what_it_lacks(tmp_path: Path) -> None:
 
 def test_no_name_of_a_trace_becomes_code_and_no_size_takes_all_memory() -> None:
     name = 'x"""\nimport os; os.system("true")  # \\'
-    text = reproduction(HostCopy(name, 1 << 50, to_device=False))
+    text = reproduction((name, 1 << 50, False))
     (call,) = (node.value for node in ast.parse(text).body if isinstance(node, ast.Assign))
     assert isinstance(call, ast.Call)
     given = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg not in ("file",)}

@@ -29,6 +29,7 @@ from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
 from tracemine.perfmodel import NOTHING, Range
 from tracemine.pipeline import analyse, mined
+from tracemine.verdicts.candidate import Candidate
 from tracemine.verdicts.evidence import read_evidence
 from tracemine.verdicts.step import StepVerdict
 from tracemine.verdicts.verdict import Verdicts, verdict
@@ -433,7 +434,7 @@ def test_launch_gaps_are_confirmed_by_a_graph_that_has_none(tmp_path: Path) -> N
 
 def test_a_finding_is_confirmed_where_its_kernel_stood_in_a_step_that_got_shorter_beyond_noise() -> None:
     finding = placed("chain").findings[0]
-    plain = verdict(finding, calls=4, evidence="proven")
+    plain = verdict(finding, [Candidate(calls=4, evidence="proven")])
     fast = msgspec.structs.replace(plain, level="L5", says="not slower", not_tested=("L6: not tried",))
 
     def level(ran: dict[str, Any] | str | None, before: Any = fast) -> str:

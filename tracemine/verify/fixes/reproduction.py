@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from tracemine.calls.call import sizes
 from tracemine.codegen.graph import numbers_once, settled
 from tracemine.columns import numbers, string_ids
-from tracemine.findings.record import Finding
+from tracemine.findings.record import CALL, Finding
 from tracemine.ops import Overload, dtype, lookup, overload_of
+from tracemine.verdicts.candidate import Candidate
 from tracemine.verify.fixes.by_rule import Cause, maker_of
 from tracemine.verify.fixes.calls import WAYS_OF, fixed_call
 from tracemine.verify.fixes.record import Around, Fixed
@@ -36,25 +37,13 @@ _ON_GPU, _DEVICE = 'device="cuda"', 'DEVICE = "cuda" if torch.cuda.is_available(
 _LARGEST_ELEMENTS = 1 << 31
 
 Tensor = tuple[str, tuple[int, ...], str, tuple[int, ...]]  # name, shape, dtype, strides
+Kernels = Sequence[tuple[str, Sequence[int] | None]]  # name and grid
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryCall:
-    """One call of a finding, as recorded. `tensors`: name, shape, dtype and strides of each."""
+def other_call(finding: Finding, recorded: Recorded, fingerprint: str, says: Sequence[str] = ()) -> Candidate | None:
+    """Return other ways to make the call of a finding's first occurrence; None where the finding is of no such rule.
 
-    operator: str
-    tensors: tuple[Tensor, ...]
-    text: str  # the call, Python source
-    kernels: tuple[tuple[str, list[int] | None], ...]
-    traced_ns: int  # all its kernels
-    fixed: Fixed
-    assumptions: tuple[str, ...]
-
-
-def library_call(finding: Finding, recorded: Recorded) -> LibraryCall | None:
-    """Return the call that a finding's first occurrence belongs to; None where the finding is of no such rule.
-
-    Raises NotRecorded where the trace does not tell what it was called with.
+    says: facts about it, a line each. Raises NotRecorded where the trace does not tell what it was called with.
     """
     if finding.rule not in WAYS_OF:
         return None
@@ -71,15 +60,21 @@ def library_call(finding: Finding, recorded: Recorded) -> LibraryCall | None:
     facts = recorded.call(row, rows)
     tensors, text, assumptions, plain, named = _written(facts, _overload(facts))
     fixed = fixed_call(finding.rule, facts.operator, plain, named, tensors)
-    return LibraryCall(
-        operator=facts.operator,
-        tensors=tensors,
-        text=text,
-        kernels=tuple(kernels_of(recorded.timeline, rows)),
-        traced_ns=sum(activities.column("dur_ns").take(rows).to_pylist()),
-        fixed=fixed,
+    kernels = kernels_of(recorded.timeline, rows)
+    return Candidate(
+        by=CALL,
+        source=call_reproduction(finding, text, tensors, fixed, kernels, fingerprint, says),
+        calls=1,
+        evidence="proven",
+        traced_ns=_took(recorded, rows),
         assumptions=(*assumptions, *fixed.assumptions),
+        check=CALL_NOT_VALIDATED,
     )
+
+
+def _took(recorded: Recorded, rows: Sequence[int]) -> int:
+    """Return what activities took, nanoseconds."""
+    return int(sum(recorded.timeline.activities.column("dur_ns").take(list(rows)).to_pylist()))
 
 
 def _overload(facts: CallFacts) -> Overload:
@@ -142,23 +137,30 @@ def _wrapped(text: str) -> str:
     return "\n        ".join([f"{begin}(", *lines]) + "\n    )"
 
 
-def call_reproduction(finding: Finding, call: LibraryCall, fingerprint: str, says: Sequence[str] = ()) -> str:
-    """Return the file that times a library's call beside other ways to make it. says: facts about it, a line each."""
-    rows = "".join(f"\n        {row}," for row in recorded_rows(list(call.kernels)))
+def call_reproduction(
+    finding: Finding,
+    call: str,
+    tensors: Sequence[Tensor],
+    fixed: Fixed,
+    kernels: Kernels,
+    fingerprint: str,
+    says: Sequence[str] = (),
+) -> str:
+    """Return the file that times a library's call, Python source, beside other ways to make it."""
+    rows = "".join(f"\n        {row}," for row in recorded_rows(list(kernels)))
     inputs = "".join(
-        f'\n        ("{name}", {shape!r}, torch.{kind}, {strides!r}, None),'
-        for name, shape, kind, strides in call.tensors
+        f'\n        ("{name}", {shape!r}, torch.{kind}, {strides!r}, None),' for name, shape, kind, strides in tensors
     )
     eager = f"""aten = torch.ops.aten
 
 
-def eager({", ".join(name for name, *_ in call.tensors)}):
-    return {_wrapped(call.text)}"""
+def eager({", ".join(name for name, *_ in tensors)}):
+    return {_wrapped(call)}"""
     return ways_text(
         finding.title,
         says,
         eager,
-        call.fixed,
+        fixed,
         fingerprint,
         inputs=f"""[  # name, shape, dtype, strides, what its values are bound by
         {inputs.strip()}
@@ -170,10 +172,12 @@ def eager({", ".join(name for name, *_ in call.tensors)}):
     )
 
 
-def fixed_calls(finding: Finding, rebuilder: Rebuilder, causes: Sequence[Cause]) -> tuple[Rebuilt, Fixed] | None:
-    """Return the calls of a finding's first occurrence, and a fixed form of them; None where its cause has none.
+def fixed_calls(
+    finding: Finding, rebuilder: Rebuilder, causes: Sequence[Cause], fingerprint: str, says: Sequence[str] = ()
+) -> Candidate | None:
+    """Return a fixed form of the calls of a finding's first occurrence; None where its cause has none.
 
-    Raises NotRebuilt or NoFixedForm with the reason.
+    says: facts about it, a line each. Raises NotRebuilt or NoFixedForm with the reason.
     """
     maker = maker_of(finding.rule, causes)
     if maker is None:
@@ -185,7 +189,17 @@ def fixed_calls(finding: Finding, rebuilder: Rebuilder, causes: Sequence[Cause])
     remains = finding.fused_ns is None or finding.fused_ns.mid > 0
     around = Around(unread=rebuilt.unread, remains=remains, lies=rebuilt.lies)
     fixed = maker.made(rebuilt.graph, around)
-    return replace(rebuilt, graph=settled(rebuilt.graph, fixed.numbers), assumptions=_assumed(rebuilt, fixed)), fixed
+    rebuilt = replace(rebuilt, graph=settled(rebuilt.graph, fixed.numbers), assumptions=_assumed(rebuilt, fixed))
+    kernels = kernels_of(rebuilder.flow.timeline, rebuilt.activities)
+    return Candidate(
+        by=CALL,
+        source=graph_reproduction(finding, rebuilt, fixed, kernels, fingerprint, says),
+        calls=len(rebuilt.graph.calls),
+        evidence=rebuilt.evidence,
+        traced_ns=_took(rebuilder.recorded, rebuilt.activities),
+        assumptions=(*rebuilt.assumptions, *fixed.assumptions),
+        check=CALL_NOT_VALIDATED,
+    )
 
 
 def _assumed(rebuilt: Rebuilt, fixed: Fixed) -> tuple[str, ...]:
@@ -196,12 +210,7 @@ def _assumed(rebuilt: Rebuilt, fixed: Fixed) -> tuple[str, ...]:
 
 
 def graph_reproduction(
-    finding: Finding,
-    rebuilt: Rebuilt,
-    fixed: Fixed,
-    recorded: Sequence[tuple[str, Sequence[int] | None]],
-    fingerprint: str,
-    says: Sequence[str] = (),
+    finding: Finding, rebuilt: Rebuilt, fixed: Fixed, recorded: Kernels, fingerprint: str, says: Sequence[str] = ()
 ) -> str:
     """Return the file that times a finding's calls beside fixed forms. recorded: name and grid of their kernels."""
     eager, tables = graph_parts(rebuilt.graph, recorded, fixed.holds)

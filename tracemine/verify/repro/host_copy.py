@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tracemine.columns import string_ids
-from tracemine.findings.record import Finding
+from tracemine.findings.record import PINNED, Finding
 from tracemine.flow.record import Flow
+from tracemine.verdicts.candidate import Candidate
 from tracemine.verify.gpu.marks import INTERFACE
 from tracemine.verify.repro.standalone import comment
 from tracemine.verify.repro.text import NEEDS, folded, one_line, recorded_rows, title_text
@@ -17,15 +17,19 @@ LARGEST_BYTES = 2 << 30  # three times on the host, once on the device; larger o
 _LONGEST_NAME = 200
 
 
-class HostCopy(NamedTuple):
-    """One copy of a finding, as recorded."""
-
-    name: str
-    nbytes: int
-    to_device: bool
+Copy = tuple[str, int, bool]  # name and bytes, as recorded; whether it goes to the device
 
 
-def host_copy(finding: Finding, flow: Flow) -> HostCopy | None:
+def pinned_copy(finding: Finding, flow: Flow, fingerprint: str, says: Sequence[str] = ()) -> Candidate | None:
+    """Return a finding's copy through pinned memory; None where there is none. says: facts about it, a line each."""
+    copy = host_copy(finding, flow)
+    if copy is None:
+        return None
+    text = copy_reproduction(finding, copy, fingerprint, says)
+    return Candidate(by=PINNED, source=text, calls=1, evidence="proven", check=NOT_VALIDATED)
+
+
+def host_copy(finding: Finding, flow: Flow) -> Copy | None:
     """Return the copy of a finding's first occurrence, from or to pageable memory; None where there is none."""
     if len(finding.activities[0]) != 1:
         return None
@@ -35,17 +39,18 @@ def host_copy(finding: Finding, flow: Flow) -> HostCopy | None:
     if {source, target} != {"pageable", "device"} or not nbytes:
         return None
     codes, names = string_ids(activities.column("name"))
-    return HostCopy(names[codes[row]][:_LONGEST_NAME], nbytes, target == "device")
+    return names[codes[row]][:_LONGEST_NAME], nbytes, target == "device"
 
 
-def copy_reproduction(finding: Finding, copy: HostCopy, fingerprint: str, says: Sequence[str] = ()) -> str:
+def copy_reproduction(finding: Finding, copy: Copy, fingerprint: str, says: Sequence[str] = ()) -> str:
     """Return the file that times a copy from or to pageable memory beside the same from or to pinned memory.
 
     says: what is known of the finding, a line each.
     """
-    (row,) = recorded_rows([(copy.name, None)])
-    nbytes = min(copy.nbytes, LARGEST_BYTES)
-    way = "to" if copy.to_device else "from"
+    name, nbytes, to_device = copy
+    (row,) = recorded_rows([(name, None)])
+    nbytes = min(nbytes, LARGEST_BYTES)
+    way = "to" if to_device else "from"
     told = [*says, f"Copy      {nbytes:,} bytes {way} the device"]
     about = [one_line(finding.title), "", *(line for text in told for line in folded(text))]
     about += [
@@ -61,7 +66,7 @@ from tracemine_repro import CopyCheck
 CHECK = CopyCheck(
     file=__file__, interface={INTERFACE}, fingerprint="{fingerprint}",
     title={title_text(finding.title)},
-    nbytes={nbytes}, to_device={copy.to_device},
+    nbytes={nbytes}, to_device={to_device},
     trace=[  # short name, digest of the whole name, no grid
         {row},
     ],

@@ -14,6 +14,7 @@ from tracemine.flow.record import Flow
 from tracemine.pipeline import Analysis
 from tracemine.units import range_text, time_text
 from tracemine.validate.sandbox import MEMORY_LIMIT_BYTES
+from tracemine.verdicts.candidate import Candidate
 from tracemine.verdicts.step import StepVerdict
 from tracemine.verdicts.verdict import Verdict, verdict
 from tracemine.verify.rebuild.rebuilder import Rebuilder
@@ -114,7 +115,8 @@ def gaps_closed(scan: Scan, step: StepVerdict) -> tuple[Verdict, ...]:
 
 
 def _closed(finding: Finding, step: StepVerdict, says: str, shorter: bool) -> Verdict:
-    found = verdict(finding, refused=says, evidence=finding.evidence, assumptions=step.assumptions, by=GRAPH)
+    graph = Candidate(by=GRAPH, evidence=finding.evidence, assumptions=tuple(step.assumptions), refused=says)
+    found = verdict(finding, [graph])
     return msgspec.structs.replace(found, level="L6" if shorter else "L0", not_tested=())
 
 
