@@ -22,6 +22,7 @@ def _steps(
     stream: int = 23,
     gpu: str = "NVIDIA H100 80GB HBM3",
     copy: bool = False,
+    types: list[str] | None = None,
 ) -> Trace:
     """Four steps of all-gathers, each before a product of 600 µs that begins so long before its end."""
     trace = Trace(devices=(Device(ordinal=0, name=gpu, sm_count=132),))
@@ -35,14 +36,15 @@ def _steps(
                 trace.copy("DtoD", at, took * US, 1_000_000, launch=launch, stream=stream, step_row=step)
             else:
                 columns = {} if ranks is None else {"collective": "_allgather_base", "group_size": ranks}
-                shapes = None if elements is None else [[[elements]]]
-                types = None if elements is None else ["TensorList"]
+                lists = types is None or types == ["TensorList"]
+                shapes = None if elements is None else [[[elements]]] if lists else [[elements]]
+                types_told = None if elements is None else types or ["TensorList"]
                 op = "record_param_comms"
                 columns |= {
                     "launch": launch,
                     "op": op,
                     "shapes": shapes,
-                    "dtypes": types,
+                    "dtypes": types_told,
                     "stream": stream,
                     "step_row": step,
                 }
@@ -107,6 +109,26 @@ def test_on_the_stream_of_the_kernels_half_of_it_hides() -> None:
 def test_a_rate_that_is_not_known_claims_half_of_the_shortest_call() -> None:
     for trace in (_steps(elements=1_125_000, ranks=64), _steps(elements=1_125_000, gpu="NVIDIA A10"), _steps()):
         assert _found(_scanned(trace))[0].gpu_saving_ns.mid == 16 * 200 * US * 3 // 4
+
+
+@pytest.mark.parametrize("gather_us", [(400, 400, 400, 400), (20, 20, 20)])
+def test_no_end_of_what_a_step_saves_is_above_its_cost(gather_us: tuple[int, ...]) -> None:
+    """The device idles most of these steps; what is hidden is launched as before, so that no idle time goes with it."""
+    scan = _scanned(_steps(gather_us=gather_us))
+    (found,) = _found(scan)
+    assert found.per_step is not None
+    assert found.step_saving_ns.high <= found.measured_ns
+    assert found.per_step.step_saving_ns.high <= found.per_step.measured_ns
+    assert scan.summary.gpu_idle_ns > found.measured_ns
+
+
+def test_a_type_that_is_not_recorded_is_said_to_be_assumed() -> None:
+    said = "2 bytes an element, assumed"
+    for types, assumed in ((["TensorList"], True), (["c10::BFloat16"], False)):
+        scan = _scanned(_steps(elements=1_125_000, types=types))
+        assert (said in _found(scan)[0].assumptions[0]) is assumed
+        assert (said in _notes(scan)[0]) is assumed
+    assert said not in _found(_scanned(_steps()))[0].assumptions[0]  # half of the shortest call: no bytes are counted
 
 
 def test_it_is_counted_with_neither_idle_time_nor_other_work() -> None:

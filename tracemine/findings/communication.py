@@ -17,7 +17,8 @@ from tracemine.rows.transfers import COLLECTIVE, LEAST_COMMUNICATION
 from tracemine.units import time_text
 
 _MOST_KINDS = 3
-_ELEMENT_BYTES = 2  # of lists, whose elements' type is not recorded: the least that is sent by most
+_ELEMENT_BYTES = 2  # of lists, whose elements' type is not recorded: an assumption, which is said
+_ASSUMED = f" ({_ELEMENT_BYTES} bytes an element, assumed: its type is not recorded)"
 _LINKED = 8  # ranks that one host's links join; behind them is a network, whose rate is not known
 
 
@@ -27,13 +28,16 @@ def overlapping(context: ScanContext, matrix: IntArray) -> Estimate:
     exposed, every = number(rows, "exposed_ns"), of_communication(context)
     alone_ns, transfer_ns = int(exposed[every].sum()), transfers_ns(context, members)
     known = bool((_linked_ns(context, members) > 0).all())
+    assumed = "" if _typed(context, members) else _ASSUMED
     return hidden(
         float(exposed[members].mean()),
         float(transfer_ns.mean()),
         _a_step(context, int((exposed[every] > 0).sum())),
         min((context.accounts.gpu_busy_ns - alone_ns) / max(alone_ns, 1), 1.0),
         computes=computes(context, members),
-        how="as long as the bytes take at the links' raw rate" if known else "half of the shortest call alike",
+        how=f"as long as the bytes take at the links' raw rate{assumed}"
+        if known
+        else "half of the shortest call alike",
     )
 
 
@@ -72,6 +76,13 @@ def _linked_ns(context: ScanContext, members: IntArray) -> FloatArray:
     return linked_ns
 
 
+def _typed(context: ScanContext, members: IntArray) -> bool:
+    """Return whether the type of what these collectives send is recorded."""
+    kind = category(context.rows["activities"], "dtype")
+    typed = np.array([text is not None and itemsize(text) is not None for text in kind.values], dtype=bool)
+    return bool(np.append(typed, False)[kind.codes[members]].all())
+
+
 def of_communication(context: ScanContext) -> BoolArray:
     """Return which activities communicate: collectives of several ranks."""
     rows = context.rows["activities"]
@@ -99,6 +110,7 @@ def communication_text(context: ScanContext) -> str:
     of_step = " a step" if context.accounts.steps else ""
     whole = time_text(_a_step(context, int(exposed.sum())))
     least = f"; their bytes take {time_text(_a_step(context, int(linked.sum())))} at the links' raw rate"
+    least += "" if _typed(context, chosen) else _ASSUMED
     return (
         f"Communication beside which nothing else runs: {whole}{of_step}{_kinds(context, chosen, exposed)}"
         f"{least if (linked > 0).all() else ''}. What of it is transfer, and what is waiting for other ranks or their "

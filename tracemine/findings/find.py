@@ -95,7 +95,7 @@ def find(
     by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
     variants, places = _variants(context, by_priority, judge, threshold_ns)
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
-    overlapping = [each.rule.id for each in by_priority if each.rule.saving == "overlap"]
+    overlapping = frozenset(each.rule.id for each in by_priority if each.rule.saving == "overlap")
     findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0, overlapping)
     scan = Scan(
         trace=_trace_summary(context, path),
@@ -171,7 +171,11 @@ def _variants(
 
 
 def _ranked(
-    context: ScanContext, findings: Sequence[Finding], threshold_ns: int, least_share: float, overlapping: Iterable[str]
+    context: ScanContext,
+    findings: Sequence[Finding],
+    threshold_ns: int,
+    least_share: float,
+    overlapping: frozenset[str],
 ) -> list[Finding]:
     """Rank findings. overlapping: the rules whose findings cost what of their activities' time nothing else runs."""
     accounts = context.accounts
@@ -186,6 +190,7 @@ def _ranked(
         room=Room(context.unprofiled.range_ns, context.busy_ns, accounts.devices),
         least_ns=threshold_ns,
         least_share=least_share,
+        hidden=overlapping,
     )
     inside = inside_steps(
         findings,
@@ -196,7 +201,7 @@ def _ranked(
         context.in_steps_ns,
         context.steps.gaps_ns()[1],
         context.unprofiled_gaps_ns,
-        {rule: number(context.rows["activities"], "exposed_ns") for rule in overlapping},
+        {rule: number(context.rows["activities"], "exposed_ns") for rule in sorted(overlapping)},
     )
     return ranked(findings, scale, inside)
 

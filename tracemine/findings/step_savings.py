@@ -149,8 +149,10 @@ def _claims_on_gpu(context: ScanContext, on_gpu: Sequence[Reported]) -> list[Cla
 
 
 def _claim_on_gpu(context: ScanContext, one: Reported, gained: Range) -> Claim:
-    # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
-    most_ns = one.finding.measured_ns + context.accounts.gpu_idle_ns
+    # Streams that then overlap more can gain more than is idle or measured: that much is not claimed. What is hidden
+    # behind other work is launched as before, so that no idle time goes with it.
+    hides = one.rule.saving == "overlap"
+    most_ns = one.finding.measured_ns + (0 if hides else context.accounts.gpu_idle_ns)
     alone_ns = int(context.accounts.exclusive_ns[activity_rows([one.finding])].sum())  # besides, another kernel runs
     calls = sum(len(matrix) for matrix in one.matrices) if one.call == "compiled" else 0
     most, saved = Range(most_ns, most_ns, most_ns), one.finding.gpu_saving_ns.at_most(alone_ns)
@@ -210,15 +212,18 @@ def share_out(claims: Sequence[Claim], left: Range, idle: Range) -> list[Range]:
     ]
 
 
-def within_step(findings: Sequence[Finding], room: Room) -> list[Finding]:
-    """Cut what findings save a step to what there is of it, as over the trace: their share of it is only estimated."""
+def within_step(findings: Sequence[Finding], room: Room, hidden: frozenset[str] = frozenset()) -> list[Finding]:
+    """Cut what findings save a step to what there is of it, as over the trace: their share of it is only estimated.
+
+    hidden: rules of which a fix hides work behind other work, and closes no gap.
+    """
     gaps_last = sorted(findings, key=lambda one: not one.on_gpu)
     each = [one.per_step for one in gaps_last if one.per_step is not None]
     if len(each) < len(findings):
         return list(findings)
     claims = []
     for finding, own in zip(gaps_last, each, strict=True):
-        most_ns = own.measured_ns + (room.idle.high if finding.on_gpu else 0)
+        most_ns = own.measured_ns + (room.idle.high if finding.on_gpu and finding.rule not in hidden else 0)
         claims.append(Claim(own.step_saving_ns, Range(0, most_ns, most_ns), NOTHING if finding.on_gpu else None))
     left = room.most_saved(sum((own.gpu_saving_ns for own in each), NOTHING))
     found = []
