@@ -24,7 +24,7 @@ from tracemine.rows.table import BoolArray, IntArray, Rows, number
 from tracemine.timeline import Timeline
 from tracemine.units import bytes_text, percent_text, time_text
 
-_FEWEST = 4  # calls: fewer that are alike are met in any program
+_FEWEST = 4  # calls: fewer identical ones occur in any program
 _INPUTS = ("input_shapes", "input_strides", "concrete_inputs")
 _S = 10**9
 
@@ -123,7 +123,7 @@ def loop_texts(
 
 
 def _rate_text(moved: IntArray, dur_ns: int, times: int, device: Device | None) -> str:
-    """Return how fast calls move their bytes, beside what the device can; "" where bytes are not known."""
+    """Return how fast calls move their bytes, and what the device can reach; "" where bytes are not known."""
     if not len(moved) or moved.min() <= 0 or dur_ns <= 0:
         return ""
     total = float(moved.sum())

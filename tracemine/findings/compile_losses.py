@@ -59,7 +59,7 @@ def _joins(flow: Flow) -> Iterator[str]:
 
 
 def _causal(timeline: Timeline) -> Iterator[str]:
-    """Yield attention that is told to be causal by a library which decides that while it runs."""
+    """Yield attention that is made causal by a library which decides that while it runs."""
     names, values = categories(timeline.ops["name"]), categories(timeline.ops["concrete_inputs"])
     causal = np.array([*map(_is_causal, values.values), False], np.bool_)[values.codes]
     attention = np.array([*(name == _ATTENTION for name in names.values), False], np.bool_)[names.codes]

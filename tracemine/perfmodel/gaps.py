@@ -24,7 +24,7 @@ _GAP_SHARE = {
     # In training, of the model's: torch.compile(mode="reduce-overhead") won 0.3 to 1.0 of its gaps, the median of five
     # programs is 0.6: autograd still runs, and hands each parameter its gradient (benchmarks/programs/score.py).
     "in_training": (0.2, 0.6, 1.0),
-    # The host still dispatches what it launches in a round: loops mended by hand won 6 to 100 % of it
+    # The host still dispatches what it launches in a round: loops fixed by hand won 6 to 100 % of it
     # (benchmarks/programs/score.py).
     "after_wait": (0.05, 0.55, 1.0),
     "allocator": (0.0, 1.0, 1.0),

@@ -43,7 +43,7 @@ class CallVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compiled(ran: Mapping[str, Any] | str | None, *, calls: int, traced_ns: float | None) -> CallVerdict | None:
-    """Return what torch.compile makes of a chain, where it is faster than the kernel beside it; None where it is not.
+    """Return what torch.compile makes of a chain, where it is faster than the kernel; None where it is not.
 
     A finding is worth what takes the least time. ran: what the kernel's reproduction said.
     """

@@ -44,7 +44,7 @@ class CallInstead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherCalls:
-    """A finding's calls, beside other ways to compute the same."""
+    """A finding's calls, and other ways to compute the same."""
 
     text: str
     traced_ns: int  # that all their kernels take
@@ -66,7 +66,7 @@ class Ready:
     tried: Downsized | None = None  # what the CPU validates
     assumptions: tuple[str, ...] = ()
     replacement: Replacement | None = None  # a call that says the same
-    alone: CallInstead | None = None  # that call, where no kernel is generated beside which it could be timed
+    alone: CallInstead | None = None  # that call, where no kernel is generated to time it against
     around: CallInstead | None = None  # one that does the products too
     bugs: Bugs = field(default_factory=Bugs)
 
@@ -208,7 +208,7 @@ def _call(
 def reproduction(
     finding: Finding, rebuilt: Rebuilt, flow: Flow, replacement: Replacement | None, *, kernel: bool = True
 ) -> str:
-    """Return the file that reproduces a finding, with the library call that says the same beside the kernel.
+    """Return the file that reproduces a finding, with the library call that says the same next to the kernel.
 
     replacement: that call; None: there is none. kernel: False leaves it out.
     Raises Unsupported where no kernel can be generated.
@@ -245,7 +245,7 @@ def graph_text(
 ) -> str:
     """Return the file that reproduces a graph: as `repro`, with all that is made of the graph. Raises Unsupported.
 
-    replacement: what `find` gave for the graph, whose calls stand beside the kernel or in its place.
+    replacement: what `find` gave for the graph, whose calls stand next to the kernel or in its place.
     """
     graph = graph if replacement is None else settled(graph, replacement.at)
     said = () if replacement is None else replacement.assumptions

@@ -65,7 +65,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Lists(msgspec.Struct, frozen=True):
-    """What something else tells of the members of a call's lists."""
+    """What something else shows about the members of a call's lists."""
 
     dtype: str | None = None
     members: tuple[tuple[int, tuple[TensorSpec, ...]], ...] = ()  # by position, of lists that the profiler has cut
@@ -136,7 +136,7 @@ def _decoded(
     mutates = _mutates(done, texts)
     at = {position: [i for i, slot in enumerate(slots) if slot.position == position] for position in range(len(dtypes))}
     made = infer(name, shapes, dtypes, strides, texts, lists.dtype)
-    # Where no strides were recorded, what is made has none to be told by either.
+    # Where no strides were recorded, what is made has none to be recognised by either.
     outputs = made.outputs if strides is not None or made.outputs is None else tuple(map(_unstrided, made.outputs))
     return Call(
         name=name,

@@ -1,4 +1,4 @@
-"""Calls as a short file: a library's as recorded, beside other ways to make it; a finding's, beside fixed forms."""
+"""Calls as a short file: a library's as recorded, and other ways to make it; a finding's, and fixed forms."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _written(
 ) -> tuple[tuple[Tensor, ...], str, tuple[str, ...], dict[str, object], dict[str, str]]:
     """Return the tensors that a call takes, the call as Python source, and what is assumed.
 
-    Beside them, by the schema's names, its other arguments, and what its tensors are called.
+    With them, by the schema's names, its other arguments, and what its tensors are called.
     """
     tensors, words, assumptions, spelled = [], [], dict[str, None](), Names()
     plain, named = dict[str, object](), dict[str, str]()
@@ -143,7 +143,7 @@ def _wrapped(text: str) -> str:
 
 
 def call_reproduction(finding: Finding, call: LibraryCall, fingerprint: str, says: Sequence[str] = ()) -> str:
-    """Return the file that times a library's call beside other ways to make it. says: facts about it, a line each."""
+    """Return the file that times a library's call and other ways to make it. says: facts about it, a line each."""
     rows = "".join(f"\n        {row}," for row in recorded_rows(list(call.kernels)))
     inputs = "".join(
         f'\n        ("{name}", {shape!r}, torch.{kind}, {strides!r}, None),'
@@ -203,7 +203,7 @@ def graph_reproduction(
     fingerprint: str,
     says: Sequence[str] = (),
 ) -> str:
-    """Return the file that times a finding's calls beside fixed forms. recorded: name and grid of their kernels."""
+    """Return the file that times a finding's calls and fixed forms. recorded: name and grid of their kernels."""
     eager, tables = graph_parts(rebuilt.graph, recorded, fixed.holds)
     assumed = [f"Assumes   {text}" for text in (*rebuilt.assumptions, *fixed.assumptions)]
     return ways_text(
@@ -231,7 +231,7 @@ def ways_text(
     ulp: float | None,
     uses: Sequence[str] = (),
 ) -> str:
-    """Return a file that checks and times calls beside other ways to compute the same.
+    """Return a file that checks and times calls against other ways to compute the same.
 
     eager: the function's source. inputs, trace: Python expressions. ulp: as CallCheck's. uses: what `eager` and those
     expressions need of the harness.

@@ -23,7 +23,7 @@ def outcome(
     """Return what all that was tried of a call comes to.
 
     traced_ns: what the graph took in the trace; None: not known, as with products around it. ran: what a reproduction
-    said, in which the call stands beside a kernel or, where it has one of its own, in its place.
+    said, in which the call stands next to a kernel or, where it has one of its own, in its place.
     """
     if source is None and isinstance(ran, Mapping):
         ran = in_place_of_kernel(ran)

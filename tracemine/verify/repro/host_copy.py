@@ -1,4 +1,4 @@
-"""A copy between host and device as a short file: pageable memory beside pinned, where it is run."""
+"""A copy between host and device as a short file: pageable and pinned memory, where it is run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def host_copy(finding: Finding, flow: Flow) -> HostCopy | None:
 
 
 def copy_reproduction(finding: Finding, copy: HostCopy, fingerprint: str, says: Sequence[str] = ()) -> str:
-    """Return the file that times a copy from or to pageable memory beside the same from or to pinned memory.
+    """Return the file that times a copy from or to pageable memory against the same from or to pinned memory.
 
     says: what is known of the finding, a line each.
     """
@@ -50,7 +50,7 @@ def copy_reproduction(finding: Finding, copy: HostCopy, fingerprint: str, says: 
     about = [one_line(finding.title), "", *(line for text in told for line in folded(text))]
     about += [
         "",
-        "Run it:   python FILE [--json]     times it, pageable beside pinned memory of the host: needs a GPU",
+        "Run it:   python FILE [--json]     times it, pageable against pinned memory of the host: needs a GPU",
         NEEDS,
     ]
     return f'''"""{comment(chr(10).join(about))}
