@@ -9,13 +9,13 @@ capture(folder)    record steps of a program: its trace and execution trace
 generate(graph)    the Triton source of kernels that compute a graph of ATen calls
 validate(graph)    whether they are right, on a CPU
 pipeline           from a trace to its findings, stage by stage
-TracemineError     the base of every error that is the caller's to mend
+TracemineError     the base of every error that the caller can fix
 """
 
 import os
 import sys
 
-# `python -m tracemine` searches the current folder for modules, where a stranger's `json.py` may lie beside a trace. A
+# `python -m tracemine` searches the current folder for modules, where a stranger's `json.py` may lie next to a trace. A
 # program that is recorded (`capture`) has its own there. Nothing is imported before that Python had not loaded.
 if (
     getattr(sys, "argv", [])[:1] == ["-m"]

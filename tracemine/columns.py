@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 _LARGEST_CODE = 2**62  # of a combination of keys
 _LARGEST_TEXTS = 2**31 - 1  # bytes of a column's texts
 
-MISSING = int(np.iinfo(np.int64).min)  # stands for null among integers
+MISSING = int(np.iinfo(np.int64).min)  # represents null among integers
 
 
 def numbers(column: pa.ChunkedArray, null: int = MISSING) -> Array:

@@ -37,7 +37,7 @@ class Location:
 
 
 class TracemineError(Exception):
-    """Base of every error that is the caller's to mend.
+    """Base of every error that the caller can fix.
 
     >>> print(TracemineError("the file is empty", where=Location("t.json"), hint="record the trace again"))
     t.json: the file is empty

@@ -10,7 +10,7 @@ from typing import Any
 def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package.
 
-    modules: by public name the module that it lies in; a module's own path stands for the module itself.
+    modules: by public name the module that it lies in; a module's own path names the module itself.
 
     >>> on_demand("tracemine.api", {"Report": "tracemine.api.report"})("Report").__name__
     'Report'

@@ -54,7 +54,7 @@ class Analysis:
     groups: Groups  # what one kernel could do
     reports: Sequence[Report] = ()  # of Nsight Compute
     counters: Counters | None = None  # what they say of the trace's activities; None: no report was given
-    execution_trace: str | None = None  # where one was named; None: none, or the one that lies beside the trace
+    execution_trace: str | None = None  # where one was named; None: none, or the one that lies next to the trace
     causes: Sequence[Cause] = CAUSES
 
     @cached_property
@@ -91,7 +91,7 @@ def analyse(
     """Read a trace and follow its dataflow.
 
     path, execution_trace, graph_capture, progress: as in `tracemine.formats.open_trace`. reports: what Nsight Compute
-    counted of the same program (`tracemine.formats.ncu.read_counters`), beside the counters that lie in a timeline
+    counted of the same program (`tracemine.formats.ncu.read_counters`), besides the counters that lie in a timeline
     directory.
 
     Raises InputError where a path is no readable trace, TimelineError where a timeline directory is damaged.
@@ -165,7 +165,7 @@ def mined(analysis: Analysis, options: Options | None = None) -> Scan:
 
 
 def write_tables(analysis: Analysis, found: Scan, directory: Path) -> None:
-    """Keep a trace as a timeline directory, what `mined` found in it beside it: `findings` and `occurrences` join it.
+    """Keep a trace as a timeline directory, what `mined` found in it next to it: `findings` and `occurrences` join it.
 
     Raises TimelineError, UsageError: as `Timeline.write`.
     """

@@ -56,7 +56,7 @@ class Plugin:
             raise self.error("cannot be loaded", error) from error
 
     def error(self, says: str, cause: BaseException | None = None) -> TracemineError:
-        """Return an error that names the distribution, whose authors are to be told."""
+        """Return an error that names the distribution, whose authors are to be informed."""
         why = "" if cause is None else f": {type(cause).__name__}: {' '.join(str(cause).split())}"[:_LONGEST]
         return TracemineError(f"{self.says} {says}{why}", hint="tell its authors, or uninstall it")
 

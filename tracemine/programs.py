@@ -18,7 +18,7 @@ _ASKED = [str(Path(folder).absolute()) for folder in os.environ.get("PYTHONPATH"
 def python(*arguments: str) -> tuple[str, ...]:
     """Return the command that runs something with this Python.
 
-    With -P neither the current folder nor the script's is searched for modules: a trace may lie beside a `torch.py`.
+    With -P neither the current folder nor the script's is searched for modules: a trace may lie next to a `torch.py`.
     """
     return sys.executable, "-P", *arguments
 

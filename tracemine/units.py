@@ -71,7 +71,7 @@ def range_text(low_ns: int, high_ns: int) -> str:
     if low == high:
         return low
     if low_ns < 0:
-        return f"{low} to {high}"  # a dash beside a minus sign is hard to read
+        return f"{low} to {high}"  # a dash before a minus sign is hard to read
     (number, unit), (_, high_unit) = low.split(), high.split()
     return f"{number}–{high}" if unit == high_unit or number == "0" else f"{low}–{high}"
 
@@ -182,7 +182,7 @@ _UNEVEN = 0.2  # (p90 − p10) ÷ p50 beyond which one number is not what a step
 
 
 def uneven_text(p10_ns: int | None, p50_ns: int, p90_ns: int | None) -> str:
-    """Say between what steps lie, where they differ so much that the middle one does not stand for them; else "".
+    """Say between what steps lie, where they differ so much that the middle one does not represent them; else "".
 
     >>> uneven_text(90_000, 100_000, 111_000), uneven_text(95_000, 100_000, 110_000), uneven_text(None, 100_000, None)
     ('8 of 10 steps took 90.0 µs to 111 µs', '', '')

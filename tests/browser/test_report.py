@@ -243,7 +243,7 @@ def test_verdicts_and_pages_without_a_trace_are_drawn(show: Show, tmp_path: Path
     page = show(file).page
     assert page.query_selector("#canvas") is None
     page.click(f".findings a[href='#{NORM.fingerprint}']")
-    assert page.is_visible("text=Predicted beside measured >> nth=0")
+    assert page.is_visible("text=Predicted and measured >> nth=0")
 
 
 def test_without_scripts_all_findings_can_be_read(show: Show, prefill: Path, browser: Any) -> None:

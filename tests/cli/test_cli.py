@@ -838,7 +838,7 @@ def test_rules_are_listed_shown_linted_and_tested(run: Run) -> None:
     assert code == 0
     assert shown.startswith("## rmsnorm_unfused\n")
     assert "**Cases.**" in shown
-    assert run("rules", "lint") == (0, "nothing to mend\n", "")
+    assert run("rules", "lint") == (0, "nothing to fix\n", "")
     code, tested, _ = run("rules", "test", "rmsnorm_unfused")
     assert code == 0
     assert tested.endswith(" passed, 0 failed\n")

@@ -111,12 +111,12 @@ def test_verdicts_beside_findings_are_named_where_they_are_not_asked_for(
 ) -> None:
     findings, beside = tmp_path / "f.json", tmp_path / "f.verdicts.json"
     findings.write_bytes(stored.read_bytes())
-    assert "verdicts lie beside" not in run("report", findings)[2]
+    assert "verdicts lie next to" not in run("report", findings)[2]
     beside.write_text("{}", encoding="utf-8")
-    said = f"{findings}: verdicts lie beside it and are not looked at: --evidence {beside}\n"
+    said = f"{findings}: verdicts lie next to it and are not looked at: --evidence {beside}\n"
     assert run("report", findings)[2] == said
     assert run("report", findings, "-q")[2] == ""
-    assert "verdicts lie beside" not in run("report", findings, "--evidence", results)[2]
+    assert "verdicts lie next to" not in run("report", findings, "--evidence", results)[2]
 
 
 def test_verdicts_within_stored_findings_are_printed(run: Run, results: Path, tmp_path: Path) -> None:

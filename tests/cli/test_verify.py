@@ -623,7 +623,7 @@ def test_times_are_whole_at_any_width(width: int) -> None:
     one: dict[str, Any] = {
         "fingerprint": "0" * 16,
         "rule": "r",
-        "title": "A chain spelled out, operator by operator",
+        "title": "A chain run as separate operators",
         "level": "L5",
     }
     one |= {"says": "faster", "calls": 12, "predicted_ns": claim, "measured_ns": 16_226, "error_ns": -1_234_567}
@@ -633,7 +633,7 @@ def test_times_are_whole_at_any_width(width: int) -> None:
     render(found, out, Options(top=None, width=width, color=False))
     text = " ".join(out.getvalue().split())
     assert "…" not in text
-    assert "spelled out" in text
+    assert "run as separate operators" in text
     for time in ("12.3 µs", "16.2 µs", "-1.23 ms", "21.2 µs", "5.00 µs"):
         assert time in text
     assert ("5.20 µs" in text) == (width >= 80)

@@ -201,7 +201,7 @@ def test_idle_time_of_unlike_recordings_is_compared_without_the_profiler() -> No
     found = compared(before, after)
     assert (found.basis, statuses(found)) == ("estimated", {A: "same"})
     assert [(one.before_ns, one.after_ns) for one in found.changes] == [(300 * US, 300 * US)]
-    assert any("not recorded alike" in note for note in found.notes)
+    assert any("recorded differently" in note for note in found.notes)
     # Recorded alike it is as it was recorded, whatever is estimated.
     alike = compared(replace(before, about=replace(before.about, recorded=RECORDED)), after)
     assert (alike.basis, statuses(alike)) == ("recorded", {A: "worse"})

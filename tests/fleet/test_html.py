@@ -33,7 +33,7 @@ def test_the_page_says_what_the_report_says(made: Made) -> None:
         ["3.0 (1.5 to 6.0)", "6"],
     ]
     assert [table.title for table in (*shown.groups, *shown.rest)] == [
-        "By job", "By GPU", "By day", "The same finding in several jobs", "What is gone", "Predicted beside measured",
+        "By job", "By GPU", "By day", "The same finding in several jobs", "What is gone", "Predicted and measured",
         "Not counted: 1",
     ]  # fmt: skip
     assert [cell.text for cell in shown.rest[2].rows[0]] == [

@@ -169,7 +169,7 @@ def test_a_name_that_was_not_escaped_is_read_and_counted(tmp_path: Path, name: s
 def test_commas_that_are_missing_or_too_many_between_nodes_are_mended(tmp_path: Path, between: str) -> None:
     trace = read_text(tmp_path, text(node(5), node(6), node(7), between=between))
     assert trace.nodes["id"].tolist() == [5, 6, 7]
-    assert trace.repaired["execution trace: comma mended"] == 2
+    assert trace.repaired["execution trace: comma repaired"] == 2
 
 
 @pytest.mark.parametrize(

@@ -630,7 +630,7 @@ _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chr
         (
             "t.json",
             b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
-            "is a Git LFS pointer, not the data it stands for\n  hint: fetch the data with: git lfs pull",
+            "is a Git LFS pointer, not the data it points to\n  hint: fetch the data with: git lfs pull",
         ),
         (
             "t.nsys-rep",

@@ -75,7 +75,7 @@ def test_what_follows_the_last_node_may_be_left_out():
         ("(softmax)-[reads]->(a)", "column 21: what 'a' is, is not said"),
         ("(softmax)-[reads]->(:cast)", "column 21: ':' stands where a variable is expected"),
         ("(softmax)-[reads]->(softmax IS cast)", "column 21: the labels of 'softmax' are said twice"),
-        ("(softmax)-[reads]->{1,2}(cast)-[reads]->(cast)", "column 42: 'cast' stands for several nodes already"),
+        ("(softmax)-[reads]->{1,2}(cast)-[reads]->(cast)", "column 42: 'cast' is bound to several nodes already"),
         ("(softmax)-[reads]->{1,2}(softmax)", "column 26: 'softmax' is another node already"),
         ("(softmax)-[reads]->(cast), (a IS product)-[reads]->(b IS product)", "no path leads from 'softmax' to 'a': each could be anywhere"),
         ("(softmax)-[reads]->(cast) WHERE x.out_rank = 4", "column 33: no node is called 'x'"),

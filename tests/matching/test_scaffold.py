@@ -46,7 +46,7 @@ def test_it_loads_and_passes_its_cases_at_once_and_lints_when_filled_in(run: Run
         *("title", "what", "why", "fix", "limits", "false_positives", "define.first", "define.second")
     ]
     filled_in(tmp_path / "mine" / "bias_apart")
-    assert run("rules", "lint", "bias_apart", *rules)[:2] == (0, "nothing to mend\n")
+    assert run("rules", "lint", "bias_apart", *rules)[:2] == (0, "nothing to fix\n")
     assert run("rules", "test", "bias_apart", *rules)[:2] == (0, "2 cases passed, 0 failed\n")
     assert load_rule(tmp_path / "mine" / "bias_apart").title == "A bias added by itself"
 

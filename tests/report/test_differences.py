@@ -21,7 +21,14 @@ EVIL = "\x1b[2J|<img src=x onerror=alert(1)>@everyone `x` \u202e#1\nnext"
 def ordinary() -> Difference:
     """One of each status but `same`, and two of that."""
     before = side(
-        item(A, 150, ("aten::pow",), title="RMSNorm spelled out: LlamaRMSNorm", rule="rmsnorm_unfused", module="L.N_*"),
+        item(
+            A,
+            150,
+            ("aten::pow",),
+            title="RMSNorm run as separate operators: LlamaRMSNorm",
+            rule="rmsnorm_unfused",
+            module="L.N_*",
+        ),
         item(B, 60, ("aten::copy_",), title="A copy from pageable memory", source="train.py:44 main"),
         item(C, 50, ("aten::cat",), title="Rotary embedding", module="A_*", shapes=("[1, 64]",)),
         item(D, 40, ("aten::add",), title="Chain"),
@@ -33,7 +40,7 @@ def ordinary() -> Difference:
         item(B, 90, ("aten::copy_",), title="A copy from pageable memory", source="train.py:44 main"),
         item(C, 70, ("aten::cat",), title="Rotary embedding", module="A_*", shapes=("[4, 64]",)),
         item(E, 20, title="Another chain"),
-        item("1" * 16, 30, ("aten::exp",), title="Softmax spelled out", rule="softmax_unfused"),
+        item("1" * 16, 30, ("aten::exp",), title="Softmax run as separate operators", rule="softmax_unfused"),
         gap(F, 180, ("aten::mm",), title="The device waits for the host"),
         gpu={"aten::copy_": 90, "aten::cat": 70, "aten::add": 40, "aten::mul": 20, "aten::exp": 30},
         recorded=replace(RECORDED, torch="2.11"),

@@ -225,7 +225,7 @@ def test_dataflow_is_drawn_or_said_to_be_unknown() -> None:
 
 def test_what_verdicts_say_stands_beside_what_was_predicted() -> None:
     text = " ".join(Parsed(drawn(VERIFIED)).texts)
-    assert "Predicted beside measured" in text
+    assert "Predicted and measured" in text
     assert "eager 30.0 µs, one kernel 18.0 µs" in text
     assert "this fusion loses" in text
 

@@ -62,13 +62,13 @@ def test_where_nothing_is_found_one_share_of_busy_time_is_stated_and_no_payback(
     hidden = [msgspec.structs.replace(one, reported=False) for one in SCAN.findings]
     paid = Payback(compile_low_ns=1, compile_high_ns=2, step_saving_ns=1, low_steps=7, high_steps=9, source="")
     summary = msgspec.structs.replace(SCAN.summary, payback=paid)
-    assert "it pays after 7–9 steps" in drawn("text", msgspec.structs.replace(SCAN, summary=summary))
+    assert "it pays off after 7–9 steps" in drawn("text", msgspec.structs.replace(SCAN, summary=summary))
     scan = msgspec.structs.replace(SCAN, summary=summary, findings=tuple(hidden))
     assert summary.parts is not None
     text = drawn("text", scan)
     assert "The GPU was busy for" not in text
     assert "of a rule were left out." in text
-    assert "it pays after" not in text
+    assert "it pays off after" not in text
 
 
 @pytest.mark.parametrize("report", ["text", "html"])
@@ -108,7 +108,7 @@ def test_measured_stands_beside_predicted_and_what_is_refuted_is_listed_whatever
         text.split()
     )
     assert "this fusion loses" in text
-    assert "verdicts not used: 2 beside another on the same finding, 3 of another GPU, 40 on no finding" in " ".join(
+    assert "verdicts not used: 2 repeated on the same finding, 3 of another GPU, 40 on no finding" in " ".join(
         text.split()
     )
     assert "2 of 3 findings shown" in text

@@ -226,7 +226,7 @@ def test_trials_by_lot_are_the_same_each_time_and_change_scalars_alike_that_are_
     chain = recorded("policy_gradient", 5, 36)
     first, again = (list(islice(trials.drawn({0: 5, 1: 36}), 40)) for _ in range(2))
     assert first == again
-    assert {t.kind for t in first} >= {"inputs alike", "in the tens", trials.INTEGERS}
+    assert {t.kind for t in first} >= {"equal inputs", "in the tens", trials.INTEGERS}
     for trial in first:
         values = trials.scalar_values(chain, trial)
         assert values == trials.scalar_values(chain, trial)

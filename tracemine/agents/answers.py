@@ -201,7 +201,7 @@ class VariantRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict that was kept beside the finding."""
+    """A verdict that was kept with the finding."""
 
     level: str
     basis: str

@@ -30,7 +30,7 @@ class Folders:
         return cls(tuple(dict.fromkeys(path.resolve() for path in given)))
 
     def readable(self, given: str) -> Path:
-        """Return the place of a file or folder that is there, links followed, with all that is read beside it.
+        """Return the place of a file or folder that is there, links followed, with all that is read along with it.
 
         Raise UsageError for a path that leads out of the folders, InputError for one that is not there.
         """
@@ -69,9 +69,9 @@ class Folders:
         return any(place.is_relative_to(root) for root in self.roots)
 
     def _check_links(self, path: Path, given: str) -> None:
-        """Raise UsageError where a link leads out, in a folder that is read, or beside a file that is read with others.
+        """Raise UsageError where a link leads out, in a folder that is read, or next to a file that is read.
 
-        An export of Nsight Systems is several files, and SQLite reads a journal beside its database.
+        An export of Nsight Systems is several files, and SQLite reads a journal next to its database.
         """
         for entry in self._entries(path):
             if entry.is_symlink() and not self._holds(Path(os.path.realpath(entry))):

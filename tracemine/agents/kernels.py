@@ -31,7 +31,7 @@ _LONGEST_TEXT = 400_000  # characters of a reproduction
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What the server may do beside reading."""
+    """What the server may do besides reading."""
 
     write: bool = False  # below its folders
     run: bool = False  # kernels that it generates

@@ -97,7 +97,7 @@ class Reader:
             self._scans.popitem(last=False)
 
     def _one(self, given: str) -> Path:
-        """Return the one trace, or file of findings, that a path stands for."""
+        """Return the one trace, or file of findings, that a path names."""
         if self.folders.inside(given).suffix in NSYS_REPORTS:
             says = f"{shown_argument(given)} is what only Nsight Systems reads, and this server starts no program"
             raise UsageError(says, hint="nsys export --type sqlite makes a database that it reads")

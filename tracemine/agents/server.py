@@ -23,7 +23,7 @@ from tracemine.version import __version__
 def serve(folders: Sequence[Path], rules: Sequence[Path] = (), *, write: bool = False, run: bool = False) -> None:
     """Answer until standard input ends. What else would be printed goes to standard error.
 
-    write, run: what is allowed beside reading. Raises TracemineError for folders and rules that cannot be used.
+    write, run: what is allowed besides reading. Raises TracemineError for folders and rules that cannot be used.
     """
     load_rules(*rules)
     anyio.run(_answer, Served(Folders.of(folders), tuple(rules), Allowed(write=write, run=run)))

@@ -48,8 +48,8 @@ def scan(
     rules: folders of further rules. rule: look for these alone; skip: not for these; names or patterns ("*_unfused").
     evidence: verdicts that `verify` wrote. min_saving: report nothing that saves less over the trace ("0.1ms", "1%");
     None: 1 % of the step or of GPU time. calibration: what `tracemine calibrate` wrote, for traces of that GPU.
-    why_not: also say what shares data and is not one kernel. progress: is told after each block how many of the file's
-    bytes are read, and how many there are.
+    why_not: also say what shares data and is not one kernel. progress: called after each block with how
+    many of the file's bytes are read, and how many there are.
 
     Raises TracemineError, InputError where `path` cannot be read.
 

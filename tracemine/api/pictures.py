@@ -1,4 +1,4 @@
-"""What is drawn of a trace beside its findings: the one way from an analysis to a picture."""
+"""What is drawn of a trace in addition to its findings: the one way from an analysis to a picture."""
 
 from __future__ import annotations
 

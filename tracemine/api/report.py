@@ -159,7 +159,7 @@ class Report:
         return self._written(self.render("html"), path)
 
     def to_perfetto(self, path: PathLike | None = None) -> str:
-        """Return findings as slices of a Chrome trace, to open beside the trace in Perfetto; written to `path` too.
+        """Return findings as slices of a Chrome trace, to open with the trace in Perfetto; written to `path` too.
 
         `.gz` at the end of the path packs it. Raises UsageError where the report is not of `tracemine.scan`, so that
         when activities ran is not known, and where it cannot be written.

@@ -4,7 +4,7 @@
 Each is the plainest kernel of its kind, in the shape a generated one would have: the length of a row is a constant of
 the kernel, rows up to 1,024 elements are held whole, longer ones are walked in steps and walked again to write.
 Offsets are 64-bit, for the largest points span several gigabytes. Names end in `_pattern`: that is how their
-activities are told from others in the profile.
+activities are distinguished from others in the profile.
 
 This is Triton's language, not Python's: no type checker follows it.
 """

@@ -34,7 +34,7 @@ _SUFFIX = "_pattern"
 def measure(progress: Callable[[int, int], None] | None = None) -> Calibration:
     """Calibrate the current CUDA device: minutes of wall time, under two minutes of the GPU's.
 
-    `progress` is told how many jobs are done, of how many. Raises UsageError where there is no CUDA device.
+    `progress` is called with how many jobs are done, of how many. Raises UsageError where there is no CUDA device.
     """
     if not torch.cuda.is_available():
         raise UsageError("no CUDA device to calibrate", hint="run it on the machine whose GPU the traces come from")

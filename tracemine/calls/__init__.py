@@ -1,6 +1,6 @@
 """The recorded call: an operator, and what it was called with.
 
-calls_of(timeline)     → Calls: of each row of `ops` the number of its call; rows alike share one
+calls_of(timeline)     → Calls: of each row of `ops` the number of its call; identical rows share one
 Calls[number]          → Call: overload, arguments, shapes, dtypes; results, bytes and FLOPs that follow from them
 
 A trace is calls; a call reads and writes tensors. Later stages ask a `Call`; nothing reads the texts again.

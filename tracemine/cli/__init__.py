@@ -70,7 +70,7 @@ app.command(
 app.command(short_help="Keep a trace as a timeline (Parquet).")(ingest)
 app.command(short_help="Say what Nsight Compute counted of each kernel.")(counters)
 app.command(short_help="Validate and time the kernels that findings ask for.")(verify)
-app.command(short_help="Print findings again, with verdicts beside them.")(report)
+app.command(short_help="Print findings again, with their verdicts.")(report)
 app.command(short_help="Put findings over a trace, for Perfetto.")(overlay)
 app.command(short_help="Explain one finding in full.")(explain)
 app.command(short_help="Give each finding a ticket of GitHub or Jira.")(tickets)
@@ -87,7 +87,7 @@ def tracemine(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     no_settings: Annotated[
-        bool, typer.Option(NO_SETTINGS, help="Read no pyproject.toml: a stranger's may lie beside a trace.")
+        bool, typer.Option(NO_SETTINGS, help="Read no pyproject.toml: a stranger's may lie next to a trace.")
     ] = False,
 ) -> int:
     """Find the GPU kernels worth fusing and the launch gaps worth closing in a profiler trace.

@@ -1,4 +1,4 @@
-"""tracemine baseline: what later scans are compared with, kept beside the code."""
+"""tracemine baseline: what later scans are compared with, kept with the code."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tracemine.report.escape import line
 _WIDEST, _NARROWEST = 120, 60
 _WIDTH_WITHOUT_TERMINAL = 100
 _LONGEST = 2000  # characters of a message
-# What stands for our own characters where an encoding does not have them (ASCII): as wide, and no other one's meaning.
+# What replaces our own characters where an encoding does not have them (ASCII): as wide, and no other one's meaning.
 _PLAIN = dict(zip("µ→←…·×–−━─│≤≥", "u><~.x--=-|<>", strict=True))
 _LIKE = "tracemine.alike"  # the name under which codecs know _alike
 
@@ -54,7 +54,7 @@ def write(text: str) -> None:
 
 
 def machine_error(error: OSError) -> UsageError:
-    """Turn the system's error (a full disk, a folder that may not be written to) into one of ours, with its path.
+    """Convert the system's error (a full disk, a folder that may not be written to) into one of ours, with its path.
 
     What names no file is of standard output where Typer raised it as it printed --help, or where standard output still
     holds what it could not write.
@@ -98,7 +98,7 @@ def say_error(error: TracemineError) -> None:
 def ending() -> Iterator[None]:
     """Handle signals that tell a process to end as Ctrl-C: findings are kept, no process and no file stays behind.
 
-    One that whoever started us told us to pass over, as nohup does, is passed over.
+    One that whoever started us asked us to ignore, as nohup does, is passed over.
     """
 
     def end(number: int, frame: FrameType | None) -> None:

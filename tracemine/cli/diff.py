@@ -95,7 +95,7 @@ def diff(
 
 
 def one_scan(given: str, asked: Options, *, quiet: bool) -> Scan:
-    """Return the scan that an argument stands for, stored or of a trace. Raises TracemineError where it is not one."""
+    """Return the scan that an argument names, stored or of a trace. Raises TracemineError where it is not one."""
     stored = one_stored(Path(given))
     if stored is not None:
         return stored

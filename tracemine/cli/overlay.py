@@ -47,7 +47,7 @@ def overlay(
 ) -> int:
     """Draw findings over their trace: a track a rule, a slice an occurrence, at the times of the trace's own file.
 
-    Open the file in ui.perfetto.dev beside the trace, or, with --merge, alone. A slice says its finding's fingerprint,
+    Open the file in ui.perfetto.dev with the trace, or, with --merge, alone. A slice says its finding's fingerprint,
     what fixing it saves, and the fix.
 
     \b

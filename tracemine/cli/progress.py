@@ -18,9 +18,9 @@ PATIENCE_S = 1.0
 
 
 class Bar:
-    """Told how much is done; draws nothing in the first second, and loads rich only after it.
+    """Shows how much is done: draws nothing in the first second, and loads rich only after it.
 
-    It is drawn by a clock, not by what it is told: the first part may take long.
+    It is drawn by a clock, not by the calls: the first part may take long.
     """
 
     def __init__(self, name: str) -> None:

@@ -131,15 +131,15 @@ def _scans(
 
 
 def say_verdicts(files: Sequence[Path]) -> None:
-    """Name the verdicts that verify wrote beside findings, and that are not asked for."""
+    """Name the verdicts that verify wrote next to findings, and that are not asked for."""
     for file in files:
         beside = file.with_name(f"{file.stem}.verdicts.json")
         if beside.is_file():
-            say(f"{file}: verdicts lie beside it and are not looked at: --evidence {shlex.quote(str(beside))}")
+            say(f"{file}: verdicts lie next to it and are not looked at: --evidence {shlex.quote(str(beside))}")
 
 
 def with_evidence(scan: Scan, evidence: Evidence | None) -> Scan:
-    """Put verdicts beside stored findings; None: leave them as they are."""
+    """Add verdicts to stored findings; None: leave them as they are."""
     if evidence is None:
         return scan
     from msgspec.structs import replace

@@ -138,13 +138,13 @@ def lint(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
     from tracemine.matching.catalogue import lint_rules
 
     problems = lint_rules(*_asked(ids, rules))
-    write("".join(f"{line(str(problem), _LONGEST)}\n" for problem in problems) or "nothing to mend\n")
+    write("".join(f"{line(str(problem), _LONGEST)}\n" for problem in problems) or "nothing to fix\n")
     return _FAILED if problems else 0
 
 
-@app.command(short_help="Run the cases beside the rules.")
+@app.command(short_help="Run the cases of rules.")
 def test(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
-    """Run the cases beside the rules. Exit code 1 if one fails.
+    """Run the cases of rules. Exit code 1 if one fails.
 
     \b
     Examples:

@@ -121,7 +121,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Files that belong to one trace, and what is written beside it."""
+    """Files that belong to one trace, and what is written with it."""
 
     execution_trace: Path | None = None
     graph_capture: Path | None = None
@@ -265,7 +265,7 @@ def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | Tracemin
 
 
 def one_trace(given: str, *, quiet: bool) -> Path:
-    """Return the one trace that an argument stands for. Raises TracemineError where it is not one."""
+    """Return the one trace that an argument names. Raises TracemineError where it is not one."""
     paths = list(all_traces([given], quiet=quiet))
     if len(paths) != 1:
         raise UsageError(f"{given}: {count_text(len(paths), 'trace')}, and one is looked at", hint="name one file")

@@ -82,7 +82,7 @@ def verify(
 ) -> int:
     """Rebuild what findings would fuse, generate the kernel, validate it, and on a GPU time it.
 
-    Without a GPU the numerics are validated in Triton's interpreter, and nothing is timed. Beside a findings file the
+    Without a GPU the numerics are validated in Triton's interpreter, and nothing is timed. Next to a findings file the
     verdicts are written as NAME.verdicts.json and NAME.verdicts.parquet.
 
     \b
@@ -265,12 +265,12 @@ def _findings_in(path: Path) -> Scan | None:
 
 
 def _trace_of(scan: Scan, path: Path) -> Path:
-    """Return the trace that findings were found in: where they say, or beside them."""
+    """Return the trace that findings were found in: where they say, or next to them."""
     return _named(scan.trace.path, (path.parent,)) or _gone("trace", scan.trace.path, path, "verify the trace itself")
 
 
 def _execution_trace_of(scan: Scan, path: Path, trace: Path) -> Path | None:
-    """Return the execution trace that findings were found with: where they say, beside them, or beside the trace."""
+    """Return the execution trace that findings were found with: where they say, next to them, or next to the trace."""
     name = scan.trace.execution_trace
     if name is None:
         return None
@@ -292,7 +292,7 @@ def _gone(what: str, name: str, path: Path, hint: str) -> NoReturn:
 
 
 def _stem(findings: Path | None, output: Path | None) -> Path | None:
-    """Return where verdicts go, without the ending: into a folder, or beside the findings; None: nowhere."""
+    """Return where verdicts go, without the ending: into a folder, or next to the findings; None: nowhere."""
     if output is not None:
         return output / "verdicts"
     return None if findings is None else findings.with_name(findings.stem + ".verdicts")

@@ -1,4 +1,4 @@
-"""A graph: the ATen calls that one fused kernel stands for, in dataflow order, as plain records. Needs no torch.
+"""A graph: the ATen calls that one fused kernel replaces, in dataflow order, as plain records. Needs no torch.
 
 Values are numbered: the graph's inputs first, then the tensors that its calls give, in order. A call refers to
 values by number, so what reads what is said once and nowhere guessed.
@@ -44,7 +44,7 @@ class Ref(msgspec.Struct, frozen=True, tag="ref"):
 
 
 class Scalar(msgspec.Struct, frozen=True, tag="scalar"):
-    """A number that the fused kernel takes as an argument. `recorded`: whether the trace told its value."""
+    """A number that the fused kernel takes as an argument. `recorded`: whether the trace has its value."""
 
     name: str
     value: int | float

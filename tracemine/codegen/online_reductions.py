@@ -26,7 +26,7 @@ class OnlineReduction:
 ONLINE = {
     # Welford: a mean and a sum of squared distances from it, lane by lane, then Chan's formula over the lanes. What
     # rounding left of the mean is added: else a row of equal numbers has a variance, which 1/sqrt makes large. Whole
-    # rows sum it beside the squares, and take its square from these: two sums wait for each other, not three.
+    # rows sum it along with the squares, and take its square from these: two sums wait for each other, not three.
     # How many a lane has seen, and so what share the next one is, all lanes of a step have in common.
     "welford": OnlineReduction(
         lanes="RBLOCK",

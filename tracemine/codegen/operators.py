@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-_JOINED = {" & ": "({0})", " | ": "({0})", " + ": "{0}"}  # how an expression stands beside another
+_JOINED = {" & ": "({0})", " | ": "({0})", " + ": "{0}"}  # how an expression is joined to another
 _ARGUMENT = re.compile(r"\{(\d+)\}")
 
 

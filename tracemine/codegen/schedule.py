@@ -14,7 +14,7 @@ from tracemine.codegen.options import LONGEST_ROW, CodegenOptions
 POINTWISE, PERSISTENT, LOOPED = "pointwise", "persistent", "looped"
 INNER, OUTER, MIXED = "inner-contiguous", "outer-contiguous", "mixed"
 
-# Elements of a row that is held beside others, where elements side by side in memory are of several rows: so many rows
+# Elements of a row that is held with others, where elements side by side in memory are of several rows: so many rows
 # that 32 bytes of each column are taken at once, and 32 elements a thread.
 _LONGEST_OUTER, _LONGEST_MIXED = 64, 1024
 # Rows that are looped over by few programs, each by one or so many by one, leave most of a GPU idle: they are split
@@ -64,7 +64,7 @@ class Schedule:
 
     @property
     def order(self) -> int:
-        """Return the number of the first large tensor that it reads: launches take what they have in common alike."""
+        """Return the number of the first large tensor that it reads: launches group by that."""
         return min((list(self.program.buffers).index(name) for name in large_reads([self])), default=0)
 
 

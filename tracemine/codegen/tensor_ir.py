@@ -111,7 +111,7 @@ class Permute(Tensor):
 class Slice(Tensor):
     """Every `step`-th element of a dimension from `start` on; a step may be negative.
 
-    `turns`: what would lie beyond the dimension's end is found at its beginning.
+    `turns` (rotates): what would lie beyond the dimension's end is found at its beginning.
     """
 
     arg: Tensor

@@ -30,7 +30,7 @@ _LOOPED_OUTER: TileConfigs = ((4096, 16), (2048, 8), (2048, 16))
 _PARTS_OUTER: TileConfigs = ((2048, 8), (2048, 16), (1024, 8))
 _PARTS_MIXED: TileConfigs = ((1024, 8), (1024, 16), (1024, 32))
 # A window moves by its step from one element to the next: with 8 of a row in each thread, lanes are so far apart
-# that each load of a warp takes 8 turns of the cache, 128 bytes each, in place of one.
+# that each load of a warp takes 8 accesses of the cache, 128 bytes each, in place of one.
 _WINDOWS: TileConfigs = ((256, 2), (512, 2), (512, 8))
 # The larger a program, the fewer rows are looped over at a time, and the more of them the cache still has for a second
 # loop.

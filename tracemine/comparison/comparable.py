@@ -11,7 +11,7 @@ from tracemine.findings.record import Recorded
 _OPERATORS_LOST = 0.1  # share of GPU time whose operator is known on one side alone
 _FEWEST_SHARED = 0.5  # share of GPU time whose operators the other side has too; with less it is another program
 _WORDS = re.compile(r"[A-Za-z]+(?:\d+[a-z]+)*")
-# Of kernels that a compiler named: what is said beside the operators in them.
+# Of kernels that a compiler named: what is said besides the operators in them.
 _BESIDE = frozenset(("triton", "poi", "red", "per", "tem", "fused", "to", "copy", "view", "unsafe", "aten"))
 _WRAPPERS = frozenset(("OptimizedModule", "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"))
 _YES_NO = {True: "recorded", False: "not recorded"}

@@ -37,7 +37,7 @@ STATUSES = {
     "fixed": "it is gone, and what its operators took is gone with it",
     "improved": "it costs less, beyond noise",
     "moved": "the same cause on other shapes, in another data type or under another module: costs do not compare",
-    "unknown": "it cannot be told, and the reason says why",
+    "unknown": "it is not known, and the reason says why",
     "same": "its cost is the same within noise",
 }
 
@@ -147,7 +147,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the findings fixed were said to save, those improved as far as their cost is gone; and what was measured."""
+    """What fixed findings were predicted to save, improved ones as far as their cost is gone; and what was measured."""
 
     fixed: int  # findings
     improved: int
@@ -173,8 +173,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     before: About
     after: About
     per: str  # `step`; `trace`: no steps are known on either side; `unknown`: on one side alone
-    # What times rest on: `captured`, both steps were timed alone beside the recording; `recorded`, both traces were
-    # recorded alike; `estimated`, they were not, and idle time is scaled to the estimated unprofiled step.
+    # What times rest on: `captured`, both steps were timed alone, outside the recording; `recorded`, both traces were
+    # recorded the same way; `estimated`, they were not, and idle time is scaled to the estimated unprofiled step.
     basis: str
     differs: tuple[Differs, ...]
     noise: Noise

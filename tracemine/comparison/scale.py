@@ -1,7 +1,7 @@
 """What times of two recordings may be compared as: the basis, the noise, and each finding's cost a step on it.
 
 A profiler stretches the host and not the kernels. GPU time compares as it was recorded; idle time does so only where
-both were recorded alike, and else as the share of the unprofiled step that it is.
+both were recorded the same way, and else as the share of the unprofiled step that it is.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def notes_of(both: Both, basis: str) -> Iterator[str]:
         yield "Steps are known on one side alone: costs do not compare."
     if basis == ESTIMATED:
         yield (
-            "The traces were not recorded alike, and recording stretches the host: idle time and the step are scaled "
+            "The traces were recorded differently, and recording stretches the host: idle time and the step are scaled "
             "to the estimated unprofiled step. Where tracemine.capture timed the step alone, it is no guess."
         )
     if any(one.what == "gpu" for one in both.differs):

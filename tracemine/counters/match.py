@@ -35,7 +35,7 @@ NO_GRID = "no_grid"  # the report does not say its grid and block
 OTHER_GPU = "other_gpu"  # the report is of another GPU: what it measured does not hold here
 NOT_IN_TIMELINE = "not_in_timeline"
 OTHER_GRID = "other_grid"  # the timeline has the name, with other grids or blocks
-SEVERAL_NAMES = "several_names"  # the report's bare name stands for several of the timeline's kernels
+SEVERAL_NAMES = "several_names"  # the report's bare name fits several of the timeline's kernels
 SEVERAL_INPUTS = "several_inputs"  # activities with equal name, grid and block took different inputs
 SEVERAL_COUNTERS = "several_counters"  # profiled launches with equal name, grid and block differ
 REASON_TEXTS = {
@@ -43,7 +43,7 @@ REASON_TEXTS = {
     OTHER_GPU: "it ran on another kind of GPU than the trace",
     NOT_IN_TIMELINE: "no activity has its name",
     OTHER_GRID: "activities of its name have another grid or block",
-    SEVERAL_NAMES: "its bare name stands for several kernels, and the order does not tell",
+    SEVERAL_NAMES: "its bare name fits several kernels, and the order does not tell",
     SEVERAL_INPUTS: "activities of its name and grid took different inputs, and the order does not tell",
     SEVERAL_COUNTERS: "launches of its name and grid differ in counters, and the order does not tell",
 }
@@ -285,7 +285,7 @@ def _by_class(
     inputs: IntArray,
     of: IntArray,
 ) -> dict[int, str]:
-    """Fill `of` for what the order left open, class by class; the classes for which that cannot be told, and why."""
+    """Fill `of` for what the order left open, class by class; the classes for which that is not known, and why."""
     launches: dict[int, list[int]] = {}
     for i, code in profiled:
         launches.setdefault(code, []).append(i)

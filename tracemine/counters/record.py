@@ -17,7 +17,7 @@ FULL_PERCENT = 80.0  # above it a unit can hardly do more
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """One profiled launch. Kernels are serialised and, unless told otherwise, begin with empty caches and base clocks,
+    """One profiled launch. Kernels are serialised and, unless set otherwise, begin with empty caches and base clocks,
     so `dur_ns` is not the timeline's.
 
     >>> Kernel(name="k", order=0, memory_percent=80.0, compute_percent=20.0).bound()

@@ -14,7 +14,7 @@ from typing import Any
 
 from tracemine.errors import InputError, Location
 
-# A table that inflates without bound is told before it is read. Counted as 8 bytes a value, real timelines and exports
+# A table that inflates without bound is rejected unread. Counted as 8 bytes a value, real timelines and exports
 # come to 21 times their size at most; equal values in a row cost a file nothing. The first 64 MB are free, so that
 # small tables of equal values are read.
 _MOST_INFLATION = 200

@@ -1,7 +1,7 @@
 """Accounting: what the timeline measured, and the rules that no sum over findings may break.
 
 Everything that says "never more than there is" is here: which part of the device's busy time each activity alone
-stands for, the trace's totals, and the check that a scan keeps within them.
+covers, the trace's totals, and the check that a scan keeps within them.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def call_class(ops: Sequence[str]) -> str | None:
 
 
 def of_norms(context: ScanContext, occurrences: Iterable[IntArray], named: BoolArray) -> dict[str, Fact]:
-    """Return what stands beside norms, and whether their weights have an offset.
+    """Return what is added next to norms, and whether their weights have an offset.
 
     occurrences: activities of one of each class, in order. named: those that the rule's pattern names, of all.
     """

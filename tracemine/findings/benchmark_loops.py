@@ -118,7 +118,7 @@ def loop_texts(
 
 
 def _rate_text(moved: IntArray, dur_ns: int, times: int, device: Device | None) -> str:
-    """Return how fast calls move their bytes, beside what the device can; "" where bytes are not known."""
+    """Return how fast calls move their bytes, and what the device can reach; "" where bytes are not known."""
     if not len(moved) or moved.min() <= 0 or dur_ns <= 0:
         return ""
     total = float(moved.sum())

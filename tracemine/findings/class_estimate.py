@@ -1,4 +1,4 @@
-"""The estimate of a class of matches that are alike in everything it depends on."""
+"""The estimate of a class of matches that share everything it depends on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracemine.rows.table import IntArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassEstimate:
-    """A class of matches that are alike in everything an estimate depends on. Totals over them, nanoseconds."""
+    """A class of matches that share everything an estimate depends on. Totals over them, nanoseconds."""
 
     matrix: IntArray  # [matches, rows of each]
     measured_ns: int

@@ -1,4 +1,4 @@
-"""Classes of matches that are alike in everything an estimate depends on: arrays, no Python object a match."""
+"""Classes of matches that share everything an estimate depends on: arrays, no Python object a match."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _whole_groups(context: ScanContext, rule: Rule, members: IntArray, offsets: 
 def _classes(
     context: ScanContext, rule: Rule, members: IntArray, offsets: IntArray, weakest: npt.NDArray[np.int8]
 ) -> Iterable[IntArray]:
-    """Yield matches that are alike, a matrix of row numbers for each class, in order of first appearance."""
+    """Yield equal matches, a matrix of row numbers for each class, in order of first appearance."""
     if len(offsets) < 2:
         return
     facts, rows = context.facts[rule.rows], context.rows[rule.rows]

@@ -23,7 +23,7 @@ _LINKED = 8  # ranks that one host's links join; behind them is a network, whose
 
 
 def overlapping(context: ScanContext, matrix: IntArray) -> Estimate:
-    """Estimate collectives that are alike and run beside other work, as far as that lasts."""
+    """Estimate identical collectives that overlap other work, as far as that lasts."""
     rows, members = context.rows["activities"], matrix.reshape(-1)
     exposed, every = number(rows, "exposed_ns"), of_communication(context)
     alone_ns, transfer_ns = int(exposed[every].sum()), transfers_ns(context, members)
@@ -44,7 +44,7 @@ def overlapping(context: ScanContext, matrix: IntArray) -> Estimate:
 def transfers_ns(context: ScanContext, members: IntArray) -> FloatArray:
     """Return what of the exposed time of collectives the link takes at least, as far as one rank tells.
 
-    No transfer takes longer than the shortest call alike, and none less than its bytes at the links' raw rate; where
+    No transfer takes longer than the shortest equal call, and none less than its bytes at the links' raw rate; where
     that is not known, half of the shortest is taken.
     """
     facts, exposed = context.facts["activities"], number(context.rows["activities"], "exposed_ns")[members]
@@ -112,7 +112,7 @@ def communication_text(context: ScanContext) -> str:
     least = f"; their bytes take {time_text(_a_step(context, int(linked.sum())))} at the links' raw rate"
     least += "" if _typed(context, chosen) else _ASSUMED
     return (
-        f"Communication beside which nothing else runs: {whole}{of_step}{_kinds(context, chosen, exposed)}"
+        f"Communication that nothing overlaps: {whole}{of_step}{_kinds(context, chosen, exposed)}"
         f"{least if (linked > 0).all() else ''}. What of it is transfer, and what is waiting for other ranks or their "
         "hosts, one rank cannot tell: record all ranks."
     )

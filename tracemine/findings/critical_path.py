@@ -2,7 +2,7 @@
 
 `replay.py` runs it again with other times: with the host as fast as without a profiler, it is production's.
 
-Limits. Threads that launch are taken to take turns. Which event a stream waited for is not recorded: it is taken to be
+Limits. Threads that launch are assumed to alternate. Which event a stream waited for is not recorded: it is taken to be
 the last that ended on each other stream, so that a wait holds up too much rather than too little. An activity whose
 launch is not recorded follows the host as it did. Other ranks are taken to be as much faster as this one.
 """
@@ -193,7 +193,7 @@ class _Waits:
         return Across(row[earlier], source[earlier], delay[earlier]), follow, delays
 
     def _others(self) -> tuple[IntArray, IntArray]:
-        """Return activities whose stream was told to wait, and the last that had ended on each other stream."""
+        """Return activities whose stream had to wait, and the last that had ended on each other stream."""
         calls, rows = self.calls, np.flatnonzero(self.known)
         none = np.zeros(0, np.int64)
         if not calls.stream_waits.any() or len(self.streams) < 2 or not len(rows):

@@ -187,7 +187,7 @@ def _pin(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | 
 
 
 def _hide(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate copies between host and device that run beside other work, as far as that lasts."""
+    """Estimate copies between host and device that overlap other work, as far as that lasts."""
     rows, members = context.rows["activities"], matrix.reshape(-1)
     nbytes, exposed = number(rows, "bytes_moved", null=-1), number(rows, "exposed_ns")
     alone_ns = max(int(exposed.sum()), 1)
@@ -223,7 +223,7 @@ def _remove(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate
 
 
 def _reach(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate alike calls of a library, each of them whole: what another rule has a part of is that rule's."""
+    """Estimate identical calls of a library, each of them whole: what another rule has a part of is that rule's."""
     rows, durations = context.rows["activities"], context.facts["activities"].dur_ns[matrix]
     first = matrix[:, 0]
     if (durations.sum(axis=1) != number(rows, "call_dur_ns")[first]).any():
@@ -241,7 +241,7 @@ def _norm(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
 
 
 def _batch(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate one call of each operator in place of a loop's turns."""
+    """Estimate one call of each operator in place of a loop's iterations."""
     rows, members = context.rows["activities"], np.sort(matrix[0])
     durations = context.facts["activities"].dur_ns[matrix]
     if rows.graph is None:

@@ -63,7 +63,7 @@ def gap_facts(rows: Rows, activities: Facts) -> Facts:
     nothing = Categories(np.full(rows.count, -1, np.int32), ())
     broken = number(rows, "break_stack_row", null=-1)
     return Facts(
-        # A call made outside any operator stands for itself: cudaDeviceSynchronize, a launch of Triton's.
+        # A call made outside any operator counts as itself: cudaDeviceSynchronize, a launch of Triton's.
         op=_first_known(_first_known(category(rows, "op"), category(rows, "sync")), category(rows, "launch")),
         op_row=np.full(rows.count, -1, np.int64),
         shapes=nothing,

@@ -65,7 +65,7 @@ def _cause(context: ScanContext, matrix: IntArray) -> str | None:
 
 
 def launch_less(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate fewer launches, or one for many. In training that is of the model, and of what lies beside it little."""
+    """Estimate fewer launches, or one for many. In training that is of the model, and of what lies around it little."""
     if not context.training:
         return close(context, rule, matrix)
     following = number(context.rows["gaps"], "next_row")

@@ -1,6 +1,6 @@
 """Variants grouped into findings, one a cause and place, and taken apart again for what looks at one at a time.
 
-What is estimated, judged and verified is a variant: operators and shapes of which every occurrence is alike. It has the
+What is estimated, judged and verified is a variant: operators and shapes that all its occurrences share. It has the
 form of a finding without variants, under its own identity. What a person reads is a finding.
 """
 

@@ -1,4 +1,4 @@
-"""What happened in a recorded timeline, and what waited for what: `replay.py` runs it again."""
+"""The events of a recorded timeline, and what waited for what: `replay.py` runs it again."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Happened:
-    """Everything that happened, in order, and what it waited for. Nanoseconds since the first activity's start."""
+    """All events, in order, and what it waited for. Nanoseconds since the first activity's start."""
 
     begins: int  # the first host event
     host: HostEvents

@@ -1,7 +1,7 @@
 """What libraries reach of the data sheet's peak, on a GPU of which their usual rates were not measured.
 
-No call can be told from a slow one there, and a report's limit rests on other GPUs' rates by the ratio of the peaks. So
-what each kind of call reaches is said beside the peak, whether or not it could be better.
+A slow call cannot be recognised there, and a report's limit rests on other GPUs' rates by the ratio of the peaks. So
+what each kind of call reaches is given next to the peak, whether or not it could be better.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Share:
     peak: float | None  # FLOP a second; None: no data sheet states it
 
     def text(self, gpu_busy_ns: int, device: Device) -> str:
-        """Return what they take and reach, beside what limits them: arithmetic, or memory.
+        """Return what they take and reach, and what limits them: arithmetic, or memory.
 
         >>> from tracemine.devices import find_device
         >>> device = find_device("AMD Instinct MI300X")

@@ -166,7 +166,7 @@ def step_work(lists: Lists, calls: Sequence[Call], optimizer: str) -> Work | Non
 
 
 def step_share(calls: Sequence[Call], optimizer: str) -> tuple[int, int]:
-    """Return how often each element is moved in one pass, and how often it is now, told by operators alone."""
+    """Return how often each element is moved in one pass, and how often it is now, by operators alone."""
     counted = Counter(call.name for call in calls)
     turns = min(counted.values(), default=1)
     return 3 + 2 * _states(calls, optimizer), max(sum(call.moved for call in calls) // max(turns, 1), 1)

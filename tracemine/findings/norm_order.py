@@ -1,4 +1,4 @@
-"""How a spelled-out norm and the residual sum beside it follow each other, and what its weight is."""
+"""How an unfused norm and the residual sum next to it follow each other, and what its weight is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MEAN, _ADD, _CAST = "mean", "add", "copy"
 def norm_order(lists: Lists, op_rows: Iterable[int], named: Iterable[int]) -> str | None:
     """Return how one occurrence's norms and residual sum follow each other, by its operators in order of time.
 
-    named: operators that the norm's pattern names. None: beside the norms stands something else than one such sum.
+    named: operators that the norm's pattern names. None: next to the norms there is something other than one such sum.
     """
     rows, own = [row for row in dict.fromkeys(op_rows) if row >= 0], set(named)
     width = _width(lists, rows)

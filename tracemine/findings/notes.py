@@ -62,8 +62,8 @@ def warnings_of(
         texts.insert(
             0,
             f"This recording shows CUDA graphs being captured ({count_text(captured, 'time')}): launches go into the "
-            "graph, nothing is meant to run, and there is no step to mend. It goes with the recording of the replays: "
-            "tracemine scan REPLAYS --graph-capture THIS names their operators.",
+            "graph, nothing is meant to run, and there is no step to improve. It goes with the recording of the "
+            "replays: tracemine scan REPLAYS --graph-capture THIS names their operators.",
         )
     if curves is None and timeline.activities.num_rows:
         texts.append(_unknown_text(timeline))

@@ -47,7 +47,7 @@ class Shared(NamedTuple):
     """Nanoseconds by part in the order of PARTS, summed over devices."""
 
     busy_ns: list[int]  # each moment once
-    covered_ns: int  # of communication beside other work
+    covered_ns: int  # of communication that overlaps other work
 
 
 def parts_of(context: ScanContext, findings: Sequence[Finding]) -> Parts | None:

@@ -155,7 +155,7 @@ def percentile(values: IntArray, percent: int) -> int:
 
 
 def kinds_of(timeline: Timeline, found: Iterations) -> list[tuple[str, IntArray]]:
-    """Return iterations that are alike, by name: as their marks say, else by what kernels they run and on what first.
+    """Return similar iterations, by name: as their marks say, else by what kernels they run and on what first.
 
     Those of the kinds beyond the sixteen most frequent are of one, `other`.
     """
@@ -174,7 +174,7 @@ def kinds_of(timeline: Timeline, found: Iterations) -> list[tuple[str, IntArray]
 
 def _by_kernels(timeline: Timeline, found: Iterations) -> list[str]:
     counts, kind = np.unique(counted(work_of(timeline), found.of_activity, len(found)), axis=0, return_inverse=True)
-    leaders: list[int] = []  # rows of counts; each stands for those like it
+    leaders: list[int] = []  # rows of counts; each represents those like it
     leader = np.zeros(len(counts), np.int64)
     for row, one in enumerate(counts):
         shared = np.minimum(counts[leaders], one).sum(axis=1) if leaders else np.zeros(0)

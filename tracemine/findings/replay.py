@@ -34,7 +34,7 @@ class ReplayResult:
 
 @dataclass(frozen=True)
 class Replay(Happened):
-    """What happened, to be run again."""
+    """The recorded events, to be run again."""
 
     def run(self, pace: Floats, changes: Sequence[Change] = ()) -> ReplayResult:
         """Run the timeline with other times: [scenarios], and twice [scenarios, activities].

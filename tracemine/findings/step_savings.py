@@ -262,7 +262,7 @@ def _gaining(one: Reported, gained: Range) -> Finding:
         "the step gains what its critical path does, after the findings that claim before: GPU time where the device "
         "sets the pace; where the host does, launches that are not made any more (none of them at the low end)"
         if gained.mid
-        else "something else sets the pace here, and the step gains nothing before that is mended"
+        else "something else sets the pace here, and the step gains nothing before that is fixed"
     )
     notes = (note, _COMPILED_NOTE) if one.call == "compiled" else (note,)
     finding = msgspec.structs.replace(one.finding, step_saving_ns=gained)

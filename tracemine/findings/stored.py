@@ -149,7 +149,7 @@ def _check_no_verdicts(path: Path) -> None:
 
 
 def _is_findings(path: Path) -> bool:
-    """Return whether a file begins as findings do. Verdicts begin alike, but only of findings `trace` is an object."""
+    """Return whether a file begins as findings do. Verdicts do too, but only of findings `trace` is an object."""
     head = _head(path)
     if path.suffix in _PAGES:
         return _PAGE in head
@@ -188,7 +188,7 @@ def decoded(content: bytes) -> Scan:
 def _upgraded(scan: dict[str, Any]) -> dict[str, Any]:
     """Upgrade a decoded scan of version 1 to version 2. What version 1 did not say is null.
 
-    Each finding stands for itself, under its own fingerprint: what verdicts and tickets call it.
+    Each finding stands alone, under its own fingerprint: what verdicts and tickets call it.
 
     >>> _upgraded({"schema_version": 1, "findings": [{"fingerprint": "aa", "rule": "r"}]})["findings"][0]["cause"]
     'r'

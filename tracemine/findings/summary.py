@@ -46,7 +46,7 @@ class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):
     low: int
     mid: int
     high: int
-    # `captured`: timed alone, beside the recording; `estimated`; `recorded`: with the profiler, whose cost is not known
+    # `captured`: timed outside the recording; `estimated`; `recorded`: with the profiler, whose cost is not known
     source: str
     note: str | None = None  # what was guessed
     p10: int | None = None  # of steps timed alone: what a tenth of them did not exceed; null: not known
@@ -94,8 +94,8 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     # `marked`; inferred from `annotation`, `nvtx`, `graph launches`, `repeating kernels`
     source: str = "marked"
     evidence: str = ""  # what tells the steps apart, in words
-    confidence: float = 1.0  # share of GPU time that lies in steps × how alike those are; 1 where they are marked
-    kinds: tuple[StepKind, ...] = ()  # steps that are alike, most GPU time first
+    confidence: float = 1.0  # share of GPU time that lies in steps × how similar those are; 1 where they are marked
+    kinds: tuple[StepKind, ...] = ()  # similar steps, most GPU time first
     unprofiled_ns: UnprofiledTime | None = None  # null: stored by a version that did not estimate it
     # Half of the steps differ from the middle one of their kind by no more; null: fewer than three, or not stored.
     span_spread_ns: int | None = None
@@ -140,7 +140,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     work_share: float
     unclassified_share: float  # of the GPU's busy time
     unprofiled_idle_share: Share | None = None  # of the unprofiled step; null: stored before it was known
-    transfers: Transfers | None = None  # null: none, or stored before they were told
+    transfers: Transfers | None = None  # null: none, or stored before they were counted
     causes: tuple[IdleCause, ...] = ()  # that are known, most first; none where they are less than half of it
     # Their shares are of the idle time as recorded: unprofiled most of it lies at the edges of steps, where it is not
     # known what is waited for.
@@ -154,7 +154,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     # reductions …), `optimizer`, `other`, `copies` (with fills and sets), `communication`, `idle`
     name: str
     ns: int  # of the step; where several run at once, the first of these names has the moment
-    gpu_time_ns: int  # sum of durations, whatever runs beside it; 0 of `idle`
+    gpu_time_ns: int  # sum of durations, whatever overlaps it; 0 of `idle`
     # The least that this could be: what findings change as they say at most, all else at the device's rates for its
     # bytes and FLOPs, as it is where those are not known; null: they are known of none of it, or the GPU is not known.
     least_gpu_time_ns: int | None = None
@@ -165,7 +165,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     ns: int  # the sum of all parts: `unprofiled_ns`, or the GPU's work where that is longer
     parts: tuple[Part, ...]  # those that occur, and `idle`
-    covered_communication_ns: int  # beside other work, and so of no part
+    covered_communication_ns: int  # overlaps other work, and so of no part
     after_ns: Range  # how long it takes once all findings are fixed
     gpu_time_after_ns: Range | None = None  # GPU time then; null: savings of it were not estimated
     # The least that GPU time could be: the sum over the parts, as it is where nothing is known; null: known of less
@@ -240,7 +240,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """Time of each operator, nanoseconds a step (over the trace where no steps are known), whoever claims it.
 
-    "" stands for what has no name. Of each the thousand that take most.
+    "" is what has no name. Of each the thousand that take most.
     """
 
     gpu_ns: dict[str, int]  # an operator, or a kernel's family where none is known: GPU time
@@ -259,5 +259,5 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     # The device table's row that savings of GPU time are estimated for; left out where the GPU is not known: they are
     # not estimated then, which is not the same as none.
     estimated_for: str | None = None
-    execution_trace: str | None = None  # the file that was given beside the trace; left out where none was
+    execution_trace: str | None = None  # the file that was given with the trace; left out where none was
     calibration: str | None = None  # the user's own that fused times are read off; left out where it is the package's

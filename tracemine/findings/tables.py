@@ -103,7 +103,7 @@ _COLUMNS = (
     _Of("fix", _TEXT, "what to do", None, _field("fix")),
 )  # fmt: skip
 
-# Both are written beside a timeline's tables. Opinions, so no part of a Timeline.
+# Both are written next to a timeline's tables. Opinions, so no part of a Timeline.
 FINDINGS = Table(
     "findings",
     "one finding, those that no report shows (`reported` is false) among them",

@@ -30,7 +30,7 @@ def totals(parts: Sequence[ClassEstimate] | Sequence[Finding]) -> dict[str, Any]
 
 
 def intensity(flops: int | None, traffic: Traffic | None, ridge: float | None) -> Intensity | None:
-    """Return FLOP per byte, as it is and with one kernel, beside the device's ridge point."""
+    """Return FLOP per byte, as it is and with one kernel, and the device's ridge point."""
     if flops is None or traffic is None or not traffic.before or not traffic.after:
         return None
     before, after = (round(flops / nbytes, 4) for nbytes in (traffic.before, traffic.after))

@@ -39,7 +39,7 @@ def transfers_of(context: ScanContext) -> Transfers | None:
 
 
 def exposed_text(context: ScanContext) -> str:
-    """Return what copies move, how fast, and what runs beside them; "" where they take little alone."""
+    """Return what copies move, how fast, and what overlaps them; "" where they take little alone."""
     rows, transfers = context.rows["activities"], transfers_of(context)
     copies = category(rows, "copy_kind").among(*BETWEEN)
     if transfers is None or number(rows, "exposed_percent")[copies].max(initial=0) < LEAST_PERCENT:
@@ -49,7 +49,7 @@ def exposed_text(context: ScanContext) -> str:
     each = "a step" if context.accounts.steps else "in all"
     beside = percent_text(spent_ns - alone_ns, spent_ns)
     moved = f"{bytes_text(transfers.bytes)} {each} at {bytes_text(transfers.bytes_per_s)}/s{memory}"
-    return f"Copies between host and device: {moved}; {beside} of their time something else runs beside them."
+    return f"Copies between host and device: {moved}; {beside} of their time something else runs."
 
 
 def _memory(timeline: Timeline, copies: BoolArray) -> str | None:

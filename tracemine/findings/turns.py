@@ -23,8 +23,8 @@ def loop_operators(
     kernels: Sequence[str],
     turns: int,
 ) -> list[LoopOperator] | None:
-    """Return each operator of a loop's turns; None where they are not so many turns, or shapes do not tell. `members`:
-    activities of all turns in time order, beside them what each takes and writes (−1: not known) and its kernel's name.
+    """Return each operator of a loop's iterations; None where there are not so many, or shapes do not tell. `members`:
+    activities of all iterations in time order, with what each takes and writes (−1: not known) and its kernel's name.
     """
     node_of = graph.activity_node[members]
     nodes, at = np.unique(node_of, return_index=True)

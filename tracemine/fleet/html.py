@@ -249,7 +249,7 @@ def _gone(gone: Iterable[Gone]) -> Table:
 
 
 def _changes(changes: Iterable[Change]) -> Table:
-    columns = (Column("job"), Column("days"), Column("gone", True), Column("said to save", True))
+    columns = (Column("job"), Column("days"), Column("gone", True), Column("predicted", True))
     rows = tuple(
         (
             _text(one.job),
@@ -262,11 +262,11 @@ def _changes(changes: Iterable[Change]) -> Table:
         for one in changes
     )
     says = (
-        "What a job's findings that are gone were said to save, beside what its step lost from that day to the next. "
+        "What a job's findings that are gone were predicted to save, and what its step saved until the next day. "
         "Whatever else changed meanwhile is in it too; `tracemine diff` compares two recordings."
     )
     more = (Column("step got shorter by", True), Column("step"))
-    return Table("changes", "Predicted beside measured", says, (*columns, *more), rows)
+    return Table("changes", "Predicted and measured", says, (*columns, *more), rows)
 
 
 def _failures(report: FleetReport) -> Table:

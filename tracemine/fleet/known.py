@@ -1,4 +1,4 @@
-"""What `runs` has already, without a request a trace: an index beside the tables.
+"""What `runs` has already, without a request a trace: an index next to the tables.
 
     DATASET/_known/ID.parquet    of each file of `runs`, under its name, what says that a trace need not be scanned
 
@@ -43,7 +43,7 @@ def run_key(uri: str, day: str | None, content: str, digest: str) -> str:
 
 
 def unread(size_bytes: int, modified_ns: int | None) -> str:
-    """Return what stands for the content of a trace that could not be read."""
+    """Return what replaces the content of a trace that could not be read."""
     return f"not read {size_bytes} {modified_ns}"
 
 

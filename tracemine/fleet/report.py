@@ -108,7 +108,7 @@ class DayShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's step from a day to its next: what findings that are gone were said to save, beside what it lost."""
+    """A job's step from a day to its next: what findings that are gone were predicted to save, and what it saved."""
 
     job: str
     last_day: str
@@ -120,7 +120,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Predictions(msgspec.Struct, frozen=True, kw_only=True):
-    """Findings with a verdict that was timed, predicted beside measured."""
+    """Findings with a verdict that was timed, predicted and measured."""
 
     count: int
     mean_error: float | None  # |predicted − measured| as a share of the unfixed time

@@ -142,9 +142,7 @@ def _gone(console: Console, gone: Sequence[Gone]) -> None:
 
 
 def _changes(console: Console, changes: Sequence[Change]) -> None:
-    table = _table(
-        ("job", False), ("days", False), ("gone", True), ("said to save", True), ("step got shorter by", True)
-    )
+    table = _table(("job", False), ("days", False), ("gone", True), ("predicted", True), ("step got shorter by", True))
     rows = (
         [
             one.job,
@@ -155,7 +153,7 @@ def _changes(console: Console, changes: Sequence[Change]) -> None:
         ]
         for one in changes
     )
-    _draw(console, "Predicted beside measured, where findings are gone", table, rows)
+    _draw(console, "Predicted and measured, where findings are gone", table, rows)
 
 
 def _step(one: Gone) -> str:

@@ -49,7 +49,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sources(given: str, note: Callable[[str], None] | None = None) -> Iterator[Source]:
-    """Yield the traces that one argument stands for, as `tracemine scan` takes them, or below a URI.
+    """Yield the traces that one argument names, as `tracemine scan` takes them, or below a URI.
 
     Raises UsageError or InputError where there is none.
     """
@@ -62,7 +62,7 @@ def sources(given: str, note: Callable[[str], None] | None = None) -> Iterator[S
 def _here(given: str, note: Callable[[str], None] | None) -> Sequence[Path]:
     """Return the traces of this machine, and files that should be some and are damaged: scanning them says so.
 
-    JSON that holds no events is something else, and is left out, which `note` is told.
+    JSON that holds no events is something else, and is left out, and passed to `note`.
     """
     folder = Path(given)
     try:
@@ -228,7 +228,7 @@ _DAY = re.compile(r"(\d{4})[-_]?(\d\d)[-_]?(\d\d)")
 def labeller(pattern: str | None) -> Callable[[Source], Labels]:
     """Return what reads a source's labels off the end of its path. Raises UsageError for a pattern that is none.
 
-    pattern: parts of a path, in which {job}, {model} and {day} stand for what is between, and * for anything; None:
+    pattern: parts of a path, in which {job}, {model} and {day} match what is between, and * for anything; None:
     the job is the folder that a trace lies in. The day is else that of the file's last change (UTC).
 
     >>> read = labeller("{job}/{day}/*")

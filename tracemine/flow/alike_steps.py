@@ -1,4 +1,4 @@
-"""Find the longest run of steps that run the same operators: one of them stands for most of the others."""
+"""Find the longest run of steps that run the same operators: one of them represents most of the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracemine.ops import lookup
 from tracemine.timeline import Timeline
 
 # Steps of a run whose dataflow is inferred. So many at its begin: after four or five, a step mostly finds what the one
-# before found. Else more than the tensors that look alike and are remembered (pools.py), after which it does.
+# before found. Else more than the interchangeable tensors that are remembered (pools.py), after which it does.
 _FIRST = (5, 12)
 _LAST = 2  # what follows these differs
 _LEAST = 2  # steps that are copied: for fewer it is not worth while
@@ -23,14 +23,14 @@ _ACTIVITY = ("kind", "name", "copy_kind")
 
 
 class AlikeSteps(Struct, frozen=True):
-    """A run of steps that are alike, without its ends.
+    """A run of equal steps, without its ends.
 
     A step reaches from its begin to the next one's, whatever duration was recorded; step 0 is what comes before the
     first one.
     """
 
     begin: IntArray  # step k has the positions begin[k]:begin[k + 1] of the Order
-    copied: int  # the step that stands for those that are left out
+    copied: int  # the step that represents those left out
     left_out: int  # so many steps behind it
     op_rows: IntArray  # a row a step, from `copied` to the last one left out: rows of `ops`, in order
     activity_rows: IntArray  # the same of `activities` that those launched
@@ -60,10 +60,10 @@ class AlikeSteps(Struct, frozen=True):
 
 
 def alike_steps(timeline: Timeline, order: Order) -> Iterator[AlikeSteps]:
-    """Yield the longest run of steps that are alike, with few steps in front of those left out, then with more; nothing
+    """Yield the longest run of equal steps, with few steps in front of those left out, then with more; nothing
     where there is none, or inferring all costs as little.
 
-    Steps are alike that run the same operators with the same arguments, inside each other in the same order, on the
+    Steps are equal if they run the same operators with the same arguments, inside each other in the same order, on the
     same threads, and launch the same activities. Numbers among the arguments of what is computed element by element do
     not count: an optimizer's change with each step.
     """

@@ -1,4 +1,4 @@
-"""Copy the dataflow of one step to the steps that are alike."""
+"""Copy the dataflow of one step to the steps equal to it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Numbers that are counted through the steps of a recording, and what they become where one step stands for many.
+"""Numbers that are counted through the steps of a recording, and what they become where one step represents many.
 
-A step that is alike those behind it stands for them: what was found of it is copied, and its numbers move on with each
+A step that equals those behind it represents them: what was found of it is copied, and its numbers move on with each
 copy. Only where it equals the step before it, entry by entry: each number in it is the same as there, or as far on as a
 step is long.
 """
@@ -72,7 +72,7 @@ class Numbered(Struct, frozen=True):
         return column[:first], column[first : self.end], before, column[self.end :]
 
     def copied_from(self) -> IntArray:
-        """Return, for each number of all steps, the one in the steps that are kept that it stands for.
+        """Return, for each number of all steps, the one in the steps that are kept that it corresponds to.
 
         >>> Numbered(begin=np.array([0, 1, 3, 5, 6]), copied=2, copies=1).copied_from().tolist()
         [0, 1, 2, 3, 4, 3, 4, 5]
@@ -88,7 +88,7 @@ class Numbered(Struct, frozen=True):
         return np.concatenate((head, np.tile(own, self.copies + 1), tail))
 
     def counted(self, column: IntArray, of: Numbered) -> IntArray:
-        """Return a column of numbers of a kind for all steps; −1 stands for none.
+        """Return a column of numbers of a kind for all steps; −1 is none.
 
         A number of the copied step, of the one before or behind it moves on with the copies; others stay as they are.
         Raises NotAlike where that is not what the step before has.
@@ -96,7 +96,7 @@ class Numbered(Struct, frozen=True):
         head, own, before, tail = self.parts(column)
         near, beyond = of.begin[of.copied - 1], of.period * of.copies
         moves, stays = own - of.period == before, own == before
-        # The first number behind a step may stand for its end, so that of the step after next is as near.
+        # The first number behind a step may mark its end, so that of the step after next is as near.
         moves &= (own >= near) & (own <= of.begin[of.copied + 2])
         if not (moves | stays & ((own < near) | (own >= of.end))).all():
             raise NotAlike
@@ -110,7 +110,7 @@ class Numbered(Struct, frozen=True):
 
 
 class Rows(Struct, frozen=True):
-    """Rows of a table of what was recorded, in each of the steps that are alike."""
+    """Rows of a table of what was recorded, in each of the equal steps."""
 
     rows: IntArray  # a row a step, the copied one first: equal places have equal entries
     place: IntArray  # of each row of the table its place in the copied step, −1: it has none

@@ -48,7 +48,7 @@ def of_nvtx(timeline: Timeline) -> bool:
 
 
 def optimizers_told(timeline: Timeline, order: Order) -> Told:
-    """Return the timeline with what its optimizers read and write, where that can be told.
+    """Return the timeline with what its optimizers read and write, where that is known.
 
     >>> from tracemine.flow.order import order_of
     >>> from tracemine.timeline import Meta

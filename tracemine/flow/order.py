@@ -106,7 +106,7 @@ def _one_after_another(start: IntArray, end: IntArray, part: IntArray) -> tuple[
 
 
 def _around(parent_row: IntArray, is_op: BoolArray) -> IntArray:
-    """Return the nearest operator around each row, annotations left out; the last row, len(is_op), stands for none."""
+    """Return the nearest operator around each row, annotations left out; the last row, len(is_op), is none."""
     none = len(is_op)
     around = np.append(np.where(parent_row < 0, none, parent_row), none)
     passed = np.append(~is_op, False)

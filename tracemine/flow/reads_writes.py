@@ -36,7 +36,7 @@ def _switched_off(
     schema: IntArray,
     switches: list[int | None],
 ) -> BoolArray:
-    """Return for each tensor whether its operator was told, by a recorded argument, to leave it alone."""
+    """Return for each tensor whether a recorded argument made its operator leave it alone."""
     off = np.zeros(len(tensors.op), np.bool_)
     calls = calls_of(timeline)
     for row in np.flatnonzero(switched).tolist():

@@ -123,7 +123,7 @@ class MayRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortened:
-    """The dataflow of a recording without most of a run of steps that are alike, and how it becomes that of all."""
+    """The dataflow of a recording without most of a run of equal steps, and how it becomes that of all."""
 
     flow: Flow
     copies: Copies
@@ -151,7 +151,7 @@ class Flow:
     perhaps_before: IntArray = field(default_factory=_none)
     perhaps_after: IntArray = field(default_factory=_none)
     inferred_from: Timeline | None = None  # the one given, where its dataflow was inferred
-    shortened: Shortened | None = None  # what it was copied from, where steps are alike
+    shortened: Shortened | None = None  # what it was copied from, where steps are equal
 
     @property
     def read_by_others(self) -> BoolArray:

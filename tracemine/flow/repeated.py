@@ -1,6 +1,6 @@
 """Which nodes compute in every step what they have computed in the step before, as compilers number values.
 
-A value's number stands for an operator, all its arguments, and the numbers of what it reads; a tensor from outside that
+A value's number identifies an operator, all its arguments, and the numbers of what it reads; a tensor from outside that
 nothing writes during the recording is a value of its own. What has one number is one value. A number that every step
 has is computed anew in every step. Where one of these is not known, there is no number.
 """

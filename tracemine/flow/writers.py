@@ -43,7 +43,7 @@ class _Storage(Struct):
 
 
 class LastWriters(Struct):
-    """Storages by id; told of allocations and writes in the order in which they happen, and asked at each read.
+    """Storages by id; given allocations and writes in the order in which they happen, and asked at each read.
 
     >>> writers = LastWriters()
     >>> writers.allocate(7, node=0)

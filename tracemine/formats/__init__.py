@@ -27,10 +27,10 @@ from tracemine.units import count_text
 
 __all__ = ["FORMATS", "format_of", "is_counters", "is_nsys_folder", "open_trace", "recording_in"]
 
-# Reports of Nsight Compute, beside a trace: for who gives one.
+# Reports of Nsight Compute, given along with a trace.
 __getattr__ = on_demand(__name__, {"ncu": f"{__name__}.ncu"})
 
-# Modules here, each with its FORMAT. The first that recognises a file reads it, so what is told by less stands later.
+# Modules here, each with its FORMAT. The first that recognises a file reads it: the least specific come last.
 FORMATS = ("nsys.read", "kineto.read")
 
 
@@ -59,7 +59,7 @@ def _known() -> Iterator[Format]:
         yield import_module(f"{__name__}.{name}").FORMAT
 
 
-# Reports of Nsight Systems are told by their names: how they begin is not documented.
+# Reports of Nsight Systems are recognised by their names: how they begin is not documented.
 NSYS_REPORTS = (".nsys-rep", ".qdrep")
 
 # How a folder names what was recorded together: the profiler's trace, and the execution trace of the same window.
@@ -99,7 +99,7 @@ def open_trace(
     the first with a `capture.json`, is read as one trace, and so is a folder that nsys export wrote; a `.nsys-rep` is
     exported by the nsys on PATH.
     `graph_capture` is a trace of the same program capturing its CUDA graphs: the kernels of replays get the operators
-    that launched them then. `progress` is told after each block how many of the file's bytes are read, and how many
+    that launched them then. `progress` is called after each block: how many of the file's bytes are read, and how many
     there are. `formats` are asked before those that are known here.
 
     Raises InputError if a path is no readable trace, or they do not belong together, TimelineError if a timeline

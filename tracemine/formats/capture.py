@@ -1,4 +1,4 @@
-"""`capture.json`: what a recording cost the step, as `tracemine.capture` measured it beside the traces."""
+"""`capture.json`: what a recording cost the step, as `tracemine.capture` measured it, next to the traces."""
 
 from __future__ import annotations
 

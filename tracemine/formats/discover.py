@@ -20,12 +20,12 @@ _SHOWN = 3  # names in a message
 
 
 def traces(given: str, note: Callable[[str], None] | None = None) -> Iterator[Path]:
-    """Yield the traces that one argument stands for.
+    """Yield the traces that one argument names.
 
     A file, a timeline, a recording (a folder that holds a trace and its execution trace) or an nsys export is itself, a
     folder all of these below it, a pattern (`runs/*.json.gz`, `**` for any depth) what it fits.
 
-    Files of a folder that are no traces are left out, which `note` is told. Raises UsageError or InputError if none is
+    Files of a folder that are no traces are left out, and passed to `note`. Raises UsageError or InputError if none is
     there.
     """
     remote = _REMOTE.match(given)

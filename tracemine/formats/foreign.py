@@ -46,7 +46,7 @@ BINARY = (
     Look(has(rb"\A[\x01-\x7f]\x0a[\x03-\x10]\d{1,3}\.\d{1,3}[.\d]*"), *_CHAKRA),
 )
 
-# Tables and JSON that are no list of events: told by what they begin with.
+# Tables and JSON that are no list of events: recognised by what they begin with.
 TEXT = (
     Look(
         has(
@@ -87,7 +87,7 @@ TEXT = (
     Look(has(rb'\A\{\s*"calls"\s*:\s*\[(?s:.)*?"Duration \(us\)"'), "is a report of TVM, which has no timeline", _NSYS),
 )
 
-# Lists of events or nodes that say nothing of Kineto: told by what is in one.
+# Lists of events or nodes that say nothing of Kineto: recognised by what is in one.
 EVENTS = (
     Look(has(rb'"name"\s*:\s*"/device:TPU'), "is a trace of a TPU, and tracemine knows GPUs", "xprof reads it"),
     Look(has(rb'"name"\s*:\s*"/(?:host|device):\w'), f"is a JAX trace, {_XLA_SAYS}", _NSYS),

@@ -12,7 +12,7 @@ from tracemine.timeline import Timeline
 
 
 class Progress(Protocol):
-    """Told after each block how many of the file's bytes are read."""
+    """Called after each block with how many of the file's bytes are read."""
 
     def __call__(self, done_bytes: int, total_bytes: int) -> None: ...
 
@@ -21,5 +21,5 @@ class Format(Struct, frozen=True):
     """An input that can be read: how a file of it begins, and what makes a timeline of it."""
 
     name: str
-    recognises: Callable[[bytes], bool]  # is told the file's first 64 KB, inflated
+    recognises: Callable[[bytes], bool]  # takes the file's first 64 KB, inflated
     read: Callable[[FileSource, Progress | None], Timeline]

@@ -61,7 +61,7 @@ def without_repetitions(columns: Columns, dropped: Counter[str]) -> Columns:
 
 
 def repetition_notes(gpu: Columns, dropped: Counter[str]) -> list[str]:
-    """Say that events stood in the file twice, and which stream runs much of its work beside other work of its own."""
+    """Say that events stood in the file twice, and which stream overlaps itself for much of its work."""
     notes = []
     if again := dropped[REPEATED]:
         stand = "stands" if again == 1 else "stand"

@@ -25,7 +25,7 @@ _BINARY = (
     Look(lambda head: not head.strip(), "is empty", "record the trace again"),
     Look(
         begins(b"version https://git-lfs"),
-        "is a Git LFS pointer, not the data it stands for",
+        "is a Git LFS pointer, not the data it points to",
         "fetch the data with: git lfs pull",
     ),
     Look(begins(b"NVR\0"), "is a report of Nsight Compute (.ncu-rep), which has no timeline", _COUNTERS),

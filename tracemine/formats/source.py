@@ -20,7 +20,7 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 _GZIP_END = 8  # bytes: checksum and size
 _LONGEST_HEADER = 1 << 20  # bytes of a gzip member's header: it may hold a name, a comment and 64 kB more
 
-# A decompression bomb is told by its ratio. Real traces inflate 8 to 35 times, and their times and ids differ from
+# A decompression bomb shows in its ratio. Real traces inflate 8 to 35 times, and their times and ids differ from
 # event to event, which keeps any trace below about 60; deflate itself ends at 1032. The first 64 MB are free, so that
 # a small file of nothing but blanks is judged by what is in it, not by how it is packed.
 MAX_INFLATION = 200

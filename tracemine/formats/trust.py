@@ -31,7 +31,7 @@ _OVERLAP_NS = 20_000
 _MOST_OVERLONG = 0.01  # of a stream's records; where more overlap it is no stream, such as two processes' in one file
 _TIMES_ALL_ELSE = 10  # a record so many times as far away as all the rest takes is none
 _CLOCKS_NS = 1_000_000  # by which the clocks of host and GPU may differ
-_LOST_STEPS = 0.5  # from which on the other steps do not stand for the whole
+_LOST_STEPS = 0.5  # from which on the other steps do not represent the whole
 _LEAST_RECORDED = 0.1  # of what was launched: a window of a longer recording shows few ends of many beginnings
 _FEWEST_STEPS = 3
 _FEWEST_RECORDS = 5
@@ -281,7 +281,7 @@ def _beyond_all(timeline: Timeline) -> Iterator[str]:
         if beyond_ns > _TIMES_ALL_ELSE * max(last - first, 1):
             yield (
                 f"One GPU record reaches {time_text(beyond_ns)} beyond all else, and that takes "
-                f"{time_text(last - first)}: its time cannot be, and none of a step can be told. Record it again."
+                f"{time_text(last - first)}: its time cannot be, and no step's time is known. Record it again."
             )
             return
 

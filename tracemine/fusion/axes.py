@@ -1,4 +1,4 @@
-"""Which rows an operator reduces where its axes were not recorded: told by shapes, or by the name of its kernel.
+"""Which rows an operator reduces where its axes were not recorded: known by shapes, or by the name of its kernel.
 
 A reduction's output lacks the axes that were reduced. PyTorch runs its kernels for contiguous rows of a softmax only
 where nothing lies behind the axis (`inner_size == 1` in aten/src/ATen/native/cuda/SoftMax.cu).

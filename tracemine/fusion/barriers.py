@@ -24,11 +24,11 @@ from tracemine.timeline import Timeline
 
 
 class MaybePaths(Struct, frozen=True):
-    """Ways beside those that dataflow knows. Numbers from `nodes` on are not nodes: places where unknown paths meet."""
+    """Paths that dataflow does not know. Numbers from `nodes` on are not nodes: places where unknown paths meet."""
 
     before: IntArray
     after: IntArray
-    rank: IntArray  # of each node and place: its turn in the order of launching
+    rank: IntArray  # of each node and place: its position in the order of launching
     made: IntArray  # nodes, and those that may read what they made, any elements of it: two a pair
     read: IntArray
 
@@ -130,7 +130,7 @@ def _gives_unknown(flow: Flow, nodes: FusionNodes) -> BoolArray:
 
 
 def _ranks(count: int, place: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the turns of nodes, and of places; a place stands before the node of that number."""
+    """Return the positions of nodes, and of places; a place stands before the node of that number."""
     order = np.argsort(place, kind="stable")
     rank = np.arange(count) + np.searchsorted(place[order], np.arange(count), "right")
     of_place = np.empty(len(place), np.int64)
@@ -185,7 +185,7 @@ def _needed(flow: Flow, sources: IntArray, rank: IntArray) -> tuple[IntArray, In
 
 
 def _doubtful(flow: Flow, turn: IntArray, rank: IntArray) -> IntArray:
-    """Nodes that may need what was written at a turn (of each node: its own), or write over what was read there."""
+    """Nodes that may need what was written at a position (of each node: its own), or write over what was read there."""
     reads, writes, edges = flow.reads, flow.writes, flow.edges
     oldest = np.full(len(reads.node), np.iinfo(np.int64).max)
     np.minimum.at(oldest, edges.read, rank[edges.producer])

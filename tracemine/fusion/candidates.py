@@ -89,7 +89,7 @@ def _horizontal(flow: Flow, nodes: FusionNodes) -> Pairs:
     writer = np.full(len(reads.node), -1, np.int64)  # the last write that it reads: two contents of a place are two
     writer[flow.edges.read] = flow.edges.write
     fit = np.isin(nodes.role[reads.node], [*map(int, _SIBLINGS)]) & (reads.bytes >= _LEAST_SHARED_BYTES)
-    fit &= (writer >= 0) | (reads.evidence == Evidence.PROVEN)  # else what comes from outside is alike, not the same
+    fit &= (writer >= 0) | (reads.evidence == Evidence.PROVEN)  # else tensors from outside only look the same
     rows = np.flatnonzero(fit)
     columns: tuple[Array, ...] = (reads.node, writer, reads.end_byte, reads.begin_byte, reads.buffer)
     rows = rows[np.lexsort(tuple(column[rows] for column in columns))]

@@ -1,4 +1,4 @@
-"""Copy the fusion groups of one step to the steps that are alike: no group spans steps."""
+"""Copy the fusion groups of one step to the steps equal to it: no group spans steps."""
 
 from __future__ import annotations
 

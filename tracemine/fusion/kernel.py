@@ -64,7 +64,7 @@ class FusedKernel(Struct, frozen=True, kw_only=True):
 
     @property
     def masked(self) -> bool:
-        """Whether it is a softmax, merged or spelled out, of rows with a mask that is computed in front.
+        """Whether it is a softmax, merged or not, of rows with a mask that is computed in front.
 
         >>> FusedKernel(reads=(8,), writes=(8,), rows=2, steps=("compare", "simple", "softmax")).masked
         True

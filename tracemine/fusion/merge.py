@@ -23,7 +23,7 @@ from tracemine.timeline import Timeline
 
 MOST_MEMBERS = 64
 _ROUNDS = 10
-_COMPARED = 10_000  # pairs of accesses of two long lists, before they count as not alike
+_COMPARED = 10_000  # pairs of accesses of two long lists, before they count as different
 _CODE = {refusal: code for code, refusal in enumerate(REFUSALS)}
 
 Rows = tuple[int, int, bool, int]  # rows, length, columns, and where the axes are not known, a number of their own

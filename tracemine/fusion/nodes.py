@@ -120,7 +120,7 @@ def _row_spaces(
     spaces = [m.space or Space(0, 1) for m in meanings]
     rows, length, columns = (_of_calls([getattr(s, f) for s in spaces], call) for f in ("rows", "length", "columns"))
     known = np.ones(len(call), np.bool_)
-    # A reduction whose axes are not recorded and cannot be told: as many rows as it writes, and as long as what it
+    # A reduction whose axes are not recorded and cannot be inferred: as many rows as it writes, and as long as what it
     # reads allows.
     guess = np.flatnonzero(np.isin(role, [*map(int, NEEDS_SPACE)]) & (rows < 0))
     least = np.maximum(size[guess], 1)

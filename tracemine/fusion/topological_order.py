@@ -42,7 +42,7 @@ class Ways:
         after: IntArray,
         weaker: Sequence[tuple[Refusal, IntArray, IntArray]] = (),
     ) -> None:
-        """rank: of each node its turn. The node `before` runs before the node `after`, whose turn is later. weaker:
+        """rank: position of each node. The node `before` runs before the node `after`, whose rank is higher. weaker:
         more such pairs, and what to say where groups wait for each other through these alone, the strongest first.
         """
         self._count = count = len(rank)

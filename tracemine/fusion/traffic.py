@@ -162,9 +162,9 @@ def _more_apart(
     buffer: IntArray,
     count: int,
 ) -> tuple[IntArray, IntArray]:
-    """Bytes that each group reads and writes if whatever a member writes in place, and takes beside it, and whatever it
+    """Bytes that each group reads and writes if whatever a member writes in place, and takes with it, and whatever it
     reads again, is a tensor of its own wherever that is a guess: an optimizer's state, of which several tensors look
-    alike, or the inputs of siblings.
+    the same, or the inputs of siblings.
     """
     reads, writes = flow.reads, flow.writes
     reading, wanted = chosen
@@ -210,9 +210,9 @@ def _evidence(flow: Flow, node_group: IntArray, count: int, inside: BoolArray) -
 
 
 def distinguished(reads: Reads) -> IntArray:
-    """For each read its buffer, with what is only guessed to be in a buffer in one of its own beside it.
+    """For each read its buffer, with what is only guessed to be in a buffer in one of its own next to it.
 
-    Two tensors of one shape and type from outside (a gate and what it gates) cannot be told from one that is read
+    Two tensors of one shape and type from outside (a gate and what it gates) look the same as one that is read
     twice, and are the likelier of the two.
     """
     guessed = reads.evidence == Evidence.ADJACENT

@@ -56,7 +56,7 @@ TEXTS: Final = {
     "operation": ("the one operator that is named, without `aten::`", None),
     "call_class": ("what kind of a library's call all of it is, forward or backward", tuple(OPERATIONS.values())),
     "norm_order": (
-        "how the norm and one residual sum follow each other, where nothing else stands beside it",
+        "how the norm and one residual sum follow each other, where nothing else is added to it",
         ("sum first", "norm first", "between norms"),
     ),
     "score_function": (

@@ -95,7 +95,7 @@ def run_cases(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[CaseResult, ...]:
 
 
 def run_case(rule: Rule, case: Case) -> CaseResult:
-    """Run one case: return what bound each row beside what should have."""
+    """Run one case: return what bound each row and what should have."""
     matches = find(rule, case.rows)
     bound: list[set[str]] = [set() for _ in case.expected]
     for match in matches:
@@ -117,7 +117,7 @@ def _names(variables: frozenset[str] | set[str]) -> str:
 
 
 def read_cases(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[Case, ...]:
-    """Return the cases beside a rule; none where there is no cases.md. Raises RuleError naming the line."""
+    """Return the cases of a rule; none where there is no cases.md. Raises RuleError naming the line."""
     path = rule.folder / "cases.md"
     if not path.exists():
         return ()

@@ -18,7 +18,7 @@ from tracemine.rows.table import BoolArray, IntArray
 
 READS: Final = "reads"
 _TENSOR: Final = ("shape", "dtype", "layout")
-# Columns that a graph's table has beside those of the rows; of all the cells are texts.
+# Columns that a graph's table has besides those of the rows; of all the cells are texts.
 GRAPH_CELLS: Final = dict.fromkeys(
     ["node", READS, "kept", "guessed", "unknown", "axis", *(f"{place}_{what}" for place in PLACES for what in _TENSOR)],
     "categories",

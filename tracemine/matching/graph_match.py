@@ -69,7 +69,7 @@ class _Partial:
         return [*self.vertices.values(), *self.slots.values()]
 
     def all_named(self, names: Sequence[str], groups: Sequence[Group]) -> list[IntArray]:
-        """Return the nodes of variables, a column for each that they may stand for."""
+        """Return the nodes of variables, a column for each that they may be bound to."""
         found = [self.vertices[name] for name in names if name in self.vertices]
         return found + [nodes for (group, _), nodes in self.slots.items() if groups[group].name in names]
 

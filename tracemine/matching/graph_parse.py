@@ -214,7 +214,7 @@ class _Parser:
         labels = self._labels()
         self._need(")", "of a node")
         if name in self.group_names:
-            raise self._wrong(f"{name!r} stands for several nodes already", "give this node a name of its own", at)
+            raise self._wrong(f"{name!r} is bound to several nodes already", "give this node a name of its own", at)
         if name in self.vertices:
             if labels:
                 raise self._wrong(

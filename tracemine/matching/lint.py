@@ -78,7 +78,7 @@ def a_case_matches(linted: _Linted) -> _Found:
 
 def a_case_is_a_near_miss(linted: _Linted) -> _Found:
     if not any(not case.matching for case in linted.cases):
-        yield None, "no case shows what looks alike and is not found: a table whose expect column is blank"
+        yield None, "no case shows what looks similar and is not found: a table whose expect column is blank"
 
 
 def every_case_passes(linted: _Linted) -> _Found:

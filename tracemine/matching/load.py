@@ -67,7 +67,7 @@ _DEFAULT_GROUP = ("ops", "shapes", "dtype", "module")
 
 
 def rules_directory() -> Path:
-    """Return the rules that come with tracemine: inside the package when installed, beside it in a checkout.
+    """Return the rules that come with tracemine: inside the package when installed, next to it in a checkout.
 
     >>> rules_directory().name in ("rules", "_rules")
     True
@@ -118,7 +118,7 @@ def _built_in(docs: RowDocs) -> Sequence[Rule]:
 
 
 def _stamp(folder: Path) -> tuple[Path, int, int]:
-    """Return a folder with a rule, and by what a change of its file is told."""
+    """Return a folder with a rule, and what shows a change of its file."""
     at = (folder / "rule.toml").stat()
     return folder, at.st_mtime_ns, at.st_size
 

@@ -3,7 +3,7 @@
 A graph pattern is graph_match's; of a rule that has both, the row pattern is for where it is not known, or a guess,
 what is read.
 
-A row's byte stands for the set of variables it satisfies, so definitions may overlap; byte 0 is a row that satisfies
+A row's byte encodes the set of variables it satisfies, so definitions may overlap; byte 0 is a row that satisfies
 none, and also what is put between partitions, because no match can cross it. Nothing here loops over rows in Python.
 """
 
@@ -192,7 +192,7 @@ def _check_columns(rule: Rule, rows: Rows) -> None:
 
 
 def _symbols(rule: Rule, define: Mapping[str, tuple[ColumnTest, ...]], rows: Rows) -> tuple[Bytes, dict[int, int]]:
-    """Return one byte a row, and for each byte the set of variables it stands for, as bits in define's order."""
+    """Return one byte a row, and for each byte the set of variables it encodes, as bits in define's order."""
     variables = list(define.items())
     symbols, sets = _eight(variables[:8], rows)
     for first in range(8, len(variables), 8):
@@ -313,7 +313,7 @@ def _bindings(
         for letter, bound in sets.items():
             table[letter] = max(bound.bit_length() - 1, 0)
         return table[symbols[positions]]
-    # Equal bytes are bound alike: each distinct match is parsed once.
+    # Equal bytes are bound the same way: each distinct match is parsed once.
     regex = binding_regex(pattern, alphabet)
     names = list(alphabet)
     bits = [names.index(step.variable) for step in pattern.steps]

@@ -20,7 +20,7 @@ class Arrangement:
     """Rows in partition order. They are sorted when that is first asked for: many rules have nothing to look for.
 
     A row with a null in a partition_by or order_by column is in no partition: which stream it ran on, or when, is not
-    known, so neither is what stands beside it.
+    known, so neither is what comes next to it.
     """
 
     rows: Rows

@@ -214,7 +214,7 @@ def _counts(text: str, column: int) -> tuple[int, int | None]:
     return low, high
 
 
-# --- what may stand beside what --------------------------------------------------------------------------------------
+# --- what may stand next to what --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +367,7 @@ def _check_size(tree: Node, possessive: frozenset[int], *, overlapping_matches: 
 def _way_out(step: Step) -> str:
     return (
         f"bound it to at most {SHORT} rows, such as {step.variable}{{{max(1, min(step.low, SHORT))},{SHORT}}}; or let "
-        f"{step.variable} and the variables beside it, and the pattern's last, test one column for different values"
+        f"{step.variable} and the variables next to it, and the pattern's last, test one column for different values"
     )
 
 

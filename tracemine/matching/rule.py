@@ -160,7 +160,7 @@ class Match:
 class Matches:
     """All matches of one rule, in order of partition and then of order_by.
 
-    Match i covers row-set rows rows[offsets[i]:offsets[i + 1]] in match order; `variables` has, beside each row, the
+    Match i covers row-set rows rows[offsets[i]:offsets[i + 1]] in match order; `variables` has, for each row, the
     position in `rule.variables` of the variable that bound it. `measures` has one number a match; where `unknown` names
     the measure, it also says for which matches the number is null (a value was not recorded, or no row was bound); the
     measure is 0 there.

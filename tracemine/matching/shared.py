@@ -1,4 +1,4 @@
-"""What rules ask of one row set, told once for all of them: how its rows are arranged, and which nodes pass what."""
+"""What rules ask of one row set, computed once for all: how its rows are arranged, and which nodes pass what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a library kernel computes with, and how narrow its loads are, told from its name. The table: arithmetic.toml."""
+"""What a library kernel computes with, and how narrow its loads are, by its name. The table: arithmetic.toml."""
 
 from __future__ import annotations
 

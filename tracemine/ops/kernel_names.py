@@ -96,7 +96,7 @@ def _without_parentheses(text: str) -> str:
 
 
 # <mangled-name> ::= _Z <encoding>; a nested name is N <qualifiers> (<length><identifier>)+ … E, template arguments
-# follow as I … E (Itanium C++ ABI, 5.1). Substitutions (St, S0_) may stand for the first qualifiers.
+# follow as I … E (Itanium C++ ABI, 5.1). Substitutions (St, S0_) may replace the first qualifiers.
 _MANGLED = re.compile(r"_Z(?:N[rVK]*)?(?:S[a-z]|S[0-9A-Z]*_)?(?=\d)")
 
 

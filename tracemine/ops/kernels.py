@@ -1,4 +1,4 @@
-"""Kernel families: what a kernel does, told from its name alone. The table is kernels.toml, written by hand.
+"""Kernel families: what a kernel does, inferred from its name alone. The table is kernels.toml, written by hand.
 
 A row's `regex` is searched in the kernel's head (its qualified name without return type, template arguments and
 parameters), its `within` in the whole name as well. Heads are few and short, so a trace with thousands of distinct

@@ -289,7 +289,7 @@ def _overload(default_class: str, name: str, arguments: str, outputs: str, own_c
     )
 
 
-# What profilers record instead of a dtype, and the argument types it can stand for. "" stands for anything.
+# What profilers record instead of a dtype, and the argument types it can mean. "" means any type.
 _RECORDED_LISTS = frozenset({"TensorList", "GenericList"})
 _RECORDED_SCALARS = frozenset(
     {"Scalar", "ScalarList", "Int", "Bool", "Double", "String", "IntList", "DoubleList", "Device"}

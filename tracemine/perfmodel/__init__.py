@@ -4,11 +4,11 @@ one_kernel(…)    one kernel in place of a fusion group
 fused_run(…)     one kernel in place of adjacent kernels whose reads are not recorded
 hidden_by_workers(…)  waiting for data that workers can take over
 closed_gaps(…)   idle time of the device that can be won back
-pinned(…)        a copy from pinned memory, and `overlapped(…)` one beside other work
-hidden(…)        a collective beside other work
+pinned(…)        a copy from pinned memory, and `overlapped(…)` one that overlaps other work
+hidden(…)        a collective that overlaps other work
 removed(…)       work that is not done any more, but for a share of it
 at_its_rate(…)   a library's call once the cause of its slowness is gone
-batched(…)       calls on all turns of a loop in place of calls on each
+batched(…)       calls on all iterations of a loop in place of calls on each
 rates_of(…)      what products, convolutions and attention take on a device, from their FLOPs and bytes
 norm_of_its_own(…)  a kernel made for a norm's rows in place of PyTorch's own, where that is clearly slower
 rms_norm_loses(…)  whether PyTorch's own kernel for a norm takes clearly longer than one made for its rows

@@ -13,24 +13,24 @@ from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.library_rates import ARITHMETIC, Rates
 from tracemine.perfmodel.ranges import Abstained, Estimate, Traffic, outwards
 
-_WORTH: Final = 1.5  # measured, of what is predicted: below that the turns fill the device
+_WORTH: Final = 1.5  # measured, of what is predicted: below that the iterations fill the device
 _POINTWISE: Final = (0.8, 1.5)  # of the bytes at the device's rate
 
 
 class LoopOperator(Struct, frozen=True, kw_only=True):
-    """One operator of a loop, in all turns."""
+    """One operator of a loop, in all iterations."""
 
     dur_ns: float
-    reads: int  # bytes, what several turns read counted once
+    reads: int  # bytes, what several iterations read counted once
     writes: int
-    call: LibraryCall | None = None  # of one turn; None: no product
+    call: LibraryCall | None = None  # of one iteration; None: no product
     tf32: bool = False  # its kernel multiplies float32 with matrix units
 
 
 def batched(
     operators: Sequence[LoopOperator], turns: int, curves: Curves | None, rates: Rates | None
 ) -> Estimate | Abstained:
-    """Estimate one call of each operator for all turns of a loop.
+    """Estimate one call of each operator for all iterations of a loop.
 
     >>> from tracemine.devices import find_device
     >>> from tracemine.ops.infer.library import library_call
@@ -60,7 +60,7 @@ def batched(
         traffic_bytes=Traffic(before=total, after=total),
         flops=sum(turns * each.call.flops for each in operators if each.call is not None),
         assumptions=(
-            f"one call of each operator for all {turns} turns; high end: what the products read is copied together "
+            f"one call per operator for all {turns} iterations; high end: what the products read is copied together "
             "first",
         ),
     )

@@ -1,4 +1,4 @@
-"""Time of communication that runs beside other work, as far as one rank tells."""
+"""Time of communication that overlaps other work, as far as one rank shows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sent_bytes(collective: str, nbytes: int, group_size: int) -> int:
 def hidden(exposed_ns: float, transfer_ns: float, calls: float, room: float, *, computes: bool, how: str) -> Estimate:
     """Estimate a collective that other work hides.
 
-    exposed_ns: how long nothing else ran beside one. transfer_ns: what of it the link takes at least, and how that is
+    exposed_ns: how long nothing overlapped one. transfer_ns: what of it the link takes at least, and how that is
     known. calls: how many of all kinds a step has. room: which share of all that is exposed other work lasts for.
     computes: its stream runs other work as well.
 

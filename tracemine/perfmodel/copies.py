@@ -31,14 +31,14 @@ def pinned(nbytes: int | None, device: Device | None) -> Estimate | Abstained:
 
 
 def overlapped(nbytes: int, dur_ns: float, exposed_ns: float, room: float, memory: str | None) -> Estimate:
-    """Estimate a copy between host and device that runs beside other work, or not at all.
+    """Estimate a copy between host and device that overlaps other work, or not at all.
 
     exposed_ns: how long of its time nothing else ran. room: which share of all that is exposed other work lasts for.
 
     >>> overlapped(25_000_000, 900_000, 800_000, 0.25, "pinned").after_ns
     Range(low=100000, mid=700000, high=900000)
     >>> overlapped(25_000_000, 900_000, 900_000, 0.25, "pinned").assumptions[0].partition(";")[0]
-    '25.0 MB at 27.8 GB/s from or to pinned memory, 0.0 % of it beside other work'
+    '25.0 MB at 27.8 GB/s from or to pinned memory, 0.0 % of it overlapped by other work'
     """
     reached = f"{bytes_text(nbytes)} at {bytes_text(nbytes * 1e9 / max(dur_ns, 1))}/s"
     kind = "" if memory is None else f" from or to {memory} memory"
@@ -46,8 +46,8 @@ def overlapped(nbytes: int, dur_ns: float, exposed_ns: float, room: float, memor
     return Estimate(
         after_ns=outwards(dur_ns - exposed_ns, dur_ns - exposed_ns * room, dur_ns),
         assumptions=(
-            f"{reached}{kind}, {beside} of it beside other work; low end of the saving: what runs next waits for it; "
-            f"middle: it hides behind all else that runs, which lasts for {percent_text(room, 1)} of such copies "
-            "(assumed); high end: it stays on the device",
+            f"{reached}{kind}, {beside} of it overlapped by other work; low end of the saving: what runs next waits "
+            f"for it; middle: it hides behind all else that runs, which lasts for {percent_text(room, 1)} of such "
+            "copies (assumed); high end: it stays on the device",
         ),
     )

@@ -149,7 +149,7 @@ class Curves(DeviceCurves):
             notes = (*notes, f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
         elif self.calibration.gpu != FITTED_ON:
             low, high = combined(low, ELSEWHERE[0]), combined(high, ELSEWHERE[1])
-            notes = (*notes, f"what arithmetic takes beside this GPU's own curves was set on an {FITTED_ON}")
+            notes = (*notes, f"what arithmetic takes besides this GPU's own curves was set on an {FITTED_ON}")
         least = self.least_ns(kernel.nbytes, kernels)
         floor = (least, least * ABOVE_LEAST[0], least * ABOVE_LEAST[1])  # nothing stands at what is impossible to beat
         low_ns, mid_ns, high_ns = (max(ends) for ends in zip((mid * low, mid, mid * high), floor, strict=True))

@@ -19,7 +19,7 @@ from tracemine.perfmodel.intervals import Prediction, combined
 from tracemine.perfmodel.ranges import Abstained, Estimate, Range, outwards
 
 # How far the interval reaches in a model's step for what a kernel alone does not show: kernels are off together there,
-# by what runs beside them and by where a compiler draws its borders, and slower more often than faster. Of 12 models of
+# by what runs meanwhile and by where a compiler draws its borders, and slower more often than faster. Of 12 models of
 # an H100 1.6 to the slow side would hold 85 % (benchmarks/in_a_step.py), but of those left out in turn 75 %, and of the
 # 53 of an H200 about 79 %; 1.8 holds about 86 % of both.
 IN_A_STEP = (1 / 1.42, 1.8)
@@ -41,7 +41,7 @@ def one_kernel(
 
     `sure`: whether dataflow is known, not guessed. `in_model`: whether products and convolutions run in the same steps,
     as in whole models, or memory-bound kernels alone. `product_bytes`: of the result of a product whose epilogue it
-    could be. `more`: bytes that it reads and writes on top, if tensors that are written in place and look alike are not
+    could be. `more`: bytes that it reads and writes on top, if tensors written in place that look the same are not
     one. Where dataflow is guessed, the low end takes inputs of equal size as one, and the high end the largest result
     as live-out.
 
@@ -71,11 +71,11 @@ def one_kernel(
     if any(more):
         apart = replace(kernel, reads=(*kernel.reads, more[0]), writes=(*kernel.writes, more[1]))
         high_ns = max(high_ns, _ends(curves.predict(apart, warm), in_model)[1])
-        assumptions.append("high end: tensors that are written in place and look alike are each a tensor of its own")
+        assumptions.append("high end: tensors that are written in place and look the same are each a tensor of its own")
     if in_model:
         assumptions.append(
-            f"in a model's step kernels are off together, by {IN_A_STEP[0]:.2g} to {IN_A_STEP[1]:g} times, beside what "
-            "each is off alone"
+            f"in a model's step kernels are off together by {IN_A_STEP[0]:.2g} to {IN_A_STEP[1]:g} times, not counting "
+            "what each is off alone"
         )
     if product_bytes:
         low_ns = min(low_ns, curves.epilogue(0.0, product_bytes, kernel).low_ns)

@@ -29,7 +29,7 @@ def combined(*factors: float) -> float:
 
 
 # Measured ÷ predicted, 5th and 95th percentile by class over all recorded patterns but those kept unseen, with the
-# cache's state known and told by durations, rounded, and wider for classes of fewer than 20 points
+# cache's state known and inferred from durations, rounded, and wider for classes of fewer than 20 points
 # (benchmarks/prediction_points.py --fit; how many of the unseen ones fall in is in benchmarks/README.md). `_small`: all
 # of it fits the L2 cache, and a launch's own time counts.
 INTERVALS = {
@@ -60,7 +60,7 @@ INTERVALS = {
 # The constants of arithmetic, and the intervals, were set by points of one GPU. Of patterns that are left out of the
 # fit the intervals hold 84 to 87 % (prediction_points.py --left-out). Another GPU, with its own calibration, is further
 # from the fit: of 350 points of an H100, which nothing was fitted to, they hold 90 % as they are and 93 % with this
-# (of 324 told by durations 81 and 85 %).
+# (of 324 inferred from durations 81 and 85 %).
 FITTED_ON = "NVIDIA H200"
 ELSEWHERE = (1 / 1.08, 1.08)
 ABOVE_LEAST = (1.02, 1.05)  # of the least time that there is: where the middle and the high end begin

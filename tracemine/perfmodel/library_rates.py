@@ -50,7 +50,7 @@ ARITHMETIC: Final[Mapping[str, str]] = {
     "float64": "fp64",
 }
 FEWEST: Final = 6  # points that a rate is fitted to
-ASSUMED: Final = (0.6, 1.8)  # beside the points of another GPU, or of another arithmetic: assumed
+ASSUMED: Final = (0.6, 1.8)  # around the points of another GPU, or of another arithmetic: assumed
 _LAUNCHES_NS: Final = (1.5e3, 2e3, 2.5e3, 3e3, 4e3, 5e3, 6e3, 8e3, 10e3, 12e3, 16e3, 24e3)
 _COARSE, _FINE = 0.05, 0.95
 _TRIED: Final = np.geomspace(1e12, 4e15, 171)  # FLOP/s, 5 % apart: up to beyond every device of the table

@@ -1,7 +1,7 @@
 """One pass over lists of tensors: a fused optimizer's kernels, `torch._foreach_*`, or what torch.compile makes of it.
 
 PyTorch's kernels over lists take so many tensors, and so many chunks of them, a launch, a chunk a block. A launch lasts
-as long as its last block, whatever the bandwidth: that is what they take beside moving their bytes.
+as long as its last block, whatever the bandwidth: that is what they take besides moving their bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tracemine.perfmodel.ranges import Abstained, Estimate, Range, Traffic, outw
 # multi_tensor_apply (ATen/native/cuda/MultiTensorApply.cuh): elements of a chunk, chunks a launch, and tensors a launch
 # by how many lists it takes.
 _CHUNK, _BLOCKS, _TENSORS = 65_536, 320, (110, 64, 48, 36, 30)
-# What a launch takes beside its bytes where a tensor fills a chunk, and where all are small. On an H200, torch 2.11:
+# What a launch takes besides its bytes where a tensor fills a chunk, and where all are small. On an H200, torch 2.11:
 # 10.4 to 11.6 µs a kernel of `_foreach_mul_` and `_foreach_add_` (ResNet-50), 9 to 16 of SGD's, 19 to 41 of AdamW's.
 _CHUNK_NS, _HEAVY_CHUNK_NS, _LAUNCH_NS = 10_000, 20_000, 2_000
 _HEAVY = 4  # lists: Adam and its kin, which divide and take roots
@@ -99,7 +99,7 @@ def one_pass(
     assumptions = [
         "what torch.compile writes moves each byte once, at a rate near the device's best"
         if compiled
-        else "kernels over lists move each byte once and take 2 to 20 µs a launch beside that, as on an H200"
+        else "kernels over lists move each byte once and take 2 to 20 µs a launch on top of that, as on an H200"
     ]
     if alike and before is not None and before.before:
         # They are as far from full rate now as they are then.
@@ -108,7 +108,7 @@ def one_pass(
         assumptions.append("list operators take as long a byte as those that take their place")
     if not sure:
         low, high = 0.8 * low, 1.25 * high
-        assumptions.append("which tensors are the same is told by their shapes: the bytes are a guess")
+        assumptions.append("which tensors are the same is inferred from their shapes: the bytes are a guess")
     least = math.ceil(curves.least_ns(reads + writes))
     after_ns = outwards(low, mid, high).at_least(least)
     return Estimate(after_ns=after_ns, traffic_bytes=before, assumptions=tuple(assumptions))
@@ -119,7 +119,7 @@ def share_of(
 ) -> Estimate | Abstained:
     """Estimate the same where no sizes were recorded: each element is moved `after` times in place of `before`.
 
-    loop: kernels of a loop over parameters; 0: it is none. What each takes beside its bytes goes with it.
+    loop: kernels of a loop over parameters; 0: it is none. What each takes besides its bytes goes with it.
 
     >>> from tracemine.devices import find_device
     >>> curves = Curves.of(find_device("NVIDIA H200"))
@@ -142,7 +142,7 @@ def share_of(
         assumptions=(
             f"sizes were not recorded: each element is moved {before} times now and {after} times in one pass, at the "
             "same rate",
-            *(["each kernel of a loop takes as long beside that as the shortest one does"] if loop else []),
+            *(["each kernel of a loop takes as long besides that as the shortest one does"] if loop else []),
         ),
     )
 

@@ -69,7 +69,7 @@ def captured(
         mid_ns=alone_step_ns,
         high_ns=alone_step_ns,
         source=CAPTURED,
-        note="measured beside the recording, without a profiler",
+        note="measured outside the recording, without a profiler",
         of_step=True,
         recorded_ns=recorded_ns,
         p10_ns=spread_ns[0],

@@ -22,7 +22,7 @@ _STEP = "ProfilerStep#"
 
 
 class Listener(Protocol):
-    """What is told."""
+    """What is called."""
 
     def ended(self, source: str, key: Any) -> None:
         """Count a step that has ended: `source` is marks, optimizer or module, `key` refers to the last two."""
@@ -64,7 +64,7 @@ class Hooks:
             self._find()
 
     def count_no_more(self) -> None:
-        """Tell of no steps any more."""
+        """Report no more steps."""
         if self._module is not None:  # else its wrapper stays: what torch.compile made would be compiled again
             self.leave_modules()
         while self._undo_steps:
@@ -97,7 +97,7 @@ class Hooks:
         undo = self._undo_module = self._hooked(module_class, "__call__", before=called, after=self._called)
 
     def leave_modules(self) -> None:
-        """Tell of no module's calls any more."""
+        """Report no more calls of modules."""
         if self._undo_module is not None:
             self._undo_module()
         self._undo_module = self._module = None

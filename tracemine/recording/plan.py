@@ -74,7 +74,7 @@ class Steps:
         return source == self.source and self.key is not None and self.key() is None
 
     def words(self) -> str:
-        """Return how steps are told."""
+        """Return how steps are recognised."""
         return {
             None: "",
             "time": "(by time)",

@@ -37,7 +37,7 @@ DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown"
 class Options:
     """How to draw: at most `top` findings (None: all), `width` columns, and whether colours may be used.
 
-    picture: what is drawn of the trace beside its findings; None: nothing is at hand.
+    picture: what is drawn of the trace besides its findings; None: nothing is at hand.
     """
 
     top: int | None = 10

@@ -139,7 +139,7 @@ def noise_text(noise: Noise) -> str:
 
 
 def predicted_texts(difference: Difference) -> Iterator[str]:
-    """Yield predicted beside measured: the step, then the GPU's work; none where nothing is fixed."""
+    """Yield predicted and measured: the step, then the GPU's work; none where nothing is fixed."""
     found = difference.predicted
     if found is None:
         return

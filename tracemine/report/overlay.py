@@ -1,4 +1,4 @@
-"""Findings as slices of a Chrome trace, to be opened beside the trace they were found in, in Perfetto.
+"""Findings as slices of a Chrome trace, to be opened with the trace they were found in, in Perfetto.
 
 A process "tracemine" has a track for each rule, and each occurrence of a finding is a slice on it: from the start of
 its first activity to the end of its last; of idle time, each gap. Slices of one track nest or stand apart, for viewers

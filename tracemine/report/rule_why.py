@@ -59,7 +59,7 @@ def _findings(found: list[Finding]) -> Iterator[Text]:
 
 
 def _left_out(why: Why, found: list[Finding], alone: Mapping[str, int]) -> Iterator[Text]:
-    """Say what became of matches that are no findings: by this rule alone, and beside the others."""
+    """Say what became of matches that are no findings: by this rule alone, and along with the others."""
     for reason, count in sorted(alone.items(), key=lambda item: -item[1]):
         if reason == _OF_NO_MATCH:
             continue

@@ -22,13 +22,13 @@ _WORK = {
     "foreach": "foreach kernels",
     "optimizer": "optimizer kernels",
 }
-_HIDES_IDLE = frozenset({"gpu", "unclear", "communication", "transfer"})  # what a first line can say beside idle time
-_LEAST_IDLE = 0.1  # of what was recorded, that is told
+_HIDES_IDLE = frozenset({"gpu", "unclear", "communication", "transfer"})  # what a first line can say next to idle time
+_LEAST_IDLE = 0.1  # of what was recorded, that is reported
 _KINDS = 4  # of steps, that are shown
 _APART = 3  # steps apart, that are shown
 _SECOND = 0.1  # of the idle time: a second cause that is named
 _DEVICES = 16  # that are shown
-_UNEQUAL = 0.2  # of a step: what one device idles more than another, that is told first
+_UNEQUAL = 0.2  # of a step: what one device idles more than another, that is reported first
 _FEWEST_STEPS = 3  # of which percentiles say more than their mean
 
 if TYPE_CHECKING:

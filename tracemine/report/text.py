@@ -278,7 +278,7 @@ def _fix(finding: Finding, path: str, width: int) -> Iterator[Text]:
 
 
 def _all_of_it(fingerprint: str, path: str, width: int) -> str:
-    """Return what explains a finding, to be pasted; FILE stands for a path that a line cannot show whole, as it is.
+    """Return what explains a finding, to be pasted; FILE replaces a path that a line cannot show whole, as it is.
 
     >>> _all_of_it("10bb3930e730d027", "my run/trace.json", 80)
     "… all of it: tracemine explain 10bb3930e730d027 'my run/trace.json'"

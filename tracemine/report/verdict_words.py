@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _WINS = 0.95  # of eager's time: what is worth a word; whether it is more than noise is not judged here
 # What became of verdicts that change nothing here: keys of a scan's `evidence`.
 _UNUSED = {
-    "repeated": "beside another on the same finding",
+    "repeated": "repeated on the same finding",
     "other_gpu": "of another GPU",
     "no_finding": "on no finding of this trace",
 }

@@ -1,4 +1,4 @@
-"""Verdicts for a person at a terminal: predicted beside measured, and how far each finding was verified."""
+"""Verdicts for a person at a terminal: predicted and measured, and how far each finding was verified."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _print_indented(console: Console, text: str, *, head: Text | None = None, st
 
 
 def _print_step(step: StepVerdict, console: Console) -> None:
-    """Write what is replayed, what it came to, and each change: predicted beside measured."""
+    """Write what is replayed, what it came to, and each change: predicted and measured."""
     replayed = f"{step.replayed_launches} of {count_text(step.launches, 'launch')}, {step.share:.1%} of its GPU time"
     console.print()
     console.print(Text.assemble(("step ", "bold"), line(f"{step.step or 'the whole recording'}: {replayed}")))
@@ -231,7 +231,7 @@ def _came_to(verdict: Verdict, stepped: bool) -> str:
     if verdict.measured is None or verdict.level < "L4":
         return verdict.says
     says = verdict.says
-    if verdict.level == "L6" and stepped:  # the step is told of once
+    if verdict.level == "L6" and stepped:  # the step is reported once
         says = "and a replayed step got shorter with it in place (below)"
     return f"{_as_fast(verdict.measured.eager_to_fused['ratio'])}, {says}"
 

@@ -171,7 +171,7 @@ def payback_text(scan: Scan) -> str:
         return ""
     takes = range_text(of.compile_low_ns, of.compile_high_ns)
     low, high = (f"{float(f'{steps:.2g}'):,.0f}" for steps in (of.low_steps, of.high_steps))
-    return f"torch.compile takes {takes} once ({of.source}): it pays after {low}–{high} steps"
+    return f"torch.compile takes {takes} once ({of.source}): it pays off after {low}–{high} steps"
 
 
 def all_of(scan: Scan, name: str) -> Range:

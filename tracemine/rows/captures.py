@@ -19,7 +19,7 @@ _MAKES = re.compile(r"^(cuda|hip|cu)GraphInstantiate")
 def captures(timeline: Timeline) -> tuple[IntArray, IntArray]:
     """Return begin and end of the times in which graphs are captured or made of what was captured: disjoint, in order.
 
-    A capture is told by the calls that begin and end it, one after the other on one thread.
+    A capture is recognised by the calls that begin and end it, one after the other on one thread.
     """
     name = categories(timeline.api["name"])
     starts, ends, makes = (named(name, pattern) for pattern in (_BEGINS, _ENDS, _MAKES))

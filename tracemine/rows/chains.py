@@ -1,4 +1,4 @@
-"""Chains of activities that one kernel may stand for: fusion groups where dataflow is known, else stretches of a
+"""Chains of activities that one kernel may replace: fusion groups where dataflow is known, else stretches of a
 stream.
 """
 

@@ -68,7 +68,7 @@ def compiled(timeline: Timeline) -> Compiled:
 def compilations(timeline: Timeline) -> tuple[IntArray, IntArray]:
     """Return begin and end, host nanoseconds, of each stretch in which torch.compile compiled within the recording.
 
-    In order of begin; stretches on several threads may overlap. Told from what dynamo and Inductor time of themselves
+    In order of begin; stretches on several threads may overlap. Known from what dynamo and Inductor time of themselves
     (`… (dynamo_timed)`); a torch that does not record that compiles unseen.
     """
     _, begin, end = compiling(timeline)

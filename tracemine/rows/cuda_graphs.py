@@ -25,7 +25,7 @@ _NEVER = np.iinfo(np.int64).max
 def under_recorded(timeline: Timeline) -> IntArray:
     """Return rows of `api` that launched a graph with no activity recorded, or fewer than another replay of it.
 
-    The second can be told only where the export numbers its graphs.
+    The second can be known only where the export numbers its graphs.
 
     >>> from tracemine.timeline import Meta
     >>> under_recorded(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))).tolist()

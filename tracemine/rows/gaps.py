@@ -3,9 +3,9 @@
 A device is idle where none of its streams runs a kernel, a copy, a set or a collective, between its first and its last
 activity. Gaps are not cut at step boundaries, so that over a device Σ gaps = span − busy. A gap belongs to the step
 that the host was in for all of it. Where the host went from one step to the next meanwhile, the gap says so
-(`between_steps`) and belongs to no step, because a profiler's own work at a step's end cannot be told from the
+(`between_steps`) and belongs to no step, because a profiler's own work at a step's end cannot be distinguished from the
 program's.
-Why it was idle is told in idle_causes.py.
+Why it was idle is decided in idle_causes.py.
 """
 
 from __future__ import annotations

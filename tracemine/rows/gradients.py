@@ -1,6 +1,6 @@
 """Gradients that are filled with zeros: by an optimizer's `zero_grad`, by a loop, by a list; and what is added to them.
 
-A tensor that is filled is a gradient where the autograd engine adds to it in place: told by its memory where an
+A tensor that is filled is a gradient where the autograd engine adds to it in place: recognised by its memory where an
 execution trace names tensors, and then of each fill; else by its shape, of loops and lists.
 """
 

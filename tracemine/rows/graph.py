@@ -33,7 +33,7 @@ NO_AXIS: Final = np.iinfo(np.int64).min
 class NodeTensors:
     """The first tensors that each node's operator takes and gives: `of["in0"][node]` is an entry below.
 
-    Tensors that are alike share an entry. The last entry is that of none, −1: its rank and dtype are not known.
+    Equal tensors share an entry. The last entry is that of none, −1: its rank and dtype are not known.
     """
 
     of: dict[str, IntArray]
@@ -182,7 +182,7 @@ def graph_of(flow: Flow) -> Graph | None:
     guessed = ~reads.resolved | (reads.evidence < Evidence.CONSISTENT)
     told = nodes.known.copy()
     told[reads.node[guessed]] = False
-    # What comes from outside is alike where it is inferred, and not known to be the same.
+    # What comes from outside looks the same where it is inferred, and not known to be the same.
     evidence = np.where((writer < 0) & (reads.evidence < Evidence.PROVEN), Evidence.ADJACENT, reads.evidence)
     consumer, producer, weakest, usable = _pairs(flow, count)
     return Graph(
@@ -274,7 +274,7 @@ def _memory_is_used_again(flow: Flow, passing: BoolArray) -> bool:
 
 
 def _tensors(flow: Flow) -> NodeTensors:
-    """Return what the operators of the nodes take and give; steps that are alike have the tensors of one of them."""
+    """Return what the operators of the nodes take and give; equal steps have the tensors of one of them."""
     if flow.shortened is None:
         return _all_tensors(flow)
     found, own = _all_tensors(flow.shortened.flow), flow.shortened.copies.nodes.copied_from()

@@ -33,7 +33,7 @@ GRAPH_CALL = "## Call CompiledFxGraph "
 _COMPILING = " (dynamo_timed)"  # what dynamo and Inductor time of themselves, all of it while they compile
 _ENTRY = re.compile(r"_dynamo[/\\]eval_frame\.py\(\d+\): compile_wrapper$")
 
-# What broke a graph, told from what ran until the next graph: the first whose operator or Python frame is there.
+# What broke a graph, inferred from what ran until the next graph: the first whose operator or Python frame is there.
 _REASONS: tuple[tuple[str, frozenset[str], str | None], ...] = (
     ("print", frozenset(), r"_tensor_str\.py|built-in function print>|(^|[/\\])logging[/\\]__init__\.py"),
     ("numpy", frozenset(), r"built-in method numpy of|_tensor\.py\(\d+\): __array__"),

@@ -1,6 +1,6 @@
 """Weights that a program casts to half width itself, in every step: `F.linear(x, weight.to(x.dtype))`.
 
-Told by dataflow: the copy's source is there before the step, or an optimizer wrote it; every step copies it; and
+Recognised by dataflow: the copy's source is there before the step, or an optimizer wrote it; every step copies it; and
 a product or convolution takes the copy where its weight stands.
 """
 
@@ -19,7 +19,7 @@ from tracemine.rows.table import BoolArray, IntArray, Rows, number
 from tracemine.timeline import Timeline
 
 _HALVES: Final = ("float16", "bfloat16")
-# Where the weight of each operator stands, and the activation beside it.
+# Where the weight of each operator stands, and the activation next to it.
 _OPERANDS: Final = {
     "aten::mm": (1, 0), "aten::bmm": (1, 0), "aten::addmm": (2, 1), "aten::baddbmm": (2, 1), "aten::linear": (1, 0),
     **dict.fromkeys(("aten::cudnn_convolution", "aten::convolution", "aten::_convolution"), (1, 0)),
@@ -78,7 +78,7 @@ def _in_every_step(graph: Graph, casts: IntArray, segment: IntArray) -> BoolArra
 
 
 def _is_weight(user: Call | None, cast: Call | None) -> bool:
-    """Return whether a call takes a copy where its weight stands, told by shapes.
+    """Return whether a call takes a copy where its weight stands, by shapes.
 
     >>> cast, types = Call("aten::copy_", ((32, 64), (32, 64), ())), ("c10::Half", "c10::Half")
     >>> takes = ((8, 64), (64, 32)), ((32, 64), (64, 16)), ((1, 8, 64), (1, 64, 32))  # the last is an einsum's

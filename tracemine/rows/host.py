@@ -17,7 +17,7 @@ from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers
 from tracemine.timeline import Timeline
 
 # Host calls that return only when the device has done what was asked. Asynchronous copies that touch pageable memory
-# are staged through a buffer and block as well; whether one does is told by the copy it launched.
+# are staged through a buffer and block as well; whether one does is known by the copy it launched.
 _BLOCKING = re.compile(
     r"^(cuda|hip)(Device|Stream|Event)Synchronize|^cu(Ctx|Stream|Event)Synchronize"
     r"|^(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol|Peer|WithStream|[DH]to[DH])?(_ptds)?(_v\d+)?$|^cuMemcpy([DH]to[DH])?(_v\d+)?$"

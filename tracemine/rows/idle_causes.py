@@ -131,7 +131,7 @@ def _passed_after(launch_end: IntArray, begin: IntArray, gap: IntArray) -> BoolA
 
 
 def _asked(some: BoolArray, find: Callable[..., Sequence[IntArray]], *columns: IntArray) -> IntArray:
-    """Return what `find` tells of some rows of these columns, −1 of the others."""
+    """Return what `find` gives for some rows of these columns, −1 of the others."""
     found = find(*(column[some] for column in columns))
     told = np.full((len(found), len(some)), -1)
     told[:, some] = found

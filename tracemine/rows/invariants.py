@@ -1,6 +1,6 @@
 """Step-invariant work with consumers that vary: it could be done once, before the steps.
 
-What rests on constants alone is told from the dataflow. An input that lies in the same memory in each recorded step
+What rests on constants alone is known from the dataflow. An input that lies in the same memory in each recorded step
 looks like a parameter. So what rests on tensors from outside counts where it is used as a weight: an argument of that
 name, or a product's second factor that is unpacked from narrow integers. Else it counts only where each step was
 given inputs of its own, and where it is no input of a layer.
@@ -193,7 +193,7 @@ def _silent(flow: Flow) -> IntArray:
 def _marks(flow: Flow, operators: _Operators) -> IntArray:
     """Return what each node itself takes from outside.
 
-    An input, as far as that can be told: what a convolution, `linear` or an embedding is given to work on, and whole
+    An input, as far as that is known: what a convolution, `linear` or an embedding is given to work on, and whole
     numbers of 64 bits (ids, places, masks) but for those that only say where to read. What a layer gives is no weight.
     """
     reads, table = flow.reads, flow.timeline.tensors

@@ -24,7 +24,7 @@ from tracemine.rows.precision import float64_comes_in
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, FloatArray, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline
 
-LEAST_PERCENT: Final = 3  # of GPU time: what calls alike must take to be looked into. The one place that says so
+LEAST_PERCENT: Final = 3  # of GPU time: what identical calls must take to be looked into. The one place that says so
 _LONGEST_NS: Final = 1 << 62
 _MOST_KERNELS: Final = 4095  # of one call: beyond, as many
 _HALF: Final = frozenset({"float16", "bfloat16"})
@@ -42,7 +42,7 @@ _PEAKS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCall:
-    """Known facts of calls alike."""
+    """Known facts of identical calls."""
 
     call: LibraryCall
     unit: str | None  # what the longest kernel multiplies with

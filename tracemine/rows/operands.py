@@ -60,7 +60,7 @@ def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
 def _bags(calls: Calls, activities: Rows, names: Categories, op_row: IntArray) -> IntArray:
     """Return a number for like bags, of each bag's kernel and the offsets computed before it; −1: none.
 
-    Alike are bags of one width, type and mode, all of them weighted or none.
+    Of one kind are bags of one width, type and mode, all of them weighted or none.
     """
     rows = np.flatnonzero(named_at(names, op_row, *_BAGS))
     found = np.full(len(op_row), -1, np.int64)

@@ -81,7 +81,7 @@ class Rows:
     graph: Graph | None = None  # def-use edges among them, where those are known
 
     def with_columns(self, columns: dict[str, Column]) -> Rows:
-        """Return the same rows with these columns in place of, or beside, their own."""
+        """Return the same rows with these columns in place of their own, or added to them."""
         new = {name: _compact(column) for name, column in columns.items()}
         return Rows(self.kind, self.count, self.columns | new, self.graph)
 

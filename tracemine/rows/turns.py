@@ -1,7 +1,7 @@
 """Loops whose iterations are independent: the same operators on the same shapes, a product among them.
 
-A loop is a stretch of a stream in which up to 16 operators repeat, eight times or more. It counts where no product of a
-turn reads, by whatever way within the loop, what another turn wrote: then one call on all of it gives the same.
+A loop is a stretch of a stream in which up to 16 operators repeat, eight times or more. It counts where no product of
+an iteration reads, by any path within the loop, what another one wrote: then one call on all of it gives the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_TRIED_OF_ANY: Final = 256
 
 
 def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) -> list[tuple[int, int]]:
-    """Return stretches in which each entry is as the one a period before it, of so many turns or more.
+    """Return stretches in which each entry is as the one a period before it, of so many iterations or more.
 
     >>> repeating(np.array([5, 1, 2, 1, 2, 1, 2, 7]), np.zeros(8), 2, 3)
     [(1, 7)]
@@ -41,7 +41,7 @@ def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) ->
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """Nodes begin to end, `period` of them a turn; `own[i]`: the i-th of a turn needs nothing of other turns."""
+    """Nodes begin to end, `period` of them an iteration; `own[i]`: the i-th of one needs nothing of another."""
 
     begin: int
     end: int
@@ -72,7 +72,7 @@ def turn_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
 
 
 def independent_turns(timeline: Timeline, activities: Rows) -> BoolArray:
-    """Return which activities lie in a loop of any operators, none of which needs what another turn computed."""
+    """Return which activities lie in a loop of any operators, none of which needs what another iteration computed."""
     inside, graph = np.zeros(activities.count, np.bool_), activities.graph
     if graph is None or not len(graph.activity):
         return inside
@@ -106,7 +106,7 @@ class _Nodes:
         self._graph = graph
 
     def loops(self, most_tried: int = _MOST_TRIED) -> Iterator[_Loop]:
-        """Yield the loops, those of few operators a turn first; at most so many stretches are tried."""
+        """Yield the loops, those of few operators an iteration first; at most so many stretches are tried."""
         if not self.apart.any():
             return
         taken, tried = np.zeros(len(self._graph), np.bool_), 0
@@ -121,11 +121,11 @@ class _Nodes:
                     yield loop
 
     def loop(self, begin: int, end: int, period: int) -> _Loop | None:
-        """Return the loop of a stretch, wherever its first turn begins; None where it is none."""
+        """Return the loop of a stretch, wherever its first iteration begins; None where it is none."""
         for first in range(begin, begin + period):
             turns = (end - first) // period
             last = first + turns * period
-            # A recurrence shows in its first turns.
+            # A recurrence shows in its first iterations.
             if turns < _LEAST_TURNS or self._alone(first, first + _LEAST_TURNS * period, period) is None:
                 continue
             own = self._alone(first, last, period)
@@ -134,7 +134,7 @@ class _Nodes:
         return None
 
     def _alone(self, begin: int, end: int, period: int) -> BoolArray | None:
-        """Return which of a turn's operators need nothing of other turns; None where one does that may not."""
+        """Return which operators of an iteration need nothing of others; None where one does that may not."""
         edges = self._graph
         span = slice(*np.searchsorted(edges.consumer, [begin, end]).tolist())
         reader, writer = edges.consumer[span], edges.producer[span]
@@ -150,7 +150,7 @@ class _Nodes:
         return own if own[apart].all() else None
 
     def _together(self, begin: int, end: int, period: int, own: BoolArray) -> bool:
-        """Return whether something reads what two turns or more wrote.
+        """Return whether something reads what two iterations or more wrote.
 
         Outside of steps a program may run the same again and again: nothing else tells such runs from a loop.
         """

@@ -1,6 +1,6 @@
 """Steps of optimizers, and loops that call the same operators on one tensor after another.
 
-Both are told by rows alone: an annotation that torch.optim writes, and operators that repeat over tensors of several
+Both are found from rows alone: an annotation that torch.optim writes, and operators that repeat over tensors of several
 shapes. One number a step or loop, so that a rule can match all of it at once.
 """
 
@@ -185,7 +185,7 @@ class _Operators:
 
 
 def _turns(ops: IntArray, shapes: IntArray, period: int, each: _Operators, least: int) -> tuple[int, int, int] | None:
-    """Return the entries before a loop's first turn, its turns and its kind; None where it is no loop over tensors."""
+    """Return the entries before a loop, its iterations and its kind; None where it is no loop over tensors."""
     for skipped in range(period):
         turns = (len(ops) - skipped) // period
         if turns < _LEAST_TURNS:

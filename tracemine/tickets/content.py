@@ -66,7 +66,7 @@ class Place:
         return ""
 
     def hidden(self, rule: str, head: str) -> frozenset[str]:
-        """Return names that pseudonyms stand for: modules, their parts, files, functions, but not the rule's words."""
+        """Return names that pseudonyms replace: modules, their parts, files, functions, but not the rule's words."""
         found = set((self.module or "").replace("*", ".").replace("_.", ".").split("."))
         for source in self.source:
             found.update(re.split(r"[\\/]", source.file))

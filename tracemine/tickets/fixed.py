@@ -27,7 +27,7 @@ _SAME_RECORDING = ("format", "steps", "span_ns", "gpu_busy_ns")  # measured: two
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """What all that is fixed was said to save, and what was measured: of the step, or of GPU time; nanoseconds."""
+    """What all that is fixed was predicted to save, and what was measured: of the step, or of GPU time; nanoseconds."""
 
     of: str
     predicted: Range
@@ -50,7 +50,7 @@ class Fixed:
     """A finding that a comparison of recordings says is fixed. Nanoseconds; null: the comparison does not say."""
 
     identity: str
-    predicted_ns: int | None = None  # what it was said to save: of the step; of GPU time, where the step gains nothing
+    predicted_ns: int | None = None  # the predicted saving: of the step; of GPU time, where the step gains nothing
     cost_ns: int | None = None  # what it cost before
     together: tuple[Together, ...] = ()
     each: str = "a step"

@@ -83,7 +83,7 @@ class GitHub:
         found = self._client.ask("POST", f"{self._path}/issues", GitHubIssue, content)
         issue = _issue(found)
         if issue is None:
-            raise ServiceError(f"{self.place}: an issue was created that does not say what it was told to")
+            raise ServiceError(f"{self.place}: an issue was created that does not say what was sent")
         if LABEL not in found.label_names:  # dropped without a word where the token may not label
             text = "tracemine closed this again: it may not set labels here."
             self._patch(issue, {"body": text, "state": "closed", "state_reason": "not_planned"})
@@ -119,7 +119,7 @@ class GitHub:
         found = self._client.ask("POST", path, GitHubComment, {"body": text})
         comment = _comment(found, issue.mark.key)
         if comment is None:
-            raise ServiceError(f"{self.place}: a comment was created that does not say what it was told to")
+            raise ServiceError(f"{self.place}: a comment was created that does not say what was sent")
         return comment
 
     def uncomment(self, issue: Issue, comment: Comment) -> None:

@@ -102,7 +102,7 @@ def moved(before: Figures | None, now: Figures | None) -> bool:
 def _matched(keys: Sequence[str], aliases: Mapping[str, tuple[str, ...]], issues: Sequence[Issue]) -> dict[str, Issue]:
     """Return the ticket of each finding: of its key, else one that has the key as alias, else one of an alias's key.
 
-    Two findings may share an alias, for it stands for operators wherever they are: a ticket is of one finding, and
+    Two findings may share an alias, for it names operators wherever they are: a ticket is of one finding, and
     aliases are never compared with aliases.
     """
     of_key = {issue.mark.key: issue for issue in issues}

@@ -24,7 +24,7 @@ def github_token(url: str, environment: Mapping[str, str] | None = None) -> Secr
     """Return the header's value for GitHub at `url`. Raises UsageError where there is no token."""
     known = os.environ if environment is None else environment
     host = urlsplit(url).hostname or ""
-    # GITHUB_API_URL is set by Actions, beside the GITHUB_TOKEN of that server.
+    # GITHUB_API_URL is set by Actions, with the GITHUB_TOKEN of that server.
     public = host == "api.github.com" or host.endswith(".ghe.com") or url == known.get("GITHUB_API_URL", "").rstrip("/")
     names = ("GH_TOKEN", "GITHUB_TOKEN") if public else ("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN")
     token = next((known[name] for name in names if known.get(name)), None) or _kept(host)

@@ -55,7 +55,7 @@ _ADDED = (("api", "before_stack_row"),)
 _LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
 
 _META = "meta.json"
-_OF_FINDINGS = ("findings", "occurrences")  # tables of what a scan found, written beside those of its trace
+_OF_FINDINGS = ("findings", "occurrences")  # tables of what a scan found, written next to those of its trace
 _FILES = {_META, *(f"{name}.parquet" for name in (*TABLES, EDGES.name, COUNTERS.name, *_OF_FINDINGS))}
 _SHOWN = 3  # names in a message
 
@@ -94,7 +94,7 @@ class Timeline:
     ) -> None:
         """Write the Parquet directory, whole or not at all: it gets its name when every file is in it.
 
-        A link keeps pointing to the directory. `edges`, a table of the schema `EDGES`, is written beside the others for
+        A link keeps pointing to the directory. `edges`, a table of the schema `EDGES`, is written with the others for
         who reads the directory, and so is `counters`, one of the schema `COUNTERS`; `read` leaves both alone. `found`
         are the tables of findings, each with its schema, which are written likewise.
 
@@ -169,7 +169,7 @@ def read_counters_table(directory: Path) -> pa.Table | None:
 
 @contextmanager
 def _readable(directory: Path) -> Iterator[None]:
-    """Turn whatever is wrong with a timeline's files into a TimelineError that names the directory."""
+    """Convert whatever is wrong with a timeline's files to a TimelineError that names the directory."""
     try:
         yield
     except (InputError, TimelineError, *_DAMAGED) as error:

@@ -204,7 +204,7 @@ _TABLES = (
     ),
 )  # fmt: skip
 
-# Written beside the tables where dataflow is known, and derived anew on load: no fact, so no part of a Timeline.
+# Written next to the tables where dataflow is known, and derived anew on load: no fact, so no part of a Timeline.
 EDGES = Table(
     "edges",
     "one tensor that an activity read and another wrote",
@@ -223,7 +223,7 @@ EDGES = Table(
 _FLOP_DTYPES = ("fp32", "fp64", "half", "bf16", "fp16", "tf32", "fp8", "int8")
 _NOT_COUNTED = "the report does not have it"
 
-# Written beside the tables where reports of Nsight Compute were given. Of other runs than the trace, so no part of a
+# Written next to the tables where reports of Nsight Compute were given. Of other runs than the trace, so no part of a
 # Timeline: `read_counters_table` reads it, and which activities its kernels are is found anew.
 COUNTERS = Table(
     "counters",
@@ -256,7 +256,7 @@ COUNTERS = Table(
         Column("waves", pa.float64(), "how often the grid fills the GPU", _NOT_COUNTED),
         Column("rules", _TEXT, "what ncu's own rules say, a line each: `TYPE NAME: text`", "the report holds no results of rules"),
         Column("activity_rows", pa.list_(pa.int64()), "rows of `activities` that have these counters: of a step that is repeated one each", "no activity has them: see evidence"),
-        Column("evidence", _TEXT, "how it was found among the activities: `exact` (name, grid, block and the order of launches agree), `name_and_grid` (name, grid and block alone; where another launch of these stands for all, activity_rows is null)", "no trace was given, or see unmatched_reason"),
+        Column("evidence", _TEXT, "how it was found among the activities: `exact` (name, grid, block and the order of launches agree), `name_and_grid` (name, grid and block alone; where one launch of these represents all, activity_rows is null)", "no trace was given, or see unmatched_reason"),
         Column("unmatched_reason", _TEXT, "why it is none of the activities: `no_grid` (the report does not say its grid and block), `other_gpu`, `not_in_timeline` (no activity has its name), `other_grid` (none of its name has its grid and block), `several_names`, `several_inputs`, `several_counters` (the activities, their inputs or the profiled launches of its name and grid differ, and the order does not tell)", "it was found, or no trace was given"),
     ),
 )  # fmt: skip

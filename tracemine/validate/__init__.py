@@ -1,4 +1,4 @@
-"""Validate generated kernels on a CPU: in Triton's interpreter, with mutants beside them.
+"""Validate generated kernels on a CPU: in Triton's interpreter, along with mutants of them.
 
 >>> import tracemine
 >>> from tracemine.codegen import GraphBuilder

@@ -62,7 +62,7 @@ def tried(graph: Graph) -> Downsized:
 def shorter(graph: Graph) -> Graph:
     """Return the graph with a few members of each kind of its lists; itself where those are short or its calls others.
 
-    Kinds are told by rank, dtype, axes of one element and layout, and by which results are wanted. Raises Unsupported
+    Kinds differ by rank, dtype, axes of one element and layout, and by which results are wanted. Raises Unsupported
     where no kernel can be generated.
     """
     count = _length(graph)

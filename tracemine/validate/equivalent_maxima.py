@@ -42,7 +42,7 @@ def _used_beside(lines: Sequence[str], at: int, name: str) -> bool:
 
 
 def _made_of(lines: Sequence[str], at: int, name: str, inside: tuple[str, ...] = ()) -> str:
-    """Return what a value is the largest or smallest of, written alike for both."""
+    """Return what a value is the largest or smallest of, written the same for both."""
     begin = begin_of(lines, at)
     said = [said for given, said in map(said_of, lines[begin:at]) if given == name]
     if name in inside:
@@ -97,7 +97,7 @@ def _loaded(lines: Sequence[str], at: int, text: str) -> str:
 def nan_comes_anyway(lines: Sequence[str], at: int) -> bool:
     """Return whether all that is stored of a row is NaN, or the same, where its largest number passes over NaN.
 
-    Of a row that holds NaN, what has it everywhere and what has it somewhere is followed beside what differs: that is
+    Of a row that holds NaN, what has it everywhere and what has it somewhere is followed with what differs: that is
     NaN in the right kernel. It may go into sums with what is NaN without it, and be compared with NaN, and no further.
     """
     source = re.search(r"_row_max\(tl\.where\(column_mask, (\w+), -float\('inf'\)\)\)", said_of(lines[at])[1])

@@ -209,7 +209,7 @@ def counted_by_rows(lines: list[str], at: int) -> bool:
 
 
 def estimated_again(lines: list[str], at: int) -> bool:
-    """Return whether a line is of a mean's first estimate or its mending: the second estimate mends the first."""
+    """Return whether a line is of a mean's first estimate or its correction: the second estimate corrects the first."""
     name = lines[at].strip().partition(" = ")[0]
     end = end_of(lines, at)
     made = made_of(lines, end)

@@ -12,7 +12,7 @@ from tracemine.validate import trials
 
 
 class Torch:
-    """Stand for `torch` inside a generated source: new tensors are poisoned, fenced and watched."""
+    """Replace `torch` inside a generated source: new tensors are poisoned, fenced and watched."""
 
     def __init__(self) -> None:
         self.made: list[torch.Tensor] = []

@@ -80,7 +80,7 @@ def _where(self, condition, x, y):
 
 
 def _helper(self, *given, **named):
-    """Call a helper of a kernel. A launch patches `tl`; what such a call patches beside it stays patched."""
+    """Call a helper of a kernel. A launch patches `tl`; what such a call patches besides stays patched."""
     of = {id(each) for each in (tl, core) if each in _modules(self.fn)}
     if not of <= _patched:
         interpreter._patch_lang(self.fn)

@@ -216,7 +216,7 @@ def _rule(why: str, holds: Callable[[list[str], int], bool]) -> tuple[str, _Hold
     return why, lambda lines, at, _: holds(lines, at)
 
 
-_MEND = _rule("a second estimate of the mean mends it", estimated_again)
+_MEND = _rule("a second estimate of the mean corrects it", estimated_again)
 _BEYOND = ("it is 0 beyond the columns for every finite number", nothing_beyond)  # quotients: of a row that has some
 _SIGN = _rule("all that is stored has its sign an even number of times", sign_cancels)
 _SCALED = _rule("it is scaled by the exponential of −∞ before anything is added", scaled_away)

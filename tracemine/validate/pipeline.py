@@ -1,4 +1,4 @@
-"""Validate a graph's kernels on a CPU: generate them, mutants beside them, and judge both in a process of their own."""
+"""Validate a graph's kernels on a CPU: generate them, mutants of them, and judge both in a process of their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Report:
     """What validating a graph's kernels came to: `passed` says it in a word, `validation` in full."""
 
     source: Source  # what was validated, as `generate` gives it
-    validation: Validation  # trials, faults, errors beside eager's, mutants
+    validation: Validation  # trials, faults, errors and eager's, mutants
     differs: tuple[str, ...]  # how the graph that was run differs from the one given: smaller sizes, shorter lists
 
     @property

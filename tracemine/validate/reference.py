@@ -247,7 +247,7 @@ def _arguments(call: Call, values: Sequence[Any], scalars: Numbers, double: bool
 
 
 def _widened(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Widen the integers that a call makes floats of: it would give float32. Beside floats it gives what those are."""
+    """Widen the integers that a call makes floats of: it would give float32. With floats it gives what those are."""
     members = (t for v in arguments.values() for t in (v if isinstance(v, list) else [v]))
     if any(isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()) for t in members):
         return arguments

@@ -59,7 +59,7 @@ def faults(masks: Sequence[torch.Tensor], shares: Sequence[float], again: Sequen
     for says, one, share, other, others in _pairs(masks, shares, again):
         alike = share * others + (1 - share) * (1 - others)
         if one.shape == other.shape and one.numel() and _unlikely(int((one == other).sum()), one.numel(), alike):
-            found.append(f"{says} are alike in {int((one == other).sum())} of {one.numel()} elements")
+            found.append(f"{says} are equal in {int((one == other).sum())} of {one.numel()} elements")
     return found
 
 

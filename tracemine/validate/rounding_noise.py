@@ -17,7 +17,7 @@ import torch
 from tracemine.validate.roundings import FLOATS, Mode, Recorded, in_float64, simpler, tensors_of, widely
 
 Fresh = Callable[[], Sequence[torch.Tensor]]  # makes tensors anew
-_LOTS = 12  # of signs: one element's size is told by as many
+_LOTS = 12  # of signs: one element's size is estimated from as many
 # Of which of four draws a call errs in, by its number: of any two of six either does alone in one.
 _ERRS = ((1, 1, 0, 0), (0, 0, 1, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 0, 1), (0, 1, 1, 0))
 # Draws with the signs of an earlier one, turned: where rounding decides a comparison, one of the two comes out
@@ -115,7 +115,7 @@ def spread(
     found = _spread(graph, recorded, wide, truth)
     if found is None or not recorded.within:
         return found
-    # In float32, for there they are taken apart alike in either width: casts to and fro would be further calls.
+    # In float32, for there they are taken apart the same way in either width: casts to and fro would be further calls.
     single = [t.float() if t.dtype in FLOATS else t for t in inputs()]
     try:
         with Recorded(apart=True) as recorded:

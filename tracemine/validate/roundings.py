@@ -64,7 +64,7 @@ _SUMS, _RUNNING_SUMS = ("sum", "mean"), ("cumsum", "cumsum_")
 class Mode(TorchDispatchMode):  # type: ignore[misc]
     """A mode that sees each call of a graph.
 
-    No compiler is to keep out of it: torch would load all of its own to be told so, longer than most validations take.
+    No compiler is to keep out of it: torch would load all of its own to learn so, longer than most validations take.
     """
 
     @classmethod

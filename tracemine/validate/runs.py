@@ -135,7 +135,7 @@ class Runs:
         return []
 
     def run(self, module: ModuleType, case: Case, contracts: bool = True, **numbers: int) -> Outcome:
-        """Run a fused source on copies of a trial's inputs. numbers: scalars beside the trial's.
+        """Run a fused source on copies of a trial's inputs. numbers: scalars in addition to the trial's.
 
         contracts: whether products are made one with the sums that take them, as on a GPU.
         """

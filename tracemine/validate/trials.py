@@ -24,7 +24,7 @@ _MOST_SLICED = 6
 _MOST_ALONE = 80  # inputs that lie otherwise than all others: as many as five lists of 16 have
 
 NORMAL, INTEGERS = "normal", "integers"
-APART = {f"blocks of {n} far apart": n for n in (32, 64)}  # parts of a row take turns at blocks of as many
+APART = {f"blocks of {n} far apart": n for n in (32, 64)}  # parts of a row alternate at blocks of as many
 # Scalars that are not recorded ones: all have one value.
 _FIXED: Mapping[str, float] = {"zero": 0, "one": 1, "minus one": -1, "tiny": 1e-7, "large": 1e4}
 DRAWN = "drawn"  # scalars: each by lot
@@ -43,16 +43,16 @@ KINDS = (
     "denormals",
     "near overflow",
     "rows of zeros",
-    "small beside 1",
+    "small next to 1",
     *APART,
-    "inputs alike",
+    "equal inputs",
     "in the tens",
 )
 # What drawn trials take: numbers that meet (ties, zeros, the same in two inputs) and numbers that reach bounds.
 _TIES = "signed zeros and ties"
 _MET = (
-    *(NORMAL, INTEGERS, "inputs alike", "inputs alike", "in the tens", _TIES, _TIES, _TIES, "rows of zeros"),
-    *("constant rows", "small beside 1", "outliers", "negative, and a row of -inf"),
+    *(NORMAL, INTEGERS, "equal inputs", "equal inputs", "in the tens", _TIES, _TIES, _TIES, "rows of zeros"),
+    *("constant rows", "small next to 1", "outliers", "negative, and a row of -inf"),
 )
 
 
@@ -168,7 +168,7 @@ def scalar_values(graph: Graph, trial: Trial) -> dict[str, Any]:
         value: float = scalar.value
         if trial.scalars == "changed":  # each by another factor: bounds and what they bound must not move together
             share = 0.6 - 0.1 * (place % 5)
-            value = value * 1e-3 if abs(value) >= 1000 else value  # what stands for −∞ in a mask must show
+            value = value * 1e-3 if abs(value) >= 1000 else value  # what represents −∞ in a mask must show
             value = _short(value * share + 0.77 * (1 - share)) if isinstance(scalar.value, float) else scalar.value + 1
         elif trial.scalars == "every other one small" and isinstance(scalar.value, float):
             value = _short(value * (0.1 if place % 2 == trial.seed % 2 else 0.9))  # bounds that are out of reach else
@@ -181,7 +181,7 @@ def scalar_values(graph: Graph, trial: Trial) -> dict[str, Any]:
 
 
 def _by_lot(graph: Graph, seed: int) -> dict[str, Any]:
-    """Draw a value for each scalar. With odd seeds those recorded alike stay alike, as gradients' bounds do."""
+    """Draw a value for each scalar. With odd seeds those recorded as equal stay equal, as gradients' bounds do."""
     found: dict[str, Any] = {}
     alike: dict[Any, Any] = {}
     lot = random.Random(seed)  # noqa: S311 - no secret
@@ -213,13 +213,13 @@ def tensors(graph: Graph, trial: Trial) -> list[torch.Tensor]:
     for entry in graph.inputs:
         tensor = placed(entry.spec, _layout(trial, entry))
         tensor.copy_(_values(entry.spec, entry.below, trial.kind, generator))
-        if trial.kind == "small beside 1" and len(entry.spec.shape) == most and tensor.is_floating_point():
+        if trial.kind == "small next to 1" and len(entry.spec.shape) == most and tensor.is_floating_point():
             tensor.mul_(2.0**-20)
         if trial.kind in (INTEGERS, "rows of zeros") and len(found) in ignored and tensor.dim():
             tensor[::3] = ignored[len(found)]
         if trial.kind == "rows of zeros" and entry.below is None and tensor.dim() and 0 not in tensor.stride():
             tensor[::2] = 0
-        if trial.kind == "inputs alike" and entry.below is None and tensor.is_floating_point():
+        if trial.kind == "equal inputs" and entry.below is None and tensor.is_floating_point():
             _make_alike(tensor, found, generator)
         found.append(tensor)
     return found
@@ -240,7 +240,7 @@ def _make_alike(tensor: torch.Tensor, before: Sequence[torch.Tensor], generator:
 
 
 def _ignored(graph: Graph) -> dict[int, int]:
-    """Return inputs that hold classes, and the number that stands for none."""
+    """Return inputs that hold classes, and the number that means none."""
     behind = dict(enumerate(range(len(graph.inputs))))  # of each value the input whose numbers it holds
     found: dict[int, int] = {}
     for number, call in enumerate(graph.calls):

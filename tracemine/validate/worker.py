@@ -38,7 +38,7 @@ _OTHER = {torch.float32: torch.bfloat16, torch.int32: torch.int64}  # a dtype th
 
 
 def validate(job: Job) -> Validation:
-    """Run all trials of one graph's kernels, and of mutants beside them."""
+    """Run all trials of one graph's kernels, and of mutants of them."""
     started = time.process_time()
     graph = msgspec.msgpack.decode(job.graph, type=Graph)
     lowered = lower(graph)
@@ -117,7 +117,7 @@ class _Judge:
     def _given_away(self, right: ModuleType, wrong: ModuleType) -> str | None:
         """Search for inputs on which a mutant that passed every trial gives other numbers; return its fault there.
 
-        The right kernel is judged on them, too: a judge that refuses both has told nothing.
+        The right kernel is judged on them, too: a judge that refuses both has shown nothing.
         """
         judged = 0
         for case, ran in self._sought(right):

@@ -171,7 +171,7 @@ def _read_folder(folder: Path, evidence: Evidence) -> None:
 
 
 def _may_hold_verdicts(path: Path) -> bool:
-    """Return whether a file of a folder is worth reading. Findings and traces lie beside verdicts, and can be large."""
+    """Return whether a file of a folder is worth reading. Findings and traces in it can be large."""
     if path.suffix == _TABLE:
         return is_table(path)
     head, *_ = read_head(path, _HEAD_BYTES).partition(b'"findings"')  # a step's verdict names them too, behind others
@@ -226,7 +226,7 @@ def _verified(said: StoredVerdict, finding: Finding, file: str) -> Verified:
 
 
 def _quickest(said: StoredVerdict) -> StoredVerdict | StoredCall:
-    """Return what is faster than eager and takes the least time: the kernel, or a call beside it."""
+    """Return what is faster than eager and takes the least time: the kernel, or a call in its place."""
     of: StoredVerdict | StoredCall = said
     for each in (said.library, said.compiled):
         if each is not None and _basis(each) == "measured" and each.says != CANNOT_TELL and _faster(each, of):
@@ -254,7 +254,7 @@ def _part_of_call(finding: Finding, eager_ns: int) -> float:
 
 
 def _faster(beside: StoredCall, said: StoredVerdict | StoredCall) -> bool:
-    """Return whether a call that is faster than eager is what to use: what it is beside is not, or takes longer."""
+    """Return whether a call that is faster than eager is what to use: `said` is not, or takes longer."""
     if _basis(said) != "measured" or said.says == CANNOT_TELL or said.measured is None or beside.measured is None:
         return True
     return beside.measured.fused_ns < said.measured.fused_ns

@@ -131,7 +131,7 @@ def _why_wrong(validation: Validation) -> str:
     if validation.faults:
         return f"{WRONG}a CPU: {validation.faults[0].trial}: {validation.faults[0].says}"
     survivors = [m.name for m in validation.mutants if not m.killed_by and not m.equivalent]
-    return f"a wrong kernel was not told from the right one: {survivors[0]}" if survivors else ""
+    return f"a wrong kernel was accepted like the right one: {survivors[0]}" if survivors else ""
 
 
 def _why_not_faster(times: Mapping[str, Any], judged: Mapping[str, Any], low: float) -> str:

@@ -27,7 +27,7 @@ class InPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change saved a step, beside what was predicted. Null where it was not predicted or is not comparable."""
+    """What a change saved a step, and what was predicted. Null where it was not predicted or is not comparable."""
 
     change: str
     measured_ns: int  # of what the replay saved, what holds for the model's own step

@@ -143,7 +143,7 @@ class Entry:
         return self.gpu is None and isinstance(self.said, StoredVerdict)
 
     def on(self, finding: Finding) -> StoredVerdict:
-        """Return the verdict on a finding; a reproduction's results are judged here, beside the finding's times."""
+        """Return the verdict on a finding; a reproduction's results are judged here, with the finding's times."""
         if isinstance(self.said, StoredVerdict):
             return self.said
         launched, there = len(self.said.replay.kernels), len(finding.activities[0]) if finding.activities else 0
@@ -159,7 +159,7 @@ class Entry:
 
 
 def _judged(finding: Finding, said: StoredRun, whole: dict[str, Any]) -> StoredVerdict:
-    """Return what a reproduction printed as a verdict, on the kernel and on the library's call beside it."""
+    """Return what a reproduction printed as a verdict, on the kernel and on the library's call in its place."""
 
     def of(variant: str) -> StoredVerdict:
         tried = Candidate(by=said.by, variant=variant, validation=_VALIDATION, ran=whole)
@@ -219,7 +219,7 @@ def _text_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _entries(pairs: Iterable[tuple[Any, Any]]) -> tuple[list[Entry], Counter[str]]:
-    """Return the values that are verdicts, each with the GPU named beside it, and why the others are none."""
+    """Return the values that are verdicts, each with the GPU named with it, and why the others are none."""
     found, wrong = [], Counter[str]()
     for value, gpu in pairs:
         try:

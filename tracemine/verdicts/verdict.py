@@ -1,4 +1,4 @@
-"""The verdict on a finding: the level it reached, predicted beside measured, and what was not looked at."""
+"""The verdict on a finding: the level it reached, predicted and measured, and what was not looked at."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     within_interval: bool | None
     measured: Measured | None
     validation: Validation | None
-    replay: dict[str, Any] | None  # what eager launched here beside the trace's kernels
+    replay: dict[str, Any] | None  # what eager launched here, and the trace's kernels
     right: dict[str, Any] | None  # faults and errors on the GPU
     times: dict[str, Any] | None  # every sample
     source: str | None  # the reproduction

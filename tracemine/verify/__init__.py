@@ -3,7 +3,7 @@
 prepare.py makes findings ready, pipeline.py validates, times and judges them; step/pipeline.py does so for a step:
 
 rebuild/   a finding → its graph of ATen calls
-library/   calls that say what a graph spells out
+library/   library calls that compute what a graph does
 fixes/     fixed forms of what a finding's calls compute
 gpu/       is it right on a GPU, and how long it takes: also the text of what reproductions share
 repro/     reproductions of findings, and their harness

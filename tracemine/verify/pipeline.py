@@ -42,7 +42,7 @@ class How:
     """What is asked for."""
 
     gpu: str | None = None  # name of this machine's; None: levels above L2 are not tried
-    mutants: bool = False  # whether wrong kernels are tried beside the right ones
+    mutants: bool = False  # whether wrong kernels are tried along with the right ones
     time_limit_s: float = 60.0
     emit: Path | None = None  # where reproductions are written
     identity: Identity | None = None  # None: fingerprints are those of this very scan
@@ -76,7 +76,7 @@ def gpu_name() -> str | None:
 
 
 def fusable(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the variants that one kernel would mend; the others close gaps or change copies."""
+    """Return the variants that one kernel would fix; the others close gaps or change copies."""
     variants = [variant for finding in findings for variant in variants_of(finding)]
     return [v for v in variants if v.fused_ns is not None and v.activities and v.gpu_saving_ns.high > 0]
 

@@ -209,7 +209,7 @@ def _call(
 def reproduction(
     finding: Finding, rebuilt: Rebuilt, flow: Flow, replacement: Replacement | None, *, kernel: bool = True
 ) -> str:
-    """Return the file that reproduces a finding, with the library call that says the same beside the kernel.
+    """Return the file that reproduces a finding, with the library call that says the same next to the kernel.
 
     replacement: that call; None: there is none. kernel: False leaves it out.
     Raises Unsupported where no kernel can be generated.
@@ -246,7 +246,7 @@ def graph_text(
 ) -> str:
     """Return the file that reproduces a graph: as `repro`, with all that is made of the graph. Raises Unsupported.
 
-    replacement: what `find` gave for the graph, whose calls stand beside the kernel or in its place.
+    replacement: what `find` gave for the graph, whose calls stand next to the kernel or in its place.
     """
     graph = graph if replacement is None else settled(graph, replacement.at)
     said = () if replacement is None else replacement.assumptions

@@ -135,7 +135,7 @@ def test_the_file_is_left_as_it_is(tmp_path: Path) -> None:
 def test_rows_that_only_a_journal_holds_are_said_to_be_missing(tmp_path: Path) -> None:
     path = recording().write(tmp_path / "t.sqlite")
     (tmp_path / "t.sqlite-wal").write_bytes(b"something")
-    assert "A write-ahead log lies beside the database" in " ".join(open_trace(path).meta.ingest.warnings)
+    assert "A write-ahead log lies next to the database" in " ".join(open_trace(path).meta.ingest.warnings)
 
 
 def test_an_export_without_gpu_work_is_read_and_says_so(tmp_path: Path) -> None:

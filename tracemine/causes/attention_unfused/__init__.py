@@ -1,10 +1,10 @@
-"""Attention spelled out: products and a softmax, which one fused call computes without writing scores to memory.
+"""Unfused attention: products and a softmax, which one fused call computes without writing scores to memory.
 
 estimate.py    what that call saves
 eager.py       the products' shapes → the call that takes their place
 fused_call.py  which backend takes that call, and how long it takes
 scores.py      what is done to scores that the call has no argument for
-fix.py         the call, beside the calls of a finding, forward and backward
+fix.py         the call, next to the calls of a finding, forward and backward
 """
 
 from tracemine.causes.attention_unfused.estimate import estimate, facts

@@ -1,6 +1,6 @@
-"""Attention spelled out as PyTorch's fused operator, forward, and backward by its own gradient.
+"""Unfused attention as PyTorch's fused operator, forward, and backward by its own gradient.
 
-Which calls are which is told from the graph; whether the fused operator computes the same, whoever runs it checks.
+Which calls are which follows from the graph; whether the fused operator computes the same, whoever runs it checks.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def _delta_form(graph: Graph) -> str | None:
     """Return the calls as fused kernels order them: the scores' gradient is P * (dP - rowsum(dO * O)), of O as rounded.
 
     Eager sums dP * P over the probabilities that it multiplies by, and where one of a row is nearly 1 that cancels; the
-    row's result O was rounded apart from them. None where the graph is not told so.
+    row's result O was rounded apart from them. None where the graph does not show it.
     """
     parts = _parts(graph)
     number = next(n for n, call in enumerate(graph.calls) if call.operator == _BEHIND)

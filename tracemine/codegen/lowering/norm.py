@@ -44,7 +44,7 @@ def _affine(low: Lowering, given: CallArgs, tensor: Tensor, channels: bool = Fal
 
 
 def _per_channel(low: Lowering, tensor: Tensor, rank: int) -> Tensor:
-    """Return one element a channel, beside a tensor whose second dimension they are."""
+    """Return one element a channel, for a tensor whose second dimension they are."""
     return _regrouped(low, tensor, (tensor.dims[0], *((),) * (rank - 2)))
 
 
@@ -215,7 +215,7 @@ def _all_but_channels(rank: int) -> tuple[int, ...]:
 
 
 def _reserve(low: Lowering, given: CallArgs) -> list[Tensor]:
-    """Return what cuDNN's keeps beside the statistics, of no elements."""
+    """Return what cuDNN's keeps besides the statistics, of no elements."""
     specs = given.call.outputs[3:]
     if any(spec.elements for spec in specs):
         raise Unsupported("what cuDNN reserves for its own gradient")

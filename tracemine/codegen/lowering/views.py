@@ -130,7 +130,7 @@ def _roll(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     for shift, dim in zip(shifts, along, strict=True):
         at = dim % len(source.dims)
         here = low.shape(source)[at]
-        if shift:  # round and round at this size is a turn at another
+        if shift:  # wrapping around at this size is a rotation at another
             low.axes.pin(source.dims[at])
         if here and shift % here:
             (fresh,) = low.new_dims((here,), pinned=True)

@@ -1,6 +1,6 @@
 """Collapse axes that are contiguous in every tensor of a kernel: a launcher loops over them as one.
 
-The kernel stays as it is. It is told that the outer ones have one place and the innermost all of them, so that a block
+The kernel stays as it is. It is given one place for the outer ones and all of them for the innermost, so that a block
 holds more than one short row, and reads of a row are as wide as they can be.
 """
 

@@ -36,7 +36,7 @@ _HEADS = {
 # 64 calls from 44 µs to 206.
 _MOST_HELD, _MOST_OF_TILES = 16, 64
 # Where there are no rows, blocks are of one dimension: no division says which row, and loads are as wide as can be.
-# Rows in parts: `parts` programs for each block of rows, which take turns at the blocks of columns: all of them read in
+# Rows in parts: `parts` programs for each block of rows, which alternate at the blocks of columns: all of them read in
 # one place of memory at a time, and what was read last is what the cache still has. `length`: columns of a part.
 _SPLIT_HEAD = (
     "row_blocks = tl.cdiv(rows, XBLOCK)",

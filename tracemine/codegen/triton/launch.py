@@ -24,7 +24,7 @@ from tracemine.codegen.triton.tiling import tile_lines
 _FEW_LOADS, _RAGGED_SHARE = 4, 0.7  # inputs of rows of which a thread may hold 64 elements; what fills a block
 _MOST_PARTS = 32  # of one launch: 161 tensors of an SGD step took 130 µs so, by 16 140
 _TAKES = 112  # characters of a line
-_SMALL = 2  # a part of so many times fewer elements than the first costs less beside it than in a launch of its own
+_SMALL = 2  # a part of so many times fewer elements than the first costs less with it than in a launch of its own
 
 
 _TURNED = f"block = tl.num_programs(0) - 1 - {PROGRAM}"
@@ -81,7 +81,7 @@ class Launch:
         """Return what a dispatching kernel takes of sub-kernels that share their code, by their numbers."""
         found: list[Parameter] = []
         for at in each.positions:
-            own = self.parts[at].columns[: 1 if at > each.first else None]  # members are tiled alike
+            own = self.parts[at].columns[: 1 if at > each.first else None]  # members have the same tiles
             named = (self.parts[self.shared[at]].rows, *own, Parameter("end"))
             found += [Parameter(f"{name}_{at}", constexpr) for name, constexpr in named]
         return texts(found)
@@ -159,7 +159,7 @@ class Launch:
                 mine = [self.parts[at] for at in each.positions]
                 dense = dict.fromkeys(text for part in mine for text in part.dense(names))
                 lines.append(planned(each, dense, [part.loop(names) for part in mine]))
-                short = each.positions[1:] if part.flat else each.positions  # that are told nothing of a row's blocks
+                short = each.positions[1:] if part.flat else each.positions  # that get nothing of a row's blocks
                 known += [
                     f"*part_{at}[:2], part_{at}[-4]" if at in short else f"*part_{at}[:-3]" for at in each.positions
                 ]
@@ -206,7 +206,7 @@ def _taken(part: SubKernel) -> list[str]:
 
 
 def launches(program: Program, stem: str, options: CodegenOptions) -> list[Launch]:
-    """Group kernels into launches: those of one level and one kind, and beside them small ones of another kind."""
+    """Group kernels into launches: those of one level and one kind, and with them small ones of another kind."""
     groups: list[list[Schedule]] = []
     schedules = [Schedule(program, kernel, options) for kernel in program.kernels]
     for schedule in sorted(schedules, key=lambda s: (s.kernel.level, -s.elements, s.order)):

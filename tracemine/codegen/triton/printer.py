@@ -282,7 +282,7 @@ _WITH_INFINITIES = frozenset({"float32", "bfloat16", "float16"})
 
 
 def largest(x: Node, y: Node) -> Node | None:
-    """Return the row's largest |x| where y is that, or its maximum with a number, scaled alike in all rows.
+    """Return the row's largest |x| where y is that, or its maximum with a number, scaled equally in all rows.
 
     Then y is infinite or NaN where an x is, and by its row's share no element is beyond the largest.
     """

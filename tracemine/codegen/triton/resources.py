@@ -1,4 +1,4 @@
-"""What each tile config of a kernel takes of a multiprocessor, told without a GPU: registers and spills, by ptxas.
+"""What each tile config of a kernel takes of a multiprocessor, without a GPU: registers and spills, by ptxas.
 
 The compiler runs in a process of its own (`resources_worker.py`): triton's driver is replaced there.
 """
@@ -69,7 +69,7 @@ class Compiler:
 
 def fitting(text: str, found: Iterable[Resources]) -> str:
     """Return a reproduction without the tile configs that spill, unless all do, with the registers of the others
-    beside them.
+    next to them.
 
     >>> text = 'BLOCKS = {"k": [(1024, 32), (1024, 8)]}\\n'
     >>> short = Resources(kernel="k", tile_config=(1024, 8), warps=4, registers=40, stack_bytes=0)

@@ -73,7 +73,7 @@ def _compiling(path, most, kernels):
     spec = importlib.util.spec_from_file_location("source", path)
     module = importlib.util.module_from_spec(spec)
     if str(Path(path).parent) not in sys.path:
-        sys.path.insert(0, str(Path(path).parent))  # what lies beside it
+        sys.path.insert(0, str(Path(path).parent))  # what lies next to it
     spec.loader.exec_module(module)
     tensors = [torch.empty_strided(shape, strides, dtype=t, device="meta") for _, shape, t, strides, _ in module.INPUTS]
     table = {name: list(tile_configs) for name, tile_configs in module.BLOCKS.items()}

@@ -53,7 +53,7 @@ class SubKernel:
 
     def _odd_strides(self) -> set[str]:
         """Return even strides of large tensors that 16 does not divide: as constants they leave 4- to 16-byte reads."""
-        # Rows beside each other that are only read so are better spread over lanes: what a thread reads at once are
+        # Rows next to each other that are only read so are better spread over lanes: what a thread reads at once are
         # several rows, each of which is summed on its own.
         beside = self.mode == PERSISTENT and self.contiguity != INNER
         if self.flat or (beside and not writes_outer_contiguous(self.program.buffers, self.kernel)):
@@ -72,7 +72,7 @@ class SubKernel:
     def rows(self) -> Parameter:
         """The parameter of the rows: known to the compiler where some lie side by side, as many as no 16 divide.
 
-        A mask that may end anywhere leaves reads of one element: 392 rows beside each other took an H200 75 µs so.
+        A mask that may end anywhere leaves reads of one element: 392 rows next to each other took an H200 75 µs so.
         """
         count = prod(axis.size for axis in self.kernel.rows)
         return Parameter("rows", self.contiguity != INNER and count % 16 != 0 and count % 2 == 0)
@@ -92,7 +92,7 @@ class SubKernel:
 
     @property
     def even(self) -> bool:
-        """Whether sizes and strides leave reads of 16 bytes; beside one of which they do not, none are."""
+        """Whether sizes and strides leave reads of 16 bytes; if one does not, none are."""
         strides = [s for name in self.body.pointers for s in self.program.buffers[name].strides if s != 1]
         return all(n % 16 == 0 for n in (self.elements, *strides))
 

@@ -96,7 +96,7 @@ def tile_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
     if part.mode == POINTWISE:
         return [f"{tile_configs} = _tiles_outer({', '.join([tile_config, loop, *beside])})"]
     if part.mode == PERSISTENT:
-        # Rows beside each other: 16 bytes of what is read across and 32 of what is written at once.
+        # Rows next to each other: 16 bytes of what is read across and 32 of what is written at once.
         high = (
             [] if part.contiguity == INNER else ["16" if writes_outer_contiguous(part.program.buffers, kernel) else "8"]
         )

@@ -151,28 +151,28 @@ def _plan(program: Program, found: Sequence[Launch], names: Sequence[str], made:
 
 
 def _twice(inputs: Sequence[Buffer]) -> set[str]:
-    """Return sizes that inputs have in common, or beside others in one dimension: by name."""
+    """Return sizes that inputs have in common, or with others in one dimension: by name."""
     alone = [dim[0].name for b in inputs for dim in b.dims if len(dim) == 1]
     every = [axis.name for b in inputs for dim in b.dims for axis in dim]
     return {name for name in every if every.count(name) > 1 or name not in alone}
 
 
-def _expected(inputs: Sequence[Buffer], told: Collection[str]) -> list[str]:
-    """Return checks of inputs, one line for equal layouts. told: sizes that are, or must be, those of others."""
+def _expected(inputs: Sequence[Buffer], known: Collection[str]) -> list[str]:
+    """Return checks of inputs, one line for equal layouts. known: sizes that are, or must be, those of others."""
     alike: dict[str, list[str]] = {}
     for b in inputs:
-        texts = ["None" if len(dim) == 1 and _is_free(dim[0], told) else sizes(dim) for dim in b.dims]
+        texts = ["None" if len(dim) == 1 and _is_free(dim[0], known) else sizes(dim) for dim in b.dims]
         shape = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
         alike.setdefault(f"{shape}, torch.{b.dtype}", []).append(f"{b.name}={b.name}")
     return [f"_expect({looks}, {', '.join(given)})" for looks, given in alike.items()]
 
 
-def _is_free(axis: Axis, told: Collection[str]) -> bool:
-    return not axis.pinned and axis.name not in told
+def _is_free(axis: Axis, known: Collection[str]) -> bool:
+    return not axis.pinned and axis.name not in known
 
 
 def _empty_lines(made: Sequence[Buffer], names: Names) -> list[str]:
-    """Return new tensors without memory, results that look alike in one line."""
+    """Return new tensors without memory, results of one layout in one line."""
     alike: dict[str, list[str]] = {}
     for b in made:
         own = "" if b.role == "output" else b.name  # partial results have a line each
@@ -221,7 +221,7 @@ def _unknown(names: Sequence[str]) -> list[str]:
 
 
 def _size_lines(program: Program, inputs: Sequence[Buffer], told: Collection[str]) -> list[str]:
-    """Return where each size that is not part of the kernels is read, of those that are told of."""
+    """Return where each size that is not part of the kernels is read, of those that are named."""
     lines: dict[str, str] = {}
     for buffer in inputs:
         for d, dim in enumerate(buffer.dims):

@@ -36,7 +36,7 @@ class Inferred(Struct, frozen=True):
 
 
 def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Inferred:
-    """The timeline as an execution trace would have made it, as far as can be told; with reasons to `explain`."""
+    """The timeline as an execution trace would have made it, as far as can be inferred; with reasons to `explain`."""
     program = Program.of(timeline, order, _launches(timeline, order))
     simulation, schemas = program.simulated(explain=explain)
     subtrees = program.subtrees

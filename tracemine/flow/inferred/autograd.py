@@ -28,7 +28,7 @@ class GradientNode(Struct, frozen=True):
     root_place: int
     keeps: bool  # something of the forward operator
     keeps_results: bool
-    roots: tuple[int, ...]  # the operators inside the record that stand for themselves
+    roots: tuple[int, ...]  # the operators inside the record that are run on their own
 
 
 class Gradients(Struct, frozen=True):
@@ -45,7 +45,7 @@ class Gradients(Struct, frozen=True):
 
     @staticmethod
     def of(timeline: Timeline, order: Order, roots: IntArray, place: IntArray) -> Gradients:
-        """`roots`: positions of the operators that stand for themselves; `place`: counted through their threads."""
+        """`roots`: positions of the operators that are run on their own; `place`: counted through their threads."""
         is_node, ids, texts = _nodes(timeline, order)
         count = len(order.row)
         around = order.inherited(np.where(is_node, np.arange(count), -1))

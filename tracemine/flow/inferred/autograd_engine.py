@@ -22,7 +22,7 @@ _MOST_IN_FLIGHT = 512  # gradients of which it is not known where they went
 
 
 class Engine(Struct):
-    """Told of forward operators, nodes and what runs in them, in the order in which they ran."""
+    """Receives forward operators, nodes and what runs in them, in the order in which they ran."""
 
     keys: Keys
     pools: Pools
@@ -197,7 +197,7 @@ class Engine(Struct):
 
     def _accumulated_before(self, need: Need) -> Found:
         """Return the gradient of a leaf to which the one that arrived is added: from the backward pass before, in which
-        leaves are likely to have had the same turns."""
+        leaves are likely to have had the same order."""
         turn = len(self.accumulated) - 1
         there = self._before[turn].gradient if 0 <= turn < len(self._before) else None
         if there is None or there.key != need.key:
@@ -285,7 +285,7 @@ class Engine(Struct):
         return [one for one in self._buffers.values() if one.of.token.key == key]
 
     def _same_tensor(self, one: Gradient, there: Gradient) -> None:
-        """Both are gradients of one tensor; who knows of which it is, tells of the other."""
+        """Both are gradients of one tensor; who knows of which it is, knows the other."""
         if one.sure and there.sure:
             known = next((each for each in (one, there) if each.of.token.sure), None)
             if known is not None and known is one and there in self._in_flight and one.of.maker is not None:

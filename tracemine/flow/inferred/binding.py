@@ -311,7 +311,7 @@ class Simulation:
             return own, "by its gradient"
         if need.left == 1:
             return None
-        # What the others are told to take is not for this one.
+        # What the others have to take is not for this one.
         later = [self._hinted(other, slot + at, []) for at, other in enumerate(wiring.needs[slot + 1 :], 1)]
         others = [token for token in later if token is not None]
         return self._choices.any(replace(need, left=1), wiring, [*taken, *others]) if others else None
@@ -326,7 +326,7 @@ class Simulation:
         return next((token for token in found if token.storage == storage), None)
 
     def hints(self) -> Hints:
-        """Return what was known before, and what backward passes have told."""
+        """Return what was known before, and what backward passes have shown."""
         return self._origins.hints(self._hints, self._engine.resolved, self._engine.own)
 
     # --- what happens to tokens --------------------------------------------------------------------------------------

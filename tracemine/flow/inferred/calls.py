@@ -58,7 +58,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Lists(msgspec.Struct, frozen=True):
-    """What something else tells of the members of a call's lists."""
+    """What something else shows about the members of a call's lists."""
 
     dtype: str | None = None
     members: tuple[tuple[int, tuple[TensorSpec, ...]], ...] = ()  # by position, of lists that the profiler has cut

@@ -40,11 +40,11 @@ CONSISTENT = frozenset(
 # What was taken, or made for it, may be what an operator made whose results are unknown.
 UNNAMED = frozenset({"before an unknown one", "made by an unknown one", "none fits that is known", "the same again"})
 
-# A gate and what it gates look alike, and nothing says that what is read with a result was read to make it.
+# A gate and what it gates look the same, and nothing says that what is read with a result was read to make it.
 PERHAPS_ANOTHER = "one of those from outside, or the same again"
 
-# What is written in place is seldom what is read beside it: a state and its gradient are two.
-BESIDE_WRITTEN = "beside what is written in place, which is another"
+# What is written in place is seldom what is read with it: a state and its gradient are two.
+BESIDE_WRITTEN = "next to what is written in place, which is another"
 
 # Autograd tells them; a hook, or a function that is written by hand, may have taken another one.
 TOLD = frozenset({"by its gradient", "made for the gradient"})
@@ -52,7 +52,7 @@ REWRITTEN = "parameter, perhaps written"
 # A view that was guessed to be of a tensor in host memory may be one of another.
 ELSEWHERE = "the only one there, but for a view that was guessed to lie elsewhere"
 
-# Copies that look alike wrote one tensor each, as a broadcast of buffers does: size alone tells no one from another.
+# Copies that look the same wrote one tensor each, as a broadcast of buffers does: size alone tells no one from another.
 ONE_OF_MANY = "one of those that copies wrote, or another"
 
 
@@ -189,7 +189,7 @@ class Choices:
         if not only and token.outside and keeps:  # of several: perhaps each its own
             return self.outside(need, remember=False), "one of those from outside"
         if token.outside and wiring.number in token.readers and keeps:
-            # The same operator once more takes another one that looks alike, as each layer has its own cache. Of
+            # The same operator once more takes another one that looks the same, as each layer has its own cache. Of
             # one that was written meanwhile it is a guess: there may be no other.
             if token.lasts:
                 token.sure = only = False

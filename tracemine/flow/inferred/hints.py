@@ -1,4 +1,4 @@
-"""What a backward pass tells of what its forward pass read, for simulating both once more."""
+"""What a backward pass shows about what its forward pass read, for simulating both once more."""
 
 from __future__ import annotations
 

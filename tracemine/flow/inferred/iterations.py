@@ -1,4 +1,4 @@
-"""Carry over what the backward pass of one iteration tells of its forward pass to iterations that are alike."""
+"""Carry over what the backward pass of one iteration shows about its forward pass to equal iterations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Iterations(Struct, frozen=True):
         return None
 
     def carried(self, hints: Hints, one: int) -> Hints:
-        """Return hints and, for all other iterations, those of this one as far as their forward passes are alike."""
+        """Return hints and, for all other iterations, those of this one as far as their forward passes are equal."""
         told = np.array([(*read, *made) for read, made in hints.reads.items()], np.int64).reshape(-1, 4)
         own = np.array(sorted(hints.own), np.int64)
         read_back, made_back, own_back = (self._back(one, roots) for roots in (told[:, 0], told[:, 2], own))
@@ -74,7 +74,7 @@ class Iterations(Struct, frozen=True):
         return int(self.end[one - 1]) if one else 0
 
     def _alike(self, one: int, other: int) -> int:
-        """Return how many entries are alike, from the ends of both forward passes back to the first that is not."""
+        """Return how many entries are equal, from the ends of both forward passes back to the first that is not."""
         ends = self.forward_end[[one, other]]
         most = int(min(ends - [self._begin(one), self._begin(other)]))
         differs = self.look[ends[0] - most : ends[0]] != self.look[ends[1] - most : ends[1]]

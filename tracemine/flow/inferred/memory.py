@@ -39,7 +39,7 @@ class Lives(Struct):
 
     @staticmethod
     def of(timeline: Timeline, order: Order, roots: IntArray) -> Lives | None:
-        """The lives of tensors on GPUs by the operators that stand for themselves; None where nothing recorded any."""
+        """The lives of tensors on GPUs by the operators that are run on their own; None where nothing recorded any."""
         memory = timeline.memory
         device, devices = string_ids(memory.column("device"))
         on_gpu = np.array([*(name != _HOST for name in devices), False], np.bool_)[device]

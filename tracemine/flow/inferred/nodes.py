@@ -38,8 +38,8 @@ class Forward(Struct):
         return next((took for took in self.took if took.name == name), None)
 
     def either(self, name: str) -> bool:
-        """Return whether an argument may be another one's tensor: both look alike, and the operator does not tell them
-        apart."""
+        """Return whether an argument may be another one's tensor: they look the same, and the operator may
+        take either."""
         took = self.argument(name)
         if took is None or not took.either:
             return False

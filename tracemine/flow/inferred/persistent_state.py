@@ -45,8 +45,8 @@ class Lasting(Struct):
     perhaps_written: bool = False  # the gradients, since they were accumulated: clipped, unscaled, reduced over ranks
     _ordered: bool = False  # in which order the optimizer goes through its parameters is known
     _order: list[int] = field(default_factory=list)  # and then their storages
-    _cut: bool = False  # lists of this turn were: the order of their members is unknown
-    _left: list[Leaf] = field(default_factory=list)  # that no parameter of this turn has been found for
+    _cut: bool = False  # lists of this step were: the order of their members is unknown
+    _left: list[Leaf] = field(default_factory=list)  # that no parameter of this step has been found for
     _of: dict[tuple[int, int], Leaf] = field(default_factory=dict)  # by sequence and place in a list
 
     def step(self) -> None:
@@ -82,7 +82,7 @@ class Lasting(Struct):
         if not (update.lists and update.alone and self.gradients):
             return NOTHING
         kept = [self._kept.get((update.instance, PARAMETER, at)) for at in range(len(self.gradients))]
-        before = [token.key for token in kept if token is not None]  # in the order of the turn before
+        before = [token.key for token in kept if token is not None]  # in the order of the step before
         looks = before if len(before) == len(kept) else [self._look(leaf) for leaf in self._in_order()[0]]
         specs = [self.keys.spec_of[look] for look in looks]
         counts = tuple(TensorSpec((), specs[0].dtype, ()) for _ in specs)
@@ -107,7 +107,7 @@ class Lasting(Struct):
             return self._gradient(update, need, index)
         token = self._kept.get((update.instance, source, index))
         if token is None or not self._alike(token, need):
-            lost = token is not None  # what was there in the turn before is another one
+            lost = token is not None  # what was there in the step before is another one
             token = self._parameter(update, need, index) if source == PARAMETER else self.outside(need)
             token.sure &= not lost and (update.whole or source == PARAMETER)
             self._kept[update.instance, source, index] = token
@@ -131,7 +131,7 @@ class Lasting(Struct):
 
     def _in_order(self) -> tuple[list[Leaf], bool]:
         """The leaves as the optimizer goes through them, and whether that is known: by the order in which it lets go
-        of their gradients, or as in the turn before. Else as they are used, which is likely."""
+        of their gradients, or as in the step before. Else as they are used, which is likely."""
         freed = [None if self.lives is None else self.lives.cleared(leaf.gradient.storage) for leaf in self.gradients]
         times = [one for one in freed if one is not None]
         if times and len(set(times)) == len(freed):
@@ -178,7 +178,7 @@ class Lasting(Struct):
         leaf = self._leaf(update, need, index, None)
         token = self.outside(need)
         if leaf is not None and leaf.parameter is not None:
-            # Which one of those that look alike does not matter where one operator writes them all.
+            # Which one of those that look the same does not matter where one operator writes them all.
             leaf.parameter.sure &= leaf.alone or update.lists
             leaf.parameter.lasts = True
             token.storage, token.offset, token.key = leaf.parameter.value

@@ -11,7 +11,7 @@ from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.wiring import ANYWHERE, HOST
 from tracemine.flow.inferred.wiring_record import Need, Wiring
 
-_MOST_REMEMBERED = 8  # tensors that look alike and have been read; older ones are forgotten
+_MOST_REMEMBERED = 8  # tensors that look the same and have been read; older ones are forgotten
 _MOST_UNREAD = 256  # the same of those without a consumer
 _MOST_FORGOTTEN = 64  # of those the latest that are kept by name
 NO_CLAIM = -1
@@ -41,7 +41,7 @@ class Token(Struct, eq=False):
     lasts: bool = False  # a parameter, or written in place from step to step
     step: int = 0  # that made it, or read it last
     step_by_guess: bool = False  # who read it in that step may have read another one
-    one_of_many: bool = False  # written by one of several copies that look alike: which is unknown
+    one_of_many: bool = False  # written by one of several copies that look the same: which is unknown
     computed: bool = False  # whole, and not only allocated
     filled: bool = False  # with what is no tensor, since something else was written
     unread_by_guess: bool = False  # a view was made that may be one of another tensor: who reads that may not read this
@@ -58,7 +58,7 @@ class Token(Struct, eq=False):
 
 
 class Pool(Struct):
-    """The tensors that look alike, oldest first."""
+    """The tensors that look the same, oldest first."""
 
     unread: list[Token] = field(default_factory=list)
     read: list[Token] = field(default_factory=list)
@@ -114,7 +114,7 @@ class Bound(Struct):
     numbers: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by root, storages that its numbers may be
     told: set[int] = field(
         default_factory=set
-    )  # places where autograd told what was taken, which it may have got wrong
+    )  # places where autograd showed what was taken, which it may have got wrong
     updates: set[int] = field(default_factory=set)  # roots that are part of an optimizer
     rewritten: set[int] = field(
         default_factory=set

@@ -23,7 +23,7 @@ from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
-# What a backward pass tells of its forward pass, a simulation of both takes into account; then it tells more.
+# What a backward pass shows about its forward pass, a simulation of both takes into account; then it tells more.
 _PASSES = 3
 
 
@@ -63,7 +63,7 @@ class Program(Struct, frozen=True):
     order: Order
     subtrees: Subtrees
     builder: Builder
-    roots: IntArray  # positions of what stands for itself
+    roots: IntArray  # positions of what is run on its own
     root_of: IntArray  # for each position the root around it, −1: none
     around: IntArray  # of what launches work of its own around such: what that makes is unknown
     gradients: Gradients
@@ -120,7 +120,7 @@ class Program(Struct, frozen=True):
         return simulation, schemas
 
     def _told_early(self, happenings: _Happenings, begun: Callable[[Hints, bool], Simulation]) -> Hints:
-        """Return what backward passes are likely to tell: one of many that are alike does, simulated up to its end."""
+        """Return what backward passes are likely to tell: one of many equal ones does, simulated up to its end."""
         iterations = happenings.iterations()
         one = iterations.first_alike()
         hints = Hints()
@@ -209,7 +209,7 @@ class Program(Struct, frozen=True):
 
 
 def _roots(timeline: Timeline, order: Order, known: BoolArray, launches: IntArray) -> IntArray:
-    """Return positions of the operators that stand for themselves with all that is inside them."""
+    """Return positions of the operators that are run on their own with all that is inside them."""
     at = roots(order, known)
     return at[known[at] | (launches[at] > 0) | ~is_record(timeline, order)[at]]
 

@@ -1,4 +1,4 @@
-"""Operators with all that is inside them: which are equal, and which stand for themselves."""
+"""Operators with all that is inside them: which are equal, and which are run on their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ODD = np.uint64(0xD1342543DE82EF95)
 class Subtrees(Struct, frozen=True):
     """One entry an operator, by its position in the Order."""
 
-    number: IntArray  # equal ones: the same calls inside each other in the same order, launching alike
+    number: IntArray  # equal ones: the same calls inside each other in the same order, with equal launches
     children: IntArray  # positions, by parent
     begin: IntArray  # children of i: children[begin[i]:begin[i + 1]]
     place: IntArray  # counted through the operators of its thread

@@ -80,7 +80,7 @@ class Wiring(Struct):
     number: int = 0
     parameters: frozenset[int] = frozenset()  # positions
     partner: str | None = None  # an operator that takes the same tensor as this one does
-    commutes: bool = False  # it does not tell two inputs apart that look alike
+    commutes: bool = False  # it does not tell two inputs apart that look the same
     beside: bool = False  # its kind is seldom applied to its own result
     mutated: list[int] = field(default_factory=list)  # slots that are written
     copies: bool = False  # it writes all of a tensor that it is given, from another one

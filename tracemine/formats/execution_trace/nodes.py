@@ -31,7 +31,7 @@ class Side(Struct, gc=False, frozen=True):
 
 
 class Attribute(Struct, gc=False, frozen=True):
-    """A named value beside a node's inputs and outputs."""
+    """A named value besides a node's inputs and outputs."""
 
     name: str
     value: Any = None

@@ -138,7 +138,7 @@ class _Nodes:
             for begin, end in itertools.pairwise([*begins, len(text)]):
                 separator = text[begin:end][len(text[begin:end].rstrip(_BETWEEN)) :]
                 if separator.count(b",") != 1:
-                    self.collected.repaired["execution trace: comma mended"] += 1
+                    self.collected.repaired["execution trace: comma repaired"] += 1
                 self._take_one(text[begin:end])
             return
         for node in decoded:

@@ -62,5 +62,5 @@ def repairs(layout: Layout) -> Repairs:
     return (
         ("execution trace: name escaped", lambda text: _escape_name(layout, text)),
         *((f"execution trace: {name}", repair) for name, repair in REPAIRS),
-        ("execution trace: comma mended", _mend_commas),
+        ("execution trace: comma repaired", _mend_commas),
     )

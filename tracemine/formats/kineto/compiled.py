@@ -128,7 +128,7 @@ def _bits(number: float) -> int:
 
 
 def _numbers(strings: Strings, spellings: dict[str, int]) -> Callable[[int, bytes], int]:
-    """Return what stands for a text in the cells, by its kind; raises as `PlainBlocks.read` catches."""
+    """Return what replaces a text in the cells, by its kind; raises as `PlainBlocks.read` catches."""
     tables = list(TABLES)
 
     def category(text: bytes) -> int:

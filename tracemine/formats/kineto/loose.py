@@ -23,7 +23,7 @@ def category_of(event: Loose, phase: str) -> str:
 
 
 def loose_fields(event: Loose, phase: str, table: str, repaired: Counter[str], *, exact: bool) -> dict[str, Any]:
-    """Return the fields of the Struct of an event of a table; count in `repaired` what was mended."""
+    """Return the fields of the Struct of an event of a table; count in `repaired` what was repaired."""
     fields = {
         "ph": phase,
         "name": text_of(event.name),

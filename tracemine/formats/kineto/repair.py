@@ -1,6 +1,6 @@
-"""The slow, strict path: a stretch of events that does not decode is read event by event, and mended where it can be.
+"""The slow, strict path: a stretch of events that does not decode is read event by event, and repaired where it can be.
 
-An event that cannot be mended is dropped and counted; the events around it are kept. What is known to be wrong in
+An event that cannot be repaired is dropped and counted; the events around it are kept. What is known to be wrong in
 real files, and what is done about it, is the table `REPAIRS`.
 """
 

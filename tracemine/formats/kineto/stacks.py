@@ -158,7 +158,7 @@ def recorded_stacks(call_stack: Array, strings: list[str]) -> tuple[CallPaths, A
 
 
 def decoded(text: str) -> str:
-    """Return the string that a JSON text stands for; text that is no JSON string stands for itself.
+    """Return the string that a JSON text encodes; text that is no JSON string is returned as it is.
 
     >>> decoded('"a\\\\tb"'), decoded("triton")
     ('a\\tb', 'triton')

@@ -102,7 +102,7 @@ def scalar_of(raw: Raw, absent: Any = None) -> Any:
 
 
 def integer_of(value: Any) -> int | None:
-    """Return the int64 that a number or its text stands for; None if it is no integer in that range."""
+    """Return the int64 that a number or its text is; None if it is no integer in that range."""
     try:
         number = Decimal(str(value).strip())
         return int(number) if abs(number) < NS_LIMIT * 2 and number == number.to_integral_value() else None

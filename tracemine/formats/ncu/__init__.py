@@ -23,7 +23,7 @@ _LONGEST_LINE = 1 << 26  # characters: a table's row has some hundred kilobytes 
 
 
 def read_counters(path: Path | str) -> Report:
-    """Read a report of Nsight Compute: what `ncu --csv` printed, or an `.ncu-rep`; plain or gzipped, told by content.
+    """Read a report of Nsight Compute: what `ncu --csv` printed, or an `.ncu-rep`; plain or gzipped, by content.
 
     Only kernel names, their launch configuration, the GPU's name and counters are taken over: nothing of the host,
     the user, the process or a path.

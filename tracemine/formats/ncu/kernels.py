@@ -30,7 +30,7 @@ class Reading(Struct):
     _room: int = _MOST_RULES
 
     def add(self, sought: tuple[Sought, ...], value: str | float, unit: str) -> None:
-        """Keep `value` under the fields that a name stands for, where its unit measures what the field needs."""
+        """Keep `value` under the fields that a name means, where its unit measures what the field needs."""
         unit = unit.strip().lower()
         fits = False
         for each in sought:

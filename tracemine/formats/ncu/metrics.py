@@ -12,7 +12,7 @@ DISPLAY_NAME = "device__attribute_display_name"  # the only text that is read be
 
 
 class Sought(Struct, frozen=True):
-    """A field that a printed name may stand for: the factor of each unit, and how good a source it is (0 the best)."""
+    """A field that a printed name may mean: the factor of each unit, and how good a source it is (0 the best)."""
 
     field: str
     factors: dict[str, float]

@@ -147,7 +147,7 @@ def _added(table: _Table, row: Sequence[str]) -> Iterator[str]:
     """Keep what a row says; gives the reasons for what is left out."""
     if not row[0].strip():
         if table.is_raw and not table.units and len(row) == table.width:
-            table.units = row  # told by its empty ID, wherever it stands
+            table.units = row  # recognised by its empty ID, wherever it stands
         return
     needed = table.width if table.is_raw else table.columns.get(_VALUE, table.width) + 1
     fits = len(row) == needed if table.is_raw else needed <= len(row) <= table.width

@@ -62,7 +62,7 @@ def devices(tables: Tables, gpu: Columns) -> tuple[Device, ...]:
     """Return the GPUs that activities name, described as far as the export does so without doubt.
 
     An activity's device counts within its process. TARGET_INFO_CUDA_DEVICE says which GPU of the machine that is; else
-    the driver's own number does, if no two GPUs share it, or any of them where all are alike.
+    the driver's own number does, if no two GPUs share it, or any of them where all are the same.
     """
     rows, gpu_names = tables.numbers(schema.GPU), tables.texts(schema.GPU)["name"]
     facts = [_facts({k: int(column[at]) for k, column in rows.items()}, name) for at, name in enumerate(gpu_names)]
@@ -87,7 +87,7 @@ def devices(tables: Tables, gpu: Columns) -> tuple[Device, ...]:
 
 
 def _numbered(device: int, numbers: Sequence[int], seen: Sequence[int], facts: Sequence[object]) -> int | None:
-    """Return the one GPU with the driver's number, or any where all are alike."""
+    """Return the one GPU with the driver's number, or any where all are the same."""
     numbered = [row for row, number in zip(seen, numbers, strict=True) if number == device]
     if len(numbered) == 1:
         return numbered[0]

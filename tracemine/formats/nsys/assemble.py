@@ -157,7 +157,7 @@ def _owners(gpu: Columns, api: Columns, ops: Ranges, is_op: Array, strings: Stri
     key = np.where(told, (process << _CORRELATION_BITS) | np.where(told, number, 0), 0)
     of_gpu, of_api = key[: len(gpu["process"])], key[len(gpu["process"]) :]
     launch = launches.launch_rows(of_gpu, of_api, api["name"], strings.texts)
-    # What came before the window is told by a correlation id below the first of its process.
+    # What came before the window is recognised by a correlation id below the first of its process.
     first = np.full(int(process.max(initial=-1)) + 2, 1 << _CORRELATION_BITS)
     calling = told.copy()
     calling[: len(of_gpu)] = False

@@ -30,7 +30,7 @@ from tracemine.timeline import Timeline
 _ROWS_AT_ONCE = 1 << 15
 _HALVED_ROWS = 1_000_000  # from here on two read one table
 LARGE_ROWS = 100_000  # from here on the Arrow driver reads in less time than it takes to load
-_JOURNAL = "A write-ahead log lies beside the database, and what only it holds is not read: close what writes to it."
+_JOURNAL = "A write-ahead log lies next to the database, and what only it holds is not read: close what writes to it."
 _NO_TABLE = "Views and virtual tables are not read, they would run what the file says: of {} nothing is known."
 _AS_IT_IS = "ifnull({}, " + str(MISSING) + ")"
 NO_NUMBER = "value that is no integer, read as not recorded"
@@ -66,12 +66,12 @@ class Database:
         self.warnings = [_JOURNAL] if journal.is_file() and journal.stat().st_size else []
         self._size = path.stat().st_size
         self._progress, self._read_rows, self._all_rows = progress, 0, 1
-        # immutable: no lock is taken and no journal beside the file is looked at, which read-only media need.
+        # immutable: no lock is taken and no journal next to the file is looked at, which read-only media need.
         self._uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
         with self._damage_told(), opened(path) as checked:
             self._connection = sqlite3.connect(self._uri, uri=True, isolation_level=None)
             self._connection.execute("pragma trusted_schema = off")  # no function of a view or generated column runs
-            self._connection.execute("pragma cell_size_check = on")  # a damaged page is told, not read as fewer rows
+            self._connection.execute("pragma cell_size_check = on")  # a damaged page is an error, not fewer rows
             self._columns = {table: self._columns_of(table) for table in self._plain_tables()}
             counts = {t: self._count(t) for t in schema.NUMBERS}
             if not os.path.samestat(os.fstat(checked.fileno()), path.stat()):  # SQLite opens by name
@@ -106,7 +106,7 @@ class Database:
     def arrow_columns(self, table: str) -> Numbers | None:
         """Return the columns of a large table that is read ahead; None where the driver is not there or balks.
 
-        Damage is then found, and told, the plain way.
+        Damage is then found, and reported, the plain way.
         """
         ahead = self._ahead.pop(table, None)
         if ahead is None:

@@ -9,7 +9,7 @@ only where nothing speaks against it:
 - inside an operator of the table, whose inputs are all that it knows, an input is one of these or made inside;
 - inside a node of the backward pass, it is one of the node's inputs, made inside, or an input or output of the forward
   operators with the same sequence number, whose saved tensors the node holds. A saved tensor has an object of its own:
-  of several that look alike it may be any, which is no matter where no operator made or wrote one of them.
+  of several that look the same it may be any, which is no matter where no operator made or wrote one of them.
 
 What is not believed is left out, and the operator is not `known` then. A storage's number is made up here: one for each
 tensor that an operator made; a view and what is written in place share that of their input. dtypes are not recorded.
@@ -209,7 +209,7 @@ class _Walk:
         return made.storage in storages
 
     def _make_outputs(self, call: _Call, known: Arguments | None, sizes: nvtx.Sizes) -> None:
-        """Fill `call.outputs`: for each output whose storage can be told, that and its shape."""
+        """Fill `call.outputs`: for each output whose storage is known, that and its shape."""
         if known is None:
             return
         shapes = output_shapes(call.name, sizes)
@@ -266,7 +266,7 @@ class _Walk:
 def tensors_of(
     ranges: Ranges, parent: Array, op_row: Array, gpu: Columns, report: Reasons
 ) -> tuple[Array, pa.Table | None]:
-    """Return for each range the id of its operator where all that it reads is told, MISSING elsewhere; and the tensors.
+    """Return for each range the id of its operator where all its reads are known, MISSING elsewhere; and the tensors.
 
     `op_row` is the owner of each activity. None: no range says who made what.
     """

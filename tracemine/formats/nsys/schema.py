@@ -59,7 +59,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     OLD_EXPORT: ("name", "value"),
 }
 ACTIVITIES = (KERNEL, MEMCPY, MEMSET, GRAPH)
-LARGE = (*ACTIVITIES, RUNTIME, SYNC, NVTX, STRINGS)  # progress is told by their rows
+LARGE = (*ACTIVITIES, RUNTIME, SYNC, NVTX, STRINGS)  # progress is measured by their rows
 
 # A database or a folder with one of these is an export.
 _TELLING = re.compile(r"CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS|TARGET_INFO_\w+|META_DATA_EXPORT|EXPORT_META_DATA")

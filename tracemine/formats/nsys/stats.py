@@ -90,7 +90,7 @@ class Stats(Struct):
 
     @staticmethod
     def of(path: Path) -> Stats:
-        """Return the reports that lie beside `path` under its prefix, and it."""
+        """Return the reports that lie next to `path` under its prefix, and it."""
         stats = Stats(str(path))
         report = _report_of(path)
         found = {report: path}

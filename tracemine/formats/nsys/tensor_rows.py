@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 class Tensor(Struct):
-    """One tensor object as far as it is known: its storage, and its shape where that is told."""
+    """One tensor object as far as it is known: its storage, and its shape where that is known."""
 
     storage: int
     shape: Shape | None

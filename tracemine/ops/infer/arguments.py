@@ -216,7 +216,7 @@ def wrapped(axis: int, rank: int) -> int:
 
 
 def number_type(text: str) -> str:
-    """Return the dtype that a recorded Python number stands for.
+    """Return the dtype that a recorded Python number has.
 
     >>> number_type("1"), number_type("1.e-05"), number_type("True"), number_type("(1,2)")
     ('int64', 'float64', 'bool', 'complex128')

@@ -19,7 +19,7 @@ def made(shape: Sequence[int], dtype: str | None) -> TensorSpec:
 
 
 def plain(source: TensorSpec, dtype: str | None) -> TensorSpec:
-    """Return a new tensor of another's shape, row-major where the other is; else its layout is not told."""
+    """Return a new tensor of another's shape, row-major where the other is; else its layout is unknown."""
     dense = source.strides is not None and is_contiguous(source.shape, source.strides)
     return TensorSpec(source.shape, dtype, contiguous(source.shape) if dense else None)
 

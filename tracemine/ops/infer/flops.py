@@ -7,7 +7,7 @@
 | conv backward | as much for each gradient asked for | as flop_counter |
 | attention | 2·b·h·s·t·(d + dᵥ); halved where is_causal was recorded | flop_counter, which never halves |
 | attention backward | five products where the forward has two: 2·b·h·s·t·(3·d + 2·dᵥ) | FlashAttention-2, section 4 |
-| pointwise, norm, softmax, … | elements of the largest tensor × costs.toml (or 1) | beside each row there |
+| pointwise, norm, softmax, … | elements of the largest tensor × costs.toml (or 1) | next to each row there |
 | copy, fill, gather, view, … | none | |
 """
 

@@ -1,6 +1,6 @@
 """What a call of a library computes and must move, and what its layout says: products, convolutions, attention.
 
-FLOPs are those of flops.py, bytes those of traffic.py: this module only puts them beside what a roofline needs besides.
+FLOPs are those of flops.py, bytes those of traffic.py: this module only adds what a roofline needs besides.
 """
 
 from __future__ import annotations

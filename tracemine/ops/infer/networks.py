@@ -14,7 +14,7 @@ _WIDE = {"float16": "float32", "bfloat16": "float32"}  # what GPUs accumulate an
 
 
 def _each(values: Sequence[int] | None, axes: int, default: int) -> Sequence[int]:
-    """Return a value an axis, where one may stand for all."""
+    """Return a value an axis, where one may hold for all."""
     if not values:
         return (default,) * axes
     if len(values) == 1:
@@ -284,7 +284,7 @@ def math_attention(call: Arguments) -> Outputs:
 
 @rule
 def flash_attention(call: Arguments) -> Outputs:
-    """Return batch, heads, queries, width; laid out with heads inside queries. Seeds and debug mask are not told."""
+    """Return batch, heads, queries, width; laid out with heads inside queries. Seeds and debug mask are left out."""
     query, _, _ = _heads(call)
     batch, heads, queries, width = query.shape
     strides = (queries * heads * width, width, heads * width, 1)

@@ -1,7 +1,7 @@
 """Output rules: which rule tells the outputs of which operator is data (outputs.toml), a rule is a small function.
 
 A rule gets the call and its row's parameters and returns one entry a tensor output, in the schema's order; lists of
-tensors lie flat among them. None stands for an output that is not made (a gradient not asked for) or not known.
+tensors lie flat among them. None is an output that is not made (a gradient not asked for) or not known.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ _INTERVAL_UNITS = 200
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An interval as a line with its middle, and what was measured beside it."""
+    """An interval as a line with its middle, and what was measured."""
 
     low: float
     mid: float

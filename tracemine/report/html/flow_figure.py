@@ -1,4 +1,4 @@
-"""The dataflow of a finding as geometry: operators from top to bottom, and the tensors between and beside them."""
+"""The dataflow of a finding as geometry: operators from top to bottom, and the tensors between and next to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FlowFigure", "flow_figure"]
 
 _BOX_X, _BOX_WIDTH, _BOX_HEIGHT, _BOX_STEP = 250, 220, 40, 76
 _LINE = 14  # height of a line of text
-_MOST_BESIDE = 4  # tensors beside one box
+_MOST_BESIDE = 4  # tensors next to one box
 _LANE = 12  # between arcs
 
 

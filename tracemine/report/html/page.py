@@ -76,7 +76,7 @@ class Saving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictPage:
-    """What was measured of a finding or a variant of it, beside what was predicted."""
+    """What was measured of a finding or a variant of it, and what was predicted."""
 
     of: str  # fingerprint of the variant, "" where there is one alone
     says: str

@@ -1,4 +1,4 @@
-"""What reports draw of a trace beside its findings: activities by stream, dataflow of findings, a roofline.
+"""What reports draw of a trace besides its findings: activities by stream, dataflow of findings, a roofline.
 
 picture(timeline, …)  → Picture
 """

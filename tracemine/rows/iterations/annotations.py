@@ -21,7 +21,7 @@ from tracemine.timeline import Timeline
 _LONGEST_NAME = 512  # characters of a name that are looked at
 _SHOWN = 60
 _MOST_APART = 8  # names of one kind that are looked at
-_LONGEST_ROUND = 8  # marks in an iteration, where their kinds take turns
+_LONGEST_ROUND = 8  # marks in an iteration, where their kinds alternate
 
 
 class Mark(NamedTuple):

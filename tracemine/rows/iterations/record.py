@@ -1,4 +1,4 @@
-"""Records of iterations, and what their inference shares: when work was asked for, and how alike two pieces are."""
+"""Records of iterations, and what their inference shares: when work was asked for, and how similar two pieces are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Iterations:
 
     source: str  # one of the five above
     evidence: str  # what tells them apart, in words
-    confidence: float  # 0 to 1: the share of GPU time that lies in them × how alike they are; 1 where they are marked
+    confidence: float  # 0 to 1: the share of GPU time that lies in them × how similar they are; 1 where they are marked
     begin_ns: IntArray  # on the host, where launches are recorded
     end_ns: IntArray
     of_activity: IntArray  # each activity's iteration; −1 outside all

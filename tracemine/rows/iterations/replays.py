@@ -22,7 +22,7 @@ _FEWEST = 3  # runs of replays that are said to repeat
 
 
 def from_replays(timeline: Timeline, work: Work) -> Iterations | None:
-    """Return iterations by graph replays with exchanges between them; None where fewer than three runs are alike."""
+    """Return iterations by graph replays with exchanges between them; None where fewer than three runs are similar."""
     call = categories(timeline.api["name"])
     begun = numbers(timeline.api["start_ns"]).values.astype(np.int64)
     replays = np.sort(begun[is_graph_launch(call)])

@@ -1,4 +1,4 @@
-"""The iterations of a loop: calls that are alike, of one tensor after another."""
+"""The iterations of a loop: equal calls on one tensor after another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracemine.verify.fixes.written import plain
 
 
 def steps_of(graph: Graph) -> list[list[tuple[int, Call]]]:
-    """Return the loop's calls, those that are alike together: the first of each tensor, then the second."""
+    """Return the loop's calls, equal ones together: the first of each tensor, then the second."""
     lane_of, lanes = dict[int, int](), list[list[tuple[int, Call]]]()
     for number, call in enumerate(graph.calls):
         touched = {lane_of[v] for v in reads(call) if v in lane_of}

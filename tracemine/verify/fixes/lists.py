@@ -92,7 +92,7 @@ def _number(value: Value) -> float | None:
 
 
 def _list_call(graph: Graph, number: int, calls: Sequence[tuple[int, Call]], results: dict[int, str]) -> str:
-    """Return one operator over lists, in place of calls that are alike."""
+    """Return one operator over lists, in place of equal calls."""
     _, first = calls[0]
     text = _LISTS.get(first.label)
     if text is None or (first.label in _ZEROS and plain(first.given()["value"]) != 0):

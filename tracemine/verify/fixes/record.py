@@ -14,7 +14,7 @@ class NoFixedForm(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What is known of a graph beside its calls."""
+    """What is known of a graph besides its calls."""
 
     unread: Collection[int] = ()  # live values without a known consumer
     remains: bool = True  # whether the fix is said to leave work in each step

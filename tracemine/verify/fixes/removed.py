@@ -30,7 +30,7 @@ def once(graph: Graph, around: Around) -> Fixed:
     return Fixed(
         own={"copied as one list": '"weights of half width, copied from the optimizer\'s at once", halves, call=fixed'},
         source=_HALVES.format(sources=[place for place, _ in casts], firsts=firsts, taken=taken).strip(),
-        assumptions=("the optimizer keeps weights of full width beside those that the model computes with",),
+        assumptions=("the optimizer keeps weights of full width in addition to those that the model computes with",),
     )
 
 

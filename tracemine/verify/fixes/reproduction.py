@@ -1,4 +1,4 @@
-"""Calls as a short file: a library's as recorded, beside other ways to make it; a finding's, beside fixed forms."""
+"""Calls as a short file: a library's as recorded, and other ways to make it; a finding's, and fixed forms."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _written(
 ) -> tuple[tuple[Tensor, ...], str, tuple[str, ...], dict[str, object], dict[str, str]]:
     """Return the tensors that a call takes, the call as Python source, and what is assumed.
 
-    Beside them, by the schema's names, its other arguments, and what its tensors are called.
+    With them, by the schema's names, its other arguments, and what its tensors are called.
     """
     tensors, words, assumptions, spelled = [], [], dict[str, None](), Names()
     plain, named = dict[str, object](), dict[str, str]()
@@ -212,7 +212,7 @@ def _assumed(rebuilt: Rebuilt, fixed: Fixed) -> tuple[str, ...]:
 def graph_reproduction(
     finding: Finding, rebuilt: Rebuilt, fixed: Fixed, recorded: Kernels, fingerprint: str, says: Sequence[str] = ()
 ) -> str:
-    """Return the file that times a finding's calls beside fixed forms. recorded: name and grid of their kernels."""
+    """Return the file that times a finding's calls and fixed forms. recorded: name and grid of their kernels."""
     eager, tables = graph_parts(rebuilt.graph, recorded, fixed.holds)
     assumed = [f"Assumes   {text}" for text in (*rebuilt.assumptions, *fixed.assumptions)]
     return ways_text(
@@ -240,7 +240,7 @@ def ways_text(
     ulp: float | None,
     uses: Sequence[str] = (),
 ) -> str:
-    """Return a file that checks and times calls beside other ways to compute the same.
+    """Return a file that checks and times calls against other ways to compute the same.
 
     eager: the function's source. inputs, trace: Python expressions. ulp: as CallCheck's. uses: what `eager` and those
     expressions need of the harness.

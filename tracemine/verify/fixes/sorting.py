@@ -75,7 +75,7 @@ def _experts(graph: Graph, number: int) -> int:
 
 
 def _function(graph: Graph, unread: Collection[int], again: Collection[int], way: str, given: str) -> str:
-    """Return the calls, in which another way gives the order. given: that it takes beside the keys."""
+    """Return the calls, in which another way gives the order. given: that it takes besides the keys."""
     names, lines = names_of(graph), list[str]()
     read = {v for n, call in enumerate(graph.calls) if n not in again for v in reads(call)}
     wanted = read | ({*graph.live} - set(unread))

@@ -160,5 +160,5 @@ def _read_by_bags(graph: Graph, value: int, bags: Mapping[int, Call]) -> bool:
 
 
 def _beside(graph: Graph) -> set[int]:
-    """Return what bags give beside their sums: the last call's are live where no consumer is known."""
+    """Return what bags give besides their sums: the last call's are live where no consumer is known."""
     return {graph.first_output(n) + k for n, call in enumerate(graph.calls) for k in range(1, len(call.outputs))}

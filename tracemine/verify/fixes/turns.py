@@ -1,6 +1,6 @@
 """Products of a loop's iterations as one product of all.
 
-What turns read beside each other is joined: rows of left factors, columns of right ones, or all of both on an axis of
+What iterations read side by side is joined: rows of left factors, columns of right ones, or all of both on an axis of
 its own. Right factors and biases are joined before the step, as weights are; left factors within it, unless they lie in
 one tensor already.
 """
@@ -21,13 +21,13 @@ from tracemine.verify.repro.eager import number_text
 _ROWS, _COLUMNS, _APART = "rows", "columns", "apart"  # joined on the first axis, on the last, on one before both
 _JOINS = {_ROWS: "torch.cat([{}])", _COLUMNS: "torch.cat([{}], -1)", _APART: "torch.stack([{}])"}
 _PRODUCTS = frozenset({"aten::mm", "aten::addmm"})
-WEIGHTS = "right factors and biases of the turns lie in one tensor, which is made before the step"
-SLICES = "left factors of the turns are slices of one tensor, as recorded"
+WEIGHTS = "right factors and biases of the iterations lie in one tensor, which is made before the step"
+SLICES = "left factors of the iterations are slices of one tensor, as recorded"
 
 
 @dataclass(frozen=True, slots=True)
 class _Factor:
-    """What the turns give for an argument: text of what all share, inputs that differ, or what a step before made."""
+    """What iterations give for an argument: text of what all share, inputs that differ, or an earlier step's result."""
 
     text: str = ""
     given: tuple[int, ...] = ()
@@ -51,7 +51,7 @@ class _Batch:
 
 
 def batched(graph: Graph, around: Around) -> Fixed:
-    """Return one product of all turns. Raises NoFixedForm."""
+    """Return one product of all iterations. Raises NoFixedForm."""
     batch, steps = _Batch(graph, around), steps_of(graph)
     if not any(step[0][1].operator in _PRODUCTS for step in steps):
         raise NoFixedForm("its products are not matrices of their own")
@@ -60,7 +60,7 @@ def batched(graph: Graph, around: Around) -> Fixed:
         if step[0][1].schema.mutates or any(len(call.outputs) != 1 for _, call in step):
             raise NoFixedForm(f"{step[0][1].label} writes in place, or gives several tensors")
         if len({call.outputs[0].shape for _, call in step}) != 1:
-            raise NoFixedForm("its turns have several shapes")
+            raise NoFixedForm("its iterations have several shapes")
         text, joined = _product(batch, step) if step[0][1].operator in _PRODUCTS else _pointwise(batch, step)
         batch.lines.append(f"    made_{at} = {text}")
         values = [graph.first_output(number) for number, _ in step]
@@ -75,14 +75,14 @@ def batched(graph: Graph, around: Around) -> Fixed:
     body = [signature(graph, *joined_names), *batch.lines]
     body.append(f"    return ({', '.join(results[v] for v in graph.live)},)")
     return Fixed(
-        own={"one product": '"all turns in one product", together, call=fixed'},
+        own={"one product": '"all iterations in one product", together, call=fixed'},
         source=f"def together(inputs):\n    return [{before}]\n\n\n" + "\n".join(body),
         assumptions=tuple(batch.assumptions),
     )
 
 
 def _factor(batch: _Batch, values: Sequence[Value]) -> _Factor:
-    """Return what the turns give for one argument. Raises NoFixedForm."""
+    """Return what the iterations give for one argument. Raises NoFixedForm."""
     first = values[0]
     if not isinstance(first, Ref):
         return _Factor(_plain_text(first))
@@ -90,12 +90,12 @@ def _factor(batch: _Batch, values: Sequence[Value]) -> _Factor:
     if places[0] in batch.made:
         name, joined = batch.made[places[0]]
         if [batch.made.get(p) for p in places] != [(name, joined)] * len(places):
-            raise NoFixedForm("its turns take what other turns made")
+            raise NoFixedForm("its iterations take what others made")
         return _Factor(name, joined=joined)
     if len(set(places)) == 1:
         return _Factor(batch.graph.inputs[places[0]].name)
     if len({(batch.graph.specs[p].shape, batch.graph.specs[p].dtype) for p in places}) != 1:
-        raise NoFixedForm("its turns have several shapes")
+        raise NoFixedForm("its iterations have several shapes")
     return _Factor(given=tuple(places))
 
 
@@ -120,7 +120,7 @@ def _arguments(batch: _Batch, step: Sequence[tuple[int, Call]]) -> dict[str, _Fa
 
 
 def _product(batch: _Batch, step: Sequence[tuple[int, Call]]) -> tuple[str, str]:
-    """Return a product of all turns, and how its result lies. Raises NoFixedForm."""
+    """Return a product of all iterations, and how its result lies. Raises NoFixedForm."""
     given, added = _arguments(batch, step), step[0][1].operator == "aten::addmm"
     left, right = (given["mat1"], given["mat2"]) if added else (given["self"], given["mat2"])
     bias = given["self"] if added else None
@@ -152,7 +152,7 @@ def _joined_on(left: _Factor, right: _Factor, bias: _Factor | None) -> str:
 
 
 def _check_bias(batch: _Batch, step: Sequence[tuple[int, Call]], bias: _Factor | None) -> None:
-    """Raise NoFixedForm where what is added is no bias, or computed by the turns."""
+    """Raise NoFixedForm where what is added is no bias, or computed by the iterations."""
     if bias is not None and not bias.shared and not bias.given:
         raise NoFixedForm("what is added to its products is computed within it")
     if bias is not None and len(batch.graph.specs[_place(step, "self")].shape) != 1:
@@ -174,7 +174,7 @@ def _place(step: Sequence[tuple[int, Call]], argument: str) -> int:
 
 
 def _joined(batch: _Batch, factor: _Factor, how: str, *, early: bool) -> str:
-    """Return what turns give, joined as it lies: before the step where it is early, or lies so already."""
+    """Return what iterations give, joined as it lies: before the step where it is early, or lies so already."""
     if not factor.given:
         return factor.text
     inputs = batch.graph.inputs
@@ -191,7 +191,7 @@ def _joined(batch: _Batch, factor: _Factor, how: str, *, early: bool) -> str:
 
 
 def _alone(batch: _Batch, factor: _Factor, count: int, *, early: bool) -> str:
-    """Return what turns give, on an axis of its own."""
+    """Return what iterations give, on an axis of its own."""
     if factor.shared:
         return f"{factor.text}.expand({count}, -1, -1)"
     if factor.joined == _ROWS:
@@ -224,7 +224,7 @@ def _pointwise(batch: _Batch, step: Sequence[tuple[int, Call]]) -> tuple[str, st
     flat = all(len(batch.graph.specs[_place(step, name)].shape) <= 1 for name in others)
     fits = len(made - {""}) == 1 and not any(given[name].given for name in tensors)
     if call.schema.op_class != "pointwise" or not fits or (others and (made & {_COLUMNS} or not flat)):
-        raise NoFixedForm(f"{call.label} is not known for all turns at once")
+        raise NoFixedForm(f"{call.label} is not known for all iterations at once")
     words = [
         given[argument.name].text if place < call.schema.positional else f"{argument.name}={given[argument.name].text}"
         for place, argument in enumerate(call.schema.arguments)

@@ -1,4 +1,4 @@
-"""Reproductions without a kernel: a copy between host and device; calls beside other ways to compute the same."""
+"""Reproductions without a kernel: a copy between host and device; calls and other ways to compute the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_ON_CPU = 1 << 23  # elements of all inputs, of calls that a CPU tries as th
 
 @dataclass(frozen=True, kw_only=True)
 class CopyCheck(Check):
-    """A copy between host and device, pageable beside pinned memory. The rest as in Reproduction."""
+    """A copy between host and device, from pageable and from pinned memory. The rest as in Reproduction."""
 
     file: str
     interface: int
@@ -53,7 +53,7 @@ class CopyCheck(Check):
 
 @dataclass(frozen=True, kw_only=True)
 class CallCheck(Check):
-    """Calls as recorded, beside other ways to compute the same: keys of WAYS, and the file's own. The rest as in
+    """Calls as recorded, and other ways to compute the same: keys of WAYS, and the file's own. The rest as in
     Reproduction.
 
     fixed: the file's own ways, by name. ulp: that functions of the calls may be off by; None: a call that is bilinear.

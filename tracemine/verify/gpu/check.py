@@ -1,6 +1,6 @@
 """Run a reproduction: check, time, and print a small table.
 
-With a GPU: eager beside what stands in its place, at the recorded sizes. Without one: numerics alone, on the CPU.
+With a GPU: eager against what replaces it, at the recorded sizes. Without one: numerics alone, on the CPU.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Check:
         asked = parser.parse_args()
         if self.interface != INTERFACE:
             raise SystemExit(
-                f"this file is for interface {self.interface} of tracemine_repro.py, the one beside has {INTERFACE}: "
+                f"this file is for interface {self.interface} of tracemine_repro.py, the one here has {INTERFACE}: "
                 "they come from different versions of tracemine. Write both again: tracemine verify --emit"
             )
         if asked.source:
@@ -99,14 +99,14 @@ class Check:
 
 
 def inputs_of(eager: Callable[..., Any], rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return a row for each input in eager's order, of rows for several that are alike, whose names are one text."""
+    """Return a row for each input in eager's order, of rows for several equal ones, whose names are one text."""
     found = {name: (name, *rest) for names, *rest in rows for name in names.split()}
     given = inspect.signature(eager).parameters.values()
     return [found[name] for name in ([p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD] or found)]
 
 
 def _others(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what is said of a library's call beside the kernel, where the file proposes one."""
+    """Return what is said of a library's call next to the kernel, where the file proposes one."""
     others = found.get("right_others") or {}
     return [others["library"]] if "library" in others else []
 

@@ -1,4 +1,4 @@
-"""A GPU's clocks, temperature and power, as its driver says them: read beside every block of samples, never set."""
+"""A GPU's clocks, temperature and power, as its driver says them: read around every block of samples, never set."""
 
 from __future__ import annotations
 

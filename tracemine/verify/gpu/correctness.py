@@ -179,7 +179,7 @@ def _with_roundings_of(
         own = [*(other(*wide) or ()), *wide]
     theirs = spread(other, partial(copies, inputs), partial(widened, inputs), truth)
     if theirs is None or [t.shape for t in own] != [t.shape for t in truth]:
-        return noise, "the other order of the computation is not told by its calls in float64"
+        return noise, "the other order of the computation does not show in its calls in float64"
     for mine, exact, off in zip(own, truth, theirs, strict=True):
         if not _same_function(mine, exact, off):
             return noise, "the other order of the computation is another function than eager"

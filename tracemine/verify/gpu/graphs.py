@@ -54,7 +54,7 @@ def other_clock(variants: Mapping[str, Callable[[], object]], kernels: Mapping[s
     """Return nanoseconds of each variant's kernels by another clock than CUPTI's, the cache flushed before each call.
 
     Events stand before and behind a call that is queued while the GPU is kept busy, so that no launch is waited for.
-    `gaps_ns`: what was taken off for the events and between kernels, which is told by one small kernel and by many.
+    `gaps_ns`: what was taken off for the events and between kernels, measured with one small kernel and with many.
     """
     flush, small = flusher(), torch.zeros(256, device="cuda")
 

@@ -21,7 +21,7 @@ from tracemine.verify.gpu.timing import block, by_profiler
 
 ALIGNED = 8  # elements of 16 bits: what one load of a tensor core's operand takes
 # What a dtype's products are rounded to on their way in, and up to which it holds all integers. cuDNN computes
-# float32 in TF32 unless told otherwise.
+# float32 in TF32 unless set otherwise.
 _ROUNDED = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-11, torch.float64: 2.0**-48}
 _WHOLE = {torch.float16: 2**10, torch.bfloat16: 2**7, torch.float32: 2**20, torch.float64: 2**40}
 _SLACK = 4.0  # roundings of a product and of partial sums, each of at most that share of the sum of magnitudes

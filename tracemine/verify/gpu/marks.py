@@ -9,7 +9,7 @@ KERNEL_BEGINS, KERNEL_ENDS = "# --- Kernel and launcher ", "# --- Run "
 
 
 def name_digest(name: str) -> str:
-    """Return what stands for a kernel's name in a reproduction: names have up to thousands of characters.
+    """Return the short form of a kernel's name in a reproduction: names have up to thousands of characters.
 
     >>> name_digest("gemm")
     '16188283'

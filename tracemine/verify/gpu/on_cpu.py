@@ -20,7 +20,7 @@ from tracemine.verify.gpu.correctness import SEEDS, copies, make_inputs, right
 _NARROW = (torch.bfloat16, torch.float16)
 _SMALL, _LARGEST_BLOCK = 4096, 1 << 20  # elements; an interpreted program costs the same whatever its size
 _PROGRAMS = 4
-# Norms whose statistics a GPU keeps in float32 beside a result of 16 bits.
+# Norms whose statistics a GPU keeps in float32 where the result has 16 bits.
 _WIDE_STATISTICS = ("native_layer_norm", "native_batch_norm", "cudnn_batch_norm")
 
 

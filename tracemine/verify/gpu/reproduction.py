@@ -1,4 +1,4 @@
-"""A reproduction of a graph: eager beside the kernel, a library's call and torch.compile; on a CPU, interpreted."""
+"""A reproduction of a graph: eager, the kernel, a library's call and torch.compile; on a CPU, interpreted."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Reproduction(Check):
         return "library call" if name == "fused" and self.fused is None else _NAMES.get(name, name)
 
     def _measured(self, found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-        """Yield the table's rows: a variant, its error beside eager's, its medians."""
+        """Yield the table's rows: a variant, its error and eager's, its medians."""
         rights = {"fused": found["right"], **(found.get("right_others") or {})}
         samples = (found.get("times") or {}).get("samples") or {}
         yield ("", "error (float64)", *(f"{state} us" for state in samples), *(["eager / it"] if samples else []))

@@ -208,14 +208,14 @@ def measure(
 ) -> dict[str, Any]:
     """Return all timings of a graph.
 
-    nbytes: what one kernel has to read and write; beside it a plain kernel is timed that reads half of them and writes
+    nbytes: what one kernel has to read and write; with it a plain kernel is timed that reads half of them and writes
     half (the driver's own copy is slower where little is copied). read_bytes: of nbytes what is read. seconds: after
     them no block of samples is begun. end: when all should be done, by time.monotonic: other clocks are left out then.
     """
     until = time.monotonic() + seconds
     inputs = make_inputs(described)
     sources = copies(inputs)
-    mine = copies(inputs)  # the same for all, so that all find the cache alike
+    mine = copies(inputs)  # the same for all, so that all find the cache in the same state
 
     def called(work: Callable[..., object]) -> Callable[[], object]:
         return lambda: work(*mine)
@@ -299,7 +299,7 @@ def examined(
     others: what stands in for eager, `fused` among them; another that raises is left out, and said to be. draws:
     whether what it gives differs from run to run, so that nothing is compared. compiles: modes of torch.compile that
     are tried too, each for compile_s seconds. seconds: after them no new block of samples is begun. within: so many are
-    there for all of it: what is right comes first, then eager beside the kernel; what else does not fit is left out.
+    there for all of it: what is right comes first, then eager and the kernel; what else does not fit is left out.
     """
     since = [time.monotonic()]
     end = since[0] + within

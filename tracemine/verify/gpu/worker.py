@@ -34,7 +34,7 @@ def _run(path: Path, function: str, options: dict[str, object]) -> object:
         return "this needs a GPU, and torch finds none"
     try:
         if str(path.parent) not in sys.path:
-            sys.path.insert(0, str(path.parent))  # the harness lies beside it
+            sys.path.insert(0, str(path.parent))  # the harness lies next to it
         module = ModuleType(path.stem)
         module.__file__ = str(path)
         SourceFileLoader(path.stem, str(path)).exec_module(module)

@@ -1,4 +1,4 @@
-"""What must hold beside a pattern, so that a call says the same. Each check gives the reason where it does not."""
+"""What must hold besides a pattern, so that a call computes the same. Each check gives the reason where it does not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracemine.verify.library.pattern import Binding
 from tracemine.verify.library.terms import Terms
 
 MASKS = ("mask", "bias")  # what is added to scores
-LEAST = -1e4  # a score that is as low as this has no weight beside one that is not: exp(−10⁴) is 0 in any type
+LEAST = -1e4  # a score that is as low as this has no weight next to one that is not: exp(−10⁴) is 0 in any type
 
 Check = Callable[[Terms, Binding, int], str | None]
 
@@ -132,7 +132,7 @@ def _hidden(terms: Terms, bound: Binding, root: int) -> str | None:
     padded = (1,) * (4 - len(spec.shape)) + spec.shape
     fits = len(padded) == 4 and all(n in (1, m) for n, m in zip(padded, (*lead, query[1], key[2]), strict=False))
     if str(spec.dtype) != "bool" or not fits:
-        return "what is hidden is not told by truth values for batch, heads, queries and keys"
+        return "the mask is not boolean for batch, heads, queries and keys"
     return (
         None if lowest.recorded and lowest.value <= LEAST else "what hidden scores are set to is not known to hide them"
     )
@@ -153,5 +153,5 @@ _CHECKS: dict[str, Check] = {
     "heads are the leading axes": _heads,
     "the softmax goes along the keys": _along_keys,
     "the mask is one for the query's type": _masks,
-    "what is hidden is told by truth values, and gets the least number": _hidden,
+    "the mask is boolean, and hidden scores get the lowest number": _hidden,
 }

@@ -1,4 +1,4 @@
-"""An optimizer's step, spelled out over lists or a parameter at a time, as one fused call over the same state.
+"""An unfused step of an optimizer, over lists or a parameter at a time, as one fused call over the same state.
 
 The fused call takes other numbers than the graph: a learning rate and betas, where the graph has what follows from
 them. The table says what each number of the graph is in their terms, so graph and call are tried at the same ones.
@@ -18,7 +18,7 @@ from tracemine.verify.library.table import Row, number, table
 from tracemine.verify.library.terms import INPUT, Terms
 from tracemine.verify.repro.eager import number_text
 
-_DENSE = "the call takes tensors that lie densely, all of a parameter alike"
+_DENSE = "the call takes tensors that lie densely, all of a parameter in the same way"
 LET_GO = "what it computes on the way is let go of: it has no known consumer"
 _NEAR = 1e-5  # numbers are recorded in full, but what they follow from went through a subtraction
 
@@ -167,7 +167,7 @@ def _text(row: Row, call: str, terms: Terms, steps: Sequence[_Step], known: Mapp
         first = graph.inputs[steps[0].tensors["p"]].name
         lines += [
             f"steps = _steps({first}.device, step, {len(steps)})",
-            "torch._foreach_mul_(steps, 1.0)  # stands for counting the step: as much work, and always the same step",
+            "torch._foreach_mul_(steps, 1.0)  # in place of counting the step: as much work, and always the same step",
         ]
     lines.append(call.format(**listed, steps="steps"))
     lines.append(_given(terms))

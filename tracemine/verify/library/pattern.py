@@ -1,6 +1,6 @@
 """Patterns of the replacement table, and how they are found among a graph's terms.
 
-A pattern is an expression: `normal * weight`, `mean(x * x, dims)`. A name that the table defines stands for what it is
+A pattern is an expression: `normal * weight`, `mean(x * x, dims)`. A name that the table defines means what it is
 defined as; any other binds a tensor, a number or a literal, the same wherever it stands. `either(a, b)` is the first
 that fits. Sums and products commute. Casts between floating-point types are looked through.
 """
@@ -21,7 +21,7 @@ _NO_RESHAPES: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a pattern's names stand for, and which terms it took: the root and what lies between it and the names."""
+    """What a pattern's names are bound to, and which terms it took: the root and what lies between it and the names."""
 
     tensors: Mapping[str, int] = field(default_factory=dict)  # peeled of casts
     seen: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # terms as they stood in the pattern's places

@@ -24,10 +24,10 @@ class Pick:
     bound: Binding
     root: int
     dtype: str  # that the call computes in
-    reads: Mapping[str, int]  # the term that each name stands for in the call
+    reads: Mapping[str, int]  # the term that each name is bound to in the call
     turned: frozenset[str] = (
         frozenset()
-    )  # of attention: what has its last two axes exchanged, beside what the call takes
+    )  # of attention: what has its last two axes exchanged, besides what the call takes
 
 
 def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick | None:
@@ -81,7 +81,7 @@ def _exchanges(term: Term) -> bool:
 
 
 def reads(terms: Terms, picks: Sequence[Pick]) -> set[int]:
-    """Return the terms that the live ones are made of, where picks stand for theirs."""
+    """Return the terms that the live ones are made of, where picks represent theirs."""
     instead = {p.root: tuple(p.reads.values()) for p in picks}
     found: set[int] = set()
     todo = [k for k in terms.live if k is not None]

@@ -49,7 +49,7 @@ class _Case:
 
 
 def validate(job: Job) -> Validation:
-    """Return all trials of a library call in place of one graph, and of wrong calls beside it."""
+    """Return all trials of a library call in place of one graph, and of mutants of it."""
     started = time.process_time()
     graph = msgspec.msgpack.decode(job.graph, type=Graph)
     validator = _Validator(graph, job.unread)

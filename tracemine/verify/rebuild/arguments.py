@@ -154,7 +154,7 @@ def _by_kernels(argument: Argument, facts: CallFacts, told_by: _ByKernels) -> Ar
 
 _ByKernels = Mapping[tuple[str, str], tuple[tuple[str, Plain], ...]]
 
-# What is told by a kernel's name: ATen's branch for tanh comes first in GeluCUDAKernelImpl and its backward
+# What a kernel's name shows: ATen's branch for tanh comes first in GeluCUDAKernelImpl and its backward
 # (ActivationGeluKernel.cu), and division has a kernel for each way of rounding (BinaryDiv*Kernel.cu).
 _GELU = (("GeluType)::{lambda()#1}", "tanh"), ("GeluType)::{lambda()#2}", "none"))
 _WORDS: _ByKernels = {

@@ -1,6 +1,6 @@
 """Axes of a reduction, where its arguments were not recorded: they follow from the shape of its result.
 
-Older profilers record shapes, and no values of arguments. Two calls beside a reduction read its result, and so
+Older profilers record shapes, and no values of arguments. Two calls next to a reduction read its result, and so
 record its shape:
 
 - ATen gives the reduction's result back the axes that it lacks, before a kernel fills it
@@ -33,7 +33,7 @@ _UNTOLD = "the axes of {} are not recorded: they follow from"
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A call inside or beside another, and the first tensor that it took."""
+    """A call inside or next to another, and the first tensor that it took."""
 
     operator: str
     shape: tuple[int, ...]

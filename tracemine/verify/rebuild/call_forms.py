@@ -1,4 +1,4 @@
-"""The call that stands for a node in a graph: its own, or the call around it that allocated what it fills."""
+"""The call that represents a node in a graph: its own, or the call around it that allocated what it fills."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SAYS = "memory that is filled with numbers before a part of it is written is fil
 
 
 def fills_before(recorded: Recorded, groups: Groups, nodes: Sequence[int]) -> set[int]:
-    """Return nodes beside some that fill what these write in part, where all that read the fills are among them."""
+    """Return further nodes that fill what these write in part, where all that read the fills are among them."""
     writes, members = recorded.flow.writes, set(nodes)
     by_members = np.isin(writes.node, np.array(nodes, np.int64))
     found: set[int] = set()

@@ -173,4 +173,4 @@ def _lies(layout: Layout, dtype: str) -> tuple[Layout, str]:
 def _alone(root: _Root, roots: Sequence[_Root]) -> None:
     begin, end = root.layout.reach
     if any(r is not root and r.layout.reach[0] < end and begin < r.layout.reach[1] for r in roots):
-        raise NotRebuilt("memory is written in place and read in another layout beside it")
+        raise NotRebuilt("memory is written in place and read in another layout too")

@@ -43,7 +43,7 @@ PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """A graph, the nodes and activities that it stands for, and what it assumes."""
+    """A graph, the nodes and activities that it represents, and what it assumes."""
 
     graph: Graph
     nodes: tuple[int, ...]

@@ -108,7 +108,7 @@ class Recorded:
         )
 
     def _reduced(self, operator: str, op_row: int, inputs: Sequence[RecordedTensor]) -> Reduced | None:
-        """Return what calls inside and after a reduction tell of it."""
+        """Return what calls inside and after a reduction show about it."""
         if operator not in REDUCTIONS or len(inputs) != 1:
             return None
         parent = int(self._parent[op_row])

@@ -48,7 +48,7 @@ class Layout:
         return Layout(2 * self.offset, (*self.shape, 2), strides, self.guessed)
 
     def covers(self, other: Layout) -> bool:
-        """Return whether all that the other reaches lies within; of what is not told it is not known, and not said."""
+        """Return whether all that the other reaches lies within; False where the layout was not recorded."""
         return self.is_known and other.is_known and self.reach[0] <= other.reach[0] and other.reach[1] <= self.reach[1]
 
 

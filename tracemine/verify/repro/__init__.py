@@ -1,1 +1,1 @@
-"""Reproductions: a finding or a copy as a short file beside a harness, a step as one file; nothing of this package."""
+"""Reproductions: a finding or a copy as a short file with a harness, a step as one file; nothing of this package."""

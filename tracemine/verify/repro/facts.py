@@ -7,7 +7,7 @@ import re
 from tracemine.findings.record import Finding
 from tracemine.units import MINUS, time_text
 
-_LONGEST = 60  # characters of a name beside the fingerprint
+_LONGEST = 60  # characters of a name next to the fingerprint
 _LINES = 2  # of source
 
 

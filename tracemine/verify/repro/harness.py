@@ -1,4 +1,4 @@
-"""The harness: one file beside the reproductions of a folder, with all that they share. It needs torch and triton.
+"""The harness: one file next to the reproductions of a folder, with all that they share. It needs torch and triton.
 
 Modules of this package stand in it as they are, without what they import of each other. Those that only a CPU needs
 are functions there, which give their names when they are first called: nothing of Triton's interpreter is touched where
@@ -47,7 +47,7 @@ _ON_CPU = (
 _OWN_IMPORT = re.compile(r"^( *)from tracemine[\w.]* import ([\w, ]+?)(?: +#.*)?$", re.MULTILINE)
 _SAYS = """The harness of tracemine's reproductions: inputs, the comparison with float64, timing, the table.
 
-Reproductions of findings, which `tracemine verify --emit` writes beside it, import it. It needs torch and triton."""
+Reproductions of findings, which `tracemine verify --emit` writes next to it, import it. It needs torch and triton."""
 _TOOLS = (
     "# ruff: noqa: E402, E501",
     "import torch",

@@ -1,4 +1,4 @@
-"""A copy between host and device as a short file: pageable memory beside pinned, where it is run."""
+"""A copy between host and device as a short file: pageable and pinned memory, where it is run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def copy_reproduction(finding: Finding, copy: Copy, fingerprint: str, says: Sequ
     about = [one_line(finding.title), "", *(line for text in told for line in folded(text))]
     about += [
         "",
-        "Run it:   python FILE [--json]     times it, pageable beside pinned memory of the host: needs a GPU",
+        "Run it:   python FILE [--json]     times it, pageable against pinned memory of the host: needs a GPU",
         NEEDS,
     ]
     return f'''"""{comment(chr(10).join(about))}

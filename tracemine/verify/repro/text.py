@@ -1,6 +1,6 @@
 """A finding as one short file: what it is, its inputs, the calls as eager runs them, the kernel, its launcher.
 
-What all such files share stands beside them once (`harness.py`). They need torch and triton, and nothing of this
+What all such files share is in one file next to them (`harness.py`). They need torch and triton, and nothing of this
 package. Of a trace they hold numbers and escaped strings; operators and names come from the operator table.
 """
 
@@ -28,7 +28,7 @@ _LINES = 3  # of one entry in the head
 _SHOWN = 48  # characters of a kernel's short name
 _SOURCE = "; --source prints kernel and launcher"
 _INPUTS = "Inputs, as recorded: names, shape, dtype, strides, values (None: normal ones, a number: indices below it)"
-NEEDS = f"Needs:    torch, triton, and tracemine_repro.py beside it. Written by tracemine {__version__}."
+NEEDS = f"Needs:    torch, triton, and tracemine_repro.py next to it. Written by tracemine {__version__}."
 
 
 def repro(
@@ -49,9 +49,9 @@ def repro(
     """Return the file's text.
 
     says: what is known of the finding, a line each. recorded: name and grid of each kernel that the graph had in the
-    trace. library: a function of that name that says the same by calls of PyTorch's library, timed beside the kernel;
-    in its place, where there is no source. positive: inputs that hold no negative numbers, beside those of which roots
-    and logarithms are taken. small: the graph as a CPU tries it, or why it cannot; None: as it is.
+    trace. library: a function of that name that says the same by calls of PyTorch's library, timed with the kernel;
+    in its place, where there is no source. positive: inputs that hold no negative numbers, besides those of which
+    roots and logarithms are taken. small: the graph as a CPU tries it, or why it cannot; None: as it is.
     """
     on_cpu, sizes = ([], {}) if isinstance(small, str) else _smaller(graph, small or graph, positive)
     calls = f"Fused     {len(graph.calls)} calls in {_becomes(source)}: {_calls(graph)}"
@@ -266,7 +266,7 @@ def inputs_text(graph: Graph, positive: Collection[int] = ()) -> str:
 
 
 def _inputs(graph: Graph, positive: Collection[int], instead: Mapping[int, object] | None = None) -> str:
-    """Return the same with a row for inputs that are alike; of unnamed ones for those that follow each other."""
+    """Return the same with a row for equal inputs; of unnamed ones for those that follow each other."""
     ordered = "def eager(*inputs" in eager_text(graph)
     alike: list[tuple[str, list[str]]] = []
     values = [(instead or {}).get(k, holds) for k, holds in enumerate(_values(graph, positive))]

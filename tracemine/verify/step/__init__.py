@@ -2,5 +2,5 @@
 
 calls.py (which recorded calls are replayed) → program.py (those calls, and the memory they read and write) → order.py
 (where a fused kernel may stand) → placing.py (findings in place) → text.py, file.py (a file that stands alone) →
-replay.py (what that file measures) → compared.py (predicted beside measured).
+replay.py (what that file measures) → compared.py (predicted and measured).
 """

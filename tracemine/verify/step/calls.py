@@ -65,7 +65,7 @@ class LeftOut:
 
 @dataclass(slots=True)
 class Tree:
-    """The operators of a step, and what each launched itself. Threads take turns: all is in order of time."""
+    """The operators of a step, and what each launched itself. Threads alternate: all is in order of time."""
 
     rows: list[int]
     parent: dict[int, int]

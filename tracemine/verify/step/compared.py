@@ -1,4 +1,4 @@
-"""What replaying a step came to: predicted beside measured, each where both were in the same state.
+"""What replaying a step came to: predicted and measured, each where both were in the same state.
 
 A replay is not the model: its Python is a list of calls, the model's is modules, hooks and autograd. So what the host
 takes differs, and a saving is compared only where the same of the two, host or device, set the pace of both. Within a
@@ -29,7 +29,7 @@ _WIRED_APART = 0.01  # as a share of a tensor: the same calls in another order m
 _FINITE = 0.5  # share of a final tensor; of one with fewer finite elements a comparison says little
 HOST_BOUND = 0.8  # the device's busy share of a step below which the host sets the pace
 # What the host takes for a generated launcher, and for the ATen call that a scan leaves in its place: medians of 17
-# replayed steps beside an H200 (benchmarks/results/h200/steps.json).
+# steps replayed on the host of an H200 (benchmarks/results/h200/steps.json).
 LAUNCHER_NS, CALL_NS = 27_000, 14_000
 
 
@@ -53,9 +53,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     replayed_ns: int  # recorded GPU time of the replayed launches
     left: tuple[Left, ...]
     findings: tuple[tuple[str, str], ...]  # fingerprint and title
-    counts: tuple[dict[str, int], ...]  # of each kernel, how often it stands for which finding
+    counts: tuple[dict[str, int], ...]  # of each kernel, how often it replaces which finding
     calls: int  # of ATen, that the replay makes
-    calls_beside: int  # that it makes beside kernels
+    calls_beside: int  # that it makes besides kernels
     refused: dict[str, int]  # occurrences that stay as they are, by reason
     assumptions: tuple[str, ...]
 

@@ -26,7 +26,7 @@ _LARGEST_FILTER = 11
 def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequence[str], expected: bytes) -> str:
     """Return the file's text.
 
-    counts: of each kernel, how often it stands for which finding. recorded: the name of each kernel, copy and set of
+    counts: of each kernel, how often it replaces which finding. recorded: the name of each kernel, copy and set of
     the replayed calls. expected: JSON, as is.
     """
     writer = Writer(placed.program)

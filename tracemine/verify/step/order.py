@@ -31,7 +31,7 @@ class Schedule:
     """Numbers of calls, and of groups as −1 − group, in the order in which they run."""
 
     order: tuple[int, ...]
-    placed: frozenset[int]  # groups; the others' calls stand for themselves
+    placed: frozenset[int]  # groups; the others' calls stay as they are
 
 
 def touches(call: StepCall, buffers: Sequence[Buffer]) -> list[Touch]:

@@ -96,7 +96,7 @@ def raised(verdicts: Sequence[Verdict], step: StepVerdict) -> tuple[Verdict, ...
 
 
 def gaps_closed(scan: Scan, step: StepVerdict) -> tuple[Verdict, ...]:
-    """Return verdicts on launch gaps: what the step took less as one CUDA graph, which has none, beside the prediction.
+    """Return verdicts on launch gaps: what the step took less as one CUDA graph, which has none, and the prediction.
 
     They are closed together, so each verdict is of all. None where no graph was timed.
     """

@@ -349,7 +349,7 @@ def _chosen(
 def _timed(
     plain: Callable[[], object], mended: Callable[[], object], inputs: Inputs, rounds: int, seconds: float
 ) -> dict[str, Any]:
-    """Time the step and the mended one, launched and as CUDA graphs where they can be captured."""
+    """Time the step and the fixed one, launched and as CUDA graphs where they can be captured."""
     mended()  # what is launched for the first time is compiled
     events = traced(mended)
     graphs = {"eager_graph": graphed(plain), "fused_graph": graphed(mended)}

@@ -33,7 +33,7 @@ class Writer:
             self.inputs.setdefault(place, f"t[{len(self.inputs)}]")
 
     def function(self, name: str, items: Sequence[Item]) -> str:
-        """Return one function of the inputs `t` and the kernels `k`, which stand for the occurrences in place."""
+        """Return one function of the inputs `t` and the kernels `k`, which replace the occurrences."""
         for item in items:
             if isinstance(item, Fused):
                 for place in item.takes:

@@ -27,7 +27,7 @@ MOST_AT_ONCE = 8  # each holds a graph's tensors on the GPU, and some two cores
 _CORES_EACH = 2
 _COMPILE_S = 15.0  # of each mode of torch.compile, ahead of timing
 MORE_S = 30.0  # after which no more of what nothing depends on is compiled ahead
-_NEEDED, _MORE = ("compiled",), ("tuned",)  # modes: what level 5 is held against, and what stands beside it
+_NEEDED, _MORE = ("compiled",), ("tuned",)  # modes: what level 5 is held against, and what is shown with it
 _SHARE = 0.75  # of the time limit, that a file may plan with: what it began then comes to an end within the limit
 _BLOCKS_S = 3.0  # after which no block of samples is begun, where ratios are not known to 1 % before
 
@@ -111,7 +111,7 @@ class Ahead(Closing):
     def wait(self) -> None:
         """Wait until all is compiled that verdicts need, and what else fits into a while.
 
-        What torch.compile chose beside other processes it chooses again, alone.
+        What torch.compile chose while other processes ran it chooses again, alone.
         """
         more = [(text, each) for text, each in self._running if each.result()]
         until = time.monotonic() + MORE_S
