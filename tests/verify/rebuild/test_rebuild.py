@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 
 from tests.verify.traces import event, launched
+from tracemine.causes.batch_norm_evaluated.fix import BEFORE_NORM
 from tracemine.codegen.graph import Ref, Scalar
 from tracemine.flow import flow
 from tracemine.flow.record import Flow
 from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
 from tracemine.timeline import Timeline
-from tracemine.verify.fixes.folding import BEFORE_NORM
 from tracemine.verify.rebuild.assemble import DENSE
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 

@@ -2,15 +2,8 @@
 
 reproduction.py  finding → its calls, a fixed form of them, and the file that checks and times both
 calls.py       of one library call
-by_rule.py     of the calls of an occurrence, by the finding's rule
-lists.py       of loops over tensors
-removed.py     of work that leaves the step
-copies.py      of copies around other calls
-tables.py      of caches and embedding tables
-attention.py   of unfused attention, forward and backward
-folding.py     of a norm behind a convolution
-sorting.py     of tokens sorted by their expert
-turns.py       of small products in a loop
+by_rule.py     how causes make one of an occurrence's calls
+before_step.py of work that is taken out of the step
 lanes.py       the iterations of a loop
 written.py     calls as lines of Python
 """

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tracemine.codegen.graph import Graph
-from tracemine.verify.fixes.copies import contiguous, without_copies
-from tracemine.verify.fixes.folding import BEFORE_NORM, folded
-from tracemine.verify.fixes.lists import listed
 from tracemine.verify.fixes.record import Around, Fixed
-from tracemine.verify.fixes.removed import let_go, once, unscaled
-from tracemine.verify.fixes.sorting import BEFORE_SORT, ordered
-from tracemine.verify.fixes.tables import in_place_cache, one_table
-from tracemine.verify.fixes.turns import batched
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +31,6 @@ class Cause(Protocol):
     def fix(self) -> Maker | None: ...
 
 
-MAKERS: Mapping[str, Maker] = {
-    "batch_norm_evaluated": Maker(folded, before=BEFORE_NORM),
-    "cache_grown": Maker(in_place_cache),
-    "conversion_pair": Maker(without_copies, whole=True),
-    "embedding_bags_apart": Maker(one_table),
-    "expert_sort": Maker(ordered, before=BEFORE_SORT),
-    "gradient_zeroing": Maker(let_go),
-    "layout_leak": Maker(contiguous, whole=True),
-    "loop_invariant": Maker(lambda graph, around: once(graph, replace(around, remains=False))),
-    "parameter_loop": Maker(listed),
-    "scaler_needless": Maker(unscaled),
-    "small_products_apart": Maker(batched),
-    "weight_cast": Maker(once),
-}
-
-
 def maker_of(rule: str, causes: Sequence[Cause]) -> Maker | None:
     """Return how the fixed form of a rule's findings is made; None where it has none."""
-    own = next((cause.fix for cause in causes if cause.rule == rule), None)
-    return own or MAKERS.get(rule)
+    return next((cause.fix for cause in causes if cause.rule == rule), None)

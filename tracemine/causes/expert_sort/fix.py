@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from tracemine.codegen.graph import Graph, reads
+from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, plain, producers, signature
 
@@ -98,3 +99,6 @@ def _function(graph: Graph, unread: Collection[int], again: Collection[int], way
     live = ", ".join(names[v] if v in wanted else "None" for v in graph.live)
     head = signature(graph).replace("def fixed(", f"def by_{way}(", 1)
     return "\n".join([head, "    aten = torch.ops.aten", *lines, f"    return ({live},)"])
+
+
+FIX = Maker(ordered, before=BEFORE_SORT)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracemine.codegen.graph import Call, Graph, Literal, Ref, Scalar, Value, reads
+from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.lanes import steps_of
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import names_of, plain, signature
@@ -114,3 +115,6 @@ def _list_call(graph: Graph, number: int, calls: Sequence[tuple[int, Call]], res
         return text.format_map(words)
     results |= {graph.first_output(at): f"made_{number}[{k}]" for k, (at, _) in enumerate(calls)}
     return f"made_{number} = {text.format_map(words)}"
+
+
+FIX = Maker(listed)

@@ -1,10 +1,9 @@
-"""Calls without the copies around them: conversions that are left out, and inputs that lie contiguous."""
+"""Calls without the conversions around them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tracemine.codegen.graph import Graph, Ref, mutated
+from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import line, names_of, signature
 
@@ -44,17 +43,4 @@ def _only_converts(graph: Graph, number: int, source: int) -> bool:
     return (before == after or floats) and not written & {memory[source], memory[graph.first_output(number)]}
 
 
-def contiguous(graph: Graph, around: Around) -> Fixed:
-    """Return the same calls on tensors that lie in the order of their axes: what makes them writes them so."""
-    if not any(not _in_order(i.spec.shape, i.spec.strides or ()) for i in graph.inputs):
-        raise NoFixedForm("all that it reads is contiguous already")
-    return Fixed(ways=("contiguous",), assumptions=("what makes its inputs can write them contiguous as fast",))
-
-
-def _in_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    expected = 1
-    for size, stride in zip(reversed(shape), reversed(strides), strict=False):
-        if size > 1 and stride != expected:
-            return False
-        expected *= size
-    return True
+FIX = Maker(without_copies, whole=True)

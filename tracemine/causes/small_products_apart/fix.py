@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tracemine.codegen.graph import Call, Graph, Literal, Ref, Scalar, Value
 from tracemine.ops.infer import TensorSpec
+from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.lanes import steps_of
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import signature
@@ -232,3 +233,6 @@ def _pointwise(batch: _Batch, step: Sequence[tuple[int, Call]]) -> tuple[str, st
     ]
     name = f"{call.operator.removeprefix('aten::')}.{call.overload or 'default'}"
     return f"torch.ops.aten.{name}({', '.join(words)})", (made - {""}).pop()
+
+
+FIX = Maker(batched)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tracemine.codegen.graph import Graph, Literal, Ref, Scalar, mutated, reads
+from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, plain, signature
 from tracemine.verify.repro.eager import number_text
@@ -144,3 +145,6 @@ def _convolution(graph: Graph, pair: _Pair) -> str:
     none = [0 for _ in stride]
     rest = f"{stride}, {padding}, {dilation}, False, {none}, {values[3]}"
     return f"aten.convolution.default({graph.inputs[x.value].name}, folded_weight, folded_bias, {rest})"
+
+
+FIX = Maker(folded, before=BEFORE_NORM)

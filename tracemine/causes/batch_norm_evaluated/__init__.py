@@ -1,0 +1,8 @@
+"""A norm in evaluation behind a convolution that could do its work.
+
+fix.py  the convolution, with the weight and bias that the norm makes of them
+"""
+
+from tracemine.causes.cause import Cause
+
+BATCH_NORM_EVALUATED = Cause(rule="batch_norm_evaluated", fix_at="tracemine.causes.batch_norm_evaluated.fix:FIX")

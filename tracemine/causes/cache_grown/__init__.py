@@ -1,0 +1,8 @@
+"""A cache that is joined with each new row.
+
+fix.py  new rows written into a cache of the largest length
+"""
+
+from tracemine.causes.cause import Cause
+
+CACHE_GROWN = Cause(rule="cache_grown", fix_at="tracemine.causes.cache_grown.fix:FIX")

@@ -1,0 +1,48 @@
+"""Work that is taken out of the step: computed once before it, or copied as one list."""
+
+from __future__ import annotations
+
+from tracemine.codegen.graph import Graph, reads
+from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
+
+
+def once(graph: Graph, around: Around) -> Fixed:
+    """Compute what depends on weights alone before the step; where it remains, copy trained weights as one list."""
+    if graph.written:
+        raise NoFixedForm("it writes in place")
+    if not around.remains:
+        return Fixed(
+            own={"once, before the step": '"nothing is left in the step", lambda inputs: eager(*inputs), call=given'},
+            source="def given(*made):\n    return made",
+            assumptions=("what it reads does not change between steps",),
+        )
+    if any(len(call.outputs) != 1 or call.operator != "aten::_to_copy" for call in graph.calls):
+        raise NoFixedForm("it does more than cast")
+    by = {graph.first_output(n): (reads(call)[0], call.outputs[0].dtype) for n, call in enumerate(graph.calls)}
+    if any(place >= len(graph.inputs) for place, _ in by.values()) or set(graph.live) != set(by):
+        raise NoFixedForm("what it casts is computed within it, or has no consumer")
+    casts = list(dict.fromkeys(by[v] for v in graph.live))  # one that several passes of a step repeat is made once
+    firsts = [[by[v] for v in graph.live].index(cast) for cast in casts]
+    taken = [casts.index(by[v]) for v in graph.live]
+    return Fixed(
+        own={"copied as one list": '"weights of half width, copied from the optimizer\'s at once", halves, call=fixed'},
+        source=_HALVES.format(sources=[place for place, _ in casts], firsts=firsts, taken=taken).strip(),
+        assumptions=("the optimizer keeps weights of full width in addition to those that the model computes with",),
+    )
+
+
+_HALVES = """
+SOURCES, FIRSTS = {sources}, {firsts}  # weights, and which result is the first cast of each
+TAKEN = {taken}  # of which cast each result is
+
+
+def halves(inputs):
+    made = eager(*inputs)
+    return [*(made[k] for k in FIRSTS), *(inputs[k] for k in SOURCES)]
+
+
+def fixed(*given):
+    count = len(given) // 2
+    torch._foreach_copy_(given[:count], given[count:])
+    return [given[k] for k in TAKEN]
+"""
