@@ -58,7 +58,12 @@ RULES = {rule.id: rule for rule in load_rules()}
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_all_code_that_is_printed_is_python_or_a_command(rule: Rule) -> None:
     for text in (rule.fix, *(one.text for one in rule.advice)):
-        for placeholder, name in (("{optimizer}", "AdamW"), ("{forward}", "loss"), ("{blockers}", "")):
+        for placeholder, name in (
+            ("{optimizer}", "AdamW"),
+            ("{recurrent}", "GRU"),
+            ("{forward}", "loss"),
+            ("{blockers}", ""),
+        ):
             text = text.replace(placeholder, name)
         for code in blocks_of(text):
             ast.parse(code)

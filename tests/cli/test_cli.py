@@ -257,7 +257,7 @@ def test_on_a_terminal_of_ascii_other_characters_stand_for_ours(monkeypatch: pyt
     assert "?" not in shown
     assert "|products 37 % ====" in shown
     assert "idle 13 % .|" in shown
-    assert "1.36 ms > 765 us" in shown
+    assert "1.36 ms > 923 us" in shown
 
 
 def test_a_trace_is_reported_for_a_person(run: Run) -> None:

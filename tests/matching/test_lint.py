@@ -59,7 +59,7 @@ def test_a_good_rule_has_no_problem(problems):
     ("change", "problem"),
     [
         ({"cases": CASES[CASES.index("## Near") :]}, "cases.md: no case shows what the rule finds [a_case_matches]"),
-        ({"cases": CASES[: CASES.index("## Near")]}, "cases.md: no case shows what looks alike and is not found: a table whose expect column is blank [a_case_is_a_near_miss]"),
+        ({"cases": CASES[: CASES.index("## Near")]}, "cases.md: no case shows what looks similar and is not found: a table whose expect column is blank [a_case_is_a_near_miss]"),
         ({"cases": CASES.replace("| act ", "|     ")}, "cases.md: Found: row 2: expected nothing, found act [every_case_passes]"),
         ({"cases": CASES.replace("| act ", "|     ")}, "rule.toml:11: define.act: no case expects 'act' [every_variable_is_shown]"),
         ({"body": RULE.replace('"gelu"', '"TODO"')}, "rule.toml:11: define.act: 'act' has a TODO [nothing_is_left_to_do]"),

@@ -60,8 +60,10 @@ def side_by_side(streams: int) -> Timeline:
         for at in range(streams * 15):  # one stream's launches after the other's, and all before the first kernel
             stream, turn = divmod(at, 15)
             start, launch = begin + 40_000 + 60_000 * turn, (begin + 500 * at + 100, 200)
-            rows = {"op": "aten::add", "shapes": [[1 << 16]] * 2, "dtypes": ["float"] * 2, "step_row": step}
-            trace.kernel("add", start, 55_000, launch=launch, stream=7 + stream, **rows)
+            op = ("mul", "sigmoid", "div")[turn % 3]  # of one operator alone it would be a benchmark's loop
+            inputs = 1 if op == "sigmoid" else 2
+            rows = {"op": f"aten::{op}", "shapes": [[1 << 16]] * inputs, "dtypes": ["float"] * inputs, "step_row": step}
+            trace.kernel(op, start, 55_000, launch=launch, stream=7 + stream, **rows)
     return trace.timeline()
 
 
