@@ -115,7 +115,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Happened:
-    """All events, in order, and what it waited for. Nanoseconds since the first activity's start."""
+    """All events, in order, and what each waited for. Nanoseconds since the first activity's start."""
 
     begins: int  # the first host event
     host: HostEvents

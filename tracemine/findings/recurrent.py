@@ -19,9 +19,8 @@ _LAYERS: Final = {
     "aten::rnn_relu_cell": "RNN",
 }
 _FEWEST_CALLS = 8  # of the cell, all steps together
-_SHARE = (
-    0.8  # of the forward pass's idle time: so little lies between two positions that none waits for another's output
-)
+# Of the forward pass's idle time: so little lies between two positions that none waits for another's output.
+_SHARE = 0.8
 
 
 def recurrent_cell(context: ScanContext, following: IntArray, idle_ns: IntArray) -> str | None:
@@ -31,8 +30,7 @@ def recurrent_cell(context: ScanContext, following: IntArray, idle_ns: IntArray)
     """
     ops, facts = context.timeline.ops, context.facts["activities"]
     names, parent = categories(ops["name"]), rows_of(ops["parent_row"])
-    of_name = np.array([*(name in _LAYERS for name in names.values), False], np.bool_)
-    is_cell = of_name[names.codes]
+    is_cell = names.among(*_LAYERS)
     if int(is_cell.sum()) < _FEWEST_CALLS:
         return None
     forward = ~facts.backward[following] & (facts.optimizer.codes[following] < 0)
