@@ -167,6 +167,10 @@ def pictures_half(wrap: Any = unchanged) -> Step:
     return pictures(wrap, torch.bfloat16, last=True)
 
 
+def pictures_last(wrap: Any = unchanged) -> Step:
+    return pictures(wrap, last=True)
+
+
 def products(wrap: Any = unchanged, allowed: bool = False) -> Step:
     """A perceptron in float32, whose products leave tensor cores unused unless told."""
     torch.backends.cuda.matmul.allow_tf32 = allowed
@@ -229,6 +233,7 @@ DEVICE = (
             "norms": (("rmsnorm_unfused",), prefill_norms),
             "attention_and_norms": (("attention_unfused", "rmsnorm_unfused"), prefill_both),
         },
+        then_compiled=("attention",),
         capturable=True,
     ),
     Program("language_loss", language_loss, {"labelled_rows": ((), labelled_rows_alone)}, training=True),
@@ -236,7 +241,7 @@ DEVICE = (
     Program(
         "pictures",
         pictures,
-        {"bfloat16_channels_last": (("float32_without_tf32", "channels_last"), pictures_half)},
+        {"channels_last": (("channels_last",), pictures_last), "bfloat16_channels_last": ((), pictures_half)},
         capturable=True,
         tolerance=0.1,
     ),

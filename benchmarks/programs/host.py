@@ -328,7 +328,7 @@ def perceptron(layers: int = 12, width: int = 512) -> nn.Sequential:
 
 
 def training(
-    wrap: Any = unchanged, clip: str = "", logged: bool = False, average: str = "", fused: bool | None = None
+    wrap: Any = unchanged, clip: str = "", logged: str = "", average: str = "", fused: bool | None = None
 ) -> Step:
     """A training step with what people put around it: clipping, logging, an average of weights."""
     model = perceptron()
@@ -354,7 +354,10 @@ def training(
         elif clip:
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        if logged:
+        if logged == "once":  # the same numbers, read behind the loop and at once
+            shown = [loss.detach(), out.detach().mean(), out.detach().abs().max()]
+            log.append(torch.stack([*shown, *(parameter.grad.abs().mean() for parameter in parameters)]).tolist())
+        elif logged:
             log.append({"loss": loss.item(), "out": out.mean().item(), "largest": out.abs().max().item()})
             log.append({name: parameter.grad.abs().mean().item() for name, parameter in model.named_parameters()})
         if average == "loop":
@@ -385,7 +388,11 @@ def adamw_fused(wrap: Any = unchanged) -> Step:
 
 
 def logged_each_step(wrap: Any = unchanged) -> Step:
-    return training(wrap, logged=True, fused=True)
+    return training(wrap, logged="each", fused=True)
+
+
+def logged_at_once(wrap: Any = unchanged) -> Step:
+    return training(wrap, logged="once", fused=True)
 
 
 def not_logged(wrap: Any = unchanged) -> Step:
@@ -511,9 +518,14 @@ HOST = (
     Program(
         "adamw_in_loop", adamw_in_loop, {"fused": (("optimizer_unfused", "launch_gap"), adamw_fused)}, training=True
     ),
-    Program("logged_each_step", logged_each_step, {"not_logged": (WAITS, not_logged)}, training=True),
+    Program(
+        "logged_each_step",
+        logged_each_step,
+        {"read_once": (WAITS, logged_at_once), "not_logged": ((), not_logged)},
+        training=True,
+    ),
     Program("average_in_loop", average_in_loop, {"foreach": (("parameter_loop",), average_at_once)}, training=True),
     Program("confusion_loop", confusion_loop, {"bincount": (WAITS, confusion_at_once)}),
     Program("augment_each", augment_each, {"batched": (GAPS, augment_batch)}),
-    Program("preprocess_on_host", preprocess_on_host, {"ahead": (LOADING, preprocess_ahead)}),
+    Program("preprocess_on_host", preprocess_on_host, {"ahead": (LOADING, preprocess_ahead)}, then_compiled=("ahead",)),
 )

@@ -480,6 +480,7 @@ LEFT_OUT = (
         "attention_training",
         attention_training,
         {"library": (("attention_unfused",), attention_training_by_library)},
+        then_compiled=("library",),
         training=True,
     ),
     Program("point_cloud", point_cloud, {"masked": (WAITS, point_cloud_masked)}),

@@ -20,6 +20,7 @@ class Program:
     name: str
     make: Callable[..., Step]
     by_hand: Mapping[str, tuple[Sequence[str], Callable[..., Step]]] = field(default_factory=dict)
+    then_compiled: Sequence[str] = ()  # these by hand, and the rest compiled as well
     training: bool = False
     capturable: bool = False  # one CUDA graph can hold the step
     tolerance: float = 2e-2  # largest difference of an output, of the largest of the original's

@@ -20,11 +20,11 @@ import multiprocessing
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
@@ -49,7 +49,14 @@ def programs() -> dict[str, Any]:
 
 def variants(program: Any) -> list[str]:
     graph = ["cuda_graph"] if program.capturable else []
-    return ["eager", *COMPILED, *graph, *(f"by_hand:{name}" for name in program.by_hand)]
+    by_hand = [f"by_hand:{name}" for name in program.by_hand]
+    return [
+        "eager",
+        *COMPILED,
+        *graph,
+        *by_hand,
+        *(f"by_hand:{n}+{mode}" for n in program.then_compiled for mode in COMPILED),
+    ]
 
 
 def built(program: Any, variant: str) -> Callable[[], Any]:
@@ -58,13 +65,12 @@ def built(program: Any, variant: str) -> Callable[[], Any]:
 
     from programs.host import graph_of
 
-    kind, _, name = variant.partition(":")
-    if kind == "by_hand":
-        return program.by_hand[name][1]()
-    if kind in COMPILED:
-        return program.make(wrap=lambda function: torch.compile(function, **COMPILED[kind]))
-    step = program.make()
-    return graph_of(step) if kind == "cuda_graph" else step
+    hand, _, mode = variant.rpartition("+") if "+" in variant else (variant, "", variant)
+    make = program.by_hand[hand.removeprefix("by_hand:")][1] if hand.startswith("by_hand:") else program.make
+    if mode in COMPILED:
+        return make(wrap=lambda function: torch.compile(function, **COMPILED[mode]))
+    step = make()
+    return graph_of(step) if mode == "cuda_graph" else step
 
 
 def prepared(name: str, variant: str, device: str) -> tuple[Any, Callable[[], Any]]:
@@ -117,14 +123,18 @@ def serve(pipe: Connection, name: str, variant: str, device: str, out: str) -> N
         pipe.send(timed(step))
 
 
-def record(name: str, device: str, out: Path, steps: int) -> None:
-    """The original, recorded as its user would: stacks and execution trace. Recorders take turns."""
+def record(name: str, device: str, out: Path, steps: int, built: Any) -> None:
+    """The original, recorded as its user would: stacks and execution trace. Recorders take turns, once all have
+    `built`: another process at work on the device shows as idle time of this one.
+    """
     from tracemine.recording import capture
 
     _, step = prepared(name, "eager", device)
     for _ in range(5):
         step()
     settled()
+    with suppress(threading.BrokenBarrierError):  # one of them failed: the others go on
+        built.wait(LIMIT_S / 2)
     with (
         (out / "turn").open("w") as turn,
         locked(turn),
@@ -132,6 +142,18 @@ def record(name: str, device: str, out: Path, steps: int) -> None:
     ):
         for _ in recording.steps():
             step()
+
+
+def recorded(names: Sequence[str], device: str, out: Path, steps: int) -> None:
+    """Record some programs, each in a process of its own, which ends LIMIT_S after it began to wait for its turn."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(len(names))
+    processes = [context.Process(target=record, args=(name, device, out, steps, barrier)) for name in names]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(2 * LIMIT_S)
+        process.kill()
 
 
 @contextmanager
@@ -246,29 +268,22 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--record-only", action="store_true")
     parser.add_argument("--steps", type=int, default=2)
     chosen = parser.parse_args()
     names = chosen.programs or list(programs())
     scratch = chosen.out / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     result: dict[str, Any] = {"machine": machine(chosen.device), "programs": {}}
-    for at in range(0, len(names), SIDE_BY_SIDE):
-        batch = names[at : at + SIDE_BY_SIDE]
+    batches = [names[at : at + SIDE_BY_SIDE] for at in range(0, len(names), SIDE_BY_SIDE)]
+    for batch in [] if chosen.record_only else batches:
         result["programs"].update(measured(batch, chosen.device, scratch))
         (chosen.out / "runs.json").write_text(json.dumps(result, indent=1))
         for name in batch:
             times = {kind: said["step_ns"] or said.get("error") for kind, said in result["programs"][name].items()}
             print(name, times, flush=True)
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        list(pool.map(lambda name: alone(record, name, chosen.device, chosen.out, chosen.steps), names))
-
-
-def alone(function: Callable[..., None], *arguments: Any) -> None:
-    """Run in a process of its own, and end it after LIMIT_S."""
-    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
-    process.start()
-    process.join(LIMIT_S)
-    process.kill()
+    for batch in batches:
+        recorded(batch, chosen.device, chosen.out, chosen.steps)
 
 
 if __name__ == "__main__":

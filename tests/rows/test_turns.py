@@ -9,7 +9,7 @@ import pytest
 from tests.flow.programs import ADD, ADD_, COPY_, RELU, Program
 from tracemine.pipeline import analysed
 from tracemine.rows.table import Numbers
-from tracemine.rows.turns import independent_turns
+from tracemine.rows.turns import independent_rounds, independent_turns
 from tracemine.timeline import Timeline
 
 MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"
@@ -138,3 +138,36 @@ def test_turns_of_any_operators_can_need_nothing_of_each_other(turn: Turn, lengt
 @pytest.mark.parametrize("turn", [recurrent, roundabout, trained, unknown, summed])
 def test_one_operator_that_needs_another_turns_result_ends_it(turn: Turn) -> None:
     assert not any(independent(turn))
+
+
+def asked(turn: Turn, turns: int = 10) -> list[bool]:
+    """Of each kernel of a program whether it lies in a loop of rounds that could be asked at once."""
+    timeline = turned(turn, turns)
+    found: list[bool] = independent_rounds(timeline, analysed(timeline).rows["activities"]).tolist()
+    return found
+
+
+def resized(program: Program, at: int) -> None:
+    """Each round has another size."""
+    made, result = program.tensor(f"m{at}", at + 1, 8), program.tensor(f"y{at}", 8, 8)
+    program.call(RELU, [program.tensor(f"x{at}", at + 1, 8)], [made])
+    program.call(ADD, [made, program.tensor("gain", 8, 8)], [result])
+
+
+def summed_and_read(program: Program, at: int) -> None:
+    """Each result is added to one sum, and the next round reads the sum."""
+    total, result = program.tensor("total", 8, 8), program.tensor(f"y{at}", 8, 8)
+    program.call(MM, [program.tensor(f"x{at}", 8, 8), total], [result])
+    program.call(ADD_, [total, result], [total])
+
+
+@pytest.mark.parametrize("turn", [brightened, copied, one_weight, resized, summed])
+def test_rounds_of_any_shapes_that_only_add_to_one_another_could_be_asked_at_once(turn: Turn) -> None:
+    length = len(asked(turn)) - 1
+    assert asked(turn) == [True] * length + [False]
+    assert not any(asked(turn, 7))
+
+
+@pytest.mark.parametrize("turn", [recurrent, roundabout, trained, unknown, summed_and_read])
+def test_rounds_that_need_each_other_could_not(turn: Turn) -> None:
+    assert not any(asked(turn))

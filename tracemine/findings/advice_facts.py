@@ -19,7 +19,6 @@ from tracemine.ops import lookup
 from tracemine.ops.infer.library import OPERATIONS
 from tracemine.perfmodel import rms_norm_loses
 from tracemine.rows.table import BoolArray, IntArray, category, number
-from tracemine.rows.turns import independent_turns
 
 
 def facts_of(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
@@ -55,9 +54,11 @@ def _of_gaps(context: ScanContext, rule: Rule, rows: IntArray, following: IntArr
         return 2 * int(spent[chosen].sum()) > int(spent.sum())
 
     found: dict[str, Fact] = {"rounds": most(category(context.rows["gaps"], "cause").among("after_wait")[rows])}
+    if found["rounds"]:
+        found["at_once"] = most(context.asked_at_once[following])
     if rule.saving == "launch_less":
         found["recurrent"] = recurrent_cell(context, following, spent)
-        found["alike"] = most(independent_turns(context.timeline, context.rows["activities"])[following])
+        found["alike"] = most(context.alike[following])
     by_optimizer = np.bincount(facts.optimizer.codes[rows] + 1, weights=spent)
     code = int(by_optimizer.argmax()) - 1
     found["optimizer"] = facts.optimizer.values[code] if code >= 0 else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -26,6 +27,7 @@ from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, Curves, Rates, Unprofiled, rates_of
 from tracemine.rows.arrow import categories
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category
+from tracemine.rows.turns import independent_rounds, independent_turns
 from tracemine.timeline import Timeline
 
 # What a class of matches would save, as a rule's `saving` says; and facts that advice may ask of a variant, whose rows
@@ -50,7 +52,7 @@ class Cause(Protocol):
     def part(self) -> str | None: ...
 
 
-@dataclass(slots=True)
+@dataclass
 class ScanContext:
     """State of a scan: the facts, what is claimed so far, what was left out and why."""
 
@@ -120,6 +122,16 @@ class ScanContext:
         """How long a device waited for data in steps, as recorded."""
         waits = category(self.rows["gaps"], "cause").among("data_loading")
         return int(self.in_steps_ns[waits].sum()) // max(self.accounts.devices, 1)
+
+    @cached_property
+    def alike(self) -> BoolArray:
+        """Which activities lie in a loop on inputs of one shape, of which no iteration needs another's result."""
+        return independent_turns(self.timeline, self.rows["activities"])
+
+    @cached_property
+    def asked_at_once(self) -> BoolArray:
+        """Which activities lie in a loop of rounds on inputs of any shapes, of which none needs another's result."""
+        return independent_rounds(self.timeline, self.rows["activities"])
 
     def drop(self, reason: str, occurrences: int) -> None:
         if occurrences:

@@ -238,18 +238,28 @@ def _estimated(context: ScanContext, found: Matches) -> Iterator[ClassEstimate]:
 def _variant(
     context: ScanContext, rule: Rule, identity: Identity, classes: list[ClassEstimate], named: BoolArray
 ) -> Reported:
-    """Return a variant with the title and the call of the advice that fits it."""
+    """Return a variant with the title and the call of the advice that fits it.
+
+    What is compiled inside of a loop over independent inputs is called once an iteration, and no launch is known to go:
+    one call for all of the loop does more, which is the gaps' advice.
+    """
     facts = facts_of(context, rule, classes, named)
     chosen = fitting(rule.advice, context.environment.facts | facts)
     titled = rule if chosen is None or chosen.title is None else dataclasses.replace(rule, title=chosen.title)
+    call = rule.call if chosen is None or chosen.call is None else chosen.call
+    matrices = [one.matrix for one in classes]
+    if call == "compiled" and 2 * sum(int(context.alike[each].sum()) for each in matrices) > sum(
+        m.size for m in matrices
+    ):
+        call = "iteration"
     return Reported(
         finding=variant_finding(context, titled, identity, classes),
         rule=rule,
-        matrices=[one.matrix for one in classes],
+        matrices=matrices,
         savings=[one.gpu_saving_ns for one in classes],
         first=first_class(classes),
         placed=Placed(place_of(rule, classes[0].label), facts),
-        call=rule.call if chosen is None or chosen.call is None else chosen.call,
+        call=call,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tracemine.findings.class_estimate import ClassEstimate
@@ -13,6 +15,7 @@ from tracemine.perfmodel import NOTHING, TRAINED_CALL_NS, Abstained, Range, clos
 from tracemine.rows.table import BoolArray, IntArray, category, flags, number
 from tracemine.units import count_text
 
+_ASKED = ("synchronisation", "after_wait")
 _WITH_WORKERS = "_MultiProcessingDataLoaderIter"
 _RECORDED_CAUSES = frozenset(
     {
@@ -31,7 +34,8 @@ _RECORDED_CAUSES = frozenset(
 def close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     rows, facts = context.rows["gaps"], context.facts["gaps"]
     cause = _cause(context, matrix)
-    most = facts.dur_ns[matrix].reshape(-1)
+    recorded = facts.dur_ns[matrix].reshape(-1)
+    most = recorded
     if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
         most = np.minimum(most, number(rows, "blocked_ns")[matrix].reshape(-1))
     if rule.saving == "close_break":  # a graph in one piece closes what passed between its pieces
@@ -40,10 +44,26 @@ def close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
         saving, assumptions = hidden_by_workers(
             most, number(rows, "host_work_ns")[matrix].reshape(-1), _rest(context, matrix)
         )
-    else:
-        shortest, usual, longest = (np.minimum(each[matrix].reshape(-1), most) for each in context.unprofiled_gaps_ns)
-        saving, assumptions = closed_gaps(most, cause, (shortest, usual, longest), context.steps.slowdown)
-    return _of_class(context, matrix, saving, assumptions)
+        return _of_class(context, matrix, saving, assumptions)
+    if cause not in _ASKED:
+        return _of_class(context, matrix, *_closed(context, matrix, most, ((np.ones(len(most), np.bool_), cause),)))
+    at_once = context.asked_at_once[number(rows, "next_row")[matrix].reshape(-1)]
+    most = np.where(at_once, recorded, most)  # the round goes, and not its wait alone
+    return _of_class(context, matrix, *_closed(context, matrix, most, ((at_once, "at_once"), (~at_once, cause))))
+
+
+def _closed(
+    context: ScanContext, matrix: IntArray, most: IntArray, parts: Sequence[tuple[BoolArray, str | None]]
+) -> tuple[Range, tuple[str, ...]]:
+    """Return what closing gaps saves, each no more than `most`, and the assumptions. parts: which have which cause."""
+    alone = [np.minimum(each[matrix].reshape(-1), most) for each in context.unprofiled_gaps_ns]
+    saved, told = NOTHING, dict[str, None]()
+    for chosen, cause in parts:
+        if chosen.any():
+            least, usual, longest = (each[chosen] for each in alone)
+            saving, assumptions = closed_gaps(most[chosen], cause, (least, usual, longest), context.steps.slowdown)
+            saved, told = saved + saving, told | dict.fromkeys(assumptions)
+    return saved, tuple(told)
 
 
 def _of_class(context: ScanContext, matrix: IntArray, saving: Range, assumptions: tuple[str, ...]) -> ClassEstimate:
@@ -73,22 +93,17 @@ def launch_less(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEsti
     in_model, following = of_model[matrix].reshape(-1), following[matrix].reshape(-1)
     dur_ns = context.facts["gaps"].dur_ns
     most = dur_ns[matrix].reshape(-1)
-    gaps = [np.minimum(each[matrix].reshape(-1), most) for each in context.unprofiled_gaps_ns]
     environment = context.environment
     replayable = not (environment.repeated or environment.blockers)
     by_library = recurrent_cell(context, following, most) is not None
     how = "in_training" if by_library or replayable else "compiled"
-    saved, told = NOTHING, dict[str, None]()
-    for chosen, cause in ((in_model, how), (~in_model, None)):
-        if chosen.any():
-            least, usual, longest = (each[chosen] for each in gaps)
-            saving, assumptions = closed_gaps(most[chosen], cause, (least, usual, longest), context.steps.slowdown)
-            if cause and not by_library and not environment.compiled:
-                share = int(most[chosen].sum()) / max(int(dur_ns[of_model].sum()), 1)  # other gaps pay the rest
-                saving, more = _without_calls(saving, TRAINED_CALL_NS[how], environment.model_calls, share)
-                assumptions += more
-            saved, told = saved + saving, told | dict.fromkeys(assumptions)
-    return _of_class(context, matrix, saved, tuple(told))
+    saved, told = _closed(context, matrix, most, ((in_model, how),))
+    if in_model.any() and not by_library and not environment.compiled:
+        share = int(most[in_model].sum()) / max(int(dur_ns[of_model].sum()), 1)  # other gaps pay the rest
+        saved, more = _without_calls(saved, TRAINED_CALL_NS[how], environment.model_calls, share)
+        told += more
+    others, more = _closed(context, matrix, most, ((~in_model, None),))
+    return _of_class(context, matrix, saved + others, tuple(dict.fromkeys((*told, *more))))
 
 
 def _in_model(context: ScanContext) -> BoolArray:

@@ -156,7 +156,10 @@ def _claim_on_gpu(context: ScanContext, one: Reported, gained: Range) -> Claim:
     alone_ns = int(context.accounts.exclusive_ns[activity_rows([one.finding])].sum())  # besides, another kernel runs
     calls = sum(len(matrix) for matrix in one.matrices) if one.call == "compiled" else 0
     most, saved = Range(most_ns, most_ns, most_ns), one.finding.gpu_saving_ns.at_most(alone_ns)
-    return Claim(gained.at_most(most_ns), most, saved, calls * COMPILED_CALL_NS.mid)
+    calls_ns = calls * COMPILED_CALL_NS.mid
+    if one.call == "iteration":  # how often it is called is not known, nor that any launch goes
+        gained, calls_ns = Range(0, 0, gained.high), saved.mid
+    return Claim(gained.at_most(most_ns), most, saved, calls_ns)
 
 
 def _claim_of_gaps(context: ScanContext, one: Reported) -> Claim:
@@ -264,6 +267,6 @@ def _gaining(one: Reported, gained: Range) -> Finding:
         if gained.mid
         else "something else sets the pace here, and the step gains nothing before that is fixed"
     )
-    notes = (note, _COMPILED_NOTE) if one.call == "compiled" else (note,)
+    notes = (note, _COMPILED_NOTE) if one.call in ("compiled", "iteration") else (note,)
     finding = msgspec.structs.replace(one.finding, step_saving_ns=gained)
     return msgspec.structs.replace(finding, assumptions=(*finding.assumptions, *notes))

@@ -200,7 +200,7 @@ class Steps:
                 rows.append(column)
                 saved.append(part)
                 left = left - part
-            if fix.call != "each":
+            if fix.call not in ("each", "iteration"):
                 unlaunched.append(matrix[:, 1:].reshape(-1))
             called.append(matrix[:, 0])
         first = _joined(called)
@@ -218,7 +218,7 @@ class Steps:
             unlaunched=_joined(unlaunched) if fewer else first[:0],
             whole=end is _HIGH or fix.call == "nothing",
             most_ns=end.of(_LAUNCH_NS),
-            called=first if fix.call == "compiled" else first[:0],
+            called=first if fix.call in ("compiled", "iteration") else first[:0],
             call_ns=end.of(COMPILED_CALL_NS, against=True),
             unblocked=first if fix.unblocks and fewer else first[:0],
         )

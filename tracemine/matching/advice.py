@@ -35,6 +35,7 @@ FLAGS: Final = {
     "widened": "one kernel could do more than the pattern names: what is counted is all of it",
     "alike": "most of it lies in a loop of eight rounds or more of the same operators, none of which needs another",
     "rounds": "most of it follows waits of a loop that waits ten times or more in a step",
+    "at_once": "most of it lies in a loop of eight rounds or more of the same operators, none of which needs another",
     "in_operator": "the host was inside the operator that is named, not before it",
     "new_shapes": "that operator had other shapes nearly each time",
     "computing_stream": "communication runs in order with other kernels, on their stream",

@@ -26,6 +26,7 @@ IDLE_SAVINGS = frozenset({"close_gap", "launch_less"})  # of the device's idle t
 CALLS: Final = {
     "compiled": "a compiled function, or a kernel of one's own: the host spends more on it than on an operator",
     "operator": "one operator of a library",
+    "iteration": "a compiled function once an iteration of a loop: no launch is known to go, and each call costs",
     "each": "as many operators as before: no launch goes",
     "step": "one operator for all matches of a step, such as a fused optimizer",
     "nothing": "nothing: what was matched is not launched any more",

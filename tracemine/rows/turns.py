@@ -78,32 +78,53 @@ def independent_turns(timeline: Timeline, activities: Rows) -> BoolArray:
         return inside
     nodes = _Nodes(timeline, activities, graph)
     nodes.apart[:] = True
-    for loop in nodes.loops(_MOST_TRIED_OF_ANY):
-        inside[graph.activity[graph.activity_begin[loop.begin] : graph.activity_begin[loop.end]]] = True
-    return inside
+    return nodes.inside(inside)
+
+
+def independent_rounds(timeline: Timeline, activities: Rows) -> BoolArray:
+    """Return which activities lie in a loop of the same operators on any shapes, copies to the host among them, none of
+    which needs what another iteration computed, but to add to it.
+
+    Where such a loop asks the device, it asks in each round what all rounds could be asked at once.
+    """
+    inside, graph = np.zeros(activities.count, np.bool_), activities.graph
+    if graph is None or not len(graph.activity):
+        return inside
+    return _Nodes(timeline, activities, graph, asking=True).inside(inside)
 
 
 class _Nodes:
-    """Nodes of a graph: what each calls, and where it runs."""
+    """Nodes of a graph: what each calls, and where it runs. asking: as `independent_rounds` has it."""
 
-    def __init__(self, timeline: Timeline, activities: Rows, graph: Graph) -> None:
+    def __init__(self, timeline: Timeline, activities: Rows, graph: Graph, *, asking: bool = False) -> None:
         first = graph.first_activity
         op_row = rows_of(timeline.activities["op_row"])[first]
         calls = calls_of(timeline)
         self.place = codes(*(number(activities, name, -1)[first] for name in ("device", "stream", "segment")))
-        self.code = calls.alike(op_row, NAME, SHAPES, DTYPES)
-        # What is not known repeats nothing, nor does a copy that the host may have waited for.
-        kind = category(activities, "copy_kind")
-        between = np.array([*(value in ("HtoD", "DtoH") for value in kind.values), False], np.bool_)[kind.codes[first]]
-        known = calls.spread(op_row, lambda call: call.shapes is not None, False, np.bool_)
-        idle = graph.activity_begin[1:] == graph.activity_begin[:-1]
-        blank = np.flatnonzero(~graph.told | ~known | between | idle)
-        self.code[blank] = -1 - blank
-        self.apart: BoolArray = calls.spread(
-            op_row, _is_product, False, np.bool_
-        )  # of these no turn may need what another computed
+        # What is not known repeats nothing.
+        blank = ~graph.told | (graph.activity_begin[1:] == graph.activity_begin[:-1])
+        # Of these no turn may need what another computed.
+        self.apart: BoolArray = np.ones(len(first), np.bool_)
+        self.asking = asking
+        if asking:
+            self.code = calls.alike(op_row, NAME)
+        else:  # nor does a copy that the host may have waited for
+            self.code = calls.alike(op_row, NAME, SHAPES, DTYPES)
+            kind = category(activities, "copy_kind")
+            between = np.array([*(value in ("HtoD", "DtoH") for value in kind.values), False], np.bool_)
+            blank |= between[kind.codes[first]]
+            blank |= ~calls.spread(op_row, lambda call: call.shapes is not None, False, np.bool_)
+            self.apart = calls.spread(op_row, _is_product, False, np.bool_)
+        self.code[blank] = -1 - np.flatnonzero(blank)
         self.in_step: BoolArray = number(activities, "segment", -1)[first] > 0
         self._graph = graph
+
+    def inside(self, chosen: BoolArray) -> BoolArray:
+        """Return `chosen`, of each activity, with those of all loops added."""
+        begin, activity = self._graph.activity_begin, self._graph.activity
+        for loop in self.loops(_MOST_TRIED_OF_ANY):
+            chosen[activity[begin[loop.begin] : begin[loop.end]]] = True
+        return chosen
 
     def loops(self, most_tried: int = _MOST_TRIED) -> Iterator[_Loop]:
         """Yield the loops, those of few operators an iteration first; at most so many stretches are tried."""
@@ -141,6 +162,8 @@ class _Nodes:
         inside = writer >= begin
         reader, writer = reader[inside] - begin, writer[inside] - begin
         other = reader // period != writer // period
+        if self.asking:
+            other &= ~self._sums(reader, writer, period)
         tainted = np.zeros(end - begin, np.bool_)
         tainted[reader[other]] = True
         for _ in range(period):
@@ -148,6 +171,18 @@ class _Nodes:
         own: BoolArray = tainted.reshape(-1, period).sum(axis=0) == 0
         apart = self.apart[begin : begin + period]
         return own if own[apart].all() else None
+
+    @staticmethod
+    def _sums(reader: IntArray, writer: IntArray, period: int) -> BoolArray:
+        """Return which of these edges lead from an operator to the same one of a later turn.
+
+        Where nothing else in the loop reads what it writes, it adds to a sum, in whatever order.
+        """
+        same = reader % period == writer % period
+        read = np.zeros(period, np.bool_)
+        read[writer[~same] % period] = True
+        found: BoolArray = same & ~read[writer % period]
+        return found
 
     def _together(self, begin: int, end: int, period: int, own: BoolArray) -> bool:
         """Return whether something reads what two iterations or more wrote.
