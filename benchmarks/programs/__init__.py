@@ -1,4 +1,5 @@
 """Programs as people write them, each with what can be done about it: applied, compared with the original, and timed.
 
-`host.py` and `device.py` hold the programs, `run.py` applies and times on a GPU, `score.py` holds findings against it.
+`host.py`, `device.py`, `left_out.py` and `unseen.py` hold the programs, `run.py` applies and times on a GPU, `score.py`
+holds findings against it.
 """

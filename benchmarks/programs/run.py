@@ -1,7 +1,7 @@
 """Apply fixes and measure before and after: `python benchmarks/programs/run.py OUT [PROGRAM...]`.
 
-Each program of `host.py`, `device.py` and `left_out.py` is tried as it is and in every other way: compiled by
-torch.compile (default mode, and `reduce-overhead`), as one CUDA graph where one can hold it, and by hand. A variant
+Each program of `host.py`, `device.py`, `left_out.py` and `unseen.py` is tried as it is and in every other way: compiled
+by torch.compile (default mode, and `reduce-overhead`), as one CUDA graph where one can hold it, and by hand. A variant
 has a process of its own, for a process that has compiled or recorded stays changed. Processes of several programs
 build side by side; then each program's are timed in turns, round after round, with nothing else at work, and the
 medians of rounds kept. What a variant computes is compared with the original's. One more process records the original
@@ -43,8 +43,9 @@ def programs() -> dict[str, Any]:
     from programs.device import DEVICE
     from programs.host import HOST
     from programs.left_out import LEFT_OUT
+    from programs.unseen import UNSEEN
 
-    return {program.name: program for program in (*HOST, *DEVICE, *LEFT_OUT)}
+    return {program.name: program for program in (*HOST, *DEVICE, *LEFT_OUT, *UNSEEN)}
 
 
 def variants(program: Any) -> list[str]:
