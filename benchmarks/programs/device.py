@@ -242,6 +242,7 @@ DEVICE = (
         "pictures",
         pictures,
         {"channels_last": (("channels_last",), pictures_last), "bfloat16_channels_last": ((), pictures_half)},
+        then_compiled=("channels_last",),
         capturable=True,
         tolerance=0.1,
     ),

@@ -514,7 +514,9 @@ HOST = (
     Program("decode", decode, {"static_cache_graph": ((*WAITS, *GAPS), decode_static)}, tolerance=2.0),
     Program("encoder_small_batch", encoder_small_batch, capturable=True),
     Program("lstm_loop", lstm_loop, {"library": (GAPS, lstm_by_library)}, capturable=True),
-    Program("clip_in_loop", clip_in_loop, {"library": (WAITS, clip_by_library)}, training=True),
+    Program(
+        "clip_in_loop", clip_in_loop, {"library": (WAITS, clip_by_library)}, then_compiled=("library",), training=True
+    ),
     Program(
         "adamw_in_loop", adamw_in_loop, {"fused": (("optimizer_unfused", "launch_gap"), adamw_fused)}, training=True
     ),

@@ -462,9 +462,12 @@ LEFT_OUT = (
         q_learning,
         {"at_once": ((*WAITS, *OPTIMIZER, "parameter_loop"), q_learning_at_once)},
         training=True,
+        then_compiled=("at_once",),
     ),
     Program("beam_search", beam_search, {"on_device": (WAITS, beam_search_on_device)}),
-    Program("adversarial", adversarial, {"fused": (OPTIMIZER, adversarial_fused)}, training=True),
+    Program(
+        "adversarial", adversarial, {"fused": (OPTIMIZER, adversarial_fused)}, training=True, then_compiled=("fused",)
+    ),
     Program(
         "equation",
         equation,
@@ -472,7 +475,13 @@ LEFT_OUT = (
         training=True,
     ),
     Program("bodies", bodies, {"at_once": (GAPS, bodies_at_once)}, capturable=True),
-    Program("recurrent_training", recurrent_training, {"library": (GAPS, recurrent_by_library)}, training=True),
+    Program(
+        "recurrent_training",
+        recurrent_training,
+        {"library": (GAPS, recurrent_by_library)},
+        training=True,
+        then_compiled=("library",),
+    ),
     Program("thresholds", thresholds, {"at_once": (WAITS, thresholds_at_once)}),
     Program("transport", transport, capturable=True),
     Program("gated_mixer", gated_mixer, capturable=True, tolerance=5e-2),
@@ -484,7 +493,18 @@ LEFT_OUT = (
         training=True,
     ),
     Program("point_cloud", point_cloud, {"masked": (WAITS, point_cloud_masked)}),
-    Program("copied_batch", copied_batch, {"pinned": (("pageable_copy", "transfer_exposed"), copied_batch_pinned)}),
+    Program(
+        "copied_batch",
+        copied_batch,
+        {"pinned": (("pageable_copy", "transfer_exposed"), copied_batch_pinned)},
+        then_compiled=("pinned",),
+    ),
     Program("ensemble", ensemble, {"stacked": ((*GAPS, "small_products_apart"), ensemble_stacked)}, capturable=True),
-    Program("mixed_precision", mixed_precision, {"cast_once": (("weight_cast",), cast_once)}, tolerance=5e-2),
+    Program(
+        "mixed_precision",
+        mixed_precision,
+        {"cast_once": (("weight_cast",), cast_once)},
+        tolerance=5e-2,
+        then_compiled=("cast_once",),
+    ),
 )

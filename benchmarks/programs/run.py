@@ -269,7 +269,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--record-only", action="store_true")
+    parser.add_argument("--only", choices=("times", "recordings"))
     parser.add_argument("--steps", type=int, default=2)
     chosen = parser.parse_args()
     names = chosen.programs or list(programs())
@@ -277,13 +277,13 @@ def main() -> None:
     scratch.mkdir(parents=True, exist_ok=True)
     result: dict[str, Any] = {"machine": machine(chosen.device), "programs": {}}
     batches = [names[at : at + SIDE_BY_SIDE] for at in range(0, len(names), SIDE_BY_SIDE)]
-    for batch in [] if chosen.record_only else batches:
+    for batch in [] if chosen.only == "recordings" else batches:
         result["programs"].update(measured(batch, chosen.device, scratch))
         (chosen.out / "runs.json").write_text(json.dumps(result, indent=1))
         for name in batch:
             times = {kind: said["step_ns"] or said.get("error") for kind, said in result["programs"][name].items()}
             print(name, times, flush=True)
-    for batch in batches:
+    for batch in [] if chosen.only == "times" else batches:
         recorded(batch, chosen.device, chosen.out, chosen.steps)
 
 

@@ -464,11 +464,20 @@ def denoising_lists(wrap: Any = unchanged, **sizes: int) -> Step:
 WAITS, GAPS = ("host_sync",), ("launch_gap", "tiny_kernels")
 
 UNSEEN = (
-    Program("conjugate_gradient", conjugate_gradient, {"on_device": (WAITS, conjugate_gradient_on_device)}),
+    Program(
+        "conjugate_gradient",
+        conjugate_gradient,
+        {"on_device": (WAITS, conjugate_gradient_on_device)},
+        then_compiled=("on_device",),
+    ),
     Program("adaptive_solver", adaptive_solver, {"on_device": (WAITS, adaptive_solver_on_device)}),
     Program("k_means", k_means, {"at_once": ((*WAITS, *GAPS), k_means_at_once)}),
     Program(
-        "contrastive", contrastive, {"at_once": ((*GAPS, "small_products_apart"), contrastive_at_once)}, training=True
+        "contrastive",
+        contrastive,
+        {"at_once": ((*GAPS, "small_products_apart"), contrastive_at_once)},
+        training=True,
+        then_compiled=("at_once",),
     ),
     Program(
         "trust_ratios",
@@ -476,15 +485,17 @@ UNSEEN = (
         {"on_device": (WAITS, trust_ratios_on_device), "lists": ((*WAITS, "parameter_loop"), trust_ratios_of_lists)},
         training=True,
         tolerance=5e-2,
+        then_compiled=("lists",),
     ),
     Program("mobile", mobile, {"folded": (("batch_norm_evaluated",), mobile_folded)}, capturable=True, tolerance=5e-2),
     Program("rollout", rollout, {"at_once": ((*WAITS, *GAPS), rollout_at_once)}),
-    Program("text_filters", text_filters, {"once": (("host_stall",), text_filters_once)}),
+    Program("text_filters", text_filters, {"once": (("host_stall",), text_filters_once)}, then_compiled=("once",)),
     Program(
         "denoising",
         denoising,
         {"tables_on_device": (WAITS, denoising_tables), "average_at_once": (("parameter_loop",), denoising_lists)},
         training=True,
+        then_compiled=("average_at_once",),
     ),
     *UNSEEN_DEVICE,
 )

@@ -172,6 +172,7 @@ UNSEEN_DEVICE = (
         {"library": (("attention_unfused",), window_attention_by_library)},
         capturable=True,
         tolerance=5e-2,
+        then_compiled=("library",),
     ),
     Program(
         "super_resolution",
@@ -179,10 +180,17 @@ UNSEEN_DEVICE = (
         {"channels_last": (("channels_last",), super_resolution_last)},
         capturable=True,
         tolerance=5e-2,
+        then_compiled=("channels_last",),
     ),
     Program("detector", detector, {"compiled_loss": (("memory_bound_chain",), detector_compiled_loss)}, training=True),
     Program(
         "rotary", rotary, {"compiled_rotation": (("rotary_unfused",), rotary_compiled)}, capturable=True, tolerance=5e-2
     ),
-    Program("odd_words", odd_words, {"padded": (("misaligned_product",), odd_words_padded)}, capturable=True),
+    Program(
+        "odd_words",
+        odd_words,
+        {"padded": (("misaligned_product",), odd_words_padded)},
+        capturable=True,
+        then_compiled=("padded",),
+    ),
 )

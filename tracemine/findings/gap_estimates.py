@@ -11,7 +11,15 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.labels import label_of, text_at
 from tracemine.findings.recurrent import recurrent_cell
 from tracemine.matching.rule import Rule
-from tracemine.perfmodel import NOTHING, TRAINED_CALL_NS, Abstained, Range, closed_gaps, hidden_by_workers
+from tracemine.perfmodel import (
+    COMPILED_CALL_NS,
+    NOTHING,
+    TRAINED_CALL_NS,
+    Abstained,
+    Range,
+    closed_gaps,
+    hidden_by_workers,
+)
 from tracemine.rows.table import BoolArray, IntArray, category, flags, number
 from tracemine.units import count_text
 
@@ -85,25 +93,38 @@ def _cause(context: ScanContext, matrix: IntArray) -> str | None:
 
 
 def launch_less(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate fewer launches, or one for many. In training that is of the model, and of what lies around it little."""
-    if not context.training:
-        return close(context, rule, matrix)
-    following = number(context.rows["gaps"], "next_row")
-    of_model = _in_model(context)
-    in_model, following = of_model[matrix].reshape(-1), following[matrix].reshape(-1)
+    """Estimate fewer launches, or one for many.
+
+    In training, and in a step that calls the model many times, that is of the model, and of what lies around it little.
+    """
+    following = number(context.rows["gaps"], "next_row")[matrix].reshape(-1)
     dur_ns = context.facts["gaps"].dur_ns
     most = dur_ns[matrix].reshape(-1)
     environment = context.environment
-    replayable = not (environment.repeated or environment.blockers)
+    if not context.training:
+        at_once = 2 * int(most[context.alike[following]].sum()) > int(most.sum())
+        if not environment.repeated or environment.compiled or environment.replayed or at_once:
+            return close(context, rule, matrix)
+    of_model = _in_model(context)
+    in_model = of_model[matrix].reshape(-1)
     by_library = recurrent_cell(context, following, most) is not None
-    how = "in_training" if by_library or replayable else "compiled"
+    how, call_ns, what = _compiled_how(context, by_library=by_library)
     saved, told = _closed(context, matrix, most, ((in_model, how),))
     if in_model.any() and not by_library and not environment.compiled:
         share = int(most[in_model].sum()) / max(int(dur_ns[of_model].sum()), 1)  # other gaps pay the rest
-        saved, more = _without_calls(saved, TRAINED_CALL_NS[how], environment.model_calls, share)
+        saved, more = _without_calls(saved, call_ns, what, environment.model_calls, share)
         told += more
     others, more = _closed(context, matrix, most, ((~in_model, None),))
     return _of_class(context, matrix, saved + others, tuple(dict.fromkeys((*told, *more))))
+
+
+def _compiled_how(context: ScanContext, *, by_library: bool) -> tuple[str, Range, str]:
+    """Return how gaps of a model close once it is compiled, what a call of it costs then, and of what call that is."""
+    if not context.training:
+        return "host_bound", COMPILED_CALL_NS, ""
+    replayable = not (context.environment.repeated or context.environment.blockers)
+    how = "in_training" if by_library or replayable else "compiled"
+    return how, TRAINED_CALL_NS[how], " in training, forward and backward pass"
 
 
 def _in_model(context: ScanContext) -> BoolArray:
@@ -116,13 +137,13 @@ def _in_model(context: ScanContext) -> BoolArray:
     return waiting & (facts.backward[following] | (facts.module.codes[following] >= 0))
 
 
-def _without_calls(saving: Range, each: Range, calls: int, share: float) -> tuple[Range, tuple[str, ...]]:
+def _without_calls(saving: Range, each: Range, what: str, calls: int, share: float) -> tuple[Range, tuple[str, ...]]:
     """Return what is left of a saving once it has paid its share of each call of what is compiled; the assumption."""
     cost = {end: round(share * calls * getattr(each, end)) for end in ("mid", "high")}
     low, mid = max(saving.low - cost["high"], 0), max(saving.mid - cost["mid"], 0)
     left = Range(min(low, mid), mid, saving.high)
     note = (
-        f"a compiled model costs the host {each.mid / 1e6:g} ms a call in training, forward and backward pass "
+        f"a compiled model costs the host {each.mid / 1e6:g} ms a call{what} "
         f"({each.low / 1e6:g}–{each.high / 1e6:g}, measured on one host), taken off for {count_text(calls, 'call')}"
     )
     return left, (note,)
