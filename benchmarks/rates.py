@@ -45,7 +45,7 @@ print(len(tracemine.scan(sys.argv[1])))
 _UNLIKE = """
 import tracemine.flow.build as build
 from tracemine.flow.inferred.iterations import Iterations
-build.alike_steps = lambda *_: ()
+build.periods = lambda *_: ()
 Iterations.first_alike = lambda _: None
 import tracemine
 print(len(tracemine.scan(sys.argv[1])))

@@ -9,14 +9,14 @@ import numpy as np
 
 from tracemine.collector import paused
 from tracemine.columns import codes, numbers, string_ids
-from tracemine.flow.alike_steps import alike_steps
 from tracemine.flow.copied_steps import with_copies
+from tracemine.flow.equal_steps import periods, without_copies
 from tracemine.flow.hazards import orders
 from tracemine.flow.inferred import inferred
 from tracemine.flow.inferred.perhaps import Perhaps, perhaps
-from tracemine.flow.numbered import NotAlike
 from tracemine.flow.nvtx_optimizers import optimizers_told
 from tracemine.flow.order import Order, order_of
+from tracemine.flow.period import NotAlike
 from tracemine.flow.reads_writes import ALLOCATE, READ, Calls, Happenings, reads_and_writes
 from tracemine.flow.record import BoolArray, Edges, Evidence, Flow, IntArray, MayRead, Nodes, Writes
 from tracemine.flow.tensors import Tensors
@@ -59,10 +59,10 @@ def _flow(given: Timeline, *, readers: bool = False, copy_steps: bool) -> tuple[
     order = order_of(given)
     if not len(order.row):
         given = replace(given, tensors=None)  # tensors of no operator
-    for alike in alike_steps(given, order) if copy_steps and not given.tensors.num_rows else ():
-        kept, begin = alike.kept(order)
+    for period in periods(given, order) if copy_steps and not given.tensors.num_rows else ():
+        kept, of_kept = without_copies(order, period)
         with suppress(NotAlike):
-            return with_copies(_of_order(given, kept)[0], given, alike, kept, begin), MayRead()
+            return with_copies(_of_order(given, kept)[0], given, kept, of_kept), MayRead()
     return _of_order(given, order, readers=readers)
 
 

@@ -275,9 +275,9 @@ def _memory_is_used_again(flow: Flow, passing: BoolArray) -> bool:
 
 def _tensors(flow: Flow) -> NodeTensors:
     """Return what the operators of the nodes take and give; equal steps have the tensors of one of them."""
-    if flow.shortened is None:
+    if flow.shortened is None or flow.period is None:
         return _all_tensors(flow)
-    found, own = _all_tensors(flow.shortened.flow), flow.shortened.copies.nodes.copied_from()
+    found, own = _all_tensors(flow.shortened), flow.period.nodes.copied_from()
     of = {place: entry[own] for place, entry in found.of.items()}
     return replace(found, of=of, axes_of=lambda: _axes(flow))  # numbers among arguments may differ from step to step
 
