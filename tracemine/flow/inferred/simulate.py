@@ -155,11 +155,8 @@ class Program(Struct, frozen=True):
             if in_gradient and node < 0:
                 simulation.forward()
                 in_gradient = False
-            wiring, update = self._wiring(number, position), self.updates.get(position)
-            if update is not None and update.lists:
-                wiring = self._wiring(number, position, simulation.lists(update, wiring))
-            elif wiring.has_list:
-                wiring = self._wiring(number, position, simulation.list_dtype(wiring))
+            update = self.updates.get(position)
+            wiring = self._with_lists(simulation, number, position, update)
             ran = simulation.run(
                 position, wiring, apart=parent == node, recorded=position in self.recorded, update=update
             )
@@ -167,6 +164,13 @@ class Program(Struct, frozen=True):
             for op, schema in wiring.nodes:
                 schemas[place + op] = schema
         return schemas
+
+    def _with_lists(self, simulation: Simulation, number: int, position: int, update: Update | None) -> Wiring:
+        """Return the wiring of an operator, with what is known of the members of its lists by now."""
+        wiring = self._wiring(number, position)
+        if update is not None and update.lists:
+            return self._wiring(number, position, simulation.lists(update, wiring))
+        return self._wiring(number, position, simulation.list_dtype(wiring)) if wiring.has_list else wiring
 
     def _happenings(self) -> _Happenings:
         order, subtrees, gradients = self.order, self.subtrees, self.gradients

@@ -120,7 +120,7 @@ class Builder:
         self, position: int, call: Call, bound: list[Local | None], inside_node: bool, depth: int, written: set[int]
     ) -> list[Local | None]:
         """written: storages that the operator around writes."""
-        wiring, launched = self._wiring, self._launches[position]
+        launched = self._launches[position]
         node = bool(launched) and not inside_node
         if launched:
             self._placed(call, bound, launched)
@@ -131,28 +131,40 @@ class Builder:
         made = self._children_of(position, bound, inside_node or node, depth)
         self._at = position
         works = self._launched > launches
-        results = self._results(call, bound, made, before, works)
-        wiring.barrier |= results is None and bool(launched)
-        if results is None:
-            # What it gives is not known: perhaps what was made inside and nothing there took.
-            results = [replace(local, sure=False) for local in made if local.storage >= before and not local.read]
-            where = [(number, -1) for number in range(len(results))]
-        else:
-            where = _positions(call)
+        known = self._results(call, bound, made, before, works)
+        results, where = _given(call, known, made, before)
         self._inside[self._place[position] - self._root] = call, bound, results
-        allocates = call.op_class == "allocate" and not inside_node and not launched and not made
-        if (node and call.known) or allocates:
-            for (place, index), result in zip(where, results, strict=True):
-                if result is not None and (node or result.storage >= before):
-                    self._row(position, True, place, index, result)
-        elif not (works or made or _hands_on(call, made, works)) and call.results and call.op_class not in _NO_WORK:
+        allocates = call.op_class == "allocate" and not inside_node and not made
+        if (node and call.known) or (allocates and not launched):
+            self._give_rows(position, where, results, before, node=node)
+        elif not works and not made:
+            self._stays_on_host(call, bound, results)
+        if launched:
+            self._note_launch(call, results, launched, known=known is not None)
+        return results
+
+    def _give_rows(
+        self, position: int, where: list[tuple[int, int]], results: list[Local | None], before: int, *, node: bool
+    ) -> None:
+        """Enter what a node gives; of an allocation that is none, what is new from `before` on."""
+        for (place, index), result in zip(where, results, strict=True):
+            if result is not None and (node or result.storage >= before):
+                self._row(position, True, place, index, result)
+
+    def _stays_on_host(self, call: Call, bound: list[Local | None], results: list[Local | None]) -> None:
+        """Note that an operator that computes, and launches nothing, works in host memory."""
+        if call.results and call.op_class not in _NO_WORK and call.name not in rules().hands_on_idle:
             for worked in filter(None, (*results, *bound)):
-                wiring.place.setdefault(worked.storage, HOST)
+                self._wiring.place.setdefault(worked.storage, HOST)
+
+    def _note_launch(self, call: Call, results: list[Local | None], launched: int, *, known: bool) -> None:
+        """Note where results lie, and whether something unknown may have been made, written or read."""
+        wiring = self._wiring
         if launched & KERNEL:
             wiring.place |= {given.storage: GPU for given in results if given is not None}
-        wiring.wrote_unknown |= bool(launched) and call.writes_unknown
-        wiring.reads_unknown |= bool(launched) and call.reads_unknown
-        return results
+        wiring.barrier |= not known
+        wiring.wrote_unknown |= call.writes_unknown
+        wiring.reads_unknown |= call.reads_unknown
 
     def _children_of(self, position: int, bound: Sequence[Local | None], inside: bool, depth: int) -> list[Local]:
         scope = [local for local in bound if local is not None]
@@ -188,28 +200,16 @@ class Builder:
         for at, (number, key) in enumerate(zip(first, keys, strict=True)):
             fitting = [local for local in (*given, *made) if local.key == key or _same_but_dtype(local, call, number)]
             fitting = _writable(fitting, call, number, fixed, given, made, read)
-            used = {local.storage for local in taken if local is not None}
             newest = list({local.storage: local for local in fitting if local.storage not in surely}.values())
-            # What is overwritten and was not allocated for it is perhaps an input too, overwritten in place.
-            alone = len(newest) == 1 or (number in call.overwritten and bool(newest) and newest[-1].allocated)
-            open_ones = [local for local in newest if local.storage not in used] or newest
-            told = len(open_ones) == len(newest)  # not only by what was guessed to be another's
-            newest = open_ones
             if not newest:
                 taken[number] = self._unknown(call, number)
                 continue
-            left = keys[at:].count(key)
-            unread = [local for local in newest if id(local) not in read]
-            if alone or number in call.overwritten:
-                local = newest[-1]
-            else:
-                local = newest[0] if len(newest) == left else (unread or newest)[-min(left, len(unread or newest))]
-            # Handed on from outside they keep their order.
-            if alone or (told and left == len(newest) and all(any(one is other for other in given) for one in newest)):
+            used = {local.storage for local in taken if local is not None}
+            unused = [local for local in newest if local.storage not in used] or newest
+            local, sure = _picked(call, number, newest, unused, keys[at:].count(key), given, read)
+            if sure:
                 surely.add(local.storage)
-                taken[number] = local
-            else:
-                taken[number] = replace(local, sure=False)
+            taken[number] = local if sure else replace(local, sure=False)
         return taken
 
     def _unknown(self, call: Call, number: int) -> Local:
@@ -256,22 +256,33 @@ class Builder:
         assert result.spec is not None  # noqa: S101
         spec, key = result.spec, key_of(result.spec)
         fitting = [m for m in made if id(m) not in given and (m.key == key or _fits(m.spec, spec))]
-        one = sum(1 for other in call.results or () if other.spec is not None and key_of(other.spec) == key) == 1
-        fresh = [local for local in fitting if local.storage >= before]
-        # Where what is inside has other strides or, under autocast, another dtype than the rule says, it is right.
-        within = launched and not self._launches[self._at]
-        alike = [m for m in made if m.storage >= before and m.spec.shape == spec.shape] if within else []
+        looks = [key_of(other.spec) for other in call.results or () if other.spec is not None]
+        which = -1 if looks.count(key) == 1 else 0  # of several results that look the same the first comes first
         copies = source is None or call.op_class != "view" or call.name.startswith(_VIEWS_OR_COPIES)
-        if fresh and copies:
-            return fresh[-1] if one else fresh[0]
-        if alike and copies:
-            return replace(alike[-1], sure=alike[-1].sure and len({m.storage for m in alike}) == 1)
+        inside = self._made_anew(spec, fitting, made, before, which, launched) if copies else None
+        if inside is not None:
+            return inside
         if source is not None:
             return Local(source.storage, source.offset + result.offset, spec, key, source.sure)
         if fitting and not launched:
-            return fitting[-1] if one else fitting[0]
+            return fitting[which]
         self._next += 1
         return Local(self._next - 1, 0, spec, key, allocated=call.op_class == "allocate")
+
+    def _made_anew(
+        self, spec: TensorSpec, fitting: list[Local], made: list[Local], before: int, which: int, launched: bool
+    ) -> Local | None:
+        """Return what was made inside, in a storage from `before` on, that is a result."""
+        fresh = [local for local in fitting if local.storage >= before]
+        if fresh:
+            return fresh[which]
+        if not launched or self._launches[self._at]:
+            return None
+        # Where what is inside has other strides or, under autocast, another dtype than the rule says, it is right.
+        alike = [local for local in made if local.storage >= before and local.spec.shape == spec.shape]
+        if not alike:
+            return None
+        return replace(alike[-1], sure=alike[-1].sure and len({local.storage for local in alike}) == 1)
 
     def _as_viewed_inside(self, call: Call, bound: list[Local | None], made: list[Local]) -> list[Local | None] | None:
         """What an operator gives that views its source as its result before it fills that: indexing by tensors, of
@@ -305,11 +316,39 @@ class Builder:
         self._wiring.rows.append(Row(op, is_output, place, index, local.storage, local.offset, local.spec, local.sure))
 
 
-def _positions(call: Call) -> list[tuple[int, int]]:
-    """Return output and position in a list of each result; of results that no rule tells, the first output."""
-    if call.results is None:
-        return [(0, -1)]
-    return [(result.position, result.list_index) for result in call.results]
+def _given(
+    call: Call, known: list[Local | None] | None, made: list[Local], before: int
+) -> tuple[list[Local | None], list[tuple[int, int]]]:
+    """Return what an operator gives, and of each the output and its position in a list.
+
+    Of results that are not known, what was made inside, in a storage from `before` on, and nothing there took.
+    """
+    if known is None:
+        unread = [local for local in made if local.storage >= before and not local.read]
+        return [replace(local, sure=False) for local in unread], [(number, -1) for number in range(len(unread))]
+    if call.results is None:  # no rule says which output it is
+        return known, [(0, -1)]
+    return known, [(result.position, result.list_index) for result in call.results]
+
+
+def _picked(
+    call: Call, number: int, newest: list[Local], unused: list[Local], left: int, given: list[Local], read: set[int]
+) -> tuple[Local, bool]:
+    """Return what an input takes of all that fit, and whether that is sure. unused: those that no other input takes;
+    left: so many inputs look the same, from this one on."""
+    overwritten = number in call.overwritten
+    # What is overwritten and was not allocated for it is perhaps an input too, overwritten in place.
+    alone = len(newest) == 1 or (overwritten and newest[-1].allocated)
+    if alone or overwritten:
+        local = unused[-1]
+    elif len(unused) == left:
+        local = unused[0]
+    else:
+        unread = [local for local in unused if id(local) not in read] or unused
+        local = unread[-min(left, len(unread))]
+    # Handed on from outside they keep their order; not only by what was guessed to be another's.
+    all_left = len(unused) == len(newest) == left
+    return local, alone or (all_left and all(any(one is other for other in given) for one in unused))
 
 
 def _writable(
