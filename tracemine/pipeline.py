@@ -157,11 +157,16 @@ def mined(analysis: Analysis, options: Options | None = None) -> Scan:
         notes.append(f"estimates are for {options.device.title}, as --gpu says")
     about = replace(found.trace, execution_trace=analysis.execution_trace, calibration=calibrated.path)
     found = replace(found, trace=about, warnings=(*found.warnings, *notes))
-    if evidence is not None:
-        found = replace(found, evidence=evidence.account(found, gpu))
+    return _with_more(found, analysis, options, gpu)
+
+
+def _with_more(found: Scan, analysis: Analysis, options: Options, gpu: str | None) -> Scan:
+    """Return a scan with what verdicts, counters and refusals add to it, where these are given or asked for."""
+    if options.evidence is not None:
+        found = replace(found, evidence=options.evidence.account(found, gpu))
     if analysis.counters is not None:
         found = with_counters(found, analysis.rows["activities"], analysis.counters)
-    return with_refusals(found, timeline, analysis.groups) if options.why_not else found
+    return with_refusals(found, analysis.timeline, analysis.groups) if options.why_not else found
 
 
 def write_tables(analysis: Analysis, found: Scan, directory: Path) -> None:

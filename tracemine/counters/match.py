@@ -97,26 +97,29 @@ def _join(timeline: Timeline, report: Report) -> tuple[IntArray, BoolArray, list
     of, exact = np.full(table.num_rows, -1, np.int64), np.zeros(table.num_rows, np.bool_)
     if _of_another_gpu(timeline, report):
         return of, exact, [OTHER_GPU] * len(report.kernels)
-    bare = all(is_short(kernel.name) for kernel in report.kernels)  # as --kernel-name-base function or mangled prints
-    spell = short if bare else canonical
-    classes = [_class_of(kernel, spell(kernel.name)) for kernel in report.kernels]
-    wanted = {each for each in classes if each is not None}
-    names = _Names(table, {each[0] for each in wanted}, bare)
-    codes = {each: code for code, each in enumerate(sorted(wanted))}
-    of_activity = _classes_of_activities(table, names, codes)
-    here = sorted_unique(of_activity[of_activity >= 0])
-    here_set = set(here.tolist())
+    classes, named = _classes(table, report)
+    codes = {each: code for code, each in enumerate(sorted({each for each in classes if each is not None}))}
+    of_activity = _classes_of_activities(table, named, codes)
+    here = set(of_activity[of_activity >= 0].tolist())
     inputs = _inputs(timeline)
-    profiled = [(i, codes[each]) for i, each in enumerate(classes) if each is not None and codes[each] in here_set]
+    code_of = [None if each is None else codes[each] for each in classes]
+    profiled = [(i, code) for i, code in enumerate(code_of) if code is not None and code in here]
     for rows in _launched_in_order(timeline, of_activity):
         places = in_order([code for _, code in profiled], of_activity[rows].tolist())
         placed = (places >= 0) & _alike(places, inputs[rows])
         of[rows[placed]] = np.array([i for i, _ in profiled], np.int64)[places[placed]]
         # Where most of what was profiled is not here, it is another program, and the order of the rest is chance.
-        exact[rows[placed]] = names.whole[rows[placed]] & (2 * len(profiled) >= len(report.kernels))
-    problems = _by_class(report.kernels, profiled, of_activity, names, inputs, of)
-    code_of = [None if each is None else codes[each] for each in classes]
-    return of, exact, [*_how(code_of, problems, of, exact, {codes[each] for each in wanted if each[0] in names.found})]
+        exact[rows[placed]] = named.whole[rows[placed]] & (2 * len(profiled) >= len(report.kernels))
+    problems = _by_class(report.kernels, profiled, of_activity, named, inputs, of)
+    return of, exact, [*_how(code_of, problems, of, exact, {codes[each] for each in codes if each[0] in named.found})]
+
+
+def _classes(table: pa.Table, report: Report) -> tuple[list[_Class | None], _Names]:
+    """Return the class of each kernel, and the names of activities, spelled as in the report."""
+    bare = all(is_short(kernel.name) for kernel in report.kernels)  # as --kernel-name-base function or mangled prints
+    spell = short if bare else canonical
+    classes = [_class_of(kernel, spell(kernel.name)) for kernel in report.kernels]
+    return classes, _Names(table, {each[0] for each in classes if each is not None}, bare)
 
 
 def _how(

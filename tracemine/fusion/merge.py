@@ -149,19 +149,23 @@ class _State(Struct):
         rows = one or other
         full = rows[0] * rows[1] if rows is not None else max(self.sizes[a] | self.sizes[b])
         for group in (a, b):
-            if self._whole(group) == full:
-                continue  # its sizes fit already
-            for size in self.sizes[group]:
-                if size == full or (rows is not None and size == rows[0]):
-                    continue
-                if not (vertical and 0 < size < full and full % size == 0):
-                    return Refusal.SPACE
+            if self._whole(group) != full and not all(
+                _broadcasts(size, rows, full, vertical) for size in self.sizes[group]
+            ):
+                return Refusal.SPACE
         return rows, self.sizes[a] | self.sizes[b]
 
     def _whole(self, group: int) -> int:
         """Return the elements of its iteration space."""
         rows = self.reduced[group]
         return rows[0] * rows[1] if rows is not None else max(self.sizes[group])
+
+
+def _broadcasts(size: int, rows: Rows | None, full: int, vertical: bool) -> bool:
+    """Return whether a pointwise member of this size fits into the iteration space of the whole."""
+    if size == full or (rows is not None and size == rows[0]):
+        return True
+    return vertical and 0 < size < full and full % size == 0
 
 
 class _Accesses:

@@ -136,15 +136,21 @@ class Session:
         if self._signalled:
             self._signalled = False
             self._ask()
+        if not self._asked:
+            return
         waited = time.monotonic() - self._since_s
         patience = 0.0 if plan.by == "time" else _PATIENCE_S
-        if self._asked and steps.source is None and plan.by in (AUTO, "time") and waited >= patience:
+        if steps.source is None and plan.by in (AUTO, "time") and waited >= patience:
             steps.source, self._since_s = "time", time.monotonic()
-        elif self._asked and steps.source == "time":
-            if self._recording is None and waited >= plan.after:
-                self._open()
-            elif self._recording is not None and waited >= plan.after + plan.steps:
-                self._finish()
+        elif steps.source == "time":
+            self._record_by_time(waited)
+
+    def _record_by_time(self, waited_s: float) -> None:
+        plan = self._plan
+        if self._recording is None and waited_s >= plan.after:
+            self._open()
+        elif self._recording is not None and waited_s >= plan.after + plan.steps:
+            self._finish()
 
     def _begin_again(self) -> None:
         """Count from this step on: it is the first of its source."""

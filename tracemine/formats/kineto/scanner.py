@@ -10,12 +10,13 @@ That there are more, and how many bytes follow the document, is said.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracemine.collector import paused
+from tracemine.columns import Array
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
 from tracemine.formats.json_text import Members, members
@@ -290,13 +291,15 @@ class _Scan:
                 hint="record the trace again, and let the profiler finish writing",
             )
         counts = self.counts
-        if self.header.duplicates:
-            counts["repaired"]["duplicate key in the header: the last one holds"] += self.header.duplicates
-        if self.header.unreadable:
-            counts["dropped"]["header entry that is not valid JSON"] += len(self.header.unreadable)
+        for kind, reason, count in (
+            ("repaired", "duplicate key in the header: the last one holds", self.header.duplicates),
+            ("dropped", "header entry that is not valid JSON", len(self.header.unreadable)),
+        ):
+            if count:
+                counts[kind][reason] += count
         tables = {name: as_arrays(columns) for name, columns in self.columns.items()}
         starts = [table["start_ns"] for table in tables.values()]
-        resolution = 1 if not rows or any((start % 1000).any() for start in starts) else 1000
+        resolution_ns = _resolution_ns(starts)
         base = integer_of(self.header.values.get("baseTimeNanoseconds"))
         if base:
             for start in starts:
@@ -311,9 +314,14 @@ class _Scan:
             dropped=counts["dropped"],
             repaired=counts["repaired"],
             truncated=truncated,
-            time_resolution_ns=resolution,
+            time_resolution_ns=resolution_ns,
             warnings=(
                 *reading_warnings(tables, counts, truncated, self.source.truncated),
                 *left_out(self.other_lists, self.behind),
             ),
         )
+
+
+def _resolution_ns(starts: Sequence[Array]) -> int:
+    """Return the resolution of the clock: whole microseconds where all times are such."""
+    return 1 if not any(map(len, starts)) or any((start % 1000).any() for start in starts) else 1000

@@ -67,10 +67,14 @@ def _reading(action: Any) -> Reading:
             reading.gpu = value if isinstance(value, str) and value else None
         elif isinstance(value, int | float):
             reading.add(index[name], float(value), metric.unit() or "")
+    _add_rules(reading, action)
+    return reading
+
+
+def _add_rules(reading: Reading, action: Any) -> None:
     results = getattr(action, "rule_results_as_dicts", None)  # which older packages lack
     for result in results() if results is not None else ():
         message = result["rule_message"]
         if message and message["message"]:
             text = ": ".join(each for each in (message["title"], message["message"]) if each)
             reading.add_rule(result["rule_identifier"] or result["name"], _KINDS[message["type"]], text)
-    return reading

@@ -69,16 +69,7 @@ def read_table(lines: Iterable[str], path: str) -> Report:
     [('k', (4, 1, 1), 1500)]
     """
     dropped: Counter[str] = Counter()
-    complaints: list[str] = []
-    tables: list[_Table] = []
-    for number, line in enumerate(lines, 1):
-        row = _row(line, tables[-1].width if tables else 0)
-        if row is None:
-            complaints += [line.strip()] if _COMPLAINT.match(line) or _NO_KERNELS.search(line) else []
-        elif tuple(row[:2]) == _HEADER:
-            tables.append(_opened(row, number))
-        elif tables:
-            dropped.update(_added(tables[-1], row))
+    tables, complaints = _tables(lines, dropped)
     if not tables:
         raise _no_table(path, complaints)
     kernels, warnings = _kernels(tables, path, dropped)
@@ -91,6 +82,21 @@ def read_table(lines: Iterable[str], path: str) -> Report:
     pages = "+".join(sorted({"raw" if table.is_raw else "details" for table in tables}, reverse=True))
     dropped_rows = {reason: count for reason, count in sorted(dropped.items()) if count}
     return Report(source="", page=pages, kernels=tuple(kernels), dropped=dropped_rows, warnings=tuple(warnings))
+
+
+def _tables(lines: Iterable[str], dropped: Counter[str]) -> tuple[list[_Table], list[str]]:
+    """Return the tables among these lines, and what ncu complains of; count in `dropped` what was left out."""
+    complaints: list[str] = []
+    tables: list[_Table] = []
+    for number, line in enumerate(lines, 1):
+        row = _row(line, tables[-1].width if tables else 0)
+        if row is None:
+            complaints += [line.strip()] if _COMPLAINT.match(line) or _NO_KERNELS.search(line) else []
+        elif tuple(row[:2]) == _HEADER:
+            tables.append(_opened(row, number))
+        elif tables:
+            dropped.update(_added(tables[-1], row))
+    return tables, complaints
 
 
 def _kernels(tables: Sequence[_Table], path: str, dropped: Counter[str]) -> tuple[list[Kernel], list[str]]:
@@ -149,9 +155,7 @@ def _added(table: _Table, row: Sequence[str]) -> Iterator[str]:
         if table.is_raw and not table.units and len(row) == table.width:
             table.units = row  # recognised by its empty ID, wherever it stands
         return
-    needed = table.width if table.is_raw else table.columns.get(_VALUE, table.width) + 1
-    fits = len(row) == needed if table.is_raw else needed <= len(row) <= table.width
-    if not row[0].strip().isdigit() or not fits:
+    if not _fits(table, row):
         yield RAGGED
         return
     name = row[table.columns[_NAME]] if _NAME in table.columns else ""
@@ -163,11 +167,15 @@ def _added(table: _Table, row: Sequence[str]) -> Iterator[str]:
     if known is not None and (table.is_raw or known.name != name[:_LONGEST_NAME]):
         yield OTHER_KERNEL
         return
-    reading = table.readings.setdefault(identity, known or _begun(table, row, name))
-    if table.is_raw:
-        _add_raw(table, row, reading)
-    else:
-        _add_detail(table, row, reading)
+    add = _add_raw if table.is_raw else _add_detail
+    add(table, row, table.readings.setdefault(identity, known or _begun(table, row, name)))
+
+
+def _fits(table: _Table, row: Sequence[str]) -> bool:
+    """Return whether a row has a number as its ID, and as many fields as its table needs."""
+    needed = table.width if table.is_raw else table.columns.get(_VALUE, table.width) + 1
+    fits = len(row) == needed if table.is_raw else needed <= len(row) <= table.width
+    return fits and row[0].strip().isdigit()
 
 
 def _begun(table: _Table, row: Sequence[str], name: str) -> Reading:

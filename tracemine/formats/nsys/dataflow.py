@@ -215,51 +215,48 @@ class _Walk:
         shapes = output_shapes(call.name, sizes)
         for number, aliased in enumerate(known.aliases):
             shape = shapes[number] if number < len(shapes) else None
-            source = None if aliased is None else self._argument(call, known, aliased)
-            if aliased is not None and aliased in known.mutates:
-                if source is not None:
-                    self.written.add(source.storage)
-                    call.outputs[number] = Tensor(source.storage, source.shape)
-            elif aliased is not None and not self.launches[call.row]:
-                if source is not None:
-                    call.outputs[number] = Tensor(source.storage, shape)
-            elif self.device[call.row] >= 0:
-                call.outputs[number] = self._new(shape)
-            elif not self.launches[call.row]:
-                self._hand_on(call, number, shape)
-            elif (made := self._made_inside(call, number, shape)) is not None:
-                call.outputs[number] = self._handed_up(made, shape)
+            made = self._output(call, known, number, aliased, shape)
+            if made is not None:
+                call.outputs[number] = made
 
-    def _handed_up(self, made: Tensor, shape: Shape | None) -> Tensor:
-        """Return what an operator inside made, as the one around it gives it, of which alone the shape may be known."""
-        if shape is not None and made.shape is None:
-            self.told_later.setdefault(made.storage, shape)
-        return Tensor(made.storage, shape or made.shape)
+    def _output(
+        self, call: _Call, known: Arguments, number: int, aliased: int | None, shape: Shape | None
+    ) -> Tensor | None:
+        """Return an output; None where its storage is not known. aliased: the argument whose storage it may share."""
+        source = None if aliased is None else self._argument(call, known, aliased)
+        if aliased is not None and aliased in known.mutates:
+            if source is not None:
+                self.written.add(source.storage)
+            return source and Tensor(source.storage, source.shape)
+        if aliased is not None and not self.launches[call.row]:
+            return source and Tensor(source.storage, shape)
+        if self.device[call.row] >= 0:
+            return self._new(shape)
+        return self._made_inside(call, number, shape) if self.launches[call.row] else self._on_host(call, number, shape)
 
-    def _hand_on(self, call: _Call, number: int, shape: Shape | None) -> None:
-        """Bind the result of an operator that launched nothing: its input, new memory, or what the last
-        operator inside it gave. What another gives is unknown, and so is what its consumers read.
+    def _on_host(self, call: _Call, number: int, shape: Shape | None) -> Tensor | None:
+        """Return the result of an operator that launched nothing: its input, new memory, or what the last operator
+        inside it gave. What another gives is unknown, and so is what its consumers read.
         """
         given = call.inputs[0] if call.inputs else None
         if call.name in _RETURN_THEIR_INPUT:
-            if given is not None:
-                call.outputs[number] = Tensor(given.storage, given.shape)
-        elif _allocates(call.name):
-            call.outputs[number] = self._new(shape)
-        elif (made := self._made_inside(call, number, shape)) is not None:
-            call.outputs[number] = self._handed_up(made, shape)
+            return given and Tensor(given.storage, given.shape)
+        return self._new(shape) if _allocates(call.name) else self._made_inside(call, number, shape)
 
     def _argument(self, call: _Call, known: Arguments, position: int) -> Tensor | None:
         at = known.entry(position)
         return call.inputs[at] if at is not None and at < len(call.inputs) else None
 
     def _made_inside(self, call: _Call, number: int, shape: Shape | None) -> Tensor | None:
-        """Return what the last operator inside one that launches nothing gave, of this shape."""
+        """Return what the last operator inside gave, of this shape, as the one around it gives it: of the one or the
+        other alone the shape may be known."""
         for row in reversed(call.last_inside):
             outputs = self.calls[row].outputs
             made = outputs.get(number, outputs.get(0))
             if made is not None and (shape is None or made.shape is None or made.shape == shape):
-                return made
+                if shape is not None and made.shape is None:
+                    self.told_later.setdefault(made.storage, shape)
+                return Tensor(made.storage, shape or made.shape)
         return None
 
 
@@ -329,13 +326,7 @@ def _walked(walk: _Walk, own: Array, around: Array) -> _Walk:
 
 
 def _rows(walk: _Walk, own: Array, node: Array, report: Reasons) -> list[TensorRow]:
-    torn, device = _torn(walk), walk.device
-    on_device = {
-        storage: device[call.row]
-        for call in walk.calls.values()
-        if device[call.row] >= 0
-        for storage in _storages(call)
-    }
+    torn, device, on_device = _torn(walk), walk.device, _on_device(walk)
     rows: list[TensorRow] = []
     for row in own.tolist():
         call = walk.calls[row]
@@ -352,6 +343,12 @@ def _rows(walk: _Walk, own: Array, node: Array, report: Reasons) -> list[TensorR
                 rows.append(TensorRow(row, False, position, index, tensor, on_device[tensor.storage]))
         rows += _outputs(call, walk, on_device)
     return rows
+
+
+def _on_device(walk: _Walk) -> dict[int, int]:
+    """Return the device of each storage that a kernel was given or made."""
+    calls = ((call, walk.device[call.row]) for call in walk.calls.values())
+    return {storage: device for call, device in calls if device >= 0 for storage in _storages(call)}
 
 
 def _storages(call: _Call) -> set[int]:

@@ -109,6 +109,11 @@ def _common(left: npt.NDArray[np.int32], right: npt.NDArray[np.int32]) -> Floats
     return np.where(larger > 0, np.minimum(left, right).sum(axis=1) / np.maximum(larger, 1), 0.0)
 
 
+def _is_loop(alike: Floats) -> bool:
+    """Return whether two pieces or more are mostly like others."""
+    return len(alike) > 1 and bool(np.median(alike) >= _ALIKE)
+
+
 def inferred(
     work: Work,
     cuts_ns: IntArray,
@@ -136,12 +141,11 @@ def inferred(
     kept = np.bincount(piece[piece >= 0], minlength=count) > 0
     kept[0] &= has_head and bool(alike[0] >= _ALIKE)
     kept[-1] &= named or (has_tail and bool(alike[-1] >= _ALIKE))
-    if not kept.any() or (not named and (kept.sum() < 2 or np.median(alike[kept]) < _ALIKE)):
+    if not kept.any() or not (named or _is_loop(alike[kept])):
         return None
     number = np.where(kept, np.cumsum(kept) - 1, -1)
     of_activity = np.where(piece >= 0, number[piece], -1)
-    whole = int(work.dur_ns[work.known].sum())
-    covered = int(work.dur_ns[of_activity >= 0].sum()) / whole if whole else 0.0
+    covered = int(work.dur_ns[of_activity >= 0].sum()) / max(int(work.dur_ns[work.known].sum()), 1)
     if covered < least_covered:
         return None
     sure = 1.0 if kept.sum() < 2 else float(np.median(alike[kept]))
