@@ -185,7 +185,7 @@ def _fitting_lists(name: str, count: int, sizes: _Sizes) -> set[_Sizes]:
     return found
 
 
-class _Call(msgspec.Struct, frozen=True):
+class _OptimizerCall(msgspec.Struct, frozen=True):
     """One operator of an optimizer, and the storages of the members of the lists that it takes and gives."""
 
     root: int
@@ -216,7 +216,7 @@ def _storages_of(storages: Mapping[tuple[str, int], int], letter: str, count: in
     return tuple(storages[letter, index] for index in range(count))
 
 
-def _bound(turn: Sequence[Sequence[tuple[int, Update]]], calls: _Calls) -> list[_Call] | None:
+def _bound(turn: Sequence[Sequence[tuple[int, Update]]], calls: _Calls) -> list[_OptimizerCall] | None:
     """Return the operators of one step of an optimizer; None where what is recorded speaks against them."""
     chains = [_bound_chain(chain, calls) for chain in turn]
     if any(chain is None for chain in chains):
@@ -224,14 +224,14 @@ def _bound(turn: Sequence[Sequence[tuple[int, Update]]], calls: _Calls) -> list[
     return [call for chain in chains if chain is not None for call in chain]
 
 
-def _bound_chain(chain: Sequence[tuple[int, Update]], calls: _Calls) -> list[_Call] | None:
+def _bound_chain(chain: Sequence[tuple[int, Update]], calls: _Calls) -> list[_OptimizerCall] | None:
     roots, updates = zip(*chain, strict=True)
     lists, sources = updates[0].lists, [update.sources for update in updates]
     names, sizes = [calls.name(root) for root in roots], [calls.sizes(root) for root in roots]
     members = _members(names, sources, sizes, lists=lists)
     if members is None or any(int(calls.order.row[root]) not in calls.device_of for root in roots):
         return None
-    found: list[_Call] = []
+    found: list[_OptimizerCall] = []
     storages: dict[tuple[str, int], int] = {}
     for root, update, given in zip(roots, updates, sizes, strict=True):
         recorded = [calls.given(root).get(entry) for entry in _entries(given, lists=lists)]
@@ -241,7 +241,7 @@ def _bound_chain(chain: Sequence[tuple[int, Update]], calls: _Calls) -> list[_Ca
         if update.gives:
             storages |= {(update.gives, index): _new(calls) for index in range(len(members))}
         gives = _storages_of(storages, update.gives, len(members)) if update.gives else takes[0]
-        found.append(_Call(root, members, tuple(takes), gives, lists))
+        found.append(_OptimizerCall(root, members, tuple(takes), gives, lists))
     return found
 
 
@@ -261,7 +261,7 @@ def _new(calls: _Calls) -> int:
     return calls.next_storage - 1
 
 
-def _with(timeline: Timeline, order: Order, calls: _Calls, bound: Sequence[_Call]) -> Told:
+def _with(timeline: Timeline, order: Order, calls: _Calls, bound: Sequence[_OptimizerCall]) -> Told:
     """Return the timeline with these in place of all that is recorded of them and of the operators inside them."""
     roots = np.array([call.root for call in bound])
     replaced = np.isin(calls.root_of, roots)

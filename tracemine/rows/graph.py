@@ -52,7 +52,7 @@ class NodeTensors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Graph:
+class NodeGraph:
     """The operators of a trace, in the order in which they begin, and the def-use edges between them.
 
     Node i has the activities `activity[activity_begin[i]:activity_begin[i + 1]]`.
@@ -165,7 +165,7 @@ class Graph:
         return self.liveness_of()
 
 
-def graph_of(flow: Flow) -> Graph | None:
+def graph_of(flow: Flow) -> NodeGraph | None:
     """Return the graph of a trace's dataflow; None where there is none.
 
     >>> from tracemine.flow import flow
@@ -185,7 +185,7 @@ def graph_of(flow: Flow) -> Graph | None:
     # What comes from outside looks the same where it is inferred, and not known to be the same.
     evidence = np.where((writer < 0) & (reads.evidence < Evidence.PROVEN), Evidence.ADJACENT, reads.evidence)
     consumer, producer, weakest, usable = _pairs(flow, count)
-    return Graph(
+    return NodeGraph(
         activity=nodes.activity,
         activity_begin=nodes.activity_begin,
         activity_node=flow.activity_node,

@@ -15,7 +15,7 @@ import numpy as np
 from tracemine.calls import DTYPES, NAME, SHAPES, Call, calls_of
 from tracemine.columns import codes
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.graph import Graph
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, Column, IntArray, Numbers, Rows, category, number
 from tracemine.timeline import Timeline
 
@@ -86,7 +86,7 @@ def independent_turns(timeline: Timeline, activities: Rows) -> BoolArray:
 class _Nodes:
     """Nodes of a graph: what each calls, and where it runs."""
 
-    def __init__(self, timeline: Timeline, activities: Rows, graph: Graph) -> None:
+    def __init__(self, timeline: Timeline, activities: Rows, graph: NodeGraph) -> None:
         first = graph.first_activity
         op_row = rows_of(timeline.activities["op_row"])[first]
         calls = calls_of(timeline)

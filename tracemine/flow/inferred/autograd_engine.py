@@ -13,10 +13,10 @@ from msgspec import Struct, field
 
 from tracemine.flow.inferred.autograd import GradientNode
 from tracemine.flow.inferred.keys import Keys
-from tracemine.flow.inferred.nodes import Forward, Found, Gradient, Leaf, Maker, Running, Took
-from tracemine.flow.inferred.pools import Bound, Pools, Ran, Token, Value, fitting
+from tracemine.flow.inferred.nodes import Forward, ForwardInput, Found, Gradient, Leaf, Maker, Running
+from tracemine.flow.inferred.pools import Bindings, Pools, Ran, Token, Value, fitting
 from tracemine.flow.inferred.rules import rules
-from tracemine.flow.inferred.wiring_record import Inside, Need, Wiring
+from tracemine.flow.inferred.wiring_record import InnerCall, Need, Wiring
 
 _MOST_IN_FLIGHT = 512  # gradients of which it is not known where they went
 
@@ -26,7 +26,7 @@ class Engine(Struct):
 
     keys: Keys
     pools: Pools
-    bound: Bound  # where reads that were sure may have become doubtful
+    bound: Bindings  # where reads that were sure may have become doubtful
     outside: Callable[[Need], Token]  # one that was not seen
     running: Running | None = None
     accumulated: list[Leaf] = field(default_factory=list)  # in the last backward pass
@@ -44,10 +44,12 @@ class Engine(Struct):
     _turn: int = 0
     _passes: bool = False  # a backward pass is under way
 
-    def forward(self, node: int, inside: Inside, ran: Ran, took: list[Token | None], made: list[Token | None]) -> None:
+    def forward(
+        self, node: int, inside: InnerCall, ran: Ran, took: list[Token | None], made: list[Token | None]
+    ) -> None:
         """A forward operator has run to which a node belongs."""
         inputs = [
-            Took(
+            ForwardInput(
                 inside.call.argument(number),
                 token,
                 self._makers.get(token.value),

@@ -20,8 +20,8 @@ from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update
 from tracemine.flow.inferred.persistent_state import Lasting
-from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pools, Ran, Token, fitting
-from tracemine.flow.inferred.wiring_record import Give, Inside, Need, Wiring
+from tracemine.flow.inferred.pools import NO_CLAIM, Bindings, Pools, Ran, Token, fitting
+from tracemine.flow.inferred.wiring_record import Give, InnerCall, Need, Wiring
 
 _MOST_READERS = 16  # of one tensor from outside are remembered
 _COPIES_WITHIN = 16  # roots: several copies after one another, of what different threads run in between
@@ -47,7 +47,7 @@ class Simulation:
         """
         self._keys = keys
         self._lists = tuple(lists)
-        self.bound = Bound()
+        self.bound = Bindings()
         self._lives = lives
         self._trains = trains
         self._hints = hints
@@ -261,7 +261,7 @@ class Simulation:
         self._choices.now += 1
         self._choices.unknown_made = self._choices.unknown_around = self._choices.now
 
-    def saved(self, node: int, inside: Inside, ran: Ran) -> None:
+    def saved(self, node: int, inside: InnerCall, ran: Ran) -> None:
         """A forward operator has run, in what ran last, to which a node of autograd belongs."""
         took, made = (
             [None if give is None else self._token(give, ran) for give in side] for side in (inside.took, inside.made)

@@ -35,7 +35,7 @@ class Result(msgspec.Struct, frozen=True):
     offset: int = 0  # elements behind where the slot's tensor begins
 
 
-class Call(msgspec.Struct, frozen=True):
+class CallTensors(msgspec.Struct, frozen=True):
     """One distinct call."""
 
     name: str
@@ -73,12 +73,12 @@ class Calls:
 
     def __init__(self, timeline: Timeline, rows: IntArray) -> None:
         self._recorded, self.of_op = calls_of(timeline).distinct(rows)
-        self._known: dict[tuple[int, Lists], Call] = {}
+        self._known: dict[tuple[int, Lists], CallTensors] = {}
 
     def __len__(self) -> int:
         return len(self._recorded)
 
-    def get(self, number: int, lists: Lists = NOTHING) -> Call:
+    def get(self, number: int, lists: Lists = NOTHING) -> CallTensors:
         """Return the call of this number."""
         key = (number, lists)
         found = self._known.get(key)
@@ -87,7 +87,7 @@ class Calls:
         return found
 
 
-def call_of(recorded: Recorded, lists: Lists = NOTHING) -> Call:
+def call_of(recorded: Recorded, lists: Lists = NOTHING) -> CallTensors:
     """Return what a call takes, makes and writes, with what else is known of its lists.
 
     >>> call = call_of(Recorded("aten::mul_", ((4, 8), (8,)), ("float", "float")))
@@ -99,7 +99,7 @@ def call_of(recorded: Recorded, lists: Lists = NOTHING) -> Call:
     op_class = operator.op_class if operator is not None else None
     slots = _slots(recorded, reads_back=op_class == "sync")
     if slots is None or operator is None or recorded.arguments is None:
-        return Call(name, False, op_class, None, slots or (), None, frozenset(), frozenset())
+        return CallTensors(name, False, op_class, None, slots or (), None, frozenset(), frozenset())
     overload = recorded.arguments.overload
     schema = _schema(operator.name, overload)
     done = effects(schema)
@@ -109,7 +109,7 @@ def call_of(recorded: Recorded, lists: Lists = NOTHING) -> Call:
         at[slot.position].append(number)
     made = _made(recorded.with_members(lists.dtype))
     cut = {position for position, dtype in enumerate(dtypes) if dtype in LISTS and position not in at}
-    return Call(
+    return CallTensors(
         name=name,
         known=True,
         op_class=overload.op_class,

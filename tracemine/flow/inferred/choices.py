@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.memory import Lives
-from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pool, Pools, Token, fitting
+from tracemine.flow.inferred.pools import NO_CLAIM, Bindings, Pool, Pools, Token, fitting
 from tracemine.flow.inferred.wiring_record import Need, Wiring
 
 _SOON = 4  # roots
@@ -78,7 +78,7 @@ def _narrowed(need: Need, unread: list[Token], either: bool, overwritten: bool) 
 class Choices:
     """The tensors that are there, and what is known of those that were not seen."""
 
-    def __init__(self, keys: Keys, pools: Pools, bound: Bound, lives: Lives | None, own: frozenset[int]) -> None:
+    def __init__(self, keys: Keys, pools: Pools, bound: Bindings, lives: Lives | None, own: frozenset[int]) -> None:
         """own: roots with parameters that no other operator takes."""
         self._keys = keys
         self._pools = pools

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from tracemine.flow.inferred.formulas import GRADIENT, RESULT, Part, derivatives, programs
+from tracemine.flow.inferred.formulas import GRADIENT, RESULT, GradientFormula, derivatives, programs
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.pools import Token, Value
 from tracemine.flow.inferred.wiring_record import Need, Wiring
@@ -17,7 +17,7 @@ Found = tuple[Token, str]  # and how it was found
 Maker = tuple[int, int]  # a node, and which of its forward operator's results
 
 
-class Took(Struct):
+class ForwardInput(Struct):
     """A tensor that a forward operator took."""
 
     name: str  # of the argument
@@ -31,10 +31,10 @@ class Took(Struct):
 class Forward(Struct):
     """A forward operator that has a node."""
 
-    took: list[Took]
+    took: list[ForwardInput]
     made: list[Token | None]
 
-    def argument(self, name: str) -> Took | None:
+    def argument(self, name: str) -> ForwardInput | None:
         return next((took for took in self.took if took.name == name), None)
 
     def either(self, name: str) -> bool:
@@ -52,7 +52,7 @@ class Gradient(Struct):
 
     token: Token
     sure: bool
-    of: Took
+    of: ForwardInput
     reads: list[tuple[int, int]]  # of the tensor that it is of, where these were not sure
     turn: int  # which node gave it, counted
     gone: bool = False
@@ -194,7 +194,7 @@ class Running(Struct):
             self.sources += [_shifted(sources, at) for _, sources in part.calls]
             self.products[part.argument] = at + len(part.calls) - 1 if part.calls else -1
 
-    def _follows(self, roots: Sequence[Wiring], program: list[tuple[Part, int]]) -> bool:
+    def _follows(self, roots: Sequence[Wiring], program: list[tuple[GradientFormula, int]]) -> bool:
         """Return whether what each operator takes looks like what the formula says."""
         for part, at in program:
             for (_, sources), root in zip(part.calls, roots[at:], strict=False):
@@ -254,15 +254,15 @@ class Running(Struct):
                 found.append(self._gradient(self.grads[0], self.grads[0].sure and self.sure, one))
         return found
 
-    def _forward_took(self) -> list[Took]:
+    def _forward_took(self) -> list[ForwardInput]:
         return [] if self.forward is None else self.forward.took
 
-    def _gradient(self, token: Token, sure: bool, of: Took) -> Gradient:
+    def _gradient(self, token: Token, sure: bool, of: ForwardInput) -> Gradient:
         reads = [] if of.token.sure else [of.read]
         return Gradient(token, sure, of, reads, self.turn, either=of.either)
 
 
-def _odd(program: list[tuple[Part, int]], arguments: Mapping[str, Took]) -> int:
+def _odd(program: list[tuple[GradientFormula, int]], arguments: Mapping[str, ForwardInput]) -> int:
     """Count what speaks against a program: who has a node wants a gradient; who has none may be a leaf."""
     wanted = {part.argument for part, _ in program}
     return sum((took.maker is not None) != (name in wanted) for name, took in arguments.items())

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tracemine.columns import numbers, sorted_unique
-from tracemine.flow.inferred.pools import Bound
+from tracemine.flow.inferred.pools import Bindings
 from tracemine.flow.inferred.wiring_record import Wiring
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray, MayRead, Nodes, Reads, Writes
@@ -26,7 +26,7 @@ _MOST_ALIKE = 64  # tensors that look right: beyond that a reader may read anyth
 class Guesses(Struct, frozen=True):
     """What the simulation guessed."""
 
-    bound: Bound
+    bound: Bindings
     root_of: IntArray  # for each operator's position the outermost that was simulated, −1: none
     inside: BoolArray  # for each row of `tensors`: it is a guess which of its root's tensors it is
 

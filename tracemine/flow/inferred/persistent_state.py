@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct, field
 
-from tracemine.flow.inferred.calls import NOTHING, Call, Lists
+from tracemine.flow.inferred.calls import NOTHING, CallTensors, Lists
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.nodes import Leaf
@@ -76,7 +76,7 @@ class Lasting(Struct):
 
     # --- optimizers --------------------------------------------------------------------------------------------------
 
-    def lists(self, update: Update, call: Call) -> Lists:
+    def lists(self, update: Update, call: CallTensors) -> Lists:
         """Return what the members of lists are that the profiler has cut: one for each gradient of the last pass."""
         self._begin(update)
         if not (update.lists and update.alone and self.gradients):

@@ -12,7 +12,7 @@ from tracemine.flow.inferred.autograd import GradientNode, Gradients, is_record
 from tracemine.flow.inferred.binding import Simulation
 from tracemine.flow.inferred.calls import NOTHING, Calls, Lists
 from tracemine.flow.inferred.hints import Hints
-from tracemine.flow.inferred.iterations import Iterations
+from tracemine.flow.inferred.iterations import ForwardPasses
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update, updates
 from tracemine.flow.inferred.pools import Ran
@@ -48,15 +48,15 @@ class _Happenings(Struct, frozen=True):
         """Return the entries one by one, or so many of them."""
         return zip(*(getattr(self, name)[:count].tolist() for name in self.__struct_fields__), strict=True)
 
-    def iterations(self) -> Iterations:
+    def iterations(self) -> ForwardPasses:
         """Return the forward passes, each with its backward pass."""
         forward, backward = self.root & (self.node < 0), self.begins & ~self.root
         told = np.where(forward | backward, np.arange(len(forward)), 0)
         look = self.number * 8 + self.root * 4 + self.unknown * 2 + self.begins
-        return Iterations.of(self.position, look, backward[np.maximum.accumulate(told)])
+        return ForwardPasses.of(self.position, look, backward[np.maximum.accumulate(told)])
 
 
-class Program(Struct, frozen=True):
+class SimulatedProgram(Struct, frozen=True):
     """The operators of a timeline that are simulated. Positions are those of the Order."""
 
     timeline: Timeline
@@ -72,7 +72,7 @@ class Program(Struct, frozen=True):
     wirings: dict[int | tuple[int, Lists], Wiring]  # by number, and where a list was cut by what it holds
 
     @staticmethod
-    def of(timeline: Timeline, order: Order, launches: IntArray) -> Program:
+    def of(timeline: Timeline, order: Order, launches: IntArray) -> SimulatedProgram:
         """launches: what each operator itself launched, as wiring.KERNEL and the others."""
         calls = Calls(timeline, order.row)
         thread = codes(*(numbers(timeline.ops.column(name))[order.row] for name in ("pid", "tid")))
@@ -84,7 +84,7 @@ class Program(Struct, frozen=True):
         stands = np.full(len(known), -1)
         stands[at] = at
         root_of = order.inherited(stands)
-        return Program(
+        return SimulatedProgram(
             timeline=timeline,
             order=order,
             subtrees=subtrees,

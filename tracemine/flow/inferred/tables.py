@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tracemine.flow.inferred.pools import Bound
+from tracemine.flow.inferred.pools import Bindings
 from tracemine.flow.inferred.subtrees import Subtrees
 from tracemine.flow.inferred.wiring import HOST
-from tracemine.flow.inferred.wiring_record import Row, Wiring
+from tracemine.flow.inferred.wiring_record import Wiring, WiringRow
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.ops import itemsize
@@ -18,7 +18,7 @@ from tracemine.ops.infer import TensorSpec
 from tracemine.timeline import TABLES
 
 
-def tensors_table(bound: Bound, order: Order, subtrees: Subtrees) -> tuple[pa.Table, BoolArray, IntArray]:
+def tensors_table(bound: Bindings, order: Order, subtrees: Subtrees) -> tuple[pa.Table, BoolArray, IntArray]:
     """Return the table `tensors`, whether each row is sure, and its place in `bound.storages`."""
     wirings = list({id(wiring): wiring for wiring in bound.wiring}.values())
     number = {id(wiring): at for at, wiring in enumerate(wirings)}
@@ -48,7 +48,7 @@ def tensors_table(bound: Bound, order: Order, subtrees: Subtrees) -> tuple[pa.Ta
     return _table(list(specs), *(column[in_order] for column in columns)), sure[in_order], storage_at[in_order]
 
 
-def _entry(row: Row, wiring: Wiring, specs: dict[TensorSpec, int]) -> tuple[int, ...]:
+def _entry(row: WiringRow, wiring: Wiring, specs: dict[TensorSpec, int]) -> tuple[int, ...]:
     spec = specs.setdefault(row.spec, len(specs))
     flags = int(row.sure) + 2 * (wiring.place.get(row.storage) == HOST)
     return row.op, int(row.is_output), row.position, row.list_index, row.storage, row.offset, spec, flags

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tracemine.flow.inferred.calls import Call, Calls, Lists, Result
+from tracemine.flow.inferred.calls import Calls, CallTensors, Lists, Result
 from tracemine.flow.inferred.keys import Keys, key_of, loose_key_of
 from tracemine.flow.inferred.rules import rules
 from tracemine.flow.inferred.subtrees import Subtrees
-from tracemine.flow.inferred.wiring_record import Give, Inside, Local, Need, Row, Wiring
+from tracemine.flow.inferred.wiring_record import Give, InnerCall, Local, Need, Wiring, WiringRow
 from tracemine.flow.record import IntArray
 from tracemine.ops.infer import TensorSpec
 from tracemine.ops.infer.tensor import contiguous
@@ -36,7 +36,7 @@ class Builder:
         self._place = subtrees.place.tolist()
         self._launches = launches.tolist()
 
-    def call(self, position: int) -> Call:
+    def call(self, position: int) -> CallTensors:
         """Return the operator there."""
         return self._calls.get(self._of[position])
 
@@ -49,13 +49,13 @@ class Builder:
         self._list_dtype = lists.dtype
         self._next = len(call.slots)
         self._launched = 0
-        self._inside: dict[int, tuple[Call, list[Local | None], list[Local | None]]] = {}
+        self._inside: dict[int, tuple[CallTensors, list[Local | None], list[Local | None]]] = {}
         bound: list[Local | None] = [self._slot(number, call) for number in range(len(call.slots))]
         results = [local for local in self._visit(position, call, bound, False, 0, set()) if local is not None]
         wiring.gives = [self._give(local, call) for local in results]
         for op, (inner, *sides) in self._inside.items():
             took, made = ([None if local is None else self._give(local, call) for local in side] for side in sides)
-            wiring.inside[op] = Inside(inner, took, made)
+            wiring.inside[op] = InnerCall(inner, took, made)
         wiring.needs = self._needs(call, wiring)
         wiring.mutated = sorted(call.mutated)
         wiring.copies = len(wiring.mutated) == 1 and len(wiring.needs) == 2 and bool(call.overwritten)
@@ -69,7 +69,7 @@ class Builder:
         wiring.partner = rules().partners.get(call.name)
         return wiring
 
-    def _give(self, local: Local, call: Call) -> Give:
+    def _give(self, local: Local, call: CallTensors) -> Give:
         slots = len(call.slots)
         shared = local.storage < slots
         return Give(
@@ -81,7 +81,7 @@ class Builder:
             place=self._wiring.place.get(local.storage, ANYWHERE),
         )
 
-    def _needs(self, call: Call, wiring: Wiring) -> list[Need]:
+    def _needs(self, call: CallTensors, wiring: Wiring) -> list[Need]:
         keys = [self.keys(slot.spec) for slot in call.slots]
         parameters = rules().parameters.get(call.name, frozenset())
         looks = [-1 if slot.position in parameters else key for slot, key in zip(call.slots, keys, strict=True)]
@@ -100,13 +100,13 @@ class Builder:
             for number, (slot, key) in enumerate(zip(call.slots, keys, strict=True))
         ]
 
-    def _slot(self, number: int, call: Call) -> Local:
+    def _slot(self, number: int, call: CallTensors) -> Local:
         spec = call.slots[number].spec
         if spec.dtype is None and self._list_dtype is not None:
             spec = TensorSpec(spec.shape, self._list_dtype, spec.strides)
         return Local(number, 0, spec, key_of(spec))
 
-    def _take(self, position: int, call: Call, bound: Sequence[Local | None], written: set[int]) -> None:
+    def _take(self, position: int, call: CallTensors, bound: Sequence[Local | None], written: set[int]) -> None:
         """Enter what a node reads, and what it writes where its schema does not say."""
         if call.schema is not None:
             self._wiring.nodes.append((self._place[position] - self._root, call.schema))
@@ -117,7 +117,13 @@ class Builder:
                     self._row(position, True, slot.position, slot.list_index, local)
 
     def _visit(
-        self, position: int, call: Call, bound: list[Local | None], inside_node: bool, depth: int, written: set[int]
+        self,
+        position: int,
+        call: CallTensors,
+        bound: list[Local | None],
+        inside_node: bool,
+        depth: int,
+        written: set[int],
     ) -> list[Local | None]:
         """written: storages that the operator around writes."""
         launched = self._launches[position]
@@ -151,13 +157,13 @@ class Builder:
             if result is not None and (node or result.storage >= before):
                 self._row(position, True, place, index, result)
 
-    def _stays_on_host(self, call: Call, bound: list[Local | None], results: list[Local | None]) -> None:
+    def _stays_on_host(self, call: CallTensors, bound: list[Local | None], results: list[Local | None]) -> None:
         """Note that an operator that computes, and launches nothing, works in host memory."""
         if call.results and call.op_class not in _NO_WORK and call.name not in rules().hands_on_idle:
             for worked in filter(None, (*results, *bound)):
                 self._wiring.place.setdefault(worked.storage, HOST)
 
-    def _note_launch(self, call: Call, results: list[Local | None], launched: int, *, known: bool) -> None:
+    def _note_launch(self, call: CallTensors, results: list[Local | None], launched: int, *, known: bool) -> None:
         """Note where results lie, and whether something unknown may have been made, written or read."""
         wiring = self._wiring
         if launched & KERNEL:
@@ -188,7 +194,7 @@ class Builder:
         return made
 
     def _bound(
-        self, call: Call, given: list[Local], made: list[Local], read: set[int], fixed: set[int]
+        self, call: CallTensors, given: list[Local], made: list[Local], read: set[int], fixed: set[int]
     ) -> list[Local | None]:
         """Return what a call inside takes: of its parent's inputs and of what elder siblings gave. fixed: storages that
         nothing writes."""
@@ -212,14 +218,14 @@ class Builder:
             taken[number] = local if sure else replace(local, sure=False)
         return taken
 
-    def _unknown(self, call: Call, number: int) -> Local:
+    def _unknown(self, call: CallTensors, number: int) -> Local:
         """Return one that nothing recorded gave; what is overwritten was allocated for it."""
         spec = call.slots[number].spec
         self._next += 1
         return Local(self._next - 1, 0, spec, key_of(spec), sure=number in call.overwritten)
 
     def _results(
-        self, call: Call, bound: list[Local | None], made: list[Local], before: int, launched: bool
+        self, call: CallTensors, bound: list[Local | None], made: list[Local], before: int, launched: bool
     ) -> list[Local | None] | None:
         if call.results is None:
             return self._as_viewed_inside(call, bound, made)
@@ -244,7 +250,7 @@ class Builder:
 
     def _result(
         self,
-        call: Call,
+        call: CallTensors,
         result: Result,
         source: Local | None,
         made: list[Local],
@@ -284,7 +290,9 @@ class Builder:
             return None
         return replace(alike[-1], sure=alike[-1].sure and len({local.storage for local in alike}) == 1)
 
-    def _as_viewed_inside(self, call: Call, bound: list[Local | None], made: list[Local]) -> list[Local | None] | None:
+    def _as_viewed_inside(
+        self, call: CallTensors, bound: list[Local | None], made: list[Local]
+    ) -> list[Local | None] | None:
         """What an operator gives that views its source as its result before it fills that: indexing by tensors, of
         which nothing else is recorded."""
         source = bound[0] if bound and call.name in rules().shaped_inside else None
@@ -297,7 +305,7 @@ class Builder:
         self._next += 1
         return [Local(self._next - 1, 0, spec, key_of(spec))]
 
-    def _placed(self, call: Call, bound: list[Local | None], launched: int) -> None:
+    def _placed(self, call: CallTensors, bound: list[Local | None], launched: int) -> None:
         """A kernel's tensors are on the GPU; of a copy between host and device, one of the two is."""
         place = self._wiring.place
         for number, local in enumerate(bound):
@@ -313,11 +321,13 @@ class Builder:
         if not local.spec.elements:
             return
         op = self._place[position] - self._root
-        self._wiring.rows.append(Row(op, is_output, place, index, local.storage, local.offset, local.spec, local.sure))
+        self._wiring.rows.append(
+            WiringRow(op, is_output, place, index, local.storage, local.offset, local.spec, local.sure)
+        )
 
 
 def _given(
-    call: Call, known: list[Local | None] | None, made: list[Local], before: int
+    call: CallTensors, known: list[Local | None] | None, made: list[Local], before: int
 ) -> tuple[list[Local | None], list[tuple[int, int]]]:
     """Return what an operator gives, and of each the output and its position in a list.
 
@@ -332,7 +342,13 @@ def _given(
 
 
 def _picked(
-    call: Call, number: int, newest: list[Local], unused: list[Local], left: int, given: list[Local], read: set[int]
+    call: CallTensors,
+    number: int,
+    newest: list[Local],
+    unused: list[Local],
+    left: int,
+    given: list[Local],
+    read: set[int],
 ) -> tuple[Local, bool]:
     """Return what an input takes of all that fit, and whether that is sure. unused: those that no other input takes;
     left: so many inputs look the same, from this one on."""
@@ -353,7 +369,7 @@ def _picked(
 
 def _writable(
     fitting: list[Local],
-    call: Call,
+    call: CallTensors,
     number: int,
     fixed: set[int],
     given: list[Local],
@@ -368,7 +384,7 @@ def _writable(
     return fitting
 
 
-def _hands_on(call: Call, made: list[Local], launched: bool) -> bool:
+def _hands_on(call: CallTensors, made: list[Local], launched: bool) -> bool:
     """It gives what it takes, as with nothing inside and no kernel it did nothing."""
     return call.name in rules().hands_on_idle and not made and not launched
 
@@ -380,7 +396,7 @@ def _waits(local: Local, given: list[Local], made: list[Local], read: set[int]) 
     return sum(one.storage == local.storage for one in made) == 1
 
 
-def _same_but_dtype(local: Local, call: Call, number: int) -> bool:
+def _same_but_dtype(local: Local, call: CallTensors, number: int) -> bool:
     spec = call.slots[number].spec
     return spec.dtype is None and loose_key_of(local.spec) == loose_key_of(spec)
 

@@ -19,12 +19,12 @@ from tracemine.collector import paused
 from tracemine.columns import Array
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
-from tracemine.formats.json_text import Members, members
+from tracemine.formats.json_text import JsonMembers, members
 from tracemine.formats.kineto import compiled
 from tracemine.formats.kineto.columns import Rows, Strings, append, as_arrays, fill_from_threads, new_columns
 from tracemine.formats.kineto.decoder import NO_ROW, Batch, EventDecoder
-from tracemine.formats.kineto.events import KNOWN_SPELLINGS, TABLES, Table, row_of
-from tracemine.formats.kineto.repair import MOST_UNREADABLE, UNREADABLE, Reading, read_events
+from tracemine.formats.kineto.events import KNOWN_SPELLINGS, TABLES, EventTable, row_of
+from tracemine.formats.kineto.repair import MOST_UNREADABLE, UNREADABLE, EventReading, read_events
 from tracemine.formats.kineto.scan import MISSING, RawTrace
 from tracemine.formats.kineto.scan_warnings import left_out, reading_warnings
 from tracemine.formats.kineto.values import InexactTimes, integer_of
@@ -68,7 +68,7 @@ class _Scan:
         self.columns = {name: new_columns(table) for name, table in TABLES.items()}
         self.metadata: dict[tuple[str, Any, Any], dict[str, Any]] = {}
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)
-        self.header = Members()
+        self.header = JsonMembers()
         self.complete = False  # a document without events came to its own end
         self.other_lists = 0  # members `traceEvents` behind the first
         self.behind = 0  # bytes of content that follow the end of the trace
@@ -118,7 +118,7 @@ class _Scan:
             window.start = start + 1
             return False
         while True:
-            found = Members()
+            found = JsonMembers()
             last = None
             for last, value, end in members(window.buffer, start + 1, window.fill, upto="traceEvents"):
                 if last == "traceEvents" and value < window.fill:
@@ -192,7 +192,7 @@ class _Scan:
         """Take in the events up to `stop` one by one; whether the array ended there."""
         window = self.window
         text = bytes(window.buffer[window.start : stop])
-        readings: list[Reading[Any]] = []
+        readings: list[EventReading[Any]] = []
 
         def read() -> Batch:
             batch = Batch()
@@ -270,7 +270,7 @@ class _Scan:
         self.counts["dropped"]["no start time"] += len(there) - int(there.sum())
         return {column: values[there] for column, values in rows.items()}
 
-    def _durations(self, rows: Rows, table: Table) -> Rows:
+    def _durations(self, rows: Rows, table: EventTable) -> Rows:
         """Return the rows with no duration below 0."""
         dur_ns = rows["dur_ns"]
         if "dur_ns" not in table.columns or not (dur_ns < 0).any():

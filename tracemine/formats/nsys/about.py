@@ -18,7 +18,7 @@ from tracemine.formats.arrow import MISSING, distinct
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.device_rows import Columns, pid
 from tracemine.formats.nsys.tables import Tables
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 from tracemine.units import count_text
 
 Array = npt.NDArray[Any]
@@ -58,7 +58,7 @@ def clock_start_ns(tables: Tables) -> int:
     return int(start[0]) if known else 0
 
 
-def devices(tables: Tables, gpu: Columns) -> tuple[Device, ...]:
+def devices(tables: Tables, gpu: Columns) -> tuple[RecordedDevice, ...]:
     """Return the GPUs that activities name, described as far as the export does so without doubt.
 
     An activity's device counts within its process. TARGET_INFO_CUDA_DEVICE says which GPU of the machine that is; else
@@ -77,7 +77,7 @@ def devices(tables: Tables, gpu: Columns) -> tuple[Device, ...]:
         if at is None:
             at = _numbered(device, [int(rows["cuDevice"][row]) for row in seen], seen, facts)
         described.setdefault(device, {} if at is None else facts[at])
-    return tuple(Device(ordinal=ordinal, **described[ordinal]) for ordinal in sorted(described))
+    return tuple(RecordedDevice(ordinal=ordinal, **described[ordinal]) for ordinal in sorted(described))
 
 
 def _used(gpu: Columns) -> Iterator[tuple[int, int]]:

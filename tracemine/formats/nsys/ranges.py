@@ -31,7 +31,7 @@ def _number(value: int | None) -> int:
 
 
 # What a text says of each range that has it.
-_OF_TEXT: dict[str, tuple[type[np.generic], Callable[[nvtx.Range], int]]] = {
+_OF_TEXT: dict[str, tuple[type[np.generic], Callable[[nvtx.NvtxRange], int]]] = {
     "is_op": (np.bool_, lambda each: each.is_op),
     "step": (np.int64, lambda each: _number(nvtx.step_number(each.name))),
     "sequence": (np.int64, lambda each: _number(each.sequence)),
@@ -44,7 +44,7 @@ class Ranges(Struct):
     """NVTX ranges in time order. `text` is a number into `parsed`, one entry a distinct text."""
 
     columns: Columns  # start_ns dur_ns end_ns global_tid pid tid text name is_op is_scope step sequence op_id
-    parsed: list[nvtx.Range]
+    parsed: list[nvtx.NvtxRange]
 
     def __len__(self) -> int:
         return len(self.columns["start_ns"])
@@ -99,10 +99,12 @@ def ranges(tables: Tables, strings: Strings, report: Reasons) -> Ranges:
     return Ranges(without_repetitions(columns, report.dropped), parsed)
 
 
-def _parsed(kept: Array, text_id: Array, inline: list[str | None], strings: Strings) -> tuple[Array, list[nvtx.Range]]:
+def _parsed(
+    kept: Array, text_id: Array, inline: list[str | None], strings: Strings
+) -> tuple[Array, list[nvtx.NvtxRange]]:
     """Return for each kept row a number into the list of its distinct texts, taken apart."""
     seen: dict[str, int] = {}
-    parsed: list[nvtx.Range] = []
+    parsed: list[nvtx.NvtxRange] = []
     by_id = strings.of_ids(text_id[kept])
     numbers = np.empty(len(kept), np.int64)
     for at, (row, code) in enumerate(zip(kept.tolist(), by_id.tolist(), strict=True)):
