@@ -29,7 +29,7 @@ from tracemine.devices import Device, find_device
 from tracemine.errors import InputError
 from tracemine.findings.record import FINDINGS_SCHEMA_VERSION
 from tracemine.matching import load_rules
-from tracemine.pipeline import Analysis, Options, analyse, mined
+from tracemine.pipeline import Analysis, ScanOptions, analyse, mined
 
 _SUFFIXES = (".json", ".json.gz", ".sqlite")
 _LIBRARY = {"gemm": "product", "conv": "product", "attention": "attention", "collective": "collective"}
@@ -80,7 +80,7 @@ def looked_at(path: Path, device: Device | None) -> dict[str, Any] | None:
         print(f"{path.name}: {error}", file=sys.stderr)
         return None
     fuses = {rule.id for rule in load_rules() if rule.saving == "fuse"}
-    scan = mined(analysis, Options(device=device))
+    scan = mined(analysis, ScanOptions(device=device))
     dur = analysis.timeline.activities["dur_ns"].to_numpy()
     findings = [
         {

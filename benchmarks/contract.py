@@ -60,7 +60,7 @@ def unlike_the_file(scan: Scan, truth: dict[str, int]) -> list[str]:
 def faults_of(path: Path, truth: dict[str, int] | None = None) -> list[str]:
     """Return what the scan of a file breaks, in words; [REFUSED] where there is none."""
     try:
-        scan = pipeline.scan(path, pipeline.Options(threshold=Threshold(ns=0)))
+        scan = pipeline.scan(path, pipeline.ScanOptions(threshold=Threshold(ns=0)))
     except TracemineError:
         return [REFUSED]
     except Exception as error:

@@ -47,7 +47,7 @@ from tracemine.flow.record import IntArray
 from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
 from tracemine.matching import load_rules
-from tracemine.pipeline import Options, analysed, mined
+from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.timeline import Timeline
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -82,7 +82,7 @@ def judged(recording: Recording, timeline: Timeline, found: Groups) -> Verdict:
 def judged_findings(recording: Recording, timeline: Timeline) -> Verdict:
     """Hold each occurrence of what is reported as one kernel against what the recording proves."""
     saves = {rule.id: rule.saving for rule in load_rules()}
-    scan = mined(analysed(timeline), Options(device=find_device(_GPU)))
+    scan = mined(analysed(timeline), ScanOptions(device=find_device(_GPU)))
     one_kernel = [finding for finding in scan.findings if saves.get(finding.rule) in _ONE_KERNEL]
     occurrences = [occurrence for finding in one_kernel for occurrence in finding.activities]
     lists = [part for occurrence in occurrences for part in _passes(timeline, occurrence)]

@@ -44,9 +44,9 @@ print(len(tracemine.scan(sys.argv[1])))
 # The opposite: a recording in which no step is like another, so that the dataflow of each is inferred.
 _UNLIKE = """
 import tracemine.flow.build as build
-from tracemine.flow.inferred.iterations import Iterations
-build.alike_steps = lambda *_: ()
-Iterations.first_alike = lambda _: None
+from tracemine.flow.inferred.iterations import ForwardPasses
+build.periods = lambda *_: ()
+ForwardPasses.first_alike = lambda _: None
 import tracemine
 print(len(tracemine.scan(sys.argv[1])))
 """

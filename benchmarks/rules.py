@@ -22,7 +22,7 @@ import numpy as np
 
 from tracemine.flow import Evidence
 from tracemine.matching import Matches, Rule, find, load_rule, load_rules
-from tracemine.rows.graph import MOST_AXES, Graph, NodeTensors
+from tracemine.rows.graph import MOST_AXES, NodeGraph, NodeTensors
 from tracemine.rows.table import Categories, ColumnDoc, Flags, Numbers, Rows
 
 FAMILIES = ("gemm", "elementwise", "cast", "norm", "reduce", "copy", "attention", "softmax")
@@ -151,7 +151,7 @@ def synthetic_graph(count: int) -> Rows:
         dtypes=("float32",),
         axis=np.full(count, -1),
     )
-    graph = Graph(
+    graph = NodeGraph(
         activity=np.arange(count),
         activity_begin=np.arange(count + 1),
         activity_node=np.arange(count),

@@ -127,7 +127,7 @@ def told_by(folder: Path, fixes: Sequence[str] = ()) -> Told:
 
     from tracemine.formats import open_trace
     from tracemine.matching import load_rules
-    from tracemine.pipeline import Options, analysed, mined
+    from tracemine.pipeline import ScanOptions, analysed, mined
 
     timeline, beside = open_trace(folder), folder.parent / "step.json"
     times = json.loads(beside.read_text()) if beside.is_file() else {}
@@ -140,7 +140,7 @@ def told_by(folder: Path, fixes: Sequence[str] = ()) -> Told:
     for finding, cause in of_causes(scan):
         causes.setdefault(cause, []).append(finding.rule)
     theirs = {rule for cause in fixes for rule in causes.get(cause, ())}
-    chosen = Options(rules=[rule for rule in load_rules() if rule.id in theirs])
+    chosen = ScanOptions(rules=[rule for rule in load_rules() if rule.id in theirs])
     for finding, cause in of_causes(mined(analysis, chosen) if theirs else scan):
         if finding.per_step is not None:
             saving, before = finding.per_step.step_saving_ns, savings.get(cause, (0, 0, 0))

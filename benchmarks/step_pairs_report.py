@@ -27,7 +27,7 @@ from benchmarks.unprofiled import gpu_of
 from tracemine.findings.record import NOTHING, Finding, Range, Scan
 from tracemine.formats import open_trace
 from tracemine.matching import load_rules
-from tracemine.pipeline import Options, analysed, mined
+from tracemine.pipeline import ScanOptions, analysed, mined
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def scanned(trace: Path, rules: Sequence[str], alone_ns: int | None) -> Scan:
     """The findings of the rules that the fix answers, alone: no other fix before it."""
     timeline = open_trace(trace)
     timeline = replace(timeline, meta=msgspec.structs.replace(timeline.meta, alone_step_ns=alone_ns))
-    options = Options(rules=[rule for rule in load_rules() if rule.id in rules])
+    options = ScanOptions(rules=[rule for rule in load_rules() if rule.id in rules])
     return mined(analysed(timeline, trace), options)
 
 

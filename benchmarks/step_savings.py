@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tracemine.matching import Rule, load_rules
-from tracemine.pipeline import Options, scan
+from tracemine.pipeline import ScanOptions, scan
 from tracemine.units import Threshold
 
 # Of transformers' models those whose attention masks are made real while a graph is captured.
@@ -41,7 +41,7 @@ WITHIN = 0.15
 
 def predicted(path: Path, rules: Sequence[Rule]) -> tuple[int, int, int, float]:
     """Low, mid and high of what closing gaps saves a step, and what the device is busy in one. Nanoseconds."""
-    found = scan(path, Options(rules=rules, threshold=Threshold(ns=0)))
+    found = scan(path, ScanOptions(rules=rules, threshold=Threshold(ns=0)))
     steps, step = max(found.trace.steps, 1), found.summary.step_saving_ns
     return step.low // steps, step.mid // steps, step.high // steps, found.summary.gpu_busy_ns / steps
 

@@ -23,7 +23,7 @@ from picture import picture
 
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
 from tracemine.matching import load_rules
-from tracemine.timeline import COUNTERS, EDGES, SCHEMA_VERSION, TABLES, Device, IngestReport, Meta
+from tracemine.timeline import COUNTERS, EDGES, SCHEMA_VERSION, TABLES, IngestReport, Meta, RecordedDevice
 
 HERE = Path(__file__).resolve().parent
 
@@ -55,7 +55,7 @@ def timeline_page() -> str:
             ),
         ]
     parts.append("## meta.json\n")
-    for struct in (Meta, Device, IngestReport):
+    for struct in (Meta, RecordedDevice, IngestReport):
         if struct is not Meta:
             parts.append(f"### {struct.__name__}\n")
         parts += [f"{_summary(struct)}\n", _grid(("field", "type", "what it says"), _fields(struct))]

@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.timelines import Trace
-from tracemine.timeline import Device, Timeline
+from tracemine.timeline import RecordedDevice, Timeline
 
-H100 = Device(
+H100 = RecordedDevice(
     ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132, compute_capability="9.0", memory_bytes=85_000_000_000
 )
 _TYPES = {

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tracemine.errors import TimelineError, UsageError
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
-from tracemine.timeline import EDGES, TABLES, Column, Device, IngestReport, Meta, Table, Timeline
+from tracemine.timeline import EDGES, TABLES, ColumnSchema, IngestReport, Meta, RecordedDevice, TableSchema, Timeline
 
 META = Meta(tracemine_version="0", source="t.json", format="kineto")
 
@@ -28,7 +28,7 @@ _STEPS = pa.Table.from_pylist(
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 
 
-def _values(column: Column) -> st.SearchStrategy[Any]:
+def _values(column: ColumnSchema) -> st.SearchStrategy[Any]:
     kind = column.type
     if pa.types.is_dictionary(kind):
         values: st.SearchStrategy[Any] = _TEXT
@@ -45,7 +45,7 @@ def _values(column: Column) -> st.SearchStrategy[Any]:
     return values if column.null is None else st.none() | values
 
 
-def _rows(table: Table) -> st.SearchStrategy[pa.Table]:
+def _rows(table: TableSchema) -> st.SearchStrategy[pa.Table]:
     row = st.fixed_dictionaries({column.name: _values(column) for column in table.columns})
     return st.lists(row, max_size=4).map(lambda rows: pa.Table.from_pylist(rows, schema=table.schema))
 
@@ -57,7 +57,9 @@ _METAS = st.builds(
     source=_TEXT,
     format=st.just("kineto"),
     producer=st.none() | _TEXT,
-    devices=st.lists(st.builds(Device, ordinal=st.integers(0, 9), name=st.none() | _TEXT), max_size=2).map(tuple),
+    devices=st.lists(st.builds(RecordedDevice, ordinal=st.integers(0, 9), name=st.none() | _TEXT), max_size=2).map(
+        tuple
+    ),
     rank=st.none() | st.integers(0, 9),
     record_shapes=st.none() | st.booleans(),
     versions=st.dictionaries(_TEXT, _TEXT, max_size=2),

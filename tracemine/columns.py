@@ -301,16 +301,16 @@ def of_values(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:
     """
     present = np.array([value is not None for value in values], np.bool_)
     if pa.types.is_list(arrow_type):
-        offsets = np.zeros(len(values) + 1, np.int32)
-        np.cumsum([len(value or ()) for value in values], out=offsets[1:])
-        items = strings_of([item for value in values for item in value or ()])
+        lists = [value or () for value in values]
+        offsets = np.cumsum([0, *map(len, lists)]).astype(np.int32)
+        items = strings_of([item for each in lists for item in each])
         buffers = [validity(present), pa.py_buffer(offsets)]
         return pa.Array.from_buffers(arrow_type, len(values), buffers, children=[items])
     if pa.types.is_string(arrow_type):
         texts = strings_of([value or "" for value in values])
         return pa.Array.from_buffers(arrow_type, len(values), [validity(present), *texts.buffers()[1:]])
     if pa.types.is_boolean(arrow_type):
-        bits = np.packbits(np.array([bool(value) for value in values], np.bool_), bitorder="little")
+        bits = np.packbits(np.array(values, np.bool_), bitorder="little")
         return pa.Array.from_buffers(arrow_type, len(values), [validity(present), pa.py_buffer(bits)])
     plain = np.array([value or 0 for value in values], np.dtype(arrow_type.to_pandas_dtype()))
     return from_numbers(plain, arrow_type, present)

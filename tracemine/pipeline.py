@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tracemine.causes import CAUSES, Cause
 from tracemine.collector import paused
-from tracemine.counters import Counters, Report, counters_table, match, with_stored
+from tracemine.counters import CounterReport, Counters, counters_table, match, with_stored
 from tracemine.devices import Device
 from tracemine.files import path_text
 from tracemine.findings import Scan, device_of, find
@@ -41,7 +41,7 @@ from tracemine.units import Threshold
 if TYPE_CHECKING:
     from tracemine.verdicts import Evidence
 
-__all__ = ["Analysis", "Options", "analyse", "analysed", "mined", "scan", "write_tables"]
+__all__ = ["Analysis", "ScanOptions", "analyse", "analysed", "mined", "scan", "write_tables"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Analysis:
     timeline: Timeline
     dataflow: Flow
     groups: Groups  # what one kernel could do
-    reports: Sequence[Report] = ()  # of Nsight Compute
+    reports: Sequence[CounterReport] = ()  # of Nsight Compute
     counters: Counters | None = None  # what they say of the trace's activities; None: no report was given
     execution_trace: str | None = None  # where one was named; None: none, or the one that lies next to the trace
     causes: Sequence[Cause] = CAUSES
@@ -69,7 +69,7 @@ class Analysis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ScanOptions:
     """What is asked of a scan, the same for every trace."""
 
     rules: Sequence[Rule] | None = None  # None: those that tracemine ships
@@ -85,7 +85,7 @@ def analyse(
     *,
     execution_trace: Path | str | None = None,
     graph_capture: Path | str | None = None,
-    reports: Sequence[Report] = (),
+    reports: Sequence[CounterReport] = (),
     progress: Progress | None = None,
 ) -> Analysis:
     """Read a trace and follow its dataflow.
@@ -110,7 +110,7 @@ def analysed(
     path: Path | str = "",
     *,
     execution_trace: Path | str | None = None,
-    reports: Sequence[Report] = (),
+    reports: Sequence[CounterReport] = (),
 ) -> Analysis:
     """Follow the dataflow of a timeline that was read already. Paths are only repeated in the scan."""
     with paused():  # lists of edges, an object each
@@ -127,14 +127,14 @@ def analysed(
     )
 
 
-def mined(analysis: Analysis, options: Options | None = None) -> Scan:
+def mined(analysis: Analysis, options: ScanOptions | None = None) -> Scan:
     """Return what the rules find in a trace, claimed without overlap, estimated and ranked.
 
     >>> scan = mined(analyse("fixtures/kineto/chain.json.gz"))
     >>> scan.findings[0].gpu_saving_ns.mid <= scan.findings[0].measured_ns
     True
     """
-    options = options or Options()
+    options = options or ScanOptions()
     timeline, evidence = analysis.timeline, options.evidence
     device = analysis.device or options.device
     gpu = gpu_name(timeline) or (None if options.device is None else options.device.title)
@@ -157,11 +157,16 @@ def mined(analysis: Analysis, options: Options | None = None) -> Scan:
         notes.append(f"estimates are for {options.device.title}, as --gpu says")
     about = replace(found.trace, execution_trace=analysis.execution_trace, calibration=calibrated.path)
     found = replace(found, trace=about, warnings=(*found.warnings, *notes))
-    if evidence is not None:
-        found = replace(found, evidence=evidence.account(found, gpu))
+    return _with_more(found, analysis, options, gpu)
+
+
+def _with_more(found: Scan, analysis: Analysis, options: ScanOptions, gpu: str | None) -> Scan:
+    """Return a scan with what verdicts, counters and refusals add to it, where these are given or asked for."""
+    if options.evidence is not None:
+        found = replace(found, evidence=options.evidence.account(found, gpu))
     if analysis.counters is not None:
         found = with_counters(found, analysis.rows["activities"], analysis.counters)
-    return with_refusals(found, timeline, analysis.groups) if options.why_not else found
+    return with_refusals(found, analysis.timeline, analysis.groups) if options.why_not else found
 
 
 def write_tables(analysis: Analysis, found: Scan, directory: Path) -> None:
@@ -180,11 +185,11 @@ def write_tables(analysis: Analysis, found: Scan, directory: Path) -> None:
 
 def scan(
     path: Path | str,
-    options: Options | None = None,
+    options: ScanOptions | None = None,
     *,
     execution_trace: Path | str | None = None,
     graph_capture: Path | str | None = None,
-    reports: Sequence[Report] = (),
+    reports: Sequence[CounterReport] = (),
     progress: Progress | None = None,
 ) -> Scan:
     """Read a trace and mine it: `analyse`, then `mined`. Arguments and errors as there.

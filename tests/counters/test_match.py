@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.timelines import Trace
-from tracemine.counters import Counters, Kernel, Report, match
+from tracemine.counters import CounterReport, Counters, ProfiledKernel, match
 from tracemine.counters.match import in_order, occurrences
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
 GRID, BLOCK = (8, 1, 1), (128, 1, 1)
 STEP = ("mm", "add", "mul", "add")
@@ -21,12 +21,14 @@ STEP = ("mm", "add", "mul", "add")
 
 def kernel(
     name: str, order: int = 0, grid: tuple[int, int, int] | None = GRID, nbytes: int = 1_000_000, **more: Any
-) -> Kernel:
-    return Kernel(name=name, order=order, grid=grid, block=BLOCK if grid else None, dram_bytes=nbytes, **more)
+) -> ProfiledKernel:
+    return ProfiledKernel(name=name, order=order, grid=grid, block=BLOCK if grid else None, dram_bytes=nbytes, **more)
 
 
-def report(*names: str, **more: Any) -> Report:
-    return Report(source="r.csv", page="raw", kernels=tuple(kernel(name, i, **more) for i, name in enumerate(names)))
+def report(*names: str, **more: Any) -> CounterReport:
+    return CounterReport(
+        source="r.csv", page="raw", kernels=tuple(kernel(name, i, **more) for i, name in enumerate(names))
+    )
 
 
 def trace(names: Sequence[str], shapes: Sequence[Any] | None = None, **meta: Any) -> Trace:
@@ -39,7 +41,7 @@ def trace(names: Sequence[str], shapes: Sequence[Any] | None = None, **meta: Any
     return made
 
 
-def joined(made: Trace, *reports: Report) -> Counters:
+def joined(made: Trace, *reports: CounterReport) -> Counters:
     return match(made.timeline(), reports)
 
 
@@ -143,7 +145,7 @@ def test_a_place_that_steps_fill_with_different_inputs_is_no_place() -> None:
 
 def test_profiled_launches_that_differ_are_not_matched_without_order() -> None:
     kernels = (kernel("add", 0), kernel("add", 1, nbytes=2_000_000), kernel("mul", 2))
-    found = joined(trace(["add", "mul", "mul"]), Report(source="r", page="raw", kernels=kernels))
+    found = joined(trace(["add", "mul", "mul"]), CounterReport(source="r", page="raw", kernels=kernels))
     assert found.of.tolist() == [-1, 2, 2]
     assert found.unmatched == {"several_counters": 2}
 
@@ -204,7 +206,7 @@ def test_the_first_report_that_knows_an_activity_is_believed() -> None:
     ("gpu", "fits"), [("NVIDIA H200", True), ("nvidia  h200", True), ("NVIDIA A100", False), (None, True)]
 )
 def test_a_report_of_another_gpu_is_not_used(gpu: str | None, fits: bool) -> None:
-    made = trace(STEP, devices=(Device(ordinal=0, name="NVIDIA H200"),))
+    made = trace(STEP, devices=(RecordedDevice(ordinal=0, name="NVIDIA H200"),))
     found = joined(made, report(*STEP, gpu=gpu))
     assert found.unmatched == ({} if fits else {"other_gpu": 4})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracemine.counters import Counters, Report, match
+from tracemine.counters import CounterReport, Counters, match
 from tracemine.findings.counter_summary import kernel_lines
 from tracemine.formats import open_trace
 from tracemine.formats.ncu import read_counters
@@ -28,7 +28,7 @@ def opened(name: str) -> Timeline:
 
 
 @cache
-def read(path: Path) -> Report:
+def read(path: Path) -> CounterReport:
     return read_counters(path)
 
 
@@ -127,7 +127,7 @@ def test_derived_bytes_are_the_counted_ones() -> None:
 
 
 def test_bytes_from_throughput_are_the_counted_ones() -> None:
-    from tracemine.formats.ncu.kernels import Reading, kernel_of
+    from tracemine.formats.ncu.kernels import KernelReading, kernel_of
     from tracemine.formats.ncu.metrics import metrics
 
     text = gzip.decompress((RECORDED / "decoder_prefill" / "raw.csv.gz").read_bytes()).decode()
@@ -140,7 +140,7 @@ def test_bytes_from_throughput_are_the_counted_ones() -> None:
     )
     counted = read(RECORDED / "decoder_prefill" / "raw.csv.gz").kernels
     for launch, kernel in zip(launches, counted, strict=True):
-        reading = Reading("k")
+        reading = KernelReading("k")
         for name in names:
             at = header.index(name)
             reading.add(metrics().names[name], launch[at].replace(",", ""), units[at])

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.timelines import Trace
-from tracemine.counters import Kernel, Report, match
+from tracemine.counters import CounterReport, ProfiledKernel, match
 from tracemine.rows import ROW_DOCS, Categories, Numbers, Rows, row_sets
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
 GRID, BLOCK = (8, 1, 1), (128, 1, 1)
-DEVICES = (Device(ordinal=0, name="NVIDIA H200"),)
+DEVICES = (RecordedDevice(ordinal=0, name="NVIDIA H200"),)
 # aten::mul of 1024 floats by 1024 floats: 8192 bytes read, 4096 written.
 CALL: dict[str, Any] = {"op": "aten::mul", "shapes": [[1024], [1024]], "dtypes": ["float", "float"], "launch": (0, 5)}
 
@@ -23,9 +23,9 @@ def measured(*names: str, **of_first: Any) -> Rows:
     made = Trace(devices=DEVICES)
     for i, name in enumerate(names):
         made.kernel(name, 10 + 100 * i, 50, grid=GRID, block=BLOCK, **{**CALL, "launch": (100 * i, 5)})
-    kernel = Kernel(name=names[0], order=0, grid=GRID, block=BLOCK, **of_first)
+    kernel = ProfiledKernel(name=names[0], order=0, grid=GRID, block=BLOCK, **of_first)
     timeline = made.timeline()
-    counters = match(timeline, [Report(source="r.csv", page="raw", kernels=(kernel,))])
+    counters = match(timeline, [CounterReport(source="r.csv", page="raw", kernels=(kernel,))])
     return row_sets(timeline, counters=counters)["activities"]
 
 
@@ -65,8 +65,10 @@ def test_what_the_model_does_not_know_stays_unknown() -> None:
     made = Trace(devices=DEVICES)
     made.kernel("a", 10, 50, grid=GRID, block=BLOCK)
     timeline = made.timeline()
-    kernel = Kernel(name="a", order=0, grid=GRID, block=BLOCK, dram_read_bytes=5, dram_written_bytes=7, dram_bytes=12)
-    counters = match(timeline, [Report(source="r", page="raw", kernels=(kernel,))])
+    kernel = ProfiledKernel(
+        name="a", order=0, grid=GRID, block=BLOCK, dram_read_bytes=5, dram_written_bytes=7, dram_bytes=12
+    )
+    counters = match(timeline, [CounterReport(source="r", page="raw", kernels=(kernel,))])
     rows = row_sets(timeline, counters=counters)["activities"]
     assert [at(rows, name) for name in ("bytes_read", "bytes_written", "bytes", "dram_bytes")] == [5, None, None, 12]
 

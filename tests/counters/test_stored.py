@@ -15,7 +15,7 @@ import pytest
 
 from tests.counters.tables import RULES, details, row
 from tracemine.counters import counters_table, match, stored_reports
-from tracemine.counters.record import Kernel, Report
+from tracemine.counters.record import CounterReport, ProfiledKernel
 from tracemine.errors import TimelineError
 from tracemine.formats import open_trace
 from tracemine.formats.ncu import read_counters
@@ -70,8 +70,8 @@ def test_every_field_of_a_kernel_has_a_column(tmp_path: Path) -> None:
     flops = {dtype: i + 1 for i, dtype in enumerate(dict.fromkeys(each.dtype for each in metrics().arithmetic))}
     known: dict[str, Any] = {"name": "k", "grid": (1, 2, 3), "block": (4, 5, 6), "gpu": "G", "flops": flops}
     known |= {"order": 0, "dram_bytes_from": "rate", "flops_complete": True, "rules": "OPT A: b\nINF C: d"}
-    known |= {name: i + 7 for i, name in enumerate(Kernel.__struct_fields__) if name not in known}
-    report = Report(source="r.csv", page="raw", kernels=(Kernel(**known),))
+    known |= {name: i + 7 for i, name in enumerate(ProfiledKernel.__struct_fields__) if name not in known}
+    report = CounterReport(source="r.csv", page="raw", kernels=(ProfiledKernel(**known),))
     EMPTY.write(tmp_path / "out", counters=counters_table([report]))
     assert stored_reports(tmp_path / "out") == (report,)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.counters.tables import DETAILS, RAW, READ, RULES, SM, TIME, WRITTEN, Launch, details, raw, row
-from tracemine.counters import Report
+from tracemine.counters import CounterReport
 from tracemine.errors import InputError
 from tracemine.formats.ncu import read_counters
 
@@ -18,7 +18,7 @@ ADD: Launch = ("void add<4>(int)", (8, 1, 1), (128, 1, 1), ("12.50", "31.346688"
 MUL: Launch = ("void mul<4>(int)", (9, 2, 1), (256, 1, 1), ("3.25", "1.5", "0", "n/a"))
 
 
-def read(tmp_path: Path, text: str | bytes, name: str = "report.csv") -> Report:
+def read(tmp_path: Path, text: str | bytes, name: str = "report.csv") -> CounterReport:
     path = tmp_path / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return read_counters(path)

@@ -14,9 +14,9 @@ from tracemine.errors import Location
 from tracemine.matching import find as engine_find
 from tracemine.matching.rule import Matches, Rule
 from tracemine.rows import Categories, Rows, row_sets
-from tracemine.timeline import TABLES, Device, Meta, Timeline
+from tracemine.timeline import TABLES, Meta, RecordedDevice, Timeline
 
-H200 = Device(ordinal=0, name="NVIDIA H200", sm_count=132)
+H200 = RecordedDevice(ordinal=0, name="NVIDIA H200", sm_count=132)
 BIG = (4096, 8192)  # 67 MB in bfloat16: one pass takes about 32 µs on an H200
 
 
@@ -48,7 +48,9 @@ def kernel(
 
 
 def timeline_of(
-    kernels: Sequence[dict[str, Any]], steps: Sequence[tuple[int, int]] = (), devices: Sequence[Device] = (H200,)
+    kernels: Sequence[dict[str, Any]],
+    steps: Sequence[tuple[int, int]] = (),
+    devices: Sequence[RecordedDevice] = (H200,),
 ) -> Timeline:
     """A timeline of kernels as `kernel` makes them, in order of start. Those with one `call` share an operator."""
     ordered = sorted(kernels, key=lambda k: (k["start_ns"], k["device"], k["stream"]))

@@ -17,10 +17,10 @@ from tracemine.findings import Scan, device_of, find
 from tracemine.findings.accounting import check, measure
 from tracemine.matching.rule import Matches
 from tracemine.perfmodel import NOTHING, Range
-from tracemine.timeline import Device, Timeline
+from tracemine.timeline import RecordedDevice, Timeline
 
 SHAPES = (None, ((64,), (64,)), ((4096, 4096), (4096, 4096)), ((4096, 4096), (4096,)))
-DEVICES = (H200, Device(ordinal=1, name="NVIDIA H200"))
+DEVICES = (H200, RecordedDevice(ordinal=1, name="NVIDIA H200"))
 
 
 @st.composite

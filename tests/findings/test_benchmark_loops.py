@@ -9,9 +9,9 @@ import pytest
 from tests.timelines import Trace
 from tracemine import pipeline
 from tracemine.findings.record import Scan
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
-H200 = Device(ordinal=0, name="NVIDIA H200", sm_count=132)
+H200 = RecordedDevice(ordinal=0, name="NVIDIA H200", sm_count=132)
 BIG = [4096, 8192]
 KERNEL = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
 

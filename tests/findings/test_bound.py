@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.timelines import Trace
 from tracemine.findings.record import Bound, Scan
-from tracemine.pipeline import Options, analysed, mined
+from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.report import Options as ReportOptions
 from tracemine.report import render
 from tracemine.report.step_words import bound_text, headline, work_text
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
 GEMM, ADD, NCCL = "sm90_xmma_gemm_bf16", "vectorized_elementwise_kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 
@@ -20,10 +20,10 @@ def scanned(trace: Trace, gpu: str | None = "NVIDIA H200") -> Scan:
     trace.meta = type(trace.meta)(
         **{
             **{name: getattr(trace.meta, name) for name in trace.meta.__struct_fields__},
-            "devices": (Device(ordinal=0, name=gpu),),
+            "devices": (RecordedDevice(ordinal=0, name=gpu),),
         }
     )
-    return mined(analysed(trace.timeline()), Options(rules=()))
+    return mined(analysed(trace.timeline()), ScanOptions(rules=()))
 
 
 def bound(trace: Trace) -> Bound:

@@ -12,8 +12,8 @@ from tests.timelines import Trace
 from tracemine.devices import find_device
 from tracemine.findings.record import Part, Parts, Scan
 from tracemine.perfmodel import rates_of
-from tracemine.pipeline import Options, analysed, mined, scan
-from tracemine.timeline import Device
+from tracemine.pipeline import ScanOptions, analysed, mined, scan
+from tracemine.timeline import RecordedDevice
 
 GEMM, ADD, NCCL = (
     "sm90_xmma_gemm_bf16",
@@ -28,9 +28,9 @@ SIDE = 8192
 BF16: dict[str, Any] = {"dtypes": ["c10::BFloat16", "c10::BFloat16"]}
 
 
-def parts(trace: Trace, device: Device = H200) -> Parts:
+def parts(trace: Trace, device: RecordedDevice = H200) -> Parts:
     trace.meta = type(trace.meta)(tracemine_version="test", source="t.json", format="kineto", devices=(device,))
-    found = mined(analysed(trace.timeline()), Options(rules=())).summary.parts
+    found = mined(analysed(trace.timeline()), ScanOptions(rules=())).summary.parts
     assert found is not None
     return found
 
@@ -106,7 +106,7 @@ def test_what_is_not_known_stays_as_it_is_and_says_so() -> None:
 def test_on_a_gpu_that_is_not_known_nothing_is_said() -> None:
     trace = Trace()
     trace.kernel(ADD, 0, 900_000, launch=(0, 1), op="aten::add", shapes=[[SIDE, SIDE]] * 2, **BF16)
-    found = parts(trace, Device(ordinal=0, name="NVIDIA Z1"))
+    found = parts(trace, RecordedDevice(ordinal=0, name="NVIDIA Z1"))
     assert (found.least_gpu_time_ns, found.gpu_time_after_ns, found.least_known_share) == (None, None, 0.0)
 
 

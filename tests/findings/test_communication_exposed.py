@@ -7,7 +7,7 @@ import pytest
 from tests.timelines import Trace
 from tracemine import pipeline
 from tracemine.findings.record import Finding, Scan
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
 GEMM, GATHER = "sm90_xmma_gemm_bf16", "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 US, STEP_US = 1_000, 10_000
@@ -25,7 +25,7 @@ def _steps(
     types: list[str] | None = None,
 ) -> Trace:
     """Four steps of all-gathers, each before a product of 600 µs that begins so long before its end."""
-    trace = Trace(devices=(Device(ordinal=0, name=gpu, sm_count=132),))
+    trace = Trace(devices=(RecordedDevice(ordinal=0, name=gpu, sm_count=132),))
     for number in range(4):
         begin = 1_000_000 + number * STEP_US * US
         step = trace.step(begin, STEP_US * US, number)

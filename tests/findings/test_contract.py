@@ -146,7 +146,7 @@ def test_random_programs_with_steps_keep_it(
 def test_a_program_that_broke_it_once_keeps_it(seed: int, tmp_path: Path) -> None:
     """Found by benchmarks/contract.py. 3028: high ends of variants add up to more than there is."""
     (tmp_path / "t.json").write_text(json.dumps(Program(seed).trace()))
-    assert breaches(pipeline.scan(tmp_path / "t.json", pipeline.Options(threshold=Threshold(ns=0)))) == []
+    assert breaches(pipeline.scan(tmp_path / "t.json", pipeline.ScanOptions(threshold=Threshold(ns=0)))) == []
 
 
 def test_steps_in_which_nothing_takes_any_time_have_no_parts() -> None:

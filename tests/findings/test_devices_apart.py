@@ -11,14 +11,16 @@ from tracemine import pipeline
 from tracemine.findings.record import DeviceTime, Scan
 from tracemine.report import Options, render
 from tracemine.report.step_words import headline
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
 GEMM = "sm90_xmma_gemm_bf16"
 
 
 def _scanned(busy_us: tuple[int, ...], *, marked: bool = True, steps: int = 3) -> Scan:
     """Steps of a millisecond, in which each device runs ten products that take so long together."""
-    trace = Trace(devices=tuple(Device(ordinal=at, name="NVIDIA H200", sm_count=132) for at in range(len(busy_us))))
+    trace = Trace(
+        devices=tuple(RecordedDevice(ordinal=at, name="NVIDIA H200", sm_count=132) for at in range(len(busy_us)))
+    )
     for number in range(steps):
         begin = 1_000_000 * (number + 1)
         step = trace.step(begin, 1_000_000) if marked else None

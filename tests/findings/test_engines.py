@@ -15,7 +15,7 @@ from tracemine.matching import Rule, load_rules
 from tracemine.matching.advice import Fact, advised
 from tracemine.rows import row_sets
 from tracemine.rows.captures import captured_graphs, captures
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
 US, STEP = 1_000, 3_500_000
 PREPARE = ("aten::copy_", "aten::cumsum", "aten::floor_divide", "aten::index", "aten::_foreach_copy_")
@@ -34,7 +34,7 @@ def advice(rule: str, facts: dict[str, Fact]) -> str:
 
 def decode(engine: str = "", replays: int = 1, nodes: int = 100, streams: int = 1) -> Trace:
     """Ten steps, each of five kernels that are launched late, then so many replays of so many kernels each."""
-    trace = Trace(devices=(Device(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132),))
+    trace = Trace(devices=(RecordedDevice(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132),))
     for at in range(10):
         now = at * STEP
         step = trace.step(now, STEP - US)
@@ -56,7 +56,7 @@ def decode(engine: str = "", replays: int = 1, nodes: int = 100, streams: int = 
 
 def eager(engine: str) -> Trace:
     """Ten steps of kernels that are launched late, one by one."""
-    trace = Trace(devices=(Device(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132),))
+    trace = Trace(devices=(RecordedDevice(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132),))
     for at in range(10):
         step = trace.step(at * STEP, STEP - US)
         trace.op(f"{engine}::prepare", at * STEP, US, shapes=[], dtypes=[])
@@ -165,7 +165,7 @@ def test_a_batch_is_not_said_to_be_named_by_an_engine_that_did_not_run() -> None
 
 def capture(times: int, ended: bool = True, made: bool = True) -> Trace:
     """Passes of 5 ms: a kernel that runs, then a graph that is captured for 4 ms and made in 100 µs."""
-    trace = Trace(devices=(Device(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132),))
+    trace = Trace(devices=(RecordedDevice(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132),))
     for at in range(times):
         now = at * 5_000 * US
         trace.kernel("elementwise_kernel", now + 50 * US, 18 * US, launch=(now + 40 * US, 5 * US), op="aten::copy_")

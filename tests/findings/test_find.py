@@ -20,8 +20,7 @@ from tracemine.fusion import groups
 from tracemine.matching.rule import Matches
 from tracemine.perfmodel import NOTHING, REPLAY_FLOOR_NS, SLOWDOWNS, Range
 from tracemine.rows import row_sets
-from tracemine.timeline import Device as RecordedDevice
-from tracemine.timeline import Timeline
+from tracemine.timeline import RecordedDevice, Timeline
 
 US = 1_000
 

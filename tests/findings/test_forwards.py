@@ -10,9 +10,9 @@ import pytest
 from tests.timelines import Trace
 from tracemine.findings.forwards import Forwards
 from tracemine.pipeline import analysed, mined
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
-H100 = Device(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132, compute_capability="9.0")
+H100 = RecordedDevice(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132, compute_capability="9.0")
 SHAPE = [4096, 4096]
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, Functor>(int)"
 MODULE = "block.forward = torch.compile(block.forward)"

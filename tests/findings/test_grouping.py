@@ -276,7 +276,7 @@ def test_findings_of_version_1_are_read_each_as_a_finding_of_its_own() -> None:
 def test_verdicts_that_name_findings_of_version_1_count_for_variants(capture: str, count: int) -> None:
     """The fixture's verdicts were written before there were variants."""
     evidence = read_evidence([FIXTURES / "verdicts"])
-    scan = pipeline.scan(FIXTURES / "captures" / capture, pipeline.Options(evidence=evidence))
+    scan = pipeline.scan(FIXTURES / "captures" / capture, pipeline.ScanOptions(evidence=evidence))
     assert scan.evidence is not None
     assert scan.evidence["measured"] == count
     assert sum(scan.evidence.values()) == 7

@@ -14,7 +14,7 @@ from tracemine.findings.record import Scan
 from tracemine.pipeline import analysed, mined
 from tracemine.report.step_words import headline
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.host import Calls, threads
+from tracemine.rows.host import HostCalls, threads
 
 MS = 1_000_000
 LONG = 20 * MS
@@ -100,7 +100,7 @@ def scanned(step: Step) -> Scan:
 def spans_ns(step: Step) -> int:
     timeline = recorded(step).timeline()
     of_calls, of_ops = threads(timeline)
-    calls = Calls.of(timeline, rows_of(timeline.activities["launch_row"]), of_calls)
+    calls = HostCalls.of(timeline, rows_of(timeline.activities["launch_row"]), of_calls)
     found = within_operators(timeline, 0, calls, of_ops, loading(timeline, 0))
     return int(found.until(np.array([1 << 60]))[0])
 

@@ -8,7 +8,7 @@ from tests.flow.programs import ADD
 from tests.rows.test_invariants import CONVOLUTION, MM, MUL, NUMBER, PLAIN, SIN, TRIU, VAR, Loop, batch
 from tracemine.findings import Scan
 from tracemine.matching import load_rules
-from tracemine.pipeline import Options, analysed, mined
+from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.units import Threshold
 
 
@@ -18,7 +18,7 @@ def scanned(step: Callable[[Loop, int], None]) -> Scan:
         loop.step()
         step(loop, number)
     rules = [rule for rule in load_rules() if rule.id in ("loop_invariant", "memory_bound_chain")]
-    return mined(analysed(loop.recorded()), Options(rules=rules, threshold=Threshold(ns=1)))
+    return mined(analysed(loop.recorded()), ScanOptions(rules=rules, threshold=Threshold(ns=1)))
 
 
 def two_layers(loop: Loop, number: int) -> None:

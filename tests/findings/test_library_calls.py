@@ -12,15 +12,15 @@ from tests.rows.test_gaps import column
 from tests.timelines import Trace
 from tracemine.findings import Finding, Scan
 from tracemine.matching import load_rules
-from tracemine.pipeline import Options, analysed, mined, scan
+from tracemine.pipeline import ScanOptions, analysed, mined, scan
 from tracemine.rows import row_sets
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
 RULES = [rule for rule in load_rules() if rule.saving == "reach_rate"]
-H200 = Device(ordinal=0, name="NVIDIA H200", sm_count=132)
-A100 = Device(ordinal=0, name="NVIDIA A100-SXM4-80GB", sm_count=108)
-V100 = Device(ordinal=0, name="Tesla V100-SXM2-16GB", sm_count=80)
+H200 = RecordedDevice(ordinal=0, name="NVIDIA H200", sm_count=132)
+A100 = RecordedDevice(ordinal=0, name="NVIDIA A100-SXM4-80GB", sm_count=108)
+V100 = RecordedDevice(ordinal=0, name="Tesla V100-SXM2-16GB", sm_count=80)
 HALF, F32, F64 = "c10::Half", "float", "double"
 
 ALIGN2 = "cutlass_80_tensorop_f16_s16816gemm_f16_128x256_64x3_tn_align2"
@@ -35,7 +35,7 @@ WGRAD = "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize6
 class Calls:
     """A trace of calls one after another, each with its kernels' names and times, and pointwise work to fill up."""
 
-    def __init__(self, device: Device = H200) -> None:
+    def __init__(self, device: RecordedDevice = H200) -> None:
         self._trace = Trace(devices=(device,))
         self._at = 0
 
@@ -70,7 +70,7 @@ class Calls:
         return self.call("aten::cudnn_convolution", kernels, inputs)
 
     def scan(self) -> Scan:
-        return mined(analysed(self._trace.timeline()), Options(rules=RULES))
+        return mined(analysed(self._trace.timeline()), ScanOptions(rules=RULES))
 
     def found(self) -> dict[str, Finding]:
         return {finding.rule: finding for finding in self.scan().findings}
@@ -133,7 +133,7 @@ def test_all_products_in_float32_are_one_finding_and_three_percent_are_counted_o
 
 
 @pytest.mark.parametrize("device", [V100, A100])
-def test_a_gpu_without_tf32_has_none_to_allow(device: Device) -> None:
+def test_a_gpu_without_tf32_has_none_to_allow(device: RecordedDevice) -> None:
     calls = Calls(device).product(FFMA, 2_000_000, 8192, 2048, 2048, F32, turned=False)
     assert ("float32_without_tf32" in calls.found()) is (device is A100)
 

@@ -11,11 +11,11 @@ from tests.timelines import Trace
 from tracemine import pipeline
 from tracemine.findings.record import Scan
 from tracemine.report import Options, render
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
 GPUS = {
-    "mi300x": Device(ordinal=0, name="AMD Instinct MI300X", sm_count=304),
-    "h200": Device(ordinal=0, name="NVIDIA H200", sm_count=132),
+    "mi300x": RecordedDevice(ordinal=0, name="AMD Instinct MI300X", sm_count=304),
+    "h200": RecordedDevice(ordinal=0, name="NVIDIA H200", sm_count=132),
 }
 PRODUCT = ("aten::mm", [[8192, 8192], [8192, 8192]], ["c10::BFloat16"] * 2, ["", ""])
 HEADS = [4, 32, 8192, 128]

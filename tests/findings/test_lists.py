@@ -13,7 +13,7 @@ from tracemine.findings.lists import Call, Lists, bag_bytes, loop_work, step_sha
 from tracemine.findings.record import Finding
 from tracemine.perfmodel import Pass
 from tracemine.pipeline import analysed, mined
-from tracemine.timeline import Device, Timeline
+from tracemine.timeline import RecordedDevice, Timeline
 
 SHAPES = [[512, 512], [512], [2048, 512], [2048], [512, 2048], [512], [256, 512], [256]]
 ELEMENTS = 512 * 512 + 512 + 2048 * 512 + 2048 + 512 * 2048 + 512 + 256 * 512 + 256
@@ -25,7 +25,7 @@ class Program:
     """Training steps on an H200, each with a product, and calls of operators that launch one kernel each."""
 
     def __init__(self) -> None:
-        device = Device(ordinal=0, name="NVIDIA H200", sm_count=132)
+        device = RecordedDevice(ordinal=0, name="NVIDIA H200", sm_count=132)
         self.trace, self.now = Trace(devices=(device,)), 10_000
         self.row: dict[str, Any] | None = None
 

@@ -9,9 +9,9 @@ import pytest
 from tests.timelines import Trace
 from tracemine.findings import Finding
 from tracemine.pipeline import analysed, mined
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
-H100 = Device(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132, compute_capability="9.0")
+H100 = RecordedDevice(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132, compute_capability="9.0")
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, Functor>(int)"
 FUSED = "multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<3>>"
 

@@ -13,7 +13,7 @@ from tests.recipes import run
 from tracemine.findings import Finding
 from tracemine.matching import load_rules
 from tracemine.matching.advice import advised
-from tracemine.pipeline import Options, analysed, mined
+from tracemine.pipeline import ScanOptions, analysed, mined
 
 RULE = next(rule for rule in load_rules() if rule.id == "rmsnorm_unfused")
 ROWS, WIDTH, EPS = 512, 256, 1e-6
@@ -71,7 +71,7 @@ def found(order: Program, norm: Program) -> Finding:
         return [each @ matrix for each in (made if isinstance(made, tuple) else (made,))]
 
     matrix = torch.randn(WIDTH, WIDTH, dtype=torch.bfloat16)
-    scan = mined(analysed(dispatched(program, *tensors(torch.bfloat16, ROWS))), Options(rules=[RULE]))
+    scan = mined(analysed(dispatched(program, *tensors(torch.bfloat16, ROWS))), ScanOptions(rules=[RULE]))
     (finding,) = scan.findings
     return finding
 

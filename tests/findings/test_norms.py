@@ -7,10 +7,10 @@ import pytest
 from tests.timelines import Trace
 from tracemine.findings import Finding
 from tracemine.matching import load_rules
-from tracemine.pipeline import Options, analysed, mined
-from tracemine.timeline import Device
+from tracemine.pipeline import ScanOptions, analysed, mined
+from tracemine.timeline import RecordedDevice
 
-H100 = Device(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132)
+H100 = RecordedDevice(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132)
 RULES = [rule for rule in load_rules() if rule.id in ("layer_norm_slow", "memory_bound_chain")]
 KERNEL = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float, false>(int)"
 HALF = "c10::BFloat16"
@@ -27,7 +27,7 @@ def found(rows: int, length: int, dur: int, *, axes: str | None = None, after: b
     if after:
         op = trace.op("aten::silu", 20, 10, [[rows, length]], [HALF], [[length, 1]], [""])
         trace.kernel("k", 51_000 + dur, dur, op=op)
-    return list(mined(analysed(trace.timeline()), Options(rules=RULES)).findings)
+    return list(mined(analysed(trace.timeline()), ScanOptions(rules=RULES)).findings)
 
 
 @pytest.mark.parametrize(

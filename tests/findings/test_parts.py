@@ -22,7 +22,7 @@ from tracemine.findings.record import Part, Parts, Scan
 from tracemine.findings.verdicts import with_verdicts
 from tracemine.formats import open_trace
 from tracemine.ops import CLASSES
-from tracemine.pipeline import Options, analysed, mined, scan
+from tracemine.pipeline import ScanOptions, analysed, mined, scan
 from tracemine.units import shares
 
 GEMM, ADD, NCCL = ("sm90_xmma_gemm_bf16", "vectorized_elementwise_kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
@@ -35,7 +35,7 @@ SOME = st.lists(
 
 def scanned(trace: Trace) -> Scan:
     trace.meta = type(trace.meta)(tracemine_version="test", source="t.json", format="kineto", devices=(H200,))
-    return mined(analysed(trace.timeline()), Options(rules=()))
+    return mined(analysed(trace.timeline()), ScanOptions(rules=()))
 
 
 def parts(found: Scan) -> Parts:

@@ -15,11 +15,11 @@ from tracemine.findings import Scan
 from tracemine.findings.accounting import measure
 from tracemine.matching import load_rules
 from tracemine.perfmodel import NOTHING, Range
-from tracemine.pipeline import Options, analysed, mined
-from tracemine.timeline import Device, Timeline
+from tracemine.pipeline import ScanOptions, analysed, mined
+from tracemine.timeline import RecordedDevice, Timeline
 from tracemine.units import Threshold
 
-H200 = Device(ordinal=0, name="NVIDIA H200", sm_count=132)
+H200 = RecordedDevice(ordinal=0, name="NVIDIA H200", sm_count=132)
 SIZES = ((4096, 4096), (64, 2048), (2048,), (1,), (), (0, 7), (64, 1))
 SHARED = {"weight": (2048,)}
 # Name, how many tensors it takes, and what is recorded beside them: texts by position.
@@ -50,7 +50,7 @@ HUGE = (1 << 47, 1 << 48, 1 << 62, (1 << 63) - 1, 1 << 63, 1 << 70)
 def program(seed: int) -> Timeline:
     """A timeline of one to forty operators on threads, streams and steps, of which some facts are missing or wrong."""
     pick = random.Random(seed)
-    trace = Trace(resolution=1, devices=(H200, Device(ordinal=1, name="NVIDIA H200")))
+    trace = Trace(resolution=1, devices=(H200, RecordedDevice(ordinal=1, name="NVIDIA H200")))
     steps = [trace.step(at * 4_000_000, 4_000_000) for at in range(pick.choice((0, 1, 3)))]
     harm = pick.choice((0.0, 0.05, 0.5))
     around: dict[str, Any] | None = None
@@ -146,7 +146,7 @@ def with_recorded_tensors(seed: int) -> Timeline:
 
 
 def scanned(timeline: Timeline, least_ns: int = 0) -> Scan:
-    return mined(analysed(timeline), Options(rules=RULES, threshold=Threshold(ns=least_ns), why_not=True))
+    return mined(analysed(timeline), ScanOptions(rules=RULES, threshold=Threshold(ns=least_ns), why_not=True))
 
 
 RULES = load_rules()

@@ -7,7 +7,7 @@ import pytest
 from tests.findings.build import kernel, timeline_of
 from tracemine.findings import Finding
 from tracemine.matching import load_rules
-from tracemine.pipeline import Options, analysed, mined
+from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.units import Threshold
 
 US = 1_000
@@ -23,7 +23,7 @@ def launch_gap(*ops: str, rounds: int = 20) -> Finding:
     ]
     steps = [(step * count * every - 10 * US, count * every) for step in range(2)]
     timeline = timeline_of(members, steps=steps)
-    found = mined(analysed(timeline), Options(rules=load_rules(), threshold=Threshold(ns=0))).findings
+    found = mined(analysed(timeline), ScanOptions(rules=load_rules(), threshold=Threshold(ns=0))).findings
     (gaps,) = [one for one in found if one.rule == "launch_gap"]
     return gaps
 

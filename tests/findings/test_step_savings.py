@@ -17,7 +17,7 @@ from tracemine.findings.record import NOTHING, Range
 from tracemine.findings.step_savings import Claim, share_out, within_step
 from tracemine.matching import load_rules
 from tracemine.perfmodel import TRAINED_CALL_NS
-from tracemine.pipeline import Options, analysed, mined
+from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.rows import Categories
 from tracemine.units import Threshold
 
@@ -108,7 +108,9 @@ def made_first(*, before_us: int) -> Scan:
         for at in range(count)
         for of in range(8)
     ]
-    return mined(analysed(timeline_of(members, steps=steps)), Options(rules=load_rules(), threshold=Threshold(ns=0)))
+    return mined(
+        analysed(timeline_of(members, steps=steps)), ScanOptions(rules=load_rules(), threshold=Threshold(ns=0))
+    )
 
 
 def test_what_a_step_does_before_its_first_launch_is_a_stall_of_its_own() -> None:

@@ -7,9 +7,9 @@ import pytest
 from tests.timelines import Trace
 from tracemine import pipeline
 from tracemine.findings.record import Finding, Scan
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
-H200 = Device(ordinal=0, name="NVIDIA H200", sm_count=132)
+H200 = RecordedDevice(ordinal=0, name="NVIDIA H200", sm_count=132)
 GEMM = "sm90_xmma_gemm_bf16"
 
 

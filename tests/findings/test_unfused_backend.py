@@ -9,9 +9,9 @@ import pytest
 from tests.timelines import Trace
 from tracemine.findings import Scan
 from tracemine.pipeline import analysed, mined
-from tracemine.timeline import Device, Timeline
+from tracemine.timeline import RecordedDevice, Timeline
 
-H100 = Device(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132, compute_capability="9.0")
+H100 = RecordedDevice(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132, compute_capability="9.0")
 SHAPE = [4096, 4096]
 INDUCTOR = 'backend="inductor"'
 LEFT_OUT = "torch.compile left this stretch out"

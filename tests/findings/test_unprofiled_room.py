@@ -19,7 +19,7 @@ from tracemine.formats import open_trace
 from tracemine.matching import load_rules
 from tracemine.perfmodel import SLOWDOWNS
 from tracemine.perfmodel.unprofiled import captured, estimated
-from tracemine.pipeline import Options, analysed, mined, scan
+from tracemine.pipeline import ScanOptions, analysed, mined, scan
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 TRACES = sorted([*FIXTURES.glob("kineto/*.json.gz"), *(path for path in FIXTURES.glob("captures/*") if path.is_dir())])
@@ -119,7 +119,9 @@ def test_a_step_gains_what_a_pageable_copy_kept_its_host_waiting_for() -> None:
         trace.copy("HtoD", begin + 100_000, 3_830_000, 64 << 20, pageable=True, op=copy, launch=called)
         op = trace.op("aten::mm", begin + 4_150_000, 30_000)
         trace.kernel("gemm", begin + 4_200_000, 100_000, op=op, launch=(begin + 4_160_000, 5_000))
-    found = mined(analysed(trace.timeline()), Options(rules=[one for one in load_rules() if one.id == "pageable_copy"]))
+    found = mined(
+        analysed(trace.timeline()), ScanOptions(rules=[one for one in load_rules() if one.id == "pageable_copy"])
+    )
     (finding,) = found.findings
     assert finding.gpu_saving_ns.mid > 0.5 * finding.measured_ns
     assert finding.step_saving_ns.mid > 0.8 * finding.gpu_saving_ns.mid

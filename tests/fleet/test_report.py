@@ -18,14 +18,14 @@ from tracemine.fleet.dataset import FLEET_FINDINGS, RUNS, Dataset, Generation
 from tracemine.fleet.report import hours_of, report
 from tracemine.fleet.text import render
 from tracemine.report import Options
-from tracemine.timeline import Table
+from tracemine.timeline import TableSchema
 
 _DEFAULTS: Mapping[pa.DataType, Any] = {
     pa.string(): "", pa.int64(): 0, pa.float64(): 0.0, pa.bool_(): True, pa.list_(pa.string()): [],
 }  # fmt: skip
 
 
-def table(of: Table, rows: list[dict[str, Any]]) -> pa.Table:
+def table(of: TableSchema, rows: list[dict[str, Any]]) -> pa.Table:
     """Rows of a table; what they do not give is null, or nothing where it may not be null."""
     arrays = [
         of_values([row.get(c.name, None if c.null is not None else _DEFAULTS[c.type]) for row in rows], c.type)

@@ -27,7 +27,7 @@ from tracemine.fleet.report import report
 from tracemine.fleet.run import on_this_machine, tasks, total
 from tracemine.fleet.task import FAILED, Settings, refused
 from tracemine.fleet.traces import Source, Unreachable, fetched, sources
-from tracemine.timeline import Table
+from tracemine.timeline import TableSchema
 
 server = pytest.importorskip("moto.server", reason="moto answers as S3")
 BUCKET = "perf"
@@ -161,7 +161,7 @@ def test_what_a_process_left_that_is_gone_holds_nobody_up(query: str, monkeypatc
     assert Dataset(f"s3://{BUCKET}/fleet{query}").begin(generation) == 1
 
 
-def of_place(dataset: str, table: Table) -> list[tuple[Any, ...]]:
+def of_place(dataset: str, table: TableSchema) -> list[tuple[Any, ...]]:
     """Rows without what differs where the same trace lies elsewhere."""
     found = Dataset(dataset).read(table).to_pylist()
     other = {"key", "uri", "trace", "modified_ns", "message"}

@@ -20,7 +20,7 @@ from benchmarks.trace_maker import make_trace
 from tests.flow.test_inferred import FLOAT, Eager
 from tests.timelines import Trace
 from tracemine.flow import Flow, flow
-from tracemine.flow.numbered import NotAlike, Numbered
+from tracemine.flow.period import NotAlike, Numbered
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
 from tracemine.rows.graph import graph_of
@@ -63,7 +63,7 @@ def checked(timeline: Timeline) -> Flow:
     with unbounded():
         copied, each = flow(timeline), flow(timeline, copy_steps=False)
     assert each.shortened is None
-    apart = ("timeline", "perhaps_before", "perhaps_after", "shortened", "inferred_from")
+    apart = ("timeline", "perhaps_before", "perhaps_after", "shortened", "period", "inferred_from")
     assert differing(copied, each, but=apart) == []
     assert copied.timeline.tensors.equals(each.timeline.tensors)
     schemas = [found.timeline.ops.column("op_schema").to_pylist() for found in (copied, each)]
@@ -96,7 +96,7 @@ def test_recordings_repeated_have_the_dataflow_of_each_step_inferred(tmp_path: P
     make_trace(KINETO / f"{name}.json.gz", tmp_path / "trace.json", megabytes=4, stacks=False)
     timeline = open_trace(tmp_path / "trace.json")
     found = checked(timeline)
-    assert found.shortened is not None and len(found.shortened.flow.nodes) < 0.5 * len(found.nodes)
+    assert found.shortened is not None and len(found.shortened.nodes) < 0.5 * len(found.nodes)
     with unbounded():
         assert within_steps(found) == within_steps(flow(timeline, copy_steps=False))
 
@@ -136,13 +136,13 @@ CALLS: list[Call] = [
 
 def test_many_steps_of_the_same_calls_are_copied() -> None:
     found = checked(steps(*[CALLS] * 24))
-    assert found.shortened is not None and len(found.shortened.flow.nodes) == 7 * 4
+    assert found.shortened is not None and len(found.shortened.nodes) == 7 * 4
     assert found.nodes.step_row.tolist() == [step for step in range(24) for _ in range(4)]
 
 
 def test_nine_steps_are_enough() -> None:
     found = checked(steps(*[CALLS] * 9))
-    assert found.shortened is not None and len(found.shortened.flow.nodes) == 7 * 4
+    assert found.shortened is not None and len(found.shortened.nodes) == 7 * 4
 
 
 @pytest.mark.parametrize("count", [1, 4, 8])
@@ -167,7 +167,7 @@ def test_a_step_that_is_not_alike_ends_a_run(place: int, other: list[Call]) -> N
     each[place] = other
     found = checked(steps(*each))
     assert found.shortened is not None
-    assert len(found.shortened.flow.nodes) == len(found.nodes) - 4 * (max(place, 39 - place) - 7)
+    assert len(found.shortened.nodes) == len(found.nodes) - 4 * (max(place, 39 - place) - 7)
 
 
 def test_numbers_of_what_is_computed_by_element_may_change_but_not_those_of_views() -> None:
@@ -190,7 +190,7 @@ def test_a_launch_more_is_another_step() -> None:
             for name, inputs in CALLS:
                 eager.call(name, *inputs, kernels=2 if number == 12 else 1)
     found = checked(eager.trace.timeline())
-    assert found.shortened is not None and len(found.shortened.flow.nodes) == 4 * (35 - (22 - 7))
+    assert found.shortened is not None and len(found.shortened.nodes) == 4 * (35 - (22 - 7))
 
 
 def test_where_allocations_were_recorded_each_step_is_inferred() -> None:

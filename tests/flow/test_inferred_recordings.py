@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.dataflow import agreement_of, who_wrote, without_execution_trace
 from tracemine.flow import Evidence, flow
-from tracemine.flow.inferred.iterations import Iterations
+from tracemine.flow.inferred.iterations import ForwardPasses
 from tracemine.formats import open_trace
 
 CAPTURES = Path(__file__).parents[2] / "fixtures" / "captures"
@@ -66,7 +66,7 @@ def test_what_one_iteration_tells_of_others_is_as_right_as_what_each_tells() -> 
     for folder in folders:
         timeline = open_trace(folder / "trace.json.gz", execution_trace=folder / "et.json.gz")
         of_many.append(agreement_of(timeline))
-        with mock.patch.object(Iterations, "first_alike", lambda self: None):
+        with mock.patch.object(ForwardPasses, "first_alike", lambda self: None):
             of_each.append(agreement_of(timeline))
     assert of_many[0] == of_each[0]
     for many, each in zip(of_many, of_each, strict=True):

@@ -20,7 +20,7 @@ from tracemine.matching.graph_parse import parse_graph
 from tracemine.matching.graph_pattern import Comparison, GraphPattern, SameInput, Segment
 from tracemine.matching.pattern import PatternError
 from tracemine.matching.rule import ColumnTest
-from tracemine.rows.graph import Graph
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import Categories, IntArray, Numbers, Rows
 
 OPS = ("x", "y", "z")
@@ -282,7 +282,7 @@ def rows_of(nodes: Sequence[Node]) -> Rows:
     for flag in ("kept", "guessed", "unknown"):
         cells[flag] = [(where, str(getattr(each, flag)).lower()) for each in nodes]
     table = graph_of_table(cells, len(nodes))
-    fields = {name: getattr(table, name) for name in Graph.__dataclass_fields__}
+    fields = {name: getattr(table, name) for name in NodeGraph.__dataclass_fields__}
     fields |= {
         "activity": np.arange(len(owner)),
         "activity_begin": np.searchsorted(owner, np.arange(len(nodes) + 1)),
@@ -293,7 +293,7 @@ def rows_of(nodes: Sequence[Node]) -> Rows:
         "dur_ns": Numbers(np.array(durs)),
         "stream": Numbers(np.array(streams)),
     }
-    return Rows("activities", len(owner), columns, Graph(**fields))
+    return Rows("activities", len(owner), columns, NodeGraph(**fields))
 
 
 def shown(pattern: GraphPattern, nodes: Sequence[Node], binding: dict[Any, int]) -> list[tuple[int, str]]:
@@ -348,7 +348,7 @@ def _lets_others_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _forgets_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    def places(rows: Rows, graph: Graph, partition_by: Sequence[str]) -> IntArray:
+    def places(rows: Rows, graph: NodeGraph, partition_by: Sequence[str]) -> IntArray:
         return np.zeros(len(graph), np.int64)
 
     monkeypatch.setattr(shared, "places_of", places)

@@ -12,13 +12,13 @@ from tracemine.flow import Evidence
 from tracemine.matching.graph_match import find_in_graph
 from tracemine.matching.graph_parse import parse_graph
 from tracemine.matching.rule import ColumnTest
-from tracemine.rows.graph import Graph, graph_of
+from tracemine.rows.graph import NodeGraph, graph_of
 from tracemine.rows.table import Categories, Numbers, Rows
 
 SOFTMAX = "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor"
 
 
-def graph(program: Program) -> Graph:
+def graph(program: Program) -> NodeGraph:
     found = graph_of(program.flow())
     assert found is not None
     return found

@@ -80,9 +80,9 @@ def scan(
     return Report(found, picture_of(analysis, found, asked))
 
 
-def _reports(paths: Iterable[Path]) -> tuple[Sequence[counters.Report], list[str]]:
+def _reports(paths: Iterable[Path]) -> tuple[Sequence[counters.CounterReport], list[str]]:
     """Return reports of Nsight Compute, and what was left out of them."""
-    found: list[counters.Report] = []
+    found: list[counters.CounterReport] = []
     notes: list[str] = []
     for path in paths:
         read = counters.stored_reports(path) if path.is_dir() else (formats.ncu.read_counters(path),)

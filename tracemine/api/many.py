@@ -22,7 +22,7 @@ from tracemine.findings.record import Scan
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
 from tracemine.formats.discover import traces
 from tracemine.frames import frame
-from tracemine.pipeline import Options
+from tracemine.pipeline import ScanOptions
 from tracemine.processes import Ended, Process, TooLate, worker
 from tracemine.units import count_text
 
@@ -163,7 +163,7 @@ def _processors() -> int:
         return os.cpu_count() or 1
 
 
-def _here(options: Options, paths: Iterable[Path]) -> Iterator[Scan | Exception]:
+def _here(options: ScanOptions, paths: Iterable[Path]) -> Iterator[Scan | Exception]:
     for path in paths:
         try:
             yield pipeline.scan(path, options)

@@ -14,7 +14,7 @@ from tracemine.errors import UsageError
 from tracemine.matching import Rule, load_rules
 from tracemine.matching.selection import selected
 from tracemine.perfmodel import of_this_user, read_measured
-from tracemine.pipeline import Options
+from tracemine.pipeline import ScanOptions
 from tracemine.units import Threshold, parse_threshold
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -74,7 +74,7 @@ class Settings:
     calibration: Path | None = None
     why_not: bool = False
 
-    def options(self) -> tuple[Options, tuple[str, ...]]:
+    def options(self) -> tuple[ScanOptions, tuple[str, ...]]:
         """Return what the pipeline is asked, and what was left out of the files that are named.
 
         Raises TracemineError where one of them cannot be used.
@@ -82,7 +82,7 @@ class Settings:
         evidence = verdicts.read_evidence(self.evidence) if self.evidence else None
         own, unread = of_this_user()
         named = () if self.calibration is None else (read_measured(self.calibration),)
-        asked = Options(
+        asked = ScanOptions(
             rules=_selected(load_rules(*self.rules), self.rule, self.skip),
             device=None if self.gpu is None else _device(self.gpu),
             threshold=None if self.min_saving is None else threshold_of(self.min_saving, "min_saving"),

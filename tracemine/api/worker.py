@@ -14,7 +14,7 @@ from tracemine import errors, pipeline
 from tracemine.api.settings import Settings
 from tracemine.errors import Location, TracemineError
 from tracemine.findings.record import Scan
-from tracemine.pipeline import Options
+from tracemine.pipeline import ScanOptions
 from tracemine.processes import serve
 
 
@@ -70,7 +70,7 @@ def answer(line: bytes) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def _options(settings: Settings) -> Options:
+def _options(settings: Settings) -> ScanOptions:
     """Return rules and evidence, which are read once."""
     return settings.options()[0]
 

@@ -61,7 +61,7 @@ def write(
       tracemine scan new.json.gz --baseline .tracemine/decoder.json --fail-on worse,2%
     """
     from tracemine.comparison.baseline import baseline_of, read_baseline, write_baseline
-    from tracemine.pipeline import Options
+    from tracemine.pipeline import ScanOptions
 
     check_project(project)
     there = read_baseline(output) if output.exists() else None
@@ -71,7 +71,7 @@ def write(
             hint="name another file with --output, or delete this one",
         )
     accepted = there.accepted if there is not None else ()
-    asked = Options(rules=rules_asked(rules, rule, skip), device=None if gpu is None else device_named(gpu))
+    asked = ScanOptions(rules=rules_asked(rules, rule, skip), device=None if gpu is None else device_named(gpu))
     scan = one_scan(trace, asked, quiet=quiet)
     _check_whole(scan, trace)
     found = baseline_of(scan, project, accepted)

@@ -14,7 +14,7 @@ from tracemine.report.escape import code_cell, json_text, line, shorten
 from tracemine.units import bytes_text, ratio_text, time_text
 
 if TYPE_CHECKING:
-    from tracemine.counters import Report
+    from tracemine.counters import CounterReport
     from tracemine.findings.counter_summary import KernelLine
     from tracemine.timeline import Timeline
 
@@ -83,7 +83,7 @@ def _timeline(trace: Path | None, reports: Sequence[Path]) -> Timeline:
     return Timeline(meta=Meta(tracemine_version="", source="", format=""))
 
 
-def said_reports(path: Path, *, quiet: bool) -> Sequence[Report]:
+def said_reports(path: Path, *, quiet: bool) -> Sequence[CounterReport]:
     """Return the report that a file is, or those that lie in a timeline directory; as `said_report`."""
     if not path.is_dir():
         return [said_report(path, quiet=quiet)]
@@ -96,7 +96,7 @@ def said_reports(path: Path, *, quiet: bool) -> Sequence[Report]:
     return found
 
 
-def said_report(path: Path, *, quiet: bool) -> Report:
+def said_report(path: Path, *, quiet: bool) -> CounterReport:
     """Return a report that was read; what was left out of it is said, unless `quiet`."""
     from tracemine.formats.ncu import read_counters
 

@@ -20,7 +20,7 @@ from tracemine.report import DIFF_REPORTS, render_difference
 
 if TYPE_CHECKING:
     from tracemine.findings import Scan
-    from tracemine.pipeline import Options
+    from tracemine.pipeline import ScanOptions
 
 
 def diff(
@@ -73,9 +73,9 @@ def diff(
         raise UsageError(f"--top: {top} is negative", hint="0 prints all changes")
     share, gates = noise_given(noise), gates_given(fail_on or ())
     from tracemine.comparison import diff as difference_of
-    from tracemine.pipeline import Options
+    from tracemine.pipeline import ScanOptions
 
-    asked = Options(rules=rules_asked(rules, rule, skip), device=None if gpu is None else device_named(gpu))
+    asked = ScanOptions(rules=rules_asked(rules, rule, skip), device=None if gpu is None else device_named(gpu))
     scans = []
     for given in (before, after):
         try:
@@ -94,7 +94,7 @@ def diff(
     return FAIL_ON_REACHED if fails(found, gates) else 0
 
 
-def one_scan(given: str, asked: Options, *, quiet: bool) -> Scan:
+def one_scan(given: str, asked: ScanOptions, *, quiet: bool) -> Scan:
     """Return the scan that an argument names, stored or of a trace. Raises TracemineError where it is not one."""
     stored = one_stored(Path(given))
     if stored is not None:

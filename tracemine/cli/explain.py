@@ -47,7 +47,7 @@ def explain(
       tracemine explain 10bb trace.json.gz
       tracemine explain 10bb findings.json --evidence results/
     """
-    from tracemine.pipeline import Options
+    from tracemine.pipeline import ScanOptions
     from tracemine.report.explain import render
 
     if Path(fingerprint).exists() and not Path(path).exists():
@@ -57,7 +57,7 @@ def explain(
     stored = one_stored(Path(path))
     if stored is None:
         device = None if gpu is None else device_named(gpu)
-        asked = Options(rules=known, device=device, evidence=verdicts)
+        asked = ScanOptions(rules=known, device=device, evidence=verdicts)
         scan = scanned(one_trace(path, quiet=quiet), asked, beside=Beside(execution_trace), quiet=quiet)
     else:
         scan = with_evidence(stored, verdicts)

@@ -18,7 +18,7 @@ from tracemine.report.escape import line
 if TYPE_CHECKING:
     from pyarrow import Table
 
-    from tracemine.counters import Report
+    from tracemine.counters import CounterReport
     from tracemine.timeline import IngestReport, Timeline
 
 
@@ -49,7 +49,7 @@ def ingest(
     from tracemine.formats import is_counters, open_trace
     from tracemine.formats.ncu import read_counters
 
-    reports: Sequence[Report]
+    reports: Sequence[CounterReport]
     if is_counters(path):
         if execution_trace is not None:
             raise UsageError(f"--et: belongs to a trace, and {path} is a report of Nsight Compute")

@@ -154,4 +154,4 @@ def with_evidence(scan: Scan, evidence: Evidence | None) -> Scan:
 def _found(trace: Path, evidence: Evidence | None, quiet: bool, pictured: bool) -> Found:
     from tracemine import pipeline
 
-    return found_in(trace, pipeline.Options(evidence=evidence), quiet=quiet, pictured=pictured)
+    return found_in(trace, pipeline.ScanOptions(evidence=evidence), quiet=quiet, pictured=pictured)

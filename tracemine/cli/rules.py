@@ -187,7 +187,7 @@ def why(
     """
     from tracemine.matching.catalogue import chosen
     from tracemine.matching.nearest_miss import why as why_of
-    from tracemine.pipeline import Options, analyse, mined
+    from tracemine.pipeline import ScanOptions, analyse, mined
     from tracemine.report.rule_why import render
 
     if Path(rule).exists() and not Path(trace).exists():
@@ -199,8 +199,8 @@ def why(
     with from_standard_input(path) as file, reading(path, quiet=quiet) as bar:
         analysis = analyse(file, execution_trace=execution_trace, progress=bar)
     found = why_of(asked, analysis.rows[asked.rows])
-    scan = mined(analysis, Options(rules=known, device=device))
-    alone = mined(analysis, Options(rules=(asked,), device=device))
+    scan = mined(analysis, ScanOptions(rules=known, device=device))
+    alone = mined(analysis, ScanOptions(rules=(asked,), device=device))
     text = StringIO()
     render(found, scan, alone.dropped, text, options(sys.stdout, top=0, no_color=no_color))
     write(text.getvalue())

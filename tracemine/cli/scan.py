@@ -44,12 +44,12 @@ from tracemine.report import Options as Drawing
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
-    from tracemine.counters import Report
+    from tracemine.counters import CounterReport
     from tracemine.devices import Device
     from tracemine.findings import Scan
     from tracemine.matching import Rule
     from tracemine.perfmodel import UserCalibration
-    from tracemine.pipeline import Options
+    from tracemine.pipeline import ScanOptions
     from tracemine.report.picture import Picture
     from tracemine.verdicts.evidence import Evidence
 
@@ -125,7 +125,7 @@ class Beside:
 
     execution_trace: Path | None = None
     graph_capture: Path | None = None
-    reports: Sequence[Report] = ()  # of Nsight Compute
+    reports: Sequence[CounterReport] = ()  # of Nsight Compute
     tables: Path | None = None
 
     def checked(self, paths: Iterable[Path | TracemineError]) -> Iterable[Path | TracemineError]:
@@ -146,11 +146,11 @@ def options_asked(
     *,
     why_not: bool,
     quiet: bool,
-) -> Options:
+) -> ScanOptions:
     """Return what is asked of every trace. Raises TracemineError where an option's value or file is wrong."""
-    from tracemine.pipeline import Options
+    from tracemine.pipeline import ScanOptions
 
-    return Options(
+    return ScanOptions(
         rules=rules,
         device=None if gpu is None else device_named(gpu),
         threshold=None if min_saving is None else parse_threshold("--min-saving", min_saving),
@@ -286,7 +286,7 @@ def _only(option: str, paths: Iterable[Path | TracemineError]) -> Path | Tracemi
     return found[0]
 
 
-def reports_in(paths: Sequence[Path], *, quiet: bool) -> Sequence[Report]:
+def reports_in(paths: Sequence[Path], *, quiet: bool) -> Sequence[CounterReport]:
     """Return the reports of Nsight Compute, each read once; what was left out of them is said."""
     if not paths:
         return ()
@@ -318,13 +318,19 @@ def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:
     return evidence
 
 
-def scanned(path: Path, asked: Options, *, beside: Beside | None = None, quiet: bool) -> Scan:
+def scanned(path: Path, asked: ScanOptions, *, beside: Beside | None = None, quiet: bool) -> Scan:
     """Read one trace with a progress bar, and mine it, as `found_in`."""
     return found_in(path, asked, beside=beside, quiet=quiet).scan
 
 
 def found_in(
-    path: Path, asked: Options, *, beside: Beside | None = None, quiet: bool, position: str = "", pictured: bool = False
+    path: Path,
+    asked: ScanOptions,
+    *,
+    beside: Beside | None = None,
+    quiet: bool,
+    position: str = "",
+    pictured: bool = False,
 ) -> Found:
     """Read one trace with a progress bar, and mine it; keep it in the folder that `beside` names.
 

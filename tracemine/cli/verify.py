@@ -154,7 +154,7 @@ def _read(
     from tracemine.findings.grouping import scan_of_variants
     from tracemine.findings.identity import identities
     from tracemine.matching import load_rules
-    from tracemine.pipeline import Options, analyse, mined
+    from tracemine.pipeline import ScanOptions, analyse, mined
 
     given = _findings_in(path)
     stem = _stem(path if given is not None else None, output)
@@ -168,7 +168,7 @@ def _read(
         analysis = analyse(trace, execution_trace=execution_trace, progress=progress)
     known = load_rules(*rules)
     if given is None:
-        scan = scan_of_variants(mined(analysis, Options(rules=known)))
+        scan = scan_of_variants(mined(analysis, ScanOptions(rules=known)))
         return _Given(trace=trace, analysis=analysis, scan=scan, stem=stem)
     identity = identities(analysis.timeline, analysis.rows["activities"], known)
     return _Given(trace=trace, analysis=analysis, scan=scan_of_variants(given), stem=stem, identity=identity)

@@ -8,14 +8,14 @@ match(timeline, reports)     which activities those kernels are, and how sure th
 from __future__ import annotations
 
 from tracemine.counters.match import Counters, match
-from tracemine.counters.record import Bound, Kernel, Report
+from tracemine.counters.record import Bound, CounterReport, ProfiledKernel
 from tracemine.counters.stored import counters_table, stored_reports, timeline_of, with_stored
 
 __all__ = [
     "Bound",
+    "CounterReport",
     "Counters",
-    "Kernel",
-    "Report",
+    "ProfiledKernel",
     "counters_table",
     "match",
     "stored_reports",

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from tracemine.calls import DTYPES, NAME, SHAPES, STRIDES, calls_of
 from tracemine.columns import fixed_width, is_present, numbers, sorted_unique, string_ids
-from tracemine.counters.record import Kernel, Report
+from tracemine.counters.record import CounterReport, ProfiledKernel
 from tracemine.ops.kernel_names import canonical, is_short, short
 from tracemine.timeline import Timeline
 
@@ -57,7 +57,7 @@ _Class = tuple[str, tuple[int, ...], tuple[int, ...]]
 class Counters(Struct, frozen=True):
     """The kernels of all reports, and which one each activity is."""
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[ProfiledKernel, ...]
     of: IntArray  # per activity: position in `kernels`, −1: none
     exact: BoolArray  # per activity: name, grid, block and order agree
     matched: dict[str, int]  # profiled kernels by how sure: `exact`, `name_and_grid`
@@ -66,18 +66,19 @@ class Counters(Struct, frozen=True):
     how: tuple[str, ...] = ()  # per kernel: `exact`, `name_and_grid`, or why it is of no activity
 
 
-def match(timeline: Timeline, reports: Sequence[Report]) -> Counters:
+def match(timeline: Timeline, reports: Sequence[CounterReport]) -> Counters:
     """Join reports to the activities of a timeline; where two reports know an activity, the first is believed.
 
     >>> from tracemine.timeline import Meta
     >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
-    >>> match(empty, [Report(source="r.csv", page="raw", kernels=(Kernel(name="k", order=0),))]).unmatched
+    >>> report = CounterReport(source="r.csv", page="raw", kernels=(ProfiledKernel(name="k", order=0),))
+    >>> match(empty, [report]).unmatched
     {'no_grid': 1}
     """
     count = timeline.activities.num_rows
     of, exact = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
     reasons: list[str] = []
-    kernels: list[Kernel] = []
+    kernels: list[ProfiledKernel] = []
     for report in reports:
         found, sure, said = _join(timeline, report)
         new = (of < 0) & (found >= 0)
@@ -91,32 +92,35 @@ def match(timeline: Timeline, reports: Sequence[Report]) -> Counters:
     return Counters(tuple(kernels), of, exact, matched, unmatched, sources, tuple(reasons))
 
 
-def _join(timeline: Timeline, report: Report) -> tuple[IntArray, BoolArray, list[str]]:
+def _join(timeline: Timeline, report: CounterReport) -> tuple[IntArray, BoolArray, list[str]]:
     """Return for each activity its kernel and whether that is exact; for each kernel how it was matched, or why not."""
     table = timeline.activities
     of, exact = np.full(table.num_rows, -1, np.int64), np.zeros(table.num_rows, np.bool_)
     if _of_another_gpu(timeline, report):
         return of, exact, [OTHER_GPU] * len(report.kernels)
-    bare = all(is_short(kernel.name) for kernel in report.kernels)  # as --kernel-name-base function or mangled prints
-    spell = short if bare else canonical
-    classes = [_class_of(kernel, spell(kernel.name)) for kernel in report.kernels]
-    wanted = {each for each in classes if each is not None}
-    names = _Names(table, {each[0] for each in wanted}, bare)
-    codes = {each: code for code, each in enumerate(sorted(wanted))}
-    of_activity = _classes_of_activities(table, names, codes)
-    here = sorted_unique(of_activity[of_activity >= 0])
-    here_set = set(here.tolist())
+    classes, named = _classes(table, report)
+    codes = {each: code for code, each in enumerate(sorted({each for each in classes if each is not None}))}
+    of_activity = _classes_of_activities(table, named, codes)
+    here = set(of_activity[of_activity >= 0].tolist())
     inputs = _inputs(timeline)
-    profiled = [(i, codes[each]) for i, each in enumerate(classes) if each is not None and codes[each] in here_set]
+    code_of = [None if each is None else codes[each] for each in classes]
+    profiled = [(i, code) for i, code in enumerate(code_of) if code is not None and code in here]
     for rows in _launched_in_order(timeline, of_activity):
         places = in_order([code for _, code in profiled], of_activity[rows].tolist())
         placed = (places >= 0) & _alike(places, inputs[rows])
         of[rows[placed]] = np.array([i for i, _ in profiled], np.int64)[places[placed]]
         # Where most of what was profiled is not here, it is another program, and the order of the rest is chance.
-        exact[rows[placed]] = names.whole[rows[placed]] & (2 * len(profiled) >= len(report.kernels))
-    problems = _by_class(report.kernels, profiled, of_activity, names, inputs, of)
-    code_of = [None if each is None else codes[each] for each in classes]
-    return of, exact, [*_how(code_of, problems, of, exact, {codes[each] for each in wanted if each[0] in names.found})]
+        exact[rows[placed]] = named.whole[rows[placed]] & (2 * len(profiled) >= len(report.kernels))
+    problems = _by_class(report.kernels, profiled, of_activity, named, inputs, of)
+    return of, exact, [*_how(code_of, problems, of, exact, {codes[each] for each in codes if each[0] in named.found})]
+
+
+def _classes(table: pa.Table, report: CounterReport) -> tuple[list[_Class | None], _Names]:
+    """Return the class of each kernel, and the names of activities, spelled as in the report."""
+    bare = all(is_short(kernel.name) for kernel in report.kernels)  # as --kernel-name-base function or mangled prints
+    spell = short if bare else canonical
+    classes = [_class_of(kernel, spell(kernel.name)) for kernel in report.kernels]
+    return classes, _Names(table, {each[0] for each in classes if each is not None}, bare)
 
 
 def _how(
@@ -138,14 +142,14 @@ def _how(
             yield OTHER_GRID if code in named else NOT_IN_TIMELINE
 
 
-def _of_another_gpu(timeline: Timeline, report: Report) -> bool:
+def _of_another_gpu(timeline: Timeline, report: CounterReport) -> bool:
     """Return whether the two say that they ran on GPUs of different names."""
     recorded = {" ".join(device.name.casefold().split()) for device in timeline.meta.devices if device.name}
     profiled = {" ".join(kernel.gpu.casefold().split()) for kernel in report.kernels if kernel.gpu}
     return bool(recorded and profiled) and not recorded & profiled
 
 
-def _class_of(kernel: Kernel, name: str) -> _Class | None:
+def _class_of(kernel: ProfiledKernel, name: str) -> _Class | None:
     return None if kernel.grid is None or kernel.block is None else (name, kernel.grid, kernel.block)
 
 
@@ -278,7 +282,7 @@ def occurrences(pattern: Sequence[int], text: Sequence[int]) -> list[int]:
 
 
 def _by_class(
-    kernels: Sequence[Kernel],
+    kernels: Sequence[ProfiledKernel],
     profiled: Sequence[tuple[int, int]],
     of_activity: IntArray,
     names: _Names,
@@ -314,7 +318,7 @@ def _inputs(timeline: Timeline) -> IntArray:
     return calls_of(timeline).alike(op_row, NAME, SHAPES, DTYPES, STRIDES)
 
 
-def _agree(kernels: Sequence[Kernel]) -> bool:
+def _agree(kernels: Sequence[ProfiledKernel]) -> bool:
     traffic = [kernel.dram_bytes for kernel in kernels if kernel.dram_bytes is not None]
     flops = [kernel.total_flops for kernel in kernels if kernel.total_flops is not None]
     bounds = {kernel.bound() for kernel in kernels}
@@ -325,7 +329,7 @@ def _close(values: Sequence[int], noise: int) -> bool:
     return not values or max(values) - min(values) <= max(noise, _AGREE * max(values))
 
 
-def _middle(kernels: Sequence[Kernel], launches: Sequence[int]) -> int:
+def _middle(kernels: Sequence[ProfiledKernel], launches: Sequence[int]) -> int:
     """Return the launch with the median traffic."""
     ranked = sorted(launches, key=lambda i: (kernels[i].dram_bytes or 0, i))
     return ranked[(len(ranked) - 1) // 2]

@@ -16,13 +16,13 @@ APART_PERCENT = 10.0  # closer than this, no single one of them is
 FULL_PERCENT = 80.0  # above it a unit can hardly do more
 
 
-class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+class ProfiledKernel(msgspec.Struct, frozen=True, kw_only=True):
     """One profiled launch. Kernels are serialised and, unless set otherwise, begin with empty caches and base clocks,
     so `dur_ns` is not the timeline's.
 
-    >>> Kernel(name="k", order=0, memory_percent=80.0, compute_percent=20.0).bound()
+    >>> ProfiledKernel(name="k", order=0, memory_percent=80.0, compute_percent=20.0).bound()
     'memory'
-    >>> Kernel(name="k", order=0, memory_percent=30.0, compute_percent=20.0).bound()
+    >>> ProfiledKernel(name="k", order=0, memory_percent=30.0, compute_percent=20.0).bound()
     'latency'
     """
 
@@ -54,7 +54,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     def total_flops(self) -> int | None:
         """All floating-point operations; None where counters are missing.
 
-        >>> Kernel(name="k", order=0, flops={"fp32": 10, "bf16": 5}, flops_complete=True).total_flops
+        >>> ProfiledKernel(name="k", order=0, flops={"fp32": 10, "bf16": 5}, flops_complete=True).total_flops
         15
         """
         return sum(self.flops.values()) if self.flops_complete else None
@@ -63,7 +63,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     def intensity(self) -> float | None:
         """FLOP per byte of DRAM traffic; None where one of them is not known, or no byte moved.
 
-        >>> Kernel(name="k", order=0, flops={"fp32": 8}, flops_complete=True, dram_bytes=4).intensity
+        >>> ProfiledKernel(name="k", order=0, flops={"fp32": 8}, flops_complete=True, dram_bytes=4).intensity
         2.0
         """
         return self.total_flops / self.dram_bytes if self.total_flops is not None and self.dram_bytes else None
@@ -76,8 +76,8 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         casts and other instructions that a different kernel for the same need not have. Where only DRAM's throughput
         is known and it is not what limits, caches may be: None.
 
-        >>> busy = Kernel(name="k", order=0, memory_percent=20.0, compute_percent=70.0)
-        >>> busy.bound(), Kernel(name="k", order=0, memory_percent=65.0, compute_percent=70.0).bound()
+        >>> busy = ProfiledKernel(name="k", order=0, memory_percent=20.0, compute_percent=70.0)
+        >>> busy.bound(), ProfiledKernel(name="k", order=0, memory_percent=65.0, compute_percent=70.0).bound()
         ('compute', 'neither')
         """
         if self.memory_percent is None and self.dram_percent is not None and self.compute_percent is not None:
@@ -106,12 +106,12 @@ _REASONS = {
 }
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class CounterReport(msgspec.Struct, frozen=True, kw_only=True):
     """One report, in the order of launches; no word of the host, the user or the command."""
 
     source: str  # file name, without its folder
     page: str  # `raw`, `details`, both, or `report` (the binary one)
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[ProfiledKernel, ...]
     dropped: dict[str, int] = {}  # rows that could not be kept, by reason
     warnings: tuple[str, ...] = ()
 
@@ -119,7 +119,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def notes(self) -> tuple[str, ...]:
         """What was left out of it and why, and its warnings, a sentence each.
 
-        >>> Report(source="r.csv", page="raw", kernels=(), dropped={"no_kernel_name": 2}).notes
+        >>> CounterReport(source="r.csv", page="raw", kernels=(), dropped={"no_kernel_name": 2}).notes
         ("left out 2 rows without a kernel's name",)
         """
         named = ((count, *_REASONS[reason]) for reason, count in self.dropped.items())

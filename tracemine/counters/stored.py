@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tracemine.columns import numbers, string_ids
 from tracemine.counters.match import EXACT, NAME_AND_GRID, REASON_TEXTS, Counters
-from tracemine.counters.record import Kernel, Report
+from tracemine.counters.record import CounterReport, ProfiledKernel
 from tracemine.errors import Location, TimelineError
 from tracemine.files import path_text
 from tracemine.timeline import COUNTERS, COUNTERS_ONLY, IngestReport, Meta, Timeline, read_counters_table
@@ -21,7 +21,9 @@ from tracemine.version import __version__
 
 _FLOPS = "_flops"  # ends the columns of Kernel.flops
 _DTYPES = tuple(column.name.removesuffix(_FLOPS) for column in COUNTERS.columns if column.name.endswith(_FLOPS))
-_PLAIN = tuple(name for name in Kernel.__struct_fields__ if name != "flops")  # fields that are columns as they are
+_PLAIN = tuple(
+    name for name in ProfiledKernel.__struct_fields__ if name != "flops"
+)  # fields that are columns as they are
 _WORDS: dict[str, tuple[str, ...]] = {
     "dram_bytes_from": ("counters", "rate", "throughput"),
     "evidence": (EXACT, NAME_AND_GRID),
@@ -31,11 +33,12 @@ _MOST = 1 << 61  # a report's numbers are up to half of this, and some are sums 
 _LONGEST = 1 << 20  # characters of a text; a report's have a tenth
 
 
-def counters_table(reports: Sequence[Report], joined: Counters | None = None) -> pa.Table:
+def counters_table(reports: Sequence[CounterReport], joined: Counters | None = None) -> pa.Table:
     """Return the table of the schema `COUNTERS`. `joined`: what `match` said of these reports, where there is a trace.
 
-    >>> report = Report(source="r.csv", page="raw", kernels=(Kernel(name="k", order=0, flops={"fp32": 8}),))
-    >>> counters_table([report]).select(["source", "name", "fp32_flops", "dur_ns"]).to_pylist()
+    >>> kernel = ProfiledKernel(name="k", order=0, flops={"fp32": 8})
+    >>> table = counters_table([CounterReport(source="r.csv", page="raw", kernels=(kernel,))])
+    >>> table.select(["source", "name", "fp32_flops", "dur_ns"]).to_pylist()
     [{'source': 'r.csv', 'name': 'k', 'fp32_flops': 8, 'dur_ns': None}]
     """
     rows = [
@@ -54,15 +57,16 @@ def counters_table(reports: Sequence[Report], joined: Counters | None = None) ->
     return pa.Table.from_arrays(columns, schema=COUNTERS.schema)
 
 
-def _row(kernel: Kernel) -> dict[str, Any]:
+def _row(kernel: ProfiledKernel) -> dict[str, Any]:
     flops = {f"{dtype}{_FLOPS}": count for dtype, count in kernel.flops.items()}
     return {name: getattr(kernel, name) for name in _PLAIN} | flops
 
 
-def timeline_of(reports: Sequence[Report]) -> Timeline:
+def timeline_of(reports: Sequence[CounterReport]) -> Timeline:
     """Return a timeline without rows, for reports alone; its meta tells what became of them.
 
-    >>> timeline_of([Report(source="r.csv", page="raw", kernels=(), dropped={"ragged_row": 1})]).meta.ingest.dropped
+    >>> report = CounterReport(source="r.csv", page="raw", kernels=(), dropped={"ragged_row": 1})
+    >>> timeline_of([report]).meta.ingest.dropped
     {'ragged_row': 1}
     """
     dropped: Counter[str] = Counter()
@@ -77,7 +81,7 @@ def timeline_of(reports: Sequence[Report]) -> Timeline:
     return Timeline(meta=Meta(tracemine_version=__version__, source=source, format=COUNTERS_ONLY, ingest=became))
 
 
-def stored_reports(directory: Path, activities: int | None = None) -> tuple[Report, ...]:
+def stored_reports(directory: Path, activities: int | None = None) -> tuple[CounterReport, ...]:
     """Return the reports whose kernels lie in a timeline directory; none where it has no counters.
 
     `activities`: how many the timeline has, where that is known.
@@ -97,21 +101,21 @@ def stored_reports(directory: Path, activities: int | None = None) -> tuple[Repo
     for _, rows in groupby(table.drop_columns(["activity_rows"]).to_pylist(), key=lambda row: row["report"]):
         of_report = list(rows)
         kernels = tuple(map(_kernel, of_report))
-        reports.append(Report(source=of_report[0]["source"], page=of_report[0]["page"], kernels=kernels))
+        reports.append(CounterReport(source=of_report[0]["source"], page=of_report[0]["page"], kernels=kernels))
     return tuple(reports)
 
 
-def with_stored(reports: Sequence[Report], path: Path | str, timeline: Timeline) -> Sequence[Report]:
+def with_stored(reports: Sequence[CounterReport], path: Path | str, timeline: Timeline) -> Sequence[CounterReport]:
     """Return the reports, and those that lie in the timeline directory `path` and are none of them."""
     given = [report.kernels for report in reports]
     stored = stored_reports(Path(path), timeline.activities.num_rows)
     return (*reports, *(report for report in stored if report.kernels not in given))
 
 
-def _kernel(row: Mapping[str, Any]) -> Kernel:
+def _kernel(row: Mapping[str, Any]) -> ProfiledKernel:
     flops = {dtype: count for dtype in _DTYPES if (count := row[f"{dtype}{_FLOPS}"]) is not None}
     sizes = {name: None if row[name] is None else tuple(row[name]) for name in ("grid", "block")}
-    return Kernel(**{name: row[name] for name in _PLAIN} | sizes, flops=flops)
+    return ProfiledKernel(**{name: row[name] for name in _PLAIN} | sizes, flops=flops)
 
 
 # --- what a stranger may have written ---------------------------------------------------------------------------------

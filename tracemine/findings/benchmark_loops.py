@@ -18,7 +18,7 @@ from tracemine.findings.labels import label_of
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.graph import Graph
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, IntArray, Rows, number
 from tracemine.timeline import Timeline
 from tracemine.units import bytes_text, percent_text, time_text
@@ -27,7 +27,7 @@ _FEWEST = 4  # calls: fewer that are alike are met in any program
 _S = 10**9
 
 
-def benchmark_loops(timeline: Timeline, graph: Graph | None, groups: Groups | None) -> BoolArray:
+def benchmark_loops(timeline: Timeline, graph: NodeGraph | None, groups: Groups | None) -> BoolArray:
     """Return which fusion groups are nothing but calls of a benchmark's loops."""
     if graph is None or groups is None or not len(groups):
         return np.zeros(0 if groups is None else len(groups), np.bool_)
@@ -38,7 +38,7 @@ def benchmark_loops(timeline: Timeline, graph: Graph | None, groups: Groups | No
     return found
 
 
-def _calls(timeline: Timeline, graph: Graph) -> tuple[IntArray, BoolArray]:
+def _calls(timeline: Timeline, graph: NodeGraph) -> tuple[IntArray, BoolArray]:
     """Return a number for each node, equal where operator and recorded inputs are; and of each number whether such a
     call writes nothing but new tensors.
     """
@@ -60,7 +60,7 @@ def _makes(call: Call) -> bool:
     return overload is not None and not overload.mutates and all(each is None for each in overload.aliases)
 
 
-def _unread(graph: Graph, call: IntArray, loop: BoolArray) -> BoolArray:
+def _unread(graph: NodeGraph, call: IntArray, loop: BoolArray) -> BoolArray:
     """Return which of these calls make what nothing reads but, by a guess, the same call or a later loop."""
     order = np.arange(len(call))
     first, last = np.full(len(loop), len(call)), np.full(len(loop), -1)
@@ -78,7 +78,7 @@ def _unread(graph: Graph, call: IntArray, loop: BoolArray) -> BoolArray:
         loop = left
 
 
-def _alike(graph: Graph, call: IntArray, loop: BoolArray) -> BoolArray:
+def _alike(graph: NodeGraph, call: IntArray, loop: BoolArray) -> BoolArray:
     """Return which of these loops have the same tensors for inputs each time, as far as it is known which they are."""
     alike = loop.copy()
     for at in np.flatnonzero(loop).tolist():
@@ -88,7 +88,7 @@ def _alike(graph: Graph, call: IntArray, loop: BoolArray) -> BoolArray:
     return alike
 
 
-def _reads(graph: Graph, node: int) -> tuple[tuple[int, ...], ...]:
+def _reads(graph: NodeGraph, node: int) -> tuple[tuple[int, ...], ...]:
     """Return what a node reads: buffer, bytes from and to, evidence."""
     own = slice(int(graph.read_begin[node]), int(graph.read_begin[node + 1]))
     columns = (graph.read_buffer, graph.read_first, graph.read_last, graph.read_evidence)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from tracemine.counters import Counters, Kernel
+from tracemine.counters import Counters, ProfiledKernel
 from tracemine.ops.kernel_names import canonical, short_name
 from tracemine.rows import Rows, row_sets
 from tracemine.rows.measured import device_of, ridge_of
@@ -22,7 +22,7 @@ class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
     op: str | None  # operator that owns the activities
     launches: int
     activities: int  # of the timeline, that they are
-    kernel: Kernel  # the launch with the middle traffic
+    kernel: ProfiledKernel  # the launch with the middle traffic
     bound: str | None
     arithmetic_intensity: float | None  # FLOP per byte of DRAM traffic
     ridge: float | None  # FLOP per byte from which on arithmetic is the limit
@@ -36,7 +36,7 @@ def kernel_lines(timeline: Timeline, counters: Counters) -> list[KernelLine]:
     >>> from tracemine.timeline import Meta
     >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
     >>> none = np.empty(0, np.int64)
-    >>> kernel_lines(empty, Counters((Kernel(name="f<1>(int)", order=0),), none, none > 0, {}, {}))[0].name
+    >>> kernel_lines(empty, Counters((ProfiledKernel(name="f<1>(int)", order=0),), none, none > 0, {}, {}))[0].name
     'f'
     """
     modelled = row_sets(timeline)["activities"]

@@ -20,7 +20,7 @@ from tracemine.findings.replay import Replay
 from tracemine.findings.replay_segments import Lanes, segments_of
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, is_named, rows_of
-from tracemine.rows.host import Calls, last_begun, threads
+from tracemine.rows.host import HostCalls, last_begun, threads
 from tracemine.rows.table import Categories, IntArray
 from tracemine.timeline import Timeline
 
@@ -44,7 +44,7 @@ def replay_of(timeline: Timeline) -> Replay:
     origin = int(start[0]) if len(start) else 0
     start = start - origin
     of_calls, of_ops = threads(timeline)
-    calls = Calls.of(timeline, launch_row, of_calls)
+    calls = HostCalls.of(timeline, launch_row, of_calls)
     calls = replace(calls, begin=calls.begin - origin, end=calls.end - origin)
     stream = codes(*(rows_of(activities[name]) for name in ("device", "stream")))
     launch = _launches(calls, launch_row, start)
@@ -78,7 +78,7 @@ def replay_of(timeline: Timeline) -> Replay:
     )
 
 
-def _operators(timeline: Timeline, origin: int, calls: Calls, launch_row: IntArray, host: HostEvents) -> Operators:
+def _operators(timeline: Timeline, origin: int, calls: HostCalls, launch_row: IntArray, host: HostEvents) -> Operators:
     """Return the operators around launch calls."""
     row, launches, lead, tail = (np.full(len(calls.begin), each, np.int64) for each in (-1, 0, 0, 0))
     ops = timeline.ops
@@ -115,7 +115,7 @@ def _outermost(op: IntArray, parent: IntArray, kind: Categories) -> tuple[IntArr
         top = further
 
 
-def _first_step(timeline: Timeline, origin: int, host: HostEvents, calls: Calls) -> HostStep | None:
+def _first_step(timeline: Timeline, origin: int, host: HostEvents, calls: HostCalls) -> HostStep | None:
     """Return where the first step begins and ends in the events; None without steps, or where it launches nothing."""
     if not timeline.steps.num_rows:
         return None
@@ -130,7 +130,7 @@ def _first_step(timeline: Timeline, origin: int, host: HostEvents, calls: Calls)
     return HostStep(first, last, int(when[first]) - begin + end - int(when[last]))
 
 
-def _launches(calls: Calls, launch_row: IntArray, start: IntArray) -> IntArray:
+def _launches(calls: HostCalls, launch_row: IntArray, start: IntArray) -> IntArray:
     """Return the call that each activity waits for: its own, else the last one before it; −1: none."""
     rows = np.flatnonzero(calls.launches)
     if not len(rows):
@@ -145,7 +145,7 @@ class _Waits:
     """Dependencies of activities: what each waited for, and by how much it followed."""
 
     def __init__(
-        self, start: IntArray, dur: IntArray, stream: IntArray, launch: IntArray, calls: Calls, launch_row: IntArray
+        self, start: IntArray, dur: IntArray, stream: IntArray, launch: IntArray, calls: HostCalls, launch_row: IntArray
     ) -> None:
         self.start, self.end, self.stream, self.launch, self.calls = start, start + dur, stream, launch, calls
         largest = np.argsort(-np.bincount(stream), kind="stable")[:_MOST_STREAMS]
@@ -229,7 +229,7 @@ def _usual(delays: IntArray, otherwise: int, most: int) -> int:
 
 
 def _host(
-    calls: Calls, start: IntArray, dur: IntArray, launch_row: IntArray, loads: Spans, within: Spans
+    calls: HostCalls, start: IntArray, dur: IntArray, launch_row: IntArray, loads: Spans, within: Spans
 ) -> tuple[HostEvents, int]:
     """Return what the host did, in order, and when it begins."""
     blocks = calls.blocks & ((calls.thread >= 0) | ~(calls.blocks & (calls.thread >= 0)).any())
@@ -263,7 +263,7 @@ def _host(
 
 
 def _waited_for(
-    calls: Calls, start: IntArray, dur: IntArray, launch_row: IntArray, blocking: IntArray
+    calls: HostCalls, start: IntArray, dur: IntArray, launch_row: IntArray, blocking: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return, for each call, the activity that it waits for, and that one's end: the last that ended before a blocking
     call did, or the copy that the call launched itself; −1: none.

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracemine.columns import string_ids, uncovered
 from tracemine.rows.arrow import categories, is_named, rows_of
-from tracemine.rows.host import LOADS, Calls, named
+from tracemine.rows.host import LOADS, HostCalls, named
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -68,7 +68,7 @@ def loading(timeline: Timeline, origin: int) -> Spans:
     return Spans.of(begin[rows], end[rows])
 
 
-def unstretched(timeline: Timeline, origin: int, calls: Calls, thread: IntArray, loads: Spans) -> Spans:
+def unstretched(timeline: Timeline, origin: int, calls: HostCalls, thread: IntArray, loads: Spans) -> Spans:
     """Return when the host was at something long in which nothing was recorded, data loading apart.
 
     In an operator, or, unless the step was timed alone, which says more, in none: Python, a file, a lock, a sleep.
@@ -82,7 +82,7 @@ def unstretched(timeline: Timeline, origin: int, calls: Calls, thread: IntArray,
     return Spans.of(begin, begin + dur)
 
 
-def _in_no_call(timeline: Timeline, origin: int, calls: Calls, loads: Spans) -> Spans:
+def _in_no_call(timeline: Timeline, origin: int, calls: HostCalls, loads: Spans) -> Spans:
     """Return when no thread was in an operator, in a call to the driver, or loading data."""
     begin, end = _times(timeline, origin)
     op = np.flatnonzero(is_named(categories(timeline.ops["kind"]), "op"))
@@ -95,7 +95,7 @@ def _in_no_call(timeline: Timeline, origin: int, calls: Calls, loads: Spans) -> 
 
 
 def within_operators(
-    timeline: Timeline, origin: int, calls: Calls, thread: IntArray, loads: Spans, least_ns: int = _LEAST_NS
+    timeline: Timeline, origin: int, calls: HostCalls, thread: IntArray, loads: Spans, least_ns: int = _LEAST_NS
 ) -> Spans:
     """Return when operators of PyTorch's own run for long without anything recorded inside, data loading apart: on
     threads that launch, and while no other one does.

@@ -11,8 +11,7 @@ from tracemine.perfmodel import Curves, Slowdown
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.compiled import compilations
 from tracemine.rows.table import Rows, category, number
-from tracemine.timeline import Device as RecordedDevice
-from tracemine.timeline import Timeline
+from tracemine.timeline import RecordedDevice, Timeline
 from tracemine.units import count_text, percent_text, time_text
 
 _SHARE_TO_NAME = 0.1  # of the GPU's time, whose kernels are named where their class is not known

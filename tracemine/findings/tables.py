@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tracemine.columns import of_values
 from tracemine.findings.record import Finding, Scan, Source
-from tracemine.timeline import Column, Table
+from tracemine.timeline import ColumnSchema, TableSchema
 
 __all__ = ["FINDINGS", "OCCURRENCES", "findings_table", "occurrences_table"]
 
@@ -104,29 +104,29 @@ _COLUMNS = (
 )  # fmt: skip
 
 # Both are written next to a timeline's tables. Opinions, so no part of a Timeline.
-FINDINGS = Table(
+FINDINGS = TableSchema(
     "findings",
     "one finding, those that no report shows (`reported` is false) among them",
     "most worth first, those that no report shows last",
     (
-        Column("trace", _TEXT, "path of the trace, as the scan was given it"),
-        Column("rank", _INT, "its place in the scan, counted from 1"),
-        *(Column(of.name, of.type, of.says, of.null) for of in _COLUMNS),
+        ColumnSchema("trace", _TEXT, "path of the trace, as the scan was given it"),
+        ColumnSchema("rank", _INT, "its place in the scan, counted from 1"),
+        *(ColumnSchema(of.name, of.type, of.says, of.null) for of in _COLUMNS),
     ),
 )
 
-OCCURRENCES = Table(
+OCCURRENCES = TableSchema(
     "occurrences",
     "one activity of one occurrence of a finding; of gaps, an activity that waited",
     "rank of the finding, then occurrence, then position",
     (
-        Column("trace", _TEXT, "as in `findings`"),
-        Column("fingerprint", _TEXT, "as in `findings`"),
-        Column("variant", _INT, "which variant of the finding it is of, counted from 0"),
-        Column("variant_fingerprint", _TEXT, "identity of that variant, which verdicts name"),
-        Column("occurrence", _INT, "which occurrence of the finding, counted from 0: those of the first variant first"),
-        Column("position", _INT, "which activity of the occurrence, counted from 0"),
-        Column("activity_row", _INT, "row of `activities`", "the occurrence has no activity: a gap that nothing waited for"),
+        ColumnSchema("trace", _TEXT, "as in `findings`"),
+        ColumnSchema("fingerprint", _TEXT, "as in `findings`"),
+        ColumnSchema("variant", _INT, "which variant of the finding it is of, counted from 0"),
+        ColumnSchema("variant_fingerprint", _TEXT, "identity of that variant, which verdicts name"),
+        ColumnSchema("occurrence", _INT, "which occurrence of the finding, counted from 0: those of the first variant first"),
+        ColumnSchema("position", _INT, "which activity of the occurrence, counted from 0"),
+        ColumnSchema("activity_row", _INT, "row of `activities`", "the occurrence has no activity: a gap that nothing waited for"),
     ),
 )  # fmt: skip
 
@@ -161,7 +161,7 @@ def _occurrences(finding: Finding) -> Iterable[tuple[str, int, str, int, int, in
             yield finding.fingerprint, variant, marks[variant], number, position, row
 
 
-def _table(of: Table, columns: Sequence[Sequence[Any]]) -> pa.Table:
+def _table(of: TableSchema, columns: Sequence[Sequence[Any]]) -> pa.Table:
     """Return columns of Python values as a table of this schema."""
     given = columns or [()] * len(of.columns)
     arrays = [of_values(values, column.type) for values, column in zip(given, of.columns, strict=True)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracemine.ops.arithmetic import unit_of
 from tracemine.perfmodel import LoopOperator
-from tracemine.rows.graph import Graph
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.library import recorded_call
 from tracemine.rows.table import FloatArray, IntArray
 from tracemine.timeline import Timeline
@@ -16,7 +16,7 @@ from tracemine.timeline import Timeline
 
 def loop_operators(
     timeline: Timeline,
-    graph: Graph,
+    graph: NodeGraph,
     members: IntArray,
     durations_ns: FloatArray,
     written: IntArray,
@@ -52,7 +52,7 @@ def loop_operators(
     return found
 
 
-def _read(graph: Graph, nodes: IntArray) -> tuple[int, int]:
+def _read(graph: NodeGraph, nodes: IntArray) -> tuple[int, int]:
     """Return the bytes that these nodes read, equal reads counted once; and what the first of them reads."""
     parts = [np.arange(graph.read_begin[node], graph.read_begin[node + 1]) for node in nodes.tolist()]
     reads = np.concatenate(parts)

@@ -32,7 +32,7 @@ from tracemine.fleet.alone import alone
 from tracemine.fleet.known import KNOWN_FOLDER, NO_DAY, Runs
 from tracemine.fleet.places import filesystem, shown, without_secrets
 from tracemine.fleet.stored import DAMAGED, Stored
-from tracemine.timeline import Column, Table
+from tracemine.timeline import ColumnSchema, TableSchema
 
 DATASET_SCHEMA_VERSION: Final = 1
 _ABOUT: Final = "dataset.json"
@@ -42,59 +42,59 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _WITHOUT_FOLDERS: Final = ("s3", "gcs", "abfs")  # there one is a request for each part of its path, and of no use
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 _KEY = (
-    Column("key", _TEXT, "the trace and what it was scanned with, as in `runs`"),
-    Column("generation", _INT, "with what it was scanned: its number in dataset.json, counted from 1"),
+    ColumnSchema("key", _TEXT, "the trace and what it was scanned with, as in `runs`"),
+    ColumnSchema("generation", _INT, "with what it was scanned: its number in dataset.json, counted from 1"),
 )
 _NOT_SCANNED, _NO_STEPS = "it could not be scanned", "no steps are known"
 
-RUNS = Table(
+RUNS = TableSchema(
     "runs",
     "one trace, scanned or not",
     "none",
     (
         *_KEY,
-        Column("uri", _TEXT, "where the trace lies"),
-        Column("content_sha256", _TEXT, "digest of its files", "they could not be read to their end"),
-        Column("size_bytes", _INT, "of its files"),
-        Column("modified_ns", _INT, "when they last changed, nanoseconds since 1970", "not known"),
-        Column("job", _TEXT, "by its path", "the path does not say"),
-        Column("model", _TEXT, "by its path", "the path does not say"),
-        Column("status", _TEXT, "`scanned`, `refused` (it is no trace, or damaged) or `failed` (see `message`)"),
-        Column("message", _TEXT, "why it could not be scanned", "it was"),
-        Column("tracemine", _TEXT, "version that scanned it"),
-        Column("torch", _TEXT, "version that recorded it", "not recorded"),
-        Column("gpu", _TEXT, "as the trace names it", "it names none"),
-        Column("rank", _INT, "of the process", "not recorded"),
-        Column("world_size", _INT, "processes of the job", "not recorded"),
-        Column("devices", _INT, "that were active", _NOT_SCANNED),
-        Column("activities", _INT, "kernels, copies and fills", _NOT_SCANNED),
-        Column("steps", _INT, "that are known", _NOT_SCANNED),
-        Column("span_ns", _INT, "first start of an activity to the last end", _NOT_SCANNED),
-        Column("gpu_time_ns", _INT, "sum of durations", _NOT_SCANNED),
-        Column("gpu_busy_ns", _INT, "union of durations over streams", _NOT_SCANNED),
-        Column("unprofiled_step_ns", _INT, "a step without the profiler, mean", _NO_STEPS),
-        Column("step_saving_low_ns", _INT, "what all findings save of the steps: low end", _NOT_SCANNED),
-        Column("step_saving_ns", _INT, "the same: middle", _NOT_SCANNED),
-        Column("step_saving_high_ns", _INT, "the same: high end", _NOT_SCANNED),
-        Column("bound_by", _TEXT, "what the unprofiled step waits for", "nothing ran"),
+        ColumnSchema("uri", _TEXT, "where the trace lies"),
+        ColumnSchema("content_sha256", _TEXT, "digest of its files", "they could not be read to their end"),
+        ColumnSchema("size_bytes", _INT, "of its files"),
+        ColumnSchema("modified_ns", _INT, "when they last changed, nanoseconds since 1970", "not known"),
+        ColumnSchema("job", _TEXT, "by its path", "the path does not say"),
+        ColumnSchema("model", _TEXT, "by its path", "the path does not say"),
+        ColumnSchema("status", _TEXT, "`scanned`, `refused` (it is no trace, or damaged) or `failed` (see `message`)"),
+        ColumnSchema("message", _TEXT, "why it could not be scanned", "it was"),
+        ColumnSchema("tracemine", _TEXT, "version that scanned it"),
+        ColumnSchema("torch", _TEXT, "version that recorded it", "not recorded"),
+        ColumnSchema("gpu", _TEXT, "as the trace names it", "it names none"),
+        ColumnSchema("rank", _INT, "of the process", "not recorded"),
+        ColumnSchema("world_size", _INT, "processes of the job", "not recorded"),
+        ColumnSchema("devices", _INT, "that were active", _NOT_SCANNED),
+        ColumnSchema("activities", _INT, "kernels, copies and fills", _NOT_SCANNED),
+        ColumnSchema("steps", _INT, "that are known", _NOT_SCANNED),
+        ColumnSchema("span_ns", _INT, "first start of an activity to the last end", _NOT_SCANNED),
+        ColumnSchema("gpu_time_ns", _INT, "sum of durations", _NOT_SCANNED),
+        ColumnSchema("gpu_busy_ns", _INT, "union of durations over streams", _NOT_SCANNED),
+        ColumnSchema("unprofiled_step_ns", _INT, "a step without the profiler, mean", _NO_STEPS),
+        ColumnSchema("step_saving_low_ns", _INT, "what all findings save of the steps: low end", _NOT_SCANNED),
+        ColumnSchema("step_saving_ns", _INT, "the same: middle", _NOT_SCANNED),
+        ColumnSchema("step_saving_high_ns", _INT, "the same: high end", _NOT_SCANNED),
+        ColumnSchema("bound_by", _TEXT, "what the unprofiled step waits for", "nothing ran"),
     ),
 )
-STEPS = Table(
+STEPS = TableSchema(
     "steps",
     "one kind of step of a run: of a batch size, prefill or decode",
     "most GPU time first",
     (
         *_KEY,
-        Column("kind", _TEXT, "its name"),
-        Column("count", _INT, "steps of it"),
-        Column("span_p50_ns", _INT, "that half of them do not exceed"),
-        Column("span_p99_ns", _INT, "that 99 of 100 do not exceed"),
-        Column("gpu_busy_p50_ns", _INT, "likewise, of the time that the GPU was busy"),
-        Column("gpu_busy_p99_ns", _INT, "likewise"),
+        ColumnSchema("kind", _TEXT, "its name"),
+        ColumnSchema("count", _INT, "steps of it"),
+        ColumnSchema("span_p50_ns", _INT, "that half of them do not exceed"),
+        ColumnSchema("span_p99_ns", _INT, "that 99 of 100 do not exceed"),
+        ColumnSchema("gpu_busy_p50_ns", _INT, "likewise, of the time that the GPU was busy"),
+        ColumnSchema("gpu_busy_p99_ns", _INT, "likewise"),
     ),
 )
-FLEET_FINDINGS = Table(FINDINGS.name, FINDINGS.row, FINDINGS.order, (*_KEY, *FINDINGS.columns))
-FLEET_OCCURRENCES = Table(OCCURRENCES.name, OCCURRENCES.row, OCCURRENCES.order, (*_KEY, *OCCURRENCES.columns))
+FLEET_FINDINGS = TableSchema(FINDINGS.name, FINDINGS.row, FINDINGS.order, (*_KEY, *FINDINGS.columns))
+FLEET_OCCURRENCES = TableSchema(OCCURRENCES.name, OCCURRENCES.row, OCCURRENCES.order, (*_KEY, *OCCURRENCES.columns))
 TABLES = (FLEET_FINDINGS, FLEET_OCCURRENCES, STEPS, RUNS)  # in the order of writing: `runs` says that all is there
 
 
@@ -196,7 +196,7 @@ class Dataset:
             pq.write_table(marked, made, compression="zstd", version="2.6")
             self._write(self._name(one, day, key), made.getvalue())
 
-    def read(self, table: Table) -> pa.Table:
+    def read(self, table: TableSchema) -> pa.Table:
         """Return a table of all traces, with `day`. Raises InputError where a file is damaged."""
         schema = table.schema.append(pa.field("day", _TEXT))
 
@@ -214,7 +214,7 @@ class Dataset:
             raise InputError(f"cannot be read: {self._said(error)}", where=where) from None
         return pa.concat_tables([schema.empty_table(), *self._stored.each(part, names)])
 
-    def _name(self, table: Table, day: str | None, key: str) -> str:
+    def _name(self, table: TableSchema, day: str | None, key: str) -> str:
         part = day if day is not None and _DAY.fullmatch(day) else NO_DAY
         return f"{table.name}/day={part}/{key}.parquet"
 

@@ -36,8 +36,8 @@ from tracemine.fleet.traces import Labels, Source, Unreachable, content_sha256, 
 from tracemine.matching import Rule, load_rules
 from tracemine.matching.rule_file import RULE_SIZE_LIMIT
 from tracemine.matching.selection import selected
-from tracemine.pipeline import Analysis, Options, analyse, mined
-from tracemine.timeline import Table
+from tracemine.pipeline import Analysis, ScanOptions, analyse, mined
+from tracemine.timeline import TableSchema
 from tracemine.version import __version__
 
 SCANNED, REFUSED, FAILED, KNOWN = "scanned", "refused", "failed", "known"
@@ -52,10 +52,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     skip: tuple[str, ...] = ()
     labels: str | None = None  # the pattern that jobs, models and days are read off paths with
 
-    def options(self) -> Options:
+    def options(self) -> ScanOptions:
         """Return a scan's options. Raises RuleError, UsageError."""
         device = None if self.gpu is None else device_named(self.gpu)
-        return Options(rules=_rules(self.rules, self.only, self.skip), device=device, calibrations=())
+        return ScanOptions(rules=_rules(self.rules, self.only, self.skip), device=device, calibrations=())
 
     def generation(self) -> Generation:
         """Return what stands in dataset.json: options, and a digest of them, of versions and of all rules' files."""
@@ -213,12 +213,12 @@ def _run(task: Task, content: str, analysis: Analysis, found: Scan) -> dict[str,
     }
 
 
-def _table(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+def _table(table: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     columns = [of_values([row.get(column.name) for row in rows], column.type) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-def _with(own: Mapping[str, Any], table: pa.Table, of: Table) -> pa.Table:
+def _with(own: Mapping[str, Any], table: pa.Table, of: TableSchema) -> pa.Table:
     """Return a table behind the columns that name its run."""
     schema = of.schema
     first = [of_values([value] * table.num_rows, schema.field(name).type) for name, value in own.items()]

@@ -9,15 +9,15 @@ import numpy as np
 
 from tracemine.collector import paused
 from tracemine.columns import codes, numbers, string_ids
-from tracemine.flow.alike_steps import alike_steps
 from tracemine.flow.copied_steps import with_copies
+from tracemine.flow.equal_steps import periods, without_copies
 from tracemine.flow.hazards import orders
 from tracemine.flow.inferred import inferred
 from tracemine.flow.inferred.perhaps import Perhaps, perhaps
-from tracemine.flow.numbered import NotAlike
 from tracemine.flow.nvtx_optimizers import optimizers_told
 from tracemine.flow.order import Order, order_of
-from tracemine.flow.reads_writes import ALLOCATE, READ, Calls, Happenings, reads_and_writes
+from tracemine.flow.period import NotAlike
+from tracemine.flow.reads_writes import ALLOCATE, READ, Happenings, OperatorEffects, reads_and_writes
 from tracemine.flow.record import BoolArray, Edges, Evidence, Flow, IntArray, MayRead, Nodes, Writes
 from tracemine.flow.tensors import Tensors
 from tracemine.ops import lookup
@@ -59,10 +59,10 @@ def _flow(given: Timeline, *, readers: bool = False, copy_steps: bool) -> tuple[
     order = order_of(given)
     if not len(order.row):
         given = replace(given, tensors=None)  # tensors of no operator
-    for alike in alike_steps(given, order) if copy_steps and not given.tensors.num_rows else ():
-        kept, begin = alike.kept(order)
+    for period in periods(given, order) if copy_steps and not given.tensors.num_rows else ():
+        kept, of_kept = without_copies(order, period)
         with suppress(NotAlike):
-            return with_copies(_of_order(given, kept)[0], given, alike, kept, begin), MayRead()
+            return with_copies(_of_order(given, kept)[0], given, kept, of_kept), MayRead()
     return _of_order(given, order, readers=readers)
 
 
@@ -81,7 +81,7 @@ def _of_order(given: Timeline, order: Order, *, readers: bool = False) -> tuple[
         evidence = np.where(found.consistent, Evidence.CONSISTENT, Evidence.ADJACENT).astype(np.int8)
     tensors = Tensors.of(timeline, order)
     nodes, activity_node, member = _nodes(timeline, order, tensors)
-    calls = Calls.of(timeline, order, tensors, member, nodes)
+    calls = OperatorEffects.of(timeline, order, tensors, member, nodes)
     reads, writes, edges = reads_and_writes(_happenings(order, tensors, calls, nodes), tensors, nodes, calls, evidence)
     if not recorded:
         made = tensors.storage[tensors.is_output & ~calls.aliased]  # `empty` makes one, and `copy_` writes it
@@ -154,7 +154,7 @@ def _speaks(timeline: Timeline) -> BoolArray:
     return np.array([*(lookup(text) is not None for text in names), False])[name]
 
 
-def _happenings(order: Order, tensors: Tensors, calls: Calls, nodes: Nodes) -> Happenings:
+def _happenings(order: Order, tensors: Tensors, calls: OperatorEffects, nodes: Nodes) -> Happenings:
     count = len(order.row)
     # Operators end before the one at `leave` begins: those inside first, and of two threads the one that ended first.
     leaving = np.lexsort((-np.arange(count), order.end, order.leave))

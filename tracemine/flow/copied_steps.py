@@ -7,35 +7,32 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace as changed
 
 from tracemine.columns import from_numbers, numbers, sorted_unique, string_ids, texts, with_columns
-from tracemine.flow.alike_steps import AlikeSteps
-from tracemine.flow.numbered import Copies, NotAlike, Numbered, Rows
 from tracemine.flow.order import Order
-from tracemine.flow.record import BoolArray, Edges, Flow, IntArray, Nodes, Reads, Shortened, Writes
+from tracemine.flow.period import NotAlike, Numbered, Period, spread_rows
+from tracemine.flow.record import BoolArray, Edges, Flow, IntArray, Nodes, Reads, Writes
 from tracemine.timeline import Timeline
 
 _Record = TypeVar("_Record", Reads, Writes, Edges)
 
 
-def with_copies(short: Flow, timeline: Timeline, alike: AlikeSteps, kept: Order, begin: IntArray) -> Flow:
+def with_copies(short: Flow, timeline: Timeline, kept: Order, of_order: Period) -> Flow:
     """Return the dataflow of all steps from that of the steps that are kept.
 
-    timeline: what was recorded. kept, begin: as `AlikeSteps.kept` gives them. Raises NotAlike.
+    timeline: what was recorded. kept, of_order: as `without_copies` gives them. Raises NotAlike.
     """
-    positions = Numbered(begin, alike.copied, alike.left_out)
+    positions = of_order.nodes
     nodes = Numbered.of(positions.step(kept.position[short.nodes.op_row]), positions)
-    ops, activities = timeline.ops.num_rows, timeline.activities.num_rows
-    copies = Copies(nodes, Rows.of(alike.op_rows, ops), Rows.of(alike.activity_rows, activities))
+    period = changed(of_order, nodes=nodes)
     table = short.timeline.tensors
     of_step = positions.step(kept.position[numbers(table.column("op_row"))])
     tensors = Numbered.of(of_step, nodes)
     storage = numbers(table.column("storage_id"), -1)
     of_node = np.concatenate((short.reads.node, short.writes.node))
     of_buffer = np.concatenate((short.reads.buffer, short.writes.buffer))
-    reads, writes, edges = (
-        copies.by_node(node) for node in (short.reads.node, short.writes.node, short.edges.consumer)
-    )
+    reads, writes, edges = map(period.by_node, (short.reads.node, short.writes.node, short.edges.consumer))
     kinds = {
         **dict.fromkeys(("node", "producer", "consumer", "gone_node"), nodes),
         "buffer": Numbered.by_birth(of_buffer, nodes.step(of_node), nodes),
@@ -43,14 +40,14 @@ def with_copies(short: Flow, timeline: Timeline, alike: AlikeSteps, kept: Order,
         "read": reads,
         "write": writes,
     }
-    of_all = _all_nodes(short.nodes, copies)
-    activity_node = np.full(activities, -1, np.int64)
+    of_all = _all_nodes(short.nodes, period)
+    activity_node = np.full(timeline.activities.num_rows, -1, np.int64)
     activity_node[of_all.activity] = np.repeat(np.arange(len(of_all)), np.diff(of_all.activity_begin))
-    order_before, order_after = _pairs(short.order_before, short.order_after, copies)
-    perhaps_before, perhaps_after = _pairs(short.perhaps_before, short.perhaps_after, copies)
+    order_before, order_after = _pairs(short.order_before, short.order_after, nodes)
+    perhaps_before, perhaps_after = _pairs(short.perhaps_before, short.perhaps_after, nodes)
     storage = tensors.counted(storage, Numbered.by_birth(storage, of_step, nodes))
     return Flow(
-        timeline=_all_tensors(short.timeline, timeline, copies, tensors, storage),
+        timeline=_all_tensors(short.timeline, timeline, period, tensors, storage),
         nodes=of_all,
         reads=_spread(short.reads, reads, kinds),
         writes=_spread(short.writes, writes, kinds),
@@ -61,7 +58,8 @@ def with_copies(short: Flow, timeline: Timeline, alike: AlikeSteps, kept: Order,
         perhaps_before=perhaps_before,
         perhaps_after=perhaps_after,
         inferred_from=timeline,
-        shortened=Shortened(flow=short, copies=copies),
+        shortened=short,
+        period=period,
     )
 
 
@@ -75,31 +73,31 @@ def _spread(record: _Record, entries: Numbered, kinds: dict[str, Numbered]) -> _
     return replace(record, **of_all)
 
 
-def _all_nodes(short: Nodes, copies: Copies) -> Nodes:
-    nodes = copies.nodes
+def _all_nodes(short: Nodes, period: Period) -> Nodes:
+    nodes = period.nodes
     counts = np.diff(short.activity_begin)
+    of_activities = period.by_node(np.repeat(np.arange(len(short)), counts))
     head, own, before, tail = nodes.parts(short.step_row)
     ahead = own - before
     if not ((ahead == 1) | ((ahead == 0) & (own < 0))).all():
         raise NotAlike
     turn = np.arange(nodes.copies + 1)[:, None]
     return Nodes(
-        op_row=copies.ops.counted(short.op_row, nodes),
+        op_row=spread_rows(period.op_rows, short.op_row, nodes),
         step_row=np.concatenate((head, (own + turn * ahead).reshape(-1), tail)),
         known=nodes.repeated(short.known),
-        activity=copies.activities.counted(short.activity, copies.by_node(np.repeat(np.arange(len(short)), counts))),
+        activity=spread_rows(period.activity_rows, short.activity, of_activities),
         activity_begin=np.append(0, np.cumsum(nodes.repeated(counts))),
     )
 
 
-def _pairs(before: IntArray, after: IntArray, copies: Copies) -> tuple[IntArray, IntArray]:
+def _pairs(before: IntArray, after: IntArray, nodes: Numbered) -> tuple[IntArray, IntArray]:
     """Return pairs of nodes for all steps, in order.
 
     A copy has those of the copied step and of the one before it: of guesses there may be more at first, as fewer
     tensors are known. What reaches further back than the step before is not copied: one kernel never spans steps, so
     nothing lies in between that it could do.
     """
-    nodes = copies.nodes
     step, beyond = nodes.step(after), nodes.period * nodes.copies
     near = before >= nodes.begin[np.maximum(step - 1, 0)]
     head, tail = step < nodes.copied - 1, step > nodes.copied
@@ -124,17 +122,17 @@ def _both(before: IntArray, after: IntArray, which: BoolArray, moved: int, width
 
 
 def _all_tensors(
-    inferred: Timeline, timeline: Timeline, copies: Copies, entries: Numbered, storage: IntArray
+    inferred: Timeline, timeline: Timeline, period: Period, entries: Numbered, storage: IntArray
 ) -> Timeline:
     """Return what was recorded with the tensors of all steps, and the schemas of their operators."""
     table = inferred.tensors
     first, last = int(entries.begin[entries.copied]), entries.end
-    op_row = copies.ops.counted(numbers(table.column("op_row")), entries)
+    op_row = spread_rows(period.op_rows, numbers(table.column("op_row")), entries)
     # The step's entries stand in memory once, however many steps have them.
     own = table.slice(first, last - first)
     table = pa.concat_tables([table.slice(0, first), *[own] * (entries.copies + 1), table.slice(last)])
     ids = from_numbers(storage, pa.int64())
     table = with_columns(table, {"op_row": from_numbers(op_row, pa.int64()), "tensor_id": ids, "storage_id": ids})
     code, schemas = string_ids(inferred.ops.column("op_schema"))
-    code[copies.ops.rows] = code[copies.ops.rows[0]]
+    code[period.op_rows] = code[period.op_rows[0]]
     return replace(timeline, ops=with_columns(timeline.ops, {"op_schema": texts(code, schemas)}), tensors=table)

@@ -22,11 +22,11 @@ from tracemine.calls import Call, calls_of
 from tracemine.calls.text import Extents
 from tracemine.columns import booleans, numbers, string_ids
 from tracemine.flow.inferred.optimizers import Chain, Update, matched
-from tracemine.flow.inferred.tables import bits, integers, lists_of, texts
+from tracemine.flow.inferred.tables import integers, lists_of, table_of_tensors, texts
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.ops import lookup
-from tracemine.timeline import TABLES, Timeline
+from tracemine.timeline import Timeline
 
 _Shape = tuple[int, ...]
 _Sizes = tuple[_Shape, ...]
@@ -168,6 +168,10 @@ def _fitting(name: str, count: int, sizes: _Sizes, *, lists: bool) -> set[_Sizes
     if not lists:
         shapes = [size for size in sizes if size]
         return {(shapes[0],)} if len(shapes) == count and len(set(shapes)) == 1 else set()
+    return _fitting_lists(name, count, sizes)
+
+
+def _fitting_lists(name: str, count: int, sizes: _Sizes) -> set[_Sizes]:
     found = set()
     operator = lookup(name)
     for overload in () if operator is None else operator.overloads:
@@ -181,7 +185,7 @@ def _fitting(name: str, count: int, sizes: _Sizes, *, lists: bool) -> set[_Sizes
     return found
 
 
-class _Call(msgspec.Struct, frozen=True):
+class _OptimizerCall(msgspec.Struct, frozen=True):
     """One operator of an optimizer, and the storages of the members of the lists that it takes and gives."""
 
     root: int
@@ -203,35 +207,41 @@ def _takes(
     return takes
 
 
-def _entries(sizes: Sequence[Sequence[int]], *, lists: bool) -> list[int]:
+def _entries(sizes: Sequence[Sequence[int]] | None, *, lists: bool) -> list[int]:
     """Return which entries of a text are tensors: of lists all, else those with a size."""
-    return [at for at, size in enumerate(sizes) if lists or size]
+    return [at for at, size in enumerate(sizes or ()) if lists or size]
 
 
 def _storages_of(storages: Mapping[tuple[str, int], int], letter: str, count: int) -> tuple[int, ...]:
     return tuple(storages[letter, index] for index in range(count))
 
 
-def _bound(turn: Sequence[Sequence[tuple[int, Update]]], calls: _Calls) -> list[_Call] | None:
+def _bound(turn: Sequence[Sequence[tuple[int, Update]]], calls: _Calls) -> list[_OptimizerCall] | None:
     """Return the operators of one step of an optimizer; None where what is recorded speaks against them."""
-    found: list[_Call] = []
-    for chain in turn:
-        roots, updates = zip(*chain, strict=True)
-        lists, sources = updates[0].lists, [update.sources for update in updates]
-        names, sizes = [calls.name(root) for root in roots], [calls.sizes(root) for root in roots]
-        members = _members(names, sources, sizes, lists=lists)
-        if members is None or any(int(calls.order.row[root]) not in calls.device_of for root in roots):
+    chains = [_bound_chain(chain, calls) for chain in turn]
+    if any(chain is None for chain in chains):
+        return None
+    return [call for chain in chains if chain is not None for call in chain]
+
+
+def _bound_chain(chain: Sequence[tuple[int, Update]], calls: _Calls) -> list[_OptimizerCall] | None:
+    roots, updates = zip(*chain, strict=True)
+    lists, sources = updates[0].lists, [update.sources for update in updates]
+    names, sizes = [calls.name(root) for root in roots], [calls.sizes(root) for root in roots]
+    members = _members(names, sources, sizes, lists=lists)
+    if members is None or any(int(calls.order.row[root]) not in calls.device_of for root in roots):
+        return None
+    found: list[_OptimizerCall] = []
+    storages: dict[tuple[str, int], int] = {}
+    for root, update, given in zip(roots, updates, sizes, strict=True):
+        recorded = [calls.given(root).get(entry) for entry in _entries(given, lists=lists)]
+        takes = _takes(update, recorded, len(members), storages, calls)
+        if takes is None:
             return None
-        storages: dict[tuple[str, int], int] = {}
-        for root, update, given in zip(roots, updates, sizes, strict=True):
-            recorded = [calls.given(root).get(entry) for entry in _entries(given or (), lists=lists)]
-            takes = _takes(update, recorded, len(members), storages, calls)
-            if takes is None:
-                return None
-            if update.gives:
-                storages |= {(update.gives, index): _new(calls) for index in range(len(members))}
-            gives = _storages_of(storages, update.gives, len(members)) if update.gives else takes[0]
-            found.append(_Call(root, members, tuple(takes), gives, lists))
+        if update.gives:
+            storages |= {(update.gives, index): _new(calls) for index in range(len(members))}
+        gives = _storages_of(storages, update.gives, len(members)) if update.gives else takes[0]
+        found.append(_OptimizerCall(root, members, tuple(takes), gives, lists))
     return found
 
 
@@ -251,7 +261,7 @@ def _new(calls: _Calls) -> int:
     return calls.next_storage - 1
 
 
-def _with(timeline: Timeline, order: Order, calls: _Calls, bound: Sequence[_Call]) -> Told:
+def _with(timeline: Timeline, order: Order, calls: _Calls, bound: Sequence[_OptimizerCall]) -> Told:
     """Return the timeline with these in place of all that is recorded of them and of the operators inside them."""
     roots = np.array([call.root for call in bound])
     replaced = np.isin(calls.root_of, roots)
@@ -288,20 +298,17 @@ def _with(timeline: Timeline, order: Order, calls: _Calls, bound: Sequence[_Call
 def _table(rows: IntArray, shapes: Sequence[_Shape], devices: Sequence[str]) -> pa.Table:
     op_row, is_output, position, list_index, storage, numel, shape, device, _ = rows.T
     nothing = np.full(len(rows), -1)
-    columns = {
-        "op_row": integers(op_row, pa.int64()),
-        "is_output": pa.Array.from_buffers(pa.bool_(), len(rows), [None, bits(is_output > 0)]),
-        "position": integers(position, pa.int32()),
-        "list_index": integers(list_index, pa.int32()),
-        "tensor_id": integers(storage, pa.int64()),
-        "storage_id": integers(storage, pa.int64()),
-        "offset_elements": integers(np.zeros(len(rows), np.int64), pa.int64()),
-        "numel": integers(numel, pa.int64()),
-        "itemsize_bytes": integers(nothing, pa.int64()),
-        "device": texts(device, devices),
-        "dtype": texts(nothing, []),
-        "shape": lists_of(shape, shapes),
-        "strides": lists_of(np.zeros(len(rows), np.int64), [None]),
-    }
-    schema = TABLES["tensors"].schema
-    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+    return table_of_tensors(
+        op_row=op_row,
+        is_output=is_output > 0,
+        position=position,
+        list_index=list_index,
+        storage=storage,
+        offset=np.zeros(len(rows), np.int64),
+        numel=numel,
+        itemsize_bytes=nothing,
+        device=texts(device, devices),
+        dtype=texts(nothing, []),
+        shape=lists_of(shape, shapes),
+        strides=lists_of(np.zeros(len(rows), np.int64), [None]),
+    )

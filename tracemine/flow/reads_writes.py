@@ -46,7 +46,7 @@ def _switched_off(
     return off
 
 
-class Calls(msgspec.Struct, frozen=True):
+class OperatorEffects(msgspec.Struct, frozen=True):
     """What the operators do to their tensors: one entry an operator, then one a tensor."""
 
     op: IntArray  # of each node, its operator's position
@@ -63,7 +63,7 @@ class Calls(msgspec.Struct, frozen=True):
     aliased: BoolArray  # tensors: an output whose storage is an input's
 
     @staticmethod
-    def of(timeline: Timeline, order: Order, tensors: Tensors, member: IntArray, nodes: Nodes) -> Calls:
+    def of(timeline: Timeline, order: Order, tensors: Tensors, member: IntArray, nodes: Nodes) -> OperatorEffects:
         schema, schemas = string_ids(timeline.ops.column("op_schema"))
         schema = schema[order.row]
         of_schema = [*(effects(text) for text in schemas), NO_EFFECTS]
@@ -85,7 +85,7 @@ class Calls(msgspec.Struct, frozen=True):
         switches = [one.switch for one in of_schema]
         mutated &= ~(switched & _switched_off(timeline, order, tensors, switched, schema, switches))
         key = tensors.op * (int(tensors.storage.max(initial=0)) + 1) + tensors.storage
-        return Calls(
+        return OperatorEffects(
             op=order.position[nodes.op_row],
             member=member,
             says=says,
@@ -123,7 +123,7 @@ class _Log(msgspec.Struct):
 
 
 def reads_and_writes(
-    happenings: Happenings, tensors: Tensors, nodes: Nodes, calls: Calls, evidence: Array
+    happenings: Happenings, tensors: Tensors, nodes: Nodes, calls: OperatorEffects, evidence: Array
 ) -> tuple[Reads, Writes, Edges]:
     writers = LastWriters()
     log = _logged(happenings, tensors, calls, writers)
@@ -168,7 +168,7 @@ def reads_and_writes(
     return read, write, _edges(read, write, edge_read, edge_from)
 
 
-def _logged(happenings: Happenings, tensors: Tensors, calls: Calls, writers: LastWriters) -> _Log:
+def _logged(happenings: Happenings, tensors: Tensors, calls: OperatorEffects, writers: LastWriters) -> _Log:
     """Return what each read and write came to, one after another."""
     log = _Log()
     row, what = happenings.row, happenings.what

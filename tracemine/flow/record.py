@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.flow.numbered import Copies
+from tracemine.flow.period import Period
 from tracemine.timeline import Timeline
 
 IntArray = npt.NDArray[np.int64]
@@ -122,14 +122,6 @@ class MayRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shortened:
-    """The dataflow of a recording without most of a run of equal steps, and how it becomes that of all."""
-
-    flow: Flow
-    copies: Copies
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
     """Def-use edges between operators. Where neither tensors nor shapes were recorded there are no nodes.
 
@@ -151,7 +143,8 @@ class Flow:
     perhaps_before: IntArray = field(default_factory=_none)
     perhaps_after: IntArray = field(default_factory=_none)
     inferred_from: Timeline | None = None  # the one given, where its dataflow was inferred
-    shortened: Shortened | None = None  # what it was copied from, where steps are equal
+    shortened: Flow | None = None  # what it was copied from, where steps are equal: that without most of them
+    period: Period | None = None  # and which those are
 
     @property
     def read_by_others(self) -> BoolArray:

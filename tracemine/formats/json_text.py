@@ -53,7 +53,7 @@ def end_of_value(text: bytes | bytearray, start: int, stop: int) -> int | None:
     return None
 
 
-class Members(Struct):
+class JsonMembers(Struct):
     """The members of one object that could be read, and how the others could not."""
 
     values: dict[str, Any] = field(default_factory=dict)

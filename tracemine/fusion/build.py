@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from tracemine.flow.numbered import NotAlike
+from tracemine.flow.period import NotAlike
 from tracemine.flow.record import BoolArray, Flow, IntArray
 from tracemine.fusion.candidates import ALLOWED, Pairs, pairs_of
 from tracemine.fusion.copied_groups import copied_groups
@@ -29,9 +29,9 @@ def groups(flow: Flow) -> Groups:
     >>> len(groups(flow(empty)))
     0
     """
-    if flow.shortened is not None:
+    if flow.shortened is not None and flow.period is not None:
         with suppress(NotAlike):
-            return copied_groups(_all_groups(flow.shortened.flow), flow, flow.shortened.copies)
+            return copied_groups(_all_groups(flow.shortened), flow, flow.period)
     return _all_groups(flow)
 
 

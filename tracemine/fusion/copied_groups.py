@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.flow.numbered import Copies, Numbered
+from tracemine.flow.period import Numbered, Period, spread_rows
 from tracemine.flow.record import Flow, IntArray
 from tracemine.fusion.record import Groups, Refusals, of_activities
 
@@ -14,13 +14,13 @@ _OF_GROUPS = (
 )
 
 
-def copied_groups(short: Groups, flow: Flow, copies: Copies) -> Groups:
+def copied_groups(short: Groups, flow: Flow, period: Period) -> Groups:
     """Return the groups of all steps from those of the steps that are kept. flow: of all steps. Raises NotAlike."""
-    nodes = copies.nodes
+    nodes = period.nodes
     first = short.node[short.begin[:-1]]
-    groups = copies.by_node(first)
+    groups = period.by_node(first)
     sizes = np.diff(short.begin)
-    members = copies.by_node(np.repeat(first, sizes))
+    members = period.by_node(np.repeat(first, sizes))
     node_group = nodes.counted(short.node_group, groups)
     begin = np.append(0, np.cumsum(groups.repeated(sizes)))
     gone = Numbered.of(groups.step(short.gone_group), nodes)
@@ -31,20 +31,20 @@ def copied_groups(short: Groups, flow: Flow, copies: Copies) -> Groups:
         kernels=short.kernels,
         node_reads=nodes.repeated(short.node_reads),
         node_writes=nodes.repeated(short.node_writes),
-        refusals=_refusals(short.refusals, node_group, flow, copies),
+        refusals=_refusals(short.refusals, node_group, flow, period),
         gone_group=gone.counted(short.gone_group, groups),
-        gone_op_row=copies.ops.counted(short.gone_op_row, gone),
+        gone_op_row=spread_rows(period.op_rows, short.gone_op_row, gone),
         gone_bytes=gone.repeated(short.gone_bytes),
         **of_activities(flow, node_group, len(begin) - 1),
         **{name: groups.repeated(getattr(short, name)) for name in _OF_GROUPS},
     )
 
 
-def _refusals(short: Refusals, node_group: IntArray, flow: Flow, copies: Copies) -> Refusals:
+def _refusals(short: Refusals, node_group: IntArray, flow: Flow, period: Period) -> Refusals:
     """Return the refused pairs of all steps, in the order of the first nodes of their groups."""
-    in_order = np.argsort(copies.nodes.step(short.second), kind="stable")
-    pairs = copies.by_node(short.second[in_order])
-    first, second = (pairs.counted(column[in_order], copies.nodes) for column in (short.first, short.second))
+    in_order = np.argsort(period.nodes.step(short.second), kind="stable")
+    pairs = period.by_node(short.second[in_order])
+    first, second = (pairs.counted(column[in_order], period.nodes) for column in (short.first, short.second))
     plain = {name: pairs.repeated(getattr(short, name)[in_order]) for name in ("reason", "library_code", "bytes")}
     of_group = _firsts(node_group)
     in_order = np.lexsort((of_group[second], of_group[first]))

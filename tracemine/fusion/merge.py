@@ -33,7 +33,7 @@ def merge(
     timeline: Timeline, flow: Flow, nodes: FusionNodes, pairs: Pairs
 ) -> tuple[IntArray, dict[tuple[int, int], int]]:
     """For each node the first node of its group; and why groups that share data stay apart, by their first nodes."""
-    state = _State.of(timeline, flow, nodes, pairs)
+    state = _Merging.of(timeline, flow, nodes, pairs)
     open_pairs = pairs.where(pairs.refused == ALLOWED)
     refused: dict[tuple[int, int], int] = {}
     for _ in range(_ROUNDS):
@@ -44,7 +44,7 @@ def merge(
     return group, still
 
 
-def _one_round(state: _State, pairs: Pairs, refused: dict[tuple[int, int], int]) -> bool:
+def _one_round(state: _Merging, pairs: Pairs, refused: dict[tuple[int, int], int]) -> bool:
     group = np.array(state.ways.group, np.int64)
     a, b = group[pairs.first], group[pairs.second]
     apart = np.flatnonzero(a != b)
@@ -67,7 +67,7 @@ def _one_round(state: _State, pairs: Pairs, refused: dict[tuple[int, int], int])
     return merged
 
 
-class _State(Struct):
+class _Merging(Struct):
     """The groups so far; a group goes by its first node."""
 
     ways: Ways
@@ -79,7 +79,7 @@ class _State(Struct):
     tried: dict[tuple[int, int], tuple[int, int, int]]
 
     @staticmethod
-    def of(timeline: Timeline, flow: Flow, nodes: FusionNodes, pairs: Pairs) -> _State:
+    def of(timeline: Timeline, flow: Flow, nodes: FusionNodes, pairs: Pairs) -> _Merging:
         count = len(flow.nodes)
         row_wise = (nodes.rows > 0).tolist()
         own = np.where(nodes.axes_known, -1, np.arange(count))
@@ -99,7 +99,7 @@ class _State(Struct):
         for a, b in zip(before[inside].tolist(), after[inside].tolist(), strict=True):
             hazards[a].append(b)
             hazards[b].append(a)
-        return _State(
+        return _Merging(
             ways=_ways(flow, maybe, nodes),
             reduced=reduced,
             sizes=sizes,
@@ -149,19 +149,23 @@ class _State(Struct):
         rows = one or other
         full = rows[0] * rows[1] if rows is not None else max(self.sizes[a] | self.sizes[b])
         for group in (a, b):
-            if self._whole(group) == full:
-                continue  # its sizes fit already
-            for size in self.sizes[group]:
-                if size == full or (rows is not None and size == rows[0]):
-                    continue
-                if not (vertical and 0 < size < full and full % size == 0):
-                    return Refusal.SPACE
+            if self._whole(group) != full and not all(
+                _broadcasts(size, rows, full, vertical) for size in self.sizes[group]
+            ):
+                return Refusal.SPACE
         return rows, self.sizes[a] | self.sizes[b]
 
     def _whole(self, group: int) -> int:
         """Return the elements of its iteration space."""
         rows = self.reduced[group]
         return rows[0] * rows[1] if rows is not None else max(self.sizes[group])
+
+
+def _broadcasts(size: int, rows: Rows | None, full: int, vertical: bool) -> bool:
+    """Return whether a pointwise member of this size fits into the iteration space of the whole."""
+    if size == full or (rows is not None and size == rows[0]):
+        return True
+    return vertical and 0 < size < full and full % size == 0
 
 
 class _Accesses:

@@ -19,7 +19,7 @@ from tracemine.fusion.iteration_space import NEEDS_SPACE, Space, space_of
 from tracemine.fusion.kernel import FINISH, REDUCTIONS
 from tracemine.fusion.op_cost import steps_of
 from tracemine.fusion.roles import Role, role_of
-from tracemine.ops import is_custom
+from tracemine.ops import Argument, is_custom
 from tracemine.ops.facts import facts
 from tracemine.ops.infer.arguments import MISFITS
 from tracemine.timeline import Timeline
@@ -155,21 +155,28 @@ def meaning_of(call: Call) -> Meaning:
     op_class = call.op_class if overload is None else overload.op_class
     role = role_of(name, op_class)
     space = _space(call) if role in NEEDS_SPACE else None
-    arguments = () if overload is None else overload.arguments
-    positions = {argument.name: at for at, argument in enumerate(arguments)}
-    base = name.removeprefix("aten::")
-    unread = () if role is Role.GATHER else facts().unread.get(base, ())
+    flops = call.flops
     return Meaning(
         role=role,
         library=_library(name, op_class) if role is Role.LIBRARY else None,
         space=space,
         steps=_steps(name, op_class, space),
-        flops=-1 if call.flops is None or call.flops >= _MOST_FLOPS else call.flops,
-        looked_up=0 if role is Role.GATHER and not base.startswith("nll") else -1,
-        unread=frozenset(positions[each] for each in unread if each in positions),
-        target=0 if role is Role.SCATTER and base.endswith("_") else -1,
-        into=positions.get("self", -1) if role is Role.SCATTER else -1,
+        flops=-1 if flops is None or flops >= _MOST_FLOPS else flops,
+        **_places_of(role, name.removeprefix("aten::"), () if overload is None else overload.arguments),
     )
+
+
+def _places_of(role: Role, base: str, arguments: Sequence[Argument]) -> dict[str, Any]:
+    """Return the positions of arguments that a meaning names."""
+    positions = {argument.name: at for at, argument in enumerate(arguments)}
+    gathers, scatters = role is Role.GATHER, role is Role.SCATTER
+    unread = () if gathers else facts().unread.get(base, ())
+    return {
+        "looked_up": 0 if gathers and not base.startswith("nll") else -1,
+        "unread": frozenset(positions[each] for each in unread if each in positions),
+        "target": 0 if scatters and base.endswith("_") else -1,
+        "into": positions.get("self", -1) if scatters else -1,
+    }
 
 
 def _library(name: str, op_class: str | None) -> str:

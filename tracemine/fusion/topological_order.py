@@ -101,21 +101,11 @@ class Ways:
     def _reached(self, start: int, end: int, following: list[list[int]]) -> list[int] | Refusal:
         """The groups to which ways lead from `start` and whose ranks lie between, by rank; none may lead to `end`."""
         group, members, rank = self.group, self.members, self._rank
-        low, high = rank[start], rank[end]
-        if low > high:
-            low, high = high, low
-        seen: set[int] = set()
-        followed = 0
-        for node in members[start]:
-            ways = following[node]
-            followed += len(ways)
-            if followed > _FOLLOWED:
-                return Refusal.FAR
-            for other in ways:
-                if low < rank[group[other]] < high:
-                    seen.add(group[other])
-        if not seen:
-            return []
+        low, high = sorted((rank[start], rank[end]))
+        first = self._first_reached(start, low, high, following)
+        if first is None:
+            return Refusal.FAR
+        seen, followed = first
         stack = list(seen)
         while stack:
             if len(seen) >= _LOOKED_AT or followed > _FOLLOWED:
@@ -130,6 +120,21 @@ class Ways:
                         seen.add(to)
                         stack.append(to)
         return sorted(seen, key=rank.__getitem__)
+
+    def _first_reached(
+        self, start: int, low: int, high: int, following: list[list[int]]
+    ) -> tuple[set[int], int] | None:
+        """Return the groups between two ranks that a way leads to straight, and how many ways were followed; None: too
+        many."""
+        group, rank = self.group, self._rank
+        seen: set[int] = set()
+        followed = 0
+        for node in self.members[start]:
+            followed += len(following[node])
+            if followed > _FOLLOWED:
+                return None
+            seen.update(group[other] for other in following[node] if low < rank[group[other]] < high)
+        return seen, followed
 
 
 def _following(count: int, before: IntArray, after: IntArray) -> list[list[int]]:

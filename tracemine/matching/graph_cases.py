@@ -13,7 +13,7 @@ import numpy as np
 from tracemine.errors import Location, RuleError
 from tracemine.flow.record import Evidence
 from tracemine.matching.graph_pattern import LAYOUTS, PLACES
-from tracemine.rows.graph import MOST_AXES, NO_AXIS, Graph, NodeTensors
+from tracemine.rows.graph import MOST_AXES, NO_AXIS, NodeGraph, NodeTensors
 from tracemine.rows.table import BoolArray, IntArray
 
 READS: Final = "reads"
@@ -49,7 +49,7 @@ class _Lines:
     outside: dict[str, int] = field(default_factory=dict)
 
 
-def graph_of_table(cells: Cells, count: int) -> Graph:
+def graph_of_table(cells: Cells, count: int) -> NodeGraph:
     """Return the graph of a table of so many lines. Raises RuleError naming the line."""
     lines = _lines(cells, count)
     kept, guessed, unknown = (_flags(cells, name, count) for name in ("kept", "guessed", "unknown"))
@@ -59,7 +59,7 @@ def graph_of_table(cells: Cells, count: int) -> Graph:
     reader = np.repeat(np.arange(count), [len(values) for values in lines.reads]) if count else read
     sure = np.where(guessed, Evidence.ADJACENT, Evidence.PROVEN).astype(np.int8)
     tensors = _tensors(lines, _axes(cells, count))
-    return Graph(
+    return NodeGraph(
         activity=np.arange(count),
         activity_begin=np.arange(count + 1),
         activity_node=np.arange(count),

@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from tracemine.columns import codes
 from tracemine.matching.graph_where import NONE
-from tracemine.rows.graph import Graph
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows
 
 _ROUNDS: Final = 16  # of choosing among overlapping matches all at once; what is left then is chosen one by one
 
 
-def places_of(rows: Rows, graph: Graph, partition_by: Sequence[str]) -> IntArray:
+def places_of(rows: Rows, graph: NodeGraph, partition_by: Sequence[str]) -> IntArray:
     """Return a number for each node, equal where all partition_by columns are; −1: activities differ, or a null."""
     null = np.zeros(rows.count, np.bool_)
     keys = [np.zeros(rows.count, np.int64)]

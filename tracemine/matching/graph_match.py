@@ -27,7 +27,7 @@ from tracemine.matching.graph_ways import ways_back
 from tracemine.matching.graph_where import NONE, compared
 from tracemine.matching.rule import ColumnTest
 from tracemine.matching.shared import Shared, Tests
-from tracemine.rows.graph import Graph
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, IntArray, Rows
 
 WAYS: Final = 128
@@ -135,7 +135,7 @@ class _Search:
     """One pattern in one graph."""
 
     pattern: GraphPattern
-    graph: Graph
+    graph: NodeGraph
     label: dict[str, BoolArray]  # for each label of a group the nodes of which all activities pass its tests
     some: dict[str, BoolArray]  # for each vertex the nodes that it can be
     every: list[BoolArray]  # for each group the nodes that can be passed through
@@ -147,7 +147,7 @@ class _Search:
     def of(
         pattern: GraphPattern,
         tests: Mapping[str, Tests],
-        graph: Graph,
+        graph: NodeGraph,
         partition_by: Sequence[str],
         without: BoolArray | None,
         shared: Shared,

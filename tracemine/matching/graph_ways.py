@@ -12,13 +12,13 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.rows.graph import Graph
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, IntArray
 
 _FOLLOWED: Final = 2_000  # operators on ways out of one match, before one of them counts as a way back
 
 
-def ways_back(graph: Graph, members: Sequence[IntArray], given: Sequence[IntArray]) -> BoolArray:
+def ways_back(graph: NodeGraph, members: Sequence[IntArray], given: Sequence[IntArray]) -> BoolArray:
     """Return for each match whether what one of its nodes wrote may be read outside it, and what comes of that inside.
 
     members: columns of nodes, −1: none. given: those of them whose results are looked at.
@@ -37,12 +37,12 @@ def ways_back(graph: Graph, members: Sequence[IntArray], given: Sequence[IntArra
     return found
 
 
-def _leads_back(graph: Graph, members: frozenset[int], starts: frozenset[int]) -> bool:
+def _leads_back(graph: NodeGraph, members: frozenset[int], starts: frozenset[int]) -> bool:
     passes = (members & graph.backward, members - graph.backward)
     return any(_out_and_back(graph, members, starts & own, own) for own in passes if starts & own)
 
 
-def _out_and_back(graph: Graph, members: frozenset[int], starts: frozenset[int], ends: frozenset[int]) -> bool:
+def _out_and_back(graph: NodeGraph, members: frozenset[int], starts: frozenset[int], ends: frozenset[int]) -> bool:
     last = max(ends)
     waiting = [other for node in starts for other in graph.guesses.get(node, ()) if other not in members]
     seen = set(waiting)

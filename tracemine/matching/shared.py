@@ -10,7 +10,7 @@ from tracemine.matching.define import column_holds, holds_of_some
 from tracemine.matching.graph_joins import places_of
 from tracemine.matching.partitions import Arrangement, arrange
 from tracemine.matching.rule import ColumnTest
-from tracemine.rows.graph import Graph
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, IntArray, Rows
 
 Tests = tuple[ColumnTest, ...]
@@ -47,14 +47,14 @@ class Shared:
 
     # --- nodes of the graph ------------------------------------------------------------------------------------------
 
-    def places(self, graph: Graph, partition_by: Sequence[str]) -> IntArray:
+    def places(self, graph: NodeGraph, partition_by: Sequence[str]) -> IntArray:
         """Return a number for each node, as `places_of`."""
         key = tuple(partition_by)
         if key not in self._places:
             self._places[key] = places_of(self.rows, graph, key)
         return self._places[key]
 
-    def edges(self, graph: Graph, partition_by: Sequence[str]) -> BoolArray:
+    def edges(self, graph: NodeGraph, partition_by: Sequence[str]) -> BoolArray:
         """Return the edges that a match may have: usable ones between nodes of one place."""
         key = tuple(partition_by)
         if key not in self._edges:
@@ -62,13 +62,13 @@ class Shared:
             self._edges[key] = graph.usable & (place[graph.consumer] == place[graph.producer])
         return self._edges[key]
 
-    def some(self, graph: Graph, tests: Tests) -> BoolArray:
+    def some(self, graph: NodeGraph, tests: Tests) -> BoolArray:
         """Return the nodes of which an activity passes all these tests."""
         if tests not in self._some:
             self._some[tests] = graph.any_of(self.passed(tests))
         return self._some[tests]
 
-    def every(self, graph: Graph, tests: Tests) -> BoolArray:
+    def every(self, graph: NodeGraph, tests: Tests) -> BoolArray:
         """Return the nodes of which each activity passes all these tests."""
         if tests not in self._every:
             self._every[tests] = graph.all_of(self.passed(tests))

@@ -12,7 +12,7 @@ from msgspec import Struct
 VIEWS: Final = ("in_order", "rearranged", "part")  # kinds of [values] that share the memory of what they read
 
 
-class Facts(Struct, frozen=True):
+class OperatorFacts(Struct, frozen=True):
     """The tables of facts.toml."""
 
     unread: dict[str, frozenset[str]]  # operator → arguments whose elements are not all read
@@ -26,10 +26,10 @@ class Facts(Struct, frozen=True):
 
 
 @cache
-def facts() -> Facts:
+def facts() -> OperatorFacts:
     """Return the tables."""
     document = tomllib.loads(Path(__file__).with_name("facts.toml").read_text("utf-8"))
-    return Facts(
+    return OperatorFacts(
         unread={name: frozenset(arguments.split()) for name, arguments in document["unread"].items()},
         looked_up=_names(document["looked_up"]),
         placed=document["placed"],

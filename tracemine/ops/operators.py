@@ -200,7 +200,7 @@ def operator_names() -> Iterable[str]:
     return _table().operators.keys()
 
 
-class _Table(msgspec.Struct, forbid_unknown_fields=True):
+class _OperatorTable(msgspec.Struct, forbid_unknown_fields=True):
     """table.json. An operator is [class, overload ...]; an overload is [name, arguments, outputs(, class)].
 
     Arguments are "type name" joined by commas; a lone `*` ends the positional ones; `!` after the type marks a
@@ -214,9 +214,9 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @cache
-def _table() -> _Table:
+def _table() -> _OperatorTable:
     text = Path(__file__).with_name("table.json").read_bytes()
-    return msgspec.json.decode(text, type=_Table)
+    return msgspec.json.decode(text, type=_OperatorTable)
 
 
 class NameRow(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from tracemine.recording.files import (
     EXECUTION_TRACE,
     TRACE,
     Capture,
-    Options,
+    RecordingOptions,
     doubts,
     driver,
     everywhere,
@@ -95,7 +95,7 @@ def capture(
     else than a capture or cannot be written, where a profiler is recording already, and where the block ended before
     a step was recorded. Warns where fewer steps were recorded than asked for, and where torch wrote no execution trace.
     """
-    options = Options(
+    options = RecordingOptions(
         steps=steps, warmup=warmup, timed=timed, stacks=stacks, memory=memory, execution_trace=execution_trace
     )
     recording = Recording(torch_here(), options, folder)
@@ -114,7 +114,7 @@ def capture(
 class Recording:
     """A capture while it runs: tell it where steps end, by `steps` or by `step`."""
 
-    def __init__(self, torch: Any, options: Options, folder: Path | str) -> None:
+    def __init__(self, torch: Any, options: RecordingOptions, folder: Path | str) -> None:
         self._torch = torch
         self._options = options
         self._given = str(folder)

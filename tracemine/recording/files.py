@@ -57,7 +57,7 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class RecordingOptions:
     steps: int | None
     warmup: int
     timed: int
@@ -173,7 +173,7 @@ def line_of(given: str, written: Capture, how: str = "", timed_by: str = "captur
     return f"{given}: {steps}, {seen}; {cost}. Next: tracemine scan {shlex.quote(given)}"
 
 
-def doubts(written: Capture, options: Options) -> Iterator[str]:
+def doubts(written: Capture, options: RecordingOptions) -> Iterator[str]:
     """Yield what keeps a capture from being the evidence that was asked for."""
     if options.steps is not None and written.steps < options.steps:
         yield f"recording ended after {written.steps} of {count_text(options.steps, 'recorded step')}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tracemine.recording.files import Options
+from tracemine.recording.files import RecordingOptions
 
 AUTO = "auto"
 SOURCES = ("time", "module", "optimizer", "marks")  # what ends a step; a later one takes the place of an earlier one
@@ -28,14 +28,14 @@ class Plan:
     memory: bool = False
     execution_trace: bool = True
 
-    def window(self, source: str | None, *, has_gpu: bool, stacks: bool) -> tuple[Options, int]:
+    def window(self, source: str | None, *, has_gpu: bool, stacks: bool) -> tuple[RecordingOptions, int]:
         """Return what a window records whose steps `source` ends, and how many steps run before it opens.
 
         Of those that `after` leaves alone the last are in the window, for warming up and, if they suffice, for timing.
         """
         from_idle = _FROM_IDLE if has_gpu else 0
         is_timed = self.after > 2 * _READY + _TIMED + from_idle
-        options = Options(
+        options = RecordingOptions(
             steps=None if source == "time" else self.steps,
             warmup=_READY if is_timed else min(_READY, (self.after - 1) // 2),
             timed=_TIMED if is_timed else 0,
@@ -49,7 +49,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Steps:
+class StepCounter:
     """Which events end a step: those of the source that counts most, and of one optimizer or module alone."""
 
     by: str

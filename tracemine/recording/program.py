@@ -25,7 +25,7 @@ _LAUNCHER = "a Python program runs in this process; a launcher starts it: torchr
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProgramCall:
     """What is run: a module (`-m`), or the path of a script, of a folder or of an archive with a `__main__`."""
 
     name: str
@@ -41,13 +41,13 @@ class Ended:
     raised: bool = False
 
 
-def parse(words: Sequence[str]) -> Program:
+def parse(words: Sequence[str]) -> ProgramCall:
     """Return the program that a command line names, with or without `python` before it.
 
     Raises UsageError for another program than Python, for another Python, and for a script that is not there.
 
     >>> parse(["python", "-m", "pkg", "--lr", "3"])
-    Program(name='pkg', arguments=('--lr', '3'), is_module=True)
+    ProgramCall(name='pkg', arguments=('--lr', '3'), is_module=True)
     """
     rest = list(words)
     if rest and _PYTHON.fullmatch(Path(rest[0]).name):
@@ -56,7 +56,7 @@ def parse(words: Sequence[str]) -> Program:
         raise UsageError("which program?", hint="tracemine capture -- python train.py")
     first, *others = rest
     if first == "-m":
-        return Program(others[0], tuple(others[1:]), is_module=True)
+        return ProgramCall(others[0], tuple(others[1:]), is_module=True)
     if first == "-c":
         raise UsageError("-c: code of a command line is not recorded", hint="write it to a file")
     if first.startswith("-"):
@@ -64,7 +64,7 @@ def parse(words: Sequence[str]) -> Program:
             f"{first}: an option of Python goes before", hint=f"python {first} -m tracemine capture -- PROGRAM"
         )
     _check_script(Path(first))
-    return Program(first, tuple(others))
+    return ProgramCall(first, tuple(others))
 
 
 def _check_python(name: str) -> None:
@@ -88,7 +88,7 @@ def _check_script(path: Path) -> None:
         raise UsageError("is not a Python program", where=Location(str(path)), hint=_LAUNCHER)
 
 
-def run(program: Program) -> Ended:
+def run(program: ProgramCall) -> Ended:
     """Run a program to its end, threads that Python waits for included; print what it raises as Python does."""
     try:
         _main(program)
@@ -104,7 +104,7 @@ def run(program: Program) -> Ended:
     return ended
 
 
-def _main(program: Program) -> None:
+def _main(program: ProgramCall) -> None:
     """Run a program in a `__main__` of its own that stays, for its threads, its pickles and what it runs at exit."""
     first, main = sys.modules["__main__"], types.ModuleType("__main__")
     main.__dict__.update({name: vars(first)[name] for name in _OF_EVERY_MAIN if name in vars(first)})

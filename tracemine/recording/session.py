@@ -15,9 +15,9 @@ from typing import Any
 
 from tracemine.errors import TracemineError, UsageError, bug_text
 from tracemine.recording import Recording, torch_here
-from tracemine.recording.files import Options, doubts, everywhere, line_of, may_be_written
+from tracemine.recording.files import RecordingOptions, doubts, everywhere, line_of, may_be_written
 from tracemine.recording.hooks import AfterTorch, Hooks, capturing
-from tracemine.recording.plan import AUTO, Plan, Steps, rank
+from tracemine.recording.plan import AUTO, Plan, StepCounter, rank
 from tracemine.units import count_text
 
 _SIGNAL: signal.Signals | None = getattr(signal, "SIGUSR2", None)  # Windows has none
@@ -45,11 +45,11 @@ class Session:
         self._profilers: set[int] = set()  # the program's, that record now
         self._said: set[str] = set()
         self._signalled = self._asked = self._written = self._closed = False
-        self._steps = Steps(plan.by)
+        self._steps = StepCounter(plan.by)
         self._left = 0  # steps until the window opens
         self._since_s = 0.0
         self._recording: Recording | None = None
-        self._options: Options | None = None
+        self._options: RecordingOptions | None = None
 
     def watch(self) -> None:
         """Wait for torch and, where it is asked for, for SIGUSR2. Raises UsageError for a folder that is not ours."""
@@ -111,7 +111,7 @@ class Session:
             self._ask()
 
     def _ask(self) -> None:
-        self._steps = Steps(self._plan.by, trains=self._steps.trains)
+        self._steps = StepCounter(self._plan.by, trains=self._steps.trains)
         self._since_s, self._asked = time.monotonic(), True
         if self._hooks is not None:
             self._hooks.count(self._plan.by)
@@ -136,15 +136,21 @@ class Session:
         if self._signalled:
             self._signalled = False
             self._ask()
+        if not self._asked:
+            return
         waited = time.monotonic() - self._since_s
         patience = 0.0 if plan.by == "time" else _PATIENCE_S
-        if self._asked and steps.source is None and plan.by in (AUTO, "time") and waited >= patience:
+        if steps.source is None and plan.by in (AUTO, "time") and waited >= patience:
             steps.source, self._since_s = "time", time.monotonic()
-        elif self._asked and steps.source == "time":
-            if self._recording is None and waited >= plan.after:
-                self._open()
-            elif self._recording is not None and waited >= plan.after + plan.steps:
-                self._finish()
+        elif steps.source == "time":
+            self._record_by_time(waited)
+
+    def _record_by_time(self, waited_s: float) -> None:
+        plan = self._plan
+        if self._recording is None and waited_s >= plan.after:
+            self._open()
+        elif self._recording is not None and waited_s >= plan.after + plan.steps:
+            self._finish()
 
     def _begin_again(self) -> None:
         """Count from this step on: it is the first of its source."""
@@ -166,7 +172,7 @@ class Session:
         if self._left <= 0:
             self._open()
 
-    def _window(self) -> tuple[Options, int]:
+    def _window(self) -> tuple[RecordingOptions, int]:
         free = sys.getprofile() is None  # torch takes the place of a profile function, and would not give it back
         return self._plan.window(self._steps.source, has_gpu=self._torch.cuda.is_available(), stacks=free)
 

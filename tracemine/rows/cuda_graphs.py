@@ -13,7 +13,7 @@ import numpy as np
 
 from tracemine.columns import codes
 from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.host import Calls, is_graph_launch, named
+from tracemine.rows.host import HostCalls, is_graph_launch, named
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -45,7 +45,7 @@ def under_recorded(timeline: Timeline) -> IntArray:
     return np.flatnonzero(is_graph_launch(names) & ((count == 0) | (count < most)))
 
 
-def may_be_running(timeline: Timeline, calls: Calls, replays: IntArray) -> tuple[IntArray, IntArray]:
+def may_be_running(timeline: Timeline, calls: HostCalls, replays: IntArray) -> tuple[IntArray, IntArray]:
     """Return begin and end of the time in which each of these replays may have kept a device busy. Nanoseconds.
 
     It begins when the streams on which some of it was recorded are done with what was launched before, and not before
@@ -79,7 +79,7 @@ def may_be_running(timeline: Timeline, calls: Calls, replays: IntArray) -> tuple
     return since, np.minimum(synced, np.where(again < since, _NEVER, again))
 
 
-def _next_end(calls: Calls, blocking: IntArray, replays: IntArray) -> IntArray:
+def _next_end(calls: HostCalls, blocking: IntArray, replays: IntArray) -> IntArray:
     """Return when each replay's thread next returns from a blocking call; the end of time where it does not."""
     if not len(blocking):
         return np.full(len(replays), _NEVER)

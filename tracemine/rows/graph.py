@@ -52,7 +52,7 @@ class NodeTensors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Graph:
+class NodeGraph:
     """The operators of a trace, in the order in which they begin, and the def-use edges between them.
 
     Node i has the activities `activity[activity_begin[i]:activity_begin[i + 1]]`.
@@ -165,7 +165,7 @@ class Graph:
         return self.liveness_of()
 
 
-def graph_of(flow: Flow) -> Graph | None:
+def graph_of(flow: Flow) -> NodeGraph | None:
     """Return the graph of a trace's dataflow; None where there is none.
 
     >>> from tracemine.flow import flow
@@ -185,7 +185,7 @@ def graph_of(flow: Flow) -> Graph | None:
     # What comes from outside looks the same where it is inferred, and not known to be the same.
     evidence = np.where((writer < 0) & (reads.evidence < Evidence.PROVEN), Evidence.ADJACENT, reads.evidence)
     consumer, producer, weakest, usable = _pairs(flow, count)
-    return Graph(
+    return NodeGraph(
         activity=nodes.activity,
         activity_begin=nodes.activity_begin,
         activity_node=flow.activity_node,
@@ -275,9 +275,9 @@ def _memory_is_used_again(flow: Flow, passing: BoolArray) -> bool:
 
 def _tensors(flow: Flow) -> NodeTensors:
     """Return what the operators of the nodes take and give; equal steps have the tensors of one of them."""
-    if flow.shortened is None:
+    if flow.shortened is None or flow.period is None:
         return _all_tensors(flow)
-    found, own = _all_tensors(flow.shortened.flow), flow.shortened.copies.nodes.copied_from()
+    found, own = _all_tensors(flow.shortened), flow.period.nodes.copied_from()
     of = {place: entry[own] for place, entry in found.of.items()}
     return replace(found, of=of, axes_of=lambda: _axes(flow))  # numbers among arguments may differ from step to step
 

@@ -14,7 +14,7 @@ from tracemine.calls import Call, calls_of
 from tracemine.calls.text import Extents
 from tracemine.columns import sorted_unique
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.graph import Graph
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, IntArray, Rows, number
 from tracemine.timeline import Timeline
 
@@ -57,7 +57,7 @@ def _to_half(call: Call) -> bool:
     return call.name == "aten::copy_" and call.dtype(0) in _HALVES and call.dtype(1) == "float32"
 
 
-def _known_sources(activities: Rows, graph: Graph, first: IntArray) -> BoolArray:
+def _known_sources(activities: Rows, graph: NodeGraph, first: IntArray) -> BoolArray:
     """Return nodes that read nothing but what is there before, or what an optimizer wrote."""
     update = number(activities, "update", -1)[first] >= 0
     made = np.bincount(graph.consumer[~update[graph.producer]], minlength=len(graph)) > 0
@@ -65,7 +65,7 @@ def _known_sources(activities: Rows, graph: Graph, first: IntArray) -> BoolArray
     return found
 
 
-def _in_every_step(graph: Graph, casts: IntArray, segment: IntArray) -> BoolArray:
+def _in_every_step(graph: NodeGraph, casts: IntArray, segment: IntArray) -> BoolArray:
     """Return which of these copy memory that is copied in each of two steps or more."""
     steps = len(sorted_unique(segment[segment > 0]))
     reads = graph.read_begin[casts]

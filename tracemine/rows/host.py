@@ -29,7 +29,7 @@ _STREAM_WAITS = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class HostWork:
     """A kind of work that keeps a host from launching: the cause that it is, and its calls' or operators' names."""
 
     cause: str
@@ -41,14 +41,14 @@ class Work:
 LOADS = re.compile(r"^enumerate\(DataLoader\)|(?i:dataloader\w*_next\b)")
 # The more specific first: a loader that pins memory is allocating for as long as it does.
 WORK = (
-    Work(
+    HostWork(
         "allocator",
         calls=re.compile(
             r"^(cuda|hip)(Malloc|Free(?!ze)|Host(Alloc|Free|Register|Unregister|Malloc)|MemPool(TrimTo|Create))"
             r"|^(cu|hip)Mem(Alloc|Free|Create|Map|Unmap|SetAccess|Release|AddressReserve|AddressFree|HostAlloc|HostRegister)"
         ),
     ),
-    Work(
+    HostWork(
         "module_load",
         calls=re.compile(
             r"^(cu|cuda|hip)(Module|Library)(Load|Unload|Get)|^cuLink(Create|AddData|AddFile|Complete)"
@@ -56,13 +56,13 @@ WORK = (
         ),
     ),
     # torch names each phase of compiling so (torch._dynamo.utils.dynamo_timed); none of them is part of a warm step.
-    Work("compilation", operators=re.compile(r" \(dynamo_timed\)$")),
-    Work("data_loading", operators=LOADS),
+    HostWork("compilation", operators=re.compile(r" \(dynamo_timed\)$")),
+    HostWork("data_loading", operators=LOADS),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class HostCalls:
     """The `api` table as arrays."""
 
     begin: IntArray
@@ -73,7 +73,7 @@ class Calls:
     stream_waits: BoolArray  # the call makes a stream wait for an event
 
     @staticmethod
-    def of(timeline: Timeline, launch_row: IntArray, thread: IntArray) -> Calls:
+    def of(timeline: Timeline, launch_row: IntArray, thread: IntArray) -> HostCalls:
         api, activities = timeline.api, timeline.activities
         begin = numbers(api.column("start_ns")).values.astype(np.int64)
         end = begin + numbers(api.column("dur_ns")).values.astype(np.int64)
@@ -87,7 +87,7 @@ class Calls:
         launches = np.zeros(len(begin), np.bool_)
         launches[launch_row[launch_row >= 0]] = True
         blocks = named(name, _BLOCKING) | named(name, _HOST_WAITS) | (staged & named(name, _ASYNCHRONOUS_COPY))
-        return Calls(begin, end, thread, launches, blocks, named(name, _STREAM_WAITS))
+        return HostCalls(begin, end, thread, launches, blocks, named(name, _STREAM_WAITS))
 
 
 def threads(timeline: Timeline) -> tuple[IntArray, IntArray]:
@@ -117,7 +117,7 @@ def named(name: Categories, pattern: re.Pattern[str]) -> BoolArray:
 
 
 def blocking_call(
-    calls: Calls, launch: IntArray, previous_launch: IntArray, idle_from: IntArray
+    calls: HostCalls, launch: IntArray, previous_launch: IntArray, idle_from: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return, for each gap, the call that blocked the host when the device went idle (−1: none), and for how long.
 
@@ -137,7 +137,7 @@ def blocking_call(
 
 
 def _blocking_on(
-    calls: Calls, thread: IntArray, own: IntArray, next_begin: IntArray, idle_from: IntArray
+    calls: HostCalls, thread: IntArray, own: IntArray, next_begin: IntArray, idle_from: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return as `blocking_call`, of one thread for each gap; `own`: the thread that launched next."""
     last = _last_ended(calls, calls.blocks, thread, next_begin)
@@ -159,7 +159,7 @@ def _blocking_on(
     return found, blocked
 
 
-def _blocked_since(calls: Calls, thread: IntArray, since: IntArray, last: IntArray) -> IntArray:
+def _blocked_since(calls: HostCalls, thread: IntArray, since: IntArray, last: IntArray) -> IntArray:
     """Return time that the thread spent in blocking calls begun after `since`, up to and with `last`; 0 without one."""
     rows = np.flatnonzero(calls.blocks)
     order = rows[np.lexsort((calls.end[rows], calls.thread[rows]))]
@@ -175,11 +175,11 @@ def _blocked_since(calls: Calls, thread: IntArray, since: IntArray, last: IntArr
     return np.where(last >= 0, np.minimum(total[place[last] + 1] - total[first], span), 0)
 
 
-def _last_ended(calls: Calls, which: BoolArray, thread: IntArray, until: IntArray) -> IntArray:
+def _last_ended(calls: HostCalls, which: BoolArray, thread: IntArray, until: IntArray) -> IntArray:
     return last_of(np.flatnonzero(which), calls.thread, calls.end, thread, until, inclusive=True)
 
 
-def last_begun(calls: Calls, which: BoolArray, thread: IntArray, until: IntArray) -> IntArray:
+def last_begun(calls: HostCalls, which: BoolArray, thread: IntArray, until: IntArray) -> IntArray:
     """Return, for each thread and moment, the last such call that had begun before; −1: none."""
     return last_of(np.flatnonzero(which), calls.thread, calls.begin, thread, until, inclusive=False)
 

@@ -21,7 +21,17 @@ from tracemine.rows.arrow import categories, numbers, rows_of, take
 from tracemine.rows.captures import captured
 from tracemine.rows.codes import first_rows
 from tracemine.rows.cuda_graphs import may_be_running, overlaps, under_recorded
-from tracemine.rows.host import WORK, Calls, Intervals, Work, blocking_call, is_graph_launch, last_begun, named, threads
+from tracemine.rows.host import (
+    WORK,
+    HostCalls,
+    HostWork,
+    Intervals,
+    blocking_call,
+    is_graph_launch,
+    last_begun,
+    named,
+    threads,
+)
 from tracemine.rows.rounds import wait_of_round
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
@@ -64,7 +74,7 @@ class Causes:
 def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray) -> Causes:
     """Return the cause of each gap between the activities `previous` and `following`, from `begin` on for `gap` ns."""
     launch_row, (call_thread, op_thread) = rows_of(timeline.activities.column("launch_row")), threads(timeline)
-    calls = Calls.of(timeline, launch_row, call_thread)
+    calls = HostCalls.of(timeline, launch_row, call_thread)
     launch, before, launched = launch_row[following], launch_row[previous], launch_row[following] >= 0
     launch_begin, launch_end = (np.append(each, 0)[launch] for each in (calls.begin, calls.end))  # 0: not recorded
     replays = is_graph_launch(take(categories(timeline.api.column("name")), launch))
@@ -138,7 +148,9 @@ def _asked(some: BoolArray, find: Callable[..., Sequence[IntArray]], *columns: I
     return told
 
 
-def _graph_may_run(timeline: Timeline, calls: Calls, holes: IntArray, since: IntArray, until: IntArray) -> BoolArray:
+def _graph_may_run(
+    timeline: Timeline, calls: HostCalls, holes: IntArray, since: IntArray, until: IntArray
+) -> BoolArray:
     """Return whether a graph of which kernels are missing may have run in each [since, until).
 
     `holes`: calls whose replay is longer without a record than a launch takes; a graph does not wait inside.
@@ -151,7 +163,7 @@ def _graph_may_run(timeline: Timeline, calls: Calls, holes: IntArray, since: Int
 
 def _work(
     timeline: Timeline,
-    calls: Calls,
+    calls: HostCalls,
     op_thread: IntArray,
     launch: IntArray,
     before: IntArray,
@@ -177,7 +189,7 @@ def _work(
     return kind, row, spent
 
 
-def _done(timeline: Timeline, calls: Calls, op_thread: IntArray, work: Work) -> Intervals:
+def _done(timeline: Timeline, calls: HostCalls, op_thread: IntArray, work: HostWork) -> Intervals:
     """Return when threads did a kind of work; rows are those of `api` or `ops`."""
     if work.calls is not None:
         rows = np.flatnonzero(named(categories(timeline.api.column("name")), work.calls))
@@ -216,7 +228,7 @@ def _sets_up(timeline: Timeline) -> BoolArray:
     return np.append(np.append(begins, False)[op_row], False)
 
 
-def _told_to_wait(calls: Calls, launch: IntArray) -> BoolArray:
+def _told_to_wait(calls: HostCalls, launch: IntArray) -> BoolArray:
     """Return whether that thread had a stream wait for an event between the launch before and this one."""
     if not calls.stream_waits.any():
         return np.zeros(len(launch), np.bool_)

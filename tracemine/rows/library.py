@@ -171,24 +171,20 @@ class _Calls:
             (asked[one], main.values[name] if name >= 0 else "", kernels)
             for one, name, kernels in zip(*columns, strict=True)
         ]
-        tf32 = any(call is not None and _in_tf32(call, kernel) for call, kernel, _ in found)
-        has_tf32 = device is not None and "tf32" in device.flops_per_s
-        wide = any(call is not None and call.dtype == "float64" for call, _, _ in found)
-        converts_float64 = wide and float64_comes_in(timeline)
-        return [
-            None
-            if call is None
-            else KnownCall(
-                call=call,
-                unit=unit_of(kernel),
-                narrow=is_narrow(kernel),
-                kernels=kernels_of,
-                has_tf32=has_tf32,
-                runs_tf32=tf32,
-                converts_float64=converts_float64,
-            )
-            for call, kernel, kernels_of in found
-        ], kind
+        known = [(call, kernel) for call, kernel, _ in found if call is not None]
+        wide = any(call.dtype == "float64" for call, _ in known)
+        of_trace = {
+            "has_tf32": device is not None and "tf32" in device.flops_per_s,
+            "runs_tf32": any(_in_tf32(call, kernel) for call, kernel in known),
+            "converts_float64": wide and float64_comes_in(timeline),
+        }
+        return [_known_call(call, kernel, kernels, of_trace) for call, kernel, kernels in found], kind
+
+
+def _known_call(call: LibraryCall | None, kernel: str, kernels: int, of_trace: dict[str, bool]) -> KnownCall | None:
+    if call is None:
+        return None
+    return KnownCall(call=call, unit=unit_of(kernel), narrow=is_narrow(kernel), kernels=kernels, **of_trace)
 
 
 def recorded_call(timeline: Timeline, op_row: int) -> LibraryCall | None:

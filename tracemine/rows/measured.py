@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tracemine.counters import Counters, Kernel
+from tracemine.counters import Counters, ProfiledKernel
 from tracemine.counters.match import EXACT, NAME_AND_GRID
 from tracemine.devices import Device, find_device
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, Numbers, Rows
@@ -16,7 +16,7 @@ _BOUNDS = ("memory", "compute", "latency", "neither")
 _SOURCES = ("counters", "rate", "throughput")
 
 # One column each; null where the report does not have it.
-_NUMBERS: dict[str, Callable[[Kernel], float | None]] = {
+_NUMBERS: dict[str, Callable[[ProfiledKernel], float | None]] = {
     "dram_bytes": lambda kernel: kernel.dram_bytes,
     "dram_read_bytes": lambda kernel: kernel.dram_read_bytes,
     "dram_written_bytes": lambda kernel: kernel.dram_written_bytes,
@@ -119,7 +119,7 @@ def ungrouped_columns(activities: Rows) -> dict[str, Column]:
 # --- roofline --------------------------------------------------------------------------------------------------------
 
 
-def ridge_of(kernel: Kernel, device: Device | None) -> float | None:
+def ridge_of(kernel: ProfiledKernel, device: Device | None) -> float | None:
     """Return the FLOP per byte from which arithmetic limits a kernel: the data sheet's peaks, divided.
 
     The peak is that of the data types that the kernel computes in, weighed by their FLOPs: Σ flops ÷ Σ (flops ÷ peak),
@@ -136,7 +136,7 @@ def ridge_of(kernel: Kernel, device: Device | None) -> float | None:
     return sum(flops.values()) / seconds / device.bandwidth_bytes_per_s if seconds else None
 
 
-def device_of(timeline: Timeline, kernel: Kernel) -> Device | None:
+def device_of(timeline: Timeline, kernel: ProfiledKernel) -> Device | None:
     """Return the GPU that was profiled, by the report, else by the timeline where it has but one kind."""
     if kernel.gpu is not None:
         return find_device(kernel.gpu)

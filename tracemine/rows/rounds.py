@@ -12,7 +12,7 @@ import numpy as np
 
 from tracemine.rows.arrow import numbers
 from tracemine.rows.codes import first_rows
-from tracemine.rows.host import Calls, last_begun
+from tracemine.rows.host import HostCalls, last_begun
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -22,7 +22,7 @@ AHEAD_NS = 50_000  # a kernel that stood in the queue for so long: the host is a
 
 
 def wait_of_round(
-    timeline: Timeline, calls: Calls, allocates: BoolArray, launch_row: IntArray, launch: IntArray
+    timeline: Timeline, calls: HostCalls, allocates: BoolArray, launch_row: IntArray, launch: IntArray
 ) -> IntArray:
     """Return, for each launch, the wait (row of `api`) that its thread's queue has not recovered from; −1: none.
 
@@ -59,7 +59,7 @@ def _many(step: IntArray, thread: IntArray, waits: BoolArray) -> BoolArray:
     return many
 
 
-def _launches_to_next(calls: Calls, waits: BoolArray) -> IntArray:
+def _launches_to_next(calls: HostCalls, waits: BoolArray) -> IntArray:
     """Return, for each wait, how many launches its thread makes until it waits again; very many where it does not."""
     rows = np.flatnonzero(waits | calls.launches)
     order = rows[np.lexsort((calls.begin[rows], calls.thread[rows]))]
@@ -72,7 +72,7 @@ def _launches_to_next(calls: Calls, waits: BoolArray) -> IntArray:
     return between
 
 
-def _ahead(timeline: Timeline, calls: Calls, launch_row: IntArray) -> BoolArray:
+def _ahead(timeline: Timeline, calls: HostCalls, launch_row: IntArray) -> BoolArray:
     """Return which calls launched an activity that then stood in the queue for long."""
     start = numbers(timeline.activities.column("start_ns")).values.astype(np.int64)
     first = first_rows(launch_row, len(calls.begin))[:-1]

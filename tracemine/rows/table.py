@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from tracemine.rows.graph import Graph
+    from tracemine.rows.graph import NodeGraph
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -78,7 +78,7 @@ class Rows:
     kind: str
     count: int
     columns: dict[str, Column]
-    graph: Graph | None = None  # def-use edges among them, where those are known
+    graph: NodeGraph | None = None  # def-use edges among them, where those are known
 
     def with_columns(self, columns: dict[str, Column]) -> Rows:
         """Return the same rows with these columns in place of their own, or added to them."""

@@ -15,7 +15,7 @@ import numpy as np
 from tracemine.calls import DTYPES, NAME, SHAPES, Call, calls_of
 from tracemine.columns import codes
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.graph import Graph
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, Column, IntArray, Numbers, Rows, category, number
 from tracemine.timeline import Timeline
 
@@ -96,7 +96,7 @@ def independent_rounds(timeline: Timeline, activities: Rows) -> BoolArray:
 class _Nodes:
     """Nodes of a graph: what each calls, and where it runs. asking: as `independent_rounds` has it."""
 
-    def __init__(self, timeline: Timeline, activities: Rows, graph: Graph, *, asking: bool = False) -> None:
+    def __init__(self, timeline: Timeline, activities: Rows, graph: NodeGraph, *, asking: bool = False) -> None:
         first = graph.first_activity
         op_row = rows_of(timeline.activities["op_row"])[first]
         calls = calls_of(timeline)

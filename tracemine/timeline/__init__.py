@@ -28,8 +28,8 @@ from tracemine.errors import InputError, Location, TimelineError, UsageError
 from tracemine.files import beside, folder_beside, locked, make_folder, read_file, resolved, writing
 from tracemine.frames import frame
 from tracemine.ops.kernel_names import short_name
-from tracemine.timeline.meta import SCHEMA_VERSION, Device, IngestReport, Meta
-from tracemine.timeline.schema import COUNTERS, COUNTERS_ONLY, EDGES, ROW, TABLES, Column, Table
+from tracemine.timeline.meta import SCHEMA_VERSION, IngestReport, Meta, RecordedDevice
+from tracemine.timeline.schema import COUNTERS, COUNTERS_ONLY, EDGES, ROW, TABLES, ColumnSchema, TableSchema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,11 +40,11 @@ __all__ = [
     "EDGES",
     "SCHEMA_VERSION",
     "TABLES",
-    "Column",
-    "Device",
+    "ColumnSchema",
     "IngestReport",
     "Meta",
-    "Table",
+    "RecordedDevice",
+    "TableSchema",
     "Timeline",
     "read_counters_table",
 ]
@@ -90,7 +90,7 @@ class Timeline:
         directory: Path,
         edges: pa.Table | None = None,
         counters: pa.Table | None = None,
-        found: Sequence[tuple[Table, pa.Table]] = (),
+        found: Sequence[tuple[TableSchema, pa.Table]] = (),
     ) -> None:
         """Write the Parquet directory, whole or not at all: it gets its name when every file is in it.
 
@@ -178,7 +178,7 @@ def _readable(directory: Path) -> Iterator[None]:
         raise TimelineError(reason, where=Location(str(directory)), hint=hint) from None
 
 
-def _checked(given: Any, table: Table) -> pa.Table:
+def _checked(given: Any, table: TableSchema) -> pa.Table:
     schema = table.schema
     if given is None:
         return pa.Table.from_batches([], schema)  # Schema.empty_table would import pandas
@@ -205,7 +205,7 @@ def _says(error: Exception) -> str:
     return f"{Path(error.where.path).name} {error.message}"
 
 
-class _Version(msgspec.Struct):
+class _TimelineVersion(msgspec.Struct):
     """What is read of meta.json before anything is known of the rest."""
 
     schema_version: int
@@ -213,14 +213,14 @@ class _Version(msgspec.Struct):
 
 def _read_meta(path: Path) -> Meta:
     text = read_file(path, _LARGEST_META)
-    version = msgspec.json.decode(text, type=_Version).schema_version
+    version = msgspec.json.decode(text, type=_TimelineVersion).schema_version
     if version not in _READ_VERSIONS:
         known = " and ".join(map(str, _READ_VERSIONS))
         raise TimelineError(f"has schema version {version}, this tracemine reads {known}")
     return msgspec.structs.replace(msgspec.json.decode(text, type=Meta), schema_version=SCHEMA_VERSION)
 
 
-def _facts(directory: Path, table: Table) -> pa.Table:
+def _facts(directory: Path, table: TableSchema) -> pa.Table:
     """Return a table that was stored, without what was derived from it."""
     found = _read_table(directory / f"{table.name}.parquet")
     derived = [column.name for column in table.derived if column.name in found.column_names]

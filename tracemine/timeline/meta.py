@@ -13,7 +13,7 @@ SCHEMA_VERSION = 6
 _Says = msgspec.Meta  # of a field in meta.json, as Column.says of a table's; docs/ shows it
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU as the export describes it. Null: not recorded."""
 
     ordinal: Annotated[int, _Says(description="the number that `activities.device` holds")]
@@ -65,7 +65,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     base_ns: Annotated[
         int | None, _Says(description="nanoseconds that the timeline's times have more than those in the export")
     ] = None
-    devices: Annotated[tuple[Device, ...], _Says(description="the GPUs")] = ()
+    devices: Annotated[tuple[RecordedDevice, ...], _Says(description="the GPUs")] = ()
     execution_trace: Annotated[
         str | None, _Says(description="file name of the execution trace whose tensors the timeline has")
     ] = None

@@ -12,7 +12,7 @@ from tests.dispatched import dispatched
 from tests.recipes import run
 from tracemine.findings import Finding
 from tracemine.matching import load_rules
-from tracemine.pipeline import Options, analysed, mined
+from tracemine.pipeline import ScanOptions, analysed, mined
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 RULE = next(rule for rule in load_rules() if rule.id == "attention_unfused")
@@ -86,7 +86,7 @@ def clamped(q: Any, k: Any, v: Any) -> Any:
 
 def found(program: Program, *more: Any) -> Finding | None:
     given = [one.bfloat16() if isinstance(one, torch.Tensor) and one.is_floating_point() else one for one in more]
-    scan = mined(analysed(dispatched(program, *heads(torch.bfloat16), *given)), Options(rules=[RULE]))
+    scan = mined(analysed(dispatched(program, *heads(torch.bfloat16), *given)), ScanOptions(rules=[RULE]))
     return next(iter(scan.findings), None)
 
 

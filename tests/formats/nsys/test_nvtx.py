@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.nsys.make import Export, timeline
-from tracemine.formats.nsys.nvtx import LAST_PARTS, Range, last_parts, parsed, step_number
+from tracemine.formats.nsys.nvtx import LAST_PARTS, NvtxRange, last_parts, parsed, step_number
 from tracemine.formats.nsys.shapes import nested
 
 _SIZES = st.lists(st.lists(st.integers(0, 10**6), max_size=4), min_size=1, max_size=5).filter(
@@ -48,7 +48,7 @@ def test_what_torch_writes_is_taken_apart_again(
 
 @given(st.text(alphabet="[](),= 0123456789-seqop_idinputz", max_size=300))
 def test_any_text_is_a_range(text: str) -> None:
-    assert isinstance(parsed(text), Range)
+    assert isinstance(parsed(text), NvtxRange)
 
 
 _PIECES = st.sampled_from(
@@ -112,7 +112,7 @@ def test_operators_are_told_from_a_users_own_ranges(text: str, *, is_op: bool) -
 
 def test_numbers_beyond_64_bits_are_part_of_the_name() -> None:
     text = f"aten::mul, op_id = {10**30}"
-    assert parsed(text) == Range(name=text, is_op=False)
+    assert parsed(text) == NvtxRange(name=text, is_op=False)
 
 
 def test_members_of_a_list_are_told_from_other_inputs() -> None:

@@ -14,7 +14,7 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.lists import Lists
 from tracemine.ops import lookup
 from tracemine.ops.facts import base_name
-from tracemine.rows.graph import Graph
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import Categories, IntArray
 
 CAPPED, OF_QUERIES, OTHER = "soft cap", "bias of queries", "other"
@@ -65,7 +65,7 @@ def _chooses(shapes: Sequence[Extents]) -> bool:
     return len(shapes) > 2 and _varies(shapes[1:3])
 
 
-def adds_of_queries(graph: Graph, op: Categories, members: IntArray) -> bool:
+def adds_of_queries(graph: NodeGraph, op: Categories, members: IntArray) -> bool:
     """Return whether a sum among an occurrence's members adds what is a product with the queries or the keys.
 
     op: of each activity. Both products then rest on one tensor, the queries, behind the products that made it.
@@ -82,24 +82,24 @@ def adds_of_queries(graph: Graph, op: Categories, members: IntArray) -> bool:
     return any(rests_on & _rests_on(graph, op, product) for product in products)
 
 
-def _name(graph: Graph, op: Categories, node: int) -> str:
+def _name(graph: NodeGraph, op: Categories, node: int) -> str:
     code = int(op.codes[graph.first_activity[node]])
     return base_name(op.values[code]) if code >= 0 else ""
 
 
-def _is_product(graph: Graph, op: Categories, node: int) -> bool:
+def _is_product(graph: NodeGraph, op: Categories, node: int) -> bool:
     code = int(op.codes[graph.first_activity[node]])
     known = lookup(op.values[code]) if code >= 0 else None
     return known is not None and known.op_class == "gemm"
 
 
-def _producers(graph: Graph, node: int) -> list[int]:
+def _producers(graph: NodeGraph, node: int) -> list[int]:
     begin, end = graph.consumer.searchsorted([node, node + 1]).tolist()
     found: list[int] = graph.producer[begin:end].tolist()
     return found
 
 
-def _products_above(graph: Graph, op: Categories, node: int, members: dict[int, None]) -> set[int]:
+def _products_above(graph: NodeGraph, op: Categories, node: int, members: dict[int, None]) -> set[int]:
     """Return the nearest products that a sum's other operand is computed from."""
     found, seen = set[int](), set[int]()
     left = [each for each in _producers(graph, node) if each not in members]
@@ -115,7 +115,7 @@ def _products_above(graph: Graph, op: Categories, node: int, members: dict[int, 
     return found
 
 
-def _rests_on(graph: Graph, op: Categories, product: int) -> set[int]:
+def _rests_on(graph: NodeGraph, op: Categories, product: int) -> set[int]:
     """Return the tensors that a product reads, and what they are computed from up to other products."""
     found, seen = set[int](), set[int]()
     left = [product]

@@ -15,7 +15,7 @@ from msgspec.structs import replace as changed
 
 from tracemine.columns import numbers, string_ids, with_columns
 from tracemine.flow.inferred.perhaps import Guesses
-from tracemine.flow.inferred.simulate import Program
+from tracemine.flow.inferred.simulate import SimulatedProgram
 from tracemine.flow.inferred.tables import tensors_table, texts
 from tracemine.flow.inferred.wiring import KERNEL, TO_DEVICE, TO_HOST
 from tracemine.flow.order import Order
@@ -37,7 +37,7 @@ class Inferred(Struct, frozen=True):
 
 def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Inferred:
     """The timeline as an execution trace would have made it, as far as can be inferred; with reasons to `explain`."""
-    program = Program.of(timeline, order, _launches(timeline, order))
+    program = SimulatedProgram.of(timeline, order, _launches(timeline, order))
     simulation, schemas = program.simulated(explain=explain)
     subtrees = program.subtrees
     table, sure, found_at = tensors_table(simulation.bound, order, subtrees)

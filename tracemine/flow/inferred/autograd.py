@@ -58,11 +58,7 @@ class Gradients(Struct, frozen=True):
         root_of = np.full(count, -1)
         root_of[roots] = roots
         root_of = order.inherited(root_of)
-        last: dict[int, int] = {}
-        for position, number in zip(forwards.tolist(), sequence[forwards].tolist(), strict=True):
-            known = last.get(number)
-            # A number that two threads have counts for neither.
-            last[number] = position if known is None or (known >= 0 and tid[known] == tid[position]) else -1
+        last = _last_of(sequence[forwards], forwards, tid)
         record = _records(order, is_node)
         inside = defaultdict(list)
         for root, node in zip(roots.tolist(), around[roots].tolist(), strict=True):
@@ -90,6 +86,15 @@ class Gradients(Struct, frozen=True):
             if nodes[position].forward >= 0:
                 saves[nodes[position].forward].append(position)
         return Gradients(positions, around, dict(saves), nodes)
+
+
+def _last_of(sequence: IntArray, forwards: IntArray, tid: IntArray) -> dict[int, int]:
+    """Return by sequence number the last forward operator that has it; −1 for one that two threads have."""
+    last: dict[int, int] = {}
+    for position, number in zip(forwards.tolist(), sequence.tolist(), strict=True):
+        known = last.get(number)
+        last[number] = position if known is None or (known >= 0 and tid[known] == tid[position]) else -1
+    return last
 
 
 def is_record(timeline: Timeline, order: Order) -> BoolArray:

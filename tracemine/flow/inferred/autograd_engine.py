@@ -13,10 +13,10 @@ from msgspec import Struct, field
 
 from tracemine.flow.inferred.autograd import GradientNode
 from tracemine.flow.inferred.keys import Keys
-from tracemine.flow.inferred.nodes import Forward, Found, Gradient, Leaf, Maker, Running, Took
-from tracemine.flow.inferred.pools import Bound, Pools, Ran, Token, Value, fitting
+from tracemine.flow.inferred.nodes import Forward, ForwardInput, Found, Gradient, Leaf, Maker, Running
+from tracemine.flow.inferred.pools import Bindings, Pools, Ran, Token, Value, fitting
 from tracemine.flow.inferred.rules import rules
-from tracemine.flow.inferred.wiring_record import Inside, Need, Wiring
+from tracemine.flow.inferred.wiring_record import InnerCall, Need, Wiring
 
 _MOST_IN_FLIGHT = 512  # gradients of which it is not known where they went
 
@@ -26,7 +26,7 @@ class Engine(Struct):
 
     keys: Keys
     pools: Pools
-    bound: Bound  # where reads that were sure may have become doubtful
+    bound: Bindings  # where reads that were sure may have become doubtful
     outside: Callable[[Need], Token]  # one that was not seen
     running: Running | None = None
     accumulated: list[Leaf] = field(default_factory=list)  # in the last backward pass
@@ -44,10 +44,12 @@ class Engine(Struct):
     _turn: int = 0
     _passes: bool = False  # a backward pass is under way
 
-    def forward(self, node: int, inside: Inside, ran: Ran, took: list[Token | None], made: list[Token | None]) -> None:
+    def forward(
+        self, node: int, inside: InnerCall, ran: Ran, took: list[Token | None], made: list[Token | None]
+    ) -> None:
         """A forward operator has run to which a node belongs."""
         inputs = [
-            Took(
+            ForwardInput(
                 inside.call.argument(number),
                 token,
                 self._makers.get(token.value),
@@ -131,38 +133,49 @@ class Engine(Struct):
         self, node: int, need: Need, gradient: GradientNode, forward: Forward | None, grads: list[Token], now: int
     ) -> Found:
         """Return the gradient that a node takes."""
-        if gradient.accumulates:
-            leaves = [one for one in self._leaves if one.token.key == need.key]
-            if leaves:
-                last = leaves[-1]
-                self._leaves.remove(last)
-                alone = sum(one.turn == last.turn for one in leaves) == 1
-                if not last.unexplained:
-                    self.own.add(last.of.read[0])
-                self.accumulated.append(Leaf(last.token, last.known and alone, last.of.read))
-                return last.token, "gradient" if alone and last.known else "one of several gradients"
+        found = self._of_leaf(need) if gradient.accumulates else None
+        if found is not None:
+            return found
         arrived = self._buffers.pop((node, need.position), None)
         if arrived is not None and arrived.token.key == need.key:
-            return arrived.token, "gradient" if arrived.known else "a gradient, perhaps"
-        result = None
-        if forward is not None and need.position < len(forward.made):
-            result = forward.made[need.position]
-        if result is not None:
-            coming = [one for one in self._in_flight if one.token.key == need.key and one.of.token.key == result.key]
-            if coming:
-                last = coming[-1]
-                self._in_flight.remove(last)
-                if any(one.token.storage != last.token.storage for one in coming):
-                    for one in coming:  # what is left may be this one's
-                        one.sure = False
-                    return last.token, "one of several gradients"
-                if last.sure and result.sure and (len(coming) == 1 or last.either):
-                    self._resolve(last, result.storage)
-                return last.token, "gradient" if last.known else "a gradient, perhaps"
+            return arrived.token, arrived.why
+        made = () if forward is None else forward.made
+        result = made[need.position] if need.position < len(made) else None
+        found = None if result is None else self._on_its_way(need, result)
+        if found is not None:
+            return found
         token, why = self._any(need, grads, now)
         if gradient.accumulates:
             self.accumulated.append(Leaf(token, False, None))
         return token, why
+
+    def _of_leaf(self, need: Need) -> Found | None:
+        """Return the gradient that is accumulated into a leaf: the last that was given for one."""
+        leaves = [one for one in self._leaves if one.token.key == need.key]
+        if not leaves:
+            return None
+        last = leaves[-1]
+        self._leaves.remove(last)
+        alone = last.known and sum(one.turn == last.turn for one in leaves) == 1
+        if not last.unexplained:
+            self.own.add(last.of.read[0])
+        self.accumulated.append(Leaf(last.token, alone, last.of.read))
+        return last.token, "gradient" if alone else "one of several gradients"
+
+    def _on_its_way(self, need: Need, result: Token) -> Found | None:
+        """Return the gradient of a result, of those of which it is not known where they went."""
+        coming = [one for one in self._in_flight if one.token.key == need.key and one.of.token.key == result.key]
+        if not coming:
+            return None
+        last = coming[-1]
+        self._in_flight.remove(last)
+        if any(one.token.storage != last.token.storage for one in coming):
+            for one in coming:  # what is left may be this one's
+                one.sure = False
+            return last.token, "one of several gradients"
+        if last.sure and result.sure and (len(coming) == 1 or last.either):
+            self._resolve(last, result.storage)
+        return last.token, last.why
 
     def _any(self, need: Need, taken: list[Token], now: int) -> Found:
         pool = self.pools.of(need)
@@ -243,7 +256,7 @@ class Engine(Struct):
             return None
         if number == 1 and running.summed is not None:
             one = running.summed[0]
-            return one.token, "gradient" if one.known else "a gradient, perhaps"
+            return one.token, one.why
         found = self._sum(running, given, wiring)
         running.unexplained |= found is None
         return found
@@ -267,7 +280,7 @@ class Engine(Struct):
         if len(options) > 1:
             for each in (gradient for option in options for gradient in option):
                 each.sure = False
-        why = "gradient" if there.known else "a gradient, perhaps"
+        why = there.why
         self._same_tensor(one, there)
         return before, why
 

@@ -20,8 +20,8 @@ from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update
 from tracemine.flow.inferred.persistent_state import Lasting
-from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pools, Ran, Token, fitting
-from tracemine.flow.inferred.wiring_record import Give, Inside, Need, Wiring
+from tracemine.flow.inferred.pools import NO_CLAIM, Bindings, Pools, Ran, Token, fitting
+from tracemine.flow.inferred.wiring_record import Give, InnerCall, Need, Wiring
 
 _MOST_READERS = 16  # of one tensor from outside are remembered
 _COPIES_WITHIN = 16  # roots: several copies after one another, of what different threads run in between
@@ -47,7 +47,7 @@ class Simulation:
         """
         self._keys = keys
         self._lists = tuple(lists)
-        self.bound = Bound()
+        self.bound = Bindings()
         self._lives = lives
         self._trains = trains
         self._hints = hints
@@ -122,25 +122,7 @@ class Simulation:
         if self._trains:
             self._lasting.begin(wiring)
         again = self._copies_again(wiring)
-        taken: list[Token] = []
-        sure: list[bool] = []
-        for need in wiring.needs:
-            alike = self._pools.storages(need)
-            token, why = self._bind(need, wiring, taken, apart=apart, recorded=recorded, update=update)
-            place = len(self.bound.sure) + len(sure)
-            if alike and alike != (token.storage,):
-                self.bound.alike[place] = alike
-            if why in self._noted:
-                self._noted[why].add(place)
-            token.claim = NO_CLAIM
-            if why == NEWEST and (until := self._choices.claimed_until(wiring)) >= 0:
-                token.claim, token.claimed = place, until
-            taken.append(token)
-            sure.append(token.sure and why in CONSISTENT)
-            if not sure[-1] and (older := self._pools.of(need).forgotten):
-                self.bound.older[place] = tuple(older)
-            if self._choices.reasons is not None:
-                self._choices.reasons.append(why)
+        taken, sure = self._takes(wiring, apart=apart, recorded=recorded, update=update)
         for look in wiring.numbers:
             if storages := self._pools.looking(look):
                 self.bound.numbers[root] = (*self.bound.numbers.get(root, ()), *storages)
@@ -148,11 +130,7 @@ class Simulation:
         self._taken(ran)
         self._written_by(ran, update)
         if wiring.copies and update is None:
-            slot = wiring.mutated[0]
-            written = taken[slot] if taken[slot].outside or not sure[slot] else None
-            if written is not None:
-                written.one_of_many = again
-            self._copied[wiring.number] = self._choices.now, written
+            self._note_copy(ran, again=again)
         gave = [self._enter(give, ran) for give in wiring.gives]
         self._begin_lives(root, wiring, ran)
         if self._engine.running:
@@ -161,6 +139,32 @@ class Simulation:
             self._lasting.updated(update, gave)
             self._choices.unknown_wrote = self._choices.now
         return ran
+
+    def _takes(
+        self, wiring: Wiring, *, apart: bool, recorded: bool, update: Update | None
+    ) -> tuple[list[Token], list[bool]]:
+        """Return what an operator takes, and whether each is sure."""
+        bound, reasons = self.bound, self._choices.reasons
+        taken: list[Token] = []
+        sure: list[bool] = []
+        for need in wiring.needs:
+            alike = self._pools.storages(need)
+            token, why = self._bind(need, wiring, taken, apart=apart, recorded=recorded, update=update)
+            place = len(bound.sure) + len(sure)
+            if alike and alike != (token.storage,):
+                bound.alike[place] = alike
+            if why in self._noted:
+                self._noted[why].add(place)
+            token.claim = NO_CLAIM
+            if why == NEWEST and (until := self._choices.claimed_until(wiring)) >= 0:
+                token.claim, token.claimed = place, until
+            taken.append(token)
+            sure.append(token.sure and why in CONSISTENT)
+            if not sure[-1] and (older := self._pools.of(need).forgotten):
+                bound.older[place] = tuple(older)
+            if reasons is not None:
+                reasons.append(why)
+        return taken, sure
 
     def _begin_lives(self, root: int, wiring: Wiring, ran: Ran) -> None:
         """Note when the storages that an operator made begin to live."""
@@ -178,6 +182,15 @@ class Simulation:
         if again and written is not None:
             written.one_of_many = True
         return again
+
+    def _note_copy(self, ran: Ran, *, again: bool) -> None:
+        """Note that a copy ran, and what it wrote by guess; again: the same one has just run."""
+        slot = ran.wiring.mutated[0]
+        token = ran.taken[slot]
+        written = token if token.outside or not ran.sure[slot] else None
+        if written is not None:
+            written.one_of_many = again
+        self._copied[ran.wiring.number] = self._choices.now, written
 
     def _recorded(self, root: int, wiring: Wiring, taken: list[Token], sure: list[bool]) -> Ran:
         """Note what an operator takes, and number what it makes."""
@@ -230,20 +243,25 @@ class Simulation:
             self._write(ran.taken[number], ran.sure[number] or update is not None)
             ran.taken[number].filled = wiring.fills
         if update is None and (wiring.nodes or wiring.barrier):
-            unsure = wiring.barrier or wiring.wrote_unknown or not all(ran.sure[number] for number in wiring.mutated)
-            reduces = wiring.call.op_class == "collective"
-            self._lasting.overwritten |= wiring.wrote_unknown
-            self._lasting.perhaps_written |= reduces or (unsure and not self._choices.in_backward)
+            self._perhaps_lasting_written(ran)
         if not wiring.call.known:
             for token in ran.taken:  # perhaps it writes them
                 token.sure = False
+
+    def _perhaps_lasting_written(self, ran: Ran) -> None:
+        """Note that parameters or gradients may have been written, by what is part of no optimizer."""
+        wiring = ran.wiring
+        unsure = wiring.barrier or wiring.wrote_unknown or not all(ran.sure[number] for number in wiring.mutated)
+        reduces = wiring.call.op_class == "collective"
+        self._lasting.overwritten |= wiring.wrote_unknown
+        self._lasting.perhaps_written |= reduces or (unsure and not self._choices.in_backward)
 
     def unknown(self) -> None:
         """Note that something with operators inside begins whose results are unknown."""
         self._choices.now += 1
         self._choices.unknown_made = self._choices.unknown_around = self._choices.now
 
-    def saved(self, node: int, inside: Inside, ran: Ran) -> None:
+    def saved(self, node: int, inside: InnerCall, ran: Ran) -> None:
         """A forward operator has run, in what ran last, to which a node of autograd belongs."""
         took, made = (
             [None if give is None else self._token(give, ran) for give in side] for side in (inside.took, inside.made)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -34,7 +35,7 @@ class Result(msgspec.Struct, frozen=True):
     offset: int = 0  # elements behind where the slot's tensor begins
 
 
-class Call(msgspec.Struct, frozen=True):
+class CallTensors(msgspec.Struct, frozen=True):
     """One distinct call."""
 
     name: str
@@ -72,12 +73,12 @@ class Calls:
 
     def __init__(self, timeline: Timeline, rows: IntArray) -> None:
         self._recorded, self.of_op = calls_of(timeline).distinct(rows)
-        self._known: dict[tuple[int, Lists], Call] = {}
+        self._known: dict[tuple[int, Lists], CallTensors] = {}
 
     def __len__(self) -> int:
         return len(self._recorded)
 
-    def get(self, number: int, lists: Lists = NOTHING) -> Call:
+    def get(self, number: int, lists: Lists = NOTHING) -> CallTensors:
         """Return the call of this number."""
         key = (number, lists)
         found = self._known.get(key)
@@ -86,7 +87,7 @@ class Calls:
         return found
 
 
-def call_of(recorded: Recorded, lists: Lists = NOTHING) -> Call:
+def call_of(recorded: Recorded, lists: Lists = NOTHING) -> CallTensors:
     """Return what a call takes, makes and writes, with what else is known of its lists.
 
     >>> call = call_of(Recorded("aten::mul_", ((4, 8), (8,)), ("float", "float")))
@@ -96,33 +97,43 @@ def call_of(recorded: Recorded, lists: Lists = NOTHING) -> Call:
     recorded = _with_members(recorded, lists)
     name, operator, dtypes = recorded.name, recorded.operator, recorded.dtypes or ()
     op_class = operator.op_class if operator is not None else None
-    slots = None if recorded.inputs is None else _slots(recorded, reads_back=op_class == "sync")
+    slots = _slots(recorded, reads_back=op_class == "sync")
     if slots is None or operator is None or recorded.arguments is None:
-        return Call(name, False, op_class, None, slots or (), None, frozenset(), frozenset())
+        return CallTensors(name, False, op_class, None, slots or (), None, frozenset(), frozenset())
     overload = recorded.arguments.overload
     schema = _schema(operator.name, overload)
     done = effects(schema)
     mutates = _mutates(done, recorded)
-    at = {position: [i for i, slot in enumerate(slots) if slot.position == position] for position in range(len(dtypes))}
+    at: defaultdict[int, list[int]] = defaultdict(list)  # by position, its slots
+    for number, slot in enumerate(slots):
+        at[slot.position].append(number)
     made = _made(recorded.with_members(lists.dtype))
-    return Call(
+    cut = {position for position, dtype in enumerate(dtypes) if dtype in LISTS and position not in at}
+    return CallTensors(
         name=name,
         known=True,
         op_class=overload.op_class,
         schema=schema,
         slots=slots,
         results=None if made is None else _results(overload, made, at, slots, recorded),
-        mutated=frozenset(i for position in mutates for i in at.get(position, ())),
-        overwritten=frozenset(i for position in done.overwrites for i in at.get(position, ())),
+        mutated=_slots_of(mutates, at),
+        overwritten=_slots_of(done.overwrites, at),
         numbers=_numbers(recorded) if op_class != "sync" else (),
         arguments=tuple(argument.name for argument in overload.arguments),
         lists=tuple(position for position, dtype in enumerate(dtypes) if dtype in LISTS),
-        writes_unknown=any(dtypes[p] in LISTS and not at[p] for p in mutates if p < len(dtypes)),
-        reads_unknown=any(
-            argument.is_tensor and argument.is_list and not at[position]
-            for position, argument in enumerate(overload.arguments[: len(dtypes)])
-        ),
+        writes_unknown=not cut.isdisjoint(mutates),
+        reads_unknown=_has_unread_list(overload, len(dtypes), at),
     )
+
+
+def _slots_of(positions: Iterable[int], at: Mapping[int, Sequence[int]]) -> frozenset[int]:
+    return frozenset(slot for position in positions for slot in at.get(position, ()))
+
+
+def _has_unread_list(overload: Overload, count: int, at: Mapping[int, Sequence[int]]) -> bool:
+    """Return whether one of the first arguments is a list of tensors of which no member was recorded."""
+    given = enumerate(overload.arguments[:count])
+    return any(argument.is_tensor and argument.is_list and position not in at for position, argument in given)
 
 
 def _made(call: Recorded) -> tuple[TensorSpec | None, ...] | None:
@@ -162,10 +173,12 @@ def _is_number(spec: TensorSpec) -> bool:
     return not spec.shape and spec.dtype in NUMBERS
 
 
-def _slots(call: Recorded, *, reads_back: bool) -> tuple[Slot, ...]:
+def _slots(call: Recorded, *, reads_back: bool) -> tuple[Slot, ...] | None:
     """reads_back: it takes tensors alone, so that none is a Python number."""
+    if call.inputs is None:
+        return None
     found: list[Slot] = []
-    for position, given in enumerate(call.inputs or ()):
+    for position, given in enumerate(call.inputs):
         if isinstance(given, tuple):
             found += [Slot(position, index, spec) for index, spec in enumerate(given)]
         elif given is not None and (reads_back or not _is_number(given)):
@@ -188,20 +201,23 @@ def _schema(name: str, overload: Overload) -> str:
     return f"{name.partition('.')[0]}{'.' if overload.name else ''}{overload.name}({arguments})"
 
 
+def _places(overload: Overload, count: int) -> list[tuple[int, int]] | None:
+    """Return output and position in a list of each of so many results; None where they do not fit the outputs."""
+    wanted = [place for place, kind in enumerate(overload.outputs) if kind.startswith("Tensor")]
+    if len(wanted) == count and not any(overload.outputs[place].endswith("[]") for place in wanted):
+        return [(place, -1) for place in wanted]
+    return [(wanted[0], index) for index in range(count)] if len(wanted) == 1 else None
+
+
 def _results(
     overload: Overload,
     made: Sequence[TensorSpec | None],
-    at: dict[int, list[int]],
+    at: Mapping[int, Sequence[int]],
     slots: tuple[Slot, ...],
     call: Recorded,
 ) -> tuple[Result, ...] | None:
-    wanted = [place for place, kind in enumerate(overload.outputs) if kind.startswith("Tensor")]
-    lists = [overload.outputs[place].endswith("[]") for place in wanted]
-    if len(wanted) == len(made) and not any(lists):
-        where = [(place, -1) for place in wanted]
-    elif len(wanted) == 1:
-        where = [(wanted[0], index) for index in range(len(made))]
-    else:
+    where = _places(overload, len(made))
+    if where is None:
         return None
     made = [spec if spec is not None and _can_be(spec) else None for spec in made]
     offsets = [min(offset, LARGEST) for offset in _offsets(overload, made, slots, call.values)]
@@ -238,9 +254,14 @@ def _offsets(
         if begin:
             first = int(begin)
             return [min(max(first + size if first < 0 else first, 0), size) * step] * len(made)
-        if len(made) > 1:  # split, chunk, unbind: one behind the other
-            sizes = [spec.shape[axis] if spec is not None and len(spec.shape) == rank else 1 for spec in made]
-            return [sum(sizes[:number]) * step for number in range(len(made))]
+        if len(made) > 1:
+            return _behind_each_other(made, axis, rank, step)
     except (ValueError, IndexError):
         pass
     return none
+
+
+def _behind_each_other(made: Sequence[TensorSpec | None], axis: int, rank: int, step: int) -> list[int]:
+    """Return where the parts of a split, chunk or unbind begin."""
+    sizes = [spec.shape[axis] if spec is not None and len(spec.shape) == rank else 1 for spec in made]
+    return [sum(sizes[:number]) * step for number in range(len(made))]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.memory import Lives
-from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pool, Pools, Token, fitting
+from tracemine.flow.inferred.pools import NO_CLAIM, Bindings, Pool, Pools, Token, fitting
 from tracemine.flow.inferred.wiring_record import Need, Wiring
 
 _SOON = 4  # roots
@@ -78,7 +78,7 @@ def _narrowed(need: Need, unread: list[Token], either: bool, overwritten: bool) 
 class Choices:
     """The tensors that are there, and what is known of those that were not seen."""
 
-    def __init__(self, keys: Keys, pools: Pools, bound: Bound, lives: Lives | None, own: frozenset[int]) -> None:
+    def __init__(self, keys: Keys, pools: Pools, bound: Bindings, lives: Lives | None, own: frozenset[int]) -> None:
         """own: roots with parameters that no other operator takes."""
         self._keys = keys
         self._pools = pools
@@ -119,21 +119,11 @@ class Choices:
 
     def _of_all(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
         pool = self._pools.of(need)
-        if self._lives is not None:
-            self._bury(pool, self._lives)
-        unread, read = _candidates(pool, need, wiring, taken)
-        if not self.in_backward:  # a gradient waits for what is behind all forward passes
-            unread = [token for token in unread if not token.backward] or unread
-        current: list[Token] = []
-        if not unread:
-            if not read:
-                return self._none(need, wiring, pool, taken)
-            current = [token for token in read if token.step == self.step or token.outside]
-            read = current or read
-            before, took = self.beside
-            again = wiring.call.op_class == "gemm" and wiring.number == before and need.twins == 1 and not taken
-            if again and read[-1].storage in took:
-                return read[-1], "side by side"
+        unread, read, recent = self._there(pool, need, wiring, taken)
+        if not unread and not read:
+            return self._none(need, wiring, pool, taken)
+        if not unread and self._read_side_by_side(need, wiring, read[-1], taken):
+            return read[-1], "side by side"
         either = need.twins == 2 and wiring.commutes
         too_few = len(unread) < need.left
         need, unread = _narrowed(need, unread, either, len(taken) in wiring.call.overwritten)
@@ -141,16 +131,31 @@ class Choices:
         special = self._made_by_unknown(need, token) or self._expected(need, wiring, token, unread, read)
         if special is not None:
             return special
-        if too_few and not self.in_backward:
+        if too_few:
             self._doubt(read)
         if unread:
             return token, self._why_unread(need, wiring, token, unread, pool)
-        here = (bool(current) and not token.step_by_guess) or token.outside
-        only = here and len(read) == 1 and (need.twins == 1 or either)
-        keeps = len(taken) not in wiring.mutated
-        if keeps and need.twins > 1 and (token.outside or token.step_by_guess):
-            return self.outside(need, remember=False), PERHAPS_ANOTHER
-        return self._read_again(need, wiring, token, only, keeps)
+        only = len(read) == 1 and (need.twins == 1 or either)
+        return self._read_again(need, wiring, token, only, recent, keeps=len(taken) not in wiring.mutated)
+
+    def _there(
+        self, pool: Pool, need: Need, wiring: Wiring, taken: list[Token]
+    ) -> tuple[list[Token], list[Token], bool]:
+        """Return the candidates not read so far, those that were, and whether all of these are of this step, or from
+        outside."""
+        if self._lives is not None:
+            self._bury(pool, self._lives)
+        unread, read = _candidates(pool, need, wiring, taken)
+        if not self.in_backward:  # a gradient waits for what is behind all forward passes
+            unread = [token for token in unread if not token.backward] or unread
+        recent = [] if unread else [token for token in read if token.step == self.step or token.outside]
+        return unread, recent or read, bool(recent)
+
+    def _read_side_by_side(self, need: Need, wiring: Wiring, token: Token, taken: list[Token]) -> bool:
+        """Return whether the same product has just read it, as products of one input with several weights do."""
+        before, took = self.beside
+        again = wiring.call.op_class == "gemm" and wiring.number == before and need.twins == 1 and not taken
+        return again and token.storage in took
 
     def _made_by_unknown(self, need: Need, token: Token) -> tuple[Token, str] | None:
         """Return what stands in for a candidate that is older than an operator whose results are unknown."""
@@ -175,15 +180,28 @@ class Choices:
         if partner is not None and partner[0] in read and self.now - partner[1] <= _SOON:
             return partner[0], "partner"
         if token.beside and wiring.beside and need.twins == 1 and len(unread) < 2:
-            given = next((given for given in token.taken if given.key == need.key), None)
-            if given is not None and given in read:
-                before, took = self.beside
-                alike = wiring.number == token.maker or (wiring.number == before and given.storage in took)
-                return given, "side by side" if token.taken_surely and alike else "side by side, perhaps"
+            return self._input_of(need, wiring, token, read)
         return None
 
-    def _read_again(self, need: Need, wiring: Wiring, token: Token, only: bool, keeps: bool) -> tuple[Token, str]:
-        """Return what an input takes where all candidates were read. only: there is one; keeps: it is not written."""
+    def _input_of(self, need: Need, wiring: Wiring, token: Token, read: list[Token]) -> tuple[Token, str] | None:
+        """Return what the operator that made a candidate took: this one is likely to stand next to it."""
+        given = next((given for given in token.taken if given.key == need.key), None)
+        if given is None or given not in read:
+            return None
+        before, took = self.beside
+        alike = wiring.number == token.maker or (wiring.number == before and given.storage in took)
+        return given, "side by side" if token.taken_surely and alike else "side by side, perhaps"
+
+    def _read_again(
+        self, need: Need, wiring: Wiring, token: Token, only: bool, recent: bool, keeps: bool
+    ) -> tuple[Token, str]:
+        """Return what an input takes where all candidates were read.
+
+        only: there is one; recent: of this step, or from outside; keeps: it is not written.
+        """
+        if keeps and need.twins > 1 and (token.outside or token.step_by_guess):
+            return self.outside(need, remember=False), PERHAPS_ANOTHER
+        only &= (recent and not token.step_by_guess) or token.outside
         # What an optimizer has written is not distinguished from what looks like it.
         only &= not (token.outside and self.unknown_wrote >= 0 and need.loose in self.written)
         if not only and token.outside and keeps:  # of several: perhaps each its own
@@ -209,14 +227,17 @@ class Choices:
         if len(unread) != need.left:
             return "one of several unread"
         if need.twins > 1:
-            # The value is often made before the key is rotated; what is written may be a part that looks like it.
-            vague = wiring.mutated and self._keys.vague[need.key]
-            if wiring.call.op_class == "attention" or vague:
-                return "all unread, in some order"
-            return "all unread" if need.left in (1, need.twins) else "some unread"
+            return self._why_of_twins(need, wiring)
         if not pool.read:
             return "the only one unread"
         return NEWEST if token.born >= pool.newest_read else "unread, but not the newest"
+
+    def _why_of_twins(self, need: Need, wiring: Wiring) -> str:
+        # The value is often made before the key is rotated; what is written may be a part that looks like it.
+        vague = wiring.mutated and self._keys.vague[need.key]
+        if wiring.call.op_class == "attention" or vague:
+            return "all unread, in some order"
+        return "all unread" if need.left in (1, need.twins) else "some unread"
 
     def _bury(self, pool: Pool, lives: Lives) -> None:
         """What was freed before the operator began, it does not take."""
@@ -233,6 +254,8 @@ class Choices:
 
     def _doubt(self, read: list[Token]) -> None:
         """Something is read once more: perhaps it waited until now, and who took it for the newest had read another."""
+        if self.in_backward:
+            return
         for token in read:
             if token.claim != NO_CLAIM and self.now <= token.claimed:
                 self._bound.sure[token.claim] = False

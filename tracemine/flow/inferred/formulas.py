@@ -12,7 +12,7 @@ from msgspec import Struct
 GRADIENT, RESULT = "grad", "result"
 
 
-class Part(Struct, frozen=True):
+class GradientFormula(Struct, frozen=True):
     """One way to compute one gradient: operators one after the other, with what each takes."""
 
     argument: str  # whose gradient it is
@@ -22,7 +22,7 @@ class Part(Struct, frozen=True):
 class Derivatives(Struct, frozen=True):
     """See derivatives.toml for what each means."""
 
-    formulas: dict[str, tuple[tuple[Part, ...], ...]]  # by node: by argument the ways
+    formulas: dict[str, tuple[tuple[GradientFormula, ...], ...]]  # by node: by argument the ways
     results: dict[str, int]
 
 
@@ -43,12 +43,14 @@ def derivatives() -> Derivatives:
     )
 
 
-def _part(argument: str, text: str) -> Part:
+def _part(argument: str, text: str) -> GradientFormula:
     calls = [call.split() for call in text.split(",") if call.strip()]
-    return Part(argument, tuple((name, tuple(sources)) for name, *sources in calls))
+    return GradientFormula(argument, tuple((name, tuple(sources)) for name, *sources in calls))
 
 
-def programs(kind: str, names: Sequence[str], arguments: Mapping[str, object]) -> Iterator[list[tuple[Part, int]]]:
+def programs(
+    kind: str, names: Sequence[str], arguments: Mapping[str, object]
+) -> Iterator[list[tuple[GradientFormula, int]]]:
     """Yield every way in which a node of this kind can run operators of these names: its parts, and where each begins.
 
     arguments: those of the forward operator that are tensors.
@@ -58,7 +60,7 @@ def programs(kind: str, names: Sequence[str], arguments: Mapping[str, object]) -
     """
     choices = [[way for way in ways if way.argument in arguments] for ways in derivatives().formulas.get(kind, ())]
 
-    def parts(number: int, at: int) -> Iterator[list[tuple[Part, int]]]:
+    def parts(number: int, at: int) -> Iterator[list[tuple[GradientFormula, int]]]:
         if number == len(choices):
             if at == len(names):
                 yield []

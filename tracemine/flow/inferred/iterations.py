@@ -11,7 +11,7 @@ from tracemine.flow.record import BoolArray, IntArray
 _LEAST_SHARE = 0.5  # of a forward pass that has to be as the one before, for that one to tell something
 
 
-class Iterations(Struct, frozen=True):
+class ForwardPasses(Struct, frozen=True):
     """Forward passes, each with the backward pass behind it, as entries of what is simulated.
 
     Iteration k has the entries end[k - 1]:end[k], and those before forward_end[k] are its forward pass. Forward passes
@@ -32,10 +32,10 @@ class Iterations(Struct, frozen=True):
     end: IntArray
 
     @staticmethod
-    def of(position: IntArray, look: IntArray, backward: BoolArray) -> Iterations:
+    def of(position: IntArray, look: IntArray, backward: BoolArray) -> ForwardPasses:
         """Return those of all entries; backward: whether an entry belongs to a backward pass."""
         turns = np.flatnonzero(np.diff(backward.astype(np.int8), prepend=0, append=0))
-        return Iterations(position, look, turns[0::2], turns[1::2])
+        return ForwardPasses(position, look, turns[0::2], turns[1::2])
 
     def first_alike(self) -> int | None:
         """Return the first iteration whose forward pass is, from its end on, as the next one's, and that ends in the

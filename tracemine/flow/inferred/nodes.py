@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from tracemine.flow.inferred.formulas import GRADIENT, RESULT, Part, derivatives, programs
+from tracemine.flow.inferred.formulas import GRADIENT, RESULT, GradientFormula, derivatives, programs
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.pools import Token, Value
 from tracemine.flow.inferred.wiring_record import Need, Wiring
@@ -17,7 +17,7 @@ Found = tuple[Token, str]  # and how it was found
 Maker = tuple[int, int]  # a node, and which of its forward operator's results
 
 
-class Took(Struct):
+class ForwardInput(Struct):
     """A tensor that a forward operator took."""
 
     name: str  # of the argument
@@ -31,10 +31,10 @@ class Took(Struct):
 class Forward(Struct):
     """A forward operator that has a node."""
 
-    took: list[Took]
+    took: list[ForwardInput]
     made: list[Token | None]
 
-    def argument(self, name: str) -> Took | None:
+    def argument(self, name: str) -> ForwardInput | None:
         return next((took for took in self.took if took.name == name), None)
 
     def either(self, name: str) -> bool:
@@ -52,7 +52,7 @@ class Gradient(Struct):
 
     token: Token
     sure: bool
-    of: Took
+    of: ForwardInput
     reads: list[tuple[int, int]]  # of the tensor that it is of, where these were not sure
     turn: int  # which node gave it, counted
     gone: bool = False
@@ -64,6 +64,11 @@ class Gradient(Struct):
     def known(self) -> bool:
         """Whether it is known to be this tensor's gradient."""
         return self.sure and not self.swapped
+
+    @property
+    def why(self) -> str:
+        """How it was found, by whoever takes it."""
+        return "gradient" if self.known else "a gradient, perhaps"
 
 
 class Leaf(Struct):
@@ -104,20 +109,30 @@ class Running(Struct):
         recorded: autograd notes the operator, as of a forward pass that runs once more; it takes what that made.
         """
         sure = "" if self.sure else ", perhaps"
-        at = len(self.results)
-        if self.sources is not None and at < len(self.sources):
-            source = self.sources[at][number]
-            token = self._source(source)
-            if token is not None and token.key == need.key:
-                return token, self._kind(source) + (sure if source == GRADIENT else "")
+        found = self._by_source(need, number, sure)
+        if found is not None:
+            return found
         if need.name.startswith("grad") and len(self.grads) == 1 and self.grads[0].key == need.key:
             return self.grads[0], "gradient" + sure
         if recorded and self.sources is None:
             return None
         # Only operators made for it call what they take as the forward operator does.
         named = self._named(need) if _BACKWARD in name else None
-        if named is not None:
-            return named, "saved"
+        return self._by_look(need, sure) if named is None else (named, "saved")
+
+    def _by_source(self, need: Need, number: int, sure: str) -> Found | None:
+        """Return what the formula says, where one fits."""
+        at = len(self.results)
+        if self.sources is None or at >= len(self.sources):
+            return None
+        source = self.sources[at][number]
+        token = self._source(source)
+        if token is None or token.key != need.key:
+            return None
+        return token, self._kind(source) + (sure if source == GRADIENT else "")
+
+    def _by_look(self, need: Need, sure: str) -> Found | None:
+        """Return what looks right of all that the node has; only a gradient is called one."""
         parts: tuple[tuple[list[Token], str], ...] = (
             (self.grads, "gradient" + sure),
             (self.made, "made for the gradient"),
@@ -168,16 +183,10 @@ class Running(Struct):
         if self.forward is None or len(self.grads) != 1:
             return
         arguments = {took.name: took for took in self.forward.took}
-        fitting_ones: list[tuple[int, list[tuple[Part, int]]]] = []
         names = [root.call.name.removeprefix(_NAMES) for root in roots]
-        for program in programs(self.name, names, arguments):
-            if self._follows(roots, program):
-                wanted = {part.argument for part, _ in program}
-                # Who has a node wants a gradient; who has none may be a leaf.
-                odd = sum((took.maker is not None) != (name in wanted) for name, took in arguments.items())
-                fitting_ones.append((odd, program))
-        least = min((odd for odd, _ in fitting_ones), default=0)
-        best = [program for odd, program in fitting_ones if odd == least]
+        fitting = [one for one in programs(self.name, names, arguments) if self._follows(roots, one)]
+        odd = [_odd(one, arguments) for one in fitting]
+        best = [one for one, how_odd in zip(fitting, odd, strict=True) if how_odd == min(odd)]
         if len(best) != 1:
             return
         self.sources = []
@@ -185,7 +194,7 @@ class Running(Struct):
             self.sources += [_shifted(sources, at) for _, sources in part.calls]
             self.products[part.argument] = at + len(part.calls) - 1 if part.calls else -1
 
-    def _follows(self, roots: Sequence[Wiring], program: list[tuple[Part, int]]) -> bool:
+    def _follows(self, roots: Sequence[Wiring], program: list[tuple[GradientFormula, int]]) -> bool:
         """Return whether what each operator takes looks like what the formula says."""
         for part, at in program:
             for (_, sources), root in zip(part.calls, roots[at:], strict=False):
@@ -230,7 +239,7 @@ class Running(Struct):
         shape_of, dtype_of = self.keys.shape_of, self.keys.dtype_of
         last = {token.value: token for token in self.made if token.value not in self.consumed}
         made = list(last.values())
-        took = [one for one in self.forward.took if _is_real(dtype_of[one.token.key])] if self.forward else []
+        took = [one for one in self._forward_took() if _is_real(dtype_of[one.token.key])]
         found = []
         for one in took:
             shape = shape_of[one.token.key]
@@ -245,9 +254,18 @@ class Running(Struct):
                 found.append(self._gradient(self.grads[0], self.grads[0].sure and self.sure, one))
         return found
 
-    def _gradient(self, token: Token, sure: bool, of: Took) -> Gradient:
+    def _forward_took(self) -> list[ForwardInput]:
+        return [] if self.forward is None else self.forward.took
+
+    def _gradient(self, token: Token, sure: bool, of: ForwardInput) -> Gradient:
         reads = [] if of.token.sure else [of.read]
         return Gradient(token, sure, of, reads, self.turn, either=of.either)
+
+
+def _odd(program: list[tuple[GradientFormula, int]], arguments: Mapping[str, ForwardInput]) -> int:
+    """Count what speaks against a program: who has a node wants a gradient; who has none may be a leaf."""
+    wanted = {part.argument for part, _ in program}
+    return sum((took.maker is not None) != (name in wanted) for name, took in arguments.items())
 
 
 def _forget_order(given: list[Gradient]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import numbers, string_ids
-from tracemine.flow.inferred.calls import Call
+from tracemine.flow.inferred.calls import CallTensors
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.timeline import Timeline
@@ -58,7 +58,7 @@ def _sequences() -> tuple[Chain, ...]:
 
 
 def updates(
-    timeline: Timeline, order: Order, roots: IntArray, works: BoolArray, call: Callable[[int], Call]
+    timeline: Timeline, order: Order, roots: IntArray, works: BoolArray, call: Callable[[int], CallTensors]
 ) -> dict[int, Update]:
     """By root what it takes as part of an optimizer. works: whether each root launches anything."""
     return matched(timeline, order, roots[works], lambda one, at: _fits(one, [call(root) for root in at]))
@@ -111,7 +111,7 @@ def _matched(turn: int, roots: list[int], fits: Callable[[Chain, Sequence[int]],
     }
 
 
-def _fits(one: Chain, calls: Sequence[Call]) -> bool:
+def _fits(one: Chain, calls: Sequence[CallTensors]) -> bool:
     if tuple(call.name for call in calls) != one.names:
         return False
     return all(

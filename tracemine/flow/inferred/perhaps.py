@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tracemine.columns import numbers, sorted_unique
-from tracemine.flow.inferred.pools import Bound
+from tracemine.flow.inferred.pools import Bindings
 from tracemine.flow.inferred.wiring_record import Wiring
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray, MayRead, Nodes, Reads, Writes
@@ -26,7 +26,7 @@ _MOST_ALIKE = 64  # tensors that look right: beyond that a reader may read anyth
 class Guesses(Struct, frozen=True):
     """What the simulation guessed."""
 
-    bound: Bound
+    bound: Bindings
     root_of: IntArray  # for each operator's position the outermost that was simulated, −1: none
     inside: BoolArray  # for each row of `tensors`: it is a guess which of its root's tensors it is
 
@@ -160,6 +160,19 @@ class _Walk:
             self.may_read.pack()
 
     def _root(self, nodes: list[int], wiring: Wiring, first: int, storages: list[int]) -> None:
+        self._guesses(nodes, wiring, first, storages)
+        for node in nodes:
+            self._known(node, nodes, storages)
+        if wiring.reads_unknown:
+            self.takes_anything.extend(nodes)
+        if wiring.barrier or wiring.wrote_unknown:
+            self._unnamed.extend(nodes)
+        for storage in storages[len(wiring.needs) :]:
+            if storage not in self._has_writer:  # whoever reads it comes after who made it
+                self._perhaps_writers[storage] += nodes
+
+    def _guesses(self, nodes: list[int], wiring: Wiring, first: int, storages: list[int]) -> None:
+        """Enter what an operator reads, and perhaps writes, by guess."""
         written = set(wiring.mutated)
         viewed = {give.slot for give in wiring.gives} if nodes else set(range(len(wiring.needs)))
         for slot in range(len(wiring.needs)):
@@ -173,24 +186,19 @@ class _Walk:
                 self._instead[storages[slot]].update(self._bound.alike.get(place, ()))
                 if place in self._bound.unnamed:
                     self._in_doubt.add(storages[slot])
-        for node in nodes:
-            if node in self._inside:
-                self._before(self._writers, storages, [node])
-                self._may_read([node], storages)
-                self.pairs.add(nodes[-_MOST:], node)
-            read = self._read.get(node, ())
-            self._before(self._perhaps_writers, read, [node])
-            for storage in read:
-                self._readers[storage].append(node)
-            for storage in self._written.get(node, ()):
-                self._writers[storage].append(node)
-        if wiring.reads_unknown:
-            self.takes_anything.extend(nodes)
-        if wiring.barrier or wiring.wrote_unknown:
-            self._unnamed.extend(nodes)
-        for storage in storages[len(wiring.needs) :]:
-            if storage not in self._has_writer:  # whoever reads it comes after who made it
-                self._perhaps_writers[storage] += nodes
+
+    def _known(self, node: int, nodes: list[int], storages: list[int]) -> None:
+        """Enter what a node reads and writes: inside its operator, by guess, or for sure."""
+        if node in self._inside:
+            self._before(self._writers, storages, [node])
+            self._may_read([node], storages)
+            self.pairs.add(nodes[-_MOST:], node)
+        read = self._read.get(node, ())
+        self._before(self._perhaps_writers, read, [node])
+        for storage in read:
+            self._readers[storage].append(node)
+        for storage in self._written.get(node, ()):
+            self._writers[storage].append(node)
 
     def _guess(self, nodes: list[int], place: int, chosen: int, *, written: bool) -> None:
         """The nodes read one of those that look right, and perhaps write it."""

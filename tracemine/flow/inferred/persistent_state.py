@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct, field
 
-from tracemine.flow.inferred.calls import NOTHING, Call, Lists
+from tracemine.flow.inferred.calls import NOTHING, CallTensors, Lists
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.nodes import Leaf
@@ -76,26 +76,23 @@ class Lasting(Struct):
 
     # --- optimizers --------------------------------------------------------------------------------------------------
 
-    def lists(self, update: Update, call: Call) -> Lists:
+    def lists(self, update: Update, call: CallTensors) -> Lists:
         """Return what the members of lists are that the profiler has cut: one for each gradient of the last pass."""
         self._begin(update)
         if not (update.lists and update.alone and self.gradients):
             return NOTHING
-        kept = [self._kept.get((update.instance, PARAMETER, at)) for at in range(len(self.gradients))]
-        before = [token.key for token in kept if token is not None]  # in the order of the step before
-        looks = before if len(before) == len(kept) else [self._look(leaf) for leaf in self._in_order()[0]]
-        specs = [self.keys.spec_of[look] for look in looks]
+        specs = [self.keys.spec_of[look] for look in self._looks(update)]
         counts = tuple(TensorSpec((), specs[0].dtype, ()) for _ in specs)
-        self._cut |= any(
-            source != UNUSED and all(slot.position != position for slot in call.slots)
-            for position, source in zip(call.lists, update.sources, strict=True)
-        )
-        members = tuple(
-            (position, counts if source == COUNT else tuple(specs))
-            for position, source in zip(call.lists, update.sources, strict=True)
-            if source != UNUSED
-        )
+        used = [(at, source) for at, source in zip(call.lists, update.sources, strict=True) if source != UNUSED]
+        self._cut |= not {at for at, _ in used} <= {slot.position for slot in call.slots}
+        members = tuple((at, counts if source == COUNT else tuple(specs)) for at, source in used)
         return Lists(specs[0].dtype, members)
+
+    def _looks(self, update: Update) -> list[int]:
+        """Return what an optimizer's parameters look like, in the order of the step before, or of their gradients."""
+        kept = [self._kept.get((update.instance, PARAMETER, at)) for at in range(len(self.gradients))]
+        before = [token.key for token in kept if token is not None]
+        return before if len(before) == len(kept) else [self._look(leaf) for leaf in self._in_order()[0]]
 
     def update(self, update: Update, need: Need, slot: int, wiring: Wiring) -> tuple[Token, str]:
         """Return what an operator of an optimizer takes."""
@@ -132,20 +129,26 @@ class Lasting(Struct):
     def _in_order(self) -> tuple[list[Leaf], bool]:
         """The leaves as the optimizer goes through them, and whether that is known: by the order in which it lets go
         of their gradients, or as in the step before. Else as they are used, which is likely."""
-        freed = [None if self.lives is None else self.lives.cleared(leaf.gradient.storage) for leaf in self.gradients]
-        times = [one for one in freed if one is not None]
-        if times and len(set(times)) == len(freed):
-            leaves = [self.gradients[at] for at in sorted(range(len(freed)), key=lambda at: freed[at] or 0)]
-        else:
-            place = {storage: at for at, storage in enumerate(self._order)}
-            places = [
-                -1 if leaf.parameter is None else place.get(leaf.parameter.storage, -1) for leaf in self.gradients
-            ]
-            if sorted(places) != list(range(len(self._order))) or not places:
-                return self.gradients[::-1], False
-            leaves = [self.gradients[places.index(at)] for at in range(len(places))]
+        leaves = self._by_freeing() or self._as_before()
+        if leaves is None:
+            return self.gradients[::-1], False
         self._order = [-1 if leaf.parameter is None else leaf.parameter.storage for leaf in leaves]
         return leaves, True
+
+    def _by_freeing(self) -> list[Leaf] | None:
+        """Return the leaves in the order in which their gradients were freed; None where that is not recorded."""
+        if self.lives is None:
+            return None
+        freed = {self.lives.cleared(leaf.gradient.storage): leaf for leaf in self.gradients}
+        if None in freed or len(freed) < len(self.gradients):
+            return None
+        return [freed[when] for when in sorted(each for each in freed if each is not None)]
+
+    def _as_before(self) -> list[Leaf] | None:
+        """Return the leaves in the order of the step before; None where these are others."""
+        of_storage = {leaf.parameter.storage: leaf for leaf in self.gradients if leaf.parameter is not None}
+        fits = len(of_storage) == len(self.gradients) == len(self._order) and of_storage.keys() == {*self._order}
+        return [of_storage[storage] for storage in self._order] if fits and self._order else None
 
     def _look(self, leaf: Leaf) -> int:
         return leaf.gradient.key if leaf.parameter is None else leaf.parameter.key

@@ -101,7 +101,7 @@ class Pool(Struct):
             del self.storages[storage]
 
 
-class Bound(Struct):
+class Bindings(Struct):
     """What the simulation found: one entry a root that was simulated, and one a storage of each."""
 
     root: list[int] = field(default_factory=list)

@@ -12,7 +12,7 @@ from tracemine.flow.inferred.autograd import GradientNode, Gradients, is_record
 from tracemine.flow.inferred.binding import Simulation
 from tracemine.flow.inferred.calls import NOTHING, Calls, Lists
 from tracemine.flow.inferred.hints import Hints
-from tracemine.flow.inferred.iterations import Iterations
+from tracemine.flow.inferred.iterations import ForwardPasses
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update, updates
 from tracemine.flow.inferred.pools import Ran
@@ -48,15 +48,15 @@ class _Happenings(Struct, frozen=True):
         """Return the entries one by one, or so many of them."""
         return zip(*(getattr(self, name)[:count].tolist() for name in self.__struct_fields__), strict=True)
 
-    def iterations(self) -> Iterations:
+    def iterations(self) -> ForwardPasses:
         """Return the forward passes, each with its backward pass."""
         forward, backward = self.root & (self.node < 0), self.begins & ~self.root
         told = np.where(forward | backward, np.arange(len(forward)), 0)
         look = self.number * 8 + self.root * 4 + self.unknown * 2 + self.begins
-        return Iterations.of(self.position, look, backward[np.maximum.accumulate(told)])
+        return ForwardPasses.of(self.position, look, backward[np.maximum.accumulate(told)])
 
 
-class Program(Struct, frozen=True):
+class SimulatedProgram(Struct, frozen=True):
     """The operators of a timeline that are simulated. Positions are those of the Order."""
 
     timeline: Timeline
@@ -72,7 +72,7 @@ class Program(Struct, frozen=True):
     wirings: dict[int | tuple[int, Lists], Wiring]  # by number, and where a list was cut by what it holds
 
     @staticmethod
-    def of(timeline: Timeline, order: Order, launches: IntArray) -> Program:
+    def of(timeline: Timeline, order: Order, launches: IntArray) -> SimulatedProgram:
         """launches: what each operator itself launched, as wiring.KERNEL and the others."""
         calls = Calls(timeline, order.row)
         thread = codes(*(numbers(timeline.ops.column(name))[order.row] for name in ("pid", "tid")))
@@ -84,7 +84,7 @@ class Program(Struct, frozen=True):
         stands = np.full(len(known), -1)
         stands[at] = at
         root_of = order.inherited(stands)
-        return Program(
+        return SimulatedProgram(
             timeline=timeline,
             order=order,
             subtrees=subtrees,
@@ -155,11 +155,8 @@ class Program(Struct, frozen=True):
             if in_gradient and node < 0:
                 simulation.forward()
                 in_gradient = False
-            wiring, update = self._wiring(number, position), self.updates.get(position)
-            if update is not None and update.lists:
-                wiring = self._wiring(number, position, simulation.lists(update, wiring))
-            elif wiring.has_list:
-                wiring = self._wiring(number, position, simulation.list_dtype(wiring))
+            update = self.updates.get(position)
+            wiring = self._with_lists(simulation, number, position, update)
             ran = simulation.run(
                 position, wiring, apart=parent == node, recorded=position in self.recorded, update=update
             )
@@ -167,6 +164,13 @@ class Program(Struct, frozen=True):
             for op, schema in wiring.nodes:
                 schemas[place + op] = schema
         return schemas
+
+    def _with_lists(self, simulation: Simulation, number: int, position: int, update: Update | None) -> Wiring:
+        """Return the wiring of an operator, with what is known of the members of its lists by now."""
+        wiring = self._wiring(number, position)
+        if update is not None and update.lists:
+            return self._wiring(number, position, simulation.lists(update, wiring))
+        return self._wiring(number, position, simulation.list_dtype(wiring)) if wiring.has_list else wiring
 
     def _happenings(self) -> _Happenings:
         order, subtrees, gradients = self.order, self.subtrees, self.gradients

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tracemine.flow.inferred.pools import Bound
+from tracemine.flow.inferred.pools import Bindings
 from tracemine.flow.inferred.subtrees import Subtrees
 from tracemine.flow.inferred.wiring import HOST
-from tracemine.flow.inferred.wiring_record import Row, Wiring
+from tracemine.flow.inferred.wiring_record import Wiring, WiringRow
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.ops import itemsize
@@ -18,7 +18,7 @@ from tracemine.ops.infer import TensorSpec
 from tracemine.timeline import TABLES
 
 
-def tensors_table(bound: Bound, order: Order, subtrees: Subtrees) -> tuple[pa.Table, BoolArray, IntArray]:
+def tensors_table(bound: Bindings, order: Order, subtrees: Subtrees) -> tuple[pa.Table, BoolArray, IntArray]:
     """Return the table `tensors`, whether each row is sure, and its place in `bound.storages`."""
     wirings = list({id(wiring): wiring for wiring in bound.wiring}.values())
     number = {id(wiring): at for at, wiring in enumerate(wirings)}
@@ -44,56 +44,71 @@ def tensors_table(bound: Bound, order: Order, subtrees: Subtrees) -> tuple[pa.Ta
     base = np.array(bound.offsets, np.int64)[storage_at]
     op_row = order.row[subtrees.at[subtrees.place[root] + op]]
     in_order = np.lexsort((list_index, position, is_output, op_row))
-    distinct = list(specs)
-    table = _table(
-        op_row[in_order],
-        is_output[in_order],
-        position[in_order],
-        list_index[in_order],
-        storage[in_order],
-        (base + offset)[in_order],
-        spec[in_order],
-        (flags[in_order] & 2) > 0,
-        distinct,
-    )
-    return table, sure[in_order], storage_at[in_order]
+    columns = (op_row, is_output, position, list_index, storage, base + offset, flags & 2, spec)
+    return _table(list(specs), *(column[in_order] for column in columns)), sure[in_order], storage_at[in_order]
 
 
-def _entry(row: Row, wiring: Wiring, specs: dict[TensorSpec, int]) -> tuple[int, ...]:
+def _entry(row: WiringRow, wiring: Wiring, specs: dict[TensorSpec, int]) -> tuple[int, ...]:
     spec = specs.setdefault(row.spec, len(specs))
     flags = int(row.sure) + 2 * (wiring.place.get(row.storage) == HOST)
     return row.op, int(row.is_output), row.position, row.list_index, row.storage, row.offset, spec, flags
 
 
 def _table(
+    specs: list[TensorSpec],
     op_row: IntArray,
     is_output: IntArray,
     position: IntArray,
     list_index: IntArray,
     storage: IntArray,
     offset: IntArray,
-    spec: IntArray,
     host: IntArray,
-    specs: list[TensorSpec],
+    spec: IntArray,
 ) -> pa.Table:
-    bytes_of = np.array([1 if s.dtype is None else itemsize(s.dtype) or 1 for s in specs] or [0], np.int64)
-    numel = np.array([s.elements for s in specs] or [0], np.int64)
-    dtypes = sorted({s.dtype for s in specs if s.dtype is not None})
-    dtype_of = np.array([-1 if s.dtype is None else dtypes.index(s.dtype) for s in specs] or [-1], np.int64)
+    dtypes = sorted({each.dtype for each in specs if each.dtype is not None})
+    number: dict[str | None, int] = {None: -1} | {dtype: at for at, dtype in enumerate(dtypes)}
+    of_spec = [(number[s.dtype], 1 if s.dtype is None else itemsize(s.dtype) or 1, s.elements) for s in specs]
+    dtype, itemsize_bytes, numel = np.array(of_spec, np.int64).reshape(-1, 3)[spec].T
+    return table_of_tensors(
+        op_row=op_row,
+        is_output=is_output > 0,
+        position=position,
+        list_index=list_index,
+        storage=storage,
+        offset=offset,
+        numel=numel,
+        itemsize_bytes=itemsize_bytes,
+        device=texts((host > 0).astype(np.int64), ["cuda", "cpu"]),
+        dtype=texts(dtype, dtypes),
+        shape=lists_of(spec, [each.shape for each in specs]),
+        strides=lists_of(spec, [each.strides for each in specs]),
+    )
+
+
+def table_of_tensors(
+    *,
+    op_row: IntArray,
+    is_output: BoolArray,
+    position: IntArray,
+    list_index: IntArray,
+    storage: IntArray,
+    offset: IntArray,
+    numel: IntArray,
+    itemsize_bytes: IntArray,
+    **others: pa.Array,
+) -> pa.Table:
+    """Return a table `tensors` whose tensors are numbered as their storages are; others: its columns that are none of
+    numbers."""
     columns = {
         "op_row": integers(op_row, pa.int64()),
-        "is_output": pa.Array.from_buffers(pa.bool_(), len(is_output), [None, bits(is_output > 0)]),
+        "is_output": pa.Array.from_buffers(pa.bool_(), len(is_output), [None, bits(is_output)]),
         "position": integers(position, pa.int32()),
         "list_index": integers(list_index, pa.int32()),
-        "tensor_id": integers(storage, pa.int64()),
-        "storage_id": integers(storage, pa.int64()),
+        **dict.fromkeys(("tensor_id", "storage_id"), integers(storage, pa.int64())),
         "offset_elements": integers(offset, pa.int64()),
-        "numel": integers(numel[spec], pa.int64()),
-        "itemsize_bytes": integers(bytes_of[spec], pa.int64()),
-        "device": texts(host, ["cuda", "cpu"]),
-        "dtype": texts(dtype_of[spec], dtypes),
-        "shape": lists_of(spec, [s.shape for s in specs]),
-        "strides": lists_of(spec, [s.strides for s in specs]),
+        "numel": integers(numel, pa.int64()),
+        "itemsize_bytes": integers(itemsize_bytes, pa.int64()),
+        **others,
     }
     schema = TABLES["tensors"].schema
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)

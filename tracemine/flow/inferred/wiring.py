@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tracemine.flow.inferred.calls import Call, Calls, Lists, Result
+from tracemine.flow.inferred.calls import Calls, CallTensors, Lists, Result
 from tracemine.flow.inferred.keys import Keys, key_of, loose_key_of
 from tracemine.flow.inferred.rules import rules
 from tracemine.flow.inferred.subtrees import Subtrees
-from tracemine.flow.inferred.wiring_record import Give, Inside, Local, Need, Row, Wiring
+from tracemine.flow.inferred.wiring_record import Give, InnerCall, Local, Need, Wiring, WiringRow
 from tracemine.flow.record import IntArray
 from tracemine.ops.infer import TensorSpec
 from tracemine.ops.infer.tensor import contiguous
@@ -36,7 +36,7 @@ class Builder:
         self._place = subtrees.place.tolist()
         self._launches = launches.tolist()
 
-    def call(self, position: int) -> Call:
+    def call(self, position: int) -> CallTensors:
         """Return the operator there."""
         return self._calls.get(self._of[position])
 
@@ -49,13 +49,13 @@ class Builder:
         self._list_dtype = lists.dtype
         self._next = len(call.slots)
         self._launched = 0
-        self._inside: dict[int, tuple[Call, list[Local | None], list[Local | None]]] = {}
+        self._inside: dict[int, tuple[CallTensors, list[Local | None], list[Local | None]]] = {}
         bound: list[Local | None] = [self._slot(number, call) for number in range(len(call.slots))]
         results = [local for local in self._visit(position, call, bound, False, 0, set()) if local is not None]
         wiring.gives = [self._give(local, call) for local in results]
         for op, (inner, *sides) in self._inside.items():
             took, made = ([None if local is None else self._give(local, call) for local in side] for side in sides)
-            wiring.inside[op] = Inside(inner, took, made)
+            wiring.inside[op] = InnerCall(inner, took, made)
         wiring.needs = self._needs(call, wiring)
         wiring.mutated = sorted(call.mutated)
         wiring.copies = len(wiring.mutated) == 1 and len(wiring.needs) == 2 and bool(call.overwritten)
@@ -69,7 +69,7 @@ class Builder:
         wiring.partner = rules().partners.get(call.name)
         return wiring
 
-    def _give(self, local: Local, call: Call) -> Give:
+    def _give(self, local: Local, call: CallTensors) -> Give:
         slots = len(call.slots)
         shared = local.storage < slots
         return Give(
@@ -81,7 +81,7 @@ class Builder:
             place=self._wiring.place.get(local.storage, ANYWHERE),
         )
 
-    def _needs(self, call: Call, wiring: Wiring) -> list[Need]:
+    def _needs(self, call: CallTensors, wiring: Wiring) -> list[Need]:
         keys = [self.keys(slot.spec) for slot in call.slots]
         parameters = rules().parameters.get(call.name, frozenset())
         looks = [-1 if slot.position in parameters else key for slot, key in zip(call.slots, keys, strict=True)]
@@ -100,13 +100,13 @@ class Builder:
             for number, (slot, key) in enumerate(zip(call.slots, keys, strict=True))
         ]
 
-    def _slot(self, number: int, call: Call) -> Local:
+    def _slot(self, number: int, call: CallTensors) -> Local:
         spec = call.slots[number].spec
         if spec.dtype is None and self._list_dtype is not None:
             spec = TensorSpec(spec.shape, self._list_dtype, spec.strides)
         return Local(number, 0, spec, key_of(spec))
 
-    def _take(self, position: int, call: Call, bound: Sequence[Local | None], written: set[int]) -> None:
+    def _take(self, position: int, call: CallTensors, bound: Sequence[Local | None], written: set[int]) -> None:
         """Enter what a node reads, and what it writes where its schema does not say."""
         if call.schema is not None:
             self._wiring.nodes.append((self._place[position] - self._root, call.schema))
@@ -117,10 +117,16 @@ class Builder:
                     self._row(position, True, slot.position, slot.list_index, local)
 
     def _visit(
-        self, position: int, call: Call, bound: list[Local | None], inside_node: bool, depth: int, written: set[int]
+        self,
+        position: int,
+        call: CallTensors,
+        bound: list[Local | None],
+        inside_node: bool,
+        depth: int,
+        written: set[int],
     ) -> list[Local | None]:
         """written: storages that the operator around writes."""
-        wiring, launched = self._wiring, self._launches[position]
+        launched = self._launches[position]
         node = bool(launched) and not inside_node
         if launched:
             self._placed(call, bound, launched)
@@ -131,28 +137,40 @@ class Builder:
         made = self._children_of(position, bound, inside_node or node, depth)
         self._at = position
         works = self._launched > launches
-        results = self._results(call, bound, made, before, works)
-        wiring.barrier |= results is None and bool(launched)
-        if results is None:
-            # What it gives is not known: perhaps what was made inside and nothing there took.
-            results = [replace(local, sure=False) for local in made if local.storage >= before and not local.read]
-            where = [(number, -1) for number in range(len(results))]
-        else:
-            where = _positions(call)
+        known = self._results(call, bound, made, before, works)
+        results, where = _given(call, known, made, before)
         self._inside[self._place[position] - self._root] = call, bound, results
-        allocates = call.op_class == "allocate" and not inside_node and not launched and not made
-        if (node and call.known) or allocates:
-            for (place, index), result in zip(where, results, strict=True):
-                if result is not None and (node or result.storage >= before):
-                    self._row(position, True, place, index, result)
-        elif not (works or made or _hands_on(call, made, works)) and call.results and call.op_class not in _NO_WORK:
+        allocates = call.op_class == "allocate" and not inside_node and not made
+        if (node and call.known) or (allocates and not launched):
+            self._give_rows(position, where, results, before, node=node)
+        elif not works and not made:
+            self._stays_on_host(call, bound, results)
+        if launched:
+            self._note_launch(call, results, launched, known=known is not None)
+        return results
+
+    def _give_rows(
+        self, position: int, where: list[tuple[int, int]], results: list[Local | None], before: int, *, node: bool
+    ) -> None:
+        """Enter what a node gives; of an allocation that is none, what is new from `before` on."""
+        for (place, index), result in zip(where, results, strict=True):
+            if result is not None and (node or result.storage >= before):
+                self._row(position, True, place, index, result)
+
+    def _stays_on_host(self, call: CallTensors, bound: list[Local | None], results: list[Local | None]) -> None:
+        """Note that an operator that computes, and launches nothing, works in host memory."""
+        if call.results and call.op_class not in _NO_WORK and call.name not in rules().hands_on_idle:
             for worked in filter(None, (*results, *bound)):
-                wiring.place.setdefault(worked.storage, HOST)
+                self._wiring.place.setdefault(worked.storage, HOST)
+
+    def _note_launch(self, call: CallTensors, results: list[Local | None], launched: int, *, known: bool) -> None:
+        """Note where results lie, and whether something unknown may have been made, written or read."""
+        wiring = self._wiring
         if launched & KERNEL:
             wiring.place |= {given.storage: GPU for given in results if given is not None}
-        wiring.wrote_unknown |= bool(launched) and call.writes_unknown
-        wiring.reads_unknown |= bool(launched) and call.reads_unknown
-        return results
+        wiring.barrier |= not known
+        wiring.wrote_unknown |= call.writes_unknown
+        wiring.reads_unknown |= call.reads_unknown
 
     def _children_of(self, position: int, bound: Sequence[Local | None], inside: bool, depth: int) -> list[Local]:
         scope = [local for local in bound if local is not None]
@@ -176,7 +194,7 @@ class Builder:
         return made
 
     def _bound(
-        self, call: Call, given: list[Local], made: list[Local], read: set[int], fixed: set[int]
+        self, call: CallTensors, given: list[Local], made: list[Local], read: set[int], fixed: set[int]
     ) -> list[Local | None]:
         """Return what a call inside takes: of its parent's inputs and of what elder siblings gave. fixed: storages that
         nothing writes."""
@@ -188,38 +206,26 @@ class Builder:
         for at, (number, key) in enumerate(zip(first, keys, strict=True)):
             fitting = [local for local in (*given, *made) if local.key == key or _same_but_dtype(local, call, number)]
             fitting = _writable(fitting, call, number, fixed, given, made, read)
-            used = {local.storage for local in taken if local is not None}
             newest = list({local.storage: local for local in fitting if local.storage not in surely}.values())
-            # What is overwritten and was not allocated for it is perhaps an input too, overwritten in place.
-            alone = len(newest) == 1 or (number in call.overwritten and bool(newest) and newest[-1].allocated)
-            open_ones = [local for local in newest if local.storage not in used] or newest
-            told = len(open_ones) == len(newest)  # not only by what was guessed to be another's
-            newest = open_ones
             if not newest:
                 taken[number] = self._unknown(call, number)
                 continue
-            left = keys[at:].count(key)
-            unread = [local for local in newest if id(local) not in read]
-            if alone or number in call.overwritten:
-                local = newest[-1]
-            else:
-                local = newest[0] if len(newest) == left else (unread or newest)[-min(left, len(unread or newest))]
-            # Handed on from outside they keep their order.
-            if alone or (told and left == len(newest) and all(any(one is other for other in given) for one in newest)):
+            used = {local.storage for local in taken if local is not None}
+            unused = [local for local in newest if local.storage not in used] or newest
+            local, sure = _picked(call, number, newest, unused, keys[at:].count(key), given, read)
+            if sure:
                 surely.add(local.storage)
-                taken[number] = local
-            else:
-                taken[number] = replace(local, sure=False)
+            taken[number] = local if sure else replace(local, sure=False)
         return taken
 
-    def _unknown(self, call: Call, number: int) -> Local:
+    def _unknown(self, call: CallTensors, number: int) -> Local:
         """Return one that nothing recorded gave; what is overwritten was allocated for it."""
         spec = call.slots[number].spec
         self._next += 1
         return Local(self._next - 1, 0, spec, key_of(spec), sure=number in call.overwritten)
 
     def _results(
-        self, call: Call, bound: list[Local | None], made: list[Local], before: int, launched: bool
+        self, call: CallTensors, bound: list[Local | None], made: list[Local], before: int, launched: bool
     ) -> list[Local | None] | None:
         if call.results is None:
             return self._as_viewed_inside(call, bound, made)
@@ -244,7 +250,7 @@ class Builder:
 
     def _result(
         self,
-        call: Call,
+        call: CallTensors,
         result: Result,
         source: Local | None,
         made: list[Local],
@@ -256,24 +262,37 @@ class Builder:
         assert result.spec is not None  # noqa: S101
         spec, key = result.spec, key_of(result.spec)
         fitting = [m for m in made if id(m) not in given and (m.key == key or _fits(m.spec, spec))]
-        one = sum(1 for other in call.results or () if other.spec is not None and key_of(other.spec) == key) == 1
-        fresh = [local for local in fitting if local.storage >= before]
-        # Where what is inside has other strides or, under autocast, another dtype than the rule says, it is right.
-        within = launched and not self._launches[self._at]
-        alike = [m for m in made if m.storage >= before and m.spec.shape == spec.shape] if within else []
+        looks = [key_of(other.spec) for other in call.results or () if other.spec is not None]
+        which = -1 if looks.count(key) == 1 else 0  # of several results that look the same the first comes first
         copies = source is None or call.op_class != "view" or call.name.startswith(_VIEWS_OR_COPIES)
-        if fresh and copies:
-            return fresh[-1] if one else fresh[0]
-        if alike and copies:
-            return replace(alike[-1], sure=alike[-1].sure and len({m.storage for m in alike}) == 1)
+        inside = self._made_anew(spec, fitting, made, before, which, launched) if copies else None
+        if inside is not None:
+            return inside
         if source is not None:
             return Local(source.storage, source.offset + result.offset, spec, key, source.sure)
         if fitting and not launched:
-            return fitting[-1] if one else fitting[0]
+            return fitting[which]
         self._next += 1
         return Local(self._next - 1, 0, spec, key, allocated=call.op_class == "allocate")
 
-    def _as_viewed_inside(self, call: Call, bound: list[Local | None], made: list[Local]) -> list[Local | None] | None:
+    def _made_anew(
+        self, spec: TensorSpec, fitting: list[Local], made: list[Local], before: int, which: int, launched: bool
+    ) -> Local | None:
+        """Return what was made inside, in a storage from `before` on, that is a result."""
+        fresh = [local for local in fitting if local.storage >= before]
+        if fresh:
+            return fresh[which]
+        if not launched or self._launches[self._at]:
+            return None
+        # Where what is inside has other strides or, under autocast, another dtype than the rule says, it is right.
+        alike = [local for local in made if local.storage >= before and local.spec.shape == spec.shape]
+        if not alike:
+            return None
+        return replace(alike[-1], sure=alike[-1].sure and len({local.storage for local in alike}) == 1)
+
+    def _as_viewed_inside(
+        self, call: CallTensors, bound: list[Local | None], made: list[Local]
+    ) -> list[Local | None] | None:
         """What an operator gives that views its source as its result before it fills that: indexing by tensors, of
         which nothing else is recorded."""
         source = bound[0] if bound and call.name in rules().shaped_inside else None
@@ -286,7 +305,7 @@ class Builder:
         self._next += 1
         return [Local(self._next - 1, 0, spec, key_of(spec))]
 
-    def _placed(self, call: Call, bound: list[Local | None], launched: int) -> None:
+    def _placed(self, call: CallTensors, bound: list[Local | None], launched: int) -> None:
         """A kernel's tensors are on the GPU; of a copy between host and device, one of the two is."""
         place = self._wiring.place
         for number, local in enumerate(bound):
@@ -302,19 +321,55 @@ class Builder:
         if not local.spec.elements:
             return
         op = self._place[position] - self._root
-        self._wiring.rows.append(Row(op, is_output, place, index, local.storage, local.offset, local.spec, local.sure))
+        self._wiring.rows.append(
+            WiringRow(op, is_output, place, index, local.storage, local.offset, local.spec, local.sure)
+        )
 
 
-def _positions(call: Call) -> list[tuple[int, int]]:
-    """Return output and position in a list of each result; of results that no rule tells, the first output."""
-    if call.results is None:
-        return [(0, -1)]
-    return [(result.position, result.list_index) for result in call.results]
+def _given(
+    call: CallTensors, known: list[Local | None] | None, made: list[Local], before: int
+) -> tuple[list[Local | None], list[tuple[int, int]]]:
+    """Return what an operator gives, and of each the output and its position in a list.
+
+    Of results that are not known, what was made inside, in a storage from `before` on, and nothing there took.
+    """
+    if known is None:
+        unread = [local for local in made if local.storage >= before and not local.read]
+        return [replace(local, sure=False) for local in unread], [(number, -1) for number in range(len(unread))]
+    if call.results is None:  # no rule says which output it is
+        return known, [(0, -1)]
+    return known, [(result.position, result.list_index) for result in call.results]
+
+
+def _picked(
+    call: CallTensors,
+    number: int,
+    newest: list[Local],
+    unused: list[Local],
+    left: int,
+    given: list[Local],
+    read: set[int],
+) -> tuple[Local, bool]:
+    """Return what an input takes of all that fit, and whether that is sure. unused: those that no other input takes;
+    left: so many inputs look the same, from this one on."""
+    overwritten = number in call.overwritten
+    # What is overwritten and was not allocated for it is perhaps an input too, overwritten in place.
+    alone = len(newest) == 1 or (overwritten and newest[-1].allocated)
+    if alone or overwritten:
+        local = unused[-1]
+    elif len(unused) == left:
+        local = unused[0]
+    else:
+        unread = [local for local in unused if id(local) not in read] or unused
+        local = unread[-min(left, len(unread))]
+    # Handed on from outside they keep their order; not only by what was guessed to be another's.
+    all_left = len(unused) == len(newest) == left
+    return local, alone or (all_left and all(any(one is other for other in given) for one in unused))
 
 
 def _writable(
     fitting: list[Local],
-    call: Call,
+    call: CallTensors,
     number: int,
     fixed: set[int],
     given: list[Local],
@@ -329,7 +384,7 @@ def _writable(
     return fitting
 
 
-def _hands_on(call: Call, made: list[Local], launched: bool) -> bool:
+def _hands_on(call: CallTensors, made: list[Local], launched: bool) -> bool:
     """It gives what it takes, as with nothing inside and no kernel it did nothing."""
     return call.name in rules().hands_on_idle and not made and not launched
 
@@ -341,7 +396,7 @@ def _waits(local: Local, given: list[Local], made: list[Local], read: set[int]) 
     return sum(one.storage == local.storage for one in made) == 1
 
 
-def _same_but_dtype(local: Local, call: Call, number: int) -> bool:
+def _same_but_dtype(local: Local, call: CallTensors, number: int) -> bool:
     spec = call.slots[number].spec
     return spec.dtype is None and loose_key_of(local.spec) == loose_key_of(spec)
 

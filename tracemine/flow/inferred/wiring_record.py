@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from msgspec import Struct, field
 
-from tracemine.flow.inferred.calls import Call
+from tracemine.flow.inferred.calls import CallTensors
 from tracemine.ops.infer import TensorSpec
 
 
@@ -47,7 +47,7 @@ class Local(Struct, eq=False):
     allocated: bool = False  # and nothing else yet
 
 
-class Row(Struct):
+class WiringRow(Struct):
     """One tensor that a node takes or gives, or that an allocation gives."""
 
     op: int  # behind the root, counted through its thread
@@ -60,10 +60,10 @@ class Row(Struct):
     sure: bool
 
 
-class Inside(Struct, frozen=True):
+class InnerCall(Struct, frozen=True):
     """One of the operators inside another, or itself. None: unknown."""
 
-    call: Call
+    call: CallTensors
     took: list[Give | None]  # by slot
     made: list[Give | None]
 
@@ -71,12 +71,12 @@ class Inside(Struct, frozen=True):
 class Wiring(Struct):
     """One operator with all that is inside it, seen from outside."""
 
-    call: Call
-    rows: list[Row] = field(default_factory=list)
+    call: CallTensors
+    rows: list[WiringRow] = field(default_factory=list)
     nodes: list[tuple[int, str]] = field(default_factory=list)  # operators that are nodes, with their schema
     needs: list[Need] = field(default_factory=list)
     gives: list[Give] = field(default_factory=list)
-    inside: dict[int, Inside] = field(default_factory=dict)  # by how far behind the root
+    inside: dict[int, InnerCall] = field(default_factory=dict)  # by how far behind the root
     number: int = 0
     parameters: frozenset[int] = frozenset()  # positions
     partner: str | None = None  # an operator that takes the same tensor as this one does

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 
-class Side(Struct, gc=False, frozen=True):
+class ArgumentLists(Struct, gc=False, frozen=True):
     """The inputs, or the outputs: four lists with one entry an argument."""
 
     values: list[Any] = []
@@ -22,7 +22,11 @@ class Side(Struct, gc=False, frozen=True):
         try:
             return self.values[position], self.shapes[position], self.strides[position]
         except IndexError:
-            return Side.at(self.values, position), Side.at(self.shapes, position), Side.at(self.strides, position)
+            return (
+                ArgumentLists.at(self.values, position),
+                ArgumentLists.at(self.shapes, position),
+                ArgumentLists.at(self.strides, position),
+            )
 
     @staticmethod
     def at(values: Any, index: int) -> Any:
@@ -37,14 +41,14 @@ class Attribute(Struct, gc=False, frozen=True):
     value: Any = None
 
 
-class Node(Struct, gc=False, frozen=True):
+class TraceNode(Struct, gc=False, frozen=True):
     """The layout since torch 2.2 (Chakra)."""
 
     id: int
     name: str
     ctrl_deps: Any = 0
-    inputs: Side = Side()
-    outputs: Side = Side()
+    inputs: ArgumentLists = ArgumentLists()
+    outputs: ArgumentLists = ArgumentLists()
     attrs: list[Attribute] = []
 
     def parent(self) -> int:
@@ -73,15 +77,15 @@ class FlatNode(Struct, gc=False, frozen=True):
     output_shapes: list[Any] = []
     output_types: list[str] = []
 
-    def node(self) -> Node:
+    def node(self) -> TraceNode:
         """Return the same in the later layout."""
         facts = (("rf_id", self.rf_id), ("tid", self.tid), ("op_schema", self.op_schema))
-        return Node(
+        return TraceNode(
             id=self.id,
             name=self.name,
             ctrl_deps=self.parent,
-            inputs=Side(self.inputs, self.input_shapes, self.input_types),
-            outputs=Side(self.outputs, self.output_shapes, self.output_types),
+            inputs=ArgumentLists(self.inputs, self.input_shapes, self.input_types),
+            outputs=ArgumentLists(self.outputs, self.output_shapes, self.output_types),
             attrs=[Attribute(name, value) for name, value in facts],
         )
 
@@ -94,7 +98,7 @@ def _text(value: Any) -> str:
     return value if type(value) is str else ""
 
 
-class Layout(Struct, frozen=True):
+class NodeLayout(Struct, frozen=True):
     """How a node begins, where its name stands, and what decodes it."""
 
     begin: re.Pattern[bytes]  # of a node, and of nothing inside one
@@ -103,13 +107,13 @@ class Layout(Struct, frozen=True):
     one: Decoder[Any]
 
 
-CHAKRA = Layout(
+CHAKRA = NodeLayout(
     begin=re.compile(rb'\{\s*+"id"\s*+:\s*+\d++\s*+,\s*+"name"\s*+:'),
     name=re.compile(rb'\A\{\s*+"id"\s*+:\s*+\d++\s*+,\s*+"name"\s*+:\s*+"(.*?)"\s*+,\s*+"ctrl_deps"\s*+:', re.DOTALL),
-    many=Decoder(list[Node]),
-    one=Decoder(Node),
+    many=Decoder(list[TraceNode]),
+    one=Decoder(TraceNode),
 )
-FLAT = Layout(
+FLAT = NodeLayout(
     begin=re.compile(rb'\{\s*+"name"\s*+:'),
     name=re.compile(rb'\A\{\s*+"name"\s*+:\s*+"(.*?)"\s*+,\s*+"id"\s*+:', re.DOTALL),
     many=Decoder(list[FlatNode]),
@@ -117,7 +121,7 @@ FLAT = Layout(
 )
 
 
-def layout_of(text: bytes) -> Layout | None:
+def layout_of(text: bytes) -> NodeLayout | None:
     """Return the layout of a text that begins with a node; None: neither, or another order of keys.
 
     >>> layout_of(b'{"id": 2, "name": "aten::mul", "ctrl_deps": 1') is CHAKRA

@@ -10,11 +10,11 @@ import msgspec
 
 from tracemine.collector import paused
 from tracemine.errors import InputError, Location
-from tracemine.formats.execution_trace.nodes import FlatNode, Layout, layout_of
+from tracemine.formats.execution_trace.nodes import FlatNode, NodeLayout, layout_of
 from tracemine.formats.execution_trace.repair import repairs
 from tracemine.formats.execution_trace.trace import Collector, ExecutionTrace
 from tracemine.formats.format import Progress
-from tracemine.formats.json_text import Members, end_of_value, members
+from tracemine.formats.json_text import JsonMembers, end_of_value, members
 from tracemine.formats.kineto.repair import CUT_OFF, UNREADABLE, mended
 from tracemine.formats.source import FileSource
 
@@ -79,7 +79,7 @@ def _read(source: FileSource, progress: Progress | None, block_bytes: int) -> Ex
     return nodes.collected.trace(schema if type(schema) is str else "", pid if type(pid) is int else None)
 
 
-def _last_begin(layout: Layout, text: bytes) -> int:
+def _last_begin(layout: NodeLayout, text: bytes) -> int:
     """Return where the last node of a text begins that begins with a node."""
     for length in (_TAIL_BYTES, len(text)):
         begins = [found.start() for found in layout.begin.finditer(text, max(0, len(text) - length))]
@@ -88,10 +88,10 @@ def _last_begin(layout: Layout, text: bytes) -> int:
     return 0
 
 
-def _header(source: FileSource) -> tuple[Members, int | None]:
+def _header(source: FileSource) -> tuple[JsonMembers, int | None]:
     """Return the members before `nodes`, and where in the file its first node may begin; None: there are no nodes."""
     head = source.head
-    found, begin = Members(), None
+    found, begin = JsonMembers(), None
     start = head.find(b"{") + 1
     for key, value, end in members(head, start, len(head), upto="nodes") if start else ():
         if key == "nodes":
@@ -124,7 +124,7 @@ class _Blocks:
 class _Nodes:
     """Decodes nodes of one layout and collects them."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: NodeLayout) -> None:
         self.layout = layout
         self.repairs = repairs(layout)
         self.collected = Collector()

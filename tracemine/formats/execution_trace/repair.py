@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from tracemine.formats.execution_trace.nodes import Layout
+from tracemine.formats.execution_trace.nodes import NodeLayout
 from tracemine.formats.kineto.repair import REPAIRS, Repairs
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]++|"', re.DOTALL)
@@ -17,7 +17,7 @@ _BEFORE_NO_COMMA = frozenset(b"[{:,")  # after one of these no comma may stand, 
 _AFTER_NO_COMMA = frozenset(b"]},:")  # before one of these none is missing; before a bracket none may stand
 
 
-def _escape_name(layout: Layout, text: bytes) -> bytes:
+def _escape_name(layout: NodeLayout, text: bytes) -> bytes:
     found = layout.name.match(text)
     if found is None:
         return text
@@ -57,7 +57,7 @@ def _mend_commas(text: bytes) -> bytes:
     return mended if mended.count(b",") != text.count(b",") else text
 
 
-def repairs(layout: Layout) -> Repairs:
+def repairs(layout: NodeLayout) -> Repairs:
     """Return what is tried on a node that does not decode, in this order."""
     return (
         ("execution trace: name escaped", lambda text: _escape_name(layout, text)),

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from tracemine.formats.execution_trace.nodes import Node, Side
+from tracemine.formats.execution_trace.nodes import ArgumentLists, TraceNode
 
 Array = npt.NDArray[Any]
 
@@ -66,7 +66,7 @@ class Collector(Struct):
     # Type text → the ids of its tensors' dtypes, and whether it is a list. () where it holds no tensor.
     _types: dict[str, tuple[bool, Sequence[int]]] = field(default_factory=dict)
 
-    def add(self, node: Node) -> None:
+    def add(self, node: TraceNode) -> None:
         """Add one node and its tensors."""
         row = len(self.rows) // len(_NODE_COLUMNS)
         record_function, thread, schema = node.facts()
@@ -159,7 +159,10 @@ def _members(value: Any, shape: Any, strides: Any) -> Iterator[tuple[Any, Any, A
         if type(value) is not list or _is_tensor(value):
             yield value, shape, strides
         else:
-            waiting.extend((one, Side.at(shape, i), Side.at(strides, i)) for i, one in reversed([*enumerate(value)]))
+            waiting.extend(
+                (one, ArgumentLists.at(shape, i), ArgumentLists.at(strides, i))
+                for i, one in reversed([*enumerate(value)])
+            )
 
 
 def _columns(rows: array[int], names: Sequence[str]) -> dict[str, Array]:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tracemine.formats.kineto.events import TABLES, Argument, Table
+from tracemine.formats.kineto.events import TABLES, EventArgument, EventTable
 from tracemine.formats.kineto.scan import ABSENT, MISSING
 from tracemine.formats.kineto.structs import field_name
 from tracemine.formats.kineto.values import NOT_THERE, NS_LIMIT
@@ -47,7 +47,7 @@ class Strings(dict[Any, int]):
         return [t if isinstance(t, str) else t.decode("utf-8", "replace") for t in list(self)[self._reserved :]]
 
 
-def new_columns(table: Table) -> dict[str, array[Any]]:
+def new_columns(table: EventTable) -> dict[str, array[Any]]:
     """Return a table's columns, empty. Strings are kept as ids."""
     own = {name: array({"category": "B", "name": "i"}.get(name, "q")) for name in table.columns}
     return own | {a.column: array(_TYPECODES[a.kind]) for a in table.arguments}
@@ -67,7 +67,7 @@ def append(columns: dict[str, array[Any]], rows: Rows) -> None:
 
 
 def rows_of(
-    table: Table, events: list[Any], start_ns: Any, dur_ns: Any, spellings: list[int], strings: Strings
+    table: EventTable, events: list[Any], start_ns: Any, dur_ns: Any, spellings: list[int], strings: Strings
 ) -> Rows:
     """Return the rows of one table's events; `spellings` are their categories' numbers."""
     rows = {
@@ -94,7 +94,7 @@ def _ids(texts: list[Any], strings: Strings) -> Any:
     return np.fromiter(map(strings.__getitem__, texts), np.int32, len(texts))
 
 
-def _argument(argument: Argument, arguments: list[Any], strings: Strings) -> Any:
+def _argument(argument: EventArgument, arguments: list[Any], strings: Strings) -> Any:
     """Return what the events' `args` hold under one argument's key, or an alias where that is absent."""
     keys = (argument.key, *argument.aliases)
     values = _values(argument.kind, keys[0], arguments)

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from tracemine.formats.kineto.columns import Rows, Strings, thread_number
-from tracemine.formats.kineto.events import TABLES, Argument, Table, row_of
+from tracemine.formats.kineto.events import TABLES, EventArgument, EventTable, row_of
 from tracemine.formats.kineto.scan import ABSENT, MISSING
 
 _INTERFACE = 1  # of `_event_columns.c`; a source tree may hold a build of before
@@ -88,7 +88,7 @@ class PlainBlocks:
         self._counts[:] = 0
         return rows, Counter(events)
 
-    def _rows(self, table: Table, count: int) -> Rows:
+    def _rows(self, table: EventTable, count: int) -> Rows:
         cells = self._cells[table.name][:, :count]
         rows = dict(zip(_OWN, cells, strict=False))
         if "name" in table.columns:
@@ -101,7 +101,7 @@ class PlainBlocks:
         return rows
 
 
-def _first_there(argument: Argument, cells: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _first_there(argument: EventArgument, cells: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the argument under its key, or under an alias where that is absent."""
     values: np.ndarray[Any, Any] = cells[0]
     for others in cells[1:]:
@@ -109,16 +109,16 @@ def _first_there(argument: Argument, cells: np.ndarray[Any, Any]) -> np.ndarray[
     return values.view(np.float64) if argument.kind == "number" else values
 
 
-def _keys(table: Table) -> list[tuple[str, Argument]]:
+def _keys(table: EventTable) -> list[tuple[str, EventArgument]]:
     return [(key, argument) for argument in table.arguments for key in (argument.key, *argument.aliases)]
 
 
-def _spec(table: Table, cells: Any) -> TableSpec:
+def _spec(table: EventTable, cells: Any) -> TableSpec:
     keys = tuple((key.encode(), _KINDS.index(argument.kind), _absent(argument)) for key, argument in _keys(table))
     return "".join(table.phases).encode(), "name" in table.columns or table.only is not None, keys, cells
 
 
-def _absent(argument: Argument) -> int:
+def _absent(argument: EventArgument) -> int:
     return {"integer": MISSING, "number": _bits(math.nan)}.get(argument.kind, ABSENT)
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 Kind = Literal["integer", "number", "text", "raw"]
 
 
-class Argument(Struct, frozen=True):
+class EventArgument(Struct, frozen=True):
     """One column read from `args`. A raw one keeps its JSON text, such as `[1, 2, 3]` or `"triton"` with quotes."""
 
     column: str
@@ -21,84 +21,84 @@ class Argument(Struct, frozen=True):
     aliases: tuple[str, ...] = ()  # other spellings, read where `key` is absent
 
 
-class Table(Struct, frozen=True):
+class EventTable(Struct, frozen=True):
     """One table of RawTrace: the event's own fields first, then its arguments."""
 
     name: str
     columns: tuple[str, ...]  # of the event itself: category, name, start_ns, dur_ns, pid, tid
-    arguments: tuple[Argument, ...] = ()
+    arguments: tuple[EventArgument, ...] = ()
     phases: tuple[str, ...] = ("X",)  # as the event calls what it is: X has a duration, i and I are instants
     only: str | None = None  # events of another name carry no row
 
 
 # libkineto wrote "external id" on device and runtime events until 2022, torch "External id" on the others.
-_EXTERNAL_ID = Argument("external_id", "External id", aliases=("external id",))
-_CORRELATION = Argument("correlation", "correlation")
-_DEVICE = Argument("device", "device")
-_STREAM = Argument("stream", "stream")
+_EXTERNAL_ID = EventArgument("external_id", "External id", aliases=("external id",))
+_CORRELATION = EventArgument("correlation", "correlation")
+_DEVICE = EventArgument("device", "device")
+_STREAM = EventArgument("stream", "stream")
 
-TABLES: dict[str, Table] = {
+TABLES: dict[str, EventTable] = {
     table.name: table
     for table in (
-        Table(
+        EventTable(
             "gpu",
             ("category", "name", "start_ns", "dur_ns"),
             (
                 _DEVICE,
                 _STREAM,
-                Argument("context", "context"),
+                EventArgument("context", "context"),
                 _CORRELATION,
                 _EXTERNAL_ID,
-                Argument("grid", "grid", "raw"),
-                Argument("block", "block", "raw"),
-                Argument("registers", "registers per thread"),
-                Argument("shared_memory", "shared memory"),
-                Argument("bytes", "bytes"),
-                Argument("occupancy", "est. achieved occupancy %", "number"),
-                Argument("graph_id", "graph id"),
-                Argument("graph_node_id", "graph node id"),
-                Argument("collective", "Collective name", "text"),
-                Argument("group_size", "Group size"),
+                EventArgument("grid", "grid", "raw"),
+                EventArgument("block", "block", "raw"),
+                EventArgument("registers", "registers per thread"),
+                EventArgument("shared_memory", "shared memory"),
+                EventArgument("bytes", "bytes"),
+                EventArgument("occupancy", "est. achieved occupancy %", "number"),
+                EventArgument("graph_id", "graph id"),
+                EventArgument("graph_node_id", "graph node id"),
+                EventArgument("collective", "Collective name", "text"),
+                EventArgument("group_size", "Group size"),
             ),
         ),
-        Table(
+        EventTable(
             "calls",
             ("category", "name", "start_ns", "dur_ns", "pid", "tid"),
-            (_CORRELATION, _EXTERNAL_ID, Argument("kernel", "kernel", "text")),
+            (_CORRELATION, _EXTERNAL_ID, EventArgument("kernel", "kernel", "text")),
         ),
-        Table(
+        EventTable(
             "syncs",
             ("start_ns", "dur_ns"),
-            (Argument("name", "cuda_sync_kind", "text"), _DEVICE, _STREAM, _CORRELATION),
+            (EventArgument("name", "cuda_sync_kind", "text"), _DEVICE, _STREAM, _CORRELATION),
         ),
-        Table(
+        EventTable(
             "ops",
             ("category", "name", "start_ns", "dur_ns", "pid", "tid"),
             (
                 _EXTERNAL_ID,
-                Argument("record_function_id", "Record function id"),
-                Argument("sequence_number", "Sequence number"),
-                Argument("forward_thread_id", "Fwd thread id"),
-                Argument("input_dims", "Input Dims", "raw", aliases=("Input dims",)),
-                Argument("input_types", "Input type", "raw"),
-                Argument("input_strides", "Input Strides", "raw"),
-                Argument("concrete_inputs", "Concrete Inputs", "raw"),
-                Argument("call_stack", "Call stack", "raw"),
-                Argument("kernel_backend", "kernel_backend", "raw"),
-                Argument("event_index", "Ev Idx"),
+                EventArgument("record_function_id", "Record function id"),
+                EventArgument("sequence_number", "Sequence number"),
+                EventArgument("forward_thread_id", "Fwd thread id"),
+                EventArgument("input_dims", "Input Dims", "raw", aliases=("Input dims",)),
+                EventArgument("input_types", "Input type", "raw"),
+                EventArgument("input_strides", "Input Strides", "raw"),
+                EventArgument("concrete_inputs", "Concrete Inputs", "raw"),
+                EventArgument("call_stack", "Call stack", "raw"),
+                EventArgument("kernel_backend", "kernel_backend", "raw"),
+                EventArgument("event_index", "Ev Idx"),
             ),
         ),
-        Table("frames", ("name", "start_ns", "dur_ns", "pid", "tid")),
-        Table(
+        EventTable("frames", ("name", "start_ns", "dur_ns", "pid", "tid")),
+        EventTable(
             "memory",
             ("start_ns", "pid", "tid"),
             (
-                Argument("device_type", "Device Type"),
-                Argument("device", "Device Id"),
-                Argument("address", "Addr"),
-                Argument("bytes", "Bytes"),
-                Argument("total_allocated", "Total Allocated"),
-                Argument("total_reserved", "Total Reserved"),
+                EventArgument("device_type", "Device Type"),
+                EventArgument("device", "Device Id"),
+                EventArgument("address", "Addr"),
+                EventArgument("bytes", "Bytes"),
+                EventArgument("total_allocated", "Total Allocated"),
+                EventArgument("total_reserved", "Total Reserved"),
             ),
             phases=("i", "I"),
             only="[memory]",

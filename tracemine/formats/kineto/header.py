@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 
 # Device's field → the header's spellings, newest first.
 _DEVICE_NUMBERS: dict[str, tuple[str, ...]] = {
@@ -57,7 +57,7 @@ _FIRST_SEEN: tuple[tuple[tuple[int, int], Feature], ...] = (
 TELLING_COLUMNS = tuple(name for _, (place, name) in _FIRST_SEEN if place == "column")
 
 
-def devices(header: Mapping[str, Any], recorded: Iterable[int]) -> tuple[Device, ...]:
+def devices(header: Mapping[str, Any], recorded: Iterable[int]) -> tuple[RecordedDevice, ...]:
     """The GPUs as the header describes them; `recorded` are the activities' device ordinals in order of appearance.
 
     ROCm numbers activities by another scheme than the header. Where an activity's device is not among the header's,
@@ -80,7 +80,7 @@ def devices(header: Mapping[str, Any], recorded: Iterable[int]) -> tuple[Device,
             described = dict.fromkeys(recorded, facts[0])
         else:
             described = {ordinal: described.get(ordinal, {}) for ordinal in recorded}
-    return tuple(Device(ordinal=ordinal, **described[ordinal]) for ordinal in sorted(described))
+    return tuple(RecordedDevice(ordinal=ordinal, **described[ordinal]) for ordinal in sorted(described))
 
 
 def _facts(properties: Mapping[str, Any]) -> dict[str, Any]:

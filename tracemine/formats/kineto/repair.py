@@ -83,7 +83,7 @@ REPAIRS: Repairs = (
 )
 
 
-class Reading(msgspec.Struct, Generic[Event]):
+class EventReading(msgspec.Struct, Generic[Event]):
     """What `read_events` made of a stretch of text."""
 
     events: list[Event] = msgspec.field(default_factory=list)
@@ -93,7 +93,7 @@ class Reading(msgspec.Struct, Generic[Event]):
     repaired: Counter[str] = msgspec.field(default_factory=Counter)
 
 
-def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -> Reading[Event]:
+def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -> EventReading[Event]:
     """Read events from `text`, which begins at an event (or a comma or blank before it) and ends anywhere.
 
     `decode` reads the text of one event. Unless the text is the `final` one, an event that it cuts off is left
@@ -107,7 +107,7 @@ def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -
     >>> reading.events, reading.consumed, sorted(reading.repaired)
     ([{'a': 1}, {'a': None}], 24, ['NaN, inf or N/A read as not recorded', 'trailing comma removed'])
     """
-    reading: Reading[Event] = Reading()
+    reading: EventReading[Event] = EventReading()
     patience = PATIENCE  # for following an event that does not end at its apparent end to where its brackets close
     position = 0
     while True:
@@ -134,7 +134,12 @@ def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -
 
 
 def _read_one(
-    reading: Reading[Event], text: bytes, position: int, decode: Callable[[bytes], Event], patience: int, final: bool
+    reading: EventReading[Event],
+    text: bytes,
+    position: int,
+    decode: Callable[[bytes], Event],
+    patience: int,
+    final: bool,
 ) -> tuple[int | None, int]:
     """Read the event that begins at `position`: where it ends, None if it is cut off; and what is left of patience."""
     end = _EVENT_END.search(text, position)

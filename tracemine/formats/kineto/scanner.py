@@ -10,20 +10,21 @@ That there are more, and how many bytes follow the document, is said.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracemine.collector import paused
+from tracemine.columns import Array
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
-from tracemine.formats.json_text import Members, members
+from tracemine.formats.json_text import JsonMembers, members
 from tracemine.formats.kineto import compiled
 from tracemine.formats.kineto.columns import Rows, Strings, append, as_arrays, fill_from_threads, new_columns
 from tracemine.formats.kineto.decoder import NO_ROW, Batch, EventDecoder
-from tracemine.formats.kineto.events import KNOWN_SPELLINGS, TABLES, Table, row_of
-from tracemine.formats.kineto.repair import MOST_UNREADABLE, UNREADABLE, Reading, read_events
+from tracemine.formats.kineto.events import KNOWN_SPELLINGS, TABLES, EventTable, row_of
+from tracemine.formats.kineto.repair import MOST_UNREADABLE, UNREADABLE, EventReading, read_events
 from tracemine.formats.kineto.scan import MISSING, RawTrace
 from tracemine.formats.kineto.scan_warnings import left_out, reading_warnings
 from tracemine.formats.kineto.values import InexactTimes, integer_of
@@ -67,7 +68,7 @@ class _Scan:
         self.columns = {name: new_columns(table) for name, table in TABLES.items()}
         self.metadata: dict[tuple[str, Any, Any], dict[str, Any]] = {}
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)
-        self.header = Members()
+        self.header = JsonMembers()
         self.complete = False  # a document without events came to its own end
         self.other_lists = 0  # members `traceEvents` behind the first
         self.behind = 0  # bytes of content that follow the end of the trace
@@ -117,7 +118,7 @@ class _Scan:
             window.start = start + 1
             return False
         while True:
-            found = Members()
+            found = JsonMembers()
             last = None
             for last, value, end in members(window.buffer, start + 1, window.fill, upto="traceEvents"):
                 if last == "traceEvents" and value < window.fill:
@@ -191,7 +192,7 @@ class _Scan:
         """Take in the events up to `stop` one by one; whether the array ended there."""
         window = self.window
         text = bytes(window.buffer[window.start : stop])
-        readings: list[Reading[Any]] = []
+        readings: list[EventReading[Any]] = []
 
         def read() -> Batch:
             batch = Batch()
@@ -269,7 +270,7 @@ class _Scan:
         self.counts["dropped"]["no start time"] += len(there) - int(there.sum())
         return {column: values[there] for column, values in rows.items()}
 
-    def _durations(self, rows: Rows, table: Table) -> Rows:
+    def _durations(self, rows: Rows, table: EventTable) -> Rows:
         """Return the rows with no duration below 0."""
         dur_ns = rows["dur_ns"]
         if "dur_ns" not in table.columns or not (dur_ns < 0).any():
@@ -290,13 +291,15 @@ class _Scan:
                 hint="record the trace again, and let the profiler finish writing",
             )
         counts = self.counts
-        if self.header.duplicates:
-            counts["repaired"]["duplicate key in the header: the last one holds"] += self.header.duplicates
-        if self.header.unreadable:
-            counts["dropped"]["header entry that is not valid JSON"] += len(self.header.unreadable)
+        for kind, reason, count in (
+            ("repaired", "duplicate key in the header: the last one holds", self.header.duplicates),
+            ("dropped", "header entry that is not valid JSON", len(self.header.unreadable)),
+        ):
+            if count:
+                counts[kind][reason] += count
         tables = {name: as_arrays(columns) for name, columns in self.columns.items()}
         starts = [table["start_ns"] for table in tables.values()]
-        resolution = 1 if not rows or any((start % 1000).any() for start in starts) else 1000
+        resolution_ns = _resolution_ns(starts)
         base = integer_of(self.header.values.get("baseTimeNanoseconds"))
         if base:
             for start in starts:
@@ -311,9 +314,14 @@ class _Scan:
             dropped=counts["dropped"],
             repaired=counts["repaired"],
             truncated=truncated,
-            time_resolution_ns=resolution,
+            time_resolution_ns=resolution_ns,
             warnings=(
                 *reading_warnings(tables, counts, truncated, self.source.truncated),
                 *left_out(self.other_lists, self.behind),
             ),
         )
+
+
+def _resolution_ns(starts: Sequence[Array]) -> int:
+    """Return the resolution of the clock: whole microseconds where all times are such."""
+    return 1 if not any(map(len, starts)) or any((start % 1000).any() for start in starts) else 1000

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from tracemine.formats.kineto.events import TABLES, Table, row_of
+from tracemine.formats.kineto.events import TABLES, EventTable, row_of
 from tracemine.formats.kineto.scan import MISSING
 from tracemine.formats.kineto.values import NOT_THERE
 
@@ -39,7 +39,7 @@ LOOSE_BLOCK = msgspec.json.Decoder(list[Loose])
 LOOSE_EVENT = msgspec.json.Decoder(Loose)
 
 
-def _arguments_struct(table: Table) -> type[Struct] | None:
+def _arguments_struct(table: EventTable) -> type[Struct] | None:
     keys = [(a.kind, key) for a in table.arguments for key in (a.key, *a.aliases)]
     if not keys:
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tracemine.counters import Report
+from tracemine.counters import CounterReport
 from tracemine.errors import InputError, Location
 from tracemine.formats.ncu.report import MAGIC, read_report
 from tracemine.formats.ncu.table import read_table
@@ -22,7 +22,7 @@ _BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 26  # characters: a table's row has some hundred kilobytes at most
 
 
-def read_counters(path: Path | str) -> Report:
+def read_counters(path: Path | str) -> CounterReport:
     """Read a report of Nsight Compute: what `ncu --csv` printed, or an `.ncu-rep`; plain or gzipped, by content.
 
     Only kernel names, their launch configuration, the GPU's name and counters are taken over: nothing of the host,

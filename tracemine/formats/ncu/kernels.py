@@ -1,4 +1,4 @@
-"""From what a report says of one kernel to a `Kernel`: units to base, and what is missing derived where it follows."""
+"""What a report says of one kernel as a `ProfiledKernel`: in base units, with what is missing derived from the rest."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct, field
 
-from tracemine.counters.record import Kernel
-from tracemine.formats.ncu.metrics import Arithmetic, Sought, metrics
+from tracemine.counters.record import ProfiledKernel
+from tracemine.formats.ncu.metrics import FlopCounters, Sought, metrics
 
 _TENSOR_IDLE_PERCENT = 10.0  # matrix units less busy than this did no matrix product worth counting
 _MOST_RULES = 100_000  # characters of all rules of a kernel; ncu's own come to some thousands
@@ -16,7 +16,7 @@ _LINK = re.compile(r"@url:(?P<url>[^@:]*):[^@]*@|@(?:sass|source|section):[^@]*:
 _LARGEST = 1 << 60  # no kernel moves, computes or lasts so much: a damaged number
 
 
-class Reading(Struct):
+class KernelReading(Struct):
     """What was read of one kernel: of each field the best source seen so far."""
 
     name: str
@@ -46,7 +46,7 @@ class Reading(Struct):
     def add_rule(self, name: str, kind: str, text: str) -> None:
         """Keep what a rule says, as long as there is room.
 
-        >>> reading = Reading("k")
+        >>> reading = KernelReading("k")
         >>> reading.add_rule("SOLBottleneck", "OPT", "Look at\\n @section:X:the section@ and @url:the guide:https://x@.")
         >>> reading.rules
         ['OPT SOLBottleneck: Look at the section and the guide.']
@@ -64,10 +64,10 @@ def _shown(link: re.Match[str]) -> str:
     return link["url"] if link["url"] is not None else link["other"]
 
 
-def kernel_of(reading: Reading, order: int, number: Callable[[str], float | None]) -> Kernel:
+def kernel_of(reading: KernelReading, order: int, number: Callable[[str], float | None]) -> ProfiledKernel:
     """Return the record of one kernel. `number` reads a number as text.
 
-    >>> reading = Reading("k")
+    >>> reading = KernelReading("k")
     >>> reading.add(metrics().names["gpu__time_duration.sum"], "2.5", "us")
     >>> reading.add(metrics().names["dram__bytes.sum.per_second"], "4", "Tbyte/s")
     >>> kernel = kernel_of(reading, 0, float)
@@ -81,7 +81,7 @@ def kernel_of(reading: Reading, order: int, number: Callable[[str], float | None
             values[name] = value * factor
     flops, complete = _flops(values)
     total, where = _dram_bytes(values)
-    return Kernel(
+    return ProfiledKernel(
         name=reading.name,
         order=order,
         grid=reading.grid or _three(values, "grid"),
@@ -142,7 +142,7 @@ def _flops(values: Mapping[str, float]) -> tuple[dict[str, int], bool]:
     return {dtype: flops[dtype] for dtype in order if flops.get(dtype)}, complete
 
 
-def _counted(row: Arithmetic, values: Mapping[str, float]) -> int | None:
+def _counted(row: FlopCounters, values: Mapping[str, float]) -> int | None:
     total = 0.0
     for stem, weight in row.counters:
         count = values.get(f"{stem}.sum")

@@ -19,7 +19,7 @@ class Sought(Struct, frozen=True):
     rank: int
 
 
-class Arithmetic(Struct, frozen=True):
+class FlopCounters(Struct, frozen=True):
     """FLOPs of one data type: Σ counter × weight. `matrix`: done by the matrix units."""
 
     dtype: str
@@ -32,7 +32,7 @@ class Metrics(Struct, frozen=True):
 
     names: dict[str, tuple[Sought, ...]]  # full metric names
     labels: dict[str, tuple[Sought, ...]]  # what the details page prints instead
-    arithmetic: tuple[Arithmetic, ...]
+    arithmetic: tuple[FlopCounters, ...]
 
 
 @cache
@@ -65,7 +65,7 @@ def metrics() -> Metrics:
             # Per cycle of its own unit's clock: of sm and smsp, which differ.
             add(names, f"{full}.sum.per_cycle_elapsed", Sought(f"{stem}.per_{unit}_cycle", units["inst"], rank))
     arithmetic = tuple(
-        Arithmetic(row["dtype"], row["kind"] == "matrix", tuple((stem, weight) for stem, weight in row["counters"]))
+        FlopCounters(row["dtype"], row["kind"] == "matrix", tuple((stem, weight) for stem, weight in row["counters"]))
         for row in table["arithmetic"]
     )
     return Metrics(names, labels, arithmetic)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from tracemine.counters.record import Report
+from tracemine.counters.record import CounterReport
 from tracemine.errors import InputError, Location
-from tracemine.formats.ncu.binary import Found, answered, question
+from tracemine.formats.ncu.binary import ReportAnswer, answered, question
 from tracemine.formats.ncu.kernels import kernel_of
 from tracemine.formats.ncu.numbers import parser
 from tracemine.formats.source import FileSource
@@ -32,7 +32,7 @@ _MOST_BYTES, _TIMES_ITS_SIZE = 8 << 30, 20  # addresses
 _RECORD_AGAIN = "it may be damaged or cut off: copy it again, or profile again with ncu -o report PROGRAM"
 
 
-def read_report(source: FileSource) -> Report:
+def read_report(source: FileSource) -> CounterReport:
     """Return the kernels of a binary report.
 
     Raises InputError if the package is missing, or finds no kernels.
@@ -54,10 +54,10 @@ def read_report(source: FileSource) -> Report:
     kernels = tuple(kernel_of(reading, i, point) for i, reading in enumerate(found.readings))
     dropped = {NOT_A_KERNEL: found.others, RULES_LEFT_OUT: sum(reading.rules_left_out for reading in found.readings)}
     dropped = {reason: count for reason, count in dropped.items() if count}
-    return Report(source="", page="report", kernels=kernels, dropped=dropped)
+    return CounterReport(source="", page="report", kernels=kernels, dropped=dropped)
 
 
-def _read(file: Path, where: Location) -> Found:
+def _read(file: Path, where: Location) -> ReportAnswer:
     """Return what the package says of a report. Raises InputError where it ends, or takes too long."""
     try:
         return answered(_asked(file))

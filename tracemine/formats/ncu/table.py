@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct, field
 
-from tracemine.counters.record import Kernel, Report
+from tracemine.counters.record import CounterReport, ProfiledKernel
 from tracemine.errors import InputError, Location
-from tracemine.formats.ncu.kernels import Reading, kernel_of
+from tracemine.formats.ncu.kernels import KernelReading, kernel_of
 from tracemine.formats.ncu.metrics import DISPLAY_NAME, Sought, metrics
 from tracemine.formats.ncu.numbers import is_unsure, parser, style_of, styles_of
 
@@ -43,7 +43,7 @@ OTHER_KERNEL = "second_kernel_of_one_id"
 RULES_LEFT_OUT = "rule_beyond_bound"
 
 
-class _Table(Struct):
+class _PrintedTable(Struct):
     """One header and the kernels below it."""
 
     columns: dict[str, int]
@@ -51,14 +51,14 @@ class _Table(Struct):
     line: int
     units: Sequence[str] = ()
     sought: list[tuple[int, tuple[Sought, ...]]] = field(default_factory=list)  # of a raw table: column, fields
-    readings: dict[tuple[str, ...], Reading] = field(default_factory=dict)
+    readings: dict[tuple[str, ...], KernelReading] = field(default_factory=dict)
 
     @property
     def is_raw(self) -> bool:
         return _METRIC not in self.columns
 
 
-def read_table(lines: Iterable[str], path: str) -> Report:
+def read_table(lines: Iterable[str], path: str) -> CounterReport:
     """Return the kernels of everything that `ncu --csv` printed, and what was left out of it, counted.
 
     Raises InputError if no table is there, or numbers of two locales stand in one.
@@ -69,16 +69,7 @@ def read_table(lines: Iterable[str], path: str) -> Report:
     [('k', (4, 1, 1), 1500)]
     """
     dropped: Counter[str] = Counter()
-    complaints: list[str] = []
-    tables: list[_Table] = []
-    for number, line in enumerate(lines, 1):
-        row = _row(line, tables[-1].width if tables else 0)
-        if row is None:
-            complaints += [line.strip()] if _COMPLAINT.match(line) or _NO_KERNELS.search(line) else []
-        elif tuple(row[:2]) == _HEADER:
-            tables.append(_opened(row, number))
-        elif tables:
-            dropped.update(_added(tables[-1], row))
+    tables, complaints = _tables(lines, dropped)
     if not tables:
         raise _no_table(path, complaints)
     kernels, warnings = _kernels(tables, path, dropped)
@@ -90,12 +81,29 @@ def read_table(lines: Iterable[str], path: str) -> Report:
         )
     pages = "+".join(sorted({"raw" if table.is_raw else "details" for table in tables}, reverse=True))
     dropped_rows = {reason: count for reason, count in sorted(dropped.items()) if count}
-    return Report(source="", page=pages, kernels=tuple(kernels), dropped=dropped_rows, warnings=tuple(warnings))
+    return CounterReport(source="", page=pages, kernels=tuple(kernels), dropped=dropped_rows, warnings=tuple(warnings))
 
 
-def _kernels(tables: Sequence[_Table], path: str, dropped: Counter[str]) -> tuple[list[Kernel], list[str]]:
+def _tables(lines: Iterable[str], dropped: Counter[str]) -> tuple[list[_PrintedTable], list[str]]:
+    """Return the tables among these lines, and what ncu complains of; count in `dropped` what was left out."""
+    complaints: list[str] = []
+    tables: list[_PrintedTable] = []
+    for number, line in enumerate(lines, 1):
+        row = _row(line, tables[-1].width if tables else 0)
+        if row is None:
+            complaints += [line.strip()] if _COMPLAINT.match(line) or _NO_KERNELS.search(line) else []
+        elif tuple(row[:2]) == _HEADER:
+            tables.append(_opened(row, number))
+        elif tables:
+            dropped.update(_added(tables[-1], row))
+    return tables, complaints
+
+
+def _kernels(
+    tables: Sequence[_PrintedTable], path: str, dropped: Counter[str]
+) -> tuple[list[ProfiledKernel], list[str]]:
     """Return the kernels of the tables, and warnings; count in `dropped` what was left out."""
-    kernels: list[Kernel] = []
+    kernels: list[ProfiledKernel] = []
     warnings: list[str] = []
     for table in tables:
         number_of, unsure = _numbers(table, path)
@@ -132,26 +140,24 @@ def _row(line: str, width: int) -> list[str] | None:
     return row if tuple(row[:2]) == _HEADER or (quoted and width) or len(row) == width else None
 
 
-def _opened(row: Sequence[str], line: int) -> _Table:
+def _opened(row: Sequence[str], line: int) -> _PrintedTable:
     columns: dict[str, int] = {}
     for at, name in enumerate(row):
         columns.setdefault(name, at)  # of repeated names the first
-    table = _Table(columns, len(row), line)
+    table = _PrintedTable(columns, len(row), line)
     if table.is_raw:
         names = metrics().names
         table.sought = [(at, names[name]) for name, at in columns.items() if name in names]
     return table
 
 
-def _added(table: _Table, row: Sequence[str]) -> Iterator[str]:
+def _added(table: _PrintedTable, row: Sequence[str]) -> Iterator[str]:
     """Keep what a row says; gives the reasons for what is left out."""
     if not row[0].strip():
         if table.is_raw and not table.units and len(row) == table.width:
             table.units = row  # recognised by its empty ID, wherever it stands
         return
-    needed = table.width if table.is_raw else table.columns.get(_VALUE, table.width) + 1
-    fits = len(row) == needed if table.is_raw else needed <= len(row) <= table.width
-    if not row[0].strip().isdigit() or not fits:
+    if not _fits(table, row):
         yield RAGGED
         return
     name = row[table.columns[_NAME]] if _NAME in table.columns else ""
@@ -163,18 +169,22 @@ def _added(table: _Table, row: Sequence[str]) -> Iterator[str]:
     if known is not None and (table.is_raw or known.name != name[:_LONGEST_NAME]):
         yield OTHER_KERNEL
         return
-    reading = table.readings.setdefault(identity, known or _begun(table, row, name))
-    if table.is_raw:
-        _add_raw(table, row, reading)
-    else:
-        _add_detail(table, row, reading)
+    add = _add_raw if table.is_raw else _add_detail
+    add(table, row, table.readings.setdefault(identity, known or _begun(table, row, name)))
 
 
-def _begun(table: _Table, row: Sequence[str], name: str) -> Reading:
+def _fits(table: _PrintedTable, row: Sequence[str]) -> bool:
+    """Return whether a row has a number as its ID, and as many fields as its table needs."""
+    needed = table.width if table.is_raw else table.columns.get(_VALUE, table.width) + 1
+    fits = len(row) == needed if table.is_raw else needed <= len(row) <= table.width
+    return fits and row[0].strip().isdigit()
+
+
+def _begun(table: _PrintedTable, row: Sequence[str], name: str) -> KernelReading:
     grid, block = (
         _triple(row[table.columns[each]]) if each in table.columns else None for each in ("Grid Size", "Block Size")
     )
-    return Reading(name[:_LONGEST_NAME], grid, block)
+    return KernelReading(name[:_LONGEST_NAME], grid, block)
 
 
 def _triple(text: str) -> tuple[int, int, int] | None:
@@ -183,14 +193,14 @@ def _triple(text: str) -> tuple[int, int, int] | None:
     return (x, y, z) if x and y and z else None  # (0, 0, 0): the launch failed
 
 
-def _add_raw(table: _Table, row: Sequence[str], reading: Reading) -> None:
+def _add_raw(table: _PrintedTable, row: Sequence[str], reading: KernelReading) -> None:
     for at, sought in table.sought:
         reading.add(sought, row[at], table.units[at] if table.units else "")
     if DISPLAY_NAME in table.columns:
         reading.gpu = row[table.columns[DISPLAY_NAME]] or None
 
 
-def _add_detail(table: _Table, row: Sequence[str], reading: Reading) -> None:
+def _add_detail(table: _PrintedTable, row: Sequence[str], reading: KernelReading) -> None:
     printed = row[table.columns[_METRIC]]
     rule = [row[at] for at in (table.columns.get(each, len(row)) for each in _RULE) if at < len(row)]
     if not printed and len(rule) == len(_RULE) and rule[0]:
@@ -208,7 +218,7 @@ def _add_detail(table: _Table, row: Sequence[str], reading: Reading) -> None:
 # --- numbers and complaints ------------------------------------------------------------------------------------------
 
 
-def _numbers(table: _Table, path: str) -> tuple[Callable[[str], float | None], str | None]:
+def _numbers(table: _PrintedTable, path: str) -> tuple[Callable[[str], float | None], str | None]:
     """Return what reads the table's numbers; and a number of which nothing tells how it is meant."""
     texts = [
         text for reading in table.readings.values() for _, text, _ in reading.cells.values() if isinstance(text, str)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from tracemine.formats.arrow import MISSING, distinct
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.device_rows import Columns, pid
 from tracemine.formats.nsys.tables import Tables
-from tracemine.timeline import Device
+from tracemine.timeline import RecordedDevice
 from tracemine.units import count_text
 
 Array = npt.NDArray[Any]
@@ -58,14 +58,13 @@ def clock_start_ns(tables: Tables) -> int:
     return int(start[0]) if known else 0
 
 
-def devices(tables: Tables, gpu: Columns) -> tuple[Device, ...]:
+def devices(tables: Tables, gpu: Columns) -> tuple[RecordedDevice, ...]:
     """Return the GPUs that activities name, described as far as the export does so without doubt.
 
     An activity's device counts within its process. TARGET_INFO_CUDA_DEVICE says which GPU of the machine that is; else
     the driver's own number does, if no two GPUs share it, or any of them where all are the same.
     """
-    rows, gpu_names = tables.numbers(schema.GPU), tables.texts(schema.GPU)["name"]
-    facts = [_facts({k: int(column[at]) for k, column in rows.items()}, name) for at, name in enumerate(gpu_names)]
+    rows, facts = tables.numbers(schema.GPU), _facts_of_gpus(tables)
     # A GPU that the process could not see is listed without properties, and with the driver's number 0.
     seen = [at for at, fact in enumerate(facts) if fact["sm_count"] is not None] or list(range(len(facts)))
     known = tables.numbers(schema.CUDA_DEVICE)
@@ -73,17 +72,22 @@ def devices(tables: Tables, gpu: Columns) -> tuple[Device, ...]:
     triples = zip(*(known[name].tolist() for name in ("gpuId", "cudaId", "pid")), strict=True)
     of_process = {(process, ordinal): row_of[gpu_id] for gpu_id, ordinal, process in triples if gpu_id in row_of}
     described: dict[int, dict[str, Any]] = {}
+    for process, device in _used(gpu):
+        at = of_process.get((process, device))
+        if at is None:
+            at = _numbered(device, [int(rows["cuDevice"][row]) for row in seen], seen, facts)
+        described.setdefault(device, {} if at is None else facts[at])
+    return tuple(RecordedDevice(ordinal=ordinal, **described[ordinal]) for ordinal in sorted(described))
+
+
+def _used(gpu: Columns) -> Iterator[tuple[int, int]]:
+    """Yield each process and device of its own that activities name."""
     used = np.flatnonzero(gpu["device"] != MISSING)
     process_codes, processes = distinct(pid(gpu["process"][used]))
     device_codes, ordinals = distinct(gpu["device"][used])
     pairs = distinct(process_codes.astype(np.int64) * (len(ordinals) + 1) + device_codes)[1]
     for process_code, device_code in (divmod(pair, len(ordinals) + 1) for pair in pairs.tolist()):
-        process, device = int(processes[process_code]), int(ordinals[device_code])
-        at = of_process.get((process, device))
-        if at is None:
-            at = _numbered(device, [int(rows["cuDevice"][row]) for row in seen], seen, facts)
-        described.setdefault(device, {} if at is None else facts[at])
-    return tuple(Device(ordinal=ordinal, **described[ordinal]) for ordinal in sorted(described))
+        yield int(processes[process_code]), int(ordinals[device_code])
 
 
 def _numbered(device: int, numbers: Sequence[int], seen: Sequence[int], facts: Sequence[object]) -> int | None:
@@ -93,6 +97,11 @@ def _numbered(device: int, numbers: Sequence[int], seen: Sequence[int], facts: S
         return numbered[0]
     alike = bool(seen) and all(facts[row] == facts[seen[0]] for row in seen)
     return seen[0] if alike else None
+
+
+def _facts_of_gpus(tables: Tables) -> list[dict[str, Any]]:
+    rows, names = tables.numbers(schema.GPU), tables.texts(schema.GPU)["name"]
+    return [_facts({key: int(column[at]) for key, column in rows.items()}, name) for at, name in enumerate(names)]
 
 
 def _facts(numbers: dict[str, int], name: str | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from tracemine.formats.nsys.shapes import input_shapes
 from tracemine.formats.nsys.strings import Strings
 from tracemine.formats.nsys.tables import Tables
 from tracemine.formats.repetitions import repetition_notes, without_repetitions
-from tracemine.timeline import TABLES, Device, IngestReport, Meta, Timeline
+from tracemine.timeline import TABLES, IngestReport, Meta, RecordedDevice, Timeline
 from tracemine.version import __version__
 
 Array = npt.NDArray[Any]
@@ -95,7 +95,7 @@ def _assembled(tables: Tables, source_name: str) -> Timeline:
 
 def _meta(
     source_name: str,
-    devices: tuple[Device, ...],
+    devices: tuple[RecordedDevice, ...],
     record_shapes: bool | None,
     versions: dict[str, str],
     report: Reasons,

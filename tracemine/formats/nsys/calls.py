@@ -87,20 +87,24 @@ def _fitted(overload: Overload, sizes: Sizes) -> Arguments | None:
     given = overload.arguments
     lists = [at for at, argument in enumerate(given) if argument.is_tensor and argument.is_list]
     extra = len(sizes) - len(given)
-    if len(lists) > 1 or (not lists and extra) or (lists and extra < 0):
+    if len(lists) > 1 or (extra < 0 if lists else extra):
         return None
     if any(kind.endswith("[]") for kind in overload.outputs):
         return None  # members of lists are not numbered
     found = Arguments(
-        aliases=tuple(
-            a for a, kind in zip(overload.aliases, overload.outputs, strict=True) if kind.startswith("Tensor")
-        ),
+        aliases=_of_tensors(overload),
         mutates=overload.mutates,
         list_position=lists[0] if lists else -1,
         list_length=extra + 1,
     )
     tensors = all(given[found.place(entry)[0]].is_tensor for entry, size in enumerate(sizes) if size)
     return found if tensors and _has_its_outputs(overload, found, sizes) else None
+
+
+def _of_tensors(overload: Overload) -> tuple[int | None, ...]:
+    """Return what each output that is a tensor shares its storage with."""
+    pairs = zip(overload.aliases, overload.outputs, strict=True)
+    return tuple(aliased for aliased, kind in pairs if kind.startswith("Tensor"))
 
 
 def _has_its_outputs(overload: Overload, arguments: Arguments, sizes: Sizes) -> bool:

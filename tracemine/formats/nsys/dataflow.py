@@ -32,7 +32,7 @@ from tracemine.formats.nsys import nvtx
 from tracemine.formats.nsys.calls import Arguments, arguments, output_shapes
 from tracemine.formats.nsys.device_rows import Columns, Reasons
 from tracemine.formats.nsys.ranges import Ranges
-from tracemine.formats.nsys.tensor_rows import Shape, Tensor, TensorRow, tensors_table
+from tracemine.formats.nsys.tensor_rows import NvtxTensor, Shape, TensorRow, tensors_table
 from tracemine.ops import lookup
 
 Array = npt.NDArray[Any]
@@ -50,15 +50,15 @@ _RETURN_THEIR_INPUT = frozenset(
 _PARTLY_WRITTEN = "operator whose storage was written through a view of a part"
 
 
-class _Call(Struct):
+class _NvtxCall(Struct):
     """One operator while it runs and after: what it was given, and what it and the operators inside it made."""
 
     row: int
-    said: nvtx.Range  # what its text says
+    said: nvtx.NvtxRange  # what its text says
     around: int  # row of the operator around it, −1: none
-    inputs: list[Tensor | None] = field(default_factory=list)  # None: no tensor, or not believed
+    inputs: list[NvtxTensor | None] = field(default_factory=list)  # None: no tensor, or not believed
     told: bool = True  # every tensor among its inputs is believed
-    outputs: dict[int, Tensor] = field(default_factory=dict)
+    outputs: dict[int, NvtxTensor] = field(default_factory=dict)
     last_inside: list[int] = field(default_factory=list)  # rows of operators directly inside it, in order
 
     @property
@@ -81,9 +81,9 @@ class _Walk:
         self.launches: list[bool] = launches.tolist()
         self.device: list[int] = device.tolist()
         self.numel = numel_of_storage
-        self.calls: dict[int, _Call] = {}  # by row
-        self.by_id: dict[int, _Call] = {}  # by op_id, once it has ended
-        self.forward: dict[int, list[_Call]] = {}  # by sequence number
+        self.calls: dict[int, _NvtxCall] = {}  # by row
+        self.by_id: dict[int, _NvtxCall] = {}  # by op_id, once it has ended
+        self.forward: dict[int, list[_NvtxCall]] = {}  # by sequence number
         self.outside: set[Shape] = set()  # shapes of tensors of no operator that were read so far
         self.unnamed: set[int] = set()  # storages of tensors of no operator
         self.written: set[int] = set()  # storages that were written in place
@@ -91,7 +91,7 @@ class _Walk:
 
     def begin(self, row: int, around: int) -> None:
         said = self.ranges.parsed[self.text[row]]
-        call = self.calls[row] = _Call(row, said, around)
+        call = self.calls[row] = _NvtxCall(row, said, around)
         if around >= 0:
             self.calls[around].last_inside.append(row)
         if said.sizes is None or said.makers is None or len(said.sizes) != len(said.makers):
@@ -112,7 +112,7 @@ class _Walk:
             if said.sequence is not None and not nvtx.is_backward(said.name):
                 self.forward.setdefault(said.sequence, []).append(call)
 
-    def _note_outside(self, call: _Call, said: nvtx.Range) -> None:
+    def _note_outside(self, call: _NvtxCall, said: nvtx.NvtxRange) -> None:
         """Note a writer of no operator: it may write any tensor of this shape that was read before."""
         known, makers, sizes = arguments(call.name, said.sizes or ()), said.makers or (), said.sizes or ()
         unnamed = [at for at, (_, output) in enumerate(makers) if output < 0 and sizes[at]]
@@ -121,12 +121,12 @@ class _Walk:
             call.told &= not any(at in written and sizes[at] in self.outside for at in unnamed)
         self.outside |= {sizes[at] for at in unnamed}
 
-    def _new(self, shape: Shape | None) -> Tensor:
+    def _new(self, shape: Shape | None) -> NvtxTensor:
         number = len(self.numel)
         self.numel[number] = -1 if shape is None else prod(shape)
-        return Tensor(number, shape)
+        return NvtxTensor(number, shape)
 
-    def _input(self, call: _Call, shape: Shape, maker: nvtx.Maker) -> Tensor | None:
+    def _input(self, call: _NvtxCall, shape: Shape, maker: nvtx.Maker) -> NvtxTensor | None:
         made_by = self.by_id.get(maker[0]) if maker[1] >= 0 else None
         made = None if made_by is None else made_by.outputs.get(maker[1])
         if made is not None and made.shape is None and shape:
@@ -138,10 +138,10 @@ class _Walk:
             made = None
         if maker[1] >= 0:
             reachable = made is not None and self._reaches(call, made)
-            return Tensor(made.storage, shape) if made is not None and reachable else self._inner(call, shape)
+            return NvtxTensor(made.storage, shape) if made is not None and reachable else self._inner(call, shape)
         return self._unnamed(call, shape) if shape else None
 
-    def _unnamed(self, call: _Call, shape: Shape) -> Tensor | None:
+    def _unnamed(self, call: _NvtxCall, shape: Shape) -> NvtxTensor | None:
         """Return a tensor of no operator: a parameter or an input of the model, unless memory made inside."""
         holder = self._holder(call)
         if holder is None:
@@ -160,13 +160,13 @@ class _Walk:
         taken = {t.storage for t in call.inputs if t is not None}
         return next((t for t in unnamed if t.storage not in taken), next(iter(same.values())))
 
-    def _inner(self, call: _Call, shape: Shape) -> Tensor | None:
+    def _inner(self, call: _NvtxCall, shape: Shape) -> NvtxTensor | None:
         """Return memory that an operator of the table allocates and hands to those inside it; else it is unknown."""
         holder = self._holder(call)
         inside = holder is not None and holder.told and not nvtx.is_backward(holder.name) and bool(shape)
         return self._new(shape) if inside else None
 
-    def _holder(self, call: _Call) -> _Call | None:
+    def _holder(self, call: _NvtxCall) -> _NvtxCall | None:
         """Return the nearest operator or backward node around a call of which it is known what it can hold."""
         around = call.around
         while around >= 0:
@@ -178,7 +178,7 @@ class _Walk:
             around = outer.around
         return None
 
-    def _given(self, holder: _Call) -> list[Tensor]:
+    def _given(self, holder: _NvtxCall) -> list[NvtxTensor]:
         """Return the tensors that a holder had before it began."""
         given = [t for t in holder.inputs if t is not None]
         sequence = holder.said.sequence
@@ -188,13 +188,13 @@ class _Walk:
                 given += forward.outputs.values()
         return given
 
-    def _computed_inside(self, holder: _Call, shape: Shape) -> bool:
+    def _computed_inside(self, holder: _NvtxCall, shape: Shape) -> bool:
         """Return whether an operator directly inside has computed a result of this shape, not in place."""
         inside = (self.calls[row] for row in holder.last_inside if self.device[row] >= 0)
         given = {t.storage for t in self._given(holder)}
         return any(t.shape == shape and t.storage not in given for one in inside for t in one.outputs.values())
 
-    def _reaches(self, call: _Call, made: Tensor) -> bool:
+    def _reaches(self, call: _NvtxCall, made: NvtxTensor) -> bool:
         """Return whether an operator inside another can have been given this storage."""
         holder = self._holder(call)
         if holder is None:
@@ -208,58 +208,55 @@ class _Walk:
             waiting += inner.last_inside
         return made.storage in storages
 
-    def _make_outputs(self, call: _Call, known: Arguments | None, sizes: nvtx.Sizes) -> None:
+    def _make_outputs(self, call: _NvtxCall, known: Arguments | None, sizes: nvtx.Sizes) -> None:
         """Fill `call.outputs`: for each output whose storage is known, that and its shape."""
         if known is None:
             return
         shapes = output_shapes(call.name, sizes)
         for number, aliased in enumerate(known.aliases):
             shape = shapes[number] if number < len(shapes) else None
-            source = None if aliased is None else self._argument(call, known, aliased)
-            if aliased is not None and aliased in known.mutates:
-                if source is not None:
-                    self.written.add(source.storage)
-                    call.outputs[number] = Tensor(source.storage, source.shape)
-            elif aliased is not None and not self.launches[call.row]:
-                if source is not None:
-                    call.outputs[number] = Tensor(source.storage, shape)
-            elif self.device[call.row] >= 0:
-                call.outputs[number] = self._new(shape)
-            elif not self.launches[call.row]:
-                self._hand_on(call, number, shape)
-            elif (made := self._made_inside(call, number, shape)) is not None:
-                call.outputs[number] = self._handed_up(made, shape)
+            made = self._output(call, known, number, aliased, shape)
+            if made is not None:
+                call.outputs[number] = made
 
-    def _handed_up(self, made: Tensor, shape: Shape | None) -> Tensor:
-        """Return what an operator inside made, as the one around it gives it, of which alone the shape may be known."""
-        if shape is not None and made.shape is None:
-            self.told_later.setdefault(made.storage, shape)
-        return Tensor(made.storage, shape or made.shape)
+    def _output(
+        self, call: _NvtxCall, known: Arguments, number: int, aliased: int | None, shape: Shape | None
+    ) -> NvtxTensor | None:
+        """Return an output; None where its storage is not known. aliased: the argument whose storage it may share."""
+        source = None if aliased is None else self._argument(call, known, aliased)
+        if aliased is not None and aliased in known.mutates:
+            if source is not None:
+                self.written.add(source.storage)
+            return source and NvtxTensor(source.storage, source.shape)
+        if aliased is not None and not self.launches[call.row]:
+            return source and NvtxTensor(source.storage, shape)
+        if self.device[call.row] >= 0:
+            return self._new(shape)
+        return self._made_inside(call, number, shape) if self.launches[call.row] else self._on_host(call, number, shape)
 
-    def _hand_on(self, call: _Call, number: int, shape: Shape | None) -> None:
-        """Bind the result of an operator that launched nothing: its input, new memory, or what the last
-        operator inside it gave. What another gives is unknown, and so is what its consumers read.
+    def _on_host(self, call: _NvtxCall, number: int, shape: Shape | None) -> NvtxTensor | None:
+        """Return the result of an operator that launched nothing: its input, new memory, or what the last operator
+        inside it gave. What another gives is unknown, and so is what its consumers read.
         """
         given = call.inputs[0] if call.inputs else None
         if call.name in _RETURN_THEIR_INPUT:
-            if given is not None:
-                call.outputs[number] = Tensor(given.storage, given.shape)
-        elif _allocates(call.name):
-            call.outputs[number] = self._new(shape)
-        elif (made := self._made_inside(call, number, shape)) is not None:
-            call.outputs[number] = self._handed_up(made, shape)
+            return given and NvtxTensor(given.storage, given.shape)
+        return self._new(shape) if _allocates(call.name) else self._made_inside(call, number, shape)
 
-    def _argument(self, call: _Call, known: Arguments, position: int) -> Tensor | None:
+    def _argument(self, call: _NvtxCall, known: Arguments, position: int) -> NvtxTensor | None:
         at = known.entry(position)
         return call.inputs[at] if at is not None and at < len(call.inputs) else None
 
-    def _made_inside(self, call: _Call, number: int, shape: Shape | None) -> Tensor | None:
-        """Return what the last operator inside one that launches nothing gave, of this shape."""
+    def _made_inside(self, call: _NvtxCall, number: int, shape: Shape | None) -> NvtxTensor | None:
+        """Return what the last operator inside gave, of this shape, as the one around it gives it: of the one or the
+        other alone the shape may be known."""
         for row in reversed(call.last_inside):
             outputs = self.calls[row].outputs
             made = outputs.get(number, outputs.get(0))
             if made is not None and (shape is None or made.shape is None or made.shape == shape):
-                return made
+                if shape is not None and made.shape is None:
+                    self.told_later.setdefault(made.storage, shape)
+                return NvtxTensor(made.storage, shape or made.shape)
         return None
 
 
@@ -329,13 +326,7 @@ def _walked(walk: _Walk, own: Array, around: Array) -> _Walk:
 
 
 def _rows(walk: _Walk, own: Array, node: Array, report: Reasons) -> list[TensorRow]:
-    torn, device = _torn(walk), walk.device
-    on_device = {
-        storage: device[call.row]
-        for call in walk.calls.values()
-        if device[call.row] >= 0
-        for storage in _storages(call)
-    }
+    torn, device, on_device = _torn(walk), walk.device, _on_device(walk)
     rows: list[TensorRow] = []
     for row in own.tolist():
         call = walk.calls[row]
@@ -354,17 +345,23 @@ def _rows(walk: _Walk, own: Array, node: Array, report: Reasons) -> list[TensorR
     return rows
 
 
-def _storages(call: _Call) -> set[int]:
+def _on_device(walk: _Walk) -> dict[int, int]:
+    """Return the device of each storage that a kernel was given or made."""
+    calls = ((call, walk.device[call.row]) for call in walk.calls.values())
+    return {storage: device for call, device in calls if device >= 0 for storage in _storages(call)}
+
+
+def _storages(call: _NvtxCall) -> set[int]:
     """Return the storages of all tensors of a call."""
     return {t.storage for t in (*call.inputs, *call.outputs.values()) if t is not None}
 
 
-def _outputs(call: _Call, walk: _Walk, on_device: Mapping[int, int]) -> Iterator[TensorRow]:
+def _outputs(call: _NvtxCall, walk: _Walk, on_device: Mapping[int, int]) -> Iterator[TensorRow]:
     """Yield the rows of what a call gives, where its shape is known."""
     for number, tensor in sorted(call.outputs.items()):
         shape = tensor.shape or walk.told_later.get(tensor.storage)
         if shape is not None and tensor.storage in on_device:
-            yield TensorRow(call.row, True, number, -1, Tensor(tensor.storage, shape), on_device[tensor.storage])
+            yield TensorRow(call.row, True, number, -1, NvtxTensor(tensor.storage, shape), on_device[tensor.storage])
 
 
 def _torn(walk: _Walk) -> set[int]:

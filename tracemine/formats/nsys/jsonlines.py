@@ -124,20 +124,15 @@ class JsonLines:
 
     def _take(self, line: _Line) -> None:
         if line.TraceProcessEvent is not None:
-            event = line.TraceProcessEvent
-            if event.get("eventClass") in _CALLS:
-                self._add(schema.RUNTIME, event, _CALL_NAMES)
+            if line.TraceProcessEvent.get("eventClass") in _CALLS:
+                self._add(schema.RUNTIME, line.TraceProcessEvent, _CALL_NAMES)
         elif line.CudaEvent is not None:
-            part = next((part for part in _CUDA if isinstance(line.CudaEvent.get(part), dict)), None)
-            if part is None:
-                self.dropped[_OTHER_EVENT] += 1
-                return
-            self._add(_CUDA[part], line.CudaEvent | line.CudaEvent[part], _MEMORY_NAMES)
+            self._take_cuda(line.CudaEvent)
         elif line.NvtxEvent is not None:
-            if line.NvtxEvent.get("NsTime") is not True:
+            if line.NvtxEvent.get("NsTime") is True:
+                self._add(schema.NVTX, line.NvtxEvent, _NVTX_NAMES)
+            else:
                 self.dropped[_NOT_IN_NS] += 1
-                return
-            self._add(schema.NVTX, line.NvtxEvent, _NVTX_NAMES)
         elif line.DiagnosticEvent is not None:
             self._add(schema.DIAGNOSTICS, line.DiagnosticEvent, {"text": "Text"})
         elif line.data is not None and schema.STRINGS not in self._numbers:
@@ -145,6 +140,13 @@ class JsonLines:
                 self._add(schema.STRINGS, {"id": number, "value": value}, {})
         elif line.type == "String":
             self._add(schema.STRINGS, {"id": line.id, "value": line.value}, {})
+
+    def _take_cuda(self, event: dict[str, Any]) -> None:
+        part = next((part for part in _CUDA if isinstance(event.get(part), dict)), None)
+        if part is None:
+            self.dropped[_OTHER_EVENT] += 1
+        else:
+            self._add(_CUDA[part], event | event[part], _MEMORY_NAMES)
 
     def _add(self, table: str, said: dict[str, Any], named: dict[str, str]) -> None:
         """Add one row of a table; numbers may be written as texts."""

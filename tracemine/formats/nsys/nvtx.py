@@ -34,7 +34,7 @@ Sizes = tuple[tuple[int, ...], ...]
 Maker = tuple[int, int]  # op_id and which of its outputs; (0, −1): none is known
 
 
-class Range(msgspec.Struct, frozen=True):  # made in a fifth of the time that a dataclass takes
+class NvtxRange(msgspec.Struct, frozen=True):  # made in a fifth of the time that a dataclass takes
     """One distinct text, taken apart. None: the text does not say."""
 
     name: str
@@ -45,7 +45,7 @@ class Range(msgspec.Struct, frozen=True):  # made in a fifth of the time that a 
     makers: tuple[Maker, ...] | None = None
 
 
-def parsed(text: str) -> Range:
+def parsed(text: str) -> NvtxRange:
     """Return the parts of a text that torch's emit_nvtx wrote, or `nsys profile --pytorch=autograd-shapes-nvtx`.
 
     Names hold commas and brackets of their own, so the parts are taken off from the right.
@@ -54,13 +54,13 @@ def parsed(text: str) -> Range:
     >>> r.name, r.sequence, r.op_id, r.sizes, r.makers
     ('aten::relu', 7, 2, ((8192, 2048),), ((1, 0),))
     >>> parsed("forward (a, b)")
-    Range(name='forward (a, b)', is_op=False, sequence=None, op_id=None, sizes=None, makers=None)
+    NvtxRange(name='forward (a, b)', is_op=False, sequence=None, op_id=None, sizes=None, makers=None)
     """
     most = LAST_PARTS.fullmatch(text)
     rest, op_id, sizes, makers = most.groups() if most else last_parts(text)
     rest, sequence = _part(rest, ", seq = ", _SEQUENCE)
     said = op_id is not None or sequence is not None
-    return Range(
+    return NvtxRange(
         name=rest[:LONGEST_NAME],
         is_op=said and _is_op(rest, has_sizes=sizes is not None),
         sequence=None if sequence is None or int(sequence) < 0 else int(sequence),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,25 @@ _DEEPEST_PATH = 64  # scopes around an operator that its module path names
 _LONGEST_PART = 200
 
 
+def _number(value: int | None) -> int:
+    return MISSING if value is None else value
+
+
+# What a text says of each range that has it.
+_OF_TEXT: dict[str, tuple[type[np.generic], Callable[[nvtx.NvtxRange], int]]] = {
+    "is_op": (np.bool_, lambda each: each.is_op),
+    "step": (np.int64, lambda each: _number(nvtx.step_number(each.name))),
+    "sequence": (np.int64, lambda each: _number(each.sequence)),
+    "op_id": (np.int64, lambda each: _number(each.op_id)),
+    "is_mark": (np.bool_, lambda each: names.MARKS.match(each.name) is not None),
+}
+
+
 class Ranges(Struct):
     """NVTX ranges in time order. `text` is a number into `parsed`, one entry a distinct text."""
 
     columns: Columns  # start_ns dur_ns end_ns global_tid pid tid text name is_op is_scope step sequence op_id
-    parsed: list[nvtx.Range]
+    parsed: list[nvtx.NvtxRange]
 
     def __len__(self) -> int:
         return len(self.columns["start_ns"])
@@ -63,15 +78,9 @@ def ranges(tables: Tables, strings: Strings, report: Reasons) -> Ranges:
     crosses = (one_thread != MISSING) & (one_thread != 0) & (one_thread != global_tid)
     global_tid = np.where(crosses, MISSING, global_tid)
     domain = rows["domainId"][kept]
-    of_text = {
-        "name": np.array([strings.code(r.name) for r in parsed] or [0], np.int32),
-        "is_op": np.array([r.is_op for r in parsed] or [False], np.bool_),
-        "step": np.array([_number(nvtx.step_number(r.name)) for r in parsed] or [0], np.int64),
-        "sequence": np.array([_number(r.sequence) for r in parsed] or [0], np.int64),
-        "op_id": np.array([_number(r.op_id) for r in parsed] or [0], np.int64),
-        "is_mark": np.array([bool(names.MARKS.match(r.name)) for r in parsed] or [False], np.bool_),
-    }
-    columns = {name: table[text] for name, table in of_text.items()}
+    columns: Columns = {"name": np.array([strings.code(each.name) for each in parsed], np.int32)[text]}
+    for name, (kind, of) in _OF_TEXT.items():
+        columns[name] = np.array([of(each) for each in parsed], kind)[text]
     # Ranges of libraries (NCCL, CCCL, cuBLAS …) stand in domains of their own; they are not the model's modules.
     own = (domain == MISSING) | (domain == 0)
     may_hold = own & np.logical_not(columns["is_op"])
@@ -90,14 +99,12 @@ def ranges(tables: Tables, strings: Strings, report: Reasons) -> Ranges:
     return Ranges(without_repetitions(columns, report.dropped), parsed)
 
 
-def _number(value: int | None) -> int:
-    return MISSING if value is None else value
-
-
-def _parsed(kept: Array, text_id: Array, inline: list[str | None], strings: Strings) -> tuple[Array, list[nvtx.Range]]:
+def _parsed(
+    kept: Array, text_id: Array, inline: list[str | None], strings: Strings
+) -> tuple[Array, list[nvtx.NvtxRange]]:
     """Return for each kept row a number into the list of its distinct texts, taken apart."""
     seen: dict[str, int] = {}
-    parsed: list[nvtx.Range] = []
+    parsed: list[nvtx.NvtxRange] = []
     by_id = strings.of_ids(text_id[kept])
     numbers = np.empty(len(kept), np.int64)
     for at, (row, code) in enumerate(zip(kept.tolist(), by_id.tolist(), strict=True)):

@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.formats.nsys.nvtx import Range, Sizes
+from tracemine.formats.nsys.nvtx import NvtxRange, Sizes
 from tracemine.ops import Overload, lookup
 
 Array = npt.NDArray[Any]
 
 
-def input_shapes(parsed: Sequence[Range]) -> tuple[Array, list[str]]:
+def input_shapes(parsed: Sequence[NvtxRange]) -> tuple[Array, list[str]]:
     """Return for each distinct text the number of its shapes' JSON (−1: none recorded), and the JSON texts."""
     seen: dict[str, int] = {}
     known: dict[tuple[str, Sizes], int] = {}

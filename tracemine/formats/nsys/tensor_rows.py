@@ -17,7 +17,7 @@ from tracemine.timeline import TABLES
 Shape = tuple[int, ...]
 
 
-class Tensor(Struct):
+class NvtxTensor(Struct):
     """One tensor object as far as it is known: its storage, and its shape where that is known."""
 
     storage: int
@@ -31,7 +31,7 @@ class TensorRow(Struct):
     is_output: bool
     position: int
     list_index: int
-    tensor: Tensor
+    tensor: NvtxTensor
     device: int
 
 

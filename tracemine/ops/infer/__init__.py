@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tracemine.ops.infer.arguments import MISFITS, Arguments, ListDtype, Unknown
+from tracemine.ops.infer.arguments import MISFIT, MISFITS, Arguments, ListDtype, Unknown
 from tracemine.ops.infer.flops import flops
 from tracemine.ops.infer.outputs import outputs, table
 from tracemine.ops.infer.tensor import TensorSpec
@@ -70,7 +70,7 @@ def infer(
     except Unknown as unknown:
         made, reason = None, str(unknown)
     except MISFITS:
-        made, reason = None, "the inputs do not fit the operator"
+        made, reason = None, MISFIT
     try:
         read, written = traffic(call, made)
     except MISFITS:

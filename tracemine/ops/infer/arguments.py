@@ -32,6 +32,18 @@ class Unknown(Exception):
     """Something cannot be known from what was recorded; its text is the reason."""
 
 
+MISFIT: Final = "the inputs do not fit the operator"
+
+
+def refuse_if(wrong: bool, reason: str = MISFIT) -> None:
+    """Raise Unknown where something about the inputs is wrong.
+
+    >>> refuse_if(2 > 3)
+    """
+    if wrong:
+        raise Unknown(reason)
+
+
 # What looking into inputs may raise that do not belong together.
 MISFITS: Final = (Unknown, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tracemine.ops.infer.arguments import Arguments, Unknown, wrapped
+from tracemine.ops.infer.arguments import Arguments, Unknown, refuse_if, wrapped
 from tracemine.ops.infer.outputs import Outputs, rule
 from tracemine.ops.infer.promotion import category, floating, real, result_type, whole
 from tracemine.ops.infer.tensor import Sizes, TensorSpec, broadcast, contiguous, is_contiguous, iterated, like
@@ -13,8 +13,7 @@ from tracemine.ops.infer.tensor import Sizes, TensorSpec, broadcast, contiguous,
 def made(shape: Sequence[int], dtype: str | None) -> TensorSpec:
     """Return a new row-major tensor."""
     shape = tuple(shape)
-    if any(size < 0 for size in shape):
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(any(size < 0 for size in shape))
     return TensorSpec(shape, dtype, contiguous(shape))
 
 
@@ -46,8 +45,7 @@ def promoted(tensors: Sequence[TensorSpec], numbers: Sequence[str] = ()) -> str:
 
 def elementwise(tensors: Sequence[TensorSpec], dtype: str | None) -> TensorSpec:
     """Return the result of a pointwise operation."""
-    if not tensors:
-        raise Unknown("no tensor was recorded among the inputs")
+    refuse_if(not tensors, "no tensor was recorded among the inputs")
     shape = broadcast([tensor.shape for tensor in tensors])
     return TensorSpec(shape, dtype, iterated(shape, tensors))
 
@@ -211,8 +209,7 @@ _REDUCED = {
 def reduction(call: Arguments, dtype: str = "keep", named: bool = False) -> Outputs:
     """Drop axes, or keep them as 1 with keepdim; an output for each word of `dtype`. named: one must be named."""
     source = call.tensor("self", "input", "x")
-    if named and not call.integers("dim"):
-        raise Unknown("no axis is named")
+    refuse_if(named and not call.integers("dim"), "no axis is named")
     shape = reduced(source.shape, _axes(call, len(source.shape)), call.flag("keepdim"))
     asked = call.dtype() if "dtype" in call else None
     return tuple(made(shape, asked or to(known(source.dtype))) for to in _REDUCED[dtype])
@@ -309,8 +306,7 @@ def nll_loss(call: Arguments, totals: bool = False) -> Outputs:
 
 
 def _rank(tensor: TensorSpec, rank: int) -> Sizes:
-    if len(tensor.shape) != rank:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(len(tensor.shape) != rank)
     return tensor.shape
 
 
@@ -319,8 +315,7 @@ def product(call: Arguments, left: str, right: str) -> Outputs:
     """Multiply [batch,] rows × inner by inner × columns, row-major. `out_dtype` where the overload has one."""
     first, second = call.tensor(left), call.tensor(right)
     rank = len(first.shape)
-    if rank not in (2, 3) or len(_rank(second, rank)) != rank or first.shape[-1] != second.shape[-2]:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(rank not in (2, 3) or len(_rank(second, rank)) != rank or first.shape[-1] != second.shape[-2])
     asked = call.dtype("out_dtype") if "out_dtype" in call else None
     return (made((*first.shape[:-1], second.shape[-1]), asked or first.dtype),)
 
@@ -363,8 +358,7 @@ def int_product(call: Arguments) -> Outputs:
 def linear(call: Arguments) -> Outputs:
     """Compute input · weightᵀ + bias."""
     source, weight = call.tensor("input"), call.tensor("weight")
-    if len(weight.shape) not in (1, 2) or not source.shape or source.shape[-1] != weight.shape[-1]:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(len(weight.shape) not in (1, 2) or not source.shape or source.shape[-1] != weight.shape[-1])
     return (made((*source.shape[:-1], *weight.shape[:-1]), source.dtype),)
 
 
@@ -373,8 +367,7 @@ def matmul(call: Arguments) -> Outputs:
     """Multiply vectors, matrices and batches. A matrix by a batch may come out transposed: strides are not known."""
     first, second = call.tensor("self"), call.tensor("other")
     a, b = first.shape, second.shape
-    if not a or not b or a[-1] != b[-2 if len(b) > 1 else -1]:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(not a or not b or a[-1] != b[-2 if len(b) > 1 else -1])
     batch = broadcast([a[:-2], b[:-2]])
     shape = batch + a[-2:-1] * (len(a) > 1) + b[-1:] * (len(b) > 1)
     if len(a) <= 2 < len(b):

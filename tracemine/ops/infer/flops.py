@@ -16,7 +16,7 @@ from __future__ import annotations
 from math import prod
 
 from tracemine.ops.facts import base_name, facts
-from tracemine.ops.infer.arguments import Arguments, Unknown
+from tracemine.ops.infer.arguments import Arguments, refuse_if
 from tracemine.ops.infer.tensor import TensorSpec
 
 _MOST = 1 << 100
@@ -83,8 +83,10 @@ def _conv(call: Arguments, outputs: Outputs) -> int | None:
 
 def _attention(call: Arguments, outputs: Outputs) -> int | None:
     query, key, value = call.tensor("query"), call.tensor("key"), call.tensor("value")
-    if call.given("cum_seq_q") or call.given("cu_seqlens_q") or len(query.shape) != 4:
-        raise Unknown("the lengths of packed sequences are data")
+    refuse_if(
+        call.given("cum_seq_q") or call.given("cu_seqlens_q") or len(query.shape) != 4,
+        "the lengths of packed sequences are data",
+    )
     # The forward operators of flash and efficient attention take queries before heads.
     heads_last = call.name in ("_flash_attention_forward", "_efficient_attention_forward")
     heads_last |= call.name in ("_flash_attention_backward", "_efficient_attention_backward")

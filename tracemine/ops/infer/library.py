@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
 from tracemine.ops.dtypes import itemsize
@@ -118,34 +119,35 @@ def _is_backward(call: Arguments) -> bool:
 
 def _product(call: Arguments, count: int) -> dict[str, Any]:
     """Return which leading dimensions are no multiple of a load, and the product with later dimensions padded."""
-    names = _FACTORS.get(call.name)
-    if names is None:
+    if call.name not in _FACTORS:
         return {}
-    first, second = call.tensor(names[0]), call.tensor(names[1])
-    if call.name == "linear":
-        second = _transposed(second)
+    first, second = _factors(call)
     item = itemsize(first.dtype or "")
     if item is None or item >= _LOAD_BYTES:
         return {}
     each = _LOAD_BYTES // item
-    rows, inner, columns = first.shape[-2] if len(first.shape) > 1 else 1, first.shape[-1], second.shape[-1]
-    sizes, tiny = {"m": rows, "k": inner, "n": columns}, max(rows, columns) < _TILE
-    found = (_leading(first, "m", "k"), _leading(second, "k", "n"))
-    at_fault = {axis for one in found if one is not None and one[1] % each for axis in (one[0],)}
-    at_fault |= {"n"} if columns % each else set()  # the result's rows
+    sizes = {"m": (1, *first.shape)[-2], "k": first.shape[-1], "n": second.shape[-1]}
+    tiny = max(sizes["m"], sizes["n"]) < _TILE
+    found = (_leading(first, "m", "k"), _leading(second, "k", "n"), ("n", sizes["n"]))  # and the result's rows
+    at_fault = {one[0] for one in found if one is not None and one[1] % each}
     if not at_fault:
         return {"misaligned": None if None in found else False, "tiny": tiny}
     padded = {axis: -(-size // each) * each if axis in at_fault else size for axis, size in sizes.items()}
-    batch = count // (2 * rows * inner * columns)
-    area = padded["m"] * padded["k"] + padded["k"] * padded["n"] + padded["m"] * padded["n"]
+    m, k, n = padded.values()
+    batch = count // (2 * prod(sizes.values()))
     copied = (2 * one.elements * item for one, axes in ((first, "mk"), (second, "kn")) if at_fault & set(axes))
     return {
         "misaligned": True,
         "tiny": tiny,
-        "padded_flops": 2 * batch * padded["m"] * padded["k"] * padded["n"],
-        "padded_bytes": batch * area * item,
+        "padded_flops": 2 * batch * m * k * n,
+        "padded_bytes": batch * (m * k + k * n + m * n) * item,
         "copied_bytes": sum(copied),
     }
+
+
+def _factors(call: Arguments) -> tuple[TensorSpec, TensorSpec]:
+    first, second = (call.tensor(name) for name in _FACTORS[call.name])
+    return first, _transposed(second) if call.name == "linear" else second
 
 
 def _transposed(one: TensorSpec) -> TensorSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from tracemine.ops.infer.arguments import Arguments, Unknown
+from tracemine.ops.infer.arguments import Arguments, Unknown, refuse_if
 from tracemine.ops.infer.arithmetic import known, laid_like, made, plain
 from tracemine.ops.infer.outputs import Outputs, rule
 from tracemine.ops.infer.tensor import TensorSpec, channels_last, contiguous, is_dense, like, looks_channels_last
@@ -19,8 +19,7 @@ def _each(values: Sequence[int] | None, axes: int, default: int) -> Sequence[int
         return (default,) * axes
     if len(values) == 1:
         return (values[0],) * axes
-    if len(values) != axes:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(len(values) != axes)
     return values
 
 
@@ -38,8 +37,7 @@ def _layout(shape: Sequence[int], *sources: TensorSpec) -> tuple[int, ...] | Non
 
 
 def _placed(shape: Sequence[int], dtype: str | None, *sources: TensorSpec) -> TensorSpec:
-    if any(size < 0 for size in shape):
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(any(size < 0 for size in shape))
     return TensorSpec(tuple(shape), dtype, _layout(shape, *sources))
 
 
@@ -51,8 +49,7 @@ def convolution(call: Arguments, transposed: bool = False) -> Outputs:
     """Return [batch,] channels, then each axis by its kernel, stride, padding and dilation."""
     source, weight = call.tensor("input", "self"), call.tensor("weight")
     axes = len(weight.shape) - 2
-    if axes < 1 or len(source.shape) not in (axes + 1, axes + 2):
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(axes < 1 or len(source.shape) not in (axes + 1, axes + 2))
     transposed = call.flag("transposed", transposed)
     stride = _each(call.sizes("stride"), axes, 1)
     padding = _each(call.sizes("padding"), axes, 0)
@@ -102,8 +99,7 @@ def _pooled(size: int, kernel: int, stride: int, padding: int, dilation: int, ce
 def pool(call: Arguments, axes: int, indices: bool = False, layout: str = "") -> Outputs:
     """Return windows over the last axes; with `indices`, where each maximum stood."""
     source = call.tensor("self")
-    if len(source.shape) not in (axes + 1, axes + 2):
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(len(source.shape) not in (axes + 1, axes + 2))
     kernel = _each(call.sizes("kernel_size"), axes, 1)
     stride = _each(call.integers("stride") or kernel, axes, 1)
     padding = _each(call.integers("padding"), axes, 0)
@@ -147,8 +143,7 @@ def upsample(call: Arguments) -> Outputs:
         parts = call.text("scale_factors").strip("[]").split(",")
         factors = [float(part) for part in parts if part.strip()]
         sizes = tuple(int(size * factor) for size, factor in zip(source.shape[2:], factors, strict=True))
-    if len(sizes) != len(source.shape) - 2:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(len(sizes) != len(source.shape) - 2)
     return (_placed((*source.shape[:2], *sizes), source.dtype, source),)
 
 
@@ -182,8 +177,7 @@ def layer_norm(call: Arguments, statistics: int = 0, layout: str = "") -> Output
     """
     source, row = call.tensor("input"), call.sizes("normalized_shape")
     rest = len(source.shape) - len(row)
-    if source.shape[rest:] != row:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(source.shape[rest:] != row)
     kept = made(source.shape[:rest] + (1,) * len(row), _statistics(source.dtype))
     result = plain(source, source.dtype) if layout else made(source.shape, source.dtype)
     return (result, *(kept,) * statistics)
@@ -261,8 +255,7 @@ def batch_norm_backward(call: Arguments) -> Outputs:
 
 def _heads(call: Arguments) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     query, key, value = call.tensor("query"), call.tensor("key"), call.tensor("value")
-    if not len(query.shape) == len(key.shape) == len(value.shape) or len(query.shape) < 2:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(not len(query.shape) == len(key.shape) == len(value.shape) or len(query.shape) < 2)
     return query, key, value
 
 
@@ -337,8 +330,7 @@ def efficient_forward(call: Arguments) -> Outputs:
 def cudnn_attention(call: Arguments) -> Outputs:
     """Lay out in the order of the query's axes."""
     query, _, value = _heads(call)
-    if len(query.shape) != 4:
-        raise Unknown("packed sequences: the layout is not known")
+    refuse_if(len(query.shape) != 4, "packed sequences: the layout is not known")
     shape = (*query.shape[:-1], value.shape[-1])
     strides = None
     if query.strides is not None:

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tracemine.ops.infer.arguments import Arguments, Unknown
+from tracemine.ops.infer.arguments import Arguments, Unknown, refuse_if
 from tracemine.ops.infer.tensor import TensorSpec, contiguous
 
 Outputs = Sequence[TensorSpec | None]
@@ -51,10 +51,8 @@ def outputs(call: Arguments) -> tuple[TensorSpec | None, ...]:
     if not wanted:
         return ()
     row = table().get(call.name) or table().get(call.name.removesuffix("_"))
-    targets = [overload.aliases[place] for place in wanted]
-    written = [target for target in targets if target is not None and target in overload.mutates]
-    reshapes = overload.op_class == "view" or call.name == "resize_"  # t_ and the like write no element
-    if len(written) == len(targets) and (min(written) >= overload.positional or not reshapes):
+    written = [target for place in wanted if (target := overload.aliases[place]) in overload.mutates]
+    if len(written) == len(wanted) and _writes_all(call, written):
         return _into(call, written, row)
     if any(like is not None for like in overload.likes):
         return tuple(_like(call, like) for like in overload.likes)
@@ -62,6 +60,12 @@ def outputs(call: Arguments) -> tuple[TensorSpec | None, ...]:
         raise Unknown("the operator has no output rule")
     function, parameters = row
     return tuple(function(call, **parameters))
+
+
+def _writes_all(call: Arguments, written: Sequence[int]) -> bool:
+    """Return whether what is written is the result: `t_` and the like write no element, unless as out=."""
+    reshapes = call.overload.op_class == "view" or call.name == "resize_"
+    return min(written) >= call.overload.positional or not reshapes
 
 
 def _like(call: Arguments, argument: int | None) -> TensorSpec | None:
@@ -78,8 +82,7 @@ def _into(
     for target in targets:
         given = call.at(target)
         if isinstance(given, tuple):
-            if not given:
-                raise Unknown("the members of a list were not recorded")
+            refuse_if(not given, "the members of a list were not recorded")
             found.extend(given)
         else:
             found.append(given)

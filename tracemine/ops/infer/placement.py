@@ -7,7 +7,7 @@ from math import ceil, prod
 
 from msgspec.structs import replace
 
-from tracemine.ops.infer.arguments import Arguments, Unknown, number_type
+from tracemine.ops.infer.arguments import Arguments, number_type, refuse_if
 from tracemine.ops.infer.arithmetic import elementwise, known, laid_like, made, promoted
 from tracemine.ops.infer.outputs import Outputs, rule
 from tracemine.ops.infer.promotion import DEFAULT, floating
@@ -28,8 +28,7 @@ _PRESERVE, _CONTIGUOUS = 1, 0  # torch's numbers of memory formats; 2 and 3 are 
 def _formatted(shape: Sequence[int], dtype: str | None, memory_format: int) -> TensorSpec:
     if memory_format == _CONTIGUOUS:
         return made(shape, dtype)
-    if memory_format not in (2, 3) or len(shape) != memory_format + 2:
-        raise Unknown("the memory format does not fit")
+    refuse_if(memory_format not in (2, 3) or len(shape) != memory_format + 2, "the memory format does not fit")
     return TensorSpec(tuple(shape), dtype, channels_last(shape))
 
 
@@ -57,8 +56,7 @@ def new(call: Arguments, dtype: str = DEFAULT, by: str = "", size: str = "size")
 def new_strided(call: Arguments) -> Outputs:
     """Make a tensor of given shape and strides."""
     shape, strides = call.sizes("size"), call.sizes("stride")
-    if len(shape) != len(strides):
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(len(shape) != len(strides))
     asked = call.dtype() or (call.tensor("self").dtype if "self" in call else DEFAULT)
     return (TensorSpec(shape, asked, strides),)
 
@@ -171,10 +169,8 @@ def cat(call: Arguments) -> Outputs:
     axis = call.axis("dim", len(first), 0)
     total = 0
     for member in sized:
-        if len(member.shape) != len(first) or not first:
-            raise Unknown("the inputs do not fit the operator")
-        if member.shape[:axis] + member.shape[axis + 1 :] != first[:axis] + first[axis + 1 :]:
-            raise Unknown("the inputs do not fit the operator")
+        refuse_if(len(member.shape) != len(first) or not first)
+        refuse_if(member.shape[:axis] + member.shape[axis + 1 :] != first[:axis] + first[axis + 1 :])
         total += member.shape[axis]
     shape = (*first[:axis], total, *first[axis + 1 :])
     return (TensorSpec(shape, _common(members), _joined_layout(shape, members)),)
@@ -199,8 +195,7 @@ def stack(call: Arguments) -> Outputs:
     """Stack along a new axis: concatenated along the axis that follows, which is then split, or a last one."""
     members = call.tensors("tensors")
     shape, count = members[0].shape, len(members)
-    if any(member.shape != shape for member in members):
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(any(member.shape != shape for member in members))
     axis = call.axis("dim", len(shape) + 1, 0)
     if axis < len(shape):
         layout = _joined_layout((*shape[:axis], count * shape[axis], *shape[axis + 1 :]), members)
@@ -224,8 +219,7 @@ def repeat(call: Arguments, argument: str = "repeats") -> Outputs:
 def repeat_interleave(call: Arguments) -> Outputs:
     """Return every index of an axis so many times, where that is one number."""
     source = call.tensor("self")
-    if call.recorded("repeats") not in ("Scalar", "Int"):
-        raise Unknown("how often each index repeats is data")
+    refuse_if(call.recorded("repeats") not in ("Scalar", "Int"), "how often each index repeats is data")
     shape, times = list(source.shape), call.integer("repeats")
     if not call.recorded("dim"):
         return (made((source.elements * times,), source.dtype),)
@@ -243,8 +237,7 @@ def pad(call: Arguments, layout: str = "") -> Outputs:
     shape = list(source.shape)
     for place in range(len(pairs) // 2):
         shape[-1 - place] += pairs[2 * place] + pairs[2 * place + 1]
-    if any(size < 0 for size in shape):
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(any(size < 0 for size in shape))
     narrowed = TensorSpec(tuple(shape), source.dtype, source.strides)
     adds = any(length > 0 for length in pairs)
     strides = _suggested(source, shape) if adds else laid_like(narrowed, source.dtype).strides
@@ -298,8 +291,7 @@ def embedding_backward(call: Arguments) -> Outputs:
 def one_hot(call: Arguments) -> Outputs:
     """Return a new last axis, one place a class."""
     classes = call.integer("num_classes")
-    if classes < 0:
-        raise Unknown("the number of classes is data")
+    refuse_if(classes < 0, "the number of classes is data")
     return (made((*call.tensor("self").shape, classes), "int64"),)
 
 
@@ -313,8 +305,7 @@ def full_gradient(call: Arguments, argument: str = "input_sizes") -> Outputs:
 def foreach(call: Arguments) -> Outputs:
     """Return a pointwise operation on each member, with the members of other lists that stand at its place."""
     lists = [given for given in call.inputs if isinstance(given, tuple) and given]
-    if not lists or len({len(members) for members in lists}) != 1:
-        raise Unknown("the members of the lists were not recorded")
+    refuse_if(not lists or len({len(members) for members in lists}) != 1, "the members of the lists were not recorded")
     found = []
     for members in zip(*lists, strict=True):
         result = elementwise(members, members[0].dtype)

@@ -259,9 +259,11 @@ def viewed(shape: Sizes, strides: Sizes, wanted: Sizes) -> Sizes | None:
     """
     if 0 in shape:
         return strides if wanted == shape else contiguous(wanted)
+    if not shape:
+        return (1,) * len(wanted)
     result = [0] * len(wanted)
     place = len(wanted) - 1
-    base = strides[-1] if strides else 1
+    base = strides[-1]
     taken = given = 1
     for axis in range(len(shape) - 1, -1, -1):
         given *= shape[axis]
@@ -273,9 +275,5 @@ def viewed(shape: Sizes, strides: Sizes, wanted: Sizes) -> Sizes | None:
                 place -= 1
             if taken != given:
                 return None
-            if axis > 0:
-                base = strides[axis - 1]
-                taken = given = 1
-    if not shape:
-        return (1,) * len(wanted)
+            base, taken, given = strides[axis - 1], 1, 1  # those of the next run
     return tuple(result) if place == -1 else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tracemine.ops.facts import facts
-from tracemine.ops.infer.arguments import Arguments, Unknown
+from tracemine.ops.infer.arguments import Arguments, Unknown, refuse_if
 from tracemine.ops.infer.tensor import TensorSpec, is_contiguous, viewed
 
 _MOST = 1 << 60  # a record that says more bytes than this is damaged
@@ -137,8 +137,7 @@ def _placed(call: Arguments, source_name: str) -> Counts:
         raise Unknown("what is placed was not recorded")
     element = target.bytes // max(target.distinct_elements, 1)
     count = min(index.elements if call.name.startswith("scatter") and index else source.elements, target.elements)
-    if source_name == "values":
-        raise Unknown("the indices were not recorded")
+    refuse_if(source_name == "values", "the indices were not recorded")
     read = _added(source.bytes, 0 if index is None else index.bytes)
     again = 0 if call.name in facts().replaced else count * element
     return _bounded(_added(read, again)), _bounded(count * element)

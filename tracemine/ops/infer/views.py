@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import prod
 
 from tracemine.ops.dtypes import itemsize
-from tracemine.ops.infer.arguments import Arguments, Unknown, wrapped
+from tracemine.ops.infer.arguments import MISFIT, Arguments, Unknown, refuse_if, wrapped
 from tracemine.ops.infer.arithmetic import known, made
 from tracemine.ops.infer.outputs import Outputs, rule
 from tracemine.ops.infer.promotion import category, real
@@ -72,8 +72,7 @@ def permute(call: Arguments) -> Outputs:
     """Return the axes in the order given."""
     source = call.tensor("self")
     axes = [wrapped(axis, len(source.shape)) for axis in call.sizes("dims")]
-    if sorted(axes) != list(range(len(source.shape))):
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(sorted(axes) != list(range(len(source.shape))))
     return (_pick(source, axes),)
 
 
@@ -91,15 +90,12 @@ def movedim(call: Arguments) -> Outputs:
 
 def _filled_in(wanted: Sizes, elements: int) -> Sizes:
     """Return a shape with its one −1 worked out."""
-    if wanted.count(-1) > 1 or any(size < -1 for size in wanted):
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(wanted.count(-1) > 1 or any(size < -1 for size in wanted))
     if -1 in wanted:
         rest = prod(size for size in wanted if size != -1)
-        if not rest or elements % rest:
-            raise Unknown("the inputs do not fit the operator")
+        refuse_if(not rest or elements % rest > 0)
         wanted = tuple(elements // rest if size == -1 else size for size in wanted)
-    if prod(wanted) != elements:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(prod(wanted) != elements)
     return wanted
 
 
@@ -111,8 +107,7 @@ def reshaped(source: TensorSpec, wanted: Sizes, copies: bool) -> TensorSpec:
     strides = viewed(source.shape, source.strides, wanted)
     if strides is not None:
         return TensorSpec(wanted, source.dtype, strides)
-    if not copies:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(not copies)
     return made(wanted, source.dtype)
 
 
@@ -130,7 +125,7 @@ def _reinterpreted(source: TensorSpec, dtype: str | None) -> TensorSpec:
     if old == new:
         return TensorSpec(source.shape, dtype, source.strides)
     if not old or not new or not source.shape:
-        raise Unknown("the inputs do not fit the operator")
+        raise Unknown(MISFIT)
     shape = (*source.shape[:-1], source.shape[-1] * old // new)
     strides = source.strides
     if strides is not None:
@@ -173,13 +168,11 @@ def expand(call: Arguments) -> Outputs:
 
 def _expanded(source: TensorSpec, wanted: Sizes) -> TensorSpec:
     lead = len(wanted) - len(source.shape)
-    if lead < 0 or -1 in wanted[:lead]:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(lead < 0 or -1 in wanted[:lead])
     shape, strides = list(wanted[:lead]), [0] * lead
     for axis, size in enumerate(source.shape):
         target = size if wanted[lead + axis] == -1 else wanted[lead + axis]
-        if target != size and size != 1:
-            raise Unknown("the inputs do not fit the operator")
+        refuse_if(target != size and size != 1)
         shape.append(target)
         strides.append(source.strides[axis] if source.strides is not None and target == size else 0)
     return TensorSpec(tuple(shape), source.dtype, None if source.strides is None else tuple(strides))
@@ -220,8 +213,7 @@ def squeeze(call: Arguments) -> Outputs:
 def select(call: Arguments) -> Outputs:
     """Return one index of an axis."""
     source = call.tensor("self")
-    if not source.shape:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(not source.shape)
     return (_without(source, {call.axis("dim", len(source.shape))}),)
 
 
@@ -231,8 +223,7 @@ def slice_(call: Arguments) -> Outputs:
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape), 0)
     size, step = source.shape[axis], call.integer("step", 1)
-    if step < 1:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(step < 1)
     start, end, _ = slice(call.integer("start", 0), call.integer("end", size)).indices(size)
     return (_with(source, axis, max(0, -(-(end - start) // step)), step),)
 
@@ -242,8 +233,7 @@ def narrow(call: Arguments) -> Outputs:
     """Narrow an axis to `length`."""
     source = call.tensor("self")
     axis, length = call.axis("dim", len(source.shape)), call.integer("length")
-    if not 0 <= length <= source.shape[axis]:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(not 0 <= length <= source.shape[axis])
     return (_with(source, axis, length),)
 
 
@@ -251,8 +241,7 @@ def narrow(call: Arguments) -> Outputs:
 def as_strided(call: Arguments) -> Outputs:
     """Return shape and strides as given."""
     shape, strides = call.sizes("size"), call.sizes("stride")
-    if len(shape) != len(strides) or any(size < 0 for size in shape):
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(len(shape) != len(strides) or any(size < 0 for size in shape))
     return (TensorSpec(shape, call.tensor("self").dtype, strides),)
 
 
@@ -260,8 +249,7 @@ _MOST_PARTS = 1 << 14
 
 
 def _parts(source: TensorSpec, axis: int, sizes: Sequence[int]) -> Outputs:
-    if len(sizes) > _MOST_PARTS or any(size < 0 for size in sizes):
-        raise Unknown("too many parts")
+    refuse_if(len(sizes) > _MOST_PARTS or any(size < 0 for size in sizes), "too many parts")
     return tuple(_with(source, axis, size) for size in sizes)
 
 
@@ -270,10 +258,9 @@ def _even(size: int, part: int) -> list[int]:
     if part < 1:
         if size == 0:
             return [0]
-        raise Unknown("the inputs do not fit the operator")
+        raise Unknown(MISFIT)
     count = max(1, -(-size // part))
-    if count > _MOST_PARTS:
-        raise Unknown("too many parts")
+    refuse_if(count > _MOST_PARTS, "too many parts")
     return [part] * (count - 1) + [size - part * (count - 1)]
 
 
@@ -282,8 +269,7 @@ def split(call: Arguments, argument: str = "split_size") -> Outputs:
     """Return parts of one length, or of the lengths given."""
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape), 0)
-    if not source.shape:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(not source.shape)
     if call.recorded(argument) in ("ScalarList", "GenericList", "IntList"):
         return _parts(source, axis, call.sizes(argument))
     return _parts(source, axis, _even(source.shape[axis], call.integer(argument)))
@@ -295,8 +281,7 @@ def chunk(call: Arguments) -> Outputs:
     source = call.tensor("self")
     axis, count = call.axis("dim", len(source.shape), 0), call.integer("chunks")
     size = source.shape[axis]
-    if not 1 <= count <= _MOST_PARTS:
-        raise Unknown("too many parts")
+    refuse_if(not 1 <= count <= _MOST_PARTS, "too many parts")
     if size == 0:
         return _parts(source, axis, [0] * count)
     return _parts(source, axis, _even(size, -(-size // count)))
@@ -312,8 +297,7 @@ def tensor_split(call: Arguments) -> Outputs:
         cuts = [slice(place).indices(size)[1] for place in call.sizes("indices")]
         return _parts(source, axis, [max(0, b - a) for a, b in pairwise((0, *cuts, size))])
     axis, count = call.axis("dim", len(source.shape), 0), call.integer("sections")
-    if not 1 <= count <= _MOST_PARTS:
-        raise Unknown("too many parts")
+    refuse_if(not 1 <= count <= _MOST_PARTS, "too many parts")
     least, more = divmod(source.shape[axis], count)
     return _parts(source, axis, [least + (place < more) for place in range(count)])
 
@@ -323,8 +307,7 @@ def unbind(call: Arguments) -> Outputs:
     """Return one tensor an index of an axis."""
     source = call.tensor("self")
     axis = call.axis("dim", len(source.shape), 0)
-    if not source.shape or source.shape[axis] > _MOST_PARTS:
-        raise Unknown("too many parts")
+    refuse_if(not source.shape or source.shape[axis] > _MOST_PARTS, "too many parts")
     return (_without(source, {axis}),) * source.shape[axis]
 
 
@@ -350,8 +333,7 @@ def unfold(call: Arguments) -> Outputs:
     source = call.tensor("self")
     axis = call.axis("dimension", len(source.shape))
     size, step = call.integer("size"), call.integer("step")
-    if not source.shape or step < 1 or not 0 <= size <= source.shape[axis]:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(not source.shape or step < 1 or not 0 <= size <= source.shape[axis])
     windows = _with(source, axis, (source.shape[axis] - size) // step + 1, step)
     strides = windows.strides
     if strides is not None and source.strides is not None:
@@ -374,8 +356,7 @@ def view_as_real(call: Arguments) -> Outputs:
 def view_as_complex(call: Arguments) -> Outputs:
     """Make one complex number of two real ones along the last axis."""
     source = call.tensor("self")
-    if not source.shape or source.shape[-1] != 2:
-        raise Unknown("the inputs do not fit the operator")
+    refuse_if(not source.shape or source.shape[-1] != 2)
     strides = None if source.strides is None else tuple(stride // 2 for stride in source.strides[:-1])
     return (TensorSpec(source.shape[:-1], _PAIRS.get(known(source.dtype)), strides),)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.iterations.annotations import from_annotations
-from tracemine.rows.iterations.record import MARKED, Iterations, Work, work_of
+from tracemine.rows.iterations.record import MARKED, Iterations, LaunchedWork, work_of
 from tracemine.rows.iterations.repeats import from_repeats
 from tracemine.rows.iterations.replays import from_replays
 from tracemine.timeline import Timeline
@@ -19,7 +19,7 @@ from tracemine.timeline import Timeline
 __all__ = ["WAYS", "Iterations", "iterations"]
 
 # How iterations are inferred, the strongest evidence first. None: nothing of the kind repeats.
-WAYS: tuple[Callable[[Timeline, Work], Iterations | None], ...] = (from_annotations, from_replays, from_repeats)
+WAYS: tuple[Callable[[Timeline, LaunchedWork], Iterations | None], ...] = (from_annotations, from_replays, from_repeats)
 
 
 def iterations(timeline: Timeline) -> Iterations | None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tracemine.columns import sorted_unique
 from tracemine.rows.arrow import categories, numbers, rows_of
-from tracemine.rows.iterations.record import ANNOTATION, NVTX, Iterations, Work, counted, cut, inferred
+from tracemine.rows.iterations.record import ANNOTATION, NVTX, Iterations, LaunchedWork, counted, cut, inferred
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -24,7 +24,7 @@ _MOST_APART = 8  # names of one kind that are looked at
 _LONGEST_ROUND = 8  # marks in an iteration, where their kinds alternate
 
 
-class Mark(NamedTuple):
+class IterationMark(NamedTuple):
     """One row of marks.toml."""
 
     pattern: re.Pattern[str]
@@ -37,11 +37,11 @@ class Mark(NamedTuple):
 
 
 @cache
-def marks() -> tuple[Mark, ...]:
+def marks() -> tuple[IterationMark, ...]:
     """Return every row of the table, in its order: the first of which a trace has marks decides."""
     table = tomllib.loads(Path(__file__).with_name("marks.toml").read_text("utf-8"))["mark"]
     return tuple(
-        Mark(
+        IterationMark(
             re.compile(row["regex"]),
             {"begin": False, "end": True}[row["cuts"]],
             row.get("whole", False),
@@ -54,7 +54,7 @@ def marks() -> tuple[Mark, ...]:
     )
 
 
-def from_annotations(timeline: Timeline, work: Work) -> Iterations | None:
+def from_annotations(timeline: Timeline, work: LaunchedWork) -> Iterations | None:
     """Return iterations by the first kind of mark that cuts the work into like pieces; None where none does."""
     name = categories(timeline.ops["name"])
     is_annotation = _of_kind(timeline, "annotation")
@@ -76,7 +76,9 @@ def _of_kind(timeline: Timeline, kind: str) -> BoolArray:
     return kinds.among(kind)
 
 
-def _apart(mark: Mark, codes: list[int], of_row: npt.NDArray[np.int32], among: BoolArray) -> Iterator[list[int]]:
+def _apart(
+    mark: IterationMark, codes: list[int], of_row: npt.NDArray[np.int32], among: BoolArray
+) -> Iterator[list[int]]:
     """Yield sets of names to look at together: all, or, where the row says so, each alone, the rarest first."""
     if not mark.apart:
         yield from [codes] if codes else []
@@ -96,7 +98,9 @@ def _on_one_thread(timeline: Timeline, rows: IntArray) -> IntArray:
     return rows[start >= latest]
 
 
-def _cut_at(timeline: Timeline, work: Work, mark: Mark, rows: IntArray, names: list[str]) -> Iterations | None:
+def _cut_at(
+    timeline: Timeline, work: LaunchedWork, mark: IterationMark, rows: IntArray, names: list[str]
+) -> Iterations | None:
     start = rows_of(timeline.ops["start_ns"])[rows]
     end = start + numbers(timeline.ops["dur_ns"]).values.astype(np.int64)[rows]
     cuts = sorted_unique(end if mark.at_end else start)
@@ -117,7 +121,7 @@ def _cut_at(timeline: Timeline, work: Work, mark: Mark, rows: IntArray, names: l
     )
 
 
-def _labels(mark: Mark, names: list[str]) -> list[str | None]:
+def _labels(mark: IterationMark, names: list[str]) -> list[str | None]:
     """Return what each mark's name says of its iteration.
 
     >>> _labels(marks()[0], ["execute_context_1(888)_generation_0(0)", "execute_model"])
@@ -132,7 +136,7 @@ def _labels(mark: Mark, names: list[str]) -> list[str | None]:
     ]
 
 
-def taking_turns(work: Work, cuts: IntArray) -> int:
+def taking_turns(work: LaunchedWork, cuts: IntArray) -> int:
     """Return how many marks make up one iteration: 1, or more where pieces of as many kinds follow each other in turn.
 
     Two networks that are trained in turn step their optimizers twice an iteration.

@@ -39,7 +39,7 @@ class Iterations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class LaunchedWork:
     """Activities as iterations are looked for among them."""
 
     moment_ns: IntArray  # when the host asked for it; the device's start where no launches are recorded, else −1
@@ -53,7 +53,7 @@ class Work:
         return self.moment_ns >= 0
 
 
-def work_of(timeline: Timeline) -> Work:
+def work_of(timeline: Timeline) -> LaunchedWork:
     """Return when each activity was asked for."""
     activities = timeline.activities
     launch = rows_of(activities["launch_row"])
@@ -63,15 +63,17 @@ def work_of(timeline: Timeline) -> Work:
         begun = numbers(timeline.api["start_ns"]).values.astype(np.int64)
         moment = np.where(launch >= 0, begun[launch], -1)
     durations = numbers(activities["dur_ns"]).values.astype(np.int64)
-    return Work(moment_ns=moment, dur_ns=durations, end_ns=start + durations, name=categories(activities["name"]))
+    return LaunchedWork(
+        moment_ns=moment, dur_ns=durations, end_ns=start + durations, name=categories(activities["name"])
+    )
 
 
-def cut(work: Work, cuts_ns: IntArray) -> IntArray:
+def cut(work: LaunchedWork, cuts_ns: IntArray) -> IntArray:
     """Return the piece of each activity: 0 before the first cut, and one more after each; −1 where it is not known."""
     return np.where(work.known, np.searchsorted(cuts_ns, work.moment_ns, side="right"), -1)
 
 
-def likeness(work: Work, piece: IntArray, count: int) -> Floats:
+def likeness(work: LaunchedWork, piece: IntArray, count: int) -> Floats:
     """Return the largest share of kernels by name that each piece has in common with a neighbour or the usual piece.
 
     What two have in common ÷ what the larger one has. 0 of an empty piece; of a single one nothing can be said: 0.
@@ -95,7 +97,7 @@ def likeness(work: Work, piece: IntArray, count: int) -> Floats:
     return best
 
 
-def counted(work: Work, piece: IntArray, count: int) -> npt.NDArray[np.int32]:
+def counted(work: LaunchedWork, piece: IntArray, count: int) -> npt.NDArray[np.int32]:
     """Return how often each kernel occurs in each piece: pieces × names. Too many names are folded into one another."""
     names = len(work.name.values) + 1
     width = max(1, min(names, _FLOATS // max(count, 1)))
@@ -109,8 +111,13 @@ def _common(left: npt.NDArray[np.int32], right: npt.NDArray[np.int32]) -> Floats
     return np.where(larger > 0, np.minimum(left, right).sum(axis=1) / np.maximum(larger, 1), 0.0)
 
 
+def _is_loop(alike: Floats) -> bool:
+    """Return whether two pieces or more are mostly like others."""
+    return len(alike) > 1 and bool(np.median(alike) >= _ALIKE)
+
+
 def inferred(
-    work: Work,
+    work: LaunchedWork,
     cuts_ns: IntArray,
     *,
     source: str,
@@ -136,12 +143,11 @@ def inferred(
     kept = np.bincount(piece[piece >= 0], minlength=count) > 0
     kept[0] &= has_head and bool(alike[0] >= _ALIKE)
     kept[-1] &= named or (has_tail and bool(alike[-1] >= _ALIKE))
-    if not kept.any() or (not named and (kept.sum() < 2 or np.median(alike[kept]) < _ALIKE)):
+    if not kept.any() or not (named or _is_loop(alike[kept])):
         return None
     number = np.where(kept, np.cumsum(kept) - 1, -1)
     of_activity = np.where(piece >= 0, number[piece], -1)
-    whole = int(work.dur_ns[work.known].sum())
-    covered = int(work.dur_ns[of_activity >= 0].sum()) / whole if whole else 0.0
+    covered = int(work.dur_ns[of_activity >= 0].sum()) / max(int(work.dur_ns[work.known].sum()), 1)
     if covered < least_covered:
         return None
     sure = 1.0 if kept.sum() < 2 else float(np.median(alike[kept]))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tracemine.columns import sorted_unique
 from tracemine.rows.arrow import categories, rows_of, take
-from tracemine.rows.iterations.record import REPEATS, Iterations, Work, inferred
+from tracemine.rows.iterations.record import REPEATS, Iterations, LaunchedWork, inferred
 from tracemine.rows.iterations.replays import exchanges
 from tracemine.rows.table import Categories, IntArray
 from tracemine.timeline import Timeline
@@ -34,7 +34,7 @@ _ONCE = re.compile(
 )
 
 
-def from_repeats(timeline: Timeline, work: Work) -> Iterations | None:
+def from_repeats(timeline: Timeline, work: LaunchedWork) -> Iterations | None:
     """Return iterations by repeating kernels; None where nothing repeats throughout, or layers may be what does."""
     order = _in_order(timeline, work)
     name = work.name.codes[order].astype(np.int64)
@@ -51,7 +51,7 @@ def from_repeats(timeline: Timeline, work: Work) -> Iterations | None:
     return inferred(work, work.moment_ns[begins], source=REPEATS, evidence=evidence, least_covered=0.8)
 
 
-def _in_order(timeline: Timeline, work: Work) -> IntArray:
+def _in_order(timeline: Timeline, work: LaunchedWork) -> IntArray:
     """Return the kernels of the busiest device in the order in which they were asked for."""
     device = rows_of(timeline.activities["device"])
     kind = categories(timeline.activities["kind"])
@@ -118,7 +118,7 @@ def _same_modules(timeline: Timeline, order: IntArray, length: int) -> bool | No
     return True if known.mean() >= _LEAST_KNOWN and len(sorted_unique(left[known])) > 1 else None
 
 
-def _first_of_a_round(work: Work, order: IntArray, length: int) -> int:
+def _first_of_a_round(work: LaunchedWork, order: IntArray, length: int) -> int:
     """Return which kernel a round begins with: the one before which the host pauses longest, usually."""
     moment = work.moment_ns[order]
     pause = np.diff(moment, prepend=moment[:1])
@@ -126,7 +126,7 @@ def _first_of_a_round(work: Work, order: IntArray, length: int) -> int:
     return int(np.median(pause[: rounds * length].reshape(rounds, length)[1:], axis=0).argmax())
 
 
-def _is_loop(timeline: Timeline, work: Work, order: IntArray, length: int, at: int) -> bool:
+def _is_loop(timeline: Timeline, work: LaunchedWork, order: IntArray, length: int, at: int) -> bool:
     """Return whether each round does what a program does once an iteration, and there are three at least."""
     if len(order) < _FEWEST_UNNAMED * length:
         return False

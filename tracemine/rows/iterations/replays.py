@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tracemine.rows.arrow import categories, numbers
 from tracemine.rows.host import is_graph_launch
-from tracemine.rows.iterations.record import REPLAYS, Iterations, Work, inferred
+from tracemine.rows.iterations.record import REPLAYS, Iterations, LaunchedWork, inferred
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -21,7 +21,7 @@ _WAITS = re.compile(r"(Device|Stream|Event|Ctx|Context) ?Sync|Synchronize")
 _FEWEST = 3  # runs of replays that are said to repeat
 
 
-def from_replays(timeline: Timeline, work: Work) -> Iterations | None:
+def from_replays(timeline: Timeline, work: LaunchedWork) -> Iterations | None:
     """Return iterations by graph replays with exchanges between them; None where fewer than three runs are similar."""
     call = categories(timeline.api["name"])
     begun = numbers(timeline.api["start_ns"]).values.astype(np.int64)
@@ -42,7 +42,7 @@ def from_replays(timeline: Timeline, work: Work) -> Iterations | None:
     return inferred(work, cuts, source=REPLAYS, evidence=evidence)
 
 
-def exchanges(timeline: Timeline, work: Work) -> tuple[IntArray, IntArray]:
+def exchanges(timeline: Timeline, work: LaunchedWork) -> tuple[IntArray, IntArray]:
     """Return when the host took results (waited, or copied from a device), and when it handed over inputs. Sorted."""
     call = categories(timeline.api["name"])
     begun = numbers(timeline.api["start_ns"]).values.astype(np.int64)

@@ -18,7 +18,7 @@ from tracemine.findings.record import Finding, Scan
 from tracemine.matching import load_rules
 from tracemine.matching.rule import IDLE_SAVINGS
 from tracemine.perfmodel import NOTHING, Range
-from tracemine.pipeline import Analysis, Options, mined
+from tracemine.pipeline import Analysis, ScanOptions, mined
 from tracemine.units import Threshold
 from tracemine.verdicts.step import Change, InPlace, Left, StepVerdict
 from tracemine.verify.step.placing import Placed
@@ -90,7 +90,7 @@ def expected(scan: Scan, analysis: Analysis, findings: Sequence[Finding]) -> Exp
     steps = max(timeline.steps.num_rows, 1)
     # One graph of the step closes them all, not only the model's.
     gaps = [replace(rule, saving="close_gap") for rule in load_rules() if rule.saving in IDLE_SAVINGS]
-    alone = mined(analysis, Options(rules=gaps, threshold=Threshold(ns=0))).summary.step_saving_ns
+    alone = mined(analysis, ScanOptions(rules=gaps, threshold=Threshold(ns=0))).summary.step_saving_ns
     busy_ns, alone_ns = scan.summary.gpu_busy_ns // steps, timeline.meta.alone_step_ns
     more_ns = LAUNCHER_NS - CALL_NS if alone_ns and _host_bound(busy_ns, alone_ns) else 0
     return Expected(

@@ -109,35 +109,32 @@ class Numbered(Struct, frozen=True):
         )
 
 
-class Rows(Struct, frozen=True):
-    """Rows of a table of what was recorded, in each of the equal steps."""
+class Period(Struct, frozen=True):
+    """A run of equal steps, one of which is copied to those behind it.
 
-    rows: IntArray  # a row a step, the copied one first: equal places have equal entries
-    place: IntArray  # of each row of the table its place in the copied step, −1: it has none
+    A step reaches from its begin to the next one's, whatever duration was recorded; step 0 is what comes before the
+    first one. Rows: one row a step, the copied one first; equal places have equal entries.
+    """
 
-    @staticmethod
-    def of(rows: IntArray, count: int) -> Rows:
-        """Return them for a table of `count` rows."""
-        place = np.full(count, -1, np.int64)
-        place[rows[0]] = np.arange(rows.shape[1])
-        return Rows(rows, place)
-
-    def counted(self, column: IntArray, entries: Numbered) -> IntArray:
-        """Return a column of rows of the table for all steps. Raises NotAlike."""
-        head, own, _, tail = entries.parts(column)
-        place = self.place[own]
-        if (place < 0).any():
-            raise NotAlike
-        return np.concatenate((head, self.rows[:, place].reshape(-1), tail))
-
-
-class Copies(Struct, frozen=True):
-    """What becomes of numbers once steps are copied."""
-
-    nodes: Numbered
-    ops: Rows
-    activities: Rows
+    nodes: Numbered  # or positions of the Order, from which they follow
+    op_rows: IntArray  # rows of `ops`, in order
+    activity_rows: IntArray  # rows of `activities` that those launched
 
     def by_node(self, node: IntArray) -> Numbered:
         """Return the kind of entries of which each belongs to a node, in order. Raises NotAlike."""
         return Numbered.of(self.nodes.step(node), self.nodes)
+
+
+def spread_rows(rows: IntArray, column: IntArray, entries: Numbered) -> IntArray:
+    """Return a column of rows of a table for all steps; `rows`: a period's, of that table. Raises NotAlike.
+
+    >>> entries = Numbered(begin=np.array([0, 1, 2, 3, 4]), copied=2, copies=1)
+    >>> spread_rows(np.array([[7, 5], [9, 8]]), np.array([1, 3, 5, 11]), entries).tolist()
+    [1, 3, 5, 8, 11]
+    """
+    head, own, _, tail = entries.parts(column)
+    order = np.argsort(rows[0])
+    place = np.append(order, -1)[np.searchsorted(rows[0], own, sorter=order)]
+    if (np.append(rows[0], -2)[place] != own).any():
+        raise NotAlike
+    return np.concatenate((head, rows[:, place].reshape(-1), tail))

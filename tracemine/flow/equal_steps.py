@@ -1,14 +1,15 @@
-"""Find the longest run of steps that run the same operators: one of them represents most of the others."""
+"""Find the longest run of equal steps: the dataflow of one of them is copied to most of the others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.columns import numbers, string_ids
 from tracemine.flow.order import Order
+from tracemine.flow.period import Numbered, Period
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.ops import lookup
 from tracemine.timeline import Timeline
@@ -22,46 +23,35 @@ _CALL = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inpu
 _ACTIVITY = ("kind", "name", "copy_kind")
 
 
-class AlikeSteps(Struct, frozen=True):
-    """A run of equal steps, without its ends.
-
-    A step reaches from its begin to the next one's, whatever duration was recorded; step 0 is what comes before the
-    first one.
-    """
-
-    begin: IntArray  # step k has the positions begin[k]:begin[k + 1] of the Order
-    copied: int  # the step that represents those left out
-    left_out: int  # so many steps behind it
-    op_rows: IntArray  # a row a step, from `copied` to the last one left out: rows of `ops`, in order
-    activity_rows: IntArray  # the same of `activities` that those launched
-
-    def kept(self, order: Order) -> tuple[Order, IntArray]:
-        """Return the order without the steps that are left out, and where the steps begin that are left."""
-        first, last = (int(self.begin[self.copied + 1 + each]) for each in (0, self.left_out))
-        gap = last - first
-        keep = np.ones(len(order.row), np.bool_)
-        keep[first:last] = False
-        position = np.full(len(order.position), -1, np.int64)
-        position[order.row[keep]] = np.arange(len(keep) - gap)
-        parent, leave = order.parent[keep], order.leave[keep]
-        kept = Order(
-            row=order.row[keep],
-            parent=np.where(parent >= last, parent - gap, parent),
-            level=order.level[keep],
-            leave=np.where(leave >= last, leave - gap, np.minimum(leave, first)),
-            end=order.end[keep],
-            leaf=order.leaf[keep],
-            joined=order.joined[keep],
-            position=position,
-            part=order.part[keep],
-        )
-        begin = self.begin
-        return kept, np.concatenate((begin[: self.copied + 2], begin[self.copied + 2 + self.left_out :] - gap))
+def without_copies(order: Order, period: Period) -> tuple[Order, Period]:
+    """Return the order, and the period, without the steps that are copies."""
+    positions = period.nodes
+    begin, copied, copies = positions.begin, positions.copied, positions.copies
+    first, last = positions.end, int(begin[copied + 1 + copies])
+    gap = last - first
+    keep = np.ones(len(order.row), np.bool_)
+    keep[first:last] = False
+    position = np.full(len(order.position), -1, np.int64)
+    position[order.row[keep]] = np.arange(len(keep) - gap)
+    parent, leave = order.parent[keep], order.leave[keep]
+    kept = Order(
+        row=order.row[keep],
+        parent=np.where(parent >= last, parent - gap, parent),
+        level=order.level[keep],
+        leave=np.where(leave >= last, leave - gap, np.minimum(leave, first)),
+        end=order.end[keep],
+        leaf=order.leaf[keep],
+        joined=order.joined[keep],
+        position=position,
+        part=order.part[keep],
+    )
+    begin = np.concatenate((begin[: copied + 2], begin[copied + 2 + copies :] - gap))
+    return kept, replace(period, nodes=Numbered(begin, copied, copies))
 
 
-def alike_steps(timeline: Timeline, order: Order) -> Iterator[AlikeSteps]:
-    """Yield the longest run of equal steps, with few steps in front of those left out, then with more; nothing
-    where there is none, or inferring all costs as little.
+def periods(timeline: Timeline, order: Order) -> Iterator[Period]:
+    """Yield the longest run of equal steps, with few steps in front of the copies, then with more; nothing where there
+    is none, or inferring all costs as little. Its `nodes` are positions of the Order.
 
     Steps are equal if they run the same operators with the same arguments, inside each other in the same order, on the
     same threads, and launch the same activities. Numbers among the arguments of what is computed element by element do
@@ -82,12 +72,12 @@ def alike_steps(timeline: Timeline, order: Order) -> Iterator[AlikeSteps]:
     same[of_step[numbers(timeline.activities.column("step_row"), -1)[activity] < 0]] = False  # a kernel may span steps
     first, count = _longest(same)
     for inferred in _FIRST:
-        left_out = count - inferred - _LAST
-        if left_out >= _LEAST:
+        copies = count - inferred - _LAST
+        if copies >= _LEAST:
             copied = first + inferred - 1
-            ends = (copied, copied + left_out + 1)
-            rows = order.row[slice(*begin[[*ends]])], activity[slice(*activity_begin[[*ends]])]
-            yield AlikeSteps(begin, copied, left_out, *(each.reshape(left_out + 1, -1) for each in rows))
+            ends = [copied, copied + copies + 1]
+            rows = order.row[slice(*begin[ends])], activity[slice(*activity_begin[ends])]
+            yield Period(Numbered(begin, copied, copies), *(each.reshape(copies + 1, -1) for each in rows))
 
 
 def _operators(timeline: Timeline, order: Order, step: IntArray, begin: IntArray) -> list[IntArray]:
