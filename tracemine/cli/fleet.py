@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tracemine.cli.progress import Bar
     from tracemine.fleet.report import FleetReport
     from tracemine.fleet.run import Engine, Total
-    from tracemine.fleet.task import Outcome
-    from tracemine.report import Options
+    from tracemine.fleet.task import TaskOutcome
+    from tracemine.report import Drawing
 
 COMMANDS = ("run", "report", "tickets")
 _FORMATS = ("text", "json", "html")
@@ -141,14 +141,14 @@ def run(
     from tracemine.fleet.machine import Limits
     from tracemine.fleet.places import shown
     from tracemine.fleet.run import tasks, total
-    from tracemine.fleet.task import Settings
+    from tracemine.fleet.task import FleetSettings
 
     limits = Limits(
         seconds=_positive(time_limit_s, "--time-limit"),
         memory_bytes=_bytes(memory),
         attempts=min(max(attempts, 1), _MOST_ATTEMPTS),
     )
-    settings = Settings(
+    settings = FleetSettings(
         gpu=gpu, rules=tuple(map(str, rules or ())), only=tuple(rule or ()), skip=tuple(skip or ()), labels=labels
     )
     began = time.monotonic()
@@ -200,7 +200,7 @@ def report(
     return 0
 
 
-def _drawn(found: FleetReport, format_: str, how: Options) -> str:
+def _drawn(found: FleetReport, format_: str, how: Drawing) -> str:
     if format_ == "json":
         import msgspec
 
@@ -270,7 +270,7 @@ def _engine(processes: int | None, ray: str | None) -> Engine:
     return on_this_machine(processes)
 
 
-def _told(outcomes: Iterator[Outcome], count: int, bar: Bar | None) -> Iterator[Outcome]:
+def _told(outcomes: Iterator[TaskOutcome], count: int, bar: Bar | None) -> Iterator[TaskOutcome]:
     for number, one in enumerate(outcomes, 1):
         if bar is not None:
             bar(number, count)

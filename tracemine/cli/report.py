@@ -15,10 +15,10 @@ import typer
 from tracemine.cli.console import options, say, say_error, write
 from tracemine.cli.findings import findings_files, named_finding, stored_scans
 from tracemine.cli.options import EvidenceOption, QuietOption
-from tracemine.cli.scan import FLEET_PAGE, Found, all_traces, check_report, evidence_in, found_in
+from tracemine.cli.scan import FLEET_PAGE, FoundIn, all_traces, check_report, evidence_in, found_in
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import PICTURED, REPORTS, Options, render
+from tracemine.report import PICTURED, REPORTS, Drawing, render
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
@@ -86,15 +86,15 @@ def report(
     return UsageError.exit_code if len(scans) < len(every) else 0
 
 
-def _readable(every: Sequence[Found | TracemineError]) -> list[Found]:
+def _readable(every: Sequence[FoundIn | TracemineError]) -> list[FoundIn]:
     """Return what could be read, and say what is wrong with the rest."""
     for wrong in every:
         if isinstance(wrong, TracemineError):
             say_error(wrong)
-    return [one for one in every if isinstance(one, Found)]
+    return [one for one in every if isinstance(one, FoundIn)]
 
 
-def _draw(name: str, scans: Sequence[Found], finding: str | None, text: StringIO, how: Options) -> None:
+def _draw(name: str, scans: Sequence[FoundIn], finding: str | None, text: StringIO, how: Drawing) -> None:
     """Write one finding as a ticket, or all scans one after another."""
     if finding is not None and scans:
         from tracemine.report.markdown import ticket
@@ -108,7 +108,7 @@ def _draw(name: str, scans: Sequence[Found], finding: str | None, text: StringIO
 
 def _scans(
     paths: Sequence[str], evidence: Evidence | None, *, quiet: bool, pictured: bool
-) -> Iterator[Found | TracemineError]:
+) -> Iterator[FoundIn | TracemineError]:
     """Yield every scan named, stored ones with the verdicts; what is wrong with a path in its place."""
     for given in paths:
         path = Path(given)
@@ -121,7 +121,7 @@ def _scans(
         if stored:
             if evidence is None and not quiet:
                 say_verdicts(files)
-            yield from (Found(with_evidence(scan, evidence)) for scan in stored)
+            yield from (FoundIn(with_evidence(scan, evidence)) for scan in stored)
             continue
         for trace in all_traces([given], quiet=quiet):
             try:
@@ -151,7 +151,7 @@ def with_evidence(scan: Scan, evidence: Evidence | None) -> Scan:
     return replace(found, evidence=evidence.account(found, gpu))
 
 
-def _found(trace: Path, evidence: Evidence | None, quiet: bool, pictured: bool) -> Found:
+def _found(trace: Path, evidence: Evidence | None, quiet: bool, pictured: bool) -> FoundIn:
     from tracemine import pipeline
 
     return found_in(trace, pipeline.Options(evidence=evidence), quiet=quiet, pictured=pictured)

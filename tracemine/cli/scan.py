@@ -39,8 +39,7 @@ from tracemine.cli.standard_input import STDIN, from_standard_input
 from tracemine.cli.thresholds import parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import PICTURED, REPORTS, render, renderer
-from tracemine.report import Options as Drawing
+from tracemine.report import PICTURED, REPORTS, Drawing, render, renderer
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def scan(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundIn:
     """What was found in a trace, and what a report draws of the trace itself."""
 
     scan: Scan
@@ -180,7 +179,7 @@ class _Drawn:
     text: StringIO = field(default_factory=StringIO)  # for the file
     count: int = 0
 
-    def add(self, found: Found, gate: Gate) -> bool:
+    def add(self, found: FoundIn, gate: Gate) -> bool:
         """Draw a report. Return whether it makes the call fail."""
         text = StringIO()
         if self.count and self.report != "json":
@@ -191,7 +190,7 @@ class _Drawn:
         self.count += 1
         return shut
 
-    def exit_code(self, each: Iterator[Found | TracemineError], gate: Gate) -> int:
+    def exit_code(self, each: Iterator[FoundIn | TracemineError], gate: Gate) -> int:
         """Draw all, and say what is wrong with those that are none."""
         failed = shut = False
         for found in each:
@@ -205,7 +204,9 @@ class _Drawn:
         return UsageError.exit_code if failed else FAIL_ON_REACHED if shut else 0
 
 
-def _each(paths: Iterable[Path | TracemineError], scan_one: Callable[..., Found]) -> Iterator[Found | TracemineError]:
+def _each(
+    paths: Iterable[Path | TracemineError], scan_one: Callable[..., FoundIn]
+) -> Iterator[FoundIn | TracemineError]:
     """Yield what is found in each trace; what is wrong with one in its place."""
     several = list(paths)
     for number, path in enumerate(several, 1):
@@ -325,7 +326,7 @@ def scanned(path: Path, asked: Options, *, beside: Beside | None = None, quiet: 
 
 def found_in(
     path: Path, asked: Options, *, beside: Beside | None = None, quiet: bool, position: str = "", pictured: bool = False
-) -> Found:
+) -> FoundIn:
     """Read one trace with a progress bar, and mine it; keep it in the folder that `beside` names.
 
     position: of this trace among several, for the bar. pictured: also what is drawn of it. Raises TracemineError where
@@ -351,7 +352,7 @@ def found_in(
     if beside.tables is not None:
         write_tables(analysis, found, beside.tables)
     if not pictured:
-        return Found(found)
+        return FoundIn(found)
     from tracemine.api.pictures import picture_of
 
-    return Found(found, picture_of(analysis, found, asked))
+    return FoundIn(found, picture_of(analysis, found, asked))

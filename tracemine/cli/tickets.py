@@ -20,7 +20,7 @@ from tracemine.report.escape import line
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
-    from tracemine.tickets import Action, Details, Found, GitHub, Jira
+    from tracemine.tickets import Action, Details, GitHub, Jira, TicketsAsked
 
 _NO_FINDING = "no finding asks for a ticket"
 PathArgument = Annotated[
@@ -139,7 +139,7 @@ class Where:
         return services.Jira(self.jira or "", self.jira_project or "", kind=self.jira_type, patience=patience)
 
 
-def deliver(found: Found, where: Where, *, unseen: bool) -> None:
+def deliver(found: TicketsAsked, where: Where, *, unseen: bool) -> None:
     """Write drafts to files, and bring them and a service's tickets together, or say what that would do.
 
     unseen: without a token or a client it may be said what a service would get that holds nothing yet.

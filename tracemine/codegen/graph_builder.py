@@ -9,7 +9,19 @@ from typing import Any
 
 import msgspec
 
-from tracemine.codegen.graph import Call, Graph, GraphError, Input, Literal, Ref, Refs, Scalar, Scalars, Value, reads
+from tracemine.codegen.graph import (
+    Graph,
+    GraphCall,
+    GraphError,
+    GraphInput,
+    LiteralArg,
+    Ref,
+    Refs,
+    Scalar,
+    Scalars,
+    Value,
+    reads,
+)
 from tracemine.ops import Argument, itemsize, scalar_type
 from tracemine.ops.infer import TensorSpec, infer
 from tracemine.ops.infer.tensor import broadcast, contiguous, like
@@ -106,8 +118,8 @@ class GraphBuilder:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.inputs: list[Input] = []
-        self.calls: list[Call] = []
+        self.inputs: list[GraphInput] = []
+        self.calls: list[GraphCall] = []
         self.specs: list[TensorSpec] = []
         self._names: set[str] = set()
 
@@ -123,7 +135,7 @@ class GraphBuilder:
         if self.calls:
             raise GraphError(f"{self.name}: inputs are named before the first call")
         spec = TensorSpec(tuple(shape), dtype, contiguous(shape) if strides is None else tuple(strides))
-        self.inputs.append(Input(name, spec, below))
+        self.inputs.append(GraphInput(name, spec, below))
         self._names.add(name)
         self.specs.append(spec)
         return Ref(len(self.specs) - 1)
@@ -135,15 +147,15 @@ class GraphBuilder:
         schema's order. A number where the schema has a Scalar, a float or a Tensor becomes an argument of the kernel.
         """
         name, _, overload_name = operator.partition(".")
-        call = Call(name, overload_name, (), ())
+        call = GraphCall(name, overload_name, (), ())
         schema = call.schema
         places = {a.name: a for a in schema.arguments}
         values = dict(zip(places, given, strict=False)) | named
         if unknown := values.keys() - places.keys():
             raise GraphError(f"{self.name}: {operator} has no argument {min(unknown)}")
         arguments = tuple(self._value(a, values.get(a.name)) for a in schema.arguments)
-        outputs = infer_outputs(Call(name, overload_name, arguments, ()), self.specs)
-        self.calls.append(Call(name, overload_name, arguments, outputs))
+        outputs = infer_outputs(GraphCall(name, overload_name, arguments, ()), self.specs)
+        self.calls.append(GraphCall(name, overload_name, arguments, outputs))
         self.specs += outputs
         refs = tuple(Ref(len(self.specs) - len(outputs) + at) for at in range(len(outputs)))
         return refs[0] if len(refs) == 1 and not schema.outputs[0].endswith("[]") else refs
@@ -164,10 +176,10 @@ class GraphBuilder:
             return Scalars(tuple(self._scalar(argument.name, v) for v in given))
         kind = argument.type.removesuffix("?")
         if is_shaping(argument):
-            return Literal(given)
+            return LiteralArg(given)
         if kind in _NUMBERS and type(given) in (int, float):
             return self._scalar(argument.name, given)
-        return Literal(tuple(given) if isinstance(given, list | tuple) else given)
+        return LiteralArg(tuple(given) if isinstance(given, list | tuple) else given)
 
     def _scalar(self, name: str, value: float) -> Scalar:
         taken = next(n for n in (name, *(f"{name}_{k}" for k in range(1, 10_000))) if self._free(n))
@@ -178,7 +190,7 @@ class GraphBuilder:
         return name not in self._names and usable(name) and name not in ("self", "input", "seed")
 
 
-def _check_call(call: Call, place: str, known: int) -> None:
+def _check_call(call: GraphCall, place: str, known: int) -> None:
     """Raise GraphError where arguments do not fit the schema, or a value is none of the `known` ones before."""
     if len(call.schema.arguments) != len(call.arguments):
         raise GraphError(f"{place}: {len(call.arguments)} arguments, the schema has {len(call.schema.arguments)}")
@@ -189,7 +201,7 @@ def _check_call(call: Call, place: str, known: int) -> None:
         raise GraphError(f"{place}: it reads a value that no earlier call gives")
 
 
-def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+def infer_outputs(call: GraphCall, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
     """Return a call's outputs, by its rule or else as it says itself. Raises GraphError where nothing can tell."""
     if not call.schema.outputs:
         return ()
@@ -226,7 +238,7 @@ def _merged(told: TensorSpec | None, known: TensorSpec) -> TensorSpec:
     return TensorSpec(told.shape, told.dtype or known.dtype, strides)
 
 
-def _looked_up(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+def _looked_up(call: GraphCall, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
     """Return what `index` gives with neighbouring index tensors: the operator table does not say."""
     given = call.given() if call.operator in ("aten::index", "aten::_unsafe_index") else {}
     source, indices = given.get("self"), given.get("indices")

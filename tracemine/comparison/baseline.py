@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from tracemine.comparison.compare import compared, with_accepted
-from tracemine.comparison.record import About, Difference, Item, Side
+from tracemine.comparison.record import ComparedSide, ComparedTrace, Difference, Item
 from tracemine.comparison.sides import side_of
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file, write_file
@@ -46,15 +46,15 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     schema_version: int
     tracemine: str
     project: str
-    about: About
+    about: ComparedTrace
     spent: Spent | None
     findings: tuple[Item, ...]
     accepted: tuple[Accepted, ...] = ()
 
     @property
-    def side(self) -> Side:
+    def side(self) -> ComparedSide:
         """What the difference is taken from."""
-        return Side(about=self.about, spent=self.spent, items=self.findings)
+        return ComparedSide(about=self.about, spent=self.spent, items=self.findings)
 
 
 def baseline_of(scan: Scan, project: str, accepted: Sequence[Accepted] = ()) -> Baseline:

@@ -25,7 +25,7 @@ _MOST_ROWS = 1 << 31
 _COLUMNS = ("job", "gpu_hours")
 
 
-class Totals(msgspec.Struct, frozen=True, kw_only=True):
+class FleetTotals(msgspec.Struct, frozen=True, kw_only=True):
     """How much was looked at."""
 
     traces: int
@@ -42,7 +42,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     assumed: bool  # not given: 1,000 in all, the same of each job
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class CauseCost(msgspec.Struct, frozen=True, kw_only=True):
     """What one rule's findings cost over the jobs."""
 
     rule: str
@@ -80,7 +80,7 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     step_after_ns: int | None
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class GroupShare(msgspec.Struct, frozen=True, kw_only=True):
     """What all causes cost in one job, model, GPU or day."""
 
     name: str
@@ -107,7 +107,7 @@ class DayShare(msgspec.Struct, frozen=True, kw_only=True):
     share: float
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class JobChange(msgspec.Struct, frozen=True, kw_only=True):
     """A job's step from a day to its next: what findings that are gone were predicted to save, and what it saved."""
 
     job: str
@@ -127,7 +127,7 @@ class Predictions(msgspec.Struct, frozen=True, kw_only=True):
     refuted: int
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class NotCounted(msgspec.Struct, frozen=True, kw_only=True):
     """Why traces do not count."""
 
     status: str
@@ -141,17 +141,17 @@ class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int = 1
     dataset: str
-    totals: Totals
+    totals: FleetTotals
     price: float | None
     together: Hours
-    causes: tuple[Cause, ...]
-    groups: dict[str, tuple[Group, ...]]  # by what was asked for: `job`, `model`, `gpu`, `day`
+    causes: tuple[CauseCost, ...]
+    groups: dict[str, tuple[GroupShare, ...]]  # by what was asked for: `job`, `model`, `gpu`, `day`
     days: tuple[DayShare, ...]
     recurring: tuple[Recurring, ...]
     gone: tuple[Gone, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[JobChange, ...]
     predictions: Predictions
-    failures: tuple[Failure, ...]
+    failures: tuple[NotCounted, ...]
 
 
 def report(
@@ -178,23 +178,23 @@ def report(
     together = rows(connection, "together")[0]
     return FleetReport(
         dataset=shown(dataset),
-        totals=Totals(**totals, assumed=hours is None),
+        totals=FleetTotals(**totals, assumed=hours is None),
         price=price,
         together=Hours(**together, cost=None if price is None else together["gpu_hours"] * price),
-        causes=tuple(Cause(**row, cost=None if price is None else row["gpu_hours"] * price) for row in causes),
+        causes=tuple(CauseCost(**row, cost=None if price is None else row["gpu_hours"] * price) for row in causes),
         groups={
             name: tuple(
-                Group(**row) for row in rows(connection, "by_day" if name == "day" else "by_latest", limit, name)
+                GroupShare(**row) for row in rows(connection, "by_day" if name == "day" else "by_latest", limit, name)
             )
             for name in by
         },
         days=tuple(DayShare(**row) for row in rows(connection, "days")),
         recurring=tuple(Recurring(**row) for row in rows(connection, "recurring", limit)),
         gone=tuple(Gone(**row) for row in rows(connection, "gone", limit)),
-        changes=tuple(Change(**row) for row in rows(connection, "changes", limit)),
+        changes=tuple(JobChange(**row) for row in rows(connection, "changes", limit)),
         predictions=Predictions(**rows(connection, "predictions")[0]),
         failures=tuple(
-            Failure(**row | {"example": shown(row["example"])}) for row in rows(connection, "failures", limit)
+            NotCounted(**row | {"example": shown(row["example"])}) for row in rows(connection, "failures", limit)
         ),
     )
 

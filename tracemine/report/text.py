@@ -16,7 +16,7 @@ from tracemine.report.paragraphs import (
     LABEL,
     LABEL_WIDTH,
     RANK_WIDTH,
-    Row,
+    LabelledText,
     labelled,
     paragraph,
     saved,
@@ -53,7 +53,7 @@ from tracemine.units import bytes_text, count_text, percent_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Parts, Refused, Scan, Source, Summary
-    from tracemine.report import Options
+    from tracemine.report import Drawing
 
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "low": "dim"}
 _PART_STYLES = {
@@ -78,7 +78,7 @@ _LINES_OF_REFUSED = 20
 _NO_PATHS = ("", "standard input")  # where a trace came from that is no file any more
 
 
-def render(scan: Scan, out: TextIO, options: Options) -> None:
+def render(scan: Scan, out: TextIO, options: Drawing) -> None:
     """Write the report; nothing but text and, with `options.color`, styles."""
     console = console_for(out, options)
     claimed = [finding for finding in scan.reported if not finding.refuted]
@@ -99,7 +99,7 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
                 console.print(wrapped, no_wrap=True, overflow="ignore", crop=False)
 
 
-def _head(scan: Scan, width: int) -> Iterator[Row]:
+def _head(scan: Scan, width: int) -> Iterator[LabelledText]:
     summary = scan.summary
     if text := trust_text(scan):
         yield paragraph((line(text), "bold red"))
@@ -159,12 +159,12 @@ def _busy(summary: Summary) -> Text:
     )
 
 
-def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[Row]:
+def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[LabelledText]:
     title = Text(line(finding.title), "bold")
     severity = Text(line(finding.severity), _SEVERITY_STYLES.get(finding.severity, ""))
     # At the right edge, unless that is far away; in the title's own line where both fit.
     room = min(width, _RIGHT_EDGE) - RANK_WIDTH - title.cell_len - severity.cell_len
-    yield Row(Text.assemble(title, " " * max(room, 2), severity), f"{rank:>{RANK_WIDTH - 1}}", 0, RANK_WIDTH)
+    yield LabelledText(Text.assemble(title, " " * max(room, 2), severity), f"{rank:>{RANK_WIDTH - 1}}", 0, RANK_WIDTH)
     for label, values in (
         ("saves", savings(finding, scan)),
         ("verdict", verdict(finding)),
@@ -213,7 +213,7 @@ def _names(ops: Sequence[str]) -> tuple[str, ...]:
     return chain([line(operator_name(name), _LONGEST_NAME) for name in ops])
 
 
-def _refuted(findings: Sequence[Finding]) -> Iterator[Row]:
+def _refuted(findings: Sequence[Finding]) -> Iterator[LabelledText]:
     """Yield what verdicts took away, with what was predicted of GPU time: it saves nothing, so it is one line each."""
     yield paragraph(("refuted: no finding claims what was predicted here", "bold"))
     for finding in findings[:_LINES_OF_REFUSED]:
@@ -223,7 +223,7 @@ def _refuted(findings: Sequence[Finding]) -> Iterator[Row]:
         what = Text.assemble(
             line(finding.title), (f" · {line(finding.fingerprint)}: {line(refuted_text(verified))}", LABEL)
         )
-        yield Row(what, f"{time_text(refuted_ns(finding)):>9}", 0, 11)
+        yield LabelledText(what, f"{time_text(refuted_ns(finding)):>9}", 0, 11)
     if len(findings) > _LINES_OF_REFUSED:
         yield paragraph((f"{count_text(len(findings) - _LINES_OF_REFUSED, 'more line')}: --format json", LABEL))
 
@@ -305,7 +305,7 @@ def _source_text(source: Source) -> str:
     return line(source_text(source, "/".join(PurePath(source.file).parts[-2:])))
 
 
-def _why_not(refused: Sequence[Refused]) -> Iterator[Row]:
+def _why_not(refused: Sequence[Refused]) -> Iterator[LabelledText]:
     """Yield what shares data and is not one kernel."""
     yield paragraph(("why not one kernel", "bold"))
     if not refused:
@@ -314,12 +314,12 @@ def _why_not(refused: Sequence[Refused]) -> Iterator[Row]:
         names = [line(operator_name(name), _LONGEST_NAME) for name in (one.first, one.second)]
         times = f", {one.occurrences:,} times" if one.occurrences > 1 else ""
         what = Text.assemble(" → ".join(names), (f"{times}: {line(one.reason)}", LABEL))
-        yield Row(what, f"{'?' if one.bytes is None else bytes_text(one.bytes):>9}", 0, 11)
+        yield LabelledText(what, f"{'?' if one.bytes is None else bytes_text(one.bytes):>9}", 0, 11)
     if len(refused) > _LINES_OF_REFUSED:
         yield paragraph((f"{count_text(len(refused) - _LINES_OF_REFUSED, 'more line')}: --format json", LABEL))
 
 
-def _foot(scan: Scan, hidden: int) -> Iterator[Row]:
+def _foot(scan: Scan, hidden: int) -> Iterator[LabelledText]:
     if not scan.reported:
         yield paragraph((line(no_findings(scan)), "bold"))
         yield paragraph(nothing_found(scan))

@@ -17,7 +17,7 @@ from tracemine.units import count_text, time_text
 from tracemine.verdicts.levels import LEVELS
 
 if TYPE_CHECKING:
-    from tracemine.report import Options
+    from tracemine.report import Drawing
     from tracemine.verdicts.outcome import CallVerdict
     from tracemine.verdicts.step import StepVerdict
     from tracemine.verdicts.verdict import Verdict, Verdicts
@@ -56,7 +56,7 @@ _SKIPPED = {
 }
 
 
-def render(found: Verdicts, out: TextIO, how: Options) -> None:
+def render(found: Verdicts, out: TextIO, how: Drawing) -> None:
     """Write a table, a line a finding, with what it came to and what it assumes below."""
     drawn = StringIO()
     console = Console(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tracemine.codegen.graph import Call, Graph, Refs, Scalars, Unsupported, Value, renumbered, tensors
+from tracemine.codegen.graph import Graph, GraphCall, Refs, Scalars, Unsupported, Value, renumbered, tensors
 from tracemine.codegen.graph_builder import check
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.triton.source import generate, kernel_codes
@@ -73,7 +73,7 @@ def shorter(graph: Graph) -> Graph:
     return short if kernel_codes(graph) <= kernel_codes(short) else graph
 
 
-def _lists(call: Call) -> list[Refs | Scalars]:
+def _lists(call: GraphCall) -> list[Refs | Scalars]:
     return [v for v in call.arguments if isinstance(v, Refs | Scalars)]
 
 
@@ -107,19 +107,19 @@ def _of_members(graph: Graph, kept: Sequence[int]) -> Graph:
     first = len(graph.inputs)
     used = {v for arguments in taken for value in arguments for v in tensors(value) if v < first}
     order = {v: k for k, v in enumerate(sorted(used))}
-    calls: list[Call] = []
+    calls: list[GraphCall] = []
     for number, (call, arguments) in enumerate(zip(graph.calls, taken, strict=True)):
         values = tuple(renumbered(v, order.__getitem__) for v in arguments)
         outputs = [graph.first_output(number) + at for at in kept] if call.outputs else []
         order |= {v: len(order) + k for k, v in enumerate(outputs)}
         specs = tuple(call.outputs[at] for at in kept) if call.outputs else ()
-        calls.append(Call(call.operator, call.overload, values, specs))
+        calls.append(GraphCall(call.operator, call.overload, values, specs))
     inputs = tuple(graph.inputs[v] for v in sorted(used))
     live = tuple(order[v] for v in graph.live if v in order)
     return check(Graph(graph.name, inputs, tuple(calls), live))
 
 
-def _taken(call: Call, kept: Sequence[int]) -> list[Value]:
+def _taken(call: GraphCall, kept: Sequence[int]) -> list[Value]:
     return [
         msgspec.structs.replace(v, values=tuple(v.values[at] for at in kept)) if isinstance(v, Refs | Scalars) else v
         for v in call.arguments

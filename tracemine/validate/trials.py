@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tracemine.codegen.graph import Graph, Input, Literal, Ref
+from tracemine.codegen.graph import Graph, GraphInput, LiteralArg, Ref
 from tracemine.ops.facts import base_name, keeping_values
 from tracemine.ops.infer import TensorSpec
 from tracemine.validate.input_domains import bounds
@@ -225,7 +225,7 @@ def tensors(graph: Graph, trial: Trial) -> list[torch.Tensor]:
     return found
 
 
-def _layout(trial: Trial, entry: Input) -> str:
+def _layout(trial: Trial, entry: GraphInput) -> str:
     """Return how an input lies: in a trial of one input's layout all others lie as recorded."""
     if not trial.layout.startswith("padding in "):
         return trial.layout
@@ -250,7 +250,7 @@ def _ignored(graph: Graph) -> dict[int, int]:
             behind[graph.first_output(number)] = behind[first.value]
         target, none = given.get("target"), given.get("ignore_index")
         source = behind.get(target.value) if base.startswith("nll_loss") and isinstance(target, Ref) else None
-        if source is not None and isinstance(none, Literal) and isinstance(none.value, int):
+        if source is not None and isinstance(none, LiteralArg) and isinstance(none.value, int):
             found[source] = none.value
     return found
 

@@ -35,7 +35,7 @@ Level = Annotated[str, Meta(pattern="^L[0-6]$")]
 Mark = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 
 
-class Interval(msgspec.Struct, frozen=True):
+class StoredInterval(msgspec.Struct, frozen=True):
     """A ratio and its interval."""
 
     low: Ratio
@@ -50,7 +50,7 @@ class StoredTimes(msgspec.Struct, frozen=True):
     state: str
     eager_ns: Ns
     fused_ns: Ns
-    eager_to_fused: Interval
+    eager_to_fused: StoredInterval
     compiled_ns: Ns | None = None
 
 
@@ -81,7 +81,7 @@ class _Samples(msgspec.Struct, frozen=True):
     sum_ns: Annotated[list[Ns], Meta(min_length=1)]
 
 
-class _State(msgspec.Struct, frozen=True):
+class _StoredState(msgspec.Struct, frozen=True):
     eager: _Samples
     fused: _Samples
     copy: _Samples
@@ -89,16 +89,16 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class _Judged(msgspec.Struct, frozen=True):
-    eager_against_itself: Interval
-    eager: Interval
+    eager_against_itself: StoredInterval
+    eager: StoredInterval
     faster_than_eager: bool
     slower_than_eager: bool
-    compiled: Interval | None = None
+    compiled: StoredInterval | None = None
     not_slower_than_compile: bool | None = None
 
 
 class _Times(msgspec.Struct, frozen=True):
-    samples: Annotated[dict[str, _State], Meta(min_length=1)]
+    samples: Annotated[dict[str, _StoredState], Meta(min_length=1)]
     judged: dict[str, _Judged]
     device: str
     compile_failed: str | None = None

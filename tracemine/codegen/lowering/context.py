@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracemine.codegen.axes import Axes, Dims
-from tracemine.codegen.graph import Call, Graph, Ref, Refs, Unsupported, mutated
+from tracemine.codegen.graph import Graph, GraphCall, Ref, Refs, Unsupported, mutated
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
 from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.operators import PointwiseRow, pointwise_rows, ulp_of
@@ -110,7 +110,7 @@ class Lowering:
             reduces=self.reduces,
         )
 
-    def _call(self, number: int, call: Call) -> None:
+    def _call(self, number: int, call: GraphCall) -> None:
         for spec in call.outputs:
             if spec.dtype != COMPLEX_DTYPE:
                 self._checked(spec.dtype)
@@ -160,7 +160,7 @@ class Lowering:
             raise Unsupported("a view of a tensor that was written in place since is read outside")
         return self._tensors[root]
 
-    def _fresh_reads(self, call: Call) -> None:
+    def _fresh_reads(self, call: GraphCall) -> None:
         for value in call.arguments:
             for v in (value.value,) if isinstance(value, Ref) else value.values if isinstance(value, Refs) else ():
                 if v is not None and self._seen[v][1] != self._version[self._seen[v][0]]:

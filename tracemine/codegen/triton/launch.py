@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tracemine.codegen.loop_ir import Axis, Program, Random, in_flight, loads, nodes_of
+from tracemine.codegen.loop_ir import Axis, LoopProgram, Random, in_flight, loads, nodes_of
 from tracemine.codegen.options import CodegenOptions
-from tracemine.codegen.passes.collapse_axes import Run, runs
+from tracemine.codegen.passes.collapse_axes import AxisRun, runs
 from tracemine.codegen.schedule import POINTWISE, Schedule, large_reads, reads_windows
 from tracemine.codegen.tiles import TileConfigs, tile_configs
 from tracemine.codegen.triton.expressions import SizeNames
-from tracemine.codegen.triton.foreach import Members, adjacent, choice, chosen, members, planned
+from tracemine.codegen.triton.foreach import ForeachMembers, adjacent, choice, chosen, members, planned
 from tracemine.codegen.triton.subkernel import PROGRAM, Parameter, SubKernel, texts
 from tracemine.codegen.triton.tiling import tile_lines
 
@@ -31,14 +31,14 @@ _TURNED = f"block = tl.num_programs(0) - 1 - {PROGRAM}"
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class KernelLaunch:
     """One kernel of the source: a part, or several that share a launch."""
 
     name: str
     parts: tuple[SubKernel, ...]
     exact: bool
     shared: tuple[int, ...]  # for each part, the part whose code it uses
-    members: tuple[Members, ...]  # the parts as they are called: those that may be chosen among by one call
+    members: tuple[ForeachMembers, ...]  # the parts as they are called: those that may be chosen among by one call
     turned: bool  # the last blocks first: a launch before it has read the same, and the cache has its end
 
     @property
@@ -77,7 +77,7 @@ class Launch:
         ]
         return "\n\n\n".join([*functions, self._dispatch()])
 
-    def _numbered(self, each: Members) -> list[str]:
+    def _numbered(self, each: ForeachMembers) -> list[str]:
         """Return what a dispatching kernel takes of sub-kernels that share their code, by their numbers."""
         found: list[Parameter] = []
         for at in each.positions:
@@ -126,7 +126,7 @@ class Launch:
         return texts([Parameter(name, constexpr) for name, constexpr in found.items()])
 
     @property
-    def merged(self) -> list[Run]:
+    def merged(self) -> list[AxisRun]:
         """Axes that are looped over as one."""
         if any(part.flat for part in self.parts):
             return []
@@ -205,7 +205,7 @@ def _taken(part: SubKernel) -> list[str]:
     return texts([*part.parameters(part.takes), part.rows, *part.columns])
 
 
-def launches(program: Program, stem: str, options: CodegenOptions) -> list[Launch]:
+def launches(program: LoopProgram, stem: str, options: CodegenOptions) -> list[KernelLaunch]:
     """Group kernels into launches: those of one level and one kind, and with them small ones of another kind."""
     groups: list[list[Schedule]] = []
     schedules = [Schedule(program, kernel, options) for kernel in program.kernels]
@@ -215,7 +215,7 @@ def launches(program: Program, stem: str, options: CodegenOptions) -> list[Launc
             groups.append([schedule])
         else:
             group.append(schedule)
-    found: list[Launch] = []
+    found: list[KernelLaunch] = []
     for k, group in enumerate(groups):
         turned = _turned(group, found)
         parts = [SubKernel(schedule, "block" if turned or len(group) > 1 else PROGRAM) for schedule in group]
@@ -225,7 +225,7 @@ def launches(program: Program, stem: str, options: CodegenOptions) -> list[Launc
         shared = tuple(codes.index(code) for code in codes)
         name = f"{stem}_kernel" + (f"_{k}" if len(groups) > 1 else "")
         called = tuple(members(*_kinds(shared, parts)))
-        found.append(Launch(name, tuple(parts), options.rounds, shared, called, turned))
+        found.append(KernelLaunch(name, tuple(parts), options.rounds, shared, called, turned))
     return found
 
 
@@ -235,7 +235,7 @@ def _kinds(shared: Sequence[int], parts: Sequence[SubKernel]) -> tuple[list[tupl
     return kinds, [part.may_be_chosen for part in parts]
 
 
-def _turned(group: list[Schedule], before: list[Launch]) -> bool:
+def _turned(group: list[Schedule], before: list[KernelLaunch]) -> bool:
     """Return whether to take the last blocks first: where an earlier launch read the same from the first on."""
     here = large_reads(group)
     found = next((n for n in reversed(before) if here & large_reads(part.schedule for part in n.parts)), None)

@@ -13,7 +13,7 @@ from tracemine.findings.record import Finding, Range, Scan, Variant, Verified
 from tracemine.ops.kernel_names import short_name
 from tracemine.report.bar import legend
 from tracemine.report.cost_words import cost_rows, traffic_texts
-from tracemine.report.html.figures import Bar, Interval, bar, interval
+from tracemine.report.html.figures import Bar, IntervalFigure, bar, interval
 from tracemine.report.html.flow_figure import FlowFigure, flow_figure
 from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figure
 from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
@@ -71,7 +71,7 @@ class Saving:
     mid: str
     ends: str
     share: str
-    figure: Interval
+    figure: IntervalFigure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class VerdictPage:
     of: str  # fingerprint of the variant, "" where there is one alone
     says: str
     lines: tuple[str, ...]
-    predicted: Interval | None  # None: nothing was measured
+    predicted: IntervalFigure | None  # None: nothing was measured
     code: str | None  # generated, and validated or timed
 
 
