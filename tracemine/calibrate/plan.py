@@ -73,22 +73,28 @@ def plan(largest_bytes: int = 8 * _GB) -> tuple[PatternJob, ...]:
 
 def _jobs() -> Iterator[PatternJob]:
     for dtype in DTYPES:
-        for pattern, (inputs, outputs) in POINTWISE.items():
-            for size in _ALL_SIZES if pattern in ("read", "write", "copy", "add") else _SOME_SIZES:
-                yield _pointwise(pattern, dtype, size, inputs, outputs)
-        for function in FUNCTIONS:
-            for size in _SOME_SIZES:
-                yield _pointwise("function", dtype, size, 1, 1, function)
-        for size in _ALL_SIZES[4:]:
-            yield _strided(dtype, size)
-        for pattern, (written, lengths) in WHOLE_ROWS.items():
-            for length in lengths:
-                yield from _rows(pattern, dtype, length, written, _whole_configs(length))
-        for pattern, (written, lengths) in LOOPED_ROWS.items():
-            for length in lengths:
-                yield from _rows(pattern, dtype, length, written, _looped_configs(length))
+        yield from _elementwise(dtype)
+        for table, configs in ((WHOLE_ROWS, _whole_configs), (LOOPED_ROWS, _looped_configs)):
+            for pattern, (written, lengths) in table.items():
+                for length in lengths:
+                    yield from _rows(pattern, dtype, length, written, configs(length))
         for size in _ROW_SIZES[2:]:
             yield from _reductions_of_two_kernels(dtype, size)
+    yield from _widening()
+
+
+def _elementwise(dtype: str) -> Iterator[PatternJob]:
+    for pattern, (inputs, outputs) in POINTWISE.items():
+        for size in _ALL_SIZES if pattern in ("read", "write", "copy", "add") else _SOME_SIZES:
+            yield _pointwise(pattern, dtype, size, inputs, outputs)
+    for function in FUNCTIONS:
+        for size in _SOME_SIZES:
+            yield _pointwise("function", dtype, size, 1, 1, function)
+    for size in _ALL_SIZES[4:]:
+        yield _strided(dtype, size)
+
+
+def _widening() -> Iterator[PatternJob]:
     for size in _SOME_SIZES:  # one byte in, two out
         n = max(1, size // 3 // _ALIGNED) * _ALIGNED
         yield PatternJob("widen", "int8", n, 1, n, 2 * n, _pointwise_configs())

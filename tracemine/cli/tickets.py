@@ -144,11 +144,12 @@ def deliver(found: TicketsAsked, where: Where, *, unseen: bool) -> None:
 
     unseen: without a token or a client it may be said what a service would get that holds nothing yet.
     """
+    tell = (lambda text: None) if where.quiet else say
     if where.out is not None:
         paths = [*services.write_tickets(found.drafts, where.out), *services.write_fixed(found.fixed, where.out)]
         write("".join(f"{line(str(path))}\n" for path in paths))
-        if not paths and not where.quiet:
-            say(f"{_NO_FINDING}: no file was written")
+        if not paths:
+            tell(f"{_NO_FINDING}: no file was written")
     if where.github is None and where.jira is None:
         return
     most = where.most or len(found.drafts)
@@ -158,16 +159,15 @@ def deliver(found: TicketsAsked, where: Where, *, unseen: bool) -> None:
         if where.apply or not unseen:
             raise
         _print(services.unseen(found, most), stopped=False)
-        if not where.quiet:
-            say(f"what the service holds was not looked at: {error.message}: {error.hint}")
+        tell(f"what the service holds was not looked at: {error.message}: {error.hint}")
         return
     with reached as service, _saying() as said:
         with reading(Path(service.place), quiet=where.quiet) as bar:
             said[:] = services.settle(found, service, apply=where.apply, most=most, progress=bar, actions=said)
-        if not said and not where.quiet:
-            say(f"{_NO_FINDING}, and there is none to change")
-        if not where.apply and not where.quiet:
-            say("nothing was changed: --apply does it")
+        if not said:
+            tell(f"{_NO_FINDING}, and there is none to change")
+        if not where.apply:
+            tell("nothing was changed: --apply does it")
 
 
 def _read(path: Path, *, quiet: bool) -> tuple[Scan, Details]:

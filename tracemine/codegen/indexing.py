@@ -103,6 +103,10 @@ def span_of(kernel: LoopKernel, node: LoopNode) -> Span | None:
     outer, inner, by = span_of(kernel, node.left.left), span_of(kernel, node.right), node.left.right
     if node.left.symbol != "*" or outer is None or inner is None or outer[0] != inner[0] or outer[2] != inner[1]:
         return None
-    passed = outer[0][inner[1] : inner[2]]
-    pinned = isinstance(by, ir.Int) and all(a.pinned for a in passed) and by.value == prod(a.size for a in passed)
-    return (outer[0], outer[1], inner[2]) if pinned or (isinstance(by, ir.Size) and by.axes == passed) else None
+    return (outer[0], outer[1], inner[2]) if _is_size_of(by, outer[0][inner[1] : inner[2]]) else None
+
+
+def _is_size_of(by: LoopNode, axes: tuple[Axis, ...]) -> bool:
+    if isinstance(by, ir.Size):
+        return by.axes == axes
+    return isinstance(by, ir.Int) and all(a.pinned for a in axes) and by.value == prod(a.size for a in axes)

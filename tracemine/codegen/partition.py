@@ -250,10 +250,15 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[LoopKernel, set[Reduct
     )
     if any(load.buffer in kernel.after for load in ir.loads(kernel)):
         raise Unsupported("a kernel reads what is written in place as it was before, and as it is after")
-    kernel = replace(kernel, stores=tuple(_renamed(p, store) for store in raw))
+    return _arranged(p, kernel, inliner), inliner.reduces
+
+
+def _arranged(p: _Planner, kernel: LoopKernel, inliner: Inliner) -> LoopKernel:
+    """Return a kernel with the buffers that it writes to, and its columns as they lie in memory."""
+    kernel = replace(kernel, stores=tuple(_renamed(p, store) for store in kernel.stores))
     if inliner.reduces and not inliner.scans:  # a sum has no order
-        kernel = replace(kernel, columns=by_memory(p.buffers, kernel))
-    return kernel, inliner.reduces
+        return replace(kernel, columns=by_memory(p.buffers, kernel))
+    return kernel
 
 
 def _renamed(p: _Planner, store: Store) -> Store:
@@ -307,13 +312,18 @@ def _ordered(p: _Planner, kernels: Sequence[LoopKernel]) -> list[LoopKernel]:
     pairs = [*permutations(range(len(kernels)), 2)]
     before = [(read & written) - kernel.after for read, kernel in zip(reads, kernels, strict=True)]
     waits = [(k, o) for k, o in pairs if gives[o] & (reads[k] - before[k]) or before[o] & gives[k]]
-    levels = [kernel.level for kernel in kernels]
-    for _ in range(len(kernels)):
+    levels = _levels([kernel.level for kernel in kernels], waits)
+    return [replace(kernels[k], level=levels[k]) for k in sorted(range(len(kernels)), key=levels.__getitem__)]
+
+
+def _levels(levels: list[int], waits: Sequence[tuple[int, int]]) -> list[int]:
+    """Raise levels until each is above those that it waits for."""
+    for _ in range(len(levels)):
         for k, other in waits:
             levels[k] = max(levels[k], levels[other] + 1)
     if any(levels[k] <= levels[other] for k, other in waits):
         raise Unsupported("two kernels each write what the other still reads")
-    return [replace(kernels[k], level=levels[k]) for k in sorted(range(len(kernels)), key=levels.__getitem__)]
+    return levels
 
 
 def _check_stored(p: _Planner, kernels: Sequence[LoopKernel]) -> None:

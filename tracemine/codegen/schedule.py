@@ -169,23 +169,26 @@ def flat_orders(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> dict[st
     Empty where it may not, as the tensors were recorded.
     """
     nodes = ir.nodes_of(kernel)
-    placed = (ir.Reduce, ir.RunningSum, ir.IndexValue, ir.Random, ir.IndirectIndex)
-    crooked = any(isinstance(n, placed) or getattr(n, "symbol", "") in ("//", "%") for n in nodes)
-    if not kernel.rows or not kernel.columns or kernel.column_tiles > 1 or crooked:
+    if not kernel.rows or not kernel.columns or kernel.column_tiles > 1 or any(map(_is_placed, nodes)):
         return {}
     axes = (*kernel.rows, *kernel.columns)
     steps = [prod(a.size for a in axes[place + 1 :]) for place in range(len(axes))]
     free_axes = ir.FreeAxes(())
     found: dict[str, Dense] = {}
-    accesses = [(n.buffer, n.index) for n in nodes if isinstance(n, ir.Load)]
-    for name, index in [*accesses, *((s.buffer, s.index) for s in kernel.stores)]:
-        buffer = buffers[name]
-        if not any(free_axes(place) for place in index):
+    for access in [n for n in nodes if isinstance(n, ir.Load)] + list(kernel.stores):
+        buffer, index = buffers[access.buffer], access.index
+        if not any(map(free_axes, index)):
             continue  # one element, for all
         if any(_step(buffer, index, axis) != step for axis, step in zip(axes, steps, strict=True)):
             return {}
         outer = next(d for d, place in enumerate(index) if _moves(place, kernel.columns[0]))
         inner = tuple(axis for axis in kernel.columns[1:] if not _moves(index[outer], axis))
         order = sorted(range(len(buffer.shape)), key=lambda d: (-buffer.strides[d], d))
-        found[name] = Dense(tuple(order), outer, inner)
+        found[access.buffer] = Dense(tuple(order), outer, inner)
     return found
+
+
+def _is_placed(node: LoopNode) -> bool:
+    """Return whether what a node is depends on where it stands in its row."""
+    placed = (ir.Reduce, ir.RunningSum, ir.IndexValue, ir.Random, ir.IndirectIndex)
+    return isinstance(node, placed) or getattr(node, "symbol", "") in ("//", "%")

@@ -168,14 +168,17 @@ def read_baseline(path: Path) -> Baseline:
     return found
 
 
+def _wrong_mark(marks: Sequence[str]) -> str | None:
+    if wrong := next((mark for mark in marks if not _MARK.fullmatch(mark)), None):
+        return f"{wrong[:40]!a} is no fingerprint"
+    return "it has a finding twice" if len(set(marks)) < len(marks) else None
+
+
 def _impossible(baseline: Baseline) -> str | None:
     """Say what of it cannot be; None: all can."""
     for listed in (baseline.findings, baseline.accepted):
-        marks = [item.fingerprint for item in listed]
-        if wrong := next((mark for mark in marks if not _MARK.fullmatch(mark)), None):
-            return f"{wrong[:40]!a} is no fingerprint"
-        if len(set(marks)) < len(marks):
-            return "it has a finding twice"
+        if wrong := _wrong_mark([item.fingerprint for item in listed]):
+            return wrong
     if any(not one.reason.strip() or len(one.reason) > _LONGEST_REASON for one in baseline.accepted):
         return "a finding is accepted without a reason"
     if not all(0 <= ns <= _MOST_NS for ns in _times(baseline)) or baseline.about.steps < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -302,10 +303,10 @@ def _number(number: float, text: str | None = None) -> Cell:
 
 def days_figure(given: Sequence[DayShare]) -> DaysFigure:
     """Return the bars of the last days: the causes that cost most one above the other, the largest below."""
-    total: dict[str, float] = {}
+    total = defaultdict[str, float](float)
     for one in given:
-        if one.rule:
-            total[one.rule] = total.get(one.rule, 0.0) + one.share
+        total[one.rule] += one.share
+    total.pop("", None)  # of days on which nothing was found
     names = tuple(sorted(total, key=lambda rule: (-total[rule], rule))[:_MOST_RULES])
     days = [(day, list(ones)) for day, ones in groupby(given, key=lambda one: one.day)]
     kept = days[-_MOST_DAYS:]

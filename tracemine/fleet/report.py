@@ -11,6 +11,7 @@ import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +20,7 @@ from tracemine.files import read_file
 from tracemine.fleet.places import shown
 from tracemine.fleet.query import connected, rows
 
+Record = TypeVar("Record")
 GROUPS = ("job", "model", "gpu", "day")
 _LARGEST_BYTES = 1 << 24
 _MOST_ROWS = 1 << 31
@@ -173,26 +175,28 @@ def report(
             raise UsageError(f"--by: {name} is none of {', '.join(GROUPS)}")
     connection = connected(dataset, hours)
     limit = {"top": min(top or _MOST_ROWS, _MOST_ROWS)}
-    totals = rows(connection, "totals")[0]
-    causes = rows(connection, "causes", limit)
-    together = rows(connection, "together")[0]
+
+    def each(kind: type[Record], query: str, **how: Any) -> tuple[Record, ...]:
+        return tuple(kind(**row) for row in rows(connection, query, **how))
+
+    def paid(query: str, **how: Any) -> Iterator[dict[str, Any]]:
+        for row in rows(connection, query, **how):
+            yield {**row, "cost": None if price is None else row["gpu_hours"] * price}
+
     return FleetReport(
         dataset=shown(dataset),
-        totals=FleetTotals(**totals, assumed=hours is None),
+        totals=FleetTotals(**rows(connection, "totals")[0], assumed=hours is None),
         price=price,
-        together=Hours(**together, cost=None if price is None else together["gpu_hours"] * price),
-        causes=tuple(CauseCost(**row, cost=None if price is None else row["gpu_hours"] * price) for row in causes),
+        together=Hours(**next(paid("together"))),
+        causes=tuple(CauseCost(**row) for row in paid("causes", given=limit)),
         groups={
-            name: tuple(
-                GroupShare(**row) for row in rows(connection, "by_day" if name == "day" else "by_latest", limit, name)
-            )
-            for name in by
+            name: each(GroupShare, "by_day" if name == "day" else "by_latest", given=limit, by=name) for name in by
         },
-        days=tuple(DayShare(**row) for row in rows(connection, "days")),
-        recurring=tuple(Recurring(**row) for row in rows(connection, "recurring", limit)),
-        gone=tuple(Gone(**row) for row in rows(connection, "gone", limit)),
-        changes=tuple(JobChange(**row) for row in rows(connection, "changes", limit)),
-        predictions=Predictions(**rows(connection, "predictions")[0]),
+        days=each(DayShare, "days"),
+        recurring=each(Recurring, "recurring", given=limit),
+        gone=each(Gone, "gone", given=limit),
+        changes=each(JobChange, "changes", given=limit),
+        predictions=each(Predictions, "predictions")[0],
         failures=tuple(
             NotCounted(**row | {"example": shown(row["example"])}) for row in rows(connection, "failures", limit)
         ),

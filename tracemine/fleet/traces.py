@@ -119,15 +119,7 @@ def _remote(given: str) -> Iterator[TraceSource]:
     magic = _MAGIC.search(address)
     base = address if magic is None else address[: magic.start()].rpartition("/")[0]
     store, root = filesystem(f"{base}{mark}{query}")
-    try:
-        info = store.get_file_info(root)
-        files = [info] if info.type == fs.FileType.File else _below(store, root)
-    except FileNotFoundError:
-        files = []
-    except OSError as error:
-        says = f"cannot be listed: {without_secrets(str(error), given)}"
-        raise InputError(says, where=Location(shown(given))) from None
-    named = {one.path: one for one in files if one.type == fs.FileType.File}
+    named = {one.path: one for one in _files(store, root, given) if one.type == fs.FileType.File}
     start = base.removesuffix("/").removesuffix(root.removesuffix("/"))  # what a URI has before a path of the store
     if magic is not None:
         wanted = address.removeprefix(start)
@@ -147,9 +139,18 @@ def _remote(given: str) -> Iterator[TraceSource]:
         )
 
 
-def _below(store: fs.FileSystem, root: str) -> Sequence[fs.FileInfo]:
-    found: Sequence[fs.FileInfo] = store.get_file_info(fs.FileSelector(root, recursive=True))
-    return found
+def _files(store: fs.FileSystem, root: str, given: str) -> Sequence[fs.FileInfo]:
+    """Return the file at a place, or what lies below it. Raise InputError where it cannot be listed."""
+    try:
+        info = store.get_file_info(root)
+        if info.type == fs.FileType.File:
+            return [info]
+        return list(store.get_file_info(fs.FileSelector(root, recursive=True)))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        says = f"cannot be listed: {without_secrets(str(error), given)}"
+        raise InputError(says, where=Location(shown(given))) from None
 
 
 def _grouped(named: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:

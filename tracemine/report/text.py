@@ -25,7 +25,7 @@ from tracemine.report.paragraphs import (
     verdict,
 )
 from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
-from tracemine.report.trust import is_unusable, no_findings, no_lines, notes, nothing_found, trust_text
+from tracemine.report.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.report.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
 from tracemine.report.words import (
     all_of,
@@ -110,15 +110,7 @@ def _head(scan: Scan, width: int) -> Iterator[LabelledText]:
     if not scan.trace.activities or is_unusable(scan) or nothing_text(scan):
         return
     yield paragraph()
-    if summary.parts is None:  # stored by a version that did not know them
-        yield from labelled("GPU busy", _busy(summary))
-    steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
-    if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
-        drawn = () if summary.parts is None else _parts(summary.parts, width - LABEL_WIDTH)
-        yield from labelled(
-            "in all" if summary.per_step is None else "a step", *drawn, *(Text(line(text)) for text in texts)
-        )
-    yield from labelled("devices", *(Text(line(text)) for text in device_texts(summary)))
+    yield from _step(summary, width)
     if scan.findings:
         yield from labelled("can save", *_all_savings(scan))
     facts = {
@@ -131,6 +123,19 @@ def _head(scan: Scan, width: int) -> Iterator[LabelledText]:
     for label, says in facts.items():
         if text := says(scan):
             yield from labelled(label, Text(line(text)))
+
+
+def _step(summary: Summary, width: int) -> Iterator[LabelledText]:
+    """Yield what a step takes, and where its time goes."""
+    if summary.parts is None:  # stored by a version that did not know them
+        yield from labelled("GPU busy", _busy(summary))
+    steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
+    if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
+        drawn = () if summary.parts is None else _parts(summary.parts, width - LABEL_WIDTH)
+        yield from labelled(
+            "in all" if summary.per_step is None else "a step", *drawn, *(Text(line(text)) for text in texts)
+        )
+    yield from labelled("devices", *(Text(line(text)) for text in device_texts(summary)))
 
 
 def _parts(parts: Parts, width: int) -> Iterator[Text]:
@@ -329,5 +334,5 @@ def _foot(scan: Scan, hidden: int) -> Iterator[LabelledText]:
         yield paragraph(text)
     if scan.dropped:
         yield from labelled("left out", Text(line(dropped_text(scan.dropped))))
-    for number, warning in enumerate(one for one in notes(scan) if one != no_lines(scan)):
+    for number, warning in enumerate(notes_below(scan)):
         yield from labelled("" if number else "note", Text(line(warning)))

@@ -69,6 +69,26 @@ def spread(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth:
 
     It is infinite where a sum may overflow on the way.
     """
+    offs = _offs(graph, inputs, scalars, masks)
+    wanted = (*truth.live, *truth.inputs)
+    drawn = Spread(wanted)
+    signs = Signs()
+    for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
+        signs.begin(draw)
+        values = [_copied(t, True) for t in inputs]
+        for number, call in enumerate(graph.calls):
+            found = _given(number, call, _moved(call, values, signs.generator), scalars, masks, True)
+            for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
+                signs.add(tensor, off, number)
+            values += found
+        other = _ran(graph, values)
+        drawn.add((*other.live, *other.inputs))
+    roots = drawn.noise()
+    return ReferenceRun(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
+
+
+def _offs(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks) -> list[list[torch.Tensor | None]]:
+    """Return what each call's results may be off by, from what it was given."""
     offs: list[list[torch.Tensor | None]] = []
     values: list[Any] = [_copied(t, False) for t in inputs]
     for number, call in enumerate(graph.calls):
@@ -86,21 +106,7 @@ def spread(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth:
         found_off = [rounded_off(a, b, name=name, least=may) for a, b in results]
         offs.append(found_off if least is None else [_at_least(*each) for each in zip(found_off, least, strict=True)])
         values += found
-    wanted = (*truth.live, *truth.inputs)
-    drawn = Spread(wanted)
-    signs = Signs()
-    for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
-        signs.begin(draw)
-        values = [_copied(t, True) for t in inputs]
-        for number, call in enumerate(graph.calls):
-            found = _given(number, call, _moved(call, values, signs.generator), scalars, masks, True)
-            for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
-                signs.add(tensor, off, number)
-            values += found
-        other = _ran(graph, values)
-        drawn.add((*other.live, *other.inputs))
-    roots = drawn.noise()
-    return ReferenceRun(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
+    return offs
 
 
 def _of_others(
@@ -271,20 +277,23 @@ def _roots(call: GraphCall, given: torch.Tensor | list[torch.Tensor]) -> list[to
 
 def _rounded_once(call: GraphCall, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:
     """Run a call at 32 bits; round its results and what it writes to what they are, once."""
-    given = {n: [wide(t) for t in v] if isinstance(v, list) else wide(v) for n, v in arguments.items()}
+    given = {n: list(map(wide, v)) if isinstance(v, list) else wide(v) for n, v in arguments.items()}
     found = function(**{n: v for n, v in given.items() if v is not None})
-    for at in call.schema.mutates:
-        name = call.schema.arguments[at].name
-        pairs = (arguments[name], given[name])
-        for old, new in zip(*(p if isinstance(p, list) else [p] for p in pairs), strict=True):
+    written = [call.schema.arguments[at].name for at in call.schema.mutates]
+    for name in written:
+        for old, new in zip(_several(arguments[name]), _several(given[name]), strict=True):
             if old is not new:
                 old.copy_(new)
     if not call.outputs:
         return []
+    if written:
+        return list(map(arguments.__getitem__, written))
     kinds = (getattr(torch, str(spec.dtype)) for spec in call.outputs)
-    results = found if isinstance(found, list | tuple) else [found]
-    written = [arguments[call.schema.arguments[at].name] for at in call.schema.mutates]
-    return written or [t.to(kind) for t, kind in zip(results, kinds, strict=True)]
+    return [t.to(kind) for t, kind in zip(_several(found), kinds, strict=True)]
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _stood_in(call: GraphCall, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:

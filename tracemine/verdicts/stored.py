@@ -312,6 +312,19 @@ def _within(value: Any, path: Path, depth: int = 2) -> Iterator[tuple[Any, Any]]
             yield from _within(each, path, depth - 1)
 
 
+def _times_of(said: StoredVerdict) -> list[StoredTimes]:
+    """Return all times of a verdict. Raise ValidationError where they contradict themselves or each other."""
+    besides = [each.measured for each in (said.library, said.compiled) if each is not None]
+    taken = [each for each in (said.measured, *besides) if each is not None]
+    for each in taken:
+        ratio, of_medians = each.eager_to_fused, each.eager_ns / max(each.fused_ns, 1)
+        if not ratio.low <= ratio.ratio <= ratio.high or abs(of_medians / ratio.ratio - 1) > _TOLERANCE:
+            raise msgspec.ValidationError("its times and their ratio contradict each other")
+    if len({each.device for each in taken}) > 1:
+        raise msgspec.ValidationError("its times are of several GPUs")
+    return taken
+
+
 def _entry(value: Any, gpu: str | None) -> Entry:
     """Raise ValidationError for what is no verdict, or contradicts itself."""
     if isinstance(value, dict) and "level" not in value:
@@ -321,14 +334,7 @@ def _entry(value: Any, gpu: str | None) -> Entry:
         _check(ran.times)
         return Entry(ran, ran.times.device, value, ran.source_sha256)
     said = msgspec.convert(value, StoredVerdict)
-    besides = [each.measured for each in (said.library, said.compiled) if each is not None]
-    taken = [each for each in (said.measured, *besides) if each is not None]
-    for each in taken:
-        ratio, of_medians = each.eager_to_fused, each.eager_ns / max(each.fused_ns, 1)
-        if not ratio.low <= ratio.ratio <= ratio.high or abs(of_medians / ratio.ratio - 1) > _TOLERANCE:
-            raise msgspec.ValidationError("its times and their ratio contradict each other")
-    if len({each.device for each in taken}) > 1:
-        raise msgspec.ValidationError("its times are of several GPUs")
+    taken = _times_of(said)
     source = value.get("source") if isinstance(value, dict) else None
     mark = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest() if isinstance(source, str) else None
     return Entry(said, taken[0].device if taken else gpu, source=mark, code=source if mark is not None else None)

@@ -110,18 +110,22 @@ class Lowering:
             reduces=self.reduces,
         )
 
-    def _call(self, number: int, call: GraphCall) -> None:
+    def _results(self, number: int, call: GraphCall) -> tuple[Tensor, ...]:
+        """Return what a call gives. Raise Unsupported where that is not as it was recorded."""
         for spec in call.outputs:
             if spec.dtype != COMPLEX_DTYPE:
                 self._checked(spec.dtype)
         self._fresh_reads(call)
-        given = CallArgs(call, call.given(), self._tensors, number)
-        results = self._lower_call(self, given)
+        results = self._lower_call(self, CallArgs(call, call.given(), self._tensors, number))
         for t, spec in zip(results, call.outputs, strict=False):
             if self.shape(t) != spec.shape:
                 raise Unsupported("it gives other shapes than recorded")
             if isinstance(t, Complex) != (spec.dtype == COMPLEX_DTYPE):
                 raise Unsupported(f"tensors of {COMPLEX_DTYPE} are not supported")
+        return results
+
+    def _call(self, number: int, call: GraphCall) -> None:
+        results = self._results(number, call)
         targets = mutated(call)
         fresh = not targets or None in call.schema.aliases  # new tensors, and after them what is written in place
         written = results[len(call.outputs) if fresh else 0 :]

@@ -41,9 +41,7 @@ class RotatedHalf:
         if isinstance(first, ir.Load) and isinstance(second, ir.Load):
             return self._load(first, second)
         if isinstance(first, ir.Rounded) and isinstance(second, ir.Rounded):
-            arg = self.value(first.arg, second.arg)
-            same = (first.type, first.dtype) == (second.type, second.dtype)
-            return self.nodes.make(ir.Rounded, first.type, arg, first.dtype) if same and arg is not None else None
+            return self._rounded(first, second)
         if isinstance(first, ir.Op) and isinstance(second, ir.Op) and first.operation == second.operation:
             args = _known(self.value(a, b) for a, b in zip(first.args, second.args, strict=True))
             return None if args is None else self.nodes.op(first.type, first.name, *args, brief=first.brief)
@@ -52,6 +50,11 @@ class RotatedHalf:
         if isinstance(second, ir.Op) and second.name == "neg":
             return self._signed(second, self.value(first, second.args[0]), before=False)
         return None
+
+    def _rounded(self, first: ir.Rounded, second: ir.Rounded) -> LoopNode | None:
+        arg = self.value(first.arg, second.arg)
+        same = (first.type, first.dtype) == (second.type, second.dtype)
+        return self.nodes.make(ir.Rounded, first.type, arg, first.dtype) if same and arg is not None else None
 
     def _signed(self, signed: ir.Op, arg: LoopNode | None, *, before: bool) -> LoopNode | None:
         """Return it with the sign flipped in the half before the index or behind it."""

@@ -87,14 +87,15 @@ class Body(Printer):
         self.loops = deepest + bool(inside)
         for depth in range(1, 1 + deepest):
             self._reduce_pass([r for r in self._reductions() if self._depth(r) == depth], early if depth == 1 else [])
-        rowwise = [s for s in self.kernel.stores if not self._in_loop(s)]
-        for store in rowwise:
-            self.store(store)
+        self._store_all([s for s in self.kernel.stores if not self._in_loop(s)])
         if inside:
-            self._hoist(n for s in inside for n in (s.value, *s.index))
+            self._hoist(_stored(inside))
             with self._loop():
-                for store in inside:
-                    self.store(store)
+                self._store_all(inside)
+
+    def _store_all(self, stores: Iterable[ir.Store]) -> None:
+        for store in stores:
+            self.store(store)
 
     def _head(self) -> tuple[str, ...]:
         if self.flat:
@@ -235,15 +236,14 @@ class Body(Printer):
                 continue
             family = node.kind.partition("_")[0]
             jobs.setdefault((family if family in ONLINE else node.kind, node.arg), []).append(node)
-        self._hoist([*(n.arg for n in found), *(n for s in stores for n in (s.value, *s.index))])
+        self._hoist([*(n.arg for n in found), *_stored(stores)])
         if any("GROUP" in ONLINE[kind].lanes for kind, _ in jobs if kind in ONLINE):
             self.say("GROUP: tl.constexpr = 8 if XBLOCK == 1 and RBLOCK > 8 else 1  # elements of a thread")
         lanes = {key: self._lanes(key[0], members[0]) for key, members in jobs.items()}
         with self._loop():
             for (kind, arg), names in lanes.items():
                 self._take_in(kind, arg, names, jobs[kind, arg][0])
-            for store in stores:
-                self.store(store)
+            self._store_all(stores)
         for key, members in jobs.items():
             self._end(key[0], members, lanes[key])
 
@@ -266,6 +266,12 @@ class Body(Printer):
             self.say(line.format(**self._stride, **names))
         for node in members:
             self._names[node] = f"{names['a']}_{node.kind.partition('_')[2]}"
+
+
+def _stored(stores: Iterable[ir.Store]) -> Iterator[LoopNode]:
+    """Yield what stores write, and where."""
+    for store in stores:
+        yield from (store.value, *store.index)
 
 
 def _below(node: LoopNode) -> Iterator[LoopNode]:

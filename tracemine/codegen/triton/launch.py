@@ -86,6 +86,9 @@ class KernelLaunch:
             found += [Parameter(f"{name}_{at}", constexpr) for name, constexpr in named]
         return texts(found)
 
+    def _passed(self, at: int) -> list[str]:
+        return [*self.parts[at].takes, f"rows_{at}", f"columns_{at}"]
+
     def _branch(self, first: int, last: int) -> str:
         """Return the condition under which a block is of the sub-kernels first to last."""
         return "else" if last == len(self.parts) - 1 else f"{'elif' if first else 'if'} block < end_{last}"
@@ -100,13 +103,12 @@ class KernelLaunch:
             k, last = each.first, each.positions[-1]
             numbered += self._numbered(each)
             begin = f"end_{k - 1}" if k else "0"
-            mine = [*self.parts[k].takes, f"rows_{k}", f"columns_{k}"]
+            mine = self._passed(k)
             if each.chosen:
                 ends = [begin, *(f"end_{at}" for at in each.positions[:-1])]
                 begin = f"begin_{k}"
                 lines += chosen(begin, each, ends)
-                given = [[*self.parts[at].takes, f"rows_{at}", f"columns_{at}"] for at in each.positions]
-                more, mine = choice(each, given)
+                more, mine = choice(each, list(map(self._passed, each.positions)))
                 lines += more
             mine += [f"blocks_{k}"] * (len(self.parts[k].columns) - 1)
             word = self._branch(k, last)
@@ -156,9 +158,7 @@ class KernelLaunch:
         for each in self.members:
             k, part = each.first, self.parts[each.first]
             if each.chosen:
-                mine = [self.parts[at] for at in each.positions]
-                dense = dict.fromkeys(text for part in mine for text in part.dense(names))
-                lines.append(planned(each, dense, [part.loop(names) for part in mine]))
+                lines.append(self._planned_choice(each, names))
                 short = each.positions[1:] if part.flat else each.positions  # that get nothing of a row's blocks
                 known += [
                     f"*part_{at}[:2], part_{at}[-4]" if at in short else f"*part_{at}[:-3]" for at in each.positions
@@ -172,6 +172,11 @@ class KernelLaunch:
         known += ["index", *(f"*part_{each.first}[-3:-1]" for each in self.members)]
         most = "max(" + ", ".join(f"part_{k}[-1]" for k in range(len(self.parts))) + ")"
         return [*lines, *self._planned(name, f"part_{len(self.parts) - 1}[-4]", known, most)]
+
+    def _planned_choice(self, each: ForeachMembers, names: SizeNames) -> str:
+        mine = [self.parts[at] for at in each.positions]
+        dense = dict.fromkeys(text for part in mine for text in part.dense(names))
+        return planned(each, dense, [part.loop(names) for part in mine])
 
     def _known_texts(self, names: SizeNames) -> list[str]:
         """Return what a plan knows, as expressions: of tensors of which a kernel takes all strides, those together."""
@@ -207,14 +212,7 @@ def _taken(part: SubKernel) -> list[str]:
 
 def launches(program: LoopProgram, stem: str, options: CodegenOptions) -> list[KernelLaunch]:
     """Group kernels into launches: those of one level and one kind, and with them small ones of another kind."""
-    groups: list[list[Schedule]] = []
-    schedules = [Schedule(program, kernel, options) for kernel in program.kernels]
-    for schedule in sorted(schedules, key=lambda s: (s.kernel.level, -s.elements, s.order)):
-        group = next((g for g in groups if _fits(schedule, g)), None)
-        if group is None:
-            groups.append([schedule])
-        else:
-            group.append(schedule)
+    groups = _grouped([Schedule(program, kernel, options) for kernel in program.kernels])
     found: list[KernelLaunch] = []
     for k, group in enumerate(groups):
         turned = _turned(group, found)
@@ -227,6 +225,17 @@ def launches(program: LoopProgram, stem: str, options: CodegenOptions) -> list[K
         called = tuple(members(*_kinds(shared, parts)))
         found.append(KernelLaunch(name, tuple(parts), options.rounds, shared, called, turned))
     return found
+
+
+def _grouped(schedules: Iterable[Schedule]) -> list[list[Schedule]]:
+    groups: list[list[Schedule]] = []
+    for schedule in sorted(schedules, key=lambda s: (s.kernel.level, -s.elements, s.order)):
+        group = next((g for g in groups if _fits(schedule, g)), None)
+        if group is None:
+            groups.append([schedule])
+        else:
+            group.append(schedule)
+    return groups
 
 
 def _kinds(shared: Sequence[int], parts: Sequence[SubKernel]) -> tuple[list[tuple[int, bool]], list[bool]]:

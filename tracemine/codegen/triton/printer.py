@@ -5,8 +5,8 @@ Where a program stands in rows and columns, and in which loop of them, is body.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeGuard
+from collections.abc import Callable, Iterable
+from typing import Any, TypeGuard
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, Axis, KernelBuffer, LoopNode
@@ -96,11 +96,6 @@ class Printer:
         """Return the text of a value, computed on lines before where it is not a name or a number already."""
         if node in self._names:
             return self._names[node]
-        if isinstance(node, ir.KernelScalar):
-            self.scalars[node.name] = None
-            name = self.names.other(node.name)
-            # Correctly rounded division takes nothing but floats.
-            return f"({name} * 1.0)" if self.exact and self._is_whole(node) else name
         if isinstance(node, ir.Constant):
             return constant(node)
         if isinstance(node, ir.SizeValue):
@@ -109,25 +104,35 @@ class Printer:
         if isinstance(node, ir.IndexValue):
             text = self._index(node.index)
             return tensor(text, INT) if isinstance(node.index, ir.Int) else f"({text})"
-        if isinstance(node, ir.Load):
-            return self._load(node)
         if isinstance(node, ir.Op):
             return self._named(node, self._computed(node))
-        if isinstance(node, ir.Rounded):
-            assert isinstance(node.arg, ir.Value)  # noqa: S101
-            arg = self.value(node.arg)
-            arg = tensor(arg, node.arg.type) if _is_number(node.arg) else arg
-            text = typed(arg, node.arg.type, node.dtype)
-            return self._named(node, typed(text, node.dtype, node.type))
-        if isinstance(node, ir.Random):
-            return self._random(node)
-        if isinstance(node, ir.RunningSum):
-            arg = self.value(node.arg)
-            if not self._outer(node.arg):  # one number for the whole row has no columns yet
-                arg = f"tl.where(column_mask, {arg}, 0)"
-            return self._named(node, f"tl.cumsum({arg}, 1)")  # what lies beyond the row comes last
-        assert isinstance(node, ir.Reduce)  # noqa: S101
-        return self._reduce(node)
+        by_kind: dict[type, Callable[[Any], str]] = {
+            ir.KernelScalar: self._scalar,
+            ir.Load: self._load,
+            ir.Rounded: self._rounded,
+            ir.Random: self._random,
+            ir.RunningSum: self._running_sum,
+            ir.Reduce: self._reduce,
+        }
+        return by_kind[type(node)](node)
+
+    def _scalar(self, node: ir.KernelScalar) -> str:
+        self.scalars[node.name] = None
+        name = self.names.other(node.name)
+        # Correctly rounded division takes nothing but floats.
+        return f"({name} * 1.0)" if self.exact and self._is_whole(node) else name
+
+    def _rounded(self, node: ir.Rounded) -> str:
+        assert isinstance(node.arg, ir.Value)  # noqa: S101
+        arg = self.value(node.arg)
+        arg = tensor(arg, node.arg.type) if _is_number(node.arg) else arg
+        return self._named(node, typed(typed(arg, node.arg.type, node.dtype), node.dtype, node.type))
+
+    def _running_sum(self, node: ir.RunningSum) -> str:
+        arg = self.value(node.arg)
+        if not self._outer(node.arg):  # one number for the whole row has no columns yet
+            arg = f"tl.where(column_mask, {arg}, 0)"
+        return self._named(node, f"tl.cumsum({arg}, 1)")  # what lies beyond the row comes last
 
     def _computed(self, node: ir.Op) -> str:
         """Return the expression of an operation on its printed arguments."""

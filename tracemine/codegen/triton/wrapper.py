@@ -204,10 +204,8 @@ def _fused(
     lines = [f'"""In place of {", ".join(calls) or "copies"}."""', *_unknown(program.unknown)]
     device = f"{inputs[0]}.device" if inputs else "device"
     lines += [] if inputs else ['device = torch.empty(0, device="cuda").device']
-    kinds = {text: None for launch in found for text in launch.scalars}
-    first = [f'BLOCKS["{launch.name}"][0]' for launch in found] + [device] + [f"_kind({name})" for name in kinds]
-    tensors = f"({_tuple(inputs)})"
-    lines.append(f"{', '.join(['new', *names])} = _cached_plan(PLANS, _plan, ({', '.join(first)}), {tensors})")
+    asked = ", ".join(_plan_key(found, device))
+    lines.append(f"{', '.join(['new', *names])} = _cached_plan(PLANS, _plan, ({asked}), ({_tuple(inputs)}))")
     target = ", ".join(b.name for b in made)
     lines += [f"{f'({target},)' if len(made) == 1 else target} = _allocate(new, {device})"] * bool(made)
     for name, launch in zip(names, found, strict=True):
@@ -216,6 +214,12 @@ def _fused(
         lines.append(f"return {_tuple(program.outputs)}")
     signature = ", ".join([*parameters, *(["*"] if scalars else []), *scalars])
     return [f"def fused({signature}):", *(f"    {line}" for line in lines)]
+
+
+def _plan_key(found: Sequence[KernelLaunch], device: str) -> list[str]:
+    """Return what a plan is kept by, besides how its tensors lie."""
+    kinds = dict.fromkeys(text for launch in found for text in launch.scalars)
+    return [*(f'BLOCKS["{launch.name}"][0]' for launch in found), device, *(f"_kind({name})" for name in kinds)]
 
 
 def _unknown(names: Sequence[str]) -> list[str]:
