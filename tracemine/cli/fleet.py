@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracemine.cli.console import options, say, say_lines, write
-from tracemine.cli.options import GPUOption, NoColorOption, QuietOption, RuleOption, RulesOption, SkipOption
+from tracemine.cli.console import options, say, write
+from tracemine.cli.options import (
+    GPUOption,
+    NoColorOption,
+    OutputOption,
+    QuietOption,
+    RuleOption,
+    RulesOption,
+    SkipOption,
+    check_top,
+    group_help,
+)
 from tracemine.cli.progress import reading
 from tracemine.cli.tickets import (
     ApplyOption,
@@ -66,7 +76,7 @@ ProcessesOption = Annotated[
 RayOption = Annotated[
     str | None, typer.Option("--ray", metavar="ADDRESS", help="Run on this Ray cluster: auto, ray://head:10001.")
 ]
-TimeLimitOption = Annotated[float, typer.Option(metavar="SECONDS", help="What one trace may take.")]
+TimeLimitOption = Annotated[float, typer.Option("--time-limit", metavar="SECONDS", help="What one trace may take.")]
 MemoryOption = Annotated[str, typer.Option(metavar="SIZE", help="Memory that one trace may take: 500MB, 8GB.")]
 AttemptsOption = Annotated[int, typer.Option(metavar="N", help="How often a trace is tried whose process was lost.")]
 AgainOption = Annotated[bool, typer.Option("--again", help="Also try those that could not be scanned before.")]
@@ -88,7 +98,6 @@ ByOption = Annotated[
 ]
 TopOption = Annotated[int, typer.Option(metavar="N", help="Rows of each table, 0 for all.")]
 FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="text|json|html", help="What to print.")]
-FileOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -102,10 +111,7 @@ def fleet(context: typer.Context) -> int:
       tracemine fleet traces/ -o fleet/
       tracemine fleet report fleet/
     """
-    if context.invoked_subcommand is None:
-        say_lines(context.get_help().splitlines())
-        return UsageError.exit_code
-    return 0
+    return group_help(context)
 
 
 @app.command(short_help="Scan many traces into a data set.")
@@ -115,9 +121,7 @@ def run(
     labels: LabelsOption = None,
     processes: ProcessesOption = None,
     ray: RayOption = None,
-    time_limit_s: Annotated[
-        float, typer.Option("--time-limit", metavar="SECONDS", help="What one trace may take.")
-    ] = 600,
+    time_limit_s: TimeLimitOption = 600,
     memory: MemoryOption = "8GB",
     attempts: AttemptsOption = 3,
     again: AgainOption = False,
@@ -166,7 +170,7 @@ def run(
 def report(
     dataset: DatasetArgument,
     format_: FormatOption = "text",
-    output: FileOption = None,
+    output: OutputOption = None,
     hours: HoursOption = None,
     price: PriceOption = None,
     by: ByOption = None,
@@ -188,8 +192,7 @@ def report(
         raise UsageError(f"--format: {format_} is none of {', '.join(_FORMATS)}")
     if price is not None:
         _positive(price, "--price")
-    if top < 0:
-        raise UsageError(f"--top: {top} is negative", hint="0 prints all rows")
+    check_top(top, "prints all rows")
     groups = (by,) if by is not None else GROUPS if format_ == "html" else GROUPS[:1]
     found = summed(dataset, hours=None if hours is None else hours_of(hours), price=price, by=groups, top=top)
     text = _drawn(found, format_, options(sys.stdout, top=0, no_color=no_color or output is not None))

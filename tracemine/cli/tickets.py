@@ -13,7 +13,7 @@ import typer
 import tracemine.tickets as services
 from tracemine.cli.console import say, write
 from tracemine.cli.findings import stored_scans
-from tracemine.cli.options import QuietOption
+from tracemine.cli.options import FindingsArgument, QuietOption
 from tracemine.cli.progress import reading
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.report.escape import line
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from tracemine.tickets import Action, Details, GitHub, Jira, TicketsAsked
 
 _NO_FINDING = "no finding asks for a ticket"
-PathArgument = Annotated[
-    Path, typer.Argument(metavar="FINDINGS.json|TRACE", help="What scan printed as JSON, or a trace.")
-]
 ProjectOption = Annotated[
     str, typer.Option(metavar="LABEL", help="Keeps the tickets of one model apart from those of others: a short name.")
 ]
@@ -62,7 +59,7 @@ MaxOption = Annotated[
 
 
 def tickets(
-    path: PathArgument,
+    path: FindingsArgument,
     project: ProjectOption,
     out: OutOption = None,
     github: GitHubOption = None,
