@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tracemine import pipeline
-from tracemine.comparison import Change, Difference, diff
+from tracemine.comparison import Difference, FindingChange, diff
 from tracemine.findings import Scan
 from tracemine.formats import recording_in
 from tracemine.units import time_text
@@ -73,7 +73,7 @@ def compared(pair: dict[str, Any], difference: Difference) -> Iterator[tuple[str
         yield "", f"not found, judged {judged[mark]['status']}: {mark}"
 
 
-def marks(change: Change) -> list[str]:
+def marks(change: FindingChange) -> list[str]:
     return [part.fingerprint for part in (*change.before, *change.after)]
 
 

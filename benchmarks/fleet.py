@@ -36,7 +36,7 @@ from tracemine.fleet.cluster import on_ray
 from tracemine.fleet.dataset import TABLES
 from tracemine.fleet.machine import Limits
 from tracemine.fleet.run import Engine, Total, on_this_machine, tasks, total
-from tracemine.fleet.task import Outcome, Settings, Task
+from tracemine.fleet.task import FleetSettings, Task, TaskOutcome
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "fixtures" / "kineto").glob("*.json.gz"))
@@ -96,7 +96,7 @@ def ran(way: Way, traces: Path, dataset: Path, kill: bool) -> tuple[Total, float
 
     The second is what the engine costs.
     """
-    given, known, _ = tasks([str(traces)], str(dataset), Settings(labels="{job}/{day}/*"))
+    given, known, _ = tasks([str(traces)], str(dataset), FleetSettings(labels="{job}/{day}/*"))
     stopped = threading.Event()
     if kill:
         threading.Thread(target=killing, args=(stopped,), daemon=True).start()
@@ -115,7 +115,7 @@ def passed(way: Way, given: list[Task], known: int, lose_node: Callable[[], None
     spent: list[tuple[float, float, float]] = []  # when each task ended: the time, the driver's processor time, Ray's
     outcomes = way.engine(given, Limits(attempts=6))
 
-    def seen() -> Iterator[Outcome]:
+    def seen() -> Iterator[TaskOutcome]:
         for number, outcome in enumerate(outcomes):
             if number in (0, len(given) - 1):
                 spent.append((time.monotonic(), time.process_time(), of_ray()))

@@ -35,7 +35,7 @@ from tracemine.codegen.options import LONGEST_ROW as USUAL
 from tracemine.errors import TracemineError
 from tracemine.validate import Validation
 from tracemine.validate.jobs import make_job, refused
-from tracemine.validate.record import Job
+from tracemine.validate.record import ValidationJob
 from tracemine.verify.workers.validators import Machines, Validators
 
 LIMIT_S = 3600.0  # of a processor, for a chain with its wrong kernels
@@ -48,13 +48,13 @@ def verdict(validation: Validation) -> str:
     return "right" if not validation.faults else f"WRONG: {validation.faults[0].trial}: {validation.faults[0].says}"
 
 
-def parts(job: Job, jobs: int) -> list[Job]:
+def parts(job: ValidationJob, jobs: int) -> list[ValidationJob]:
     """The job, its wrong kernels dealt out where several processes share them."""
     number = 1 if jobs == 1 else max(1, len(job.mutants) // TOGETHER)
     return [msgspec.structs.replace(job, mutants=job.mutants[first::number]) for first in range(number)]
 
 
-def judged(job: Job, machines: Machines) -> Validation:
+def judged(job: ValidationJob, machines: Machines) -> Validation:
     """The verdict on a part. Raises TracemineError where its process gives none."""
     found = machines.kernels.answer(msgspec.json.encode(job))
     if isinstance(found, str):

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from tracemine.pipeline import analyse, mined
-from tracemine.verdicts.step import Change, StepVerdict
+from tracemine.verdicts.step import StepGain, StepVerdict
 from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.step.build import NoStep
@@ -147,7 +147,7 @@ def _spread(found: list[float]) -> str:
 _NAMES = {"fused": "fused saves", "graph": "a graph saves", "fused_graph": "fused saves in a graph"}
 
 
-def _cell(change: Change | None) -> str:
+def _cell(change: StepGain | None) -> str:
     if change is None:
         return "–"
     claim = change.predicted_ns

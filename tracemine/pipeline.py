@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tracemine.calls import calls_of
 from tracemine.causes import CAUSES, Cause
 from tracemine.collector import paused
 from tracemine.counters import CounterReport, Counters, counters_table, match, with_stored
@@ -36,7 +37,7 @@ from tracemine.matching import Rule, load_rules, mine
 from tracemine.perfmodel import GPU, UserCalibration, chosen, of_this_user
 from tracemine.rows import Rows, row_sets
 from tracemine.timeline import Timeline
-from tracemine.units import Threshold
+from tracemine.units import Threshold, count_text
 
 if TYPE_CHECKING:
     from tracemine.verdicts import Evidence
@@ -153,6 +154,8 @@ def mined(analysis: Analysis, options: ScanOptions | None = None) -> Scan:
         causes=analysis.causes,
     )
     notes = [*unread, *calibrated.notes, *compile_losses(timeline, analysis.dataflow, found.findings)]
+    if damaged := calls_of(timeline).damaged:
+        notes.append(f"left out: what {count_text(damaged, 'damaged text')} of recorded calls would have said")
     if analysis.device is None and options.device is not None:
         notes.append(f"estimates are for {options.device.title}, as --gpu says")
     about = replace(found.trace, execution_trace=analysis.execution_trace, calibration=calibrated.path)

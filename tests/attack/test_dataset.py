@@ -298,7 +298,7 @@ def test_a_pattern_of_labels_takes_no_time(attacks: Callable[..., Attack]) -> No
     ],
 )
 def test_labels_are_read_as_before(pattern: str, job: str | None, model: str | None) -> None:
-    from tracemine.fleet.traces import Source
+    from tracemine.fleet.traces import TraceSource
 
-    found = labeller(pattern)(Source(uri="a/llama-7b-x/rank0.json", names=(), size_bytes=1, modified_ns=None))
+    found = labeller(pattern)(TraceSource(uri="a/llama-7b-x/rank0.json", names=(), size_bytes=1, modified_ns=None))
     assert (found.job, found.model) == (job, model)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tracemine.calibrate.library_plan import library_plan
-from tracemine.calibrate.plan import ITEM_BYTES, Job, plan
+from tracemine.calibrate.plan import ITEM_BYTES, PatternJob, plan
 from tracemine.perfmodel.library_rates import FEWEST
 
 
@@ -41,21 +41,21 @@ def medians():
 
 
 def test_the_best_configuration_counts_cold_and_warm_apart(medians) -> None:
-    job = Job("copy", "float32", 16, 1, 64, 64, configs=((1,), (2,)))
+    job = PatternJob("copy", "float32", 16, 1, 64, 64, configs=((1,), (2,)))
     slow, fast = [90] * 7 + [1] * 3 + [50] * 7, [80] * 7 + [1] * 3 + [60] * 7
     (point,) = medians([job], [*slow, *fast])
     assert (point.cold_ns, point.warm_ns) == (80, 50)
 
 
 def test_kernels_of_one_call_are_added(medians) -> None:
-    job = Job("split_sum", "float32", 16, 1, 64, 64, configs=((1,),), kernels=2)
+    job = PatternJob("split_sum", "float32", 16, 1, 64, 64, configs=((1,),), kernels=2)
     (point,) = medians([job], [10, 5] * 17)
     assert (point.cold_ns, point.warm_ns, point.kernels) == (15, 15, 2)
 
 
 @pytest.mark.parametrize("count", [16, 18])
 def test_a_profile_that_lost_or_invented_activities_is_refused(medians, count: int) -> None:
-    job = Job("copy", "float32", 16, 1, 64, 64, configs=((1,),))
+    job = PatternJob("copy", "float32", 16, 1, 64, 64, configs=((1,),))
     with pytest.raises(ValueError, match="activities"):
         list(medians([job], [10] * count))
 
@@ -67,7 +67,7 @@ def test_a_kernel_that_does_not_compile_is_skipped_and_named() -> None:
     def fails() -> None:
         raise RuntimeError("PassManager::run failed\nand more")
 
-    job = Job("row_scan", "float32", 16, 1024, 64, 64, configs=((1,), (2,)))
+    job = PatternJob("row_scan", "float32", 16, 1024, 64, 64, configs=((1,), (2,)))
     skipped: list[str] = []
     kept = compiled(job, [fails, lambda: None], skipped)
     assert kept is not None

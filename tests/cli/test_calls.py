@@ -193,7 +193,7 @@ def test_the_bar_says_which_trace_of_how_many_it_is(monkeypatch: pytest.MonkeyPa
         names.append(f"{position}{path.name}")
         return reading(path, quiet=True)
 
-    monkeypatch.setitem(vars(sys.modules["tracemine.cli.scan"]), "reading", told)
+    monkeypatch.setitem(vars(sys.modules["tracemine.cli.request"]), "reading", told)
     run("scan", TRACE, FIXTURES / "clean_gemms.json.gz")
     run("scan", TRACE)
     assert names == ["1 of 2 · decoder_prefill.json.gz", "2 of 2 · clean_gemms.json.gz", "decoder_prefill.json.gz"]

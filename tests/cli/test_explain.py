@@ -14,7 +14,7 @@ import pytest
 from tests.report.scans import GAP, HOSTILE_STRINGS, NORM, SCAN, VERIFIED, hostile
 from tracemine.findings.record import Finding, Scan
 from tracemine.matching import load_rules
-from tracemine.report import Options
+from tracemine.report import Drawing
 from tracemine.report.explain import render
 
 TRACE = str(Path(__file__).parents[2] / "fixtures" / "kineto" / "decoder_prefill.json.gz")
@@ -25,7 +25,7 @@ RULES = {rule.id: rule for rule in load_rules()}
 
 def explained(finding: Finding, scan: Scan = SCAN, **options: object) -> str:
     out = StringIO()
-    render(finding, scan, RULES.get(finding.rule), out, Options(**options))  # type: ignore[arg-type]
+    render(finding, scan, RULES.get(finding.rule), out, Drawing(**options))  # type: ignore[arg-type]
     return out.getvalue()
 
 

@@ -26,7 +26,7 @@ from tests.verdicts.test_verdict import VALIDATION, judged, ran
 from tracemine.codegen import GraphBuilder
 from tracemine.errors import Location, UsageError
 from tracemine.findings.record import GRAPH
-from tracemine.report import Options
+from tracemine.report import Drawing
 from tracemine.report.verdicts import render
 from tracemine.validate.jobs import refused
 from tracemine.validate.record import Mutant
@@ -630,7 +630,7 @@ def test_times_are_whole_at_any_width(width: int) -> None:
     one |= {"measured": {**times, **taken}, "assumptions": (), "not_tested": (), **of}
     found = msgspec.convert({"trace": "t", "gpu": "a GPU", "verdicts": [one], "skipped": {}}, Verdicts)
     out = StringIO()
-    render(found, out, Options(top=None, width=width, color=False))
+    render(found, out, Drawing(top=None, width=width, color=False))
     text = " ".join(out.getvalue().split())
     assert "…" not in text
     assert "run as separate operators" in text
@@ -692,7 +692,7 @@ def test_verdicts_read_like_this(golden: Callable[[str, str], None]) -> None:
         seconds=83.4,
     )
     out = StringIO()
-    render(found, out, Options(top=None, width=100, color=False))
+    render(found, out, Drawing(top=None, width=100, color=False))
     golden("verify_100.txt", out.getvalue())
 
 

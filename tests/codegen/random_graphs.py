@@ -21,7 +21,7 @@ import msgspec
 
 from tests.codegen.random_steps import FLOATS, MOST_ELEMENTS, SIZES, STEPS, WHOLE, Drawn
 from tracemine.codegen import Graph, GraphBuilder, Unsupported
-from tracemine.codegen.graph import GraphError, Literal, Ref, Refs, Scalar, Value, mutated
+from tracemine.codegen.graph import GraphError, LiteralArg, Ref, Refs, Scalar, Value, mutated
 from tracemine.errors import TracemineError
 from tracemine.validate.sandbox import Sandbox
 
@@ -147,7 +147,7 @@ def text(chain: Graph) -> str:
 def _said(value: Value) -> str:
     if isinstance(value, Ref | Refs):
         return ", ".join(f"%{v}" for v in ((value.value,) if isinstance(value, Ref) else value.values))
-    return repr(value.value) if isinstance(value, Scalar | Literal) else repr(value)
+    return repr(value.value) if isinstance(value, Scalar | LiteralArg) else repr(value)
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.codegen.catalogue import CATALOGUE
 from tracemine.codegen import Graph, GraphBuilder, GraphError, Unsupported, generate
-from tracemine.codegen.graph import Call, Input, Ref
+from tracemine.codegen.graph import GraphCall, GraphInput, Ref
 from tracemine.codegen.graph_builder import check
 from tracemine.ops.infer import TensorSpec
 
@@ -32,7 +32,7 @@ def test_a_chain_survives_json() -> None:
 @pytest.mark.parametrize("name", ["x; import os", "import", "X", "tl", "n3", "max", "", "a" * 40])
 def test_names_that_could_be_code_or_clash_are_refused(name: str) -> None:
     chain = scaled()
-    bad = Graph(chain.name, (Input(name, chain.inputs[0].spec),), chain.calls, chain.live)
+    bad = Graph(chain.name, (GraphInput(name, chain.inputs[0].spec),), chain.calls, chain.live)
     with pytest.raises(GraphError, match="no name for an argument"):
         check(bad)
 
@@ -48,7 +48,7 @@ def test_a_call_must_be_in_the_operator_table() -> None:
     chain = scaled()
     call = chain.calls[0]
     for operator, overload in (("aten::system", ""), ("aten::mul", "Tensor; import os"), ("os::remove", "")):
-        bad = Call(operator, overload, call.arguments, call.outputs)
+        bad = GraphCall(operator, overload, call.arguments, call.outputs)
         with pytest.raises(GraphError, match="not in the operator table"):
             check(Graph(chain.name, chain.inputs, (bad,), chain.live))
 
@@ -56,7 +56,7 @@ def test_a_call_must_be_in_the_operator_table() -> None:
 def test_a_call_reads_only_what_came_before_it() -> None:
     chain = scaled()
     call = chain.calls[0]
-    late = Call(call.operator, call.overload, (Ref(1), call.arguments[1]), call.outputs)
+    late = GraphCall(call.operator, call.overload, (Ref(1), call.arguments[1]), call.outputs)
     with pytest.raises(GraphError, match="no earlier call gives"):
         check(Graph(chain.name, chain.inputs, (late,), chain.live))
 
@@ -69,7 +69,7 @@ def test_nothing_wanted_is_no_chain() -> None:
 
 def test_dtypes_and_strides_must_be_known() -> None:
     chain = scaled()
-    unknown = Input("x", TensorSpec((4, 8), None, (8, 1)))
+    unknown = GraphInput("x", TensorSpec((4, 8), None, (8, 1)))
     with pytest.raises(GraphError, match="not known"):
         check(Graph(chain.name, (unknown,), chain.calls, chain.live))
 
@@ -167,7 +167,7 @@ def test_a_batch_norm_with_a_reserve_is_refused() -> None:
     chain = b.done(Ref(5))
     call = chain.calls[0]
     kept = (*call.outputs[:3], TensorSpec((96,), "uint8", (1,)))
-    reserved = Call(call.operator, call.overload, call.arguments, kept)
+    reserved = GraphCall(call.operator, call.overload, call.arguments, kept)
     with pytest.raises(Unsupported, match="reserves"):
         generate(check(Graph("reserved", chain.inputs, (reserved,), (5,))))
 

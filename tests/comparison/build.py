@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tracemine.comparison.record import About, Item, Side
+from tracemine.comparison.record import ComparedSide, ComparedTrace, Item
 from tracemine.findings.record import Range, Recorded, Spent, UnprofiledTime
 
 US = 1_000
@@ -47,7 +47,7 @@ def side(
     source: str = "estimated",
     name: str | None = "G",
     **about: Any,
-) -> Side:
+) -> ComparedSide:
     """One side. What operators took is what its findings do, where it is not said: microseconds."""
     facts: dict[str, Any] = {"trace": "t.json", "format": "kineto", "gpu": name, "steps": 2}
     facts |= {"span_ns": STEP_NS, "gpu_busy_ns": BUSY_NS} | about
@@ -55,7 +55,7 @@ def side(
         low, mid, high = (us * US for us in alone_us)
         facts["unprofiled_ns"] = UnprofiledTime(low=low, mid=mid, high=high, source=source)
     spent = Spent(gpu_ns=_spent(items, gpu, on_gpu=True), idle_ns=_spent(items, idle, on_gpu=False))
-    return Side(about=About(recorded=recorded, **facts), spent=spent, items=items)
+    return ComparedSide(about=ComparedTrace(recorded=recorded, **facts), spent=spent, items=items)
 
 
 def _spent(items: Iterable[Item], given: Mapping[str, int] | None, *, on_gpu: bool) -> dict[str, int]:
@@ -94,7 +94,7 @@ def items(draw: st.DrawFn) -> tuple[Item, ...]:
 
 
 @st.composite
-def sides(draw: st.DrawFn) -> Side:
+def sides(draw: st.DrawFn) -> ComparedSide:
     """A side with findings, operators and recordings of any kind."""
     time = st.dictionaries(st.sampled_from(OPS), st.integers(0, 900), max_size=4)
     spent = draw(st.one_of(st.none(), st.tuples(time, time)))

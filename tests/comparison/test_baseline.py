@@ -25,7 +25,7 @@ from tracemine.comparison.baseline import (
 )
 from tracemine.comparison.compare import with_accepted
 from tracemine.comparison.gates import parse_gate
-from tracemine.comparison.record import Side
+from tracemine.comparison.record import ComparedSide
 from tracemine.errors import InputError, UsageError
 from tracemine.pipeline import scan
 
@@ -33,7 +33,7 @@ A, B, C = (digit * 16 for digit in "abc")
 FIXTURES = Path(__file__).parents[2] / "fixtures/kineto"
 
 
-def kept(one: Side, *accepted: Accepted) -> Baseline:
+def kept(one: ComparedSide, *accepted: Accepted) -> Baseline:
     return Baseline(
         schema_version=BASELINE_SCHEMA_VERSION,
         tracemine="0",
@@ -47,7 +47,7 @@ def kept(one: Side, *accepted: Accepted) -> Baseline:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sides())
-def test_what_is_written_is_read(tmp_path: Path, one: Side) -> None:
+def test_what_is_written_is_read(tmp_path: Path, one: ComparedSide) -> None:
     path = tmp_path / "b.json"
     before = kept(one, Accepted(fingerprint=A, reason='a "reason" · \x9b2J'))
     write_baseline(before, path)

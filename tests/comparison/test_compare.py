@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tests.comparison.build import BUSY_NS, RECORDED, STEP_NS, US, gap, item, side, sides
 from tracemine.comparison import STATUSES, Difference, compared, diff
-from tracemine.comparison.record import Side
+from tracemine.comparison.record import ComparedSide
 from tracemine.findings.record import Scan
 from tracemine.pipeline import scan
 
@@ -350,7 +350,7 @@ def test_of_an_improved_finding_the_share_of_its_cost_that_is_gone_was_predicted
 
 
 @given(sides(), sides())
-def test_nothing_is_counted_twice_and_nothing_is_lost(before: Side, after: Side) -> None:
+def test_nothing_is_counted_twice_and_nothing_is_lost(before: ComparedSide, after: ComparedSide) -> None:
     found = compared(before, after)
     for items, parts, totals, costs in (
         (
@@ -380,14 +380,14 @@ def test_nothing_is_counted_twice_and_nothing_is_lost(before: Side, after: Side)
 
 
 @given(sides(), sides())
-def test_backwards_what_was_fixed_is_new_and_what_improved_is_worse(before: Side, after: Side) -> None:
+def test_backwards_what_was_fixed_is_new_and_what_improved_is_worse(before: ComparedSide, after: ComparedSide) -> None:
     there, back = compared(before, after), compared(after, before)
     assert changes(back) == {(after, before, MIRRORED.get(is_, is_)) for before, after, is_ in changes(there)}
     assert MIRRORED.get(back.step.status, back.step.status) == there.step.status
 
 
 @given(sides())
-def test_a_side_is_the_same_as_itself(one: Side) -> None:
+def test_a_side_is_the_same_as_itself(one: ComparedSide) -> None:
     found = compared(one, one)
     assert set(found.counts) <= {"same"}
     assert (found.step.status, found.step.change_ns.mid) == ("same", 0)
@@ -395,7 +395,7 @@ def test_a_side_is_the_same_as_itself(one: Side) -> None:
 
 
 @given(sides(), sides())
-def test_what_is_fixed_took_at_least_half_of_its_cost_less(before: Side, after: Side) -> None:
+def test_what_is_fixed_took_at_least_half_of_its_cost_less(before: ComparedSide, after: ComparedSide) -> None:
     found = compared(before, after)
     fixed = [change for change in found.changes if change.status == "fixed" and change.on_gpu]
     marks = {part.fingerprint for change in fixed for part in change.before}
@@ -412,7 +412,7 @@ def test_what_is_fixed_took_at_least_half_of_its_cost_less(before: Side, after: 
 
 
 @given(sides(), sides())
-def test_it_is_json_that_reads_back_with_no_value_that_json_has_not(before: Side, after: Side) -> None:
+def test_it_is_json_that_reads_back_with_no_value_that_json_has_not(before: ComparedSide, after: ComparedSide) -> None:
     found = compared(before, after)
     text = msgspec.json.encode(found)
     assert msgspec.json.decode(text, type=Difference) == found

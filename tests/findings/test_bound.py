@@ -8,7 +8,7 @@ from typing import Any
 from tests.timelines import Trace
 from tracemine.findings.record import Bound, Scan
 from tracemine.pipeline import ScanOptions, analysed, mined
-from tracemine.report import Options as ReportOptions
+from tracemine.report import Drawing as ReportOptions
 from tracemine.report import render
 from tracemine.report.step_words import bound_text, headline, work_text
 from tracemine.timeline import RecordedDevice

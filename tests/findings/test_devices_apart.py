@@ -9,7 +9,7 @@ import pytest
 from tests.timelines import Trace
 from tracemine import pipeline
 from tracemine.findings.record import DeviceTime, Scan
-from tracemine.report import Options, render
+from tracemine.report import Drawing, render
 from tracemine.report.step_words import headline
 from tracemine.timeline import RecordedDevice
 
@@ -34,7 +34,7 @@ def _scanned(busy_us: tuple[int, ...], *, marked: bool = True, steps: int = 3) -
 
 def _drawn(scan: Scan, name: str) -> str:
     out = StringIO()
-    render(name, scan, out, Options(width=160))
+    render(name, scan, out, Drawing(width=160))
     return " ".join(out.getvalue().split())
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.timelines import Trace
 from tracemine import pipeline
 from tracemine.findings.record import Scan
-from tracemine.report import Options, render
+from tracemine.report import Drawing, render
 from tracemine.timeline import RecordedDevice
 
 GPUS = {
@@ -80,7 +80,7 @@ def test_calls_that_take_little_of_the_gpus_time_are_not_worth_a_word() -> None:
 
 def test_what_the_limit_promises_is_named_by_its_parts() -> None:
     out = StringIO()
-    render("text", _scanned("mi300x", (PRODUCT, 9_000), (ATTENTION, 18_000)), out, Options(width=160))
+    render("text", _scanned("mi300x", (PRODUCT, 9_000), (ATTENTION, 18_000)), out, Drawing(width=160))
     limit = next(line for line in out.getvalue().splitlines() if line.startswith("limit"))
     assert "at the least: " in limit
     assert "attention by " in limit

@@ -17,7 +17,7 @@ from tracemine.errors import InputError, UsageError
 from tracemine.fleet.dataset import FLEET_FINDINGS, RUNS, Dataset, Generation
 from tracemine.fleet.report import hours_of, report
 from tracemine.fleet.text import render
-from tracemine.report import Options
+from tracemine.report import Drawing
 from tracemine.timeline import TableSchema
 
 _DEFAULTS: Mapping[pa.DataType, Any] = {
@@ -170,7 +170,7 @@ def test_a_group_that_is_none_is_refused(made: Made) -> None:
 def test_what_is_drawn_holds_escapes_as_text(made: Made) -> None:
     made.run("\x1b[31mred", "2026-11-22", {"[bold]gap": 0.5})
     out = StringIO()
-    render(report(made.dataset.uri, price=2), out, Options(width=140, color=False))
+    render(report(made.dataset.uri, price=2), out, Drawing(width=140, color=False))
     assert "\x1b" not in out.getvalue() and "[bold]gap" in out.getvalue()
 
 
@@ -180,7 +180,7 @@ def test_names_can_be_copied_whole_from_a_terminal(made: Made, width: int) -> No
     made.run("b", "2026-11-22", {}, status="refused", uri="s3://nightly/llama_70b_pretraining/2026-11-22/rank0.json.gz",
              message="is cut off before its first complete event")  # fmt: skip
     out = StringIO()
-    render(report(made.dataset.uri, price=2, top=20), out, Options(width=width, color=False))
+    render(report(made.dataset.uri, price=2, top=20), out, Drawing(width=width, color=False))
     text = out.getvalue()
     assert all(len(line.rstrip()) <= width for line in text.splitlines()) and "…" not in text
     assert all(name in text for name in ("memory_bound_chain", "norm000000000000"))

@@ -12,7 +12,7 @@ from tests.tickets.build import github, jira
 from tests.tickets.server import running
 from tracemine.errors import UsageError
 from tracemine.fleet.tickets import tickets_of
-from tracemine.tickets import Draft, Figures, settle
+from tracemine.tickets import Figures, TicketDraft, settle
 from tracemine.tickets.markdown import body
 from tracemine.tickets.marks import mark_in
 from tracemine.tickets.record import NS_AN_HOUR
@@ -34,7 +34,7 @@ def jobs(tmp_path: Path) -> Made:
     return fleet
 
 
-def text(draft: Draft) -> str:
+def text(draft: TicketDraft) -> str:
     return body(draft)
 
 

@@ -9,11 +9,11 @@ import pytest
 from tests.fleet.made import CHAIN, FIXTURES, folder_of
 from tracemine.errors import InputError, UsageError
 from tracemine.fleet.places import filesystem
-from tracemine.fleet.traces import Labels, Source, content_sha256, fetched, labeller, listed, sources
+from tracemine.fleet.traces import Labels, TraceSource, content_sha256, fetched, labeller, listed, sources
 
 
-def source(uri: str, modified_ns: int | None = None) -> Source:
-    return Source(uri=uri, names=(), size_bytes=1, modified_ns=modified_ns)
+def source(uri: str, modified_ns: int | None = None) -> TraceSource:
+    return TraceSource(uri=uri, names=(), size_bytes=1, modified_ns=modified_ns)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_pattern_with_other_names_is_refused(pattern: str) -> None:
 
 
 def test_a_folder_holds_its_traces_and_recordings_are_one_each(tmp_path: Path) -> None:
-    found = [one for one in listed([str(folder_of(tmp_path))]) if isinstance(one, Source)]
+    found = [one for one in listed([str(folder_of(tmp_path))]) if isinstance(one, TraceSource)]
     names = {Path(one.uri).relative_to(tmp_path).as_posix() for one in found}
     assert {"llama/2026-11-21/rank0.json.gz", "vit/2026-11-22/rank0.json.gz", "bad/2026-11-22/cut.json"} <= names
     recording = next(sources(str(FIXTURES / "captures" / "chain")))
@@ -76,7 +76,7 @@ def test_a_folder_of_damaged_traces_alone_has_rows(tmp_path: Path) -> None:
 
 def test_each_trace_is_listed_once_and_what_is_wrong_is_said_in_its_place(tmp_path: Path) -> None:
     found = list(listed([str(CHAIN), str(tmp_path / "none*.json"), str(tmp_path / "none"), str(CHAIN)]))
-    assert [type(one) for one in found] == [Source, InputError, InputError]
+    assert [type(one) for one in found] == [TraceSource, InputError, InputError]
     assert "no such file or folder" in str(found[2])
 
 

@@ -16,7 +16,7 @@ from tests.formats.test_scanner import FIXTURES
 from tracemine import pipeline
 from tracemine.findings.record import Scan
 from tracemine.formats import open_trace
-from tracemine.report import Options, text
+from tracemine.report import Drawing, text
 
 NAMES = ("decoder_decode", "decoder_prefill")
 Events = list[dict[str, Any]]
@@ -42,7 +42,7 @@ def _kernels(events: Events) -> Events:
 
 def _told(scan: Scan) -> str:
     out = StringIO()
-    text.render(scan, out, Options(width=500))
+    text.render(scan, out, Drawing(width=500))
     return out.getvalue().splitlines()[0]
 
 
@@ -260,7 +260,7 @@ def test_an_export_of_nsys_without_gpu_activity_is_told_how_nsys_records_it(tmp_
         database.execute("CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, text TEXT)")
     found = pipeline.scan(path)
     out = StringIO()
-    text.render(found, out, Options(width=500))
+    text.render(found, out, Drawing(width=500))
     assert out.getvalue().startswith("There is nothing to judge: no GPU activity was recorded.\n")
     assert "nsys profile --trace=cuda,nvtx" in out.getvalue()
     assert "ProfilerActivity" not in out.getvalue()

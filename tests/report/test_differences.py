@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.comparison.build import RECORDED, US, gap, item, side
 from tracemine.comparison import Difference, compared
 from tracemine.comparison.compare import with_accepted
-from tracemine.report import Options, render_difference
+from tracemine.report import Drawing, render_difference
 
 A, B, C, D, E, F = (digit * 16 for digit in "abcdef")
 EVIL = "\x1b[2J|<img src=x onerror=alert(1)>@everyone `x` \u202e#1\nnext"
@@ -61,7 +61,7 @@ def evil() -> Difference:
 
 def drawn(form: str, found: Difference, **options: object) -> str:
     out = StringIO()
-    render_difference(form, found, out, Options(**options))  # type: ignore[arg-type]
+    render_difference(form, found, out, Drawing(**options))  # type: ignore[arg-type]
     return out.getvalue()
 
 

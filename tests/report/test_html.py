@@ -23,11 +23,11 @@ from tests.report.scans import EMPTY, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFI
 from tracemine.errors import InputError
 from tracemine.findings.record import Scan
 from tracemine.findings.stored import findings_files, load_scans
-from tracemine.report import Options, html, render
+from tracemine.report import Drawing, html, render
 from tracemine.report.html.data import MOST_ACTIVITIES
 from tracemine.report.html.flow_figure import flow_figure
 from tracemine.report.picture import Activities, Picture
-from tracemine.report.picture.dataflow import Box, DataflowPicture, Tensor
+from tracemine.report.picture.dataflow import Box, DataflowPicture, DrawnTensor
 from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -41,7 +41,7 @@ ATTACKS = (
 
 def drawn(scan: Scan, picture: Picture | None = None) -> str:
     out = StringIO()
-    render("html", scan, out, Options(picture=picture))
+    render("html", scan, out, Drawing(picture=picture))
     return out.getvalue()
 
 
@@ -298,8 +298,8 @@ def test_no_fact_of_the_head_is_labelled_twice() -> None:
 def test_no_two_texts_of_a_dataflow_lie_on_one_another() -> None:
     """A box with more tensors beside it than are drawn, and one between it and the next."""
     common = {"shape": (256,), "dtype": "float32", "bytes": 1_024, "evidence": None}
-    beside = [Tensor(producer=None, consumer=0, **common) for _ in range(6)]
-    between = Tensor(producer=0, consumer=1, **common)
+    beside = [DrawnTensor(producer=None, consumer=0, **common) for _ in range(6)]
+    between = DrawnTensor(producer=0, consumer=1, **common)
     boxes = Box(name="aten::norm", activities=(0,), ns=5), Box(name="aten::add", activities=(1,), ns=5)
     figure = flow_figure(DataflowPicture(boxes=boxes, tensors=(between, *beside), boxes_left_out=0))
     lines = sorted(arrow.y for arrow in figure.arrows)

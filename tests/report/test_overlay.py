@@ -20,7 +20,7 @@ from tests.report.test_html import activities
 from tracemine.errors import InputError, UsageError
 from tracemine.formats.kineto.insert import with_events
 from tracemine.formats.source import FileSource
-from tracemine.report.overlay import PROCESS, Slice, events, idle_since_ns, overlay, slices_of, tracks
+from tracemine.report.overlay import PROCESS, TraceSlice, events, idle_since_ns, overlay, slices_of, tracks
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 PREFILL = FIXTURES / "kineto" / "decoder_prefill.json.gz"
@@ -38,14 +38,14 @@ def ns(text: str) -> int:
     return int(whole) * 1000 + int(part.ljust(3, "0") or 0)
 
 
-def partly_overlap(one: Slice, other: Slice) -> bool:
+def partly_overlap(one: TraceSlice, other: TraceSlice) -> bool:
     first, second = sorted((one, other), key=lambda each: (each.begin_ns, -each.end_ns))
     return second.begin_ns < first.end_ns < second.end_ns
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=30))
 def test_slices_of_a_track_nest_or_stand_apart(given_: list[tuple[int, int]]) -> None:
-    slices = [Slice(begin, begin + length, number) for number, (begin, length) in enumerate(given_)]
+    slices = [TraceSlice(begin, begin + length, number) for number, (begin, length) in enumerate(given_)]
     found = tracks(slices)
     assert sorted(at for track in found for at in track) == list(range(len(slices)))
     for track in found:
@@ -56,8 +56,8 @@ def test_slices_of_a_track_nest_or_stand_apart(given_: list[tuple[int, int]]) ->
 
 
 def test_a_second_track_is_only_made_where_it_is_needed() -> None:
-    assert tracks([Slice(0, 10, 1), Slice(10, 20, 2), Slice(12, 15, 3)]) == [[0, 1, 2]]
-    assert tracks([Slice(0, 10, 1), Slice(9, 20, 2)]) == [[0], [1]]
+    assert tracks([TraceSlice(0, 10, 1), TraceSlice(10, 20, 2), TraceSlice(12, 15, 3)]) == [[0, 1, 2]]
+    assert tracks([TraceSlice(0, 10, 1), TraceSlice(9, 20, 2)]) == [[0], [1]]
 
 
 @pytest.mark.parametrize("name", ["decoder_prefill", "convnet_train", "decoder_decode_graph", "compiled_loop"])
@@ -89,11 +89,11 @@ def test_a_rule_is_a_track_and_no_track_overlaps_partly(tmp_path: Path) -> None:
     found = json.loads(tracemine.scan(FIXTURES / "captures" / "convnet_train").to_perfetto())["traceEvents"]
     assert {event["pid"] for event in found} == {PROCESS}
     names = {event["tid"]: event["args"]["name"] for event in found if event["name"] == "thread_name"}
-    of_track: dict[int, list[Slice]] = defaultdict(list)
+    of_track: dict[int, list[TraceSlice]] = defaultdict(list)
     for event in found:
         if event["ph"] == "X":
             begin = ns(event["ts"])
-            of_track[event["tid"]].append(Slice(begin, begin + ns(event["dur"]), 0))
+            of_track[event["tid"]].append(TraceSlice(begin, begin + ns(event["dur"]), 0))
             assert names[event["tid"]].partition(" (")[0] == event["args"]["rule"]
     assert set(of_track) == set(names)
     for track in of_track.values():
@@ -104,7 +104,10 @@ def test_an_idle_gap_is_the_time_in_which_the_device_did_nothing() -> None:
     ran = activities("a")  # 60 ns each, every 100 ns
     gap = GAP.__class__(**{name: getattr(GAP, name) for name in GAP.__struct_fields__} | {"activities": ((0, 3),)})
     clock = ran.begin_ns
-    assert slices_of(gap, ran, idle_since_ns(ran)) == [Slice(clock, clock, 1), Slice(clock + 260, clock + 300, 1)]
+    assert slices_of(gap, ran, idle_since_ns(ran)) == [
+        TraceSlice(clock, clock, 1),
+        TraceSlice(clock + 260, clock + 300, 1),
+    ]
 
 
 @pytest.mark.parametrize("text", HOSTILE_STRINGS)

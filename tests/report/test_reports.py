@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFIED, hostile, hostile_verdicts
 from tracemine.findings.record import NOTHING, Finding, Payback, Scan, Variant
-from tracemine.report import REPORTS, Options, explain, render
+from tracemine.report import REPORTS, Drawing, explain, render
 from tracemine.report.words import of_finding
 from tracemine.tickets import Figures, findings_of
 from tracemine.tickets.markdown import markdown
@@ -27,7 +27,7 @@ Golden = Callable[[str, str], None]
 
 def drawn(report: str, scan: Scan, **options: object) -> str:
     out = StringIO()
-    render(report, scan, out, Options(**options))  # type: ignore[arg-type]
+    render(report, scan, out, Drawing(**options))  # type: ignore[arg-type]
     return out.getvalue()
 
 
@@ -357,7 +357,7 @@ def test_a_finding_outside_of_the_steps_says_so_and_is_never_of_nothing_a_step(r
 def test_a_finding_outside_of_the_steps_is_explained_and_filed_over_the_trace() -> None:
     finding = outside(NORM)
     scan, out = msgspec.structs.replace(SCAN, findings=(finding,)), StringIO()
-    explain.render(finding, scan, None, out, Options())
+    explain.render(finding, scan, None, out, Drawing())
     assert "after the fix 608 µs over the trace" in out.getvalue()
     assert " a step" not in out.getvalue().partition("cost ")[2].partition("fix ")[0]
     (draft,) = findings_of(scan, "decoder").drafts

@@ -16,7 +16,7 @@ from tests.findings.build import H200
 from tests.timelines import Trace
 from tracemine.findings.record import Scan
 from tracemine.pipeline import analysed, mined, scan
-from tracemine.report import Options, render
+from tracemine.report import Drawing, render
 from tracemine.report.words import cost_text
 from tracemine.timeline import Timeline
 
@@ -47,7 +47,7 @@ def of_json(value: Any, name: str = "") -> Iterator[float]:
 
 def printed(found: Scan, kind: str) -> str:
     out = StringIO()
-    render(kind, found, out, Options(width=120))
+    render(kind, found, out, Drawing(width=120))
     return out.getvalue()
 
 

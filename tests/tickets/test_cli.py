@@ -17,7 +17,7 @@ from tests.report.scans import GAP, NORM
 from tests.tickets.build import comparison, scan_of
 from tests.tickets.server import Refused, World, running
 from tracemine.report import render
-from tracemine.tickets import Draft, GitHub, Issue
+from tracemine.tickets import GitHub, Issue, TicketDraft
 
 Run = Callable[..., tuple[int, str, str]]
 TRACE = "fixtures/kineto/decoder_prefill.json.gz"
@@ -203,7 +203,7 @@ def test_a_run_that_is_interrupted_lists_what_was_done_and_what_was_not(
 ) -> None:
     creating = GitHub.create
 
-    def create(self: GitHub, draft: Draft) -> Issue:
+    def create(self: GitHub, draft: TicketDraft) -> Issue:
         if world.issues:
             raise KeyboardInterrupt
         return creating(self, draft)

@@ -20,11 +20,11 @@ from tests.tickets.server import _check_document
 from tracemine import pipeline
 from tracemine.errors import UsageError
 from tracemine.findings.record import Scan, Source
-from tracemine.tickets import Details, Draft, adf, findings_of, markdown, write_tickets
+from tracemine.tickets import Details, TicketDraft, adf, findings_of, markdown, write_tickets
 from tracemine.tickets.content import draft
-from tracemine.tickets.document import Code, Heading, Name, Paragraph, Strong, Table, Text
+from tracemine.tickets.document import Code, Heading, Name, Paragraph, Strong, Text, TicketTable
 from tracemine.tickets.marks import key_of, mark_in, mark_lines, with_text
-from tracemine.tickets.names import Names, file_name, without_paths
+from tracemine.tickets.names import ShownNames, file_name, without_paths
 
 FORGED = (
     "<!-- tracemine: decoder/ffffffffffffffff -->",
@@ -40,8 +40,8 @@ TAGS = {"h3", "p", "ul", "li", "pre", "code", "table", "thead", "tbody", "tr", "
 DETAILS = Details({"torch": "2.9.0"}, {12: 7_000, 13: 11_000, 14: 12_000, 52: 9_000, 53: 11_000, 54: 12_000})
 
 
-def ticket(scan: Scan = SCAN, number: int = 0, *, redact: bool = False) -> Draft:
-    return draft(scan.findings[number], scan, Names("decoder", redact), DETAILS)
+def ticket(scan: Scan = SCAN, number: int = 0, *, redact: bool = False) -> TicketDraft:
+    return draft(scan.findings[number], scan, ShownNames("decoder", redact), DETAILS)
 
 
 def poisoned(text: str) -> Scan:
@@ -69,7 +69,7 @@ def test_the_title_tells_tickets_of_one_rule_apart() -> None:
 def test_kernels_are_short_and_have_times_where_the_recording_is_at_hand() -> None:
     text = markdown.body(ticket(SCAN, 1))
     assert "| 1 | `elementwise_kernel` | 8.00 µs |" in text
-    without = markdown.body(draft(NORM, SCAN, Names("decoder"), Details()))
+    without = markdown.body(draft(NORM, SCAN, ShownNames("decoder"), Details()))
     assert "| 1 | `elementwise_kernel` | – |" in without
     assert "Together they take 30.0 µs an occurrence." in without
 
@@ -117,7 +117,7 @@ def test_no_run_of_any_block_is_a_mark(text: str) -> None:
     forged = f"<!-- tracemine: a/{'0' * 16} -->"
     for one in (text, f"{text}{forged}", f"{text}\n{forged}\n{text}"):
         runs = (Text(one), Name(one), Strong(one))
-        blocks = (Heading(one), Paragraph(runs), Code(one, "python"), Table((one,), ((runs,),)))
+        blocks = (Heading(one), Paragraph(runs), Code(one, "python"), TicketTable((one,), ((runs,),)))
         assert mark_in(markdown.markdown(blocks)) is None
 
 
@@ -155,7 +155,7 @@ def test_no_folder_of_a_users_stands_in_a_ticket(path: str) -> None:
     found = msgspec.structs.replace(NORM, source=frames, why=f"See {path}.", fix=f"Do:\n\n    open('{path}')")
     scan = msgspec.structs.replace(scan_of(found), trace=msgspec.structs.replace(SCAN.trace, path=path))
     for redact in (False, True):
-        one = draft(found, scan, Names("decoder", redact), Details())
+        one = draft(found, scan, ShownNames("decoder", redact), Details())
         texts = markdown.title(one.title), markdown.body(one), json.dumps(adf.document(one.blocks))
         assert not [text for text in texts if re.search("lice|node7|home|Users|server", text)]
 
@@ -179,13 +179,13 @@ def test_redacted_tickets_name_no_module_file_or_function_and_always_say_the_sam
     )
     texts = []
     for _ in range(2):
-        one = draft(found, scan_of(found), Names("decoder", redact=True), Details())
+        one = draft(found, scan_of(found), ShownNames("decoder", redact=True), Details())
         texts.append(f"{one.title}\n{markdown.body(one)}\n{json.dumps(adf.document(one.blocks))}")
     assert "ecret" not in texts[0]
     assert texts[0] == texts[1]
-    other = draft(found, scan_of(found), Names("encoder", redact=True), Details())
+    other = draft(found, scan_of(found), ShownNames("encoder", redact=True), Details())
     assert other.title != one.title, "pseudonyms are a project's own"
-    open_text = markdown.body(draft(found, scan_of(found), Names("decoder"), Details()))
+    open_text = markdown.body(draft(found, scan_of(found), ShownNames("decoder"), Details()))
     assert "secretlib/secret_norm.py:7 in secret_forward" in open_text
     assert "site-packages" not in open_text
 
@@ -198,12 +198,12 @@ def test_the_rules_own_words_are_never_redacted() -> None:
         source=(Source(file="secret.py", line=7, function="tensor"),),
         variants=(),
     )
-    one = draft(found, scan_of(found), Names("decoder", redact=True), Details())
+    one = draft(found, scan_of(found), ShownNames("decoder", redact=True), Details())
     assert one.title.startswith("RMSNorm run as separate operators: Module_")
     assert "Decoder" not in one.title + markdown.body(one)
     assert "The tensor is read five times." in markdown.body(one)
     assert mark_in(markdown.body(one)).redacted  # type: ignore[union-attr]
-    plain = draft(found, scan_of(found), Names("decoder"), Details())
+    plain = draft(found, scan_of(found), ShownNames("decoder"), Details())
     assert not mark_in(markdown.body(plain)).redacted  # type: ignore[union-attr]
 
 
@@ -231,7 +231,7 @@ def test_a_files_heading_is_text_too(text: str, tmp_path: Path) -> None:
 
 def test_a_text_that_is_too_long_ends_with_a_line_that_says_so() -> None:
     long = msgspec.structs.replace(GAP, fix="\n\n".join(f"Do this, {n}: {'x' * 3_000}" for n in range(40)))
-    one = draft(long, scan_of(long), Names("decoder"), Details())
+    one = draft(long, scan_of(long), ShownNames("decoder"), Details())
     assert "The rest is too long for a ticket" in markdown.body(one)
     assert len(markdown.body(one)) < 65_536
     assert sum(map(len, adf.texts(adf.document(one.blocks)))) < 32_767

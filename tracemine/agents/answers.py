@@ -111,7 +111,7 @@ class AskVerify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 # --- what is answered -------------------------------------------------------------------------------------------------
 
 
-class Unprofiled(msgspec.Struct, frozen=True, kw_only=True):
+class UnprofiledAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How long it takes without a profiler; `source`: captured (timed alone), estimated, or recorded (as it is)."""
 
     low: int
@@ -120,7 +120,7 @@ class Unprofiled(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedParts(msgspec.Struct, frozen=True, kw_only=True):
     """What the recording has. Without shapes, stacks and an execution trace findings are fewer and less sure."""
 
     shapes: bool
@@ -129,7 +129,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     cut_off: bool
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     """A finding in short. Savings are of a step where steps are known, else of the whole trace: `per` says which."""
 
     fingerprint: str
@@ -157,14 +157,14 @@ class ScanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     per: Literal["step", "trace"]
     span_ns: int
     gpu_busy_ns: int
-    unprofiled_ns: Unprofiled | None
+    unprofiled_ns: UnprofiledAnswer | None
     bound_by: str | None
     step_saving_ns: Range
     gpu_saving_ns: Range
     findings: int
     too_small_to_show: int
-    best: tuple[Row, ...]
-    recorded: Recorded | None
+    best: tuple[FindingRow, ...]
+    recorded: RecordedParts | None
     warnings: tuple[Quoted, ...]
 
 
@@ -174,7 +174,7 @@ class FindingsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     trace: Quoted
     per: Literal["step", "trace"]
     total: int
-    findings: tuple[Row, ...]
+    findings: tuple[FindingRow, ...]
     next_cursor: str | None
 
 
@@ -213,7 +213,7 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     trace: Quoted
     per: Literal["step", "trace"]
-    finding: Row
+    finding: FindingRow
     rule: RuleText | None
     evidence_says: str
     fix: Quoted
@@ -242,7 +242,7 @@ class RefusedRow(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None
 
 
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+class LeftOutRow(msgspec.Struct, frozen=True, kw_only=True):
     """Matches of rules that are no findings, by reason."""
 
     reason: str
@@ -256,11 +256,11 @@ class WhyNotAnswer(msgspec.Struct, frozen=True, kw_only=True):
     trace: Quoted
     total: int
     refused: tuple[RefusedRow, ...] | None
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOutRow, ...]
     next_cursor: str | None
 
 
-class Took(msgspec.Struct, frozen=True, kw_only=True):
+class StepTook(msgspec.Struct, frozen=True, kw_only=True):
     """How long a step, or its GPU work, takes on both sides."""
 
     status: str
@@ -298,8 +298,8 @@ class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
     comparable: bool
     per: str
     basis: str
-    step: Took
-    gpu_work: Took
+    step: StepTook
+    gpu_work: StepTook
     counts: dict[str, int]
     predicted_step_saving_ns: Range | None
     differs: tuple[DiffersRow, ...]

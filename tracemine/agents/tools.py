@@ -14,15 +14,15 @@ from tracemine.agents.answers import (
     DiffAnswer,
     DiffersRow,
     ExplainAnswer,
+    FindingRow,
     FindingsAnswer,
-    LeftOut,
-    Recorded,
+    LeftOutRow,
+    RecordedParts,
     RefusedRow,
-    Row,
     RuleText,
     ScanAnswer,
-    Took,
-    Unprofiled,
+    StepTook,
+    UnprofiledAnswer,
     VariantRow,
     VerdictRow,
     WhyNotAnswer,
@@ -32,7 +32,7 @@ from tracemine.agents.quoted import SENTENCE, lines, maybe, quoted, some, word
 from tracemine.agents.reading import Reader
 from tracemine.api.explain import Explanation, explain
 from tracemine.comparison import diff as compared
-from tracemine.comparison.record import Change, StepChange
+from tracemine.comparison.record import FindingChange, StepChange
 from tracemine.findings.record import Finding, Refused, Scan, Verified
 from tracemine.matching import Rule
 from tracemine.report.words import all_of, left_out_text, of_finding, operator_name, source_text
@@ -60,7 +60,9 @@ def scan(reader: Reader, ask: AskScan) -> ScanAnswer:
         gpu_busy_ns=summary.gpu_busy_ns if step is None else step.gpu_busy_ns,
         unprofiled_ns=None
         if unprofiled is None
-        else Unprofiled(low=unprofiled.low, mid=unprofiled.mid, high=unprofiled.high, source=word(unprofiled.source)),
+        else UnprofiledAnswer(
+            low=unprofiled.low, mid=unprofiled.mid, high=unprofiled.high, source=word(unprofiled.source)
+        ),
         bound_by=None if summary.bound is None else word(summary.bound.by.replace(" ", "_")),
         step_saving_ns=all_of(found, "step_saving_ns"),
         gpu_saving_ns=all_of(found, "gpu_saving_ns"),
@@ -69,7 +71,7 @@ def scan(reader: Reader, ask: AskScan) -> ScanAnswer:
         best=tuple(_row(finding) for finding in found.reported[:_BEST]),
         recorded=None
         if recorded is None
-        else Recorded(
+        else RecordedParts(
             shapes=recorded.shapes, stacks=recorded.stacks, execution_trace=recorded.tensors, cut_off=recorded.cut_off
         ),
         warnings=some(found.warnings, _SENTENCES, SENTENCE),
@@ -140,7 +142,8 @@ def why_not(reader: Reader, ask: AskWhyNot) -> WhyNotAnswer:
         total=len(rows),
         refused=None if refused is None else tuple(shown),
         left_out=tuple(
-            LeftOut(reason=word(reason), says=quoted(left_out_text(reason)), matches=count) for reason, count in dropped
+            LeftOutRow(reason=word(reason), says=quoted(left_out_text(reason)), matches=count)
+            for reason, count in dropped
         ),
         next_cursor=cursor,
     )
@@ -177,9 +180,9 @@ def _per(found: Scan) -> Literal["step", "trace"]:
     return "step" if known else "trace"
 
 
-def _row(finding: Finding) -> Row:
+def _row(finding: Finding) -> FindingRow:
     source = finding.source[0] if finding.source else None
-    return Row(
+    return FindingRow(
         fingerprint=word(finding.fingerprint),
         rule=word(finding.rule),
         title=quoted(finding.title),
@@ -227,8 +230,8 @@ def _concerns(pair: Refused, operator: str) -> bool:
     return operator in pair.first or operator in pair.second
 
 
-def _took(change: StepChange) -> Took:
-    return Took(
+def _took(change: StepChange) -> StepTook:
+    return StepTook(
         status=word(change.status),
         before_ns=change.before_ns,
         after_ns=change.after_ns,
@@ -237,7 +240,7 @@ def _took(change: StepChange) -> Took:
     )
 
 
-def _change(change: Change) -> ChangeRow:
+def _change(change: FindingChange) -> ChangeRow:
     before, after = (tuple(word(part.fingerprint) for part in side[:_NAMES]) for side in (change.before, change.after))
     return ChangeRow(
         status=word(change.status),

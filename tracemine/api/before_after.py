@@ -10,11 +10,11 @@ from tracemine import comparison
 from tracemine.api.calls import scan
 from tracemine.api.report import Report
 from tracemine.api.settings import PathLike, path_of
-from tracemine.comparison import STATUSES, Change, Difference
+from tracemine.comparison import STATUSES, Difference, FindingChange
 from tracemine.errors import UsageError
 from tracemine.findings import Scan
 from tracemine.findings.stored import one_stored
-from tracemine.report import Options, render_difference
+from tracemine.report import Drawing, render_difference
 
 __all__ = ["Comparison", "diff"]
 
@@ -29,7 +29,7 @@ class Comparison:
     difference: Difference
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[FindingChange, ...]:
         """All changes; each finding of either side is in exactly one."""
         return self.difference.changes
 
@@ -41,13 +41,13 @@ class Comparison:
     def __len__(self) -> int:
         return len(self.changes)
 
-    def __iter__(self) -> Iterator[Change]:
+    def __iter__(self) -> Iterator[FindingChange]:
         return iter(self.changes)
 
-    def __getitem__(self, at: int) -> Change:
+    def __getitem__(self, at: int) -> FindingChange:
         return self.changes[at]
 
-    def of(self, status: str) -> tuple[Change, ...]:
+    def of(self, status: str) -> tuple[FindingChange, ...]:
         """Return the changes of one status: fixed, improved, same, worse, new, moved, unknown. Raises UsageError.
 
         >>> diff("fixtures/captures/chain", "fixtures/captures/chain").of("fixed")
@@ -60,7 +60,7 @@ class Comparison:
     def render(self, form: str = "text", *, top: int | None = None, width: int = 100) -> str:
         """Return the report of this name: `text`, `json` or `markdown`. top: so many changes; None: all."""
         out = StringIO()
-        render_difference(form, self.difference, out, Options(top=top, width=width))
+        render_difference(form, self.difference, out, Drawing(top=top, width=width))
         return out.getvalue()
 
     def to_json(self) -> str:

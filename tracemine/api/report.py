@@ -20,7 +20,7 @@ from tracemine.findings.ranking import ordered
 from tracemine.findings.record import Finding, Scan, Summary, TraceSummary
 from tracemine.findings.tables import FINDINGS, OCCURRENCES, findings_table, occurrences_table
 from tracemine.frames import frame
-from tracemine.report import Options, fragment, render
+from tracemine.report import Drawing, fragment, render
 from tracemine.report.picture import Picture
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, time_text
@@ -136,7 +136,7 @@ class Report:
         Raises UsageError where there is no such report, TracemineError where another package's fails.
         """
         out = StringIO()
-        render(form, self.scan, out, Options(top=top, width=width, picture=self.picture))
+        render(form, self.scan, out, Drawing(top=top, width=width, picture=self.picture))
         return out.getvalue()
 
     def to_json(self, path: PathLike | None = None) -> str:

@@ -34,7 +34,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     hint: str | None = None
 
 
-class Found(msgspec.Struct, frozen=True, tag="found"):
+class WorkerScan(msgspec.Struct, frozen=True, tag="found"):
     """What was found."""
 
     scan: Scan
@@ -47,8 +47,8 @@ def question(settings: Settings, path: Path) -> bytes:
 
 def answered(line: bytes) -> Scan | Exception:
     """Return what an answer says."""
-    found = msgspec.json.decode(line, type=Found | Failed)
-    if isinstance(found, Found):
+    found = msgspec.json.decode(line, type=WorkerScan | Failed)
+    if isinstance(found, WorkerScan):
         return found.scan
     kind = getattr(errors, found.kind, None)
     if isinstance(kind, type) and issubclass(kind, TracemineError):
@@ -59,9 +59,9 @@ def answered(line: bytes) -> Scan | Exception:
 def answer(line: bytes) -> bytes:
     """Scan what a line asks for."""
     asked = msgspec.json.decode(line, type=Question, dec_hook=lambda kind, value: kind(value))
-    found: Found | Failed
+    found: WorkerScan | Failed
     try:
-        found = Found(pipeline.scan(asked.path, _options(asked.settings)))
+        found = WorkerScan(pipeline.scan(asked.path, _options(asked.settings)))
     except TracemineError as error:
         found = Failed(type(error).__name__, error.message, error.where, error.hint)
     except Exception as error:

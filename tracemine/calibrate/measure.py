@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 from tracemine.calibrate import kernels
 from tracemine.calibrate.library_plan import library_plan
 from tracemine.calibrate.measure_library import Run, activities_of, library_points
-from tracemine.calibrate.plan import ITEM_BYTES, Job, plan
+from tracemine.calibrate.plan import ITEM_BYTES, PatternJob, plan
 from tracemine.errors import UsageError
 from tracemine.perfmodel.calibration import Calibration, Launch, Point
 
@@ -103,7 +103,7 @@ class _Memory:
         self._flush.sum()
 
 
-def _pointwise(job: Job, memory: _Memory) -> Callable[[int, int], Run]:
+def _pointwise(job: PatternJob, memory: _Memory) -> Callable[[int, int], Run]:
     kernel = getattr(kernels, ("copy" if job.pattern == "widen" else job.pattern) + _SUFFIX)
     n = job.rows
     count = job.nbytes // (n * ITEM_BYTES[job.dtype])
@@ -119,7 +119,7 @@ def _pointwise(job: Job, memory: _Memory) -> Callable[[int, int], Run]:
     return run
 
 
-def _strided(job: Job, memory: _Memory) -> Callable[[int, int], Run]:
+def _strided(job: PatternJob, memory: _Memory) -> Callable[[int, int], Run]:
     side = job.rows
     x, out = memory.take((side * side, job.dtype), (side * side, job.dtype))
 
@@ -130,7 +130,7 @@ def _strided(job: Job, memory: _Memory) -> Callable[[int, int], Run]:
     return run
 
 
-def _rows(job: Job, memory: _Memory) -> Callable[[int, int, int], Run]:
+def _rows(job: PatternJob, memory: _Memory) -> Callable[[int, int, int], Run]:
     kernel: Any = getattr(kernels, job.pattern + _SUFFIX)
     sums = job.pattern == "row_sum"
     out_piece = (job.rows, "float32") if sums else (job.rows * job.length, job.dtype)
@@ -145,7 +145,7 @@ def _rows(job: Job, memory: _Memory) -> Callable[[int, int, int], Run]:
     return run
 
 
-def _split_sum(job: Job, memory: _Memory) -> Callable[[int, int, int], Run]:
+def _split_sum(job: PatternJob, memory: _Memory) -> Callable[[int, int, int], Run]:
     def run(part: int, block: int, warps: int) -> Run:
         parts = triton.cdiv(job.length, part)
         x, partial, out = memory.take(
@@ -166,7 +166,7 @@ def _split_sum(job: Job, memory: _Memory) -> Callable[[int, int, int], Run]:
     return run
 
 
-def _column_sum(job: Job, memory: _Memory) -> Callable[[int, int, int], Run]:
+def _column_sum(job: PatternJob, memory: _Memory) -> Callable[[int, int, int], Run]:
     def run(strip: int, tile: int, warps: int) -> Run:
         strips = triton.cdiv(job.rows, strip)
         x, partial, out = memory.take(
@@ -187,20 +187,20 @@ def _column_sum(job: Job, memory: _Memory) -> Callable[[int, int, int], Run]:
     return run
 
 
-_MAKERS: dict[str, Callable[[Job, _Memory], Callable[..., Run]]] = {
+_MAKERS: dict[str, Callable[[PatternJob, _Memory], Callable[..., Run]]] = {
     "strided": _strided,
     "split_sum": _split_sum,
     "column_sum": _column_sum,
 }
 
 
-def _runs(job: Job, memory: _Memory) -> list[Run]:
+def _runs(job: PatternJob, memory: _Memory) -> list[Run]:
     maker = _MAKERS.get(job.pattern, _rows if job.pattern.startswith("row_") else _pointwise)
     make = maker(job, memory)
     return [make(*config) for config in job.configs]
 
 
-def _measured(jobs: Sequence[Job], memory: _Memory, skipped: list[str]) -> Iterator[Point]:
+def _measured(jobs: Sequence[PatternJob], memory: _Memory, skipped: list[str]) -> Iterator[Point]:
     work = []
     for job in jobs:
         memory.fill(job.dtype)
@@ -224,7 +224,7 @@ def _measured(jobs: Sequence[Job], memory: _Memory, skipped: list[str]) -> Itera
     return medians([job for job, _ in work], durations)
 
 
-def compiled(job: Job, runs: Sequence[Run], skipped: list[str]) -> tuple[Job, list[Run]] | None:
+def compiled(job: PatternJob, runs: Sequence[Run], skipped: list[str]) -> tuple[PatternJob, list[Run]] | None:
     """Return the job with the configurations that compile and run, once each; what does not is named in `skipped`.
 
     A version of Triton that cannot compile one kernel is no reason to measure none.
@@ -243,7 +243,7 @@ def compiled(job: Job, runs: Sequence[Run], skipped: list[str]) -> tuple[Job, li
     return replace(job, configs=tuple(config for config, _ in good)), [run for _, run in good]
 
 
-def medians(jobs: Sequence[Job], durations: Sequence[int]) -> Iterator[Point]:
+def medians(jobs: Sequence[PatternJob], durations: Sequence[int]) -> Iterator[Point]:
     """Yield points of the best configuration, from the durations of all launches of some jobs in launch order.
 
     Raises ValueError when there are more or fewer durations than launches: the profiler lost some.
@@ -277,7 +277,7 @@ def medians(jobs: Sequence[Job], durations: Sequence[int]) -> Iterator[Point]:
 # --- libraries -------------------------------------------------------------------------------------------------------
 
 
-def _repeats(job: Job) -> int:
+def _repeats(job: PatternJob) -> int:
     return _REPEATS if job.nbytes < _LARGE else _FEW_REPEATS
 
 

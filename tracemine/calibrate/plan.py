@@ -37,7 +37,7 @@ LOOPED_ROWS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PatternJob:
     """One pattern at one size, with the launch configurations to try: the best one counts."""
 
     pattern: str
@@ -61,7 +61,7 @@ class Job:
         return self.bytes_read + self.bytes_written
 
 
-def plan(largest_bytes: int = 8 * _GB) -> tuple[Job, ...]:
+def plan(largest_bytes: int = 8 * _GB) -> tuple[PatternJob, ...]:
     """Return every job whose traffic is at most `largest_bytes`, in the order of measuring.
 
     >>> jobs = plan()
@@ -71,27 +71,33 @@ def plan(largest_bytes: int = 8 * _GB) -> tuple[Job, ...]:
     return tuple(job for job in _jobs() if job.nbytes <= largest_bytes)
 
 
-def _jobs() -> Iterator[Job]:
+def _jobs() -> Iterator[PatternJob]:
     for dtype in DTYPES:
-        for pattern, (inputs, outputs) in POINTWISE.items():
-            for size in _ALL_SIZES if pattern in ("read", "write", "copy", "add") else _SOME_SIZES:
-                yield _pointwise(pattern, dtype, size, inputs, outputs)
-        for function in FUNCTIONS:
-            for size in _SOME_SIZES:
-                yield _pointwise("function", dtype, size, 1, 1, function)
-        for size in _ALL_SIZES[4:]:
-            yield _strided(dtype, size)
-        for pattern, (written, lengths) in WHOLE_ROWS.items():
-            for length in lengths:
-                yield from _rows(pattern, dtype, length, written, _whole_configs(length))
-        for pattern, (written, lengths) in LOOPED_ROWS.items():
-            for length in lengths:
-                yield from _rows(pattern, dtype, length, written, _looped_configs(length))
+        yield from _elementwise(dtype)
+        for table, configs in ((WHOLE_ROWS, _whole_configs), (LOOPED_ROWS, _looped_configs)):
+            for pattern, (written, lengths) in table.items():
+                for length in lengths:
+                    yield from _rows(pattern, dtype, length, written, configs(length))
         for size in _ROW_SIZES[2:]:
             yield from _reductions_of_two_kernels(dtype, size)
+    yield from _widening()
+
+
+def _elementwise(dtype: str) -> Iterator[PatternJob]:
+    for pattern, (inputs, outputs) in POINTWISE.items():
+        for size in _ALL_SIZES if pattern in ("read", "write", "copy", "add") else _SOME_SIZES:
+            yield _pointwise(pattern, dtype, size, inputs, outputs)
+    for function in FUNCTIONS:
+        for size in _SOME_SIZES:
+            yield _pointwise("function", dtype, size, 1, 1, function)
+    for size in _ALL_SIZES[4:]:
+        yield _strided(dtype, size)
+
+
+def _widening() -> Iterator[PatternJob]:
     for size in _SOME_SIZES:  # one byte in, two out
         n = max(1, size // 3 // _ALIGNED) * _ALIGNED
-        yield Job("widen", "int8", n, 1, n, 2 * n, _pointwise_configs())
+        yield PatternJob("widen", "int8", n, 1, n, 2 * n, _pointwise_configs())
 
 
 def _pointwise_configs() -> tuple[tuple[int, ...], ...]:
@@ -99,18 +105,20 @@ def _pointwise_configs() -> tuple[tuple[int, ...], ...]:
     return ((512, 4), (1024, 4), (2048, 8))
 
 
-def _pointwise(pattern: str, dtype: str, size: int, inputs: int, outputs: int, function: str = "") -> Job:
+def _pointwise(pattern: str, dtype: str, size: int, inputs: int, outputs: int, function: str = "") -> PatternJob:
     item = ITEM_BYTES[dtype]
     n = size // ((inputs + outputs) * item)
     n = n // _ALIGNED * _ALIGNED if n >= _ALIGNED else 1 << max(n.bit_length() - 1, 4)
-    return Job(pattern, dtype, n, 1, inputs * n * item, outputs * n * item, _pointwise_configs(), function=function)
+    return PatternJob(
+        pattern, dtype, n, 1, inputs * n * item, outputs * n * item, _pointwise_configs(), function=function
+    )
 
 
-def _strided(dtype: str, size: int) -> Job:
+def _strided(dtype: str, size: int) -> PatternJob:
     item = ITEM_BYTES[dtype]
     side = max(64, int((size / 2 / item) ** 0.5) // 64 * 64)
     moved = side * side * item
-    return Job("strided", dtype, side, side, moved, moved, ((32, 4), (64, 4), (64, 8)))
+    return PatternJob("strided", dtype, side, side, moved, moved, ((32, 4), (64, 4), (64, 8)))
 
 
 def _whole_configs(length: int) -> tuple[tuple[int, ...], ...]:
@@ -123,24 +131,28 @@ def _looped_configs(length: int) -> tuple[tuple[int, ...], ...]:
     return tuple((1, min(block, 1 << (length - 1).bit_length()), warps) for block, warps in ((1024, 4), (2048, 8)))
 
 
-def _rows(pattern: str, dtype: str, length: int, written: int, configs: tuple[tuple[int, ...], ...]) -> Iterator[Job]:
+def _rows(
+    pattern: str, dtype: str, length: int, written: int, configs: tuple[tuple[int, ...], ...]
+) -> Iterator[PatternJob]:
     row_bytes = length * ITEM_BYTES[dtype]
     for size in _ROW_SIZES:
         rows = size // (row_bytes * (1 + written))
         if rows:
             out = rows * (row_bytes if written else 4)
-            yield Job(pattern, dtype, rows, length, rows * row_bytes, out, configs)
+            yield PatternJob(pattern, dtype, rows, length, rows * row_bytes, out, configs)
 
 
-def _reductions_of_two_kernels(dtype: str, size: int) -> Iterator[Job]:
+def _reductions_of_two_kernels(dtype: str, size: int) -> Iterator[PatternJob]:
     item = ITEM_BYTES[dtype]
     for rows in _FEW_ROWS:
         length = size // (rows * item)
         if length > 8 * _WHOLE:
             part = max(2048, length // 64)
-            yield Job("split_sum", dtype, rows, length, size, rows * 4, ((part, 1024, 4), (part, 2048, 8)), kernels=2)
+            yield PatternJob(
+                "split_sum", dtype, rows, length, size, rows * 4, ((part, 1024, 4), (part, 2048, 8)), kernels=2
+            )
     columns = 4096
     rows = size // (columns * item)
     if rows >= 256:
         configs = ((max(32, rows // 64), 128, 4), (max(32, rows // 64), 256, 8))
-        yield Job("column_sum", dtype, rows, columns, size, columns * 4, configs, kernels=2)
+        yield PatternJob("column_sum", dtype, rows, columns, size, columns * 4, configs, kernels=2)

@@ -37,6 +37,7 @@ from tracemine.cli.diff import diff
 from tracemine.cli.explain import explain
 from tracemine.cli.ingest import ingest
 from tracemine.cli.mcp import mcp
+from tracemine.cli.options import group_help
 from tracemine.cli.overlay import overlay
 from tracemine.cli.report import report
 from tracemine.cli.scan import scan
@@ -99,10 +100,7 @@ def tracemine(
     if version:
         write(f"tracemine {__version__}\n")
         raise typer.Exit(0)
-    if context.invoked_subcommand is None:
-        say_lines(context.get_help().splitlines())
-        return UsageError.exit_code
-    return 0
+    return group_help(context)
 
 
 _command = cache(lambda: typer.main.get_command(app))  # once a process: it takes a fifth of a small scan

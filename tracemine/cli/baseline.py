@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracemine.cli.console import say, say_lines
-from tracemine.cli.diff import one_scan
-from tracemine.cli.options import QuietOption, RuleOption, RulesOption, SkipOption
-from tracemine.cli.scan import device_named, rules_asked
+from tracemine.cli.console import say
+from tracemine.cli.options import GPUOption, QuietOption, RuleOption, RulesOption, SkipOption, group_help
+from tracemine.cli.request import asked, one_scan
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import make_folder, writing
 from tracemine.tickets.marks import check_project
@@ -30,10 +29,7 @@ def baseline(context: typer.Context) -> int:
     Example:
       tracemine baseline write trace.json.gz -o .tracemine/decoder.json --project decoder
     """
-    if context.invoked_subcommand is None:
-        say_lines(context.get_help().splitlines())
-        return UsageError.exit_code
-    return 0
+    return group_help(context)
 
 
 @app.command(short_help="Keep a trace's findings.")
@@ -43,9 +39,7 @@ def write(
         Path, typer.Option("--output", "-o", metavar="FILE", help="The baseline. What is accepted in one there stays.")
     ],
     project: Annotated[str, typer.Option("--project", metavar="LABEL", help="What it is a baseline of: a short name.")],
-    gpu: Annotated[
-        str | None, typer.Option(metavar="NAME", help="As in scan, for a trace whose GPU is not known.")
-    ] = None,
+    gpu: GPUOption = None,
     rules: RulesOption = None,
     rule: RuleOption = None,
     skip: SkipOption = None,
@@ -61,7 +55,6 @@ def write(
       tracemine scan new.json.gz --baseline .tracemine/decoder.json --fail-on worse,2%
     """
     from tracemine.comparison.baseline import baseline_of, read_baseline, write_baseline
-    from tracemine.pipeline import ScanOptions
 
     check_project(project)
     there = read_baseline(output) if output.exists() else None
@@ -71,8 +64,7 @@ def write(
             hint="name another file with --output, or delete this one",
         )
     accepted = there.accepted if there is not None else ()
-    asked = ScanOptions(rules=rules_asked(rules, rule, skip), device=None if gpu is None else device_named(gpu))
-    scan = one_scan(trace, asked, quiet=quiet)
+    scan = one_scan(trace, asked(quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip))
     _check_whole(scan, trace)
     found = baseline_of(scan, project, accepted)
     with writing(output):

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TextIO
 
 from tracemine.errors import DEBUG, Location, TracemineError, UsageError
-from tracemine.report import Options
+from tracemine.report import Drawing
 from tracemine.report.escape import line
 
 _WIDEST, _NARROWEST = 120, 60
@@ -117,7 +117,7 @@ def ending() -> Iterator[None]:
             signal.signal(number, stock)
 
 
-def options(out: TextIO, *, top: int, no_color: bool) -> Options:
+def options(out: TextIO, *, top: int, no_color: bool) -> Drawing:
     """Return how to draw on `out`: a terminal's width and colours, or plain text."""
     terminal = out.isatty()
     width = shutil.get_terminal_size((_WIDTH_WITHOUT_TERMINAL, 24)).columns if terminal else _WIDTH_WITHOUT_TERMINAL
@@ -125,7 +125,7 @@ def options(out: TextIO, *, top: int, no_color: bool) -> Options:
     forced = out is sys.stdout and any(os.environ.get(name) for name in ("FORCE_COLOR", "CLICOLOR_FORCE"))
     dull = not terminal or os.environ.get("TERM") == "dumb"
     plain = no_color or bool(os.environ.get("NO_COLOR")) or (dull and not forced)
-    return Options(top=top or None, width=max(_NARROWEST, min(width, _WIDEST)), color=not plain)
+    return Drawing(top=top or None, width=max(_NARROWEST, min(width, _WIDEST)), color=not plain)
 
 
 def _alike(error: UnicodeError) -> tuple[str, int]:

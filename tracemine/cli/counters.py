@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.console import say, write
-from tracemine.errors import InputError, Location, UsageError
+from tracemine.cli.options import QuietOption, check_format
+from tracemine.errors import InputError, Location
 from tracemine.report.escape import code_cell, json_text, line, shorten
 from tracemine.units import bytes_text, ratio_text, time_text
 
@@ -34,7 +35,7 @@ def counters(
         typer.Option("--trace", metavar="TRACE", help="Say which activities of this trace they are. Default: of DIR."),
     ] = None,
     form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on standard error.")] = False,
+    quiet: QuietOption = False,
 ) -> int:
     """Say what Nsight Compute counted: traffic, arithmetic, what limits each kernel, and its place on the roofline.
 
@@ -47,8 +48,7 @@ def counters(
       tracemine counters report.csv.gz --trace trace.json.gz
       tracemine counters timeline/
     """
-    if form not in _FORMATS:
-        raise UsageError(f"--format: there is no report {form!r}", hint=f"there are: {', '.join(_FORMATS)}")
+    check_format(form, _FORMATS)
     found = [report for path in reports for report in said_reports(path, quiet=quiet)]
     from tracemine.counters import match
     from tracemine.findings.counter_summary import kernel_lines

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import sys
 from io import StringIO
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tracemine.cli.console import options, say_error, write
-from tracemine.cli.findings import one_stored
 from tracemine.cli.gates import NoiseOption, fails, gates_given, noise_given
-from tracemine.cli.options import QuietOption, RuleOption, RulesOption, SkipOption
-from tracemine.cli.scan import FAIL_ON_REACHED, device_named, one_trace, rules_asked, scanned
+from tracemine.cli.options import (
+    GPUOption,
+    NoColorOption,
+    OutputOption,
+    QuietOption,
+    RuleOption,
+    RulesOption,
+    SkipOption,
+    check_format,
+    check_top,
+)
+from tracemine.cli.request import asked, one_scan
+from tracemine.cli.scan import FAIL_ON_REACHED
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import DIFF_REPORTS, render_difference
-
-if TYPE_CHECKING:
-    from tracemine.findings import Scan
-    from tracemine.pipeline import ScanOptions
 
 
 def diff(
@@ -38,20 +43,16 @@ def diff(
         ),
     ] = None,
     noise: NoiseOption = "auto",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")
-    ] = None,
+    output: OutputOption = None,
     top: Annotated[
         int, typer.Option(metavar="N", help="Print so many changes, 0 for all. JSON always has all of them.")
     ] = 20,
-    gpu: Annotated[
-        str | None, typer.Option(metavar="NAME", help="As in scan, for traces whose GPU is not known.")
-    ] = None,
+    gpu: GPUOption = None,
     rules: RulesOption = None,
     rule: RuleOption = None,
     skip: SkipOption = None,
     quiet: QuietOption = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,
+    no_color: NoColorOption = False,
 ) -> int:
     """Say what became of each finding: fixed, improved, same, worse, new, moved, or unknown, and why.
 
@@ -66,20 +67,17 @@ def diff(
       tracemine diff findings.json runs/after/ --fail-on worse --fail-on 2%
       tracemine diff before/ after/ --format markdown -o "$GITHUB_STEP_SUMMARY"
     """
-    if form not in DIFF_REPORTS:
-        page = "; a page is of one trace: tracemine scan AFTER --format html -o FILE" * (form == "html")
-        raise UsageError(f"--format: there is no report {form!r}", hint=f"there are: {', '.join(DIFF_REPORTS)}{page}")
-    if top < 0:
-        raise UsageError(f"--top: {top} is negative", hint="0 prints all changes")
+    page = "; a page is of one trace: tracemine scan AFTER --format html -o FILE" * (form == "html")
+    check_format(form, DIFF_REPORTS, page)
+    check_top(top, "prints all changes")
     share, gates = noise_given(noise), gates_given(fail_on or ())
     from tracemine.comparison import diff as difference_of
-    from tracemine.pipeline import ScanOptions
 
-    asked = ScanOptions(rules=rules_asked(rules, rule, skip), device=None if gpu is None else device_named(gpu))
+    request = asked(quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip)
     scans = []
     for given in (before, after):
         try:
-            scans.append(one_scan(given, asked, quiet=quiet))
+            scans.append(one_scan(given, request))
         except TracemineError as error:
             say_error(error)
     if len(scans) < 2:
@@ -92,11 +90,3 @@ def diff(
     else:
         write(text.getvalue())
     return FAIL_ON_REACHED if fails(found, gates) else 0
-
-
-def one_scan(given: str, asked: ScanOptions, *, quiet: bool) -> Scan:
-    """Return the scan that an argument names, stored or of a trace. Raises TracemineError where it is not one."""
-    stored = one_stored(Path(given))
-    if stored is not None:
-        return stored
-    return scanned(one_trace(given, quiet=quiet), asked, quiet=quiet)

@@ -20,7 +20,7 @@ from tracemine.cli.options import (
     RulesOption,
 )
 from tracemine.cli.report import say_verdicts, with_evidence
-from tracemine.cli.scan import Beside, device_named, evidence_in, one_trace, rules_asked, scanned
+from tracemine.cli.request import asked, evidence_in, found_in, one_trace, rules_asked
 from tracemine.errors import UsageError
 
 
@@ -47,19 +47,17 @@ def explain(
       tracemine explain 10bb trace.json.gz
       tracemine explain 10bb findings.json --evidence results/
     """
-    from tracemine.pipeline import ScanOptions
     from tracemine.report.explain import render
 
     if Path(fingerprint).exists() and not Path(path).exists():
         raise UsageError(f"FINGERPRINT: {fingerprint!r} is a file", hint=f"tracemine explain {path} {fingerprint}")
     known = rules_asked(rules)
-    verdicts = evidence_in(evidence or (), quiet=quiet)
     stored = one_stored(Path(path))
     if stored is None:
-        device = None if gpu is None else device_named(gpu)
-        asked = ScanOptions(rules=known, device=device, evidence=verdicts)
-        scan = scanned(one_trace(path, quiet=quiet), asked, beside=Beside(execution_trace), quiet=quiet)
+        request = asked(quiet=quiet, gpu=gpu, rules=rules, evidence=evidence, execution_trace=execution_trace)
+        scan = found_in(one_trace(path, quiet=quiet), request).scan
     else:
+        verdicts = evidence_in(evidence or (), quiet=quiet)
         scan = with_evidence(stored, verdicts)
         if verdicts is None and not quiet:
             say_verdicts([Path(path)])

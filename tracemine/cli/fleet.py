@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracemine.cli.console import options, say, say_lines, write
-from tracemine.cli.options import GPUOption, NoColorOption, QuietOption, RuleOption, RulesOption, SkipOption
+from tracemine.cli.console import options, say, write
+from tracemine.cli.options import (
+    GPUOption,
+    NoColorOption,
+    OutputOption,
+    QuietOption,
+    RuleOption,
+    RulesOption,
+    SkipOption,
+    check_top,
+    group_help,
+)
 from tracemine.cli.progress import reading
 from tracemine.cli.tickets import (
     ApplyOption,
@@ -36,8 +46,8 @@ if TYPE_CHECKING:
     from tracemine.cli.progress import Bar
     from tracemine.fleet.report import FleetReport
     from tracemine.fleet.run import Engine, Total
-    from tracemine.fleet.task import Outcome
-    from tracemine.report import Options
+    from tracemine.fleet.task import TaskOutcome
+    from tracemine.report import Drawing
 
 COMMANDS = ("run", "report", "tickets")
 _FORMATS = ("text", "json", "html")
@@ -66,7 +76,7 @@ ProcessesOption = Annotated[
 RayOption = Annotated[
     str | None, typer.Option("--ray", metavar="ADDRESS", help="Run on this Ray cluster: auto, ray://head:10001.")
 ]
-TimeLimitOption = Annotated[float, typer.Option(metavar="SECONDS", help="What one trace may take.")]
+TimeLimitOption = Annotated[float, typer.Option("--time-limit", metavar="SECONDS", help="What one trace may take.")]
 MemoryOption = Annotated[str, typer.Option(metavar="SIZE", help="Memory that one trace may take: 500MB, 8GB.")]
 AttemptsOption = Annotated[int, typer.Option(metavar="N", help="How often a trace is tried whose process was lost.")]
 AgainOption = Annotated[bool, typer.Option("--again", help="Also try those that could not be scanned before.")]
@@ -88,7 +98,6 @@ ByOption = Annotated[
 ]
 TopOption = Annotated[int, typer.Option(metavar="N", help="Rows of each table, 0 for all.")]
 FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="text|json|html", help="What to print.")]
-FileOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -102,10 +111,7 @@ def fleet(context: typer.Context) -> int:
       tracemine fleet traces/ -o fleet/
       tracemine fleet report fleet/
     """
-    if context.invoked_subcommand is None:
-        say_lines(context.get_help().splitlines())
-        return UsageError.exit_code
-    return 0
+    return group_help(context)
 
 
 @app.command(short_help="Scan many traces into a data set.")
@@ -115,9 +121,7 @@ def run(
     labels: LabelsOption = None,
     processes: ProcessesOption = None,
     ray: RayOption = None,
-    time_limit_s: Annotated[
-        float, typer.Option("--time-limit", metavar="SECONDS", help="What one trace may take.")
-    ] = 600,
+    time_limit_s: TimeLimitOption = 600,
     memory: MemoryOption = "8GB",
     attempts: AttemptsOption = 3,
     again: AgainOption = False,
@@ -141,14 +145,14 @@ def run(
     from tracemine.fleet.machine import Limits
     from tracemine.fleet.places import shown
     from tracemine.fleet.run import tasks, total
-    from tracemine.fleet.task import Settings
+    from tracemine.fleet.task import FleetSettings
 
     limits = Limits(
         seconds=_positive(time_limit_s, "--time-limit"),
         memory_bytes=_bytes(memory),
         attempts=min(max(attempts, 1), _MOST_ATTEMPTS),
     )
-    settings = Settings(
+    settings = FleetSettings(
         gpu=gpu, rules=tuple(map(str, rules or ())), only=tuple(rule or ()), skip=tuple(skip or ()), labels=labels
     )
     began = time.monotonic()
@@ -166,7 +170,7 @@ def run(
 def report(
     dataset: DatasetArgument,
     format_: FormatOption = "text",
-    output: FileOption = None,
+    output: OutputOption = None,
     hours: HoursOption = None,
     price: PriceOption = None,
     by: ByOption = None,
@@ -188,8 +192,7 @@ def report(
         raise UsageError(f"--format: {format_} is none of {', '.join(_FORMATS)}")
     if price is not None:
         _positive(price, "--price")
-    if top < 0:
-        raise UsageError(f"--top: {top} is negative", hint="0 prints all rows")
+    check_top(top, "prints all rows")
     groups = (by,) if by is not None else GROUPS if format_ == "html" else GROUPS[:1]
     found = summed(dataset, hours=None if hours is None else hours_of(hours), price=price, by=groups, top=top)
     text = _drawn(found, format_, options(sys.stdout, top=0, no_color=no_color or output is not None))
@@ -200,7 +203,7 @@ def report(
     return 0
 
 
-def _drawn(found: FleetReport, format_: str, how: Options) -> str:
+def _drawn(found: FleetReport, format_: str, how: Drawing) -> str:
     if format_ == "json":
         import msgspec
 
@@ -270,7 +273,7 @@ def _engine(processes: int | None, ray: str | None) -> Engine:
     return on_this_machine(processes)
 
 
-def _told(outcomes: Iterator[Outcome], count: int, bar: Bar | None) -> Iterator[Outcome]:
+def _told(outcomes: Iterator[TaskOutcome], count: int, bar: Bar | None) -> Iterator[TaskOutcome]:
     for number, one in enumerate(outcomes, 1):
         if bar is not None:
             bar(number, count)

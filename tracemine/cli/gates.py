@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tracemine.comparison.baseline import Baseline
     from tracemine.comparison.gates import Gate as DifferenceGate
     from tracemine.findings import Scan
-    from tracemine.report import Options
+    from tracemine.report import Drawing
 
 # Whether a scan makes the call fail; what it has to say of that follows the report, of this name, in the text.
-Gate: TypeAlias = "Callable[[Scan, str, TextIO, Options], bool]"
+Gate: TypeAlias = "Callable[[Scan, str, TextIO, Drawing], bool]"
 NoiseOption = Annotated[
     str,
     typer.Option(
@@ -77,7 +77,7 @@ class Watch:
     baseline: Baseline
     gates: Sequence[DifferenceGate]
 
-    def reached(self, scan: Scan, name: str, out: TextIO, how: Options) -> bool:
+    def reached(self, scan: Scan, name: str, out: TextIO, how: Drawing) -> bool:
         """Return whether a scan fails. The difference follows its report; as JSON and HTML there is the scan alone."""
         from tracemine.comparison.baseline import against
         from tracemine.report import DIFF_REPORTS, render_difference

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.console import write
+from tracemine.cli.counters import said_reports
 from tracemine.cli.options import CountersOption, ExecutionTraceOption, QuietOption
 from tracemine.cli.progress import reading
-from tracemine.cli.scan import reports_in
 from tracemine.errors import UsageError
 from tracemine.report.escape import line
 
@@ -56,7 +56,7 @@ def ingest(
         reports = [read_counters(each) for each in (path, *(counters or ()))]
         timeline, edges, joined = timeline_of(reports), None, None
     else:
-        reports = reports_in(counters or (), quiet=quiet)
+        reports = [report for each in counters or () for report in said_reports(each, quiet=quiet)]
         with reading(path, quiet=quiet) as progress:
             timeline = open_trace(path, progress, execution_trace=execution_trace)
         reports = with_stored(reports, path, timeline)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tracemine.cli.complete import complete_gpu, complete_report, complete_rule
+from tracemine.cli.console import say_lines
 from tracemine.cli.thresholds import SEVERITIES
+from tracemine.errors import UsageError
 from tracemine.report import REPORTS
 
 PathsArgument = Annotated[
@@ -124,7 +127,30 @@ TablesOption = Annotated[
 WhyNotOption = Annotated[
     bool, typer.Option("--why-not", help="Also say what shares data and is not one kernel, and why.")
 ]
+FindingsArgument = Annotated[
+    Path, typer.Argument(metavar="FINDINGS.json|TRACE", help="What scan printed as JSON, or a trace.")
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no notes on standard error.")]
 NoColorOption = Annotated[
     bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same, FORCE_COLOR=1 the opposite.")
 ]
+
+
+def group_help(context: typer.Context) -> int:
+    """Print the help of a group of commands where none of them is named. Return the exit code."""
+    if context.invoked_subcommand is not None:
+        return 0
+    say_lines(context.get_help().splitlines())
+    return UsageError.exit_code
+
+
+def check_top(top: int, all_of_them: str) -> None:
+    """Raise UsageError where --top is negative. all_of_them: what 0 does."""
+    if top < 0:
+        raise UsageError(f"--top: {top} is negative", hint=f"0 {all_of_them}")
+
+
+def check_format(name: str, known: Collection[str], more: str = "") -> None:
+    """Raise UsageError for a report that is none of those that are known. more: what else a hint says."""
+    if name not in known:
+        raise UsageError(f"--format: there is no report {name!r}", hint=f"there are: {', '.join(known)}{more}")

@@ -21,7 +21,7 @@ from tracemine.cli.options import (
     RulesOption,
     SkipOption,
 )
-from tracemine.cli.scan import Beside, found_in, one_trace, options_asked, rules_asked
+from tracemine.cli.request import asked, found_in, one_trace
 from tracemine.cli.standard_input import STDIN
 from tracemine.errors import Location, UsageError
 from tracemine.files import write_pieces
@@ -58,10 +58,12 @@ def overlay(
     from tracemine.report.overlay import events
     from tracemine.report.overlay import overlay as alone
 
-    chosen = rules_asked(rules, rule, skip)
-    asked = options_asked(min_saving, gpu, chosen, evidence, None, why_not=False, quiet=quiet)
+    request = asked(
+        quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip, min_saving=min_saving, evidence=evidence,
+        execution_trace=execution_trace, pictured=True,
+    )  # fmt: skip
     trace = one_trace(path, quiet=quiet)
-    found = found_in(trace, asked, beside=Beside(execution_trace), quiet=quiet, pictured=True)
+    found = found_in(trace, request)
     assert found.picture is not None  # noqa: S101 - it was asked for
     with ExitStack() as stack:
         pieces = alone(found.scan, found.picture.activities)

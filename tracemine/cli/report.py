@@ -14,11 +14,12 @@ import typer
 
 from tracemine.cli.console import options, say, say_error, write
 from tracemine.cli.findings import findings_files, named_finding, stored_scans
-from tracemine.cli.options import EvidenceOption, QuietOption
-from tracemine.cli.scan import FLEET_PAGE, Found, all_traces, check_report, evidence_in, found_in
+from tracemine.cli.options import EvidenceOption, NoColorOption, OutputOption, QuietOption, TopOption, check_top
+from tracemine.cli.request import FoundIn, ScanRequest, all_traces, evidence_in, found_in
+from tracemine.cli.scan import FLEET_PAGE, check_report
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import PICTURED, REPORTS, Options, render
+from tracemine.report import PICTURED, REPORTS, Drawing, render
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
@@ -41,14 +42,10 @@ def report(
         typer.Option(metavar="FINGERPRINT", help="Print a ticket's text for this finding alone; its first digits do."),
     ] = None,
     evidence: EvidenceOption = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")
-    ] = None,
-    top: Annotated[
-        int, typer.Option(metavar="N", help="Print so many findings, 0 for all. JSON and HTML have all.")
-    ] = 10,
+    output: OutputOption = None,
+    top: TopOption = 10,
     quiet: QuietOption = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,
+    no_color: NoColorOption = False,
 ) -> int:
     """Print findings again, with the verdicts that --evidence names: predicted, measured, error, level, not tested.
 
@@ -67,12 +64,12 @@ def report(
     check_report(name, output)
     if finding is not None and name != "markdown":
         raise UsageError("--finding: a ticket's text is Markdown", hint="leave --format out")
-    if top < 0:
-        raise UsageError(f"--top: {top} is negative", hint="0 prints all findings")
+    check_top(top, "prints all findings")
     text = StringIO()
     how = options(text if output else sys.stdout, top=top, no_color=no_color)
     pictured = name in PICTURED
-    every = [*_scans(paths, evidence_in(evidence or (), quiet=quiet), quiet=quiet, pictured=pictured)]
+    judged = evidence_in(evidence or (), quiet=quiet)
+    every = [one for given in paths for one in _scans(given, judged, quiet=quiet, pictured=pictured)]
     scans = _readable(every)
     if pictured and len(scans) > 1:
         raise UsageError(
@@ -86,15 +83,15 @@ def report(
     return UsageError.exit_code if len(scans) < len(every) else 0
 
 
-def _readable(every: Sequence[Found | TracemineError]) -> list[Found]:
+def _readable(every: Sequence[FoundIn | TracemineError]) -> list[FoundIn]:
     """Return what could be read, and say what is wrong with the rest."""
     for wrong in every:
         if isinstance(wrong, TracemineError):
             say_error(wrong)
-    return [one for one in every if isinstance(one, Found)]
+    return [one for one in every if isinstance(one, FoundIn)]
 
 
-def _draw(name: str, scans: Sequence[Found], finding: str | None, text: StringIO, how: Options) -> None:
+def _draw(name: str, scans: Sequence[FoundIn], finding: str | None, text: StringIO, how: Drawing) -> None:
     """Write one finding as a ticket, or all scans one after another."""
     if finding is not None and scans:
         from tracemine.report.markdown import ticket
@@ -106,28 +103,25 @@ def _draw(name: str, scans: Sequence[Found], finding: str | None, text: StringIO
         render(name, found.scan, text, replace(how, picture=found.picture))
 
 
-def _scans(
-    paths: Sequence[str], evidence: Evidence | None, *, quiet: bool, pictured: bool
-) -> Iterator[Found | TracemineError]:
-    """Yield every scan named, stored ones with the verdicts; what is wrong with a path in its place."""
-    for given in paths:
-        path = Path(given)
+def _scans(given: str, evidence: Evidence | None, *, quiet: bool, pictured: bool) -> Iterator[FoundIn | TracemineError]:
+    """Yield every scan that a path names, stored ones with the verdicts; what is wrong with one in its place."""
+    path = Path(given)
+    try:
+        files = findings_files(path) if path.is_dir() else [path]
+        stored = [scan for file in files for scan in stored_scans(file) or ()]
+    except TracemineError as error:
+        yield error
+        return
+    if stored:
+        if evidence is None and not quiet:
+            say_verdicts(files)
+        yield from (FoundIn(with_evidence(scan, evidence)) for scan in stored)
+        return
+    for trace in all_traces([given], quiet=quiet):
         try:
-            files = findings_files(path) if path.is_dir() else [path]
-            stored = [scan for file in files for scan in stored_scans(file) or ()]
+            yield trace if isinstance(trace, TracemineError) else _found(trace, evidence, quiet, pictured)
         except TracemineError as error:
             yield error
-            continue
-        if stored:
-            if evidence is None and not quiet:
-                say_verdicts(files)
-            yield from (Found(with_evidence(scan, evidence)) for scan in stored)
-            continue
-        for trace in all_traces([given], quiet=quiet):
-            try:
-                yield trace if isinstance(trace, TracemineError) else _found(trace, evidence, quiet, pictured)
-            except TracemineError as error:
-                yield error
 
 
 def say_verdicts(files: Sequence[Path]) -> None:
@@ -151,7 +145,7 @@ def with_evidence(scan: Scan, evidence: Evidence | None) -> Scan:
     return replace(found, evidence=evidence.account(found, gpu))
 
 
-def _found(trace: Path, evidence: Evidence | None, quiet: bool, pictured: bool) -> Found:
+def _found(trace: Path, evidence: Evidence | None, quiet: bool, pictured: bool) -> FoundIn:
     from tracemine import pipeline
 
-    return found_in(trace, pipeline.ScanOptions(evidence=evidence), quiet=quiet, pictured=pictured)
+    return found_in(trace, ScanRequest(options=pipeline.ScanOptions(evidence=evidence), quiet=quiet, pictured=pictured))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.complete import complete_rule
-from tracemine.cli.console import options, say, say_lines, write
-from tracemine.cli.options import ExecutionTraceOption, GPUOption, NoColorOption, QuietOption, RulesOption
+from tracemine.cli.console import options, say, write
+from tracemine.cli.options import ExecutionTraceOption, GPUOption, NoColorOption, QuietOption, RulesOption, group_help
 from tracemine.cli.progress import reading
-from tracemine.cli.scan import device_named, one_trace
+from tracemine.cli.request import device_named, one_trace
 from tracemine.cli.standard_input import from_standard_input
 from tracemine.errors import UsageError
 from tracemine.report.escape import line
@@ -47,10 +47,7 @@ def rules(context: typer.Context) -> int:
     Example:
       tracemine rules list
     """
-    if context.invoked_subcommand is None:
-        say_lines(context.get_help().splitlines())
-        return UsageError.exit_code
-    return 0
+    return group_help(context)
 
 
 @app.command("list", short_help="A line for each rule.")
@@ -212,11 +209,11 @@ def _asked(ids: list[str] | None, directories: list[Path] | None) -> tuple[tuple
 
     A folder may be named in place of an id, as with --rules. No id is all.
     """
-    known = _loaded(directories)
+    known, ids = _loaded(directories), ids or []
     ours = {rule.id for rule in known}
-    folders = [one for one in ids or () if one not in ours and Path(one).is_dir()]
+    folders = [one for one in ids if one not in ours and Path(one).is_dir()]
     known = _loaded([*(directories or ()), *map(Path, folders)]) if folders else known
-    named = [one for one in ids or () if one not in folders]
+    named = [one for one in ids if one not in folders]
     shipped = {rule.id for rule in _loaded(None)}
     theirs = [rule.id for rule in known if rule.id not in shipped and rule.id not in named]
     return known, [*named, *theirs] if folders or not named else named

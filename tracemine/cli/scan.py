@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tracemine.cli.console import options, say, say_error, write
-from tracemine.cli.counters import said_reports
+from tracemine.cli.console import options, say_error, write
 from tracemine.cli.gates import BaselineOption, Gate, scan_gate
 from tracemine.cli.options import (
     CalibrationOption,
@@ -33,25 +30,12 @@ from tracemine.cli.options import (
     TablesOption,
     TopOption,
     WhyNotOption,
+    check_top,
 )
-from tracemine.cli.progress import reading
-from tracemine.cli.standard_input import STDIN, from_standard_input
-from tracemine.cli.thresholds import parse_threshold
-from tracemine.errors import InputError, Location, TracemineError, UsageError
+from tracemine.cli.request import FoundIn, ScanRequest, all_traces, asked, found_in
+from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import PICTURED, REPORTS, render, renderer
-from tracemine.report import Options as Drawing
-from tracemine.units import count_text
-
-if TYPE_CHECKING:
-    from tracemine.counters import CounterReport
-    from tracemine.devices import Device
-    from tracemine.findings import Scan
-    from tracemine.matching import Rule
-    from tracemine.perfmodel import UserCalibration
-    from tracemine.pipeline import ScanOptions
-    from tracemine.report.picture import Picture
-    from tracemine.verdicts.evidence import Evidence
+from tracemine.report import PICTURED, REPORTS, Drawing, render, renderer
 
 FAIL_ON_REACHED = 1
 FLEET_PAGE = "a page over many: tracemine fleet PATH… -o DATASET, then tracemine fleet report DATASET --format html"
@@ -100,74 +84,23 @@ def scan(
     """
     _check(report, output, top)
     gate = scan_gate(baseline, fail_on)
-    chosen = rules_asked(rules, rule, skip)
-    asked = options_asked(min_saving, gpu, chosen, evidence, calibration, why_not=why_not, quiet=quiet)
-    beside = Beside(execution_trace, graph_capture, reports_in(counters or (), quiet=quiet), tables)
+    request = asked(
+        quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip, min_saving=min_saving, evidence=evidence,
+        calibration=calibration, counters=counters, why_not=why_not, execution_trace=execution_trace,
+        graph_capture=graph_capture, tables=tables, pictured=report in PICTURED,
+    )  # fmt: skip
     drawn = _Drawn(report, output, options(StringIO() if output else sys.stdout, top=top, no_color=no_color))
-    traces: Iterable[Path | TracemineError] = beside.checked(all_traces(paths, quiet=quiet))
-    if report in PICTURED:
-        traces = [_only(f"--format {report}", traces)]
-    scan_one = partial(found_in, asked=asked, beside=beside, quiet=quiet, pictured=report in PICTURED)
-    return drawn.exit_code(_each(traces, scan_one), gate)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What was found in a trace, and what a report draws of the trace itself."""
-
-    scan: Scan
-    picture: Picture | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """Files that belong to one trace, and what is written with it."""
-
-    execution_trace: Path | None = None
-    graph_capture: Path | None = None
-    reports: Sequence[CounterReport] = ()  # of Nsight Compute
-    tables: Path | None = None
-
-    def checked(self, paths: Iterable[Path | TracemineError]) -> Iterable[Path | TracemineError]:
-        """Return the traces. Raises UsageError where they are several, and a file belongs to one."""
-        given = {"--et": self.execution_trace, "--graph-capture": self.graph_capture, "--parquet": self.tables}
-        for option, path in given.items():
-            if path is not None:
-                paths = [_only(option, paths)]
-        return paths
-
-
-def options_asked(
-    min_saving: str | None,
-    gpu: str | None,
-    rules: Sequence[Rule],
-    evidence: Sequence[Path] | None,
-    calibration: Path | None,
-    *,
-    why_not: bool,
-    quiet: bool,
-) -> ScanOptions:
-    """Return what is asked of every trace. Raises TracemineError where an option's value or file is wrong."""
-    from tracemine.pipeline import ScanOptions
-
-    return ScanOptions(
-        rules=rules,
-        device=None if gpu is None else device_named(gpu),
-        threshold=None if min_saving is None else parse_threshold("--min-saving", min_saving),
-        evidence=evidence_in(evidence or (), quiet=quiet),
-        why_not=why_not,
-        calibrations=calibrations_in(calibration, quiet=quiet),
-    )
-
-
-def rules_asked(
-    folders: Sequence[Path] | None, only: Sequence[str] | None = None, skip: Sequence[str] | None = None
-) -> tuple[Rule, ...]:
-    """Return the rules that --rules, --rule and --skip leave. Raises RuleError, UsageError."""
-    from tracemine.matching import load_rules
-    from tracemine.matching.selection import selected
-
-    return selected(load_rules(*(folders or ())), only or (), skip or ())
+    traces: Iterable[Path | TracemineError] = all_traces(paths, quiet=quiet)
+    of_one = {
+        "--et": execution_trace,
+        "--graph-capture": graph_capture,
+        "--parquet": tables,
+        f"--format {report}": report in PICTURED or None,
+    }
+    for option, given in of_one.items():
+        if given is not None:
+            traces = [_only(option, traces)]
+    return drawn.exit_code(_each(traces, request), gate)
 
 
 @dataclass(slots=True)
@@ -180,7 +113,7 @@ class _Drawn:
     text: StringIO = field(default_factory=StringIO)  # for the file
     count: int = 0
 
-    def add(self, found: Found, gate: Gate) -> bool:
+    def add(self, found: FoundIn, gate: Gate) -> bool:
         """Draw a report. Return whether it makes the call fail."""
         text = StringIO()
         if self.count and self.report != "json":
@@ -191,7 +124,7 @@ class _Drawn:
         self.count += 1
         return shut
 
-    def exit_code(self, each: Iterator[Found | TracemineError], gate: Gate) -> int:
+    def exit_code(self, each: Iterator[FoundIn | TracemineError], gate: Gate) -> int:
         """Draw all, and say what is wrong with those that are none."""
         failed = shut = False
         for found in each:
@@ -205,21 +138,20 @@ class _Drawn:
         return UsageError.exit_code if failed else FAIL_ON_REACHED if shut else 0
 
 
-def _each(paths: Iterable[Path | TracemineError], scan_one: Callable[..., Found]) -> Iterator[Found | TracemineError]:
+def _each(paths: Iterable[Path | TracemineError], request: ScanRequest) -> Iterator[FoundIn | TracemineError]:
     """Yield what is found in each trace; what is wrong with one in its place."""
     several = list(paths)
     for number, path in enumerate(several, 1):
         position = f"{number} of {len(several)} · " if len(several) > 1 else ""
         try:
-            yield path if isinstance(path, TracemineError) else scan_one(path, position=position)
+            yield path if isinstance(path, TracemineError) else found_in(path, request, position=position)
         except TracemineError as error:
             yield error
 
 
 def _check(report: str, output: Path | None, top: int) -> None:
     check_report(report, output)
-    if top < 0:
-        raise UsageError(f"--top: {top} is negative", hint="0 prints all findings")
+    check_top(top, "prints all findings")
 
 
 def check_report(name: str, output: Path | None) -> None:
@@ -235,45 +167,6 @@ def check_report(name: str, output: Path | None) -> None:
             raise UsageError(f"--format: {error.message}", hint=error.hint) from None
 
 
-def device_named(name: str) -> Device:
-    from tracemine import devices
-
-    try:
-        return devices.device_named(name)
-    except UsageError as error:
-        raise UsageError(f"--gpu: {error.message}", hint=error.hint) from None
-
-
-def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:
-    """Yield every trace named, each once; what is wrong with an argument in its place."""
-    from tracemine.formats.discover import traces
-
-    seen: set[Path] = set()
-    for given in paths:
-        if given == "-":
-            yield STDIN
-            continue
-        try:
-            for path in traces(given, None if quiet else say):
-                if path not in seen:
-                    seen.add(path)
-                    yield path
-        except TracemineError as error:
-            yield error
-        except OSError as error:
-            yield InputError(f"cannot be read: {error.strerror}", where=Location(given))
-
-
-def one_trace(given: str, *, quiet: bool) -> Path:
-    """Return the one trace that an argument names. Raises TracemineError where it is not one."""
-    paths = list(all_traces([given], quiet=quiet))
-    if len(paths) != 1:
-        raise UsageError(f"{given}: {count_text(len(paths), 'trace')}, and one is looked at", hint="name one file")
-    if isinstance(paths[0], TracemineError):
-        raise paths[0]
-    return paths[0]
-
-
 def _only(option: str, paths: Iterable[Path | TracemineError]) -> Path | TracemineError:
     """Return the one trace that an option's file belongs to."""
     found = list(paths)
@@ -284,80 +177,3 @@ def _only(option: str, paths: Iterable[Path | TracemineError]) -> Path | Tracemi
             hint=f"scan them one by one{ways.get(option, '')}",
         )
     return found[0]
-
-
-def reports_in(paths: Sequence[Path], *, quiet: bool) -> Sequence[CounterReport]:
-    """Return the reports of Nsight Compute, each read once; what was left out of them is said."""
-    if not paths:
-        return ()
-    return [report for path in paths for report in said_reports(path, quiet=quiet)]
-
-
-def calibrations_in(named: Path | None, *, quiet: bool) -> Sequence[UserCalibration]:
-    """Return calibrations that did not come with the package, read once; files that are none are said."""
-    from tracemine.perfmodel import of_this_user, read_measured
-
-    given = () if named is None else (read_measured(named),)
-    own, notes = of_this_user()
-    if not quiet:
-        for note in notes:
-            say(note)
-    return (*given, *own)
-
-
-def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:
-    """Return the verdicts of files and folders, read once; what was left out of them is said."""
-    if not paths:
-        return None
-    from tracemine.verdicts.evidence import read_evidence
-
-    evidence = read_evidence(paths)
-    if not quiet:
-        for note in evidence.notes:
-            say(note)
-    return evidence
-
-
-def scanned(path: Path, asked: ScanOptions, *, beside: Beside | None = None, quiet: bool) -> Scan:
-    """Read one trace with a progress bar, and mine it, as `found_in`."""
-    return found_in(path, asked, beside=beside, quiet=quiet).scan
-
-
-def found_in(
-    path: Path,
-    asked: ScanOptions,
-    *,
-    beside: Beside | None = None,
-    quiet: bool,
-    position: str = "",
-    pictured: bool = False,
-) -> Found:
-    """Read one trace with a progress bar, and mine it; keep it in the folder that `beside` names.
-
-    position: of this trace among several, for the bar. pictured: also what is drawn of it. Raises TracemineError where
-    it cannot be.
-    """
-    from tracemine.pipeline import analyse, mined, write_tables
-
-    beside = beside or Beside()
-    with from_standard_input(path) as file, reading(path, quiet=quiet, position=position) as progress:
-        analysis = analyse(
-            file,
-            execution_trace=beside.execution_trace,
-            graph_capture=beside.graph_capture,
-            reports=beside.reports,
-            progress=progress,
-        )
-    if file is not path:
-        analysis = replace(analysis, path=str(path))
-    known, given = analysis.device, asked.device
-    if known is not None and given is not None and known is not given and not quiet:
-        say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
-    found = mined(analysis, asked)
-    if beside.tables is not None:
-        write_tables(analysis, found, beside.tables)
-    if not pictured:
-        return Found(found)
-    from tracemine.api.pictures import picture_of
-
-    return Found(found, picture_of(analysis, found, asked))

@@ -13,19 +13,16 @@ import typer
 import tracemine.tickets as services
 from tracemine.cli.console import say, write
 from tracemine.cli.findings import stored_scans
-from tracemine.cli.options import QuietOption
+from tracemine.cli.options import FindingsArgument, QuietOption
 from tracemine.cli.progress import reading
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.report.escape import line
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
-    from tracemine.tickets import Action, Details, Found, GitHub, Jira
+    from tracemine.tickets import Action, Details, GitHub, Jira, TicketsAsked
 
 _NO_FINDING = "no finding asks for a ticket"
-PathArgument = Annotated[
-    Path, typer.Argument(metavar="FINDINGS.json|TRACE", help="What scan printed as JSON, or a trace.")
-]
 ProjectOption = Annotated[
     str, typer.Option(metavar="LABEL", help="Keeps the tickets of one model apart from those of others: a short name.")
 ]
@@ -62,7 +59,7 @@ MaxOption = Annotated[
 
 
 def tickets(
-    path: PathArgument,
+    path: FindingsArgument,
     project: ProjectOption,
     out: OutOption = None,
     github: GitHubOption = None,
@@ -139,16 +136,17 @@ class Where:
         return services.Jira(self.jira or "", self.jira_project or "", kind=self.jira_type, patience=patience)
 
 
-def deliver(found: Found, where: Where, *, unseen: bool) -> None:
+def deliver(found: TicketsAsked, where: Where, *, unseen: bool) -> None:
     """Write drafts to files, and bring them and a service's tickets together, or say what that would do.
 
     unseen: without a token or a client it may be said what a service would get that holds nothing yet.
     """
+    tell = (lambda text: None) if where.quiet else say
     if where.out is not None:
         paths = [*services.write_tickets(found.drafts, where.out), *services.write_fixed(found.fixed, where.out)]
         write("".join(f"{line(str(path))}\n" for path in paths))
-        if not paths and not where.quiet:
-            say(f"{_NO_FINDING}: no file was written")
+        if not paths:
+            tell(f"{_NO_FINDING}: no file was written")
     if where.github is None and where.jira is None:
         return
     most = where.most or len(found.drafts)
@@ -158,16 +156,15 @@ def deliver(found: Found, where: Where, *, unseen: bool) -> None:
         if where.apply or not unseen:
             raise
         _print(services.unseen(found, most), stopped=False)
-        if not where.quiet:
-            say(f"what the service holds was not looked at: {error.message}: {error.hint}")
+        tell(f"what the service holds was not looked at: {error.message}: {error.hint}")
         return
     with reached as service, _saying() as said:
         with reading(Path(service.place), quiet=where.quiet) as bar:
             said[:] = services.settle(found, service, apply=where.apply, most=most, progress=bar, actions=said)
-        if not said and not where.quiet:
-            say(f"{_NO_FINDING}, and there is none to change")
-        if not where.apply and not where.quiet:
-            say("nothing was changed: --apply does it")
+        if not said:
+            tell(f"{_NO_FINDING}, and there is none to change")
+        if not where.apply:
+            tell("nothing was changed: --apply does it")
 
 
 def _read(path: Path, *, quiet: bool) -> tuple[Scan, Details]:

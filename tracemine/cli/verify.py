@@ -17,7 +17,15 @@ import typer
 
 from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, options, say, say_error, write
 from tracemine.cli.findings import stored_scans
-from tracemine.cli.options import ExecutionTraceOption, QuietOption, RulesOption
+from tracemine.cli.options import (
+    ExecutionTraceOption,
+    FindingsArgument,
+    NoColorOption,
+    QuietOption,
+    RulesOption,
+    check_format,
+    check_top,
+)
 from tracemine.cli.progress import reading
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import path_text
@@ -34,9 +42,6 @@ if TYPE_CHECKING:
 
 _LONGEST_S = 1e6
 
-PathArgument = Annotated[
-    Path, typer.Argument(metavar="FINDINGS.json|TRACE", help="What scan printed as JSON, or a trace.")
-]
 FormatOption = Annotated[
     str, typer.Option("--format", "-f", metavar="|".join(VERDICT_REPORTS), help="What to print.", show_default=True)
 ]
@@ -61,11 +66,10 @@ MutantsOption = Annotated[
 TimeLimitOption = Annotated[
     float, typer.Option(metavar="SECONDS", help="Processor time that the validation of a finding may take.")
 ]
-NoColorOption = Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")]
 
 
 def verify(
-    path: PathArgument,
+    path: FindingsArgument,
     report: FormatOption = "text",
     output: OutputOption = None,
     top: TopOption = 10,
@@ -131,11 +135,8 @@ class _Given:
 
 
 def _check(report: str, top: int, time_limit_s: float) -> None:
-    if report not in VERDICT_REPORTS:
-        hint = f"there are: {', '.join(VERDICT_REPORTS)}"
-        raise UsageError(f"--format: there is no report {report!r}", hint=hint)
-    if top < 0:
-        raise UsageError(f"--top: {top} is negative", hint="0 verifies all findings")
+    check_format(report, VERDICT_REPORTS)
+    check_top(top, "verifies all findings")
     if not 0 < time_limit_s <= _LONGEST_S:
         says = f"--time-limit: {time_limit_s:g} is no time that a validation could take"
         raise UsageError(says, hint="a number of seconds")

@@ -51,7 +51,7 @@ class Scalar(msgspec.Struct, frozen=True, tag="scalar"):
     recorded: bool = True
 
 
-class Literal(msgspec.Struct, frozen=True, tag="literal"):
+class LiteralArg(msgspec.Struct, frozen=True, tag="literal"):
     """What shapes the kernel itself: an axis, sizes, a flag, a dtype's name."""
 
     value: bool | int | float | str | tuple[int | bool, ...]
@@ -69,10 +69,10 @@ class Scalars(msgspec.Struct, frozen=True, tag="scalars"):
     values: tuple[Scalar, ...]
 
 
-Value = Ref | Refs | Scalar | Scalars | Literal | None
+Value = Ref | Refs | Scalar | Scalars | LiteralArg | None
 
 
-class Input(msgspec.Struct, frozen=True):
+class GraphInput(msgspec.Struct, frozen=True):
     """A tensor that the graph reads and does not make. `below`: it holds indices, each in [0, below)."""
 
     name: str
@@ -80,7 +80,7 @@ class Input(msgspec.Struct, frozen=True):
     below: int | None = None
 
 
-class Call(msgspec.Struct, frozen=True):
+class GraphCall(msgspec.Struct, frozen=True):
     """One ATen call: its overload, a value for each argument of the schema, and the tensors that it gives."""
 
     operator: str  # with namespace: aten::mul
@@ -104,7 +104,7 @@ class Call(msgspec.Struct, frozen=True):
     def label(self) -> str:
         """Operator and overload.
 
-        >>> Call("aten::mul", "Tensor", (), ()).label
+        >>> GraphCall("aten::mul", "Tensor", (), ()).label
         'aten::mul.Tensor'
         """
         return f"{self.operator}.{self.overload}" if self.overload else self.operator
@@ -113,8 +113,8 @@ class Call(msgspec.Struct, frozen=True):
     def wraps_numbers(self) -> bool:
         """Whether a number in a tensor's place has to be made a tensor for torch to take it.
 
-        >>> Call("aten::remainder", "Tensor", (), ()).wraps_numbers, Call("aten::add", "Tensor", (), ()).wraps_numbers
-        (True, False)
+        >>> [GraphCall(name, "Tensor", (), ()).wraps_numbers for name in ("aten::remainder", "aten::add")]
+        [True, False]
         """
         return self.operator not in _ALLOW_NUMBERS
 
@@ -127,8 +127,8 @@ class Graph(msgspec.Struct, frozen=True):
     """Calls in dataflow order. `live`: live-outs, which the fused kernel must write."""
 
     name: str
-    inputs: tuple[Input, ...]
-    calls: tuple[Call, ...]
+    inputs: tuple[GraphInput, ...]
+    calls: tuple[GraphCall, ...]
     live: tuple[int, ...]
 
     @property
@@ -172,7 +172,7 @@ class Graph(msgspec.Struct, frozen=True):
 def tensors(value: Value) -> tuple[int, ...]:
     """Return values that an argument refers to.
 
-    >>> tensors(Refs((0, None, 2))), tensors(Ref(1)), tensors(Literal(3))
+    >>> tensors(Refs((0, None, 2))), tensors(Ref(1)), tensors(LiteralArg(3))
     ((0, 2), (1,), ())
     """
     if isinstance(value, Ref):
@@ -180,23 +180,23 @@ def tensors(value: Value) -> tuple[int, ...]:
     return tuple(v for v in value.values if v is not None) if isinstance(value, Refs) else ()
 
 
-def mutated(call: Call) -> tuple[int, ...]:
+def mutated(call: GraphCall) -> tuple[int, ...]:
     """Return values that a call writes in place."""
-    if call.operator in _TRAINED and call.given().get("training") == Literal(False):
+    if call.operator in _TRAINED and call.given().get("training") == LiteralArg(False):
         return ()
     return tuple(v for place in call.schema.mutates for v in tensors(call.arguments[place]))
 
 
-def asked(call: Call) -> tuple[bool, ...]:
+def asked(call: GraphCall) -> tuple[bool, ...]:
     """Return for each output of the schema whether the call gives it: gradients are given as they are asked for."""
     mask = call.given().get("output_mask")
-    if isinstance(mask, Literal) and isinstance(mask.value, tuple):
+    if isinstance(mask, LiteralArg) and isinstance(mask.value, tuple):
         return tuple(map(bool, mask.value))
     count, listed = len(call.outputs), any(kind.endswith("[]") for kind in call.schema.outputs)
     return (True,) * count + (False,) * (0 if listed else len(call.schema.outputs) - count)
 
 
-def reads(call: Call) -> tuple[int, ...]:
+def reads(call: GraphCall) -> tuple[int, ...]:
     """Return values that a call takes, in the order of its arguments."""
     return tuple(v for value in call.arguments for v in tensors(value))
 

@@ -9,7 +9,19 @@ from typing import Any
 
 import msgspec
 
-from tracemine.codegen.graph import Call, Graph, GraphError, Input, Literal, Ref, Refs, Scalar, Scalars, Value, reads
+from tracemine.codegen.graph import (
+    Graph,
+    GraphCall,
+    GraphError,
+    GraphInput,
+    LiteralArg,
+    Ref,
+    Refs,
+    Scalar,
+    Scalars,
+    Value,
+    reads,
+)
 from tracemine.ops import Argument, itemsize, scalar_type
 from tracemine.ops.infer import TensorSpec, infer
 from tracemine.ops.infer.tensor import broadcast, contiguous, like
@@ -57,7 +69,7 @@ def check(graph: Graph, most: int = MOST_CALLS) -> Graph:
     """Return the graph. Raises GraphError, naming the call, where it is not sound. most: calls that it may have."""
     if not graph.calls or len(graph.calls) > most:
         raise GraphError(f"{graph.name}: a graph has 1 to {most} calls, not {len(graph.calls)}")
-    names = [i.name for i in graph.inputs] + [s.name for s in graph.scalars]
+    names = _argument_names(graph)
     if bad := [n for n in names if not usable(n)]:
         raise GraphError(f"{graph.name}: {bad[0]!r} is no name for an argument")
     if len(set(names)) < len(names):
@@ -66,6 +78,16 @@ def check(graph: Graph, most: int = MOST_CALLS) -> Graph:
     for number, call in enumerate(graph.calls):
         _check_call(call, f"{graph.name}: call {number} ({call.label})", known)
         known += len(call.outputs)
+    _check_values(graph, known)
+    return graph
+
+
+def _argument_names(graph: Graph) -> list[str]:
+    return [i.name for i in graph.inputs] + [s.name for s in graph.scalars]
+
+
+def _check_values(graph: Graph, known: int) -> None:
+    """Raise GraphError where a value is not known, or none is wanted."""
     if any(not 0 <= v < known for v in graph.live):
         raise GraphError(f"{graph.name}: a live value is not in the graph")
     for number, spec in enumerate(graph.specs):
@@ -73,13 +95,12 @@ def check(graph: Graph, most: int = MOST_CALLS) -> Graph:
             raise GraphError(f"{graph.name}: shape, dtype or strides of value {number} are not known")
     if not graph.live and not graph.written:
         raise GraphError(f"{graph.name}: nothing that it computes is wanted")
-    return graph
 
 
 def with_eps(graph: Graph) -> Graph:
     """Return the graph with `eps` for the name of a number that is added before a root: ATen calls it `other`."""
     rooted = {value for call in graph.calls if call.operator in _ROOTS for value in reads(call)}
-    names = {i.name for i in graph.inputs} | {s.name for s in graph.scalars}
+    names = _argument_names(graph)
     free = (name for k in range(10_000) if (name := f"eps_{k}" if k else "eps") not in names)
     calls = []
     for number, call in enumerate(graph.calls):
@@ -106,8 +127,8 @@ class GraphBuilder:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.inputs: list[Input] = []
-        self.calls: list[Call] = []
+        self.inputs: list[GraphInput] = []
+        self.calls: list[GraphCall] = []
         self.specs: list[TensorSpec] = []
         self._names: set[str] = set()
 
@@ -123,7 +144,7 @@ class GraphBuilder:
         if self.calls:
             raise GraphError(f"{self.name}: inputs are named before the first call")
         spec = TensorSpec(tuple(shape), dtype, contiguous(shape) if strides is None else tuple(strides))
-        self.inputs.append(Input(name, spec, below))
+        self.inputs.append(GraphInput(name, spec, below))
         self._names.add(name)
         self.specs.append(spec)
         return Ref(len(self.specs) - 1)
@@ -135,15 +156,15 @@ class GraphBuilder:
         schema's order. A number where the schema has a Scalar, a float or a Tensor becomes an argument of the kernel.
         """
         name, _, overload_name = operator.partition(".")
-        call = Call(name, overload_name, (), ())
+        call = GraphCall(name, overload_name, (), ())
         schema = call.schema
         places = {a.name: a for a in schema.arguments}
         values = dict(zip(places, given, strict=False)) | named
         if unknown := values.keys() - places.keys():
             raise GraphError(f"{self.name}: {operator} has no argument {min(unknown)}")
         arguments = tuple(self._value(a, values.get(a.name)) for a in schema.arguments)
-        outputs = infer_outputs(Call(name, overload_name, arguments, ()), self.specs)
-        self.calls.append(Call(name, overload_name, arguments, outputs))
+        outputs = infer_outputs(GraphCall(name, overload_name, arguments, ()), self.specs)
+        self.calls.append(GraphCall(name, overload_name, arguments, outputs))
         self.specs += outputs
         refs = tuple(Ref(len(self.specs) - len(outputs) + at) for at in range(len(outputs)))
         return refs[0] if len(refs) == 1 and not schema.outputs[0].endswith("[]") else refs
@@ -155,19 +176,23 @@ class GraphBuilder:
         graph = Graph(self.name, tuple(self.inputs), tuple(self.calls), tuple(r.value for r in live))
         return with_eps(check(graph))
 
+    def _members(self, argument: Argument, given: Sequence[Any]) -> Refs | Scalars | None:
+        """Return a list of tensors, or of numbers that count as such; None: it is a list of something else."""
+        if argument.is_tensor:
+            return Refs(tuple(None if r is None else r.value for r in given))
+        return Scalars(tuple(self._scalar(argument.name, v) for v in given)) if argument.type == "Scalar[]" else None
+
     def _value(self, argument: Argument, given: Any) -> Value:
         if given is None or isinstance(given, Ref):
             return given
-        if isinstance(given, list | tuple) and argument.is_tensor:
-            return Refs(tuple(None if r is None else r.value for r in given))
-        if isinstance(given, list | tuple) and argument.type == "Scalar[]":
-            return Scalars(tuple(self._scalar(argument.name, v) for v in given))
+        if isinstance(given, list | tuple) and (members := self._members(argument, given)) is not None:
+            return members
         kind = argument.type.removesuffix("?")
         if is_shaping(argument):
-            return Literal(given)
+            return LiteralArg(given)
         if kind in _NUMBERS and type(given) in (int, float):
             return self._scalar(argument.name, given)
-        return Literal(tuple(given) if isinstance(given, list | tuple) else given)
+        return LiteralArg(tuple(given) if isinstance(given, list | tuple) else given)
 
     def _scalar(self, name: str, value: float) -> Scalar:
         taken = next(n for n in (name, *(f"{name}_{k}" for k in range(1, 10_000))) if self._free(n))
@@ -178,7 +203,7 @@ class GraphBuilder:
         return name not in self._names and usable(name) and name not in ("self", "input", "seed")
 
 
-def _check_call(call: Call, place: str, known: int) -> None:
+def _check_call(call: GraphCall, place: str, known: int) -> None:
     """Raise GraphError where arguments do not fit the schema, or a value is none of the `known` ones before."""
     if len(call.schema.arguments) != len(call.arguments):
         raise GraphError(f"{place}: {len(call.arguments)} arguments, the schema has {len(call.schema.arguments)}")
@@ -189,7 +214,7 @@ def _check_call(call: Call, place: str, known: int) -> None:
         raise GraphError(f"{place}: it reads a value that no earlier call gives")
 
 
-def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+def infer_outputs(call: GraphCall, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
     """Return a call's outputs, by its rule or else as it says itself. Raises GraphError where nothing can tell."""
     if not call.schema.outputs:
         return ()
@@ -197,11 +222,7 @@ def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, 
     members = [_dtypes(value, specs) for value in call.arguments]
     shapes, dtypes, strides, texts = map(list, zip(*recorded, strict=True))
     found = infer(f"{call.operator}.{call.overload or 'default'}", shapes, dtypes, strides, texts, members)
-    told = found.outputs or ()
-    if len(told) == len(call.outputs):
-        told = tuple(_merged(one, other) for one, other in zip(told, call.outputs, strict=True))
-    elif told and call.operator == "aten::cudnn_batch_norm":
-        told = (*told[:-1], told[-1] or _NO_RESERVE)
+    told = _completed(found.outputs or (), call)
     outputs = tuple(s for s in told if s is not None) or _looked_up(call, specs)
     if not outputs or not all(map(_is_whole, outputs)):
         raise GraphError(f"what {call.label} gives is not known: {found.reason or 'strides or dtype'}")
@@ -218,6 +239,15 @@ def _is_whole(spec: TensorSpec) -> bool:
     return spec.strides is not None and spec.dtype is not None and itemsize(spec.dtype) is not None
 
 
+def _completed(told: Sequence[TensorSpec | None], call: GraphCall) -> tuple[TensorSpec | None, ...]:
+    """Return what a rule tells of a call's outputs, with what is known of them besides."""
+    if len(told) == len(call.outputs):
+        return tuple(_merged(one, other) for one, other in zip(told, call.outputs, strict=True))
+    if told and call.operator == "aten::cudnn_batch_norm":
+        return (*told[:-1], told[-1] or _NO_RESERVE)
+    return tuple(told)
+
+
 def _merged(told: TensorSpec | None, known: TensorSpec) -> TensorSpec:
     """Return what a rule tells; the rest as it is known of a call at other sizes."""
     if told is None:
@@ -226,7 +256,7 @@ def _merged(told: TensorSpec | None, known: TensorSpec) -> TensorSpec:
     return TensorSpec(told.shape, told.dtype or known.dtype, strides)
 
 
-def _looked_up(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+def _looked_up(call: GraphCall, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
     """Return what `index` gives with neighbouring index tensors: the operator table does not say."""
     given = call.given() if call.operator in ("aten::index", "aten::_unsafe_index") else {}
     source, indices = given.get("self"), given.get("indices")
@@ -249,16 +279,19 @@ def _recorded(value: Value, argument: Argument, specs: Sequence[TensorSpec]) -> 
     if isinstance(value, Refs):
         members = [specs[v] for v in value.values if v is not None]
         return [list(m.shape) for m in members], "TensorList", [list(m.strides or ()) for m in members], ""
+    return [], *_recorded_number(value, argument)
+
+
+def _recorded_number(value: Scalar | Scalars | LiteralArg | None, argument: Argument) -> tuple[str, Any, str]:
+    """Return type, strides and text of an argument that is no tensor."""
+    if isinstance(value, Scalar) and argument.is_tensor:
+        return "double" if isinstance(value.value, float) else "long int", [], ""
     if isinstance(value, Scalar):
-        if argument.is_tensor:
-            return [], "double" if isinstance(value.value, float) else "long int", [], ""
-        return [], "Scalar", [], repr(value.value)
+        return "Scalar", [], repr(value.value)
     if isinstance(value, Scalars):
-        return [], "ScalarList", [], ""
-    if value is None:
-        return [], "", [], ""
+        return "ScalarList", [], ""
+    if value is None or (argument.type in ("str", "str?") and not isinstance(value.value, tuple)):
+        return "", [], ""
     if isinstance(value.value, tuple):
-        return [], "ScalarList", [], "[" + ", ".join(map(str, value.value)) + "]"
-    if argument.type in ("str", "str?"):
-        return [], "", [], ""
-    return [], "Scalar", [], _SCALAR_TYPE_NUMBERS.get(str(value.value), str(value.value))
+        return "ScalarList", [], "[" + ", ".join(map(str, value.value)) + "]"
+    return "Scalar", [], _SCALAR_TYPE_NUMBERS.get(str(value.value), str(value.value))

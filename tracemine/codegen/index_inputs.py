@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tracemine.codegen.graph import Call, Graph, Ref, Refs
+from tracemine.codegen.graph import Graph, GraphCall, Ref, Refs
 from tracemine.ops.facts import base_name, keeping_values
 from tracemine.ops.infer import TensorSpec
 
@@ -28,7 +28,7 @@ _POINTS: Mapping[str, tuple[str, str, str | None]] = {
 }
 
 
-def pointing(call: Call, specs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
+def pointing(call: GraphCall, specs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
     """Index tensors of a call, each with the number of places that it may point to."""
     base = base_name(call.operator)
     named = call.given()
@@ -57,7 +57,7 @@ def pointing(call: Call, specs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
     return [(index.value, shape[along])]
 
 
-def wraps(call: Call) -> bool:
+def wraps(call: GraphCall) -> bool:
     """Return whether negative places count from the end."""
     return base_name(call.operator) in ("index", "index_put", "_index_put_impl")
 
@@ -91,7 +91,7 @@ def _origins(graph: Graph) -> Iterator[tuple[int, int]]:
                 yield held, below
 
 
-def origin(value: int, giver: Callable[[int], Call | None]) -> int:
+def origin(value: int, giver: Callable[[int], GraphCall | None]) -> int:
     """Return the value of which another is a view or a copy. giver: the call that gives a value; None of an input."""
     while (call := giver(value)) is not None and base_name(call.operator) in keeping_values():
         first = call.arguments[0]
@@ -101,7 +101,7 @@ def origin(value: int, giver: Callable[[int], Call | None]) -> int:
     return value
 
 
-def copied(calls: Iterable[Call], into: int, giver: Callable[[int], Call | None]) -> Iterator[int]:
+def copied(calls: Iterable[GraphCall], into: int, giver: Callable[[int], GraphCall | None]) -> Iterator[int]:
     """Yield what calls copy into a value or into views of it, and what they copied into that before."""
     copies = [call.given() for call in calls if call.operator == "aten::copy_"]
     found, todo = {into}, [into]

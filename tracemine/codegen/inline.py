@@ -14,7 +14,7 @@ from typing import Any
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
 from tracemine.codegen.indexing import Index, IndexMath
-from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, Node, Nodes
+from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, LoopNode, Nodes
 from tracemine.codegen.operators import expression
 from tracemine.codegen.passes.rotate_half import RotatedHalf
 from tracemine.codegen.tensor_ir import (
@@ -22,6 +22,7 @@ from tracemine.codegen.tensor_ir import (
     TYPE_OF,
     Cast,
     Concat,
+    CumulativeSum,
     Gather,
     Input,
     Iota,
@@ -32,8 +33,7 @@ from tracemine.codegen.tensor_ir import (
     Reduction,
     Reshape,
     ScalarArg,
-    Scan,
-    Slice,
+    SliceOf,
     Tensor,
     columns_of,
     expensive_parts,
@@ -62,7 +62,7 @@ class Inliner(IndexMath):
         self,
         axes: Axes,
         nodes: Nodes,
-        origins: dict[Node, int],
+        origins: dict[LoopNode, int],
         columns: Dim,
         rounds: bool,
         large: int,
@@ -79,7 +79,7 @@ class Inliner(IndexMath):
         self.reduces: set[Reduction] = set()  # what the kernel reduces itself
         self.scans = False
         self.boundaries: set[int] = set()  # columns at which a join goes from one member to the next
-        self._known: dict[tuple[object, ...], Node] = {}
+        self._known: dict[tuple[object, ...], LoopNode] = {}
         self.free_axes = ir.FreeAxes(self.columns)
 
     def store(self, tensor: Tensor, buffer: str, tile: ColumnTile | None = None) -> ir.Store:
@@ -95,13 +95,13 @@ class Inliner(IndexMath):
         """Return the index at which the kernel stands."""
         return tuple(self._at(leaf, tile) for leaf in self.axes.flat(tensor.dims))
 
-    def _at(self, leaf: int, tile: ColumnTile | None) -> Node:
+    def _at(self, leaf: int, tile: ColumnTile | None) -> LoopNode:
         if tile is None or leaf != tile.leaf:
             return self.nodes.make(ir.LoopIndex, self.axes.axis(leaf))
         place = self.nodes.make(ir.LoopIndex, self.axes.axis(self.columns[0]))
         return self.nodes.arithmetic("+", place, self.nodes.make(ir.Int, tile.start))
 
-    def value(self, tensor: Tensor, index: Index, guard: Node | None) -> Node:
+    def value(self, tensor: Tensor, index: Index, guard: LoopNode | None) -> LoopNode:
         """Return one element. `guard`: what must hold for it to be wanted; else it may be anything."""
         key = (tensor, index, guard)
         found = self._known.get(key)
@@ -111,16 +111,16 @@ class Inliner(IndexMath):
             else:
                 found = _INLINE[type(tensor)](self, tensor, index, guard)
             self._known[key] = found
-            if tensor.origin >= 0 and isinstance(found, ir.Op | ir.Cast | ir.Reduce | ir.Scan):
+            if tensor.origin >= 0 and isinstance(found, ir.Op | ir.Rounded | ir.Reduce | ir.RunningSum):
                 self.origins.setdefault(found, tensor.origin)
         return found
 
-    def converted(self, node: Node, type_: str) -> Node:
+    def converted(self, node: LoopNode, type_: str) -> LoopNode:
         """Return the value in another type of computing."""
         assert isinstance(node, ir.Value)  # noqa: S101  (expressions give values)
         if isinstance(node, ir.Constant) and node.value in (0, 1):  # the same number in every type
             return self.nodes.make(ir.Constant, type_, node.value)
-        return node if node.type == type_ else self.nodes.make(ir.Cast, type_, node, type_)
+        return node if node.type == type_ else self.nodes.make(ir.Rounded, type_, node, type_)
 
     # What this kernel cannot compute.
 
@@ -157,17 +157,17 @@ class Inliner(IndexMath):
     def _size(self, tensor: Tensor) -> int:
         return self.axes.size(self.axes.flat(tensor.dims))
 
-    def _demand(self, tensor: Tensor, index: Index, guard: Node | None) -> Node:
+    def _demand(self, tensor: Tensor, index: Index, guard: LoopNode | None) -> LoopNode:
         buffer = self.demanded.setdefault(tensor, f"part_{id(tensor)}")
         return self.nodes.make(ir.Load, tensor.type, buffer, self.by_dim(tensor.dims, index), guard)
 
     # One method a kind of expression.
 
-    def input(self, tensor: Input, index: Index, guard: Node | None) -> Node:
+    def input(self, tensor: Input, index: Index, guard: LoopNode | None) -> LoopNode:
         return self.nodes.make(ir.Load, tensor.type, tensor.buffer, self.by_dim(tensor.dims, index), guard)
 
-    def pointwise(self, tensor: Pointwise, index: Index, guard: Node | None) -> Node:
-        args: list[Node] = []
+    def pointwise(self, tensor: Pointwise, index: Index, guard: LoopNode | None) -> LoopNode:
+        args: list[LoopNode] = []
         for place, arg in enumerate(tensor.args):
             if isinstance(arg, ScalarArg):
                 args.append(self._number(arg, LONG if place in tensor.as_is else tensor.compute))
@@ -179,32 +179,32 @@ class Inliner(IndexMath):
             return args[0]
         return self.nodes.op(tensor.dtype, tensor.operation, *args)
 
-    def _number(self, number: ScalarArg, type_: str) -> Node:
+    def _number(self, number: ScalarArg, type_: str) -> LoopNode:
         """Return a number in a type of computing; of a float among integers the integer part, as eager."""
         if number.name is None:
             return self.nodes.make(ir.Constant, type_, number.value)
         cut = isinstance(number.value, float) and type_ in (INT, LONG)
-        made = self.nodes.make(ir.ScalarArg, FLOAT if cut else type_, number.name)
+        made = self.nodes.make(ir.KernelScalar, FLOAT if cut else type_, number.name)
         return self.converted(made, type_)
 
-    def cast(self, tensor: Cast, index: Index, guard: Node | None) -> Node:
+    def cast(self, tensor: Cast, index: Index, guard: LoopNode | None) -> LoopNode:
         value = self.value(tensor.arg, index, guard)
         target = TYPE_OF[tensor.dtype]
         if isinstance(value, ir.Constant) and value.value in (0, 1):
             return self.converted(value, target)
         if tensor.dtype in NARROW and not (self.rounds or tensor.always):
             return self.converted(self._brief(value), target)
-        if tensor.dtype == target or (isinstance(value, ir.Cast) and value.dtype == tensor.dtype):
+        if tensor.dtype == target or (isinstance(value, ir.Rounded) and value.dtype == tensor.dtype):
             return self.converted(value, target)
-        return self.nodes.make(ir.Cast, target, value, tensor.dtype)
+        return self.nodes.make(ir.Rounded, target, value, tensor.dtype)
 
-    def _brief(self, node: Node) -> Node:
+    def _brief(self, node: LoopNode) -> LoopNode:
         """Return a value that eager rounds to 16 bits, by fewer instructions where there are such."""
         if isinstance(node, ir.Op) and expression(node.name).brief is not None:
             return self.nodes.op(node.type, node.name, *node.args, brief=True)
         return node
 
-    def reduction(self, tensor: Reduction, index: Index, guard: Node | None) -> Node:
+    def reduction(self, tensor: Reduction, index: Index, guard: LoopNode | None) -> LoopNode:
         crossed = any(self.free_axes(node) & set(self.columns) for node in index)
         if self.foreign(tensor) or tensor.part != self._part or crossed:
             return self._demand(tensor, index, guard)
@@ -213,7 +213,7 @@ class Inliner(IndexMath):
             guard = None  # what is wanted of a column says nothing of the whole row
         groups = self.groups(tensor.dims, index)
         kept = {d: group for (group, _), d in zip(groups, tensor.kept, strict=True) if d is not None}
-        inner: list[Node] = []
+        inner: list[LoopNode] = []
         for d, dim in enumerate(tensor.arg.dims):
             leaves = self.axes.leaves(dim)
             here = tuple(self.nodes.make(ir.LoopIndex, self.axes.axis(leaf)) for leaf in leaves)
@@ -221,7 +221,7 @@ class Inliner(IndexMath):
         arg = self.converted(self.value(tensor.arg, tuple(inner), guard), tensor.dtype)
         return self.nodes.make(ir.Reduce, tensor.dtype, tensor.kind, arg)
 
-    def scan(self, tensor: Scan, index: Index, guard: Node | None) -> Node:
+    def scan(self, tensor: CumulativeSum, index: Index, guard: LoopNode | None) -> LoopNode:
         columns = tuple(self.nodes.make(ir.LoopIndex, self.axes.axis(leaf)) for leaf in self.columns)
         groups = [group for group, _ in self.groups(tensor.dims, index)]
         rest = [node for d, group in enumerate(groups) if d != tensor.along for node in group]
@@ -230,20 +230,20 @@ class Inliner(IndexMath):
             return self._demand(tensor, index, guard)
         arg = self.converted(self.value(tensor.arg, index, guard), tensor.dtype)
         self.scans = True
-        return self.nodes.make(ir.Scan, tensor.dtype, arg)
+        return self.nodes.make(ir.RunningSum, tensor.dtype, arg)
 
-    def reshape(self, tensor: Reshape, index: Index, guard: Node | None) -> Node:
+    def reshape(self, tensor: Reshape, index: Index, guard: LoopNode | None) -> LoopNode:
         return self.value(tensor.arg, index, guard)
 
-    def permute(self, tensor: Permute, index: Index, guard: Node | None) -> Node:
+    def permute(self, tensor: Permute, index: Index, guard: LoopNode | None) -> LoopNode:
         groups = [group for group, _ in self.groups(tensor.dims, index)]
         place = {d: at for at, d in enumerate(tensor.source) if d is not None}
         inner = tuple(n for d in range(len(tensor.arg.dims)) for n in (groups[place[d]] if d in place else ()))
         return self.value(tensor.arg, inner, guard)
 
-    def slice(self, tensor: Slice, index: Index, guard: Node | None) -> Node:
+    def slice(self, tensor: SliceOf, index: Index, guard: LoopNode | None) -> LoopNode:
         make = self.nodes.arithmetic
-        inner: list[Node] = []
+        inner: list[LoopNode] = []
         for d, (group, leaves) in enumerate(self.groups(tensor.dims, index)):
             if d != tensor.dim:
                 inner.extend(group)
@@ -255,14 +255,14 @@ class Inliner(IndexMath):
             inner.extend(self.spread(place, self.axes.leaves(tensor.arg.dims[d])))
         return self.value(tensor.arg, tuple(inner), guard)
 
-    def concat(self, tensor: Concat, index: Index, guard: Node | None) -> Node:
+    def concat(self, tensor: Concat, index: Index, guard: LoopNode | None) -> LoopNode:
         groups = self.groups(tensor.dims, index)
         place = self.linear(*groups[tensor.dim])
         ends = tuple(accumulate(tensor.sizes))
         self._note_boundaries(place, ends)
         low, high = ir.bounds(place) or (0, ends[-1] - 1)
-        found: Node | None = None
-        behind: Node | None = None  # what must hold for what was found before
+        found: LoopNode | None = None
+        behind: LoopNode | None = None  # what must hold for what was found before
         end = ends[-1]
         for member, size in reversed(list(zip(tensor.args, tensor.sizes, strict=True))):
             start = end - size
@@ -272,7 +272,7 @@ class Inliner(IndexMath):
             here = self.nodes.arithmetic("-", place, self.nodes.make(ir.Int, start))
             inside = self._between(place, start if start > low else 0, end, high + 1)
             both = inside if guard is None else self._both(guard, inside)
-            inner: list[Node] = []
+            inner: list[LoopNode] = []
             for d, (group, leaves) in enumerate(groups):
                 wanted = self.axes.leaves(member.dims[d])
                 if d == tensor.dim:
@@ -292,8 +292,8 @@ class Inliner(IndexMath):
         return found
 
     def _turned(
-        self, tensor: Concat, place: Node, guards: Sequence[Node | None], first: Node, second: Node
-    ) -> Node | None:
+        self, tensor: Concat, place: LoopNode, guards: Sequence[LoopNode | None], first: LoopNode, second: LoopNode
+    ) -> LoopNode | None:
         """Return both members of a join at once, if they are two halves of one tensor that change places.
 
         guards: what must hold for either to be wanted, for the first, and for the second.
@@ -304,32 +304,32 @@ class Inliner(IndexMath):
         guard, *each = guards
         return RotatedHalf(self.nodes, place, size, guard, (each[0], each[1]), self.origins).value(first, second)
 
-    def _note_boundaries(self, place: Node, ends: Sequence[int]) -> None:
+    def _note_boundaries(self, place: LoopNode, ends: Sequence[int]) -> None:
         """Note where a concatenation along the columns goes from one member to the next."""
         found = ir.bounds(place)
         if found is not None and self.free_axes(place) == {*self.columns}:
             low, high = found
             self.boundaries.update(end - low for end in ends if low < end <= high)
 
-    def _compare(self, operation: str, place: Node, bound: int) -> Node:
+    def _compare(self, operation: str, place: LoopNode, bound: int) -> LoopNode:
         left = self.nodes.make(ir.IndexValue, LONG, place)
         return self.nodes.op(BOOL, operation, left, self.nodes.make(ir.Constant, LONG, bound))
 
-    def _between(self, place: Node, start: int, end: int, whole: int) -> Node | None:
+    def _between(self, place: LoopNode, start: int, end: int, whole: int) -> LoopNode | None:
         above = self._compare("ge", place, start) if start > 0 else None
         below = self._compare("lt", place, end) if end < whole else None
         return self._both(above, below)
 
-    def _both(self, first: Node | None, second: Node | None) -> Node | None:
+    def _both(self, first: LoopNode | None, second: LoopNode | None) -> LoopNode | None:
         if first is None or second is None:
             return first or second
         return self.nodes.op(BOOL, "logical_and", first, second)
 
-    def gather(self, tensor: Gather, index: Index, guard: Node | None) -> Node:
+    def gather(self, tensor: Gather, index: Index, guard: LoopNode | None) -> LoopNode:
         groups = self.groups(tensor.dims, index)
         asked = tuple(n for d in tensor.asked for n in groups[d][0])
         asked_dims = tuple(tensor.dims[d] for d in tensor.asked)
-        inner: list[Node] = []
+        inner: list[LoopNode] = []
         for place, dim in zip(tensor.indices, tensor.table.dims, strict=True):
             leaves = self.axes.leaves(dim)
             if isinstance(place, int):
@@ -342,7 +342,7 @@ class Inliner(IndexMath):
             inner.extend(self.spread(fetched, leaves))
         return self.value(tensor.table, tuple(inner), guard)
 
-    def random_bits(self, tensor: RandomBits, index: Index, guard: Node | None) -> Node:
+    def random_bits(self, tensor: RandomBits, index: Index, guard: LoopNode | None) -> LoopNode:
         """Return each row of the innermost dimension has fours of its own."""
         make = self.nodes.arithmetic
         *outer, (group, leaves) = self.groups(tensor.dims, index) or [((), ())]
@@ -352,23 +352,23 @@ class Inliner(IndexMath):
         before = self.nodes.make(ir.Int, 0) if row is None else make("*", row, quarters)
         return self.nodes.make(ir.Random, INT, tensor.seed, tensor.stream, before, column)
 
-    def iota(self, tensor: Iota, index: Index, guard: Node | None) -> Node:
+    def iota(self, tensor: Iota, index: Index, guard: LoopNode | None) -> LoopNode:
         return self.nodes.make(ir.IndexValue, LONG, self.linear(*self.groups(tensor.dims, index)[tensor.along]))
 
-    def num_elements(self, tensor: NumElements, index: Index, guard: Node | None) -> Node:
+    def num_elements(self, tensor: NumElements, index: Index, guard: LoopNode | None) -> LoopNode:
         leaves = self.axes.leaves(tensor.over)
-        return self.nodes.make(ir.NumElements, FLOAT, tuple(self.axes.axis(leaf) for leaf in leaves))
+        return self.nodes.make(ir.SizeValue, FLOAT, tuple(self.axes.axis(leaf) for leaf in leaves))
 
 
-_INLINE: dict[type[Tensor], Callable[[Inliner, Any, Index, Node | None], Node]] = {
+_INLINE: dict[type[Tensor], Callable[[Inliner, Any, Index, LoopNode | None], LoopNode]] = {
     Input: Inliner.input,
     Pointwise: Inliner.pointwise,
     Cast: Inliner.cast,
     Reduction: Inliner.reduction,
-    Scan: Inliner.scan,
+    CumulativeSum: Inliner.scan,
     Reshape: Inliner.reshape,
     Permute: Inliner.permute,
-    Slice: Inliner.slice,
+    SliceOf: Inliner.slice,
     Concat: Inliner.concat,
     Gather: Inliner.gather,
     RandomBits: Inliner.random_bits,

@@ -44,50 +44,50 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class LoopNode:
     """Base of index expressions and of values."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LoopIndex(Node):
+class LoopIndex(LoopNode):
     """Where the program stands on an axis."""
 
     axis: Axis
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Int(Node):
+class Int(LoopNode):
     """An integer."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Size(Node):
+class Size(LoopNode):
     """The product of the sizes of axes."""
 
     axes: tuple[Axis, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Arithmetic(Node):
+class IndexArithmetic(LoopNode):
     """`+ - * // %` of two index expressions."""
 
     symbol: str
-    left: Node
-    right: Node
+    left: LoopNode
+    right: LoopNode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IndirectIndex(Node):
+class IndirectIndex(LoopNode):
     """An index that was itself computed: an element of an index tensor. Negative ones count from `wrap`."""
 
-    value: Node
-    wrap: Node | None
+    value: LoopNode
+    wrap: LoopNode | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Value(Node):
+class Value(LoopNode):
     """Base of what is computed; `type` is what it is computed in."""
 
     type: str
@@ -98,12 +98,12 @@ class Load(Value):
     """An element of a buffer, at an index for each of its dimensions; 0 where `guard` does not hold."""
 
     buffer: str
-    index: tuple[Node, ...]
-    guard: Node | None
+    index: tuple[LoopNode, ...]
+    guard: LoopNode | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ScalarArg(Value):
+class KernelScalar(Value):
     """A scalar argument of the kernel."""
 
     name: str
@@ -117,7 +117,7 @@ class Constant(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NumElements(Value):
+class SizeValue(Value):
     """A product of sizes, as a number to compute with."""
 
     axes: tuple[Axis, ...]
@@ -127,7 +127,7 @@ class NumElements(Value):
 class IndexValue(Value):
     """An index expression as a value."""
 
-    index: Node
+    index: LoopNode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +135,7 @@ class Op(Value):
     """An expression of the operator table, by name, over values. brief: as is good enough for 16 bits."""
 
     name: str
-    args: tuple[Node, ...]
+    args: tuple[LoopNode, ...]
     brief: bool
 
     @property
@@ -145,10 +145,10 @@ class Op(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cast(Value):
+class Rounded(Value):
     """Rounded to a dtype, and computed on in `type`."""
 
-    arg: Node
+    arg: LoopNode
     dtype: str
 
 
@@ -157,14 +157,14 @@ class Reduce(Value):
     """All columns of a row become one. `kind` is a row of generate's table of reductions."""
 
     kind: str
-    arg: Node
+    arg: LoopNode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scan(Value):
+class RunningSum(Value):
     """Running sum along the columns."""
 
-    arg: Node
+    arg: LoopNode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,8 +176,8 @@ class Random(Value):
 
     seed: str
     stream: int
-    before: Node
-    column: Node
+    before: LoopNode
+    column: LoopNode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,12 +185,12 @@ class Store:
     """One element written: to which buffer, where, what."""
 
     buffer: str
-    index: tuple[Node, ...]
-    value: Node
+    index: tuple[LoopNode, ...]
+    value: LoopNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Buffer:
+class KernelBuffer:
     """A tensor that kernels read or write. `dims`: for each dimension the axes whose sizes multiply to its size."""
 
     name: str
@@ -202,7 +202,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class LoopKernel:
     """One loop over rows × columns. `level`: lower ones come first; those of one need nothing of each other."""
 
     rows: tuple[Axis, ...]
@@ -215,29 +215,29 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class LoopProgram:
     """What takes a graph's place: kernels in order, and the buffers between them. `origins`: the call a node is of."""
 
     name: str
-    buffers: dict[str, Buffer]
-    kernels: tuple[Kernel, ...]
+    buffers: dict[str, KernelBuffer]
+    kernels: tuple[LoopKernel, ...]
     outputs: tuple[str, ...]  # buffers that the launcher gives back, for each live value
     scalars: tuple[tuple[str, int | float], ...]
     unknown: tuple[str, ...] = ()  # of those: the ones whose value was not recorded
     masks: int = 0  # of the outputs, the last: what dropout kept
     ulp: float = 0.0  # by how much its expressions may be off in all
     draws: bool = False  # random numbers
-    origins: dict[Node, str]
+    origins: dict[LoopNode, str]
 
 
-N = TypeVar("N", bound=Node)
+N = TypeVar("N", bound=LoopNode)
 
 
 class Nodes:
     """Makes nodes; equal fields give the same node."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[Any, ...], Node] = {}
+        self._made: dict[tuple[Any, ...], LoopNode] = {}
 
     def make(self, kind: type[N], *fields: Any) -> N:
         """Return a node of a kind.
@@ -252,11 +252,11 @@ class Nodes:
             found = self._made[key] = kind(*fields)
         return found  # type: ignore[return-value]
 
-    def op(self, type_: str, name: str, *args: Node, brief: bool = False) -> Op:
+    def op(self, type_: str, name: str, *args: LoopNode, brief: bool = False) -> Op:
         """Return an operation of the table."""
         return self.make(Op, type_, name, args, brief)
 
-    def arithmetic(self, symbol: str, left: Node, right: Node) -> Node:
+    def arithmetic(self, symbol: str, left: LoopNode, right: LoopNode) -> LoopNode:
         """Return an index expression, the trivial ones folded.
 
         >>> nodes = Nodes()
@@ -270,30 +270,30 @@ class Nodes:
             return left
         if isinstance(left, Int) and left.value == 0:
             return right if symbol == "+" else left
-        if by is not None and symbol in _SIGN and isinstance(left, Arithmetic) and left.symbol in _SIGN:
+        if by is not None and symbol in _SIGN and isinstance(left, IndexArithmetic) and left.symbol in _SIGN:
             more = left.right
             if isinstance(more, Int):  # (x + 8) - 8
                 total = _SIGN[left.symbol] * more.value + _SIGN[symbol] * by
                 return self.arithmetic("+" if total >= 0 else "-", left.left, self.make(Int, abs(total)))
-        return self.make(Arithmetic, symbol, left, right)
+        return self.make(IndexArithmetic, symbol, left, right)
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def children(node: LoopNode) -> tuple[LoopNode, ...]:
     """Return the nodes that a node is made of, in order."""
-    found: list[Node] = []
+    found: list[LoopNode] = []
     names: tuple[str, ...] = type(node).__slots__
     for name in names:
         field = getattr(node, name)
-        if isinstance(field, Node):
+        if isinstance(field, LoopNode):
             found.append(field)
         elif isinstance(field, tuple):
-            found.extend(f for f in field if isinstance(f, Node))
+            found.extend(f for f in field if isinstance(f, LoopNode))
     return tuple(found)
 
 
-def nodes_of(kernel: Kernel) -> list[Node]:
+def nodes_of(kernel: LoopKernel) -> list[LoopNode]:
     """Return every node of a kernel, once."""
-    found: dict[Node, None] = {}
+    found: dict[LoopNode, None] = {}
     todo = [n for s in kernel.stores for n in (*s.index, s.value)]
     while todo:
         node = todo.pop()
@@ -303,24 +303,24 @@ def nodes_of(kernel: Kernel) -> list[Node]:
     return list(found)
 
 
-def loads(kernel: Kernel) -> list[Load]:
+def loads(kernel: LoopKernel) -> list[Load]:
     """Return every load of a kernel, once."""
     return [n for n in nodes_of(kernel) if isinstance(n, Load)]
 
 
-def reads(node: Node) -> bool:
+def reads(node: LoopNode) -> bool:
     """Return whether a node is made of what is loaded."""
     return isinstance(node, Load) or any(map(reads, children(node)))
 
 
-def in_flight(kernel: Kernel) -> int:
+def in_flight(kernel: LoopKernel) -> int:
     """Return how many loads an element waits for at once: members of a concat, each under a guard, count as one."""
     guards = Counter(load.guard for load in loads(kernel))
     free = guards.pop(None, 0)
     return free + max(guards.values(), default=0)
 
 
-def bounds(place: Node) -> tuple[int, int] | None:
+def bounds(place: LoopNode) -> tuple[int, int] | None:
     """Return the least and the largest value of an index that is a position on an axis of known size, plus a constant.
 
     >>> nodes = Nodes()
@@ -331,7 +331,7 @@ def bounds(place: Node) -> tuple[int, int] | None:
         return place.value, place.value
     if isinstance(place, LoopIndex):
         return (0, place.axis.size - 1) if place.axis.pinned and place.axis.size else None
-    if isinstance(place, Arithmetic) and place.symbol in "+-" and isinstance(place.right, Int):
+    if isinstance(place, IndexArithmetic) and place.symbol in "+-" and isinstance(place.right, Int):
         found = bounds(place.left)
         by = place.right.value if place.symbol == "+" else -place.right.value
         return None if found is None else (found[0] + by, found[1] + by)
@@ -346,9 +346,9 @@ class FreeAxes:
 
     def __init__(self, columns: Iterable[int]) -> None:
         self._columns = frozenset(columns)
-        self._known: dict[Node, frozenset[int]] = {}
+        self._known: dict[LoopNode, frozenset[int]] = {}
 
-    def __call__(self, node: Node) -> frozenset[int]:
+    def __call__(self, node: LoopNode) -> frozenset[int]:
         found = self._known.get(node)
         if found is None:
             if isinstance(node, LoopIndex):

@@ -76,7 +76,7 @@ class ForeachRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     args: tuple[str, ...]
 
 
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OperatorTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of `operators.toml`."""
 
     pointwise: tuple[PointwiseRow, ...]
@@ -88,10 +88,10 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def table() -> Table:
+def table() -> OperatorTable:
     """Return the table, read once."""
     text = Path(__file__).with_name("operators.toml").read_text("utf-8")
-    return msgspec.convert(tomllib.loads(text), Table)
+    return msgspec.convert(tomllib.loads(text), OperatorTable)
 
 
 @cache

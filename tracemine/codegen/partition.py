@@ -11,7 +11,7 @@ from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
 from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.codegen.inline import ColumnTile, Inliner
-from tracemine.codegen.loop_ir import Buffer, Kernel, Node, Nodes, Program, Store
+from tracemine.codegen.loop_ir import KernelBuffer, LoopKernel, LoopNode, LoopProgram, Nodes, Store
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.options import DEFAULT, CodegenOptions
@@ -47,8 +47,8 @@ class _Planner:
     options: CodegenOptions
     large: int  # elements of a kernel that takes some microseconds
     nodes: Nodes = field(default_factory=Nodes)
-    origins: dict[Node, int] = field(default_factory=dict)
-    buffers: dict[str, Buffer] = field(default_factory=dict)
+    origins: dict[LoopNode, int] = field(default_factory=dict)
+    buffers: dict[str, KernelBuffer] = field(default_factory=dict)
     targets: dict[Tensor, _Target] = field(default_factory=dict)
     homes: dict[Tensor, str] = field(default_factory=dict)  # the buffer each expression is stored in
     names: dict[str, str] = field(default_factory=dict)  # placeholders of what is demanded, and their buffers
@@ -59,7 +59,7 @@ class _Planner:
         return self.lowered.axes
 
 
-def plan(graph: Graph, options: CodegenOptions = DEFAULT) -> Program:
+def plan(graph: Graph, options: CodegenOptions = DEFAULT) -> LoopProgram:
     """Partition a graph into kernels. Raises Unsupported where none can be generated."""
     lowered = lower(graph)
     program, starved = _planned(graph, lowered, options)
@@ -68,7 +68,7 @@ def plan(graph: Graph, options: CodegenOptions = DEFAULT) -> Program:
     return program
 
 
-def _planned(graph: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[Program, set[Reduction]]:
+def _planned(graph: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[LoopProgram, set[Reduction]]:
     """Return a program, and the reductions in it that leave most of a GPU idle."""
     p = _Planner(graph, lowered, options, _LARGE * options.longest_row, in_place=frozenset(lowered.written.values()))
     for source, entry in zip(lowered.inputs, graph.inputs, strict=True):
@@ -76,7 +76,7 @@ def _planned(graph: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[P
     outputs = _homes(p)
     for tensor in tuple(p.homes):
         _target(p, tensor)
-    kernels: list[Kernel] = []
+    kernels: list[LoopKernel] = []
     starved: set[Reduction] = set()
     for members in _groups(p):
         kernel, reduces = _kernel(p, members)
@@ -90,7 +90,7 @@ def _planned(graph: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[P
     origins = {node: f"{graph.calls[call].label}" for node, call in p.origins.items()}
     if lowered.drawn:
         scalars = (*scalars, ("seed", 0))
-    program = Program(
+    program = LoopProgram(
         name=graph.name,
         buffers=p.buffers,
         kernels=tuple(kernels),
@@ -105,10 +105,10 @@ def _planned(graph: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[P
     return program, starved
 
 
-def _buffer(p: _Planner, name: str, tensor: Tensor, strides: Sequence[int], role: str) -> Buffer:
+def _buffer(p: _Planner, name: str, tensor: Tensor, strides: Sequence[int], role: str) -> KernelBuffer:
     dims = tuple(tuple(p.axes.axis(leaf) for leaf in p.axes.leaves(dim)) for dim in tensor.dims)
     shape = tuple(prod(a.size for a in dim) for dim in dims)
-    return Buffer(name=name, dtype=tensor.dtype, dims=dims, shape=shape, strides=tuple(strides), role=role)
+    return KernelBuffer(name=name, dtype=tensor.dtype, dims=dims, shape=shape, strides=tuple(strides), role=role)
 
 
 def _homes(p: _Planner) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     return target
 
 
-def _column_tiles(p: _Planner, trial: Inliner, columns: Dim, buffer: Buffer) -> tuple[ColumnTile, ...]:
+def _column_tiles(p: _Planner, trial: Inliner, columns: Dim, buffer: KernelBuffer) -> tuple[ColumnTile, ...]:
     """Return the parts of the columns between which joins change members, all of one size; none where they are no few.
 
     A program loops over all of them at once: no element is asked which member it is of, and halves that are turned into
@@ -172,14 +172,14 @@ def _column_tiles(p: _Planner, trial: Inliner, columns: Dim, buffer: Buffer) -> 
     return tuple(ColumnTile(columns[0], start) for start in range(0, whole, size))
 
 
-def _scratch(p: _Planner, name: str, tensor: Tensor) -> Buffer:
+def _scratch(p: _Planner, name: str, tensor: Tensor) -> KernelBuffer:
     made = _buffer(p, name, tensor, (), "scratch")
-    return Buffer(
+    return KernelBuffer(
         name=name, dtype=tensor.type, dims=made.dims, shape=made.shape, strides=contiguous(made.shape), role="scratch"
     )
 
 
-def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
+def _columns(p: _Planner, tensor: Tensor, buffer: KernelBuffer) -> Dim:
     """Return the axes to loop over inside a program: what is reduced, or else the innermost."""
     leaves = p.axes.flat(tensor.dims)
     if isinstance(tensor, Reduction):
@@ -232,14 +232,14 @@ def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
     return first.level == target.level or (first.level > target.level and target.buffer not in p.names.values())
 
 
-def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduction]]:
+def _kernel(p: _Planner, members: list[_Target]) -> tuple[LoopKernel, set[Reduction]]:
     """Return a kernel, and what it reduces."""
     inliner = Inliner(p.axes, p.nodes, p.origins, members[0].columns, p.options.rounds, p.large, p.in_place)
     raw = [inliner.store(target.tensor, target.buffer, tile) for target in members for tile in target.tiles or (None,)]
     main = max(members, key=lambda t: p.axes.size(t.rows))
     by_leaf = _strides_of(p, main)
     rows = sorted(main.rows, key=lambda leaf: -by_leaf.get(leaf, 0))
-    kernel = Kernel(
+    kernel = LoopKernel(
         rows=tuple(p.axes.axis(leaf) for leaf in rows),
         columns=tuple(p.axes.axis(leaf) for leaf in members[0].columns),
         level=max(t.level for t in members),
@@ -250,15 +250,20 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduction]
     )
     if any(load.buffer in kernel.after for load in ir.loads(kernel)):
         raise Unsupported("a kernel reads what is written in place as it was before, and as it is after")
-    kernel = replace(kernel, stores=tuple(_renamed(p, store) for store in raw))
+    return _arranged(p, kernel, inliner), inliner.reduces
+
+
+def _arranged(p: _Planner, kernel: LoopKernel, inliner: Inliner) -> LoopKernel:
+    """Return a kernel with the buffers that it writes to, and its columns as they lie in memory."""
+    kernel = replace(kernel, stores=tuple(_renamed(p, store) for store in kernel.stores))
     if inliner.reduces and not inliner.scans:  # a sum has no order
-        kernel = replace(kernel, columns=by_memory(p.buffers, kernel))
-    return kernel, inliner.reduces
+        return replace(kernel, columns=by_memory(p.buffers, kernel))
+    return kernel
 
 
 def _renamed(p: _Planner, store: Store) -> Store:
     """Replace placeholders of materialized values by the names of their buffers."""
-    memo: dict[Node, Node] = {}
+    memo: dict[LoopNode, LoopNode] = {}
     return Store(
         store.buffer,
         tuple(rebuilt(p.nodes, n, memo, p.names, p.origins) for n in store.index),
@@ -267,8 +272,8 @@ def _renamed(p: _Planner, store: Store) -> Store:
 
 
 def rebuilt(
-    nodes: Nodes, node: Node, memo: dict[Node, Node], names: Mapping[str, str], origins: dict[Node, int]
-) -> Node:
+    nodes: Nodes, node: LoopNode, memo: dict[LoopNode, LoopNode], names: Mapping[str, str], origins: dict[LoopNode, int]
+) -> LoopNode:
     """Return the same node with buffers renamed."""
     found = memo.get(node)
     if found is not None:
@@ -276,10 +281,10 @@ def rebuilt(
     fields: list[object] = []
     for name in _fields(node):
         value = getattr(node, name)
-        if isinstance(value, Node):
+        if isinstance(value, LoopNode):
             value = rebuilt(nodes, value, memo, names, origins)
         elif isinstance(value, tuple):
-            value = tuple(rebuilt(nodes, v, memo, names, origins) if isinstance(v, Node) else v for v in value)
+            value = tuple(rebuilt(nodes, v, memo, names, origins) if isinstance(v, LoopNode) else v for v in value)
         elif name == "buffer":
             value = names.get(value, value)
         fields.append(value)
@@ -289,7 +294,7 @@ def rebuilt(
     return found
 
 
-def _fields(node: Node) -> tuple[str, ...]:
+def _fields(node: LoopNode) -> tuple[str, ...]:
     return tuple(type(node).__dataclass_fields__)
 
 
@@ -299,7 +304,7 @@ def _strides_of(p: _Planner, target: _Target) -> dict[int, int]:
     return {leaf: stride for dim, stride in dims for leaf in p.axes.leaves(dim)}
 
 
-def _ordered(p: _Planner, kernels: Sequence[Kernel]) -> list[Kernel]:
+def _ordered(p: _Planner, kernels: Sequence[LoopKernel]) -> list[LoopKernel]:
     """Order kernels: each after those that it loads from; in-place writes after all reads of the old content."""
     written = {p.graph.inputs[v].name for v in p.lowered.written}
     reads = [{load.buffer for load in ir.loads(kernel)} for kernel in kernels]
@@ -307,16 +312,21 @@ def _ordered(p: _Planner, kernels: Sequence[Kernel]) -> list[Kernel]:
     pairs = [*permutations(range(len(kernels)), 2)]
     before = [(read & written) - kernel.after for read, kernel in zip(reads, kernels, strict=True)]
     waits = [(k, o) for k, o in pairs if gives[o] & (reads[k] - before[k]) or before[o] & gives[k]]
-    levels = [kernel.level for kernel in kernels]
-    for _ in range(len(kernels)):
+    levels = _levels([kernel.level for kernel in kernels], waits)
+    return [replace(kernels[k], level=levels[k]) for k in sorted(range(len(kernels)), key=levels.__getitem__)]
+
+
+def _levels(levels: list[int], waits: Sequence[tuple[int, int]]) -> list[int]:
+    """Raise levels until each is above those that it waits for."""
+    for _ in range(len(levels)):
         for k, other in waits:
             levels[k] = max(levels[k], levels[other] + 1)
     if any(levels[k] <= levels[other] for k, other in waits):
         raise Unsupported("two kernels each write what the other still reads")
-    return [replace(kernels[k], level=levels[k]) for k in sorted(range(len(kernels)), key=levels.__getitem__)]
+    return levels
 
 
-def _check_stored(p: _Planner, kernels: Sequence[Kernel]) -> None:
+def _check_stored(p: _Planner, kernels: Sequence[LoopKernel]) -> None:
     """Raises Unsupported where a kernel reads what none before it stores: joined with another, and looping over other
     columns than alone, it may demand what was not planned for.
     """
@@ -327,7 +337,7 @@ def _check_stored(p: _Planner, kernels: Sequence[Kernel]) -> None:
         stored |= {store.buffer for store in kernel.stores}
 
 
-def _check_in_place(p: _Planner, kernels: Sequence[Kernel]) -> None:
+def _check_in_place(p: _Planner, kernels: Sequence[LoopKernel]) -> None:
     """Check that memory is read only before it is written in place, or by the same program at the same index."""
     written = {p.graph.inputs[v].name for v in p.lowered.written}
     done: set[str] = set()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.graph import Unsupported
-from tracemine.codegen.loop_ir import Axis, Buffer, Kernel, Node, Program
+from tracemine.codegen.loop_ir import Axis, KernelBuffer, LoopKernel, LoopNode, LoopProgram
 from tracemine.codegen.options import LONGEST_ROW, CodegenOptions
 
 POINTWISE, PERSISTENT, LOOPED = "pointwise", "persistent", "looped"
@@ -26,13 +26,13 @@ _VERY_LONG = 16
 SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how a kernel loops
 
 
-def schedule_kind(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> str:
+def schedule_kind(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_row: int) -> str:
     """Return which of the three schedules a kernel has: see body.py. Raises Unsupported for too long a running sum."""
     nodes = ir.nodes_of(kernel)
-    if not any(isinstance(n, ir.Reduce | ir.Scan) for n in nodes):
+    if not any(isinstance(n, ir.Reduce | ir.RunningSum) for n in nodes):
         return POINTWISE
     length = prod(axis.size for axis in kernel.columns)
-    if any(isinstance(n, ir.Scan) for n in nodes):
+    if any(isinstance(n, ir.RunningSum) for n in nodes):
         if length > LONGEST_ROW:
             raise Unsupported(f"a running sum over more than {LONGEST_ROW} elements")
         return PERSISTENT
@@ -49,7 +49,7 @@ class Schedule:
     goes over lie one behind the other, and those that programs loop over at a time may be more than the cache holds.
     """
 
-    def __init__(self, program: Program, kernel: Kernel, options: CodegenOptions) -> None:
+    def __init__(self, program: LoopProgram, kernel: LoopKernel, options: CodegenOptions) -> None:
         self.program, self.kernel, self.options = program, kernel, options
         self.mode = schedule_kind(program.buffers, kernel, options.longest_row)
         self.contiguity = contiguity(program.buffers, kernel)
@@ -75,7 +75,7 @@ def large_reads(schedules: Iterable[Schedule]) -> set[str]:
     return {name for name, size in sized.items() if size * SHARE >= largest}
 
 
-def few_programs(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> bool:
+def few_programs(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_row: int) -> bool:
     """Return whether a kernel loops over so long rows by so few programs that each should be split into parts."""
     if kernel.split is not None or schedule_kind(buffers, kernel, longest_row) != LOOPED:
         return False
@@ -88,7 +88,7 @@ def few_programs(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -
     return length > shortest and rows < few * _HIGH[lies]
 
 
-def by_memory(buffers: dict[str, Buffer], kernel: Kernel) -> tuple[Axis, ...]:
+def by_memory(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> tuple[Axis, ...]:
     """Return the columns in the order in which the largest tensor that is loaded along all of them lies in memory."""
     sized = ((prod(buffers[n.buffer].shape), n) for n in ir.loads(kernel))
     for _, load in sorted(sized, key=lambda item: -item[0]):
@@ -98,7 +98,7 @@ def by_memory(buffers: dict[str, Buffer], kernel: Kernel) -> tuple[Axis, ...]:
     return kernel.columns
 
 
-def contiguity(buffers: dict[str, Buffer], kernel: Kernel) -> str:
+def contiguity(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> str:
     """Return the contiguity of the largest tensors that a kernel loads and stores: inner, outer, or mixed."""
     if not kernel.columns or not kernel.rows:
         return INNER
@@ -109,19 +109,19 @@ def contiguity(buffers: dict[str, Buffer], kernel: Kernel) -> str:
     return MIXED if len(found) > 1 else found.pop() if found else INNER
 
 
-def reads_windows(kernel: Kernel) -> bool:
+def reads_windows(kernel: LoopKernel) -> bool:
     """Return whether what it reads along the columns lies at places that are worked out, as a window's do."""
     free_axes, columns = ir.FreeAxes(()), {axis.number for axis in kernel.columns}
     places = (place for load in ir.loads(kernel) for place in load.index)
     return any(isinstance(p, ir.IndirectIndex) and free_axes(p) & columns and not ir.reads(p) for p in places)
 
 
-def writes_outer_contiguous(buffers: dict[str, Buffer], kernel: Kernel) -> bool:
+def writes_outer_contiguous(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> bool:
     """Return whether what it stores lies with elements of several rows side by side."""
     return any(_kind(buffers[s.buffer], s.index, kernel) == OUTER for s in kernel.stores)
 
 
-def _kind(buffer: Buffer, index: tuple[Node, ...], kernel: Kernel) -> str:
+def _kind(buffer: KernelBuffer, index: tuple[LoopNode, ...], kernel: LoopKernel) -> str:
     """Return how one access lies; empty where neither columns nor rows are side by side."""
     column = abs(_step(buffer, index, kernel.columns[-1]))
     if column == 1:
@@ -129,15 +129,15 @@ def _kind(buffer: Buffer, index: tuple[Node, ...], kernel: Kernel) -> str:
     return OUTER if column and any(abs(_step(buffer, index, row)) == 1 for row in kernel.rows) else ""
 
 
-def _step(buffer: Buffer, index: tuple[Node, ...], axis: Axis) -> int:
+def _step(buffer: KernelBuffer, index: tuple[LoopNode, ...], axis: Axis) -> int:
     """Return the stride in memory of one step along an axis; 0 where there is none, or where it cannot be said."""
     return sum(_moves(place, axis) * stride for place, stride in zip(index, buffer.strides, strict=False))
 
 
-def _moves(place: Node, axis: Axis) -> int:
+def _moves(place: LoopNode, axis: Axis) -> int:
     if isinstance(place, ir.LoopIndex):
         return int(place.axis == axis)
-    if not isinstance(place, ir.Arithmetic):
+    if not isinstance(place, ir.IndexArithmetic):
         return 0
     left, right = _moves(place.left, axis), _moves(place.right, axis)
     if place.symbol in "+-":
@@ -163,29 +163,32 @@ class Dense(NamedTuple):
     inner: tuple[Axis, ...]
 
 
-def flat_orders(buffers: dict[str, Buffer], kernel: Kernel) -> dict[str, Dense]:
+def flat_orders(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> dict[str, Dense]:
     """Return how each tensor that an elementwise kernel takes must lie for it to be launched as if it had a single row.
 
     Empty where it may not, as the tensors were recorded.
     """
     nodes = ir.nodes_of(kernel)
-    placed = (ir.Reduce, ir.Scan, ir.IndexValue, ir.Random, ir.IndirectIndex)
-    crooked = any(isinstance(n, placed) or getattr(n, "symbol", "") in ("//", "%") for n in nodes)
-    if not kernel.rows or not kernel.columns or kernel.column_tiles > 1 or crooked:
+    if not kernel.rows or not kernel.columns or kernel.column_tiles > 1 or any(map(_is_placed, nodes)):
         return {}
     axes = (*kernel.rows, *kernel.columns)
     steps = [prod(a.size for a in axes[place + 1 :]) for place in range(len(axes))]
     free_axes = ir.FreeAxes(())
     found: dict[str, Dense] = {}
-    accesses = [(n.buffer, n.index) for n in nodes if isinstance(n, ir.Load)]
-    for name, index in [*accesses, *((s.buffer, s.index) for s in kernel.stores)]:
-        buffer = buffers[name]
-        if not any(free_axes(place) for place in index):
+    for access in [n for n in nodes if isinstance(n, ir.Load)] + list(kernel.stores):
+        buffer, index = buffers[access.buffer], access.index
+        if not any(map(free_axes, index)):
             continue  # one element, for all
         if any(_step(buffer, index, axis) != step for axis, step in zip(axes, steps, strict=True)):
             return {}
         outer = next(d for d, place in enumerate(index) if _moves(place, kernel.columns[0]))
         inner = tuple(axis for axis in kernel.columns[1:] if not _moves(index[outer], axis))
         order = sorted(range(len(buffer.shape)), key=lambda d: (-buffer.strides[d], d))
-        found[name] = Dense(tuple(order), outer, inner)
+        found[access.buffer] = Dense(tuple(order), outer, inner)
     return found
+
+
+def _is_placed(node: LoopNode) -> bool:
+    """Return whether what a node is depends on where it stands in its row."""
+    placed = (ir.Reduce, ir.RunningSum, ir.IndexValue, ir.Random, ir.IndirectIndex)
+    return isinstance(node, placed) or getattr(node, "symbol", "") in ("//", "%")

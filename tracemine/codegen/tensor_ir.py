@@ -85,7 +85,7 @@ class Reduction(Tensor):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Scan(Tensor):
+class CumulativeSum(Tensor):
     """Running sum of another along a dimension."""
 
     arg: Tensor
@@ -108,7 +108,7 @@ class Permute(Tensor):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Slice(Tensor):
+class SliceOf(Tensor):
     """Every `step`-th element of a dimension from `start` on; a step may be negative.
 
     `turns` (rotates): what would lie beyond the dimension's end is found at its beginning.
@@ -194,7 +194,7 @@ def nearest_reductions(tensor: Tensor) -> tuple[Tensor, ...]:
         if here in seen:
             continue
         seen.add(here)
-        if isinstance(here, Reduction | Scan):
+        if isinstance(here, Reduction | CumulativeSum):
             found[here] = None
         else:
             todo.extend(reversed(arguments(here)))
@@ -208,7 +208,7 @@ def expensive_parts(tensor: Tensor) -> tuple[Tensor, ...]:
     todo = [tensor]
     while todo:
         here = todo.pop()
-        if here in seen or isinstance(here, Reduction | Scan):
+        if here in seen or isinstance(here, Reduction | CumulativeSum):
             continue
         seen.add(here)
         if isinstance(here, Pointwise) and expression(here.operation).expensive:
@@ -219,6 +219,6 @@ def expensive_parts(tensor: Tensor) -> tuple[Tensor, ...]:
 
 def columns_of(axes: Axes, tensor: Tensor) -> Dim:
     """Return the axes that a reduction or a scan loops over, in the order of its argument's dimensions."""
-    assert isinstance(tensor, Reduction | Scan)  # noqa: S101  (what `fronts` gives)
+    assert isinstance(tensor, Reduction | CumulativeSum)  # noqa: S101  (what `fronts` gives)
     over = tensor.over if isinstance(tensor, Reduction) else (tensor.along,)
     return reduce(lambda found, d: found + axes.leaves(tensor.arg.dims[d]), over, ())

@@ -69,19 +69,19 @@ def tile_configs(
     >>> [tile_configs(POINTWISE, INNER, **how)[0] for how in ({}, {"column_tiles": 2}, {"loads": 24})]
     [(1024, 8), (512, 4), (256, 2)]
     """
-    if (mode, contiguity) == (LOOPED, OUTER):
-        return _PARTS_OUTER if parts else _LOOPED_OUTER
-    if (mode, contiguity, parts) == (LOOPED, MIXED, True):
-        return _PARTS_MIXED
-    if again:
-        return _AGAIN
-    rows = ((odd, _ODD_ROWS), (draws, _RANDOM), (ragged, _RAGGED))
-    if (mode, contiguity) == (PERSISTENT, INNER) and (
-        special := next((tile_configs for there, tile_configs in rows if there), None)
+    case = (mode, contiguity)
+    for holds, special in (
+        ((*case, parts) == (LOOPED, OUTER, True), _PARTS_OUTER),
+        (case == (LOOPED, OUTER), _LOOPED_OUTER),
+        ((*case, parts) == (LOOPED, MIXED, True), _PARTS_MIXED),
+        (again, _AGAIN),
+        ((*case, odd) == (PERSISTENT, INNER, True), _ODD_ROWS),
+        ((*case, draws) == (PERSISTENT, INNER, True), _RANDOM),
+        ((*case, ragged) == (PERSISTENT, INNER, True), _RAGGED),
+        ((*case, windows) == (POINTWISE, INNER, True), _WINDOWS),
     ):
-        return special
-    if windows and (mode, contiguity) == (POINTWISE, INNER):
-        return _WINDOWS
+        if holds:
+            return special
     if mode == POINTWISE and loads > _MANY_LOADS:
         each = 1 << max((_REGISTERS // loads).bit_length() - 1, 0)
         return ((128 * each, each), (256 * each, 2 * each), (512 * each, 4 * each))

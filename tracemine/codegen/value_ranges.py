@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, product
 from typing import Any
 
-from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Value, mutated, settled
+from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref, Refs, Scalar, Value, mutated, settled
 from tracemine.codegen.index_inputs import pointing, wraps
 from tracemine.ops.facts import base_name, keeping_values
 
@@ -83,7 +83,7 @@ def ranges(graph: Graph) -> list[Range | None]:
     return known
 
 
-def _of_outputs(call: Call, found: Range | None) -> list[Range | None]:
+def _of_outputs(call: GraphCall, found: Range | None) -> list[Range | None]:
     """Return the range of each output of a call, whose first has `found`."""
     if base_name(call.operator) in _ALL_ALIKE:
         return [found] * len(call.outputs)
@@ -104,10 +104,10 @@ def _range(value: Value, known: Sequence[Range | None]) -> Any:
         return [known[v] for v in value.values if v is not None]
     if isinstance(value, Scalar):
         return (value.value, value.value)
-    return value.value if isinstance(value, Literal) else None
+    return value.value if isinstance(value, LiteralArg) else None
 
 
-def _called(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range | None:
+def _called(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range | None:
     name = base_name(call.operator)
     rule = _RULES.get(name)
     if rule is None and (name in keeping_values() or name in _SAME):
@@ -131,12 +131,12 @@ def _first(given: Mapping[str, Any]) -> Any:
     return next(iter(given.values()))
 
 
-def _same(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range | None:
+def _same(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range | None:
     found: Range | None = _first(given)
     return found
 
 
-def _sum(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _sum(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     low, high = given["other"]
     sign = -1 if call.operator.startswith("aten::sub") else 1
     factors = _number(given["alpha"]) if given.get("alpha") is not None else (1, 1)
@@ -144,24 +144,24 @@ def _sum(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     return given["self"][0] + min(scaled), given["self"][1] + max(scaled)
 
 
-def _product(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _product(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     found = [a * b for a in given["self"] for b in given["other"]]
     return min(found), max(found)
 
 
-def _total(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _total(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     count = sizes[0] // max(sizes[1], 1)
     return given["self"][0] * count, given["self"][1] * count
 
 
-def _running(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _running(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     low, high = given["self"]
     shape = call.outputs[0].shape
     count = shape[int(given["dim"])] if shape else 1
     return min(low, low * count), max(high, high * count)
 
 
-def _clamped(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _clamped(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     low, high = _first(given) or (-math.inf, math.inf)
     least, most = given.get("min"), given.get("max")
     if least is not None:
@@ -171,41 +171,41 @@ def _clamped(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     return low, high
 
 
-def _either(*names: str) -> Callable[[Call, Mapping[str, Any], _Sizes], Range]:
-    def rule(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _either(*names: str) -> Callable[[GraphCall, Mapping[str, Any], _Sizes], Range]:
+    def rule(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
         found = [_number(given[name]) for name in names]
         return min(f[0] for f in found), max(f[1] for f in found)
 
     return rule
 
 
-def _joined(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _joined(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     return min(f[0] for f in given["tensors"]), max(f[1] for f in given["tensors"])
 
 
-def _counted(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _counted(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     start, step = (_number(given.get(n) if given.get(n) is not None else d)[0] for n, d in (("start", 0), ("step", 1)))
     last = start + step * max(sizes[1] - 1, 0)
     return min(start, last), max(start, last)
 
 
-def _filled(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _filled(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     plain = 1 if "ones" in call.operator else 0
     value = next((given[n] for n in ("fill_value", "value") if given.get(n) is not None), plain)
     return _number(value)
 
 
-def _negated(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _negated(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     low, high = given["self"]
     return -high, -low
 
 
-def _size(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _size(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     low, high = given["self"]
     return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
 
 
-def _divided(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _divided(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     by = given["other"]
     if by[0] <= 0 <= by[1]:
         raise ZeroDivisionError
@@ -214,7 +214,7 @@ def _divided(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     return (math.floor(min(found)), math.ceil(max(found))) if rounds else (min(found), max(found))
 
 
-def _remainder(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _remainder(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     low, high = given["other"]
     if low != high or low <= 0:
         raise ZeroDivisionError
@@ -228,7 +228,7 @@ _SAME = frozenset(
         *_ALL_ALIKE,
     )
 )
-_RULES: Mapping[str, Callable[[Call, Mapping[str, Any], _Sizes], Range | None]] = {
+_RULES: Mapping[str, Callable[[GraphCall, Mapping[str, Any], _Sizes], Range | None]] = {
     **dict.fromkeys(("add", "sub"), _sum),
     "mul": _product,
     "sum": _total,

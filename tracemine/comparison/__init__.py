@@ -4,7 +4,7 @@ difference = diff(before, after)        # two scans: fixed, improved, same, wors
 """
 
 from tracemine.comparison.compare import compared, diff
-from tracemine.comparison.record import STATUSES, Change, Difference
+from tracemine.comparison.record import STATUSES, Difference, FindingChange
 from tracemine.comparison.sides import side_of
 
-__all__ = ["STATUSES", "Change", "Difference", "compared", "diff", "side_of"]
+__all__ = ["STATUSES", "Difference", "FindingChange", "compared", "diff", "side_of"]

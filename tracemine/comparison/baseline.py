@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from tracemine.comparison.compare import compared, with_accepted
-from tracemine.comparison.record import About, Difference, Item, Side
+from tracemine.comparison.record import ComparedSide, ComparedTrace, Difference, Item
 from tracemine.comparison.sides import side_of
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file, write_file
@@ -46,15 +46,15 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     schema_version: int
     tracemine: str
     project: str
-    about: About
+    about: ComparedTrace
     spent: Spent | None
     findings: tuple[Item, ...]
     accepted: tuple[Accepted, ...] = ()
 
     @property
-    def side(self) -> Side:
+    def side(self) -> ComparedSide:
         """What the difference is taken from."""
-        return Side(about=self.about, spent=self.spent, items=self.findings)
+        return ComparedSide(about=self.about, spent=self.spent, items=self.findings)
 
 
 def baseline_of(scan: Scan, project: str, accepted: Sequence[Accepted] = ()) -> Baseline:
@@ -168,14 +168,17 @@ def read_baseline(path: Path) -> Baseline:
     return found
 
 
+def _wrong_mark(marks: Sequence[str]) -> str | None:
+    if wrong := next((mark for mark in marks if not _MARK.fullmatch(mark)), None):
+        return f"{wrong[:40]!a} is no fingerprint"
+    return "it has a finding twice" if len(set(marks)) < len(marks) else None
+
+
 def _impossible(baseline: Baseline) -> str | None:
     """Say what of it cannot be; None: all can."""
     for listed in (baseline.findings, baseline.accepted):
-        marks = [item.fingerprint for item in listed]
-        if wrong := next((mark for mark in marks if not _MARK.fullmatch(mark)), None):
-            return f"{wrong[:40]!a} is no fingerprint"
-        if len(set(marks)) < len(marks):
-            return "it has a finding twice"
+        if wrong := _wrong_mark([item.fingerprint for item in listed]):
+            return wrong
     if any(not one.reason.strip() or len(one.reason) > _LONGEST_REASON for one in baseline.accepted):
         return "a finding is accepted without a reason"
     if not all(0 <= ns <= _MOST_NS for ns in _times(baseline)) or baseline.about.steps < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from tracemine.comparison.record import About, Differs, Item, Side
+from tracemine.comparison.record import ComparedSide, ComparedTrace, Differs, Item
 from tracemine.findings.record import Recorded
 
 _OPERATORS_LOST = 0.1  # share of GPU time whose operator is known on one side alone
@@ -17,7 +17,7 @@ _WRAPPERS = frozenset(("OptimizedModule", "DistributedDataParallel", "DataParall
 _YES_NO = {True: "recorded", False: "not recorded"}
 
 
-def incomparable(before: Side, after: Side, *, matched: bool) -> Iterator[Differs]:
+def incomparable(before: ComparedSide, after: ComparedSide, *, matched: bool) -> Iterator[Differs]:
     """Yield why nothing of both compares. matched: whether a finding of one is in the other, by name;
     that the device waits for the host says nothing.
     """
@@ -36,7 +36,7 @@ def _texts(wrong: Sequence[bool], yes: str, no: str) -> dict[str, str]:
     return dict(zip(("before", "after"), (yes if one else no for one in wrong), strict=True))
 
 
-def _unrelated(before: Side, after: Side) -> bool:
+def _unrelated(before: ComparedSide, after: ComparedSide) -> bool:
     """Return whether no class of a module is in both, and less than half of one side's operator time in the other."""
     if before.spent is None or after.spent is None or _classes(before) & _classes(after):
         return False
@@ -45,7 +45,7 @@ def _unrelated(before: Side, after: Side) -> bool:
     return None not in shares and min(share for share in shares if share is not None) < _FEWEST_SHARED
 
 
-def _classes(side: Side) -> set[str]:
+def _classes(side: ComparedSide) -> set[str]:
     parts = {part.rstrip("*_") for item in side.items for part in (item.module or "").split(".")}
     return parts - _WRAPPERS - {""}
 
@@ -74,7 +74,7 @@ def _words(name: str) -> set[str]:
     return set(_WORDS.findall(name)) - _BESIDE if known else set()
 
 
-def differing(before: About, after: About) -> Iterator[Differs]:
+def differing(before: ComparedTrace, after: ComparedTrace) -> Iterator[Differs]:
     """Yield what the two recordings say of themselves and do not agree in; unknown facts are not held against them."""
     if bool(before.steps) != bool(after.steps):
         texts = [f"{one.steps} steps" if one.steps else "none are known" for one in (before, after)]

@@ -9,11 +9,11 @@ from functools import partial
 from msgspec.structs import replace
 
 from tracemine.comparison.comparable import differing, incomparable, inputs, shapes
-from tracemine.comparison.confirm import Candidate, Remaining, confirmed
+from tracemine.comparison.confirm import Remaining, ToConfirm, confirmed
 from tracemine.comparison.matched import Matched, held_elsewhere, matched
 from tracemine.comparison.matching import BY_NAME, SIGNATURE, components
-from tracemine.comparison.record import STATUSES, Change, Difference, Item, Part, Side
-from tracemine.comparison.scale import Scale, basis_of, noise_of, recorded_alike, scale_of, spent_ns
+from tracemine.comparison.record import STATUSES, ChangedPart, ComparedSide, Difference, FindingChange, Item
+from tracemine.comparison.scale import CostScale, basis_of, noise_of, recorded_alike, scale_of, spent_ns
 from tracemine.comparison.sides import place, side_of
 from tracemine.comparison.step_changes import Both, gpu_work_of, notes_of, per_of, predicted_of, step_of, totals_of
 from tracemine.findings.record import Scan
@@ -44,7 +44,7 @@ def diff(before: Scan, after: Scan, *, noise: float | None = None) -> Difference
     return compared(side_of(before), side_of(after), noise=noise)
 
 
-def compared(before: Side, after: Side, *, noise: float | None = None) -> Difference:
+def compared(before: ComparedSide, after: ComparedSide, *, noise: float | None = None) -> Difference:
     """Compare what was kept of two scans, as `diff` does: a baseline has no more."""
     basis = basis_of(before.about, after.about)
     scales = scale_of(before.about, basis), scale_of(after.about, basis)
@@ -99,12 +99,12 @@ def compared(before: Side, after: Side, *, noise: float | None = None) -> Differ
 # --- judged ----------------------------------------------------------------------------------------------------------
 
 
-def _changes(found: Sequence[Matched], both: Both) -> Iterator[Change]:
+def _changes(found: Sequence[Matched], both: Both) -> Iterator[FindingChange]:
     believed = _believed(found, both)
     for number, one in enumerate(found):
         status, reason = _status(one, both, number in believed, found)
         first = max(one.items, key=lambda item: item.measured_ns)
-        yield Change(
+        yield FindingChange(
             status=status,
             rule=first.rule,
             title=first.title,
@@ -127,7 +127,7 @@ def _believed(found: Sequence[Matched], both: Both) -> set[int]:
         after = spent_ns(both.after, both.scales[1], on_gpu=on_gpu)
         for sign, more, less in ((1, before, after), (-1, after, before)):
             candidates = [
-                Candidate(number=number, mark=one.mark, ns=sign * one.less_ns, ops=one.ops, one_sided=one.one_sided)
+                ToConfirm(number=number, mark=one.mark, ns=sign * one.less_ns, ops=one.ops, one_sided=one.one_sided)
                 for number, one in enumerate(found)
                 if one.on_gpu == on_gpu and sign * one.less_ns > 0
             ]
@@ -237,8 +237,8 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _part(item: Item, scale: Scale) -> Part:
-    return Part(
+def _part(item: Item, scale: CostScale) -> ChangedPart:
+    return ChangedPart(
         fingerprint=item.fingerprint,
         title=item.title,
         module=item.module,
@@ -250,7 +250,7 @@ def _part(item: Item, scale: Scale) -> Part:
     )
 
 
-def _order(change: Change) -> tuple[int, int, str]:
+def _order(change: FindingChange) -> tuple[int, int, str]:
     first = (*change.before, *change.after)[0]
     return (list(STATUSES).index(change.status), -max(abs(change.after_ns - change.before_ns), 0), first.fingerprint)
 

@@ -16,7 +16,7 @@ _ENOUGH = 2  # one half of the change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class ToConfirm:
     """A change to confirm: so many nanoseconds less on one side."""
 
     number: int  # of the change
@@ -43,7 +43,7 @@ class Remaining:
         self.left = {name: max(ns.low - self.less.get(name, none).high, 0) for name, ns in self.more.items()}
         self.left_in_all = sum(ns.low for ns in self.more.values()) - sum(ns.high for ns in self.less.values())
 
-    def confirms(self, candidate: Candidate) -> bool:
+    def confirms(self, candidate: ToConfirm) -> bool:
         """Return whether there is room for a change; if so, it is used up."""
         ops = [op for op in dict.fromkeys(candidate.ops) if self.left.get(op)]
         had = sum(self.more[op].high for op in dict.fromkeys(candidate.ops) if op in self.more)
@@ -62,6 +62,6 @@ class Remaining:
         return True
 
 
-def confirmed(candidates: Iterable[Candidate], room: Remaining) -> set[int]:
+def confirmed(candidates: Iterable[ToConfirm], room: Remaining) -> set[int]:
     """Return the numbers of the changes that there is room for, the largest first."""
     return {one.number for one in sorted(candidates, key=lambda each: (-each.ns, each.mark)) if room.confirms(one)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tracemine.comparison.record import Change, Difference
+from tracemine.comparison.record import Difference, FindingChange
 from tracemine.units import Threshold, parse_percent, parse_time, time_text
 
 Gate = Callable[[Difference], Iterator[str]]
@@ -63,7 +63,7 @@ def _of_growth(difference: Difference, threshold: Threshold) -> Iterator[str]:
             yield _text(change)
 
 
-def _text(change: Change) -> str:
+def _text(change: FindingChange) -> str:
     first = (*change.after, *change.before)[0]
     cost = f"{time_text(change.before_ns)} → {time_text(change.after_ns)}"
     return f"{change.status}: {change.title}, {cost} ({first.fingerprint})"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from tracemine.comparison.record import Item, Noise
-from tracemine.comparison.scale import Scale, noise_ns
+from tracemine.comparison.scale import CostScale, noise_ns
 from tracemine.findings.record import NOTHING, Range
 
 
@@ -51,7 +51,12 @@ class Matched:
 
 
 def matched(
-    before: Sequence[Item], after: Sequence[Item], matched_by: str | None, *, scales: tuple[Scale, Scale], noise: Noise
+    before: Sequence[Item],
+    after: Sequence[Item],
+    matched_by: str | None,
+    *,
+    scales: tuple[CostScale, CostScale],
+    noise: Noise,
 ) -> Matched:
     """Return findings of one component, at least one, with what they cost on each side."""
     costs = (

@@ -46,17 +46,16 @@ def components(before: Sequence[Item], after: Sequence[Item], *, alike: bool) ->
             )
             for ours, theirs in linked
         ]
-        rest = (
-            _left(rest[0], {i for ours, _ in linked for i in ours}),
-            _left(rest[1], {j for _, js in linked for j in js}),
-        )
+        rest = (_left(rest[0], [ours for ours, _ in linked]), _left(rest[1], [theirs for _, theirs in linked]))
     found = [_by_name(one, before, after) for one in found]
     found += [Component(before=(i,), after=(), matched_by=None) for i in rest[0]]
     found += [Component(before=(), after=(j,), matched_by=None) for j in rest[1]]
     return found
 
 
-def _left(rows: Sequence[int], taken: set[int]) -> tuple[int, ...]:
+def _left(rows: Sequence[int], groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
+    """Return the rows whose places are in no group."""
+    taken = set().union(*groups)
     return tuple(row for at, row in enumerate(rows) if at not in taken)
 
 

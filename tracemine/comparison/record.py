@@ -12,17 +12,17 @@ from tracemine.findings.record import Range, Recorded, Spent, UnprofiledTime
 __all__ = [
     "DIFFERENCE_SCHEMA_VERSION",
     "STATUSES",
-    "About",
-    "Change",
+    "ChangedPart",
+    "ComparedSide",
+    "ComparedTrace",
+    "CostTotals",
     "Difference",
     "Differs",
+    "FindingChange",
     "Item",
     "Noise",
-    "Part",
     "Predicted",
-    "Side",
     "StepChange",
-    "Totals",
 ]
 
 DIFFERENCE_SCHEMA_VERSION = 1
@@ -62,7 +62,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     step_saving_ns: Range
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedTrace(msgspec.Struct, frozen=True, kw_only=True):
     """What was recorded, and how long a step of it takes."""
 
     trace: str  # file name, without its folder
@@ -77,10 +77,10 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     recorded: Recorded | None = None  # null: stored by a version that did not say
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedSide(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two that are compared."""
 
-    about: About
+    about: ComparedTrace
     spent: Spent | None
     items: tuple[Item, ...]
 
@@ -104,7 +104,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # `given`; `measured`: the spread over the steps of each trace; `assumed`: fewer than three steps
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class ChangedPart(msgspec.Struct, frozen=True, kw_only=True):
     """A finding on one side of a change."""
 
     fingerprint: str
@@ -117,7 +117,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     gpu_saving_ns: Range
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class FindingChange(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a finding, or of several that are one on the other side. Each finding is in exactly one change."""
 
     status: str
@@ -128,8 +128,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     # one side alone.
     matched_by: str | None
     reason: str | None = None
-    before: tuple[Part, ...]
-    after: tuple[Part, ...]
+    before: tuple[ChangedPart, ...]
+    after: tuple[ChangedPart, ...]
     before_ns: int  # sums of the parts
     after_ns: int
     noise_ns: int  # a change of no more says nothing
@@ -157,7 +157,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     measured_gpu_ns: int  # what the GPU's work got less by
 
 
-class Totals(msgspec.Struct, frozen=True, kw_only=True):
+class CostTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over all findings, and so over all changes."""
 
     findings: int
@@ -170,8 +170,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int = DIFFERENCE_SCHEMA_VERSION
     tracemine: str
-    before: About
-    after: About
+    before: ComparedTrace
+    after: ComparedTrace
     per: str  # `step`; `trace`: no steps are known on either side; `unknown`: on one side alone
     # What times rest on: `captured`, both steps were timed alone, outside the recording; `recorded`, both traces were
     # recorded the same way; `estimated`, they were not, and idle time is scaled to the estimated unprofiled step.
@@ -183,9 +183,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     # null: nothing is fixed or improved, or another GPU or other inputs may be why
     predicted: Predicted | None
     counts: dict[str, int]  # changes by status
-    totals_before: Totals
-    totals_after: Totals
-    changes: tuple[Change, ...]
+    totals_before: CostTotals
+    totals_after: CostTotals
+    changes: tuple[FindingChange, ...]
     notes: tuple[str, ...] = ()
 
     @property

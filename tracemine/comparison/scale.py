@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tracemine.comparison.record import About, Item, Noise, Side
+from tracemine.comparison.record import ComparedSide, ComparedTrace, Item, Noise
 from tracemine.findings.record import NOTHING, Range, UnprofiledTime
 
 CAPTURED, RECORDED, ESTIMATED = "captured", "recorded", "estimated"
@@ -23,7 +23,7 @@ _OF_ALL_WORK = 0.1  # noise of a small finding, in that of the whole GPU work: f
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class CostScale:
     """How one side's times are compared."""
 
     step_ns: Range  # a step
@@ -42,7 +42,7 @@ class Scale:
         return self.cost(item.measured_ns, on_gpu=item.on_gpu)
 
 
-def basis_of(before: About, after: About) -> str:
+def basis_of(before: ComparedTrace, after: ComparedTrace) -> str:
     """Return what the times of both compare as."""
     alone = before.unprofiled_ns, after.unprofiled_ns
     if any(one is None for one in alone):
@@ -52,7 +52,7 @@ def basis_of(before: About, after: About) -> str:
     return RECORDED if recorded_alike(before, after) else ESTIMATED
 
 
-def recorded_alike(before: About, after: About) -> bool:
+def recorded_alike(before: ComparedTrace, after: ComparedTrace) -> bool:
     """Return whether recording cost both the same, as far as they say."""
     one, other = before.recorded, after.recorded
     if before.format != after.format or one is None or other is None:
@@ -60,21 +60,21 @@ def recorded_alike(before: About, after: About) -> bool:
     return (one.shapes, one.stacks, one.traced) == (other.shapes, other.stacks, other.traced)
 
 
-def scale_of(about: About, basis: str) -> Scale:
+def scale_of(about: ComparedTrace, basis: str) -> CostScale:
     """Return one side's scale. A step that is not known lasts no time."""
     alone = about.unprofiled_ns
     one = (Fraction(1),) * 3
     if basis == RECORDED or alone is None:
-        return Scale(step_ns=Range(*(about.span_ns,) * 3), gpu_busy_ns=about.gpu_busy_ns, idle=one)
+        return CostScale(step_ns=Range(*(about.span_ns,) * 3), gpu_busy_ns=about.gpu_busy_ns, idle=one)
     ends = (alone.mid,) * 3 if basis == CAPTURED else _ordered(alone)
     devices = 1 if about.recorded is None else max(about.recorded.devices, 1)
     recorded_ns = devices * about.span_ns - about.gpu_busy_ns
     if recorded_ns <= 0:  # the device never waits a whole step long: nothing to scale
-        return Scale(step_ns=Range(*ends), gpu_busy_ns=about.gpu_busy_ns, idle=one)
+        return CostScale(step_ns=Range(*ends), gpu_busy_ns=about.gpu_busy_ns, idle=one)
     low, mid, high = (
         min(max(Fraction(devices * ns - about.gpu_busy_ns, recorded_ns), Fraction(0)), Fraction(1)) for ns in ends
     )
-    return Scale(step_ns=Range(*ends), gpu_busy_ns=about.gpu_busy_ns, idle=(low, mid, high))
+    return CostScale(step_ns=Range(*ends), gpu_busy_ns=about.gpu_busy_ns, idle=(low, mid, high))
 
 
 def _ordered(alone: UnprofiledTime) -> tuple[int, int, int]:
@@ -82,7 +82,7 @@ def _ordered(alone: UnprofiledTime) -> tuple[int, int, int]:
     return low, mid, high
 
 
-def noise_of(before: About, after: About, given: float | None) -> Noise:
+def noise_of(before: ComparedTrace, after: ComparedTrace, given: float | None) -> Noise:
     """Return what is given; else the spread of the steps within each trace, the larger one; else what others' do."""
     if given is not None:
         return Noise(span=given, gpu=given, source="given")
@@ -98,7 +98,7 @@ def _spread(half_ns: int | None, whole_ns: int) -> float | None:
     return None if half_ns is None or whole_ns <= 0 else min(_DEVIATIONS * half_ns / whole_ns, 1.0)
 
 
-def noise_ns(noise: Noise, cost_ns: int, scales: tuple[Scale, Scale], *, on_gpu: bool) -> int:
+def noise_ns(noise: Noise, cost_ns: int, scales: tuple[CostScale, CostScale], *, on_gpu: bool) -> int:
     """Return the noise of a cost: idle time varies as the step does, GPU time as its kernels do."""
     if not on_gpu:
         return round(noise.span * max(one.step_ns.mid for one in scales))
@@ -106,7 +106,7 @@ def noise_ns(noise: Noise, cost_ns: int, scales: tuple[Scale, Scale], *, on_gpu:
     return round(max(noise.gpu * cost_ns, least))
 
 
-def spent_ns(side: Side, scale: Scale, *, on_gpu: bool) -> dict[str, Range]:
+def spent_ns(side: ComparedSide, scale: CostScale, *, on_gpu: bool) -> dict[str, Range]:
     """Return what each operator took, whoever claims it."""
     if side.spent is None:
         return {}
@@ -114,6 +114,6 @@ def spent_ns(side: Side, scale: Scale, *, on_gpu: bool) -> dict[str, Range]:
     return {name: scale.cost(ns, on_gpu=on_gpu) for name, ns in table.items()}
 
 
-def total(side: Side, scale: Scale, *, on_gpu: bool) -> int:
+def total(side: ComparedSide, scale: CostScale, *, on_gpu: bool) -> int:
     """Return what the findings cost together."""
     return sum((scale.of(item) for item in side.items if item.on_gpu == on_gpu), NOTHING).mid

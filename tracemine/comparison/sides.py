@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from tracemine.comparison.record import About, Item, Side
+from tracemine.comparison.record import ComparedSide, ComparedTrace, Item
 from tracemine.findings.labels import class_of
 from tracemine.findings.record import Finding, PerStep, Scan, Source, Variant
 
 _MOST_SHAPES = 64  # of a finding; that two sides have none of so many in common is no accident
 
 
-def side_of(scan: Scan) -> Side:
+def side_of(scan: Scan) -> ComparedSide:
     """Return what comparing needs of a scan. Times are means over its steps, or over the trace where it has none."""
     summary, steps = scan.summary, scan.trace.steps
     step = summary.per_step if steps else None
-    return Side(
-        about=About(
+    return ComparedSide(
+        about=ComparedTrace(
             trace=_name(scan.trace.path),
             format=scan.trace.format,
             gpu=scan.trace.gpu,

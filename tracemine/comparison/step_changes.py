@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tracemine.comparison.record import INCOMPARABLE, Change, Differs, Noise, Predicted, Side, StepChange, Totals
-from tracemine.comparison.scale import ESTIMATED, Scale, total
+from tracemine.comparison.record import (
+    INCOMPARABLE,
+    ComparedSide,
+    CostTotals,
+    Differs,
+    FindingChange,
+    Noise,
+    Predicted,
+    StepChange,
+)
+from tracemine.comparison.scale import ESTIMATED, CostScale, total
 from tracemine.findings.record import NOTHING, Range
 from tracemine.units import count_text
 
@@ -15,9 +24,9 @@ from tracemine.units import count_text
 class Both:
     """Both sides on one scale."""
 
-    before: Side
-    after: Side
-    scales: tuple[Scale, Scale]
+    before: ComparedSide
+    after: ComparedSide
+    scales: tuple[CostScale, CostScale]
     noise: Noise
     differs: tuple[Differs, ...]
 
@@ -65,7 +74,7 @@ def step_change(before: Range, after: Range, noise: int, *, known: bool) -> Step
     )
 
 
-def _gone(change: Change) -> float:
+def _gone(change: FindingChange) -> float:
     """Return which share of its findings' cost is gone: of what is fixed, all that was said to be saved counts."""
     return 1.0 if change.status == "fixed" else max(1.0 - change.after_ns / max(change.before_ns, 1), 0.0)
 
@@ -74,7 +83,7 @@ def _part_of(saving: Range, share: float) -> Range:
     return Range(*(round(each * share) for each in (saving.low, saving.mid, saving.high)))
 
 
-def predicted_of(changes: Sequence[Change], step: StepChange, work: StepChange) -> Predicted | None:
+def predicted_of(changes: Sequence[FindingChange], step: StepChange, work: StepChange) -> Predicted | None:
     done = [change for change in changes if change.status in ("fixed", "improved")]
     if not any(change.before for change in done):
         return None
@@ -89,8 +98,8 @@ def predicted_of(changes: Sequence[Change], step: StepChange, work: StepChange) 
     )
 
 
-def totals_of(side: Side, scale: Scale) -> Totals:
-    return Totals(
+def totals_of(side: ComparedSide, scale: CostScale) -> CostTotals:
+    return CostTotals(
         findings=len(side.items), gpu_ns=total(side, scale, on_gpu=True), idle_ns=total(side, scale, on_gpu=False)
     )
 

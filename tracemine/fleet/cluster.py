@@ -14,7 +14,7 @@ from typing import Any
 
 from tracemine.errors import UsageError
 from tracemine.fleet.machine import Limits, Machine
-from tracemine.fleet.task import Outcome, Task
+from tracemine.fleet.task import Task, TaskOutcome
 
 _AT_ONCE = 2  # tasks a core that Ray has at a time: one runs, one waits
 _FEWEST_AT_ONCE = 8
@@ -23,14 +23,14 @@ _LOST = 8  # times that a task begins again because its node or worker is gone
 _machine: Machine | None = None  # of this Ray worker
 
 
-def on_ray(address: str) -> Callable[[Sequence[Task], Limits], Iterator[Outcome]]:
+def on_ray(address: str) -> Callable[[Sequence[Task], Limits], Iterator[TaskOutcome]]:
     """Return an engine that runs on the cluster at an address (`auto`, `ray://head:10001`). Raises UsageError."""
     try:
         import ray
     except ImportError:
         raise UsageError("--ray: Ray is not installed here", hint='pip install "tracemine[fleet]"') from None
 
-    def run(tasks: Sequence[Task], limits: Limits) -> Iterator[Outcome]:
+    def run(tasks: Sequence[Task], limits: Limits) -> Iterator[TaskOutcome]:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -44,7 +44,7 @@ def on_ray(address: str) -> Callable[[Sequence[Task], Limits], Iterator[Outcome]
     return run
 
 
-def _as_they_end(ray: Any, tasks: Sequence[Task], limits: Limits) -> Iterator[Outcome]:
+def _as_they_end(ray: Any, tasks: Sequence[Task], limits: Limits) -> Iterator[TaskOutcome]:
     remote = ray.remote(num_cpus=1, max_retries=_LOST, scheduling_strategy="SPREAD")(_do)
     left, waiting = iter(tasks), []
     most, asked = _FEWEST_AT_ONCE, -math.inf
@@ -63,7 +63,7 @@ def _as_they_end(ray: Any, tasks: Sequence[Task], limits: Limits) -> Iterator[Ou
         yield from ray.get([*ended, *more])
 
 
-def _do(task: Task, limits: Limits) -> Outcome:
+def _do(task: Task, limits: Limits) -> TaskOutcome:
     """Do a task on a node, in this worker's own process, which it keeps."""
     global _machine
     if _machine is None:

@@ -106,7 +106,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class DatasetHead(msgspec.Struct, frozen=True, kw_only=True):
     """What dataset.json says."""
 
     schema_version: int
@@ -147,11 +147,11 @@ class Dataset:
         except OSError as error:
             raise InputError(f"cannot be written: {self._said(error)}", where=Location(self.uri)) from None
 
-    def about(self) -> About:
+    def about(self) -> DatasetHead:
         """Return what dataset.json says; of a folder that is not there or empty, that there is nothing yet."""
         place = Location(posixpath.join(self.uri, _ABOUT))
         try:
-            about = msgspec.json.decode(self._stored.read(_ABOUT, _LARGEST_ABOUT), type=About)
+            about = msgspec.json.decode(self._stored.read(_ABOUT, _LARGEST_ABOUT), type=DatasetHead)
         except FileNotFoundError:
             names = self._names()
             if _ABOUT in names:  # another call has just begun it
@@ -159,7 +159,7 @@ class Dataset:
             if names:
                 says, hint = "is a folder of something else", "name one that is empty, or not there"
                 raise InputError(says, where=Location(self.uri), hint=hint) from None
-            return About(schema_version=DATASET_SCHEMA_VERSION)
+            return DatasetHead(schema_version=DATASET_SCHEMA_VERSION)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"is no data set of tracemine fleet: {error}", where=place) from None
         except OSError as error:

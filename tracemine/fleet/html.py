@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,12 +10,12 @@ from typing import TYPE_CHECKING, TextIO
 
 from tracemine.fleet.text import hours_text, not_counted
 from tracemine.report.html import page_text
-from tracemine.report.html.figures import Interval
+from tracemine.report.html.figures import IntervalFigure
 from tracemine.units import bytes_text, count_text, time_text
 from tracemine.version import __version__
 
 if TYPE_CHECKING:
-    from tracemine.fleet.report import Cause, Change, DayShare, FleetReport, Gone, Group
+    from tracemine.fleet.report import CauseCost, DayShare, FleetReport, Gone, GroupShare, JobChange
 
 _UNITS = 200  # of an interval's view box
 _MOST_RULES, _MOST_DAYS = 6, 60  # of the figure over days
@@ -29,13 +30,13 @@ class Cell:
 
     text: str
     sorts: str
-    figure: Interval | None = None
+    figure: IntervalFigure | None = None
     bar: float | None = None  # a share, drawn as a bar
     code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column: its name, and whether numbers stand in it, which sort from the largest."""
 
     name: str
@@ -43,18 +44,18 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FleetTable:
     """A table of the page, under its title."""
 
     id: str
     title: str
     says: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DayPiece:
     """A part of a day's bar."""
 
     colour: int
@@ -71,7 +72,7 @@ class Day:
     label: str  # below the bar; "": there is no room
     x: float
     width: float
-    pieces: tuple[Piece, ...]
+    pieces: tuple[DayPiece, ...]
     cells: tuple[str, ...]
 
 
@@ -98,7 +99,7 @@ class DaysFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class FleetPage:
     """The report, as its template draws it."""
 
     version: str
@@ -106,10 +107,10 @@ class Page:
     read: str
     hours: str
     cards: tuple[tuple[str, str, str], ...]  # what, of what, and below it
-    causes: Table | None
+    causes: FleetTable | None
     days: DaysFigure | None
-    groups: tuple[Table, ...]
-    rest: tuple[Table, ...]
+    groups: tuple[FleetTable, ...]
+    rest: tuple[FleetTable, ...]
 
 
 def render(report: FleetReport, out: TextIO) -> None:
@@ -117,12 +118,12 @@ def render(report: FleetReport, out: TextIO) -> None:
     out.write(page_text("fleet.html", ("page.js",), page=page(report)))
 
 
-def page(report: FleetReport) -> Page:
+def page(report: FleetReport) -> FleetPage:
     """Return what the page says."""
     totals = report.totals
     read = f"{count_text(totals.days, 'day')} · {bytes_text(totals.content_bytes)} · {report.dataset}"
     tables = (_recurring(report), _gone(report.gone), _changes(report.changes), _failures(report))
-    return Page(
+    return FleetPage(
         version=__version__,
         name=f"{count_text(totals.jobs, 'job')}, {count_text(totals.traces, 'trace')}",
         read=read,
@@ -135,7 +136,7 @@ def page(report: FleetReport) -> Page:
     )
 
 
-def _says_more(groups: Sequence[Group]) -> bool:
+def _says_more(groups: Sequence[GroupShare]) -> bool:
     """Return whether groups say more than that a name is not known."""
     return any(group.name for group in groups)
 
@@ -177,22 +178,28 @@ def _findings(count: int) -> str:
     return "finding" if count == 1 else "findings"
 
 
-def _causes(report: FleetReport) -> Table:
+def _causes(report: FleetReport) -> FleetTable:
     most = max(one.gpu_hours_high for one in report.causes)
-    money = (Column("money", True),) if report.price is not None else ()
-    columns = (Column("saves GPU-hours", True), *money, Column("cause"), Column("jobs", True), Column("most in"))
+    money = (TableColumn("money", True),) if report.price is not None else ()
+    columns = (
+        TableColumn("saves GPU-hours", True),
+        *money,
+        TableColumn("cause"),
+        TableColumn("jobs", True),
+        TableColumn("most in"),
+    )
     rows = tuple(_cause(one, most) for one in report.causes)
     says = "What fixing each cause saves over all jobs. A line is the interval, the dot its middle."
-    return Table("causes", "What costs most", says, (*columns, Column("finding")), rows)
+    return FleetTable("causes", "What costs most", says, (*columns, TableColumn("finding")), rows)
 
 
-def _cause(one: Cause, most: float) -> tuple[Cell, ...]:
+def _cause(one: CauseCost, most: float) -> tuple[Cell, ...]:
     ends = f"{hours_of(one.gpu_hours_low)} to {hours_of(one.gpu_hours_high)}"
     low, mid, high = (
         round(_UNITS * min(hours / most, 1), 1) if most else 0.0
         for hours in (one.gpu_hours_low, one.gpu_hours, one.gpu_hours_high)
     )
-    figure = Interval(low, mid, high, None, f"{hours_of(one.gpu_hours)} GPU-hours, from {ends}")
+    figure = IntervalFigure(low, mid, high, None, f"{hours_of(one.gpu_hours)} GPU-hours, from {ends}")
     money = () if one.cost is None else (_number(one.cost, f"{one.cost:,.0f}"),)
     return (
         Cell(f"{hours_of(one.gpu_hours)} ({ends})", str(one.gpu_hours), figure),
@@ -204,9 +211,9 @@ def _cause(one: Cause, most: float) -> tuple[Cell, ...]:
     )
 
 
-def _groups(name: str, groups: Iterable[Group]) -> Table:
+def _groups(name: str, groups: Iterable[GroupShare]) -> FleetTable:
     title = "GPU" if name == "gpu" else name
-    columns = (Column(title), Column("fixes save", True), Column("traces", True))
+    columns = (TableColumn(title), TableColumn("fixes save", True), TableColumn("traces", True))
     rows = tuple(
         (
             _text(one.name or _NOT_KNOWN),
@@ -217,26 +224,31 @@ def _groups(name: str, groups: Iterable[Group]) -> Table:
         for one in groups
     )
     says = "Which part of the steps all fixes save, the mean over the traces; and the largest cause."
-    return Table(f"by-{name}", f"By {title}", says, (*columns, Column("largest")), rows)
+    return FleetTable(f"by-{name}", f"By {title}", says, (*columns, TableColumn("largest")), rows)
 
 
-def _recurring(report: FleetReport) -> Table:
-    columns = (Column("jobs", True), Column("saves GPU-hours", True), Column("what"), Column("finding"))
+def _recurring(report: FleetReport) -> FleetTable:
+    columns = (
+        TableColumn("jobs", True),
+        TableColumn("saves GPU-hours", True),
+        TableColumn("what"),
+        TableColumn("finding"),
+    )
     rows = tuple(
         (_number(one.jobs), _number(one.gpu_hours, hours_of(one.gpu_hours)), Cell(one.title, one.title, code=one.rule),
          _code(one.fingerprint))
         for one in report.recurring
     )  # fmt: skip
-    return Table("recurring", "The same finding in several jobs", "One fix for several teams.", columns, rows)
+    return FleetTable("recurring", "The same finding in several jobs", "One fix for several teams.", columns, rows)
 
 
-def _gone(gone: Iterable[Gone]) -> Table:
+def _gone(gone: Iterable[Gone]) -> FleetTable:
     columns = (
-        Column("job"),
-        Column("cause"),
-        Column("last seen"),
-        Column("would save a step", True),
-        Column("finding"),
+        TableColumn("job"),
+        TableColumn("cause"),
+        TableColumn("last seen"),
+        TableColumn("would save a step", True),
+        TableColumn("finding"),
     )
     rows = tuple(
         (_text(one.job), _code(one.rule), _text(one.last_day),
@@ -245,11 +257,11 @@ def _gone(gone: Iterable[Gone]) -> Table:
         for one in gone
     )  # fmt: skip
     says = "A job had it and has it no more: it is fixed, or a recording lacks what shows it."
-    return Table("gone", "What is gone", says, columns, rows)
+    return FleetTable("gone", "What is gone", says, columns, rows)
 
 
-def _changes(changes: Iterable[Change]) -> Table:
-    columns = (Column("job"), Column("days"), Column("gone", True), Column("predicted", True))
+def _changes(changes: Iterable[JobChange]) -> FleetTable:
+    columns = (TableColumn("job"), TableColumn("days"), TableColumn("gone", True), TableColumn("predicted", True))
     rows = tuple(
         (
             _text(one.job),
@@ -265,16 +277,16 @@ def _changes(changes: Iterable[Change]) -> Table:
         "What a job's findings that are gone were predicted to save, and what its step saved until the next day. "
         "Whatever else changed meanwhile is in it too; `tracemine diff` compares two recordings."
     )
-    more = (Column("step got shorter by", True), Column("step"))
-    return Table("changes", "Predicted and measured", says, (*columns, *more), rows)
+    more = (TableColumn("step got shorter by", True), TableColumn("step"))
+    return FleetTable("changes", "Predicted and measured", says, (*columns, *more), rows)
 
 
-def _failures(report: FleetReport) -> Table:
-    columns = (Column("traces", True), Column("status"), Column("why"), Column("such as"))
+def _failures(report: FleetReport) -> FleetTable:
+    columns = (TableColumn("traces", True), TableColumn("status"), TableColumn("why"), TableColumn("such as"))
     rows = tuple(
         (_number(one.traces), _text(one.status), _text(one.message), _code(one.example)) for one in report.failures
     )
-    return Table("failures", f"Not counted: {not_counted(report.totals):,}", "", columns, rows)
+    return FleetTable("failures", f"Not counted: {not_counted(report.totals):,}", "", columns, rows)
 
 
 def _text(text: str) -> Cell:
@@ -291,10 +303,10 @@ def _number(number: float, text: str | None = None) -> Cell:
 
 def days_figure(given: Sequence[DayShare]) -> DaysFigure:
     """Return the bars of the last days: the causes that cost most one above the other, the largest below."""
-    total: dict[str, float] = {}
+    total = defaultdict[str, float](float)
     for one in given:
-        if one.rule:
-            total[one.rule] = total.get(one.rule, 0.0) + one.share
+        total[one.rule] += one.share
+    total.pop("", None)  # of days on which nothing was found
     names = tuple(sorted(total, key=lambda rule: (-total[rule], rule))[:_MOST_RULES])
     days = [(day, list(ones)) for day, ones in groupby(given, key=lambda one: one.day)]
     kept = days[-_MOST_DAYS:]
@@ -315,12 +327,12 @@ def days_figure(given: Sequence[DayShare]) -> DaysFigure:
     return DaysFigure(_WIDTH, _HEIGHT, _LEFT, _HEIGHT - _BOTTOM, ticks, legend, tuple(bars), len(days) - len(kept))
 
 
-def _pieces(day: str, shares: Mapping[str, float], most: float) -> Iterator[Piece]:
+def _pieces(day: str, shares: Mapping[str, float], most: float) -> Iterator[DayPiece]:
     below = 0.0
     for colour, (name, share) in enumerate(shares.items()):
         y = _y(below + share, most)
         if share:
-            yield Piece(colour, y, round(_y(below, most) - y, 1), f"{day}: {name} {share:.1%}")
+            yield DayPiece(colour, y, round(_y(below, most) - y, 1), f"{day}: {name} {share:.1%}")
         below += share
 
 

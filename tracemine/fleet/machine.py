@@ -8,7 +8,7 @@ import time
 import msgspec
 from msgspec.structs import replace
 
-from tracemine.fleet.task import FAILED, Outcome, Task, packed, refused, unpacked
+from tracemine.fleet.task import FAILED, Task, TaskOutcome, packed, refused, unpacked
 from tracemine.processes import Closing, Ended, Process, TooLate, error_text, limit_memory, worker
 
 _COMMAND = worker("tracemine.fleet.worker")
@@ -35,7 +35,7 @@ class Machine(Closing):
         most = _OWN_BYTES + limits.memory_bytes
         self._process = Process(_COMMAND, {**os.environ, **_ENVIRONMENT}, lambda pid: limit_memory(pid, most))
 
-    def do(self, task: Task) -> Outcome:
+    def do(self, task: Task) -> TaskOutcome:
         """Do a task, again where another attempt may end otherwise. Raises OSError where no row can be written."""
         line = packed(task)
         for attempt in range(self._limits.attempts):
@@ -47,11 +47,11 @@ class Machine(Closing):
             return refused(task, FAILED, outcome.message or "")
         return outcome
 
-    def _once(self, uri: str, line: bytes) -> Outcome:
+    def _once(self, uri: str, line: bytes) -> TaskOutcome:
         """Return what one attempt came to; of FAILED no row is written yet."""
-        failed = Outcome(uri=uri, key="", status=FAILED)
+        failed = TaskOutcome(uri=uri, key="", status=FAILED)
         try:
-            return unpacked(self._process.ask(line, self._limits.seconds), Outcome)
+            return unpacked(self._process.ask(line, self._limits.seconds), TaskOutcome)
         except TooLate:
             return replace(failed, message=f"took longer than {self._limits.seconds:g} s")
         except Ended as end:

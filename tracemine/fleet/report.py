@@ -11,6 +11,7 @@ import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,13 +20,14 @@ from tracemine.files import read_file
 from tracemine.fleet.places import shown
 from tracemine.fleet.query import connected, rows
 
+Record = TypeVar("Record")
 GROUPS = ("job", "model", "gpu", "day")
 _LARGEST_BYTES = 1 << 24
 _MOST_ROWS = 1 << 31
 _COLUMNS = ("job", "gpu_hours")
 
 
-class Totals(msgspec.Struct, frozen=True, kw_only=True):
+class FleetTotals(msgspec.Struct, frozen=True, kw_only=True):
     """How much was looked at."""
 
     traces: int
@@ -42,7 +44,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     assumed: bool  # not given: 1,000 in all, the same of each job
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class CauseCost(msgspec.Struct, frozen=True, kw_only=True):
     """What one rule's findings cost over the jobs."""
 
     rule: str
@@ -80,7 +82,7 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     step_after_ns: int | None
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class GroupShare(msgspec.Struct, frozen=True, kw_only=True):
     """What all causes cost in one job, model, GPU or day."""
 
     name: str
@@ -107,7 +109,7 @@ class DayShare(msgspec.Struct, frozen=True, kw_only=True):
     share: float
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class JobChange(msgspec.Struct, frozen=True, kw_only=True):
     """A job's step from a day to its next: what findings that are gone were predicted to save, and what it saved."""
 
     job: str
@@ -127,7 +129,7 @@ class Predictions(msgspec.Struct, frozen=True, kw_only=True):
     refuted: int
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class NotCounted(msgspec.Struct, frozen=True, kw_only=True):
     """Why traces do not count."""
 
     status: str
@@ -141,17 +143,17 @@ class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int = 1
     dataset: str
-    totals: Totals
+    totals: FleetTotals
     price: float | None
     together: Hours
-    causes: tuple[Cause, ...]
-    groups: dict[str, tuple[Group, ...]]  # by what was asked for: `job`, `model`, `gpu`, `day`
+    causes: tuple[CauseCost, ...]
+    groups: dict[str, tuple[GroupShare, ...]]  # by what was asked for: `job`, `model`, `gpu`, `day`
     days: tuple[DayShare, ...]
     recurring: tuple[Recurring, ...]
     gone: tuple[Gone, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[JobChange, ...]
     predictions: Predictions
-    failures: tuple[Failure, ...]
+    failures: tuple[NotCounted, ...]
 
 
 def report(
@@ -173,28 +175,30 @@ def report(
             raise UsageError(f"--by: {name} is none of {', '.join(GROUPS)}")
     connection = connected(dataset, hours)
     limit = {"top": min(top or _MOST_ROWS, _MOST_ROWS)}
-    totals = rows(connection, "totals")[0]
-    causes = rows(connection, "causes", limit)
-    together = rows(connection, "together")[0]
+
+    def each(kind: type[Record], query: str, **how: Any) -> tuple[Record, ...]:
+        return tuple(kind(**row) for row in rows(connection, query, **how))
+
+    def paid(query: str, **how: Any) -> Iterator[dict[str, Any]]:
+        for row in rows(connection, query, **how):
+            yield {**row, "cost": None if price is None else row["gpu_hours"] * price}
+
     return FleetReport(
         dataset=shown(dataset),
-        totals=Totals(**totals, assumed=hours is None),
+        totals=FleetTotals(**rows(connection, "totals")[0], assumed=hours is None),
         price=price,
-        together=Hours(**together, cost=None if price is None else together["gpu_hours"] * price),
-        causes=tuple(Cause(**row, cost=None if price is None else row["gpu_hours"] * price) for row in causes),
+        together=Hours(**next(paid("together"))),
+        causes=tuple(CauseCost(**row) for row in paid("causes", given=limit)),
         groups={
-            name: tuple(
-                Group(**row) for row in rows(connection, "by_day" if name == "day" else "by_latest", limit, name)
-            )
-            for name in by
+            name: each(GroupShare, "by_day" if name == "day" else "by_latest", given=limit, by=name) for name in by
         },
-        days=tuple(DayShare(**row) for row in rows(connection, "days")),
-        recurring=tuple(Recurring(**row) for row in rows(connection, "recurring", limit)),
-        gone=tuple(Gone(**row) for row in rows(connection, "gone", limit)),
-        changes=tuple(Change(**row) for row in rows(connection, "changes", limit)),
-        predictions=Predictions(**rows(connection, "predictions")[0]),
+        days=each(DayShare, "days"),
+        recurring=each(Recurring, "recurring", given=limit),
+        gone=each(Gone, "gone", given=limit),
+        changes=each(JobChange, "changes", given=limit),
+        predictions=each(Predictions, "predictions")[0],
         failures=tuple(
-            Failure(**row | {"example": shown(row["example"])}) for row in rows(connection, "failures", limit)
+            NotCounted(**row | {"example": shown(row["example"])}) for row in rows(connection, "failures", limit)
         ),
     )
 

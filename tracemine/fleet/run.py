@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from tracemine.errors import InputError, Location, TracemineError
 from tracemine.fleet.dataset import Dataset
 from tracemine.fleet.machine import Limits, Machine
-from tracemine.fleet.task import FAILED, KNOWN, REFUSED, SCANNED, Outcome, Settings, Task
-from tracemine.fleet.traces import Source, labeller, listed
+from tracemine.fleet.task import FAILED, KNOWN, REFUSED, SCANNED, FleetSettings, Task, TaskOutcome
+from tracemine.fleet.traces import TraceSource, labeller, listed
 from tracemine.pool import Pool
 
 _WAITING = 2  # tasks a process that are handed out before one is free
 _Place = tuple[str, int, int | None]  # that of a trace, its size and its last change
-Engine = Callable[[Sequence[Task], Limits], Iterator[Outcome]]
+Engine = Callable[[Sequence[Task], Limits], Iterator[TaskOutcome]]
 
 
 class Total(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
 def tasks(
     paths: Sequence[str],
     dataset: str,
-    settings: Settings,
+    settings: FleetSettings,
     again: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> tuple[list[Task], int, list[TracemineError]]:
@@ -52,7 +52,7 @@ def tasks(
     read = labeller(settings.labels)
     found = list(listed(paths, note))
     wrong = [one for one in found if isinstance(one, TracemineError)]
-    sources = [one for one in found if isinstance(one, Source)]
+    sources = [one for one in found if isinstance(one, TraceSource)]
     if not sources and wrong:
         return [], 0, wrong
     store, generation = Dataset(dataset), settings.generation()
@@ -87,7 +87,7 @@ def _known(
 def on_this_machine(count: int | None = None) -> Engine:
     """Return an engine: so many processes (None: one a core), each of which goes on with the next trace."""
 
-    def run(tasks: Sequence[Task], limits: Limits) -> Iterator[Outcome]:
+    def run(tasks: Sequence[Task], limits: Limits) -> Iterator[TaskOutcome]:
         size = min(count or len(os.sched_getaffinity(0)), len(tasks))
         if not size:
             return
@@ -97,8 +97,8 @@ def on_this_machine(count: int | None = None) -> Engine:
     return run
 
 
-def _as_they_end(pool: Pool[Machine], tasks: Iterable[Task]) -> Iterator[Outcome]:
-    waiting: set[Future[Outcome]] = set()
+def _as_they_end(pool: Pool[Machine], tasks: Iterable[Task]) -> Iterator[TaskOutcome]:
+    waiting: set[Future[TaskOutcome]] = set()
     for task in tasks:
         waiting.add(pool.start(lambda machine, task=task: machine.do(task)))  # type: ignore[misc]
         if len(waiting) >= _WAITING * pool.count:
@@ -109,7 +109,7 @@ def _as_they_end(pool: Pool[Machine], tasks: Iterable[Task]) -> Iterator[Outcome
         yield from (one.result() for one in ended)
 
 
-def total(outcomes: Iterable[Outcome], known: int, wrong: Sequence[TracemineError]) -> Total:
+def total(outcomes: Iterable[TaskOutcome], known: int, wrong: Sequence[TracemineError]) -> Total:
     """Sum up what became of all. Raises InputError where the data set cannot be written."""
     counts: Counter[str] = Counter()
     findings, cpu, peak = 0, 0.0, 0

@@ -32,7 +32,7 @@ from tracemine.fleet.dataset import (
 )
 from tracemine.fleet.known import run_key, unread
 from tracemine.fleet.places import without_secrets
-from tracemine.fleet.traces import Labels, Source, Unreachable, content_sha256, fetched
+from tracemine.fleet.traces import Labels, TraceSource, Unreachable, content_sha256, fetched
 from tracemine.matching import Rule, load_rules
 from tracemine.matching.rule_file import RULE_SIZE_LIMIT
 from tracemine.matching.selection import selected
@@ -43,7 +43,7 @@ from tracemine.version import __version__
 SCANNED, REFUSED, FAILED, KNOWN = "scanned", "refused", "failed", "known"
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What all traces of a call are scanned with."""
 
     gpu: str | None = None
@@ -74,12 +74,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """A trace to scan into a data set."""
 
-    source: Source
+    source: TraceSource
     labels: Labels
     dataset: str
     generation: int
     digest: str  # of the generation
-    settings: Settings
+    settings: FleetSettings
     known: tuple[str, ...] = ()  # digests of contents that are known of this place
 
     def key(self, content: str) -> str:
@@ -90,10 +90,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return run_key(self.source.name, self.labels.day, content, self.digest)
 
 
-Packed = TypeVar("Packed", "Task", "Outcome")
+Packed = TypeVar("Packed", "Task", "TaskOutcome")
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a task."""
 
     uri: str
@@ -107,7 +107,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: int = 0  # resident memory of the process until then
 
 
-def packed(said: Task | Outcome) -> bytes:
+def packed(said: Task | TaskOutcome) -> bytes:
     """Return it as a line. A file's name need not be text, which msgspec's JSON must be."""
     return json.dumps(msgspec.to_builtins(said)).encode()
 
@@ -117,7 +117,7 @@ def unpacked(line: bytes, kind: type[Packed]) -> Packed:
     return msgspec.convert(json.loads(line), kind)
 
 
-def scan_into(task: Task) -> Outcome:
+def scan_into(task: Task) -> TaskOutcome:
     """Scan a trace and write its rows. What is wrong with it is a row too, unless another attempt may end otherwise.
 
     Raises OSError where none can be written.
@@ -130,13 +130,15 @@ def scan_into(task: Task) -> Outcome:
             place = path
             content = content_sha256(path, task.source.names)
             if content in task.known or dataset.has(task.labels.day, task.key(content)):
-                return Outcome(uri=task.source.name, key=task.key(content), status=KNOWN)
+                return TaskOutcome(uri=task.source.name, key=task.key(content), status=KNOWN)
             analysis = analyse(path)
             found = mined(replace(analysis, path=task.source.name), task.settings.options())
             dataset.write(task.labels.day, task.key(content), tables(task, content, analysis, found))
-            outcome = Outcome(uri=task.source.name, key=task.key(content), status=SCANNED, findings=len(found.findings))
+            outcome = TaskOutcome(
+                uri=task.source.name, key=task.key(content), status=SCANNED, findings=len(found.findings)
+            )
     except Unreachable as error:
-        outcome = Outcome(uri=task.source.name, key="", status=FAILED, message=str(error), again=True)
+        outcome = TaskOutcome(uri=task.source.name, key="", status=FAILED, message=str(error), again=True)
     except TracemineError as error:
         outcome = refused(task, REFUSED, str(error).replace(str(place), task.source.name), content)
     return msgspec.structs.replace(
@@ -147,13 +149,13 @@ def scan_into(task: Task) -> Outcome:
     )
 
 
-def refused(task: Task, status: str, message: str, content: str | None = None) -> Outcome:
+def refused(task: Task, status: str, message: str, content: str | None = None) -> TaskOutcome:
     """Write the row of a trace that could not be scanned. Raises OSError."""
     message = path_text(without_secrets(message, task.source.uri, task.dataset))
     key = task.key(content or unread(task.source.size_bytes, task.source.modified_ns))
     row = {**_about(task, key, content), "status": status, "message": message}
     Dataset(task.dataset).write(task.labels.day, key, {RUNS.name: _table(RUNS, [row])})
-    return Outcome(uri=task.source.name, key=key, status=status, message=message)
+    return TaskOutcome(uri=task.source.name, key=key, status=status, message=message)
 
 
 def tables(task: Task, content: str, analysis: Analysis, found: Scan) -> dict[str, pa.Table]:

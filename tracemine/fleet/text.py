@@ -16,15 +16,15 @@ from tracemine.units import bytes_text, count_text, time_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tracemine.fleet.report import Cause, Change, FleetReport, Gone, Group, Totals
-    from tracemine.report import Options
+    from tracemine.fleet.report import CauseCost, FleetReport, FleetTotals, Gone, GroupShare, JobChange
+    from tracemine.report import Drawing
 
 _LONGEST = 160
 _WIDE = 100  # columns, from which on the job in which a cause costs most has its own
 _DIM = "dim"
 
 
-def render(report: FleetReport, out: TextIO, options: Options) -> None:
+def render(report: FleetReport, out: TextIO, options: Drawing) -> None:
     """Write the report: causes, the groups asked for, what recurs, what is gone, predictions, and what failed."""
     console = console_for(out, options)
     totals = report.totals
@@ -71,7 +71,7 @@ def hours_text(report: FleetReport) -> str:
     return "; ".join([said, *left])
 
 
-def not_counted(totals: Totals) -> int:
+def not_counted(totals: FleetTotals) -> int:
     """Return how many traces say nothing of their job."""
     return totals.not_scanned + totals.without_activities
 
@@ -109,14 +109,14 @@ def _causes(console: Console, report: FleetReport) -> None:
         console.print(Text("Nothing worth fixing was found."))
 
 
-def _cause(one: Cause, is_wide: bool) -> list[str]:
+def _cause(one: CauseCost, is_wide: bool) -> list[str]:
     money = [] if one.cost is None else [f"{one.cost:,.2f}"]
     interval = f"{one.gpu_hours_low:,.1f}–{one.gpu_hours_high:,.1f}"
     worst = [one.worst_job] if is_wide else []
     return [f"{one.gpu_hours:,.1f}", interval, *money, one.rule, f"{one.jobs:,}", *worst, one.fingerprint]
 
 
-def _groups(console: Console, name: str, groups: Sequence[Group]) -> None:
+def _groups(console: Console, name: str, groups: Sequence[GroupShare]) -> None:
     table = _table((name, False), ("traces", True), ("fixes save", True), ("largest", False))
     rows = ([one.name or "not known", f"{one.traces:,}", f"{one.share:.1%}", one.largest] for one in groups)
     _draw(console, f"By {name}", table, rows)
@@ -141,7 +141,7 @@ def _gone(console: Console, gone: Sequence[Gone]) -> None:
     _draw(console, "Gone since (fixed, or not recorded any more)", table, rows)
 
 
-def _changes(console: Console, changes: Sequence[Change]) -> None:
+def _changes(console: Console, changes: Sequence[JobChange]) -> None:
     table = _table(("job", False), ("days", False), ("gone", True), ("predicted", True), ("step got shorter by", True))
     rows = (
         [

@@ -18,12 +18,24 @@ from tracemine.findings.record import Source
 from tracemine.fleet.places import scheme_of, shown
 from tracemine.fleet.query import ASSUMED_HOURS, connected, rows
 from tracemine.report.words import EVIDENCE
-from tracemine.tickets.content import Place, head_of, rule_text, rules
-from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, Table, Text
+from tracemine.tickets.content import FindingPlace, head_of, rule_text, rules
+from tracemine.tickets.document import (
+    Block,
+    Bullets,
+    Code,
+    Heading,
+    Name,
+    Paragraph,
+    Run,
+    Runs,
+    Strong,
+    Text,
+    TicketTable,
+)
 from tracemine.tickets.marks import check_project, key_of
-from tracemine.tickets.names import Names
-from tracemine.tickets.plan import Found
-from tracemine.tickets.record import NS_AN_HOUR, Draft, Figures, Mark
+from tracemine.tickets.names import ShownNames
+from tracemine.tickets.plan import TicketsAsked
+from tracemine.tickets.record import NS_AN_HOUR, Figures, TicketDraft, TicketMark
 from tracemine.units import count_text
 from tracemine.version import __version__
 
@@ -79,12 +91,12 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str | None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FindingPlace:
         """Return where it occurs, in that trace."""
         source: tuple[Source, ...] = ()
         if self.file is not None and self.line is not None and self.function is not None:
             source = (Source(file=self.file, line=self.line, function=self.function, begins=bool(self.begins)),)
-        return Place(self.module, source, self.ops, self.on_gpu, self.dtype, self.shapes)
+        return FindingPlace(self.module, source, self.ops, self.on_gpu, self.dtype, self.shapes)
 
 
 def tickets_of(
@@ -94,7 +106,7 @@ def tickets_of(
     hours: Mapping[str, float] | None = None,
     price: float | None = None,
     redact: bool = False,
-) -> Found:
+) -> TicketsAsked:
     """Return the tickets that a data set's findings ask for, those that cost most first.
 
     project: the label that keeps them apart from others; hours, price: as of `fleet report`.
@@ -102,7 +114,7 @@ def tickets_of(
     Raises UsageError for a label that is none and without DuckDB, InputError where there is no data set.
     """
     check_project(project)
-    names, drafts, others = Names(project, redact), [], {}
+    names, drafts, others = ShownNames(project, redact), [], {}
     for row in rows(connected(dataset, hours), "tickets"):
         reason = _no_ticket(row)
         if reason is None:
@@ -110,7 +122,7 @@ def tickets_of(
             drafts.append(_draft(cause, names, Money(hours is None, price), shown(dataset)))
         else:
             others[key_of(project, row["fingerprint"])] = reason
-    return Found(project, redact, tuple(drafts), others)
+    return TicketsAsked(project, redact, tuple(drafts), others)
 
 
 class Money(msgspec.Struct, frozen=True):
@@ -128,7 +140,7 @@ def _no_ticket(row: Mapping[str, Any]) -> str | None:
     return None if row["reported"] and row["gpu_hours"] else "too small"
 
 
-def _draft(cause: Recurrence, names: Names, money: Money, dataset: str) -> Draft:
+def _draft(cause: Recurrence, names: ShownNames, money: Money, dataset: str) -> TicketDraft:
     place, head = cause.place, head_of(cause.title, cause.module)
     figures = Figures(_ns(cause.gpu_hours), _ns(cause.of_hours), "fleet")
     hidden = place.hidden(cause.rule, head) if names.redact else frozenset[str]()
@@ -138,8 +150,8 @@ def _draft(cause: Recurrence, names: Names, money: Money, dataset: str) -> Draft
     )
     title += f" GPU-hours in {count_text(cause.jobs, 'job')})"
     blocks = tuple(_blocks(cause, names, money, dataset))
-    mark = Mark(key_of(names.project, cause.fingerprint), (), figures, redacted=names.redact)
-    return Draft(mark, names.text(title, hidden), names.blocks(blocks, hidden))
+    mark = TicketMark(key_of(names.project, cause.fingerprint), (), figures, redacted=names.redact)
+    return TicketDraft(mark, names.text(title, hidden), names.blocks(blocks, hidden))
 
 
 def _ns(hours: float) -> int:
@@ -150,7 +162,7 @@ def _hours(hours: float) -> str:
     return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
 
 
-def _blocks(cause: Recurrence, names: Names, money: Money, dataset: str) -> Iterator[Block]:
+def _blocks(cause: Recurrence, names: ShownNames, money: Money, dataset: str) -> Iterator[Block]:
     yield Paragraph(tuple(_savings(cause, money)))
     yield Heading("Jobs")
     yield _jobs(cause, names)
@@ -188,7 +200,7 @@ def _savings(cause: Recurrence, money: Money) -> Iterator[Run]:
         yield Text(f" GPU-hours are assumed: {ASSUMED_HOURS:,.0f}, spread evenly over all jobs.")
 
 
-def _jobs(cause: Recurrence, names: Names) -> Table:
+def _jobs(cause: Recurrence, names: ShownNames) -> TicketTable:
     cells: list[tuple[Runs, ...]] = [
         (
             (Name(names.job(one.job)),),
@@ -203,10 +215,10 @@ def _jobs(cause: Recurrence, names: Names) -> Table:
     if more > 0:
         rest = cause.gpu_hours - sum(one.gpu_hours for one in cause.most)
         cells.append(((Text(f"and {more:,} more"),), (Text(_hours(rest)),), *[(Text(""),)] * 3))
-    return Table(("job", "GPU-hours saved", "of its steps", "traces with it", "module"), tuple(cells))
+    return TicketTable(("job", "GPU-hours saved", "of its steps", "traces with it", "module"), tuple(cells))
 
 
-def _recurs(cause: Recurrence, names: Names) -> Iterator[Runs]:
+def _recurs(cause: Recurrence, names: ShownNames) -> Iterator[Runs]:
     yield (Text(f"in {count_text(cause.traces, 'trace')} of {count_text(cause.jobs, 'job')}, of each its newest day"),)
     for noun, values in (("model", [names.job(one) for one in cause.model_names]), ("GPU", cause.gpu_names)):
         if values:

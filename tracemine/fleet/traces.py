@@ -34,7 +34,7 @@ _SHOWN = 3  # names in a message
 _MOST_PIECES = 100  # of a part of a pattern
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class TraceSource(msgspec.Struct, frozen=True, kw_only=True):
     """One trace: a file, or the files of a folder that are one recording."""
 
     uri: str
@@ -48,7 +48,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return path_text(shown(self.uri))
 
 
-def sources(given: str, note: Callable[[str], None] | None = None) -> Iterator[Source]:
+def sources(given: str, note: Callable[[str], None] | None = None) -> Iterator[TraceSource]:
     """Yield the traces that one argument names, as `tracemine scan` takes them, or below a URI.
 
     Raises UsageError or InputError where there is none.
@@ -99,7 +99,7 @@ def _is_json(path: Path) -> bool:
         return False
 
 
-def _local(path: Path) -> Source:
+def _local(path: Path) -> TraceSource:
     """Return a source of this machine. A file that is not there is one too: scanning it says so."""
     try:
         files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
@@ -107,27 +107,19 @@ def _local(path: Path) -> Source:
             files = [one for one in files if one.parent == path and one.name in _RECORDING]
         stats = [one.stat() for one in files]
     except OSError:
-        return Source(uri=str(path), names=(), size_bytes=0, modified_ns=None)
+        return TraceSource(uri=str(path), names=(), size_bytes=0, modified_ns=None)
     names = tuple(one.relative_to(path).as_posix() for one in files) if path.is_dir() else ()
     modified = max((one.st_mtime_ns for one in stats), default=None)
-    return Source(uri=str(path), names=names, size_bytes=sum(one.st_size for one in stats), modified_ns=modified)
+    return TraceSource(uri=str(path), names=names, size_bytes=sum(one.st_size for one in stats), modified_ns=modified)
 
 
-def _remote(given: str) -> Iterator[Source]:
+def _remote(given: str) -> Iterator[TraceSource]:
     """Yield the traces below a URI, or that a pattern fits. What follows `?` is the store's: its endpoint, say."""
     address, mark, query = given.partition("?")
     magic = _MAGIC.search(address)
     base = address if magic is None else address[: magic.start()].rpartition("/")[0]
     store, root = filesystem(f"{base}{mark}{query}")
-    try:
-        info = store.get_file_info(root)
-        files = [info] if info.type == fs.FileType.File else _below(store, root)
-    except FileNotFoundError:
-        files = []
-    except OSError as error:
-        says = f"cannot be listed: {without_secrets(str(error), given)}"
-        raise InputError(says, where=Location(shown(given))) from None
-    named = {one.path: one for one in files if one.type == fs.FileType.File}
+    named = {one.path: one for one in _files(store, root, given) if one.type == fs.FileType.File}
     start = base.removesuffix("/").removesuffix(root.removesuffix("/"))  # what a URI has before a path of the store
     if magic is not None:
         wanted = address.removeprefix(start)
@@ -139,7 +131,7 @@ def _remote(given: str) -> Iterator[Source]:
         )
     for path, members in found:
         modified = [one.mtime_ns for one in members if one.mtime_ns is not None]
-        yield Source(
+        yield TraceSource(
             uri=f"{start}{path}{mark}{query}",
             names=tuple(one.base_name for one in members) if members[0].path != path else (),
             size_bytes=sum(one.size or 0 for one in members),
@@ -147,9 +139,18 @@ def _remote(given: str) -> Iterator[Source]:
         )
 
 
-def _below(store: fs.FileSystem, root: str) -> Sequence[fs.FileInfo]:
-    found: Sequence[fs.FileInfo] = store.get_file_info(fs.FileSelector(root, recursive=True))
-    return found
+def _files(store: fs.FileSystem, root: str, given: str) -> Sequence[fs.FileInfo]:
+    """Return the file at a place, or what lies below it. Raise InputError where it cannot be listed."""
+    try:
+        info = store.get_file_info(root)
+        if info.type == fs.FileType.File:
+            return [info]
+        return list(store.get_file_info(fs.FileSelector(root, recursive=True)))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        says = f"cannot be listed: {without_secrets(str(error), given)}"
+        raise InputError(says, where=Location(shown(given))) from None
 
 
 def _grouped(named: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -170,7 +171,7 @@ def _grouped(named: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
 
 
 @contextlib.contextmanager
-def fetched(source: Source) -> Iterator[Path]:
+def fetched(source: TraceSource) -> Iterator[Path]:
     """Yield a path of this machine that a source can be read from: its own, or a copy that is gone at the end.
 
     Raises InputError where it cannot be fetched. A copy keeps a plain name, which may say the process's rank; another
@@ -225,14 +226,14 @@ _NAMES = re.compile(r"\{(\w+)\}")
 _DAY = re.compile(r"(\d{4})[-_]?(\d\d)[-_]?(\d\d)")
 
 
-def labeller(pattern: str | None) -> Callable[[Source], Labels]:
+def labeller(pattern: str | None) -> Callable[[TraceSource], Labels]:
     """Return what reads a source's labels off the end of its path. Raises UsageError for a pattern that is none.
 
     pattern: parts of a path, in which {job}, {model} and {day} match what is between, and * for anything; None:
     the job is the folder that a trace lies in. The day is else that of the file's last change (UTC).
 
     >>> read = labeller("{job}/{day}/*")
-    >>> read(Source(uri="s3://b/llama-7b/2026-11-23/rank0.json.gz", names=(), size_bytes=1, modified_ns=None))
+    >>> read(TraceSource(uri="s3://b/llama-7b/2026-11-23/rank0.json.gz", names=(), size_bytes=1, modified_ns=None))
     Labels(job='llama-7b', model=None, day='2026-11-23')
     """
     names = [] if pattern is None else _NAMES.findall(pattern)
@@ -244,7 +245,7 @@ def labeller(pattern: str | None) -> Callable[[Source], Labels]:
         raise UsageError(f"--labels: {what}{{job}}, {{model}}, {{day}}", hint="such as '{job}/{day}/*'")
     parts = [] if pattern is None else [_pieces(part) for part in pattern.split("/")]
 
-    def read(source: Source) -> Labels:
+    def read(source: TraceSource) -> Labels:
         path = [part for part in re.split(r"[/\\]", source.name) if part]
         known: dict[str, str] = {} if parts else {"job": path[-2] if len(path) > 1 else path[-1]}
         if parts and len(path) >= len(parts):
@@ -305,7 +306,7 @@ def _day(text: str | None, modified_ns: int | None) -> str | None:
     return datetime.fromtimestamp(modified_ns // 1_000_000_000, UTC).date().isoformat()
 
 
-def listed(given: Sequence[str], note: Callable[[str], None] | None = None) -> Iterator[Source | TracemineError]:
+def listed(given: Sequence[str], note: Callable[[str], None] | None = None) -> Iterator[TraceSource | TracemineError]:
     """Yield all sources of several arguments, each once; what is wrong with an argument in its place."""
     seen: set[str] = set()
     for one in given:

@@ -34,7 +34,7 @@ DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Drawing:
     """How to draw: at most `top` findings (None: all), `width` columns, and whether colours may be used.
 
     picture: what is drawn of the trace besides its findings; None: nothing is at hand.
@@ -46,14 +46,14 @@ class Options:
     picture: Picture | None = None
 
 
-def render(name: str, scan: Scan, out: TextIO, options: Options | None = None) -> None:
+def render(name: str, scan: Scan, out: TextIO, options: Drawing | None = None) -> None:
     """Write the report `name` of a scan to `out`.
 
     The module is imported here, so that a program which asks for JSON does not wait for what draws on terminals.
 
     Raises UsageError where there is no such report, TracemineError where it is another package's and fails.
     """
-    renderer(name)(scan, out, options or Options())
+    renderer(name)(scan, out, options or Drawing())
 
 
 def fragment(scan: Scan) -> str:
@@ -88,7 +88,7 @@ def _guarded(plugin: plugins.Plugin) -> Callable[..., Any]:
     if not callable(drawn):
         raise plugin.error("is no function render(scan, out, options)")
 
-    def render(scan: Scan, out: TextIO, options: Options) -> None:
+    def render(scan: Scan, out: TextIO, options: Drawing) -> None:
         try:
             drawn(scan, out, options)
         except TracemineError:
@@ -99,11 +99,11 @@ def _guarded(plugin: plugins.Plugin) -> Callable[..., Any]:
     return render
 
 
-def render_verdicts(name: str, verdicts: Verdicts, out: TextIO, options: Options | None = None) -> None:
+def render_verdicts(name: str, verdicts: Verdicts, out: TextIO, options: Drawing | None = None) -> None:
     """Write the report `name` of verdicts to `out`; as in `render`."""
-    import_module(f"{__name__}.{VERDICT_REPORTS[name]}").render(verdicts, out, options or Options())
+    import_module(f"{__name__}.{VERDICT_REPORTS[name]}").render(verdicts, out, options or Drawing())
 
 
-def render_difference(name: str, difference: Difference, out: TextIO, options: Options | None = None) -> None:
+def render_difference(name: str, difference: Difference, out: TextIO, options: Drawing | None = None) -> None:
     """Write the report `name` of a difference to `out`; as in `render`."""
-    import_module(f"{__name__}.{DIFF_REPORTS[name]}").render(difference, out, options or Options())
+    import_module(f"{__name__}.{DIFF_REPORTS[name]}").render(difference, out, options or Drawing())

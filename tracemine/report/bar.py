@@ -28,7 +28,7 @@ EDGE, _WORK, _IDLE = "│", "━", "·"
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class BarSegment:
     """A part's piece of the bar."""
 
     name: str  # of the part
@@ -41,7 +41,7 @@ class Segment:
         return self.label in self.text
 
 
-def segments(parts: Parts, width: int) -> list[Segment]:
+def segments(parts: Parts, width: int) -> list[BarSegment]:
     """Return the bar's segments, `width` columns with the edges before, between and behind them; shortest 1 column.
 
     >>> from tracemine.findings.record import Part, Parts, Range
@@ -64,12 +64,12 @@ def segments(parts: Parts, width: int) -> list[Segment]:
     ]
 
 
-def bar(pieces: Sequence[Segment]) -> str:
+def bar(pieces: Sequence[BarSegment]) -> str:
     """Return all segments as one text."""
     return EDGE + EDGE.join(piece.text for piece in pieces) + EDGE if pieces else ""
 
 
-def rest(pieces: Sequence[Segment], parts: Parts) -> str:
+def rest(pieces: Sequence[BarSegment], parts: Parts) -> str:
     """Return what cannot be read in the bar, and communication that other work covers; "" where that is nothing."""
     said = [piece.label for piece in pieces if not piece.whole]
     if parts.covered_communication_ns:
@@ -100,12 +100,12 @@ def _percents(shown: Sequence[Part]) -> list[int]:
     return [idle if part.name == IDLE else next(of_work) for part in shown]
 
 
-def _segment(part: Part, share: str, columns: int) -> Segment:
+def _segment(part: Part, share: str, columns: int) -> BarSegment:
     title = TITLES.get(part.name, part.name)
     label = f"{title} {share}"
     fill = _IDLE if part.name == IDLE else _WORK
     shown = label if len(label) <= columns else title  # half a number would be another one
-    return Segment(part.name, label, f"{shown} {fill * columns}"[:columns])
+    return BarSegment(part.name, label, f"{shown} {fill * columns}"[:columns])
 
 
 def _percent(percent: int, whole: bool) -> str:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from tracemine.report import Options
+    from tracemine.report import Drawing
 
 
-def console_for(out: TextIO, options: Options) -> Console:
+def console_for(out: TextIO, options: Drawing) -> Console:
     """Return what writes a report: nothing of it is taken for markup."""
     return Console(
         file=out,

@@ -26,16 +26,16 @@ from tracemine.report.escape import code, code_cell, prose, prose_cell
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracemine.comparison import Change, Difference
-    from tracemine.report import Options
+    from tracemine.comparison import Difference, FindingChange
+    from tracemine.report import Drawing
 
 
-def render(difference: Difference, out: TextIO, options: Options) -> None:
+def render(difference: Difference, out: TextIO, options: Drawing) -> None:
     """Write the report. What did not change stands folded at the end."""
     out.write("\n".join(_lines(difference, options)) + "\n")
 
 
-def _lines(difference: Difference, options: Options) -> Iterator[str]:
+def _lines(difference: Difference, options: Drawing) -> Iterator[str]:
     per = per_text(difference)
     yield f"# {code(title(difference))}\n"
     for text in incomparable_texts(difference):
@@ -66,7 +66,7 @@ def _lines(difference: Difference, options: Options) -> Iterator[str]:
         yield f"> {prose(difference.notes[-1])}"
 
 
-def _table(changes: Sequence[Change]) -> Iterator[str]:
+def _table(changes: Sequence[FindingChange]) -> Iterator[str]:
     yield "| | before → after | change | finding | where | fingerprint |"
     yield "|---|---|---|---|---|---|"
     for change in changes:

@@ -29,8 +29,8 @@ from tracemine.report.escape import line
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
-    from tracemine.comparison import Change, Difference
-    from tracemine.report import Options
+    from tracemine.comparison import Difference, FindingChange
+    from tracemine.report import Drawing
 
 _STYLES = {
     "new": "bold red",
@@ -45,7 +45,7 @@ _LABEL_WIDTH = 11
 _STATUS_WIDTH = 10
 
 
-def render(difference: Difference, out: TextIO, options: Options) -> None:
+def render(difference: Difference, out: TextIO, options: Drawing) -> None:
     """Write the report; nothing but text and, with `options.color`, styles."""
     console = console_for(out, options)
     for margin, text in _rows(difference, options):
@@ -59,7 +59,7 @@ def render(difference: Difference, out: TextIO, options: Options) -> None:
             console.print(row, soft_wrap=True)
 
 
-def _rows(difference: Difference, options: Options) -> Iterator[tuple[int, Text]]:
+def _rows(difference: Difference, options: Drawing) -> Iterator[tuple[int, Text]]:
     """Yield paragraphs: how wide the label is, and the text with it."""
     for text in incomparable_texts(difference):
         yield _labelled("unknown", text)
@@ -97,7 +97,7 @@ def _status(status: str) -> tuple[str, str]:
     return f"  {status:<{_STATUS_WIDTH}}", _STYLES.get(status, "")
 
 
-def _change(change: Change) -> Iterator[tuple[int, Text]]:
+def _change(change: FindingChange) -> Iterator[tuple[int, Text]]:
     margin = _STATUS_WIDTH + 2
     cost = f"{change_text(change.before_ns, change.after_ns)}  {signed(change.after_ns - change.before_ns)}"
     yield margin, Text.assemble(_status(change.status), f"{cost}  ", line(change.title))

@@ -9,8 +9,8 @@ from tracemine.report.trust import RECORD_GPU
 from tracemine.units import count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:
-    from tracemine.comparison import Change, Difference
-    from tracemine.comparison.record import About, Noise, Predicted, StepChange
+    from tracemine.comparison import Difference, FindingChange
+    from tracemine.comparison.record import ComparedTrace, Noise, Predicted, StepChange
     from tracemine.findings.record import Range
 
 NO_COST = "–"
@@ -45,7 +45,7 @@ def title(difference: Difference) -> str:
     return f"{difference.before.trace} → {difference.after.trace}"
 
 
-def about_text(about: About) -> str:
+def about_text(about: ComparedTrace) -> str:
     """Return what one side is: its GPU and how many steps were recorded."""
     gpu = about.gpu or "GPU not known"
     return f"{gpu}, {count_text(about.steps, 'step')}" if about.steps else f"{gpu}, no steps known"
@@ -175,7 +175,7 @@ def _verdict(predicted: Range, measured: Range) -> str:
     return ": within what was predicted" if measured.low == measured.high else ": both intervals meet"
 
 
-def marks(change: Change) -> str:
+def marks(change: FindingChange) -> str:
     """Return the fingerprints on both sides, once where they agree."""
     before, after = (
         ", ".join(part.fingerprint[:_SHORT] for part in side[:2]) + (" …" if len(side) > 2 else "")
@@ -184,7 +184,7 @@ def marks(change: Change) -> str:
     return before if before == after or not after else after if not before else f"{before} → {after}"
 
 
-def where(change: Change) -> str:
+def where(change: FindingChange) -> str:
     """Return the line that leads to it, else its module; "" where neither is known."""
     parts = [*change.after, *change.before]
     first = next((part.source for part in parts if part.source), None)
@@ -198,7 +198,7 @@ def counts_text(difference: Difference) -> str:
     return ", ".join(f"{count:,} {status}" for status, count in difference.counts.items())
 
 
-def same_text(changes: Sequence[Change]) -> str:
+def same_text(changes: Sequence[FindingChange]) -> str:
     """Return what did not change, in one line."""
     before, after = sum(one.before_ns for one in changes), sum(one.after_ns for one in changes)
     return f"{count_text(len(changes), 'finding')}, {change_text(before, after)}"

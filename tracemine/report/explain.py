@@ -11,7 +11,7 @@ from rich.text import Text
 from tracemine.ops.kernel_names import short_name
 from tracemine.report.console import console_for
 from tracemine.report.escape import line
-from tracemine.report.paragraphs import LABEL, Row, labelled, savings, verdict
+from tracemine.report.paragraphs import LABEL, LabelledText, labelled, savings, verdict
 from tracemine.report.verdict_words import not_tested_text
 from tracemine.report.words import (
     EVIDENCE,
@@ -30,12 +30,12 @@ from tracemine.units import bytes_text, ratio_text, time_text
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
     from tracemine.matching import Rule
-    from tracemine.report import Options
+    from tracemine.report import Drawing
 
 _LONGEST = 2000  # characters of a line
 
 
-def render(finding: Finding, scan: Scan, rule: Rule | None, out: TextIO, options: Options) -> None:
+def render(finding: Finding, scan: Scan, rule: Rule | None, out: TextIO, options: Drawing) -> None:
     """Write all that is known of a finding. rule: that which found it; None: it is not loaded."""
     console = console_for(out, options)
     console.print(Text(_plain(finding.title), "bold"))
@@ -53,7 +53,7 @@ def render(finding: Finding, scan: Scan, rule: Rule | None, out: TextIO, options
         out.writelines(f"{one.rstrip()}\n" for one in drawn.get().splitlines())
 
 
-def _paragraphs(finding: Finding, scan: Scan, rule: Rule | None) -> Iterator[Iterator[Row]]:
+def _paragraphs(finding: Finding, scan: Scan, rule: Rule | None) -> Iterator[Iterator[LabelledText]]:
     """Yield what is said, in paragraphs of labelled lines; those with nothing to say are left out."""
     saves_nothing = [Text("nothing: verdicts took away what was predicted")] if finding.refuted else []
     facts: tuple[tuple[str, list[Text]], ...] = (

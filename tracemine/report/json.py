@@ -11,10 +11,10 @@ from tracemine.report.escape import json_text
 if TYPE_CHECKING:
     from tracemine.comparison import Difference
     from tracemine.findings.record import Scan
-    from tracemine.report import Options
+    from tracemine.report import Drawing
     from tracemine.verdicts.verdict import Verdicts
 
 
-def render(found: Scan | Verdicts | Difference, out: TextIO, options: Options) -> None:
+def render(found: Scan | Verdicts | Difference, out: TextIO, options: Drawing) -> None:
     """Write one JSON object and a newline; several traces make JSON Lines."""
     out.write(json_text(msgspec.json.encode(found).decode()) + "\n")

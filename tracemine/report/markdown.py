@@ -54,7 +54,7 @@ from tracemine.units import bytes_text, count_text, percent_text, range_text, ti
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan, Verified
-    from tracemine.report import Options
+    from tracemine.report import Drawing
 
 _LONGEST_CODE_LINE = 1_000
 _MOST_ALIASES = 8
@@ -68,7 +68,7 @@ _RECORDS_LINES = {
 }
 
 
-def render(scan: Scan, out: TextIO, options: Options) -> None:
+def render(scan: Scan, out: TextIO, options: Drawing) -> None:
     """Write the head, a section for each of the first `options.top` findings, and what was left out."""
     claimed = [finding for finding in scan.reported if not finding.refuted]
     shown = claimed[: options.top]

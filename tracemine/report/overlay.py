@@ -22,14 +22,14 @@ from tracemine.report.words import of_finding
 from tracemine.rows.table import IntArray
 from tracemine.units import range_text, time_text
 
-__all__ = ["PROCESS", "Slice", "events", "idle_since_ns", "overlay", "slices_of", "tracks"]
+__all__ = ["PROCESS", "TraceSlice", "events", "idle_since_ns", "overlay", "slices_of", "tracks"]
 
 PROCESS = 7_496_142  # no process id of Linux, and no GPU's number
 _LONGEST = 2_000  # characters of a fix
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Slice:
+class TraceSlice:
     """A stretch of time that a finding is about. Nanoseconds on the file's clock."""
 
     begin_ns: int
@@ -61,7 +61,7 @@ def events(scan: Scan, activities: Activities) -> Iterator[bytes]:
                 yield _event(*every[at], thread)
 
 
-def slices_of(finding: Finding, activities: Activities, idle_since: IntArray) -> list[Slice]:
+def slices_of(finding: Finding, activities: Activities, idle_since: IntArray) -> list[TraceSlice]:
     """Return the slices of a finding, in the order of its occurrences. idle_since: as `idle_since_ns` returns it."""
     count = len(activities.start_ns)
     clock_ns = activities.begin_ns - activities.base_ns
@@ -75,14 +75,14 @@ def slices_of(finding: Finding, activities: Activities, idle_since: IntArray) ->
             spans = [(int(start[rows].min()), int(end[rows].max()))]
         else:
             spans = [(int(idle_since[row]), int(start[row])) for row in rows]
-        found += [Slice(clock_ns + begin, clock_ns + last, number) for begin, last in spans]
+        found += [TraceSlice(clock_ns + begin, clock_ns + last, number) for begin, last in spans]
     return found
 
 
-def tracks(slices: Sequence[Slice]) -> list[list[int]]:
+def tracks(slices: Sequence[TraceSlice]) -> list[list[int]]:
     """Return the places of slices by track: each is on the first where it overlaps none partly.
 
-    >>> tracks([Slice(0, 10, 1), Slice(5, 15, 2), Slice(2, 4, 3), Slice(10, 12, 4)])
+    >>> tracks([TraceSlice(0, 10, 1), TraceSlice(5, 15, 2), TraceSlice(2, 4, 3), TraceSlice(10, 12, 4)])
     [[0, 2, 3], [1]]
     """
     found: list[list[int]] = []
@@ -118,7 +118,7 @@ def _named(what: str, thread: int, **values: Any) -> bytes:
     return _json({"ph": "M", "name": what, "pid": PROCESS, "tid": thread, "args": values})
 
 
-def _event(one: Slice, finding: Finding, thread: int) -> bytes:
+def _event(one: TraceSlice, finding: Finding, thread: int) -> bytes:
     savings = {
         name: f"{time_text(saving.mid)} ({range_text(saving.low, saving.high)})"
         for name, saving in (

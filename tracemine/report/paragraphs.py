@@ -24,7 +24,7 @@ LABEL_WIDTH = 10  # a label and the spaces after it
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LabelledText:
     """A paragraph with a label in front of its first line; the others are indented as far."""
 
     value: Text
@@ -43,13 +43,13 @@ class Row:
             yield row
 
 
-def paragraph(*parts: str | tuple[str, str]) -> Row:
-    return Row(Text.assemble(*parts))
+def paragraph(*parts: str | tuple[str, str]) -> LabelledText:
+    return LabelledText(Text.assemble(*parts))
 
 
-def labelled(label: str, *values: Text, indent: int = 0) -> Iterator[Row]:
+def labelled(label: str, *values: Text, indent: int = 0) -> Iterator[LabelledText]:
     for value in values:
-        yield Row(value, label, indent, LABEL_WIDTH)
+        yield LabelledText(value, label, indent, LABEL_WIDTH)
         label = ""
 
 

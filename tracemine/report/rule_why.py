@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tracemine.findings.record import Finding, Scan
     from tracemine.matching.nearest_miss import NearMiss, Why
-    from tracemine.report import Options
+    from tracemine.report import Drawing
 
 _MOST_MISSES, _MOST_VALUES, _MOST_VARIABLES = 5, 4, 6
 _LONGEST_VALUE = 60
@@ -26,7 +26,7 @@ _OF_NO_MATCH = "path_not_known"  # counts pairs of kernels
 _NEEDS = {"ops": "operators", "shapes": "shapes"}
 
 
-def render(why: Why, scan: Scan, alone: Mapping[str, int], out: TextIO, options: Options) -> None:
+def render(why: Why, scan: Scan, alone: Mapping[str, int], out: TextIO, options: Drawing) -> None:
     """Write how far a rule comes in a trace.
 
     scan: by all rules. alone: what a scan by this rule alone left out, by reason.

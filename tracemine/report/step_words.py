@@ -24,6 +24,7 @@ _WORK = {
 }
 _HIDES_IDLE = frozenset({"gpu", "unclear", "communication", "transfer"})  # what a first line can say next to idle time
 _LEAST_IDLE = 0.1  # of what was recorded, that is reported
+_BUSY = {"gpu": "GPU-bound", "unclear": "GPU or host, cannot tell"}  # of what is said by how busy the GPU is
 _KINDS = 4  # of steps, that are shown
 _APART = 3  # steps apart, that are shown
 _SECOND = 0.1  # of the idle time: a second cause that is named
@@ -83,15 +84,11 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
     GPU or host, cannot tell: unprofiled, the GPU is busy 90 % (60–98 %)
     """
     share = bound.unprofiled_idle_share
-    idle = bound.idle_share if share is None else share.mid
-    spread = "" if share is None else _spread_text(share.low, share.high)
-    spread_busy = "" if share is None else _spread_text(1 - share.high, 1 - share.low)
+    low, mid, high = (bound.idle_share,) * 3 if share is None else (share.low, share.mid, share.high)
     how = "" if as_recorded else "unprofiled, "
-    idles, busy = f"{how}the GPU idles {share_text(idle)}{spread}", f"{how}the GPU is busy {share_text(1 - idle)}"
-    if bound.by == "gpu":
-        return f"GPU-bound: {busy}{spread_busy}"
-    if bound.by == "unclear":
-        return f"GPU or host, cannot tell: {busy}{spread_busy}"
+    idles = f"{how}the GPU idles {share_text(mid)}{_spread_text(low, high)}"
+    if bound.by in _BUSY:
+        return f"{_BUSY[bound.by]}: {how}the GPU is busy {share_text(1 - mid)}{_spread_text(1 - high, 1 - low)}"
     if bound.by == "communication":
         bare = bound.bare_communication_share if parts is None else _share_of(parts, "communication")
         return f"communication-bound: {how}the GPU does nothing else {share_text(bare)} of the time"

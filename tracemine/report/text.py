@@ -16,7 +16,7 @@ from tracemine.report.paragraphs import (
     LABEL,
     LABEL_WIDTH,
     RANK_WIDTH,
-    Row,
+    LabelledText,
     labelled,
     paragraph,
     saved,
@@ -25,7 +25,7 @@ from tracemine.report.paragraphs import (
     verdict,
 )
 from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
-from tracemine.report.trust import is_unusable, no_findings, no_lines, notes, nothing_found, trust_text
+from tracemine.report.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.report.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
 from tracemine.report.words import (
     all_of,
@@ -53,7 +53,7 @@ from tracemine.units import bytes_text, count_text, percent_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Parts, Refused, Scan, Source, Summary
-    from tracemine.report import Options
+    from tracemine.report import Drawing
 
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "low": "dim"}
 _PART_STYLES = {
@@ -78,7 +78,7 @@ _LINES_OF_REFUSED = 20
 _NO_PATHS = ("", "standard input")  # where a trace came from that is no file any more
 
 
-def render(scan: Scan, out: TextIO, options: Options) -> None:
+def render(scan: Scan, out: TextIO, options: Drawing) -> None:
     """Write the report; nothing but text and, with `options.color`, styles."""
     console = console_for(out, options)
     claimed = [finding for finding in scan.reported if not finding.refuted]
@@ -99,7 +99,7 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
                 console.print(wrapped, no_wrap=True, overflow="ignore", crop=False)
 
 
-def _head(scan: Scan, width: int) -> Iterator[Row]:
+def _head(scan: Scan, width: int) -> Iterator[LabelledText]:
     summary = scan.summary
     if text := trust_text(scan):
         yield paragraph((line(text), "bold red"))
@@ -110,15 +110,7 @@ def _head(scan: Scan, width: int) -> Iterator[Row]:
     if not scan.trace.activities or is_unusable(scan) or nothing_text(scan):
         return
     yield paragraph()
-    if summary.parts is None:  # stored by a version that did not know them
-        yield from labelled("GPU busy", _busy(summary))
-    steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
-    if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
-        drawn = () if summary.parts is None else _parts(summary.parts, width - LABEL_WIDTH)
-        yield from labelled(
-            "in all" if summary.per_step is None else "a step", *drawn, *(Text(line(text)) for text in texts)
-        )
-    yield from labelled("devices", *(Text(line(text)) for text in device_texts(summary)))
+    yield from _step(summary, width)
     if scan.findings:
         yield from labelled("can save", *_all_savings(scan))
     facts = {
@@ -131,6 +123,19 @@ def _head(scan: Scan, width: int) -> Iterator[Row]:
     for label, says in facts.items():
         if text := says(scan):
             yield from labelled(label, Text(line(text)))
+
+
+def _step(summary: Summary, width: int) -> Iterator[LabelledText]:
+    """Yield what a step takes, and where its time goes."""
+    if summary.parts is None:  # stored by a version that did not know them
+        yield from labelled("GPU busy", _busy(summary))
+    steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
+    if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
+        drawn = () if summary.parts is None else _parts(summary.parts, width - LABEL_WIDTH)
+        yield from labelled(
+            "in all" if summary.per_step is None else "a step", *drawn, *(Text(line(text)) for text in texts)
+        )
+    yield from labelled("devices", *(Text(line(text)) for text in device_texts(summary)))
 
 
 def _parts(parts: Parts, width: int) -> Iterator[Text]:
@@ -159,12 +164,12 @@ def _busy(summary: Summary) -> Text:
     )
 
 
-def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[Row]:
+def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[LabelledText]:
     title = Text(line(finding.title), "bold")
     severity = Text(line(finding.severity), _SEVERITY_STYLES.get(finding.severity, ""))
     # At the right edge, unless that is far away; in the title's own line where both fit.
     room = min(width, _RIGHT_EDGE) - RANK_WIDTH - title.cell_len - severity.cell_len
-    yield Row(Text.assemble(title, " " * max(room, 2), severity), f"{rank:>{RANK_WIDTH - 1}}", 0, RANK_WIDTH)
+    yield LabelledText(Text.assemble(title, " " * max(room, 2), severity), f"{rank:>{RANK_WIDTH - 1}}", 0, RANK_WIDTH)
     for label, values in (
         ("saves", savings(finding, scan)),
         ("verdict", verdict(finding)),
@@ -213,7 +218,7 @@ def _names(ops: Sequence[str]) -> tuple[str, ...]:
     return chain([line(operator_name(name), _LONGEST_NAME) for name in ops])
 
 
-def _refuted(findings: Sequence[Finding]) -> Iterator[Row]:
+def _refuted(findings: Sequence[Finding]) -> Iterator[LabelledText]:
     """Yield what verdicts took away, with what was predicted of GPU time: it saves nothing, so it is one line each."""
     yield paragraph(("refuted: no finding claims what was predicted here", "bold"))
     for finding in findings[:_LINES_OF_REFUSED]:
@@ -223,7 +228,7 @@ def _refuted(findings: Sequence[Finding]) -> Iterator[Row]:
         what = Text.assemble(
             line(finding.title), (f" · {line(finding.fingerprint)}: {line(refuted_text(verified))}", LABEL)
         )
-        yield Row(what, f"{time_text(refuted_ns(finding)):>9}", 0, 11)
+        yield LabelledText(what, f"{time_text(refuted_ns(finding)):>9}", 0, 11)
     if len(findings) > _LINES_OF_REFUSED:
         yield paragraph((f"{count_text(len(findings) - _LINES_OF_REFUSED, 'more line')}: --format json", LABEL))
 
@@ -305,7 +310,7 @@ def _source_text(source: Source) -> str:
     return line(source_text(source, "/".join(PurePath(source.file).parts[-2:])))
 
 
-def _why_not(refused: Sequence[Refused]) -> Iterator[Row]:
+def _why_not(refused: Sequence[Refused]) -> Iterator[LabelledText]:
     """Yield what shares data and is not one kernel."""
     yield paragraph(("why not one kernel", "bold"))
     if not refused:
@@ -314,12 +319,12 @@ def _why_not(refused: Sequence[Refused]) -> Iterator[Row]:
         names = [line(operator_name(name), _LONGEST_NAME) for name in (one.first, one.second)]
         times = f", {one.occurrences:,} times" if one.occurrences > 1 else ""
         what = Text.assemble(" → ".join(names), (f"{times}: {line(one.reason)}", LABEL))
-        yield Row(what, f"{'?' if one.bytes is None else bytes_text(one.bytes):>9}", 0, 11)
+        yield LabelledText(what, f"{'?' if one.bytes is None else bytes_text(one.bytes):>9}", 0, 11)
     if len(refused) > _LINES_OF_REFUSED:
         yield paragraph((f"{count_text(len(refused) - _LINES_OF_REFUSED, 'more line')}: --format json", LABEL))
 
 
-def _foot(scan: Scan, hidden: int) -> Iterator[Row]:
+def _foot(scan: Scan, hidden: int) -> Iterator[LabelledText]:
     if not scan.reported:
         yield paragraph((line(no_findings(scan)), "bold"))
         yield paragraph(nothing_found(scan))
@@ -329,5 +334,5 @@ def _foot(scan: Scan, hidden: int) -> Iterator[Row]:
         yield paragraph(text)
     if scan.dropped:
         yield from labelled("left out", Text(line(dropped_text(scan.dropped))))
-    for number, warning in enumerate(one for one in notes(scan) if one != no_lines(scan)):
+    for number, warning in enumerate(notes_below(scan)):
         yield from labelled("" if number else "note", Text(line(warning)))

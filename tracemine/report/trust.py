@@ -61,6 +61,11 @@ def notes(scan: Scan) -> tuple[str, ...]:
     )
 
 
+def notes_below(scan: Scan) -> tuple[str, ...]:
+    """Return the notes without that on source lines, which stands in the head."""
+    return tuple(one for one in notes(scan) if one != no_lines(scan))
+
+
 def no_lines(scan: Scan) -> str:
     """Return the warning that says how findings would get source lines; "" where one has any, or there is none."""
     if not scan.reported or any(finding.source for finding in scan.reported):

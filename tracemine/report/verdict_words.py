@@ -121,8 +121,15 @@ def evidence_text(scan: Scan) -> str:
     if scan.evidence is None:
         return ""
     variants = [variant for finding in scan.findings for variant in finding.variants or (finding,)]
-    known = [(variant, variant.verdict) for variant in variants if variant.verdict is not None]
-    measured = [variant.gpu_saving_ns.mid for variant, verdict in known if verdict.basis == "measured"]
+    parts = _judged_texts([(one, one.verdict) for one in variants if one.verdict is not None])
+    unused = [f"{scan.evidence[name]:,} {text}" for name, text in _UNUSED.items() if scan.evidence.get(name)]
+    if unused:
+        parts.append(f"verdicts not used: {', '.join(unused)}")
+    return "; ".join(parts) or "no verdicts"
+
+
+def _judged_texts(known: Sequence[tuple[Finding | Variant, Verified]]) -> list[str]:
+    measured = [one.gpu_saving_ns.mid for one, verdict in known if verdict.basis == "measured"]
     refuted = [verdict.predicted_ns.mid for _, verdict in known if verdict.basis == "refuted"]
     parts = []
     if measured:
@@ -131,11 +138,7 @@ def evidence_text(scan: Scan) -> str:
         parts.append(f"{len(refuted):,} refuted: GPU {time_text(sum(refuted))} less than predicted")
     open_ = [verdict for _, verdict in known if verdict.basis == "predicted"]
     parts += _reached_text([one.level for one in open_ if one.eager_ns is not None], "timed, and not settled")
-    parts += _reached_text([one.level for one in open_ if one.eager_ns is None], "not timed")
-    unused = [f"{scan.evidence[name]:,} {text}" for name, text in _UNUSED.items() if scan.evidence.get(name)]
-    if unused:
-        parts.append(f"verdicts not used: {', '.join(unused)}")
-    return "; ".join(parts) or "no verdicts"
+    return parts + _reached_text([one.level for one in open_ if one.eager_ns is None], "not timed")
 
 
 def _reached_text(levels: Sequence[str], says: str) -> list[str]:

@@ -17,7 +17,7 @@ from tracemine.units import count_text, time_text
 from tracemine.verdicts.levels import LEVELS
 
 if TYPE_CHECKING:
-    from tracemine.report import Options
+    from tracemine.report import Drawing
     from tracemine.verdicts.outcome import CallVerdict
     from tracemine.verdicts.step import StepVerdict
     from tracemine.verdicts.verdict import Verdict, Verdicts
@@ -56,7 +56,7 @@ _SKIPPED = {
 }
 
 
-def render(found: Verdicts, out: TextIO, how: Options) -> None:
+def render(found: Verdicts, out: TextIO, how: Drawing) -> None:
     """Write a table, a line a finding, with what it came to and what it assumes below."""
     drawn = StringIO()
     console = Console(
@@ -75,12 +75,7 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
         says = says if "finding" in columns and verdict.by != GRAPH else f"{verdict.title[:60]}: {says}"
         head = Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ")
         _print_indented(console, line(says), head=head)
-        for text in (*wrong_texts(verdict), *bug_texts(verdict)):
-            _print_indented(console, line(text))
-        for text in call_texts(verdict):
-            _print_indented(console, line(text, 300))
-        for text in left_texts(verdict):
-            _print_indented(console, line(f"not tried: {text}", 300), style="dim")
+        _print_details(verdict, console)
     for text in assumption_texts(found.verdicts):
         _print_indented(console, line(f"assumed {text}", 500), head=Text(), style="dim")
     if found.step is not None:
@@ -93,6 +88,15 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
     console.print()
     _print_indented(console, summary_text(found), head=Text())
     out.writelines(text.rstrip() + "\n" for text in drawn.getvalue().splitlines())
+
+
+def _print_details(verdict: Verdict, console: Console) -> None:
+    for text in (*wrong_texts(verdict), *bug_texts(verdict)):
+        _print_indented(console, line(text))
+    for text in call_texts(verdict):
+        _print_indented(console, line(text, 300))
+    for text in left_texts(verdict):
+        _print_indented(console, line(f"not tried: {text}", 300), style="dim")
 
 
 def _print_table(found: Verdicts, console: Console, width: int) -> Sequence[str]:

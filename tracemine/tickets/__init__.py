@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from tracemine.tickets.content import Details
     from tracemine.tickets.github import GitHub
     from tracemine.tickets.jira import Jira
-    from tracemine.tickets.plan import Found
-    from tracemine.tickets.record import Action, Draft, Figures, Issue, NoClientError, NoTokenError, UnseenError
+    from tracemine.tickets.plan import TicketsAsked
+    from tracemine.tickets.record import Action, Figures, Issue, NoClientError, NoTokenError, TicketDraft, UnseenError
     from tracemine.tickets.run import UnfinishedError, findings_of, settle, sync, unseen
     from tracemine.tickets.written import write_fixed, write_tickets
 
 __all__ = [
     "Action",
     "Details",
-    "Draft",
     "Figures",
-    "Found",
     "GitHub",
     "Issue",
     "Jira",
     "NoClientError",
     "NoTokenError",
     "Patience",
+    "TicketDraft",
+    "TicketsAsked",
     "UnfinishedError",
     "UnseenError",
     "findings_of",
@@ -54,9 +54,9 @@ __all__ = [
 # Imported on first use.
 _PUBLIC = {
     "Action": "record",
-    "Draft": "record",
+    "TicketDraft": "record",
     "Figures": "record",
-    "Found": "plan",
+    "TicketsAsked": "plan",
     "GitHub": "github",
     "Issue": "record",
     "Jira": "jira",

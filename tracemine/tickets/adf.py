@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracemine.report.escape import line, spans
-from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, Table
+from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, TicketTable
 
 Node = dict[str, Any]
 _LONGEST_TITLE = 200
@@ -60,7 +60,7 @@ def _node(block: Block) -> Node:
     return _table(block)
 
 
-def _table(table: Table) -> Node:
+def _table(table: TicketTable) -> Node:
     head = [_cell("tableHeader", (Strong(text),)) for text in table.head]
     rows = [head, *([_cell("tableCell", cell) for cell in row] for row in table.rows)]
     return {"type": "table", "content": [{"type": "tableRow", "content": row} for row in rows]}

@@ -69,7 +69,7 @@ class Person(msgspec.Struct, frozen=True):
     type: str = ""
 
 
-class Label(msgspec.Struct, frozen=True):
+class IssueLabel(msgspec.Struct, frozen=True):
     """A label."""
 
     name: str | None = None
@@ -84,7 +84,7 @@ class GitHubIssue(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     state_reason: str | None = None
     html_url: str = ""
-    labels: list[Label | str] = []
+    labels: list[IssueLabel | str] = []
     pull_request: Any = msgspec.UNSET
     user: Person | None = None
     author_association: str = "NONE"
@@ -168,7 +168,7 @@ class Fetched(msgspec.Struct, frozen=True):
     issues: list[JiraIssue] = []
 
 
-class Choice(msgspec.Struct, frozen=True, rename="camel"):
+class AllowedValues(msgspec.Struct, frozen=True, rename="camel"):
     """A field of a transition, and what may be chosen for it."""
 
     allowed_values: list[Named] = []
@@ -177,7 +177,7 @@ class Choice(msgspec.Struct, frozen=True, rename="camel"):
 class Screen(msgspec.Struct, frozen=True):
     """The fields of a transition."""
 
-    resolution: Choice | None = None
+    resolution: AllowedValues | None = None
 
 
 class Transition(msgspec.Struct, frozen=True):
@@ -195,12 +195,12 @@ class Transitions(msgspec.Struct, frozen=True):
     transitions: list[Transition] = []
 
 
-class Node(msgspec.Struct, frozen=True):
+class DocumentNode(msgspec.Struct, frozen=True):
     """A node of a document."""
 
     type: str = ""
     text: str = ""
-    content: list[Node] = []
+    content: list[DocumentNode] = []
 
     @property
     def last_text(self) -> str:
@@ -218,7 +218,7 @@ class JiraComment(msgspec.Struct, frozen=True):
     """A comment."""
 
     id: Digits
-    body: Node | None = None
+    body: DocumentNode | None = None
     author: Account | None = None
 
 

@@ -26,10 +26,22 @@ from tracemine.report.words import (
     source_text,
     unprofiled_text,
 )
-from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, Table, Text
+from tracemine.tickets.document import (
+    Block,
+    Bullets,
+    Code,
+    Heading,
+    Name,
+    Paragraph,
+    Run,
+    Runs,
+    Strong,
+    Text,
+    TicketTable,
+)
 from tracemine.tickets.marks import MOST_ALIASES, key_of
-from tracemine.tickets.names import EVERYONES, Names
-from tracemine.tickets.record import Draft, Figures, Mark
+from tracemine.tickets.names import EVERYONES, ShownNames
+from tracemine.tickets.record import Figures, TicketDraft, TicketMark
 from tracemine.units import count_text, percent_text, range_text, time_text
 from tracemine.version import __version__
 
@@ -47,7 +59,7 @@ class Details:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FindingPlace:
     """Where something occurs in the program, as far as that was recorded."""
 
     module: str | None
@@ -57,7 +69,7 @@ class Place:
     dtype: str | None
     shapes: str | None
 
-    def short(self, names: Names) -> str:
+    def short(self, names: ShownNames) -> str:
         """Return it in a title's words: the module, else the source line; "" where neither is known."""
         if self.module:
             return shorten(names.module(self.module), _LONGEST_PLACE)
@@ -73,7 +85,7 @@ class Place:
             found.add(source.function)
         return frozenset(found - EVERYONES - _rule_words(rule, head) - {""})
 
-    def runs(self, names: Names) -> Iterator[Runs]:
+    def runs(self, names: ShownNames) -> Iterator[Runs]:
         """Yield a line each of module, source lines, operators and tensors."""
         if self.module:
             yield (Text("module "), Name(names.module(self.module)))
@@ -97,18 +109,18 @@ class Place:
             yield (Text("no module or source line was recorded: record with `with_stack=True`"),)
 
 
-def _place_of(of: Finding | Variant, finding: Finding) -> Place:
-    return Place(of.module, of.source, of.ops, finding.on_gpu, finding.dtype, of.shapes)
+def _place_of(of: Finding | Variant, finding: Finding) -> FindingPlace:
+    return FindingPlace(of.module, of.source, of.ops, finding.on_gpu, finding.dtype, of.shapes)
 
 
-def draft(finding: Finding, scan: Scan, names: Names, details: Details) -> Draft:
+def draft(finding: Finding, scan: Scan, names: ShownNames, details: Details) -> TicketDraft:
     """Return the ticket of a finding. Raises UsageError where its identity is none."""
     aliases = tuple(key_of(names.project, one) for one in finding.identity.aliases[:MOST_ALIASES])
     key = key_of(names.project, finding.identity.finding)
-    mark = Mark(key, aliases, figures(finding), redacted=names.redact)
+    mark = TicketMark(key, aliases, figures(finding), redacted=names.redact)
     hidden = _hidden(finding) if names.redact else frozenset()
     text = tuple(_blocks(finding, scan, names, details))
-    return Draft(mark, names.text(_title(finding, names), hidden), names.blocks(text, hidden))
+    return TicketDraft(mark, names.text(_title(finding, names), hidden), names.blocks(text, hidden))
 
 
 def figures(finding: Finding) -> Figures:
@@ -144,7 +156,7 @@ def head_of(title: str, module: str | None) -> str:
     return head if head and tail in (module or "") else title
 
 
-def _title(finding: Finding, names: Names) -> str:
+def _title(finding: Finding, names: ShownNames) -> str:
     """Return the rule's title, the place and what it saves. The place is left out where the title ends in it."""
     title = finding.title
     place = _place(finding, names)
@@ -157,7 +169,7 @@ def _title(finding: Finding, names: Names) -> str:
     return f"{head}: {place} ({says})" if place else f"{title} ({says})"
 
 
-def _place(finding: Finding, names: Names) -> str:
+def _place(finding: Finding, names: ShownNames) -> str:
     if text := _place_of(finding, finding).short(names):
         return text
     if ": " in finding.title:  # which names the operators already
@@ -165,7 +177,7 @@ def _place(finding: Finding, names: Names) -> str:
     return shorten(", ".join(op.removeprefix("aten::") for op in chain(finding.ops)), _LONGEST_PLACE)
 
 
-def _blocks(finding: Finding, scan: Scan, names: Names, details: Details) -> Iterator[Block]:
+def _blocks(finding: Finding, scan: Scan, names: ShownNames, details: Details) -> Iterator[Block]:
     yield Paragraph(tuple(_savings(finding, scan)))
     yield _before_after(finding, scan)
     yield Heading("Why")
@@ -210,7 +222,7 @@ def _savings(finding: Finding, scan: Scan) -> Iterator[Run]:
     yield Text(f". It occurs {cost_text(finding, scan)}.")
 
 
-def _before_after(finding: Finding, scan: Scan) -> Table:
+def _before_after(finding: Finding, scan: Scan) -> TicketTable:
     """Return what is measured, and what is predicted; a step where steps are known."""
     rows: list[tuple[Runs, ...]] = []
     measured = a_step(finding, Range(*[finding.measured_ns] * 3)).mid
@@ -222,7 +234,7 @@ def _before_after(finding: Finding, scan: Scan) -> Table:
     whole_ns = unprofiled_ns(scan.summary)
     if whole_ns is not None and step.high and not outside_steps(finding):
         rows.append(_row(share_of_text(scan), whole_ns, step))
-    return Table((each_text(finding), "before", "after, predicted", "range"), tuple(rows))
+    return TicketTable((each_text(finding), "before", "after, predicted", "range"), tuple(rows))
 
 
 def _row(what: str, before_ns: int, saving: Range) -> tuple[Runs, ...]:
@@ -246,7 +258,7 @@ def _kernels(finding: Finding, details: Details) -> Iterator[Block]:
         times = [ns for rows_of in alike if (ns := details.dur_ns.get(rows_of[number])) is not None]
         time = time_text(sum(times) / len(times)) if times else "–"
         rows.append(((Text(str(number + 1)),), (Name(short_name(kernel)),), (Text(time),)))
-    yield Table(("#", "kernel", "time"), tuple(rows))
+    yield TicketTable(("#", "kernel", "time"), tuple(rows))
     if more := len(finding.kernels) - _MOST_KERNELS:
         yield from [Paragraph((Text(f"and {count_text(more, 'more kernel')}"),))] if more > 0 else []
     if not details.dur_ns:
@@ -254,7 +266,7 @@ def _kernels(finding: Finding, details: Details) -> Iterator[Block]:
         yield Paragraph((Text(f"Together they take {time_text(each_ns)} an occurrence."),))
 
 
-def _variants(finding: Finding, scan: Scan) -> Table:
+def _variants(finding: Finding, scan: Scan) -> TicketTable:
     rows: list[tuple[Runs, ...]] = []
     for variant in finding.variants[:_MOST_VARIANTS]:
         gpu, step = (a_step(finding, saving).mid for saving in (variant.gpu_saving_ns, variant.step_saving_ns))
@@ -268,7 +280,7 @@ def _variants(finding: Finding, scan: Scan) -> Table:
     more = len(finding.variants) - _MOST_VARIANTS
     if more > 0:
         rows.append(((Text(f"and {more:,} more"),), (Text(""),), (Text(""),), (Text(""),)))
-    return Table(("occurs", "GPU time saved", "step time saved", "tensors"), tuple(rows))
+    return TicketTable(("occurs", "GPU time saved", "step time saved", "tensors"), tuple(rows))
 
 
 def _confidence(finding: Finding) -> Iterator[Runs]:

@@ -64,11 +64,11 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TicketTable:
     """Cells below a head; those of the columns from `numbers` on are numbers."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[Runs, ...], ...]
 
 
-Block = Heading | Paragraph | Bullets | Code | Table
+Block = Heading | Paragraph | Bullets | Code | TicketTable

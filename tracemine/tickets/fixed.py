@@ -46,7 +46,7 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedFinding:
     """A finding that a comparison of recordings says is fixed. Nanoseconds; null: the comparison does not say."""
 
     identity: str
@@ -58,7 +58,7 @@ class Fixed:
     def __str__(self) -> str:
         """Return the comment that closes its ticket.
 
-        >>> print(Fixed("80c2800cc9860f75", 236_000, 292_365))
+        >>> print(FixedFinding("80c2800cc9860f75", 236_000, 292_365))
         Fixed, as `tracemine diff` says. It cost 292 µs a step and is gone; predicted to save 236 µs.
         """
         parts = ["Fixed, as `tracemine diff` says."]
@@ -70,7 +70,7 @@ class Fixed:
         return " ".join(parts)
 
 
-def fixed_before(after: Path | Mapping[str, Any], scan: Scan) -> tuple[Fixed, ...]:
+def fixed_before(after: Path | Mapping[str, Any], scan: Scan) -> tuple[FixedFinding, ...]:
     """Return the findings that a comparison, of which `scan` is the later side, says are `fixed`.
 
     Raises InputError where a file is no comparison; UsageError where its later side is another recording, or has what
@@ -108,12 +108,12 @@ def _read(path: Path) -> Mapping[str, Any]:
     return found
 
 
-def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
+def fixed_in(comparison: Mapping[str, Any]) -> tuple[FixedFinding, ...]:
     """Return the findings that are `fixed`: no other status, and no absence, closes a ticket. Skips other fields.
 
     >>> fixed_in({"changes": [{"status": "fixed", "before": [{"fingerprint": "80c2800cc9860f75"}], "after": []},
     ...                       {"status": "unknown", "before": [{"fingerprint": "1e8ccff5fdca1f02"}], "after": []}]})
-    (Fixed(identity='80c2800cc9860f75', predicted_ns=None, cost_ns=None, together=(), each='a step'),)
+    (FixedFinding(identity='80c2800cc9860f75', predicted_ns=None, cost_ns=None, together=(), each='a step'),)
     """
     together = tuple(_together(comparison.get("predicted"), comparison.get("basis")))
     each = "over the trace" if comparison.get("per") == "trace" else "a step"
@@ -123,7 +123,7 @@ def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
         for part in parts if isinstance(parts, list | tuple) else ():
             if isinstance(part, dict) and isinstance(identity := part.get("fingerprint"), str):
                 predicted = _ns(part.get("step_saving_ns")) or _ns(part.get("gpu_saving_ns"))
-                found.append(Fixed(identity, predicted, _ns(part.get("cost_ns")), together, each))
+                found.append(FixedFinding(identity, predicted, _ns(part.get("cost_ns")), together, each))
     return tuple(found)
 
 

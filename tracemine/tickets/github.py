@@ -30,7 +30,7 @@ from tracemine.tickets.connect import client_of
 from tracemine.tickets.document import Block
 from tracemine.tickets.markdown import body, markdown, title
 from tracemine.tickets.marks import comment_in, comment_line, mark_in, with_state, with_text
-from tracemine.tickets.record import Comment, Draft, Issue, RefusedError, State
+from tracemine.tickets.record import Comment, Issue, RefusedError, State, TicketDraft
 from tracemine.tickets.tokens import GITHUB, github_token
 
 LABEL = "tracemine"
@@ -78,7 +78,7 @@ class GitHub:
         issues = self.issues()
         return issues, created is None or any(issue.number == created.number for issue in issues)
 
-    def create(self, draft: Draft) -> Issue:
+    def create(self, draft: TicketDraft) -> Issue:
         content = {"title": title(draft.title), "body": body(draft), "labels": [LABEL]}
         found = self._client.ask("POST", f"{self._path}/issues", GitHubIssue, content)
         issue = _issue(found)
@@ -93,7 +93,7 @@ class GitHub:
             )
         return issue
 
-    def write(self, issue: Issue, draft: Draft, state: State) -> None:
+    def write(self, issue: Issue, draft: TicketDraft, state: State) -> None:
         content = {"title": title(draft.title), "body": with_text(issue.body, body(draft))}
         if state != issue.state:
             content |= {"state": "open", "state_reason": "reopened"}

@@ -140,6 +140,13 @@ class Client:
             )
         return there
 
+    def _check_may_repeat(self, status: int, what: str, problem: str, repeatable: bool) -> None:
+        """Raise RefusedError; Unanswered where it is not known what became of what must not be done twice."""
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise RefusedError(f"{self._origin.host}: {what}: {problem}", hint=_hint(status))
+        if not repeatable:
+            raise Unanswered(f"{what}: {problem}")
+
     def _ask(
         self, method: str, url: httpx.URL, content: object | None, *, repeatable: bool, gone: bool = False
     ) -> Answer:
@@ -160,11 +167,8 @@ class Client:
                 if answer.status < HTTPStatus.MULTIPLE_CHOICES or (gone and answer.status == HTTPStatus.NOT_FOUND):
                     return answer
                 problem = f"answered {answer.status}{self._says(answer)}"
-                limited = _is_limited(answer)
-                if not limited and answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-                    raise RefusedError(f"{self._origin.host}: {what}: {problem}", hint=_hint(answer.status))
-                if not limited and not repeatable:
-                    raise Unanswered(f"{what}: {problem}")
+                if not _is_limited(answer):
+                    self._check_may_repeat(answer.status, what, problem, repeatable)
                 wait_s = _asked_wait_s(answer)
             if attempt + 1 < self._patience.attempts:
                 self._wait(attempt, wait_s, what, problem)

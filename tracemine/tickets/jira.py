@@ -40,7 +40,7 @@ from tracemine.tickets.answers import (
 from tracemine.tickets.connect import client_of
 from tracemine.tickets.document import Block, Name, Paragraph, Text
 from tracemine.tickets.marks import mark_in, mark_lines
-from tracemine.tickets.record import Comment, Draft, Issue, Mark, State, Unanswered
+from tracemine.tickets.record import Comment, Issue, State, TicketDraft, TicketMark, Unanswered
 from tracemine.tickets.tokens import jira_token
 
 LABEL = PROPERTY = "tracemine"
@@ -95,7 +95,7 @@ class Jira:
         every |= {issue.name: issue for issue in (self._before(created) if created is not None else ())}
         return list(every.values()), True
 
-    def create(self, draft: Draft) -> Issue:
+    def create(self, draft: TicketDraft) -> Issue:
         fields = {
             "project": {"key": self._project},
             "issuetype": {"name": self._kind},
@@ -112,7 +112,7 @@ class Jira:
             )
         return Issue(name, self._number(name), "open", draft.mark, draft.title, self._url(name))
 
-    def write(self, issue: Issue, draft: Draft, state: State) -> None:
+    def write(self, issue: Issue, draft: TicketDraft, state: State) -> None:
         if state != issue.state:
             self._move(issue, done=False, wishes=())
         fields = {"summary": title(draft.title), "description": document(draft.blocks)}
@@ -253,11 +253,11 @@ class Jira:
         return f"{self._base}/browse/{name}"
 
 
-def _property(mark: Mark) -> list[Node]:
+def _property(mark: TicketMark) -> list[Node]:
     return [{"key": PROPERTY, "value": {"mark": mark_lines(mark)}}]
 
 
-def _mark(found: JiraIssue) -> Mark | None:
+def _mark(found: JiraIssue) -> TicketMark | None:
     value = found.properties.get(PROPERTY)
     text = value.get("mark") if isinstance(value, dict) else None
     return mark_in(text) if isinstance(text, str) else None

@@ -6,9 +6,21 @@ import re
 from collections.abc import Iterator
 
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell
-from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, Table, Text
+from tracemine.tickets.document import (
+    Block,
+    Bullets,
+    Code,
+    Heading,
+    Name,
+    Paragraph,
+    Run,
+    Runs,
+    Strong,
+    Text,
+    TicketTable,
+)
 from tracemine.tickets.marks import end_line, mark_lines
-from tracemine.tickets.record import Draft
+from tracemine.tickets.record import TicketDraft
 
 _LONGEST_TITLE = 200
 _LONGEST_BODY = 60_000  # GitHub takes 65,536 characters
@@ -31,7 +43,7 @@ def markdown(blocks: tuple[Block, ...], longest: int = _LONGEST_BODY) -> str:
     return "\n\n".join(parts)
 
 
-def body(draft: Draft) -> str:
+def body(draft: TicketDraft) -> str:
     """Return the hidden lines, and between them the text."""
     return f"{mark_lines(draft.mark)}\n\n{markdown(draft.blocks)}\n\n{end_line()}"
 
@@ -65,7 +77,7 @@ def _fenced(block: Code) -> Iterator[str]:
     yield from (f"{fence}{block.language}", *lines, fence)
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: TicketTable) -> Iterator[str]:
     yield f"| {' | '.join(map(prose_cell, table.head))} |"
     yield f"|{'---|' * len(table.head)}"
     for row in table.rows:

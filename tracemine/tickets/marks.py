@@ -17,7 +17,7 @@ import re
 from typing import Literal
 
 from tracemine.errors import UsageError
-from tracemine.tickets.record import Figures, Mark
+from tracemine.tickets.record import Figures, TicketMark
 
 MOST_ALIASES = 8
 _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._]|-(?!-)){0,62}", re.ASCII)
@@ -56,10 +56,10 @@ def check_project(project: str) -> None:
         )
 
 
-def mark_lines(mark: Mark) -> str:
+def mark_lines(mark: TicketMark) -> str:
     """Return the lines at the beginning of a ticket's text.
 
-    >>> print(mark_lines(Mark("decoder/80c2800cc9860f75", (), Figures(236_000, 292_365, "step"), 3)))
+    >>> print(mark_lines(TicketMark("decoder/80c2800cc9860f75", (), Figures(236_000, 292_365, "step"), 3)))
     <!-- tracemine: decoder/80c2800cc9860f75 -->
     <!-- tracemine-state: 3 saves 236000 of 292365 a step -->
     """
@@ -69,7 +69,7 @@ def mark_lines(mark: Mark) -> str:
     return "\n".join([*lines, _state_line(mark)])
 
 
-def _state_line(mark: Mark) -> str:
+def _state_line(mark: TicketMark) -> str:
     figures = mark.figures
     says = f" saves {figures.saving_ns} of {figures.measured_ns} a {figures.of}" if figures else ""
     return f"<!-- tracemine-state: {mark.revision}{says} -->"
@@ -80,7 +80,7 @@ def end_line() -> str:
     return "<!-- tracemine-end -->"
 
 
-def mark_in(body: str) -> Mark | None:
+def mark_in(body: str) -> TicketMark | None:
     """Return the mark that a body carries; None: it is no ticket of ours."""
     found = _LINE.search(body)
     if found is None:
@@ -90,7 +90,7 @@ def mark_in(body: str) -> Mark | None:
     figures = None
     if state is not None and state[2] is not None:
         figures = Figures(int(state[2]), int(state[3]), _OF[state[4]])
-    return Mark(
+    return TicketMark(
         key=found[1],
         aliases=tuple(also[1].split(" "))[:MOST_ALIASES] if also else (),
         figures=figures,
@@ -122,11 +122,11 @@ def with_text(body: str, text: str) -> str:
     return body[: begin.start()] + text + body[end.end() :]
 
 
-def with_state(body: str, mark: Mark) -> str:
+def with_state(body: str, mark: TicketMark) -> str:
     """Return `body` with another revision and other figures, and nothing else changed.
 
     >>> old = "<!-- tracemine: a/80c2800cc9860f75 -->\\r\\n<!-- tracemine-state: 1 -->\\r\\ntext"
-    >>> with_state(old, Mark("a/80c2800cc9860f75", revision=2))
+    >>> with_state(old, TicketMark("a/80c2800cc9860f75", revision=2))
     '<!-- tracemine: a/80c2800cc9860f75 -->\\r\\n<!-- tracemine-state: 2 -->\\r\\ntext'
     """
     begin = _LINE.search(body)

@@ -10,7 +10,19 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 
-from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, Table, Text
+from tracemine.tickets.document import (
+    Block,
+    Bullets,
+    Code,
+    Heading,
+    Name,
+    Paragraph,
+    Run,
+    Runs,
+    Strong,
+    Text,
+    TicketTable,
+)
 
 _PACKAGES = re.compile(r".*[\\/](?:site|dist)-packages[\\/]")
 _STANDARD = re.compile(r".*[\\/]lib(?:64)?[\\/]python[\d.]+[\\/]")
@@ -54,7 +66,7 @@ def without_paths(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ShownNames:
     """What a project's tickets call modules, files and functions; as they are called, unless `redact`."""
 
     project: str
@@ -110,8 +122,8 @@ class Names:
             return Bullets(tuple(self._runs(item, hidden) for item in block.items))
         if isinstance(block, Code):
             return replace(block, text=self.text(block.text, hidden))
-        if isinstance(block, Table):
-            return Table(block.head, tuple(tuple(self._runs(cell, hidden) for cell in row) for row in block.rows))
+        if isinstance(block, TicketTable):
+            return TicketTable(block.head, tuple(tuple(self._runs(cell, hidden) for cell in row) for row in block.rows))
         raise AssertionError("every kind of block is above")
 
     def _runs(self, runs: Runs, hidden: frozenset[str]) -> Runs:

@@ -38,7 +38,7 @@ from typing import Generic, TypeVar
 
 from tracemine.errors import ServiceError
 from tracemine.tickets.document import Block
-from tracemine.tickets.record import Comment, Draft, Issue, Unanswered
+from tracemine.tickets.record import Comment, Issue, TicketDraft, Unanswered
 from tracemine.tickets.service import Service
 
 _MOST_CREATES = 4
@@ -90,7 +90,7 @@ def settled(keeper: Keeper[Thing], made: Thing | None) -> list[Thing]:
     return there
 
 
-def one_ticket(service: Service, draft: Draft) -> Issue:
+def one_ticket(service: Service, draft: TicketDraft) -> Issue:
     """Return the ticket of a draft, created unless another run has."""
 
     def look(made: Issue | None) -> tuple[list[Issue], bool]:

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracemine.tickets.fixed import Fixed
+from tracemine.tickets.fixed import FixedFinding
 from tracemine.tickets.marks import MOST_ALIASES
-from tracemine.tickets.record import Draft, Figures, Issue, Kind
+from tracemine.tickets.record import Figures, Issue, Kind, TicketDraft
 from tracemine.units import count_text
 
 _MOVED = 0.1
@@ -29,7 +29,7 @@ _OTHERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedStep:
     """What to do to a ticket."""
 
     kind: Kind
@@ -37,24 +37,24 @@ class Step:
     title: str
     why: str
     issue: Issue | None = None
-    draft: Draft | None = None
-    fixed: Fixed | None = None
+    draft: TicketDraft | None = None
+    fixed: FixedFinding | None = None
     winner: Issue | None = None  # of a ticket to withdraw: the one that stays
     says: str | None = None  # the comment; None: none is written
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TicketsAsked:
     """What was found of a project, in a scan or over a fleet, by what is to be done about it; most worth first."""
 
     project: str
     redacted: bool  # pseudonyms stand in the drafts
-    drafts: tuple[Draft, ...]  # to have a ticket
+    drafts: tuple[TicketDraft, ...]  # to have a ticket
     others: Mapping[str, str]  # keys of findings that get none, and why: `too small`, `refuted`, `gone`
-    fixed: tuple[tuple[str, Fixed], ...] = ()  # by key
+    fixed: tuple[tuple[str, FixedFinding], ...] = ()  # by key
 
 
-def plan(found: Found, issues: Sequence[Issue], most: int) -> list[Step]:
+def plan(found: TicketsAsked, issues: Sequence[Issue], most: int) -> list[PlannedStep]:
     """Return the steps, duplicates first. `most`: so many tickets are created, and no more."""
     kept, duplicates = one_each(issues)
     steps = [_withdrawal(issue, winner) for issue, winner in duplicates if issue.state == "open"]
@@ -122,29 +122,31 @@ def _matched(keys: Sequence[str], aliases: Mapping[str, tuple[str, ...]], issues
     return matched
 
 
-def _of_finding(draft: Draft, issue: Issue | None, fixed: Fixed | None, *, beyond: bool) -> Step | None:
+def _of_finding(
+    draft: TicketDraft, issue: Issue | None, fixed: FixedFinding | None, *, beyond: bool
+) -> PlannedStep | None:
     key, title = draft.mark.key, draft.title
     if issue is None:
         if fixed is not None:
             return None
         kind: Kind = "leave" if beyond else "create"
-        return Step(kind, key, title, "--max is reached" if beyond else "it has no ticket", draft=draft)
+        return PlannedStep(kind, key, title, "--max is reached" if beyond else "it has no ticket", draft=draft)
     if fixed is not None:
         return _closing(issue, fixed)
     now, before = draft.mark.figures, issue.mark.figures
     says = f"Before: {before or 'not said'}. Now: {now}."
     if issue.state == "not planned":
-        return Step("leave", key, title, "it was closed as not planned", issue, draft)
+        return PlannedStep("leave", key, title, "it was closed as not planned", issue, draft)
     if issue.state == "completed":
-        return Step("reopen", key, title, "it is back", issue, draft, says=f"It is back. {says}")
+        return PlannedStep("reopen", key, title, "it is back", issue, draft, says=f"It is back. {says}")
     if moved(before, now):
-        return Step("update", key, title, "figures moved by more than 10 %", issue, draft, says=says)
+        return PlannedStep("update", key, title, "figures moved by more than 10 %", issue, draft, says=says)
     if key != issue.mark.key and key not in issue.mark.aliases and len(issue.mark.aliases) < MOST_ALIASES:
-        return Step("update", key, title, "it has another name now", issue, draft)
-    return Step("leave", key, title, "it says what was found", issue, draft)
+        return PlannedStep("update", key, title, "it has another name now", issue, draft)
+    return PlannedStep("leave", key, title, "it says what was found", issue, draft)
 
 
-def _of_fixed(found: Found, issues: Sequence[Issue]) -> Iterator[Step]:
+def _of_fixed(found: TicketsAsked, issues: Sequence[Issue]) -> Iterator[PlannedStep]:
     """Yield tickets of findings that are fixed and that the scan does not have."""
     drafted = {draft.mark.key for draft in found.drafts}
     fixed = {key: one for key, one in found.fixed if key not in drafted}
@@ -152,24 +154,24 @@ def _of_fixed(found: Found, issues: Sequence[Issue]) -> Iterator[Step]:
         yield _closing(issue, fixed[key])
 
 
-def _of_others(found: Found, issues: Sequence[Issue]) -> Iterator[Step]:
+def _of_others(found: TicketsAsked, issues: Sequence[Issue]) -> Iterator[PlannedStep]:
     fixed = {key for key, _ in found.fixed}
     for issue in issues:
         reason = found.others.get(issue.mark.key)
         if reason is not None and issue.mark.key not in fixed:
-            yield Step("leave", issue.mark.key, issue.title, _OTHERS[reason], issue)
+            yield PlannedStep("leave", issue.mark.key, issue.title, _OTHERS[reason], issue)
 
 
-def _closing(issue: Issue, fixed: Fixed) -> Step:
+def _closing(issue: Issue, fixed: FixedFinding) -> PlannedStep:
     key, title = issue.mark.key, issue.title
     if issue.state != "open":
-        return Step("leave", key, title, "it is closed already", issue)
-    return Step("close", key, title, "the comparison says fixed", issue, fixed=fixed, says=str(fixed))
+        return PlannedStep("leave", key, title, "it is closed already", issue)
+    return PlannedStep("close", key, title, "the comparison says fixed", issue, fixed=fixed, says=str(fixed))
 
 
-def _withdrawal(issue: Issue, winner: Issue) -> Step:
+def _withdrawal(issue: Issue, winner: Issue) -> PlannedStep:
     why = f"{winner.name} is the ticket of this finding"
-    return Step("withdraw", issue.mark.key, issue.title, why, issue, winner=winner)
+    return PlannedStep("withdraw", issue.mark.key, issue.title, why, issue, winner=winner)
 
 
 def summary(kinds: Sequence[Kind]) -> str:

@@ -64,7 +64,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TicketMark:
     """What a ticket carries hidden in it: which finding of which project it is about, and what it said last."""
 
     key: str  # PROJECT/IDENTITY; never changes once the ticket is there
@@ -75,10 +75,10 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class TicketDraft:
     """A ticket as it should read now."""
 
-    mark: Mark
+    mark: TicketMark
     title: str
     blocks: tuple[Block, ...]
 
@@ -90,7 +90,7 @@ class Issue:
     name: str  # "12" of GitHub, "PERF-12" of Jira
     number: int  # in the order of creation
     state: State
-    mark: Mark
+    mark: TicketMark
     title: str
     url: str
     body: str = ""  # of GitHub

@@ -17,10 +17,10 @@ from tracemine.tickets.content import Details, draft
 from tracemine.tickets.document import Paragraph, Text
 from tracemine.tickets.fixed import fixed_before
 from tracemine.tickets.marks import MOST_ALIASES, check_project, key_of
-from tracemine.tickets.names import Names
+from tracemine.tickets.names import ShownNames
 from tracemine.tickets.once import one_comment, one_ticket
-from tracemine.tickets.plan import Found, Step, plan
-from tracemine.tickets.record import Action, Draft, Issue, Mark, Unanswered
+from tracemine.tickets.plan import PlannedStep, TicketsAsked, plan
+from tracemine.tickets.record import Action, Issue, TicketDraft, TicketMark, Unanswered
 from tracemine.tickets.service import Service
 
 _CREATED = "created.txt"
@@ -72,7 +72,7 @@ def sync(
 
 
 def settle(
-    found: Found,
+    found: TicketsAsked,
     service: Service,
     *,
     apply: bool = False,
@@ -93,7 +93,7 @@ def settle(
         return _applied(service, steps, folder, progress, [] if actions is None else actions)
 
 
-def unseen(found: Found, most: int = MOST) -> list[Action]:
+def unseen(found: TicketsAsked, most: int = MOST) -> list[Action]:
     """Return what a service would get that holds nothing yet: what it holds is not looked at."""
     steps = plan(found, (), most)
     return [replace(_action(step), why=_UNSEEN if step.kind == "create" else step.why) for step in steps]
@@ -106,11 +106,11 @@ def findings_of(
     after: Path | Mapping[str, Any] | None = None,
     redact: bool = False,
     details: Details | None = None,
-) -> Found:
+) -> TicketsAsked:
     """Return the tickets that a scan's findings ask for. Arguments and errors as of `sync`."""
     check_project(project)
-    names, about = Names(project, redact), details or Details()
-    drafts: dict[str, Draft] = {}
+    names, about = ShownNames(project, redact), details or Details()
+    drafts: dict[str, TicketDraft] = {}
     others: dict[str, str] = {}
     for finding in scan.findings:
         reason = _no_ticket(finding)
@@ -121,7 +121,7 @@ def findings_of(
             drafts.setdefault(text.mark.key, text)
     fixed = () if after is None else fixed_before(after, scan)
     closed = tuple((key_of(project, one.identity), one) for one in fixed)
-    return Found(project, redact, tuple(drafts.values()), others, closed)
+    return TicketsAsked(project, redact, tuple(drafts.values()), others, closed)
 
 
 def _check_alike(issues: Sequence[Issue], project: str, *, redact: bool) -> None:
@@ -143,7 +143,7 @@ def _no_ticket(finding: Finding) -> str | None:
 
 
 def _applied(
-    service: Service, steps: Sequence[Step], folder: Path, progress: Progress | None, actions: list[Action]
+    service: Service, steps: Sequence[PlannedStep], folder: Path, progress: Progress | None, actions: list[Action]
 ) -> list[Action]:
     actions[:] = [_action(step) for step in steps]
     for number, step in enumerate(steps):
@@ -160,7 +160,7 @@ def _applied(
     return actions
 
 
-def _done(service: Service, step: Step) -> Action:
+def _done(service: Service, step: PlannedStep) -> Action:
     """Take a step. What it does last is what makes it needless: cut off before, it is taken again."""
     issue = step.issue
     if step.kind == "create" and step.draft is not None:
@@ -178,19 +178,19 @@ def _done(service: Service, step: Step) -> Action:
     return replace(_action(step), issue=issue.name, url=issue.url, done=True)
 
 
-def _say(service: Service, issue: Issue, step: Step) -> None:
+def _say(service: Service, issue: Issue, step: PlannedStep) -> None:
     if step.says is not None:
         one_comment(service, issue, issue.mark.revision + 1, (Paragraph((Text(step.says),)),))
 
 
-def _mark(issue: Issue, now: Draft) -> Mark:
+def _mark(issue: Issue, now: TicketDraft) -> TicketMark:
     """Return the ticket's key, which stays, and under what else it may be looked for."""
     names = dict.fromkeys((*issue.mark.aliases, now.mark.key, *now.mark.aliases))
     aliases = tuple(name for name in names if name != issue.mark.key)[:MOST_ALIASES]
     return replace(now.mark, key=issue.mark.key, aliases=aliases, revision=issue.mark.revision + 1)
 
 
-def _action(step: Step) -> Action:
+def _action(step: PlannedStep) -> Action:
     issue = step.issue
     name, url = (None, None) if issue is None else (issue.name, issue.url)
     return Action(step.kind, step.key, step.title, step.why, name, url)

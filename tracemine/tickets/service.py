@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tracemine.tickets.document import Block
-from tracemine.tickets.record import Comment, Draft, Issue, State
+from tracemine.tickets.record import Comment, Issue, State, TicketDraft
 
 
 class Service(Protocol):
@@ -28,11 +28,11 @@ class Service(Protocol):
         """Return tickets as `issues`, and whether none that was created before `created` can be missing."""
         ...
 
-    def create(self, draft: Draft) -> Issue:
+    def create(self, draft: TicketDraft) -> Issue:
         """Create a ticket. Raises Unanswered where it is unknown whether there is one now."""
         ...
 
-    def write(self, issue: Issue, draft: Draft, state: State) -> None:
+    def write(self, issue: Issue, draft: TicketDraft, state: State) -> None:
         """Make a ticket read as the draft does, in this state."""
         ...
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from tracemine.files import make_folder, write_file, writing
 from tracemine.report.escape import prose
-from tracemine.tickets.fixed import Fixed
+from tracemine.tickets.fixed import FixedFinding
 from tracemine.tickets.markdown import body
-from tracemine.tickets.record import Draft
+from tracemine.tickets.record import TicketDraft
 
 _OPENS, _SHOWN = "<!--", "<! --"  # as markdown.py has it: a hidden line is tracemine's own
 
 
-def write_tickets(drafts: Iterable[Draft], folder: Path) -> list[Path]:
+def write_tickets(drafts: Iterable[TicketDraft], folder: Path) -> list[Path]:
     """Write FOLDER/IDENTITY.md for each draft: its title, and its text with the hidden lines.
 
     Raises UsageError where a file cannot be written, or something else than a file lies there.
@@ -23,7 +23,7 @@ def write_tickets(drafts: Iterable[Draft], folder: Path) -> list[Path]:
     return [*_written(texts, folder, ".md")]
 
 
-def write_fixed(fixed: Iterable[tuple[str, Fixed]], folder: Path) -> list[Path]:
+def write_fixed(fixed: Iterable[tuple[str, FixedFinding]], folder: Path) -> list[Path]:
     """Write FOLDER/IDENTITY.fixed.md for each finding that is fixed: the comment to close its ticket with. As above."""
     return [*_written(((key, f"{said}\n") for key, said in fixed), folder, ".fixed.md")]
 

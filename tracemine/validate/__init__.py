@@ -22,14 +22,14 @@ from tracemine.validate.record import TIME_LIMIT_S, Validation
 
 if TYPE_CHECKING:
     from tracemine.codegen import Graph
-    from tracemine.validate.pipeline import Interpreter, Report, validate, validate_graphs
+    from tracemine.validate.pipeline import Interpreter, ValidationReport, validate, validate_graphs
 
-__all__ = ["Interpreter", "Report", "Validation", "validate", "validate_graphs"]
+__all__ = ["Interpreter", "Validation", "ValidationReport", "validate", "validate_graphs"]
 
 
 # Who reads verdicts needs the record alone, and no code generator.
 __getattr__ = on_demand(
-    __name__, dict.fromkeys(("Interpreter", "Report", "validate", "validate_graphs"), f"{__name__}.pipeline")
+    __name__, dict.fromkeys(("Interpreter", "ValidationReport", "validate", "validate_graphs"), f"{__name__}.pipeline")
 )
 
 
@@ -39,8 +39,8 @@ class _Callable(ModuleType):
     An import of the package sets that attribute of `tracemine` to the package, whatever stood there.
     """
 
-    def __call__(self, graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_LIMIT_S) -> Report:
-        report: Report = __getattr__("validate")(graph, mutants=mutants, time_limit_s=time_limit_s)
+    def __call__(self, graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_LIMIT_S) -> ValidationReport:
+        report: ValidationReport = __getattr__("validate")(graph, mutants=mutants, time_limit_s=time_limit_s)
         return report
 
 

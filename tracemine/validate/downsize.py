@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from tracemine.codegen.graph import Call, Graph, Refs, Scalars, Unsupported, Value, renumbered, tensors
+from tracemine.codegen.graph import Graph, GraphCall, Refs, Scalars, Unsupported, Value, renumbered, tensors
 from tracemine.codegen.graph_builder import check
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.triton.source import generate, kernel_codes
@@ -73,7 +73,7 @@ def shorter(graph: Graph) -> Graph:
     return short if kernel_codes(graph) <= kernel_codes(short) else graph
 
 
-def _lists(call: Call) -> list[Refs | Scalars]:
+def _lists(call: GraphCall) -> list[Refs | Scalars]:
     return [v for v in call.arguments if isinstance(v, Refs | Scalars)]
 
 
@@ -102,24 +102,26 @@ def _kept(graph: Graph, count: int) -> list[int]:
     return found
 
 
+def _inputs_of(taken: Iterable[Iterable[Value]], count: int) -> list[int]:
+    return sorted({v for arguments in taken for value in arguments for v in tensors(value) if v < count})
+
+
 def _of_members(graph: Graph, kept: Sequence[int]) -> Graph:
     taken = [_taken(call, kept) for call in graph.calls]
-    first = len(graph.inputs)
-    used = {v for arguments in taken for value in arguments for v in tensors(value) if v < first}
-    order = {v: k for k, v in enumerate(sorted(used))}
-    calls: list[Call] = []
+    used = _inputs_of(taken, len(graph.inputs))
+    order = {v: k for k, v in enumerate(used)}
+    calls: list[GraphCall] = []
     for number, (call, arguments) in enumerate(zip(graph.calls, taken, strict=True)):
         values = tuple(renumbered(v, order.__getitem__) for v in arguments)
-        outputs = [graph.first_output(number) + at for at in kept] if call.outputs else []
-        order |= {v: len(order) + k for k, v in enumerate(outputs)}
-        specs = tuple(call.outputs[at] for at in kept) if call.outputs else ()
-        calls.append(Call(call.operator, call.overload, values, specs))
-    inputs = tuple(graph.inputs[v] for v in sorted(used))
+        places = kept if call.outputs else ()
+        order |= {graph.first_output(number) + at: len(order) + k for k, at in enumerate(places)}
+        calls.append(GraphCall(call.operator, call.overload, values, tuple(call.outputs[at] for at in places)))
+    inputs = tuple(graph.inputs[v] for v in used)
     live = tuple(order[v] for v in graph.live if v in order)
     return check(Graph(graph.name, inputs, tuple(calls), live))
 
 
-def _taken(call: Call, kept: Sequence[int]) -> list[Value]:
+def _taken(call: GraphCall, kept: Sequence[int]) -> list[Value]:
     return [
         msgspec.structs.replace(v, values=tuple(v.values[at] for at in kept)) if isinstance(v, Refs | Scalars) else v
         for v in call.arguments
@@ -181,13 +183,17 @@ def narrower(graph: Graph) -> Graph:
     return current
 
 
+def _pinned_sizes(graph: Graph) -> dict[int, int]:
+    lowered = lower(graph)
+    leaves = {a for tensor in lowered.values for a in lowered.axes.flat(tensor.dims) if lowered.axes.axis(a).pinned}
+    return {a: lowered.axes.size((a,)) for a in leaves}
+
+
 def _halved(graph: Graph) -> Iterator[Graph]:
     """Yield the graph with sizes halved: all even ones, as one may be a multiple of another; those of one number, the
     largest first; or one number with what are its powers: windows of 8 × 8 are 64 tokens.
     """
-    lowered = lower(graph)
-    leaves = {a for tensor in lowered.values for a in lowered.axes.flat(tensor.dims) if lowered.axes.axis(a).pinned}
-    whole = {a: lowered.axes.size((a,)) for a in leaves}
+    whole = _pinned_sizes(graph)
     even = {a: n // 2 for a, n in whole.items() if n in range(4, 1 << 62, 2)}
     numbers = sorted(set(even.values()))[::-1]
     alike = [{a: n for a, n in even.items() if n == one} for one in numbers]

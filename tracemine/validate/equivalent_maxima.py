@@ -65,12 +65,16 @@ def _form(lines: Sequence[str], at: int, tree: ast.expr, inside: tuple[str, ...]
         tree = ast.parse(text, mode="eval").body
     if not isinstance(tree, ast.Call):
         raise _Otherwise
-    name, first, rest = ast.unparse(tree.func), tree.args[0], tree.args[1:]
-    if name == "tl.load":
+    if ast.unparse(tree.func) == "tl.load":
         return _loaded(lines, at, text)
+    return _form_of_call(lines, at, tree, inside)
+
+
+def _form_of_call(lines: Sequence[str], at: int, tree: ast.Call, inside: tuple[str, ...]) -> str:
+    name, first, rest = ast.unparse(tree.func), tree.args[0], tree.args[1:]
     if name in ("_row_max", "_row_min"):
         return f"row of {_form(lines, at, first, inside)}"
-    if name in ("tl.maximum", "tl.minimum") and "propagate_nan=tl.PropagateNan.ALL" in text:
+    if name in ("tl.maximum", "tl.minimum") and "propagate_nan=tl.PropagateNan.ALL" in ast.unparse(tree):
         return f"({_form(lines, at, first, inside)}, {_form(lines, at, rest[0], inside)})"
     if name == "tl.where":
         one, other = (_form(lines, at, each, inside) for each in rest)

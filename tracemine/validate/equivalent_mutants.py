@@ -38,6 +38,11 @@ def sign_cancels(lines: list[str], at: int) -> bool:
 _EITHER = 2  # 0 has both signs
 
 
+def _converted(tree: ast.Call) -> ast.expr | None:
+    """Return what `.to` converts to another type; None where a call is another."""
+    return tree.func.value if isinstance(tree.func, ast.Attribute) and tree.func.attr == "to" else None
+
+
 def _turned(tree: ast.expr, odd: set[str]) -> int | None:
     """Return how often, by twos, an expression holds the sign; None where that cannot be said."""
     if isinstance(tree, ast.Constant):
@@ -139,8 +144,8 @@ class _Beyond:
 
     def _called(self, tree: ast.Call) -> bool:
         name = ast.unparse(tree.func)
-        if name.endswith(".to") and isinstance(tree.func, ast.Attribute):
-            return self._nothing(tree.func.value)
+        if (converted := _converted(tree)) is not None:
+            return self._nothing(converted)
         if name == "tl.load":
             given = {k.arg: ast.unparse(k.value) for k in tree.keywords}
             mask = given.get("mask", "")
@@ -149,9 +154,9 @@ class _Beyond:
             return all(self._nothing(each) for each in tree.args)
         if name in _QUOTIENTS:
             return self._nothing(tree.args[0]) and self._of_row(tree.args[1])
-        if name != "tl.where":
-            return False
-        where, one, other = tree.args
+        return name == "tl.where" and self._chosen(*tree.args)
+
+    def _chosen(self, where: ast.expr, one: ast.expr, other: ast.expr) -> bool:
         if self._never(where):
             return self._nothing(other)
         return (self._always(where) or self._nothing(other)) and self._nothing(one)
@@ -163,14 +168,11 @@ class _Beyond:
             return made is not None and self._never(made)
         if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.BitAnd):
             return self._never(tree.left) or self._never(tree.right)
-        if (
-            isinstance(tree, ast.Call)
-            and ast.unparse(tree.func).endswith(".to")
-            and isinstance(tree.func, ast.Attribute)
-        ):
-            return self._never(tree.func.value)
-        if not isinstance(tree, ast.Compare) or len(tree.ops) != 1:
-            return False
+        if isinstance(tree, ast.Call) and (converted := _converted(tree)) is not None:
+            return self._never(converted)
+        return isinstance(tree, ast.Compare) and len(tree.ops) == 1 and self._never_holds(tree)
+
+    def _never_holds(self, tree: ast.Compare) -> bool:
         left, right = tree.left, tree.comparators[0]
         if isinstance(tree.ops[0], ast.NotEq) and ast.unparse(right) in ("0", "0.0"):
             return self._never(left) or self._nothing(left)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tracemine.codegen.graph import Call, Graph, Ref, Refs, Scalar, Value, tensors
+from tracemine.codegen.graph import Graph, GraphCall, Ref, Refs, Scalar, Value, tensors
 from tracemine.ops.facts import base_name, keeping_values
 
 # Operator and the argument that is an average of squares, or else not negative.
@@ -62,7 +62,7 @@ def domains(graph: Graph) -> dict[int, str]:
     {0: 'moderate', 1: 'positive'}
     """
     found: dict[int, str] = {}
-    made: dict[int, Call] = {}
+    made: dict[int, GraphCall] = {}
     for number, call in enumerate(graph.calls):
         first = graph.first_output(number)
         made |= {first + k: call for k in range(len(call.outputs))}
@@ -111,7 +111,7 @@ def bounds(graph: Graph) -> frozenset[str]:
     )
 
 
-def _asked(call: Call, made: Mapping[int, Call]) -> list[tuple[int, str]]:
+def _asked(call: GraphCall, made: Mapping[int, GraphCall]) -> list[tuple[int, str]]:
     """Return values that a call takes where numbers of a kind should be, and of which."""
     name, given = call.operator.removeprefix("aten::"), call.given()
     if name.endswith("addcmul_") and not _alike(given.get("tensor1"), given.get("tensor2"), made):
@@ -124,12 +124,12 @@ def _asked(call: Call, made: Mapping[int, Call]) -> list[tuple[int, str]]:
     return found
 
 
-def _alike(one: Value | None, other: Value | None, made: Mapping[int, Call]) -> bool:
+def _alike(one: Value | None, other: Value | None, made: Mapping[int, GraphCall]) -> bool:
     """Return whether two arguments are the same numbers: one tensor, be it cast for each."""
     return one == other or (isinstance(one, Ref) and isinstance(other, Ref) and _cast(one, made) == _cast(other, made))
 
 
-def _cast(ref: Ref, made: Mapping[int, Call]) -> int:
+def _cast(ref: Ref, made: Mapping[int, GraphCall]) -> int:
     """Return the value that casts are of, as far back as they reach."""
     value = ref.value
     while value in made and made[value].operator == "aten::_to_copy":
@@ -140,7 +140,7 @@ def _cast(ref: Ref, made: Mapping[int, Call]) -> int:
     return value
 
 
-def _kept(call: Call) -> int | None:
+def _kept(call: GraphCall) -> int | None:
     """Return the value that a call's result has its sign from; None where others have a say."""
     if base_name(call.operator) not in _KEEPS:
         return None

@@ -10,11 +10,11 @@ import msgspec
 
 from tracemine.codegen.graph import Graph
 from tracemine.codegen.options import LONGEST_ROW, CodegenOptions
-from tracemine.codegen.triton.source import Source, generate
+from tracemine.codegen.triton.source import SourceText, generate
 from tracemine.processes import worker
 from tracemine.validate.downsize import MOST_ELEMENTS, elements
 from tracemine.validate.mutants import mutants_of
-from tracemine.validate.record import Job, Validation
+from tracemine.validate.record import Validation, ValidationJob
 
 _BLOCKS = 4  # of a larger graph's largest tensor: as many show a kernel that depends on a program's number
 
@@ -27,7 +27,9 @@ def environment() -> dict[str, str]:
     return {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
 
 
-def make_job(graph: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW, recorded: Graph | None = None) -> Job:
+def make_job(
+    graph: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW, recorded: Graph | None = None
+) -> ValidationJob:
     """Generate the sources that are validated together. Raises Unsupported where no kernel can be generated.
 
     recorded: the graph at other sizes, for which the sources are generated that are tried at the graph's own.
@@ -40,7 +42,7 @@ def make_job(graph: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW,
         least_block=max(MOST_ELEMENTS, 1 << (largest // _BLOCKS).bit_length()) if largest > MOST_ELEMENTS else 0,
     )
     source, rounded = (generate(recorded or graph, replace(options, rounds=rounds)) for rounds in (False, True))
-    return Job(
+    return ValidationJob(
         graph=msgspec.msgpack.encode(graph),
         source=source.text,
         rounded=rounded.text,
@@ -50,7 +52,9 @@ def make_job(graph: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW,
     )
 
 
-def _wrong(graph: Graph, source: Source, rounded: Source) -> tuple[tuple[str, str, str, str | None, str | None], ...]:
+def _wrong(
+    graph: Graph, source: SourceText, rounded: SourceText
+) -> tuple[tuple[str, str, str, str | None, str | None], ...]:
     """Return mutants, each with the same mistake in the build that rounds: a generator would make it in both."""
     of_rounded = mutants_of(graph, rounded.text)
     twins = {(w.name, w.line): w.source for w in of_rounded}

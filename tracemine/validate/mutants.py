@@ -108,6 +108,14 @@ MUTATIONS = (
 )  # fmt: skip
 
 
+def _needs(mutation: Mutation, lines: list[str], at: int, places: frozenset[str]) -> str | None:
+    """Return what shows a mutation of a line, or why nothing does."""
+    needs = "rows" if mutation.needs in ("row", "walked") and not _has_rows(lines, at) else mutation.needs
+    needs = f"{needs} of {_kernel(lines, at)}" if needs in SPARE else needs
+    same = (why for why, holds in _SAME.get(mutation.name, ()) if holds(lines, at, places))
+    return next((f"{SAME}{why}" for why in same), needs)
+
+
 def mutants_of(graph: Graph, text: str, rounded: str = "") -> list[MutantSource]:
     """Return mutants of a source, a few of each kind, in the order of the table.
 
@@ -119,15 +127,9 @@ def mutants_of(graph: Graph, text: str, rounded: str = "") -> list[MutantSource]
     found: list[MutantSource] = []
     for mutation in MUTATIONS:
         for at in [a for a in inside if re.search(mutation.pattern, lines[a])][:MOST_OF_A_KIND]:
-            if mutation.needs in _MATTERS and not _MATTERS[mutation.needs](lines, at):
-                continue
-            needs = "rows" if mutation.needs in ("row", "walked") and not _has_rows(lines, at) else mutation.needs
-            needs = f"{needs} of {_kernel(lines, at)}" if needs in SPARE else needs
-            same = (why for why, holds in _SAME.get(mutation.name, ()) if holds(lines, at, places))
-            needs = next((f"{SAME}{why}" for why in same), needs)
-            found += _made(
-                lines, at, mutation.name, re.sub(mutation.pattern, mutation.becomes, lines[at], count=1), needs
-            )
+            if mutation.needs not in _MATTERS or _MATTERS[mutation.needs](lines, at):
+                becomes = re.sub(mutation.pattern, mutation.becomes, lines[at], count=1)
+                found += _made(lines, at, mutation.name, becomes, _needs(mutation, lines, at, places))
     found += _scalars(graph, lines, inside)
     found += _stores(lines, inside)
     found += [MutantSource(*each, None) for each in loads_of_another(lines, inside)]

@@ -25,7 +25,7 @@ _CODES = {torch.float8_e4m3fn: 2.0**-4, torch.float8_e5m2: 2.0**-3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Closeness:
     """One output of one trial. Errors are root mean squares against float64; `faults` is empty where it passed."""
 
     faults: tuple[str, ...]
@@ -45,7 +45,7 @@ def compare(
     noise: torch.Tensor | None = None,
     terms: int = 1,
     even: bool = True,
-) -> Comparison:
+) -> Closeness:
     """Compare one output with eager's and with float64.
 
     ulp: error that the graph's functions may have, in units in the last place of float32. usual: eager's error in
@@ -58,12 +58,12 @@ def compare(
     overall is what the largest row errs, and rows are judged alone.
     """
     if fused.shape != eager.shape:
-        return Comparison(faults=(f"shape {tuple(fused.shape)} where eager has {tuple(eager.shape)}",))
+        return Closeness(faults=(f"shape {tuple(fused.shape)} where eager has {tuple(eager.shape)}",))
     if not fused.numel():
-        return Comparison(faults=())
+        return Closeness(faults=())
     share = float(equal(fused, eager).double().mean())
     if not fused.dtype.is_floating_point or fused.dtype in _CODES:
-        return Comparison(faults=_discrete(fused, eager, truth, noise), equal_share=share)
+        return Closeness(faults=_discrete(fused, eager, truth, noise), equal_share=share)
     f, e, r = fused.double(), eager.double(), truth.double()
     chance = torch.zeros_like(r) if noise is None else noise.double()
     faults, asked = _classes(f, e, r, fused.dtype, terms, chance)
@@ -78,7 +78,7 @@ def compare(
         faults.append(f"element {worst}: {shown[0]:.6g}, eager {shown[1]:.6g}, float64 {shown[2]:.6g}")
     # Where more is allowed than the number itself is, nothing in its place would pass, too.
     known = asked & (~errors.finite | (errors.right == 0) | (allowed < errors.right.abs()))
-    return Comparison(
+    return Closeness(
         faults=tuple(faults),
         error=errors.error,
         eager_error=errors.eager_error,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tracemine.codegen import Graph, Source, Unsupported, generate
+from tracemine.codegen import Graph, SourceText, Unsupported, generate
 from tracemine.codegen.options import LONGEST_ROW
 from tracemine.errors import TracemineError
 from tracemine.processes import Closing, Ended, Process, does_not_start
@@ -20,10 +20,10 @@ _FOREVER_S = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ValidationReport:
     """What validating a graph's kernels came to: `passed` says it in a word, `validation` in full."""
 
-    source: Source  # what was validated, as `generate` gives it
+    source: SourceText  # what was validated, as `generate` gives it
     validation: Validation  # trials, faults, errors and eager's, mutants
     differs: tuple[str, ...]  # how the graph that was run differs from the one given: smaller sizes, shorter lists
 
@@ -38,7 +38,7 @@ class Report:
         return self.validation.killed
 
 
-def validate(graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_LIMIT_S) -> Report:
+def validate(graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_LIMIT_S) -> ValidationReport:
     """Validate the kernels that `generate` makes of a graph: against eager PyTorch and float64, on a CPU.
 
     They run in Triton's interpreter, in a process of its own, on values, layouts and sizes that break kernels; a graph
@@ -63,7 +63,7 @@ def validate(graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_L
         found = sandbox.validate(small.small, mutants, small.recorded)
     if isinstance(found, str):
         raise TracemineError(f"{graph.name}: {found}")
-    return Report(source=source, validation=found, differs=small.says)
+    return ValidationReport(source=source, validation=found, differs=small.says)
 
 
 class Interpreter(Closing):

@@ -53,7 +53,7 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
         return sum(m.killed_by is not None for m in able), len(able)
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class ValidationJob(msgspec.Struct, frozen=True, kw_only=True):
     """A graph to validate: the record as MessagePack, for JSON has no infinities; with its sources and mutants."""
 
     graph: bytes

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, Value, mutated, reads
+from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref, Refs, Scalar, Scalars, Value, mutated, reads
 from tracemine.ops.facts import base_name
 from tracemine.validate import rng_checks, rounding_noise, undefined_casts
 from tracemine.validate.gpu_semantics import ROUNDED_ONCE, STAND_INS, wide
@@ -30,14 +30,14 @@ Masks = Mapping[int, torch.Tensor]  # for each call that draws, by its number, w
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ReferenceRun:
     """What a graph gave: its live values, and its inputs afterwards."""
 
     live: tuple[torch.Tensor, ...]
     inputs: tuple[torch.Tensor, ...]
 
 
-def run(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, double: bool = False) -> Run:
+def run(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, double: bool = False) -> ReferenceRun:
     """Run a graph on copies of tensors.
 
     double: floats are computed in float64, from the same inputs; casts to fp8 and integers still round.
@@ -48,7 +48,9 @@ def run(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, double: b
     return _ran(graph, values)
 
 
-def judged(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks) -> tuple[Run, Run, Run]:
+def judged(
+    graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks
+) -> tuple[ReferenceRun, ReferenceRun, ReferenceRun]:
     """Return what eager gives, what is right (NaN where eager's casts are undefined), and what eager may be off by."""
 
     def both() -> tuple[Tensors, Tensors]:
@@ -56,17 +58,37 @@ def judged(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks) -> tup
         return (*eager.live, *eager.inputs), (*truth.live, *truth.inputs)
 
     eager, truth = (
-        Run(live=tuple(found[: len(graph.live)]), inputs=tuple(found[len(graph.live) :]))
+        ReferenceRun(live=tuple(found[: len(graph.live)]), inputs=tuple(found[len(graph.live) :]))
         for found in undefined_casts.defined(both)
     )
     return eager, truth, spread(graph, inputs, scalars, masks, truth)
 
 
-def spread(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth: Run) -> Run:
+def spread(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth: ReferenceRun) -> ReferenceRun:
     """Return what each element that a graph gives may be off by: root mean square over the signs of eager's roundings.
 
     It is infinite where a sum may overflow on the way.
     """
+    offs = _offs(graph, inputs, scalars, masks)
+    wanted = (*truth.live, *truth.inputs)
+    drawn = Spread(wanted)
+    signs = Signs()
+    for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
+        signs.begin(draw)
+        values = [_copied(t, True) for t in inputs]
+        for number, call in enumerate(graph.calls):
+            found = _given(number, call, _moved(call, values, signs.generator), scalars, masks, True)
+            for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
+                signs.add(tensor, off, number)
+            values += found
+        other = _ran(graph, values)
+        drawn.add((*other.live, *other.inputs))
+    roots = drawn.noise()
+    return ReferenceRun(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
+
+
+def _offs(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks) -> list[list[torch.Tensor | None]]:
+    """Return what each call's results may be off by, from what it was given."""
     offs: list[list[torch.Tensor | None]] = []
     values: list[Any] = [_copied(t, False) for t in inputs]
     for number, call in enumerate(graph.calls):
@@ -84,25 +106,11 @@ def spread(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth:
         found_off = [rounded_off(a, b, name=name, least=may) for a, b in results]
         offs.append(found_off if least is None else [_at_least(*each) for each in zip(found_off, least, strict=True)])
         values += found
-    wanted = (*truth.live, *truth.inputs)
-    drawn = Spread(wanted)
-    signs = Signs()
-    for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
-        signs.begin(draw)
-        values = [_copied(t, True) for t in inputs]
-        for number, call in enumerate(graph.calls):
-            found = _given(number, call, _moved(call, values, signs.generator), scalars, masks, True)
-            for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
-                signs.add(tensor, off, number)
-            values += found
-        other = _ran(graph, values)
-        drawn.add((*other.live, *other.inputs))
-    roots = drawn.noise()
-    return Run(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
+    return offs
 
 
 def _of_others(
-    number: int, call: Call, source: int, values: Any, scalars: Numbers, masks: Masks, numbers: torch.Tensor
+    number: int, call: GraphCall, source: int, values: Any, scalars: Numbers, masks: Masks, numbers: torch.Tensor
 ) -> torch.Tensor:
     """Return what a call gives in float64 where one of the values that it takes has other numbers."""
     taken = {v: values[v] for v in reads(call)} | {source: numbers}
@@ -110,7 +118,7 @@ def _of_others(
 
 
 def _apart(
-    number: int, call: Call, values: Sequence[Any], scalars: Numbers, masks: Masks, exact: Tensors
+    number: int, call: GraphCall, values: Sequence[Any], scalars: Numbers, masks: Masks, exact: Tensors
 ) -> list[torch.Tensor] | None:
     """Return what a call that sums within may round off where it is run as the simpler calls that PyTorch has it in."""
     order = tuple(dict.fromkeys(reads(call)))
@@ -132,7 +140,7 @@ def _at_least(off: torch.Tensor | None, least: torch.Tensor) -> torch.Tensor | N
     return torch.where(off.double().abs() < least, least, off.double()).float()
 
 
-def _moved(call: Call, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:
+def _moved(call: GraphCall, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:
     """Move each number that a norm reads by a rounding: its mean is rounded as they are, however far from 0."""
     source = call.given().get("input")
     if "_norm" not in call.operator or "backward" in call.operator or not isinstance(source, Ref):
@@ -157,12 +165,14 @@ class _Wide:
         return self._made[number]
 
 
-def _results(call: Call, values: Any, found: Tensors) -> list[torch.Tensor]:
+def _results(call: GraphCall, values: Any, found: Tensors) -> list[torch.Tensor]:
     """Return what a call gives, or where that is nothing what it writes."""
     return list(found) or [values[v] for v in mutated(call)]
 
 
-def _given(number: int, call: Call, values: Any, scalars: Numbers, masks: Masks, double: bool) -> list[torch.Tensor]:
+def _given(
+    number: int, call: GraphCall, values: Any, scalars: Numbers, masks: Masks, double: bool
+) -> list[torch.Tensor]:
     if call.operator == "aten::native_dropout":
         return _dropped(call, values, scalars, masks[number])
     if call.operator == "aten::bernoulli_":
@@ -173,7 +183,7 @@ def _given(number: int, call: Call, values: Any, scalars: Numbers, masks: Masks,
     return _called(call, values, scalars, double)
 
 
-def _drawn(call: Call, values: Any, scalars: Numbers, draws: torch.Tensor, double: bool) -> list[torch.Tensor]:
+def _drawn(call: GraphCall, values: Any, scalars: Numbers, draws: torch.Tensor, double: bool) -> list[torch.Tensor]:
     """Make random numbers of given bits, rounded once."""
     numbers = {n: scalars[v.name] for n, v in call.given().items() if isinstance(v, Scalar)}
     found = rng_checks.random_numbers(call.operator, draws, numbers)
@@ -183,8 +193,8 @@ def _drawn(call: Call, values: Any, scalars: Numbers, draws: torch.Tensor, doubl
     return [found if double else found.to(getattr(torch, str(call.outputs[0].dtype)))]
 
 
-def _ran(graph: Graph, values: Sequence[Any]) -> Run:
-    return Run(live=tuple(values[v] for v in graph.live), inputs=tuple(values[: len(graph.inputs)]))
+def _ran(graph: Graph, values: Sequence[Any]) -> ReferenceRun:
+    return ReferenceRun(live=tuple(values[v] for v in graph.live), inputs=tuple(values[: len(graph.inputs)]))
 
 
 def _copied(tensor: torch.Tensor, double: bool) -> torch.Tensor:
@@ -204,7 +214,7 @@ def _dense(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _called(call: Call, values: Sequence[Any], scalars: Numbers, double: bool) -> list[torch.Tensor]:
+def _called(call: GraphCall, values: Sequence[Any], scalars: Numbers, double: bool) -> list[torch.Tensor]:
     """Return the outputs of one call, lists laid out flat."""
     name = call.operator.removeprefix("aten::")
     function = getattr(getattr(torch.ops.aten, name), call.overload or "default")
@@ -229,7 +239,7 @@ def _flat(found: Any) -> list[torch.Tensor]:
     return [] if found is None else [found]
 
 
-def _arguments(call: Call, values: Sequence[Any], scalars: Numbers, double: bool) -> dict[str, Any]:
+def _arguments(call: GraphCall, values: Sequence[Any], scalars: Numbers, double: bool) -> dict[str, Any]:
     """Return a call's arguments by name, as eager takes them, or in float64."""
     given, found = call.given(), dict[str, Any]()
     for argument in call.schema.arguments:
@@ -254,7 +264,7 @@ def _widened(arguments: dict[str, Any]) -> dict[str, Any]:
     return {n: v.double() if isinstance(v, torch.Tensor) and n not in _ASKED else v for n, v in arguments.items()}
 
 
-def _roots(call: Call, given: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:
+def _roots(call: GraphCall, given: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:
     """Return roots rounded as on a GPU, by float64: a CPU's may be off by a bit."""
     sources = given if isinstance(given, list) else [given]
     found = [torch.sqrt(t.double()).float() for t in sources]
@@ -265,25 +275,28 @@ def _roots(call: Call, given: torch.Tensor | list[torch.Tensor]) -> list[torch.T
     return [t.to(getattr(torch, str(spec.dtype))) for t, spec in zip(found, call.outputs, strict=True)]
 
 
-def _rounded_once(call: Call, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+def _rounded_once(call: GraphCall, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:
     """Run a call at 32 bits; round its results and what it writes to what they are, once."""
-    given = {n: [wide(t) for t in v] if isinstance(v, list) else wide(v) for n, v in arguments.items()}
+    given = {n: list(map(wide, v)) if isinstance(v, list) else wide(v) for n, v in arguments.items()}
     found = function(**{n: v for n, v in given.items() if v is not None})
-    for at in call.schema.mutates:
-        name = call.schema.arguments[at].name
-        pairs = (arguments[name], given[name])
-        for old, new in zip(*(p if isinstance(p, list) else [p] for p in pairs), strict=True):
+    written = [call.schema.arguments[at].name for at in call.schema.mutates]
+    for name in written:
+        for old, new in zip(_several(arguments[name]), _several(given[name]), strict=True):
             if old is not new:
                 old.copy_(new)
     if not call.outputs:
         return []
+    if written:
+        return list(map(arguments.__getitem__, written))
     kinds = (getattr(torch, str(spec.dtype)) for spec in call.outputs)
-    results = found if isinstance(found, list | tuple) else [found]
-    written = [arguments[call.schema.arguments[at].name] for at in call.schema.mutates]
-    return written or [t.to(kind) for t, kind in zip(results, kinds, strict=True)]
+    return [t.to(kind) for t, kind in zip(_several(found), kinds, strict=True)]
 
 
-def _stood_in(call: Call, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _stood_in(call: GraphCall, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:
     """Run what stands in for an operator, at 32 bits or more; round where the result is narrower."""
     given = {n: wide(v) for n, v in arguments.items()}
     found = [t for t in function(**given) if t is not None][: len(call.outputs)]
@@ -303,7 +316,7 @@ def _argument(kind: str, value: Value, values: Sequence[Any], scalars: Numbers, 
         return [scalars[s.name] for s in value.values]
     if isinstance(value, Scalar):
         return scalars[value.name]
-    if not isinstance(value, Literal):
+    if not isinstance(value, LiteralArg):
         return None
     if kind.startswith("ScalarType"):
         dtype = getattr(torch, str(value.value))
@@ -311,7 +324,7 @@ def _argument(kind: str, value: Value, values: Sequence[Any], scalars: Numbers, 
     return list(value.value) if isinstance(value.value, tuple) else value.value
 
 
-def _dropped(call: Call, values: Sequence[Any], scalars: Numbers, mask: torch.Tensor) -> list[torch.Tensor]:
+def _dropped(call: GraphCall, values: Sequence[Any], scalars: Numbers, mask: torch.Tensor) -> list[torch.Tensor]:
     """Compute dropout with a given mask, by torch's formula."""
     given = call.given()
     tensor, p = given["input"], given["p"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from tracemine.codegen.graph import Call, Graph, Input, Literal, Ref, Value
+from tracemine.codegen.graph import Graph, GraphCall, GraphInput, LiteralArg, Ref, Value
 from tracemine.codegen.graph_builder import infer_outputs
 from tracemine.codegen.index_inputs import computed, within
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.tensor_ir import Reduction, Scan, Tensor, arguments, columns_of
+from tracemine.codegen.tensor_ir import CumulativeSum, Reduction, Tensor, arguments, columns_of
 from tracemine.errors import TracemineError
 from tracemine.ops.infer import TensorSpec
 
@@ -39,7 +39,7 @@ def reduced_axes(lowered: Lowered) -> frozenset[int]:
         tensor = todo.pop()
         if tensor not in seen:
             seen.add(tensor)
-            found.update(columns_of(lowered.axes, tensor) if isinstance(tensor, Reduction | Scan) else ())
+            found.update(columns_of(lowered.axes, tensor) if isinstance(tensor, Reduction | CumulativeSum) else ())
             todo.extend(arguments(tensor))
     return frozenset(found)
 
@@ -52,21 +52,21 @@ def resized(graph: Graph, lowered: Lowered, sizes: Mapping[int, int]) -> Graph:
     before = _Shapes(lowered, {})
     changed = {lowered.axes.size((a,)): n for a, n in sizes.items()}
     inputs = tuple(
-        Input(e.name, reshaped(e.spec, shape(v)), changed.get(e.below, e.below) if e.below is not None else None)
+        GraphInput(e.name, reshaped(e.spec, shape(v)), changed.get(e.below, e.below) if e.below is not None else None)
         for e, v in zip(graph.inputs, lowered.values, strict=False)
     )
     specs = [e.spec for e in inputs]
-    calls: list[Call] = []
+    calls: list[GraphCall] = []
     for number, call in enumerate(graph.calls):
         first = graph.first_output(number)
         arguments = tuple(
             _argument(a.name, v, call, first, lowered, shape, before)
             for a, v in zip(call.schema.arguments, call.arguments, strict=True)
         )
-        made = Call(call.operator, call.overload, arguments, call.outputs)
+        made = GraphCall(call.operator, call.overload, arguments, call.outputs)
         # A trace need not record the last of what a call gives, where nothing reads it: cuDNN's reserve.
         outputs = infer_outputs(made, specs)[: len(call.outputs)] if call.outputs else ()
-        calls.append(Call(call.operator, call.overload, arguments, outputs))
+        calls.append(GraphCall(call.operator, call.overload, arguments, outputs))
         specs += outputs
     return Graph(graph.name, inputs, tuple(calls), graph.live)
 
@@ -93,33 +93,33 @@ class _Shapes:
 
 
 def _argument(
-    name: str, value: Value, call: Call, first: int, lowered: Lowered, shape: _Shapes, before: _Shapes
+    name: str, value: Value, call: GraphCall, first: int, lowered: Lowered, shape: _Shapes, before: _Shapes
 ) -> Value:
     if call.operator == "aten::arange" and name == "end":
-        return Literal(counted_to(call, shape(lowered.values[first])[0]))
+        return LiteralArg(counted_to(call, shape(lowered.values[first])[0]))
     if name in _COUNTS and isinstance(source := call.given().get("input"), Ref):
         batch, channels, *rest = shape(lowered.values[source.value])
-        return Literal((batch, channels, prod(rest))[_COUNTS.index(name)])
-    if not isinstance(value, Literal) or not isinstance(value.value, tuple):
+        return LiteralArg((batch, channels, prod(rest))[_COUNTS.index(name)])
+    if not isinstance(value, LiteralArg) or not isinstance(value.value, tuple):
         return _ended(name, value, call, lowered, shape, before)
     if name in _SHAPES and call.outputs:
-        return Literal(shape(lowered.values[first]))
+        return LiteralArg(shape(lowered.values[first]))
     if name in _LAST:
-        return Literal(shape(lowered.values[first])[-len(value.value) :])
+        return LiteralArg(shape(lowered.values[first])[-len(value.value) :])
     return value
 
 
-def _ended(name: str, value: Value, call: Call, lowered: Lowered, shape: _Shapes, before: _Shapes) -> Value:
+def _ended(name: str, value: Value, call: GraphCall, lowered: Lowered, shape: _Shapes, before: _Shapes) -> Value:
     """End a slice where its axis ends, if it did; anything else stays as it is."""
     given = call.given()
     source, dim = given.get("self"), getattr(given.get("dim"), "value", 0)
-    if _ENDS.get(call.operator) != name or not isinstance(source, Ref) or not isinstance(value, Literal):
+    if _ENDS.get(call.operator) != name or not isinstance(source, Ref) or not isinstance(value, LiteralArg):
         return value
     recipe = lowered.values[source.value]
-    return Literal(shape(recipe)[dim]) if value.value == before(recipe)[dim] else value
+    return LiteralArg(shape(recipe)[dim]) if value.value == before(recipe)[dim] else value
 
 
-def counted_to(call: Call, size: int) -> int | float:
+def counted_to(call: GraphCall, size: int) -> int | float:
     """Return where `arange` has to end to give as many elements."""
     start, step = (getattr(call.given().get(name), "value", other) for name, other in (("start", 0), ("step", 1)))
     end: int | float = start + step * size

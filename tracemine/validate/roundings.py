@@ -181,6 +181,14 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in FLOATS
 
 
+def _at_least_one(least: torch.Tensor | None, found: torch.Tensor, reached: torch.Tensor | None) -> torch.Tensor | None:
+    """Return what a result may be off by, a rounding of what it is made of included where that is much more."""
+    if reached is None or not 0 < 2 * found.numel() <= reached.numel():
+        return least
+    one = _ROUNDING * _reached(reached.double().nan_to_num(0.0, 0.0, 0.0), found)
+    return one if least is None else torch.maximum(least, one)
+
+
 def rounded_off(
     found: torch.Tensor,
     exact: torch.Tensor,
@@ -205,9 +213,7 @@ def rounded_off(
         least = bits if least is None else least + bits
     if least is None and not bool(off.any()):
         return None
-    if reached is not None and 0 < 2 * found.numel() <= reached.numel():
-        one = _ROUNDING * _reached(reached.double().nan_to_num(0.0, 0.0, 0.0), found)
-        least = one if least is None else torch.maximum(least, one)
+    least = _at_least_one(least, found, reached)
     if least is not None:
         off = torch.where(off.abs() < least, least, off)
     return off.float() if bool(off.any()) else None

@@ -39,16 +39,16 @@ class Outcome:
 
 
 @dataclass(slots=True, kw_only=True)
-class Case:
+class TrialCase:
     """A trial made ready: the graph at its sizes, inputs, and what eager and float64 give."""
 
     trial: Trial
     graph: Graph
     inputs: list[torch.Tensor]
     scalars: dict[str, float]
-    eager: reference.Run | None = None
-    truth: reference.Run | None = None
-    noise: reference.Run | None = None
+    eager: reference.ReferenceRun | None = None
+    truth: reference.ReferenceRun | None = None
+    noise: reference.ReferenceRun | None = None
 
 
 class Runs:
@@ -61,7 +61,7 @@ class Runs:
         self.count = 0
         self.skipped: list[str] = []
         self._folder, self._masks, self._in_parts = folder, masks, in_parts
-        self._cases: list[Case] | None = None
+        self._cases: list[TrialCase] | None = None
         self._loaded = 0
 
     def load(self, source: str) -> ModuleType:
@@ -76,15 +76,15 @@ class Runs:
         spec.loader.exec_module(module)
         return module
 
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[TrialCase]:
         """Return every trial that eager allows, ready; made once."""
         if self._cases is None:
             self._cases = list(self._ready())
         return self._cases
 
-    def _ready(self) -> Iterator[Case]:
+    def _ready(self) -> Iterator[TrialCase]:
         free = free_axes(self.lowered)
-        last: Case | None = None
+        last: TrialCase | None = None
         apart = not any(overlaps(e.spec) for e in self.graph.inputs)  # else numbers are others where they lie otherwise
         for trial in trials.trials(self.graph, free, sorted(self.reduced & free.keys()) if self._in_parts else ()):
             try:
@@ -106,7 +106,7 @@ class Runs:
             last = case
             yield case
 
-    def case(self, trial: Trial) -> Case | None:
+    def case(self, trial: Trial) -> TrialCase | None:
         """Return a trial's inputs, without references; None where there is nothing to be tried."""
         graph = within(resized(self.graph, self.lowered, trial.sizes))
         if any(trial.sizes.get(leaf) == 0 for leaf in self.reduced):
@@ -115,17 +115,17 @@ class Runs:
         if any(e.below == 0 and e.spec.elements for e in graph.inputs):
             return None  # no index fits a table without rows
         inputs, scalars = trials.tensors(graph, trial), trials.scalar_values(graph, trial)
-        return Case(trial=trial, graph=graph, inputs=inputs, scalars=scalars)
+        return TrialCase(trial=trial, graph=graph, inputs=inputs, scalars=scalars)
 
     def _all_kept(self, graph: Graph) -> dict[int, torch.Tensor]:
         """Return masks that drop nothing, and draws that are all the same."""
         kinds = {number: torch.bool if of.dtype == BOOL else torch.int32 for number, of in self.lowered.drawn}
         return {n: torch.ones(graph.specs[graph.first_output(n)].shape, dtype=kind) for n, kind in kinds.items()}
 
-    def references(self, case: Case, masks: Mapping[int, torch.Tensor]) -> None:
+    def references(self, case: TrialCase, masks: Mapping[int, torch.Tensor]) -> None:
         case.eager, case.truth, case.noise = reference.judged(case.graph, case.inputs, case.scalars, masks)
 
-    def drawn(self, case: Case, ran: Outcome) -> list[str]:
+    def drawn(self, case: TrialCase, ran: Outcome) -> list[str]:
         """Make a case's references with what a source drew; return a fault where that has other shapes."""
         numbers = [number for number, _ in self.lowered.drawn]
         shapes = [case.graph.specs[case.graph.first_output(number)].shape for number in numbers]
@@ -134,7 +134,7 @@ class Runs:
         self.references(case, dict(zip(numbers, ran.masks, strict=True)))
         return []
 
-    def run(self, module: ModuleType, case: Case, contracts: bool = True, **numbers: int) -> Outcome:
+    def run(self, module: ModuleType, case: TrialCase, contracts: bool = True, **numbers: int) -> Outcome:
         """Run a fused source on copies of a trial's inputs. numbers: scalars in addition to the trial's.
 
         contracts: whether products are made one with the sums that take them, as on a GPU.

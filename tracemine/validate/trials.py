@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import torch
 
-from tracemine.codegen.graph import Graph, Input, Literal, Ref
+from tracemine.codegen.graph import Graph, GraphInput, LiteralArg, Ref
 from tracemine.ops.facts import base_name, keeping_values
 from tracemine.ops.infer import TensorSpec
 from tracemine.validate.input_domains import bounds
@@ -110,17 +110,21 @@ def trials(graph: Graph, free: Mapping[int, int], in_parts: Collection[int] = ()
     yield from (Trial(sizes={axis: size + 1 for axis, size in axes.items()}) for axes in together)
     yield from (Trial(kind=kind) for kind in KINDS[2:])
     yield from _laid_out(graph, together)
-    for axes in together:
-        fewer = {axis: max(size - 1, 0) for axis, size in axes.items()}
-        for sizes in (fewer, *(dict.fromkeys(axes, size) for size in (1, 0, 7))):
-            if sizes != axes:
-                yield Trial(sizes=sizes, seed=3)
+    yield from _resized(together)
     if any(not s.recorded for s in graph.scalars):
         yield from (Trial(scalars=scalars, seed=4) for scalars in _FIXED)
     for axis in in_parts:  # parts are longer than 16 bits count, and odd
         yield from (Trial(kind=kind, sizes={axis: 4 * free[axis] + 3}) for kind in APART)
     yield Trial(seed=5)
     yield from islice(drawn(free), FIRST_DRAWN)
+
+
+def _resized(together: Iterable[Mapping[int, int]]) -> Iterator[Trial]:
+    for axes in together:
+        fewer = {axis: max(size - 1, 0) for axis, size in axes.items()}
+        for sizes in (fewer, *(dict.fromkeys(axes, size) for size in (1, 0, 7))):
+            if sizes != axes:
+                yield Trial(sizes=sizes, seed=3)
 
 
 def _laid_out(graph: Graph, together: Sequence[Mapping[int, int]]) -> Iterator[Trial]:
@@ -225,7 +229,7 @@ def tensors(graph: Graph, trial: Trial) -> list[torch.Tensor]:
     return found
 
 
-def _layout(trial: Trial, entry: Input) -> str:
+def _layout(trial: Trial, entry: GraphInput) -> str:
     """Return how an input lies: in a trial of one input's layout all others lie as recorded."""
     if not trial.layout.startswith("padding in "):
         return trial.layout
@@ -250,23 +254,28 @@ def _ignored(graph: Graph) -> dict[int, int]:
             behind[graph.first_output(number)] = behind[first.value]
         target, none = given.get("target"), given.get("ignore_index")
         source = behind.get(target.value) if base.startswith("nll_loss") and isinstance(target, Ref) else None
-        if source is not None and isinstance(none, Literal) and isinstance(none.value, int):
+        if source is not None and isinstance(none, LiteralArg) and isinstance(none.value, int):
             found[source] = none.value
     return found
+
+
+def _strides(shape: tuple[int, ...], strides: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    """Return the strides of a layout that is not the recorded one."""
+    order = sorted(range(len(shape)), key=lambda d: -strides[d])
+    order = order[::-1] if layout == "reversed order" else order
+    step, wide = (2 if layout == "gaps" or sum(n > 1 for n in shape) <= 1 else 1), [0] * len(shape)
+    for d in reversed(order):
+        wide[d] = step
+        room = -(-max(shape[d], 1) // 8) * 8 if layout == "roomy" and len(shape) > 1 else max(shape[d], 1)
+        step = step * room + (3 if layout == "padding" else 0)
+    return tuple(wide)
 
 
 def placed(spec: TensorSpec, layout: str = "recorded") -> torch.Tensor:
     """Return a tensor whose surroundings, and gaps between its elements, are all ones: NaN, −1, True."""
     shape, strides = spec.shape, spec.strides or ()
     if layout in ("gaps", "reversed order", "padding", "roomy") and 0 not in strides:
-        order = sorted(range(len(shape)), key=lambda d: -strides[d])
-        order = order[::-1] if layout == "reversed order" else order
-        step, wide = (2 if layout == "gaps" or sum(n > 1 for n in shape) <= 1 else 1), [0] * len(shape)
-        for d in reversed(order):
-            wide[d] = step
-            room = -(-max(shape[d], 1) // 8) * 8 if layout == "roomy" and len(shape) > 1 else max(shape[d], 1)
-            step = step * room + (3 if layout == "padding" else 0)
-        strides = tuple(wide)
+        strides = _strides(shape, strides, layout)
     offset = ZONE + (1 if layout == "offset" else 0)
     reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1 if spec.elements else 0
     dtype = getattr(torch, str(spec.dtype))

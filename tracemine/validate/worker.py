@@ -24,9 +24,9 @@ from tracemine.codegen.lowering.driver import lower
 from tracemine.processes import serve
 from tracemine.validate import interpreter, numerics, rng_checks, trials
 from tracemine.validate.mutants import SAME, SPARE
-from tracemine.validate.record import Fault, Job, Mutant, Validation
+from tracemine.validate.record import Fault, Mutant, Validation, ValidationJob
 from tracemine.validate.resize import free_axes
-from tracemine.validate.runs import REFUSALS, Case, Outcome, Runs, counts_far
+from tracemine.validate.runs import REFUSALS, Outcome, Runs, TrialCase, counts_far
 from tracemine.validate.trials import Trial
 
 _BROKEN = ("NameError", "SyntaxError", "AttributeError", "IndentationError", "UnboundLocalError", "TypeError")
@@ -37,7 +37,7 @@ _NARROW = ("bfloat16", "float16")
 _OTHER = {torch.float32: torch.bfloat16, torch.int32: torch.int64}  # a dtype that is not a tensor's; of others int32
 
 
-def validate(job: Job) -> Validation:
+def validate(job: ValidationJob) -> Validation:
     """Run all trials of one graph's kernels, and of mutants of them."""
     started = time.process_time()
     graph = msgspec.msgpack.decode(job.graph, type=Graph)
@@ -90,12 +90,12 @@ class _Judge:
         self.bytes = (0, 0)
         self.spare: dict[str, set[str]] = {kind: set() for kind in SPARE}  # kernels of which any launch had such
         self.late: list[Fault] = []  # of the right kernel, where inputs were sought that give a wrong one away
-        self._found: list[tuple[Case, Outcome]] = []
-        self._telling: list[tuple[Case, Outcome]] = []
+        self._found: list[tuple[TrialCase, Outcome]] = []
+        self._telling: list[tuple[TrialCase, Outcome]] = []
         lots = trials.drawn(free_axes(self.lowered)) if not self.lowered.drawn else ()
         self._lots = islice(lots, trials.FIRST_DRAWN, trials.FIRST_DRAWN + MOST_SOUGHT)
 
-    def _sought(self, right: ModuleType) -> Iterator[tuple[Case, Outcome]]:
+    def _sought(self, right: ModuleType) -> Iterator[tuple[TrialCase, Outcome]]:
         """Yield cases by lot beyond those that every graph is tried on, and what the right kernel gives there; kept.
 
         Those that gave another wrong kernel away come first.
@@ -143,7 +143,7 @@ class _Judge:
                 return f"{case.trial.says}: {found[0]}"
         return None
 
-    def faults(self, module: ModuleType, case: Case, first: bool = False) -> list[str]:
+    def faults(self, module: ModuleType, case: TrialCase, first: bool = False) -> list[str]:
         """Return what is wrong with a fused source in one trial."""
         try:
             ran = self.runs.run(module, case)
@@ -180,7 +180,7 @@ class _Judge:
                     if has:
                         self.spare[kind].add(launch["kernel"])
 
-    def _compared(self, case: Case, ran: Outcome, first: bool) -> list[str]:
+    def _compared(self, case: TrialCase, ran: Outcome, first: bool) -> list[str]:
         """Hold each result against eager's and float64's. first: errors are kept, to be said and as a measure."""
         found: list[str] = []
         terms = max((t.numel() for t in case.inputs), default=1) if self.runs.reduced else 1
@@ -194,7 +194,7 @@ class _Judge:
                 self.eager_error = max(self.eager_error, result.eager_error)
         return found
 
-    def wiring(self, module: ModuleType, case: Case) -> list[str]:
+    def wiring(self, module: ModuleType, case: TrialCase) -> list[str]:
         """Return whether the build that rounds as eager does gives what eager gives."""
         try:
             ran = self.runs.run(module, case, contracts=False)  # eager's calls are apart
@@ -212,7 +212,7 @@ class _Judge:
                 self._share = min(self._share, float(numerics.equal(ours, eager).double().mean()))
         return found
 
-    def _pairs(self, case: Case, ran: Outcome) -> Iterator[tuple[str, *tuple[torch.Tensor, ...]]]:
+    def _pairs(self, case: TrialCase, ran: Outcome) -> Iterator[tuple[str, *tuple[torch.Tensor, ...]]]:
         """Yield for each result its name, ours, eager's, the truth, and what eager may be off by."""
         against = (case.eager, case.truth, case.noise)  # made by Runs.references
         for k, ours in enumerate(ran.live):
@@ -221,7 +221,7 @@ class _Judge:
             name = self.graph.inputs[v].name
             yield f"input {name}", ran.inputs[v], *(run.inputs[v] for run in against if run is not None)
 
-    def _takes(self, module: ModuleType, case: Case) -> list[str]:
+    def _takes(self, module: ModuleType, case: TrialCase) -> list[str]:
         """Return which tensors of other dtypes or ranks are not refused; they must be, also where a plan is kept."""
         found: list[str] = []
         for k, entry in enumerate(case.graph.inputs):
@@ -239,7 +239,7 @@ class _Judge:
                     found.append(says)
         return found
 
-    def _drops(self, module: ModuleType, case: Case, ran: Outcome) -> list[str]:
+    def _drops(self, module: ModuleType, case: TrialCase, ran: Outcome) -> list[str]:
         """Return whether as many elements were kept as should be, and each by a draw of its own."""
         shares: list[float] = []
         for number, of in self.lowered.drawn:
@@ -281,7 +281,7 @@ class _Judge:
             return "the kernel has a single row"
         return needs.removeprefix(SAME) if needs is not None and needs.startswith(SAME) else None
 
-    def _caught(self, module: ModuleType, rounds: bool) -> tuple[Case, str] | None:
+    def _caught(self, module: ModuleType, rounds: bool) -> tuple[TrialCase, str] | None:
         """Return the first trial in which something is wrong, and what. rounds: the build that rounds as eager does."""
         for case in self.runs.cases():
             if not rounds or case.trial.wired:
@@ -333,7 +333,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # numpy's, from inside the interpreter: overflow is what some trials are about
     torch.set_num_threads(1)
     interpreter.install()  # type: ignore[no-untyped-call]
-    decoder = msgspec.json.Decoder(Job)
+    decoder = msgspec.json.Decoder(ValidationJob)
     serve(lambda line: msgspec.json.encode(validate(decoder.decode(line))))
 
 

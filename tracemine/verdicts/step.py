@@ -26,7 +26,7 @@ class InPlace(msgspec.Struct, frozen=True, kw_only=True):
     says: str
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class StepGain(msgspec.Struct, frozen=True, kw_only=True):
     """What a change saved a step, and what was predicted. Null where it was not predicted or is not comparable."""
 
     change: str
@@ -56,7 +56,7 @@ class StepVerdict(msgspec.Struct, frozen=True, kw_only=True):
     medians_ns: dict[str, dict[str, int]]  # of each variant: the step, and until the host was free again
     recorded_ns: int | None  # the model's own step without a recorder
     gpu_ns: dict[str, int]  # of the recorded, the replayed and the fused step's kernels
-    changes: tuple[Change, ...]
+    changes: tuple[StepGain, ...]
     right: dict[str, Any] | None
     not_captured: dict[str, str]
     assumptions: tuple[str, ...]

@@ -35,7 +35,7 @@ Level = Annotated[str, Meta(pattern="^L[0-6]$")]
 Mark = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 
 
-class Interval(msgspec.Struct, frozen=True):
+class StoredInterval(msgspec.Struct, frozen=True):
     """A ratio and its interval."""
 
     low: Ratio
@@ -50,7 +50,7 @@ class StoredTimes(msgspec.Struct, frozen=True):
     state: str
     eager_ns: Ns
     fused_ns: Ns
-    eager_to_fused: Interval
+    eager_to_fused: StoredInterval
     compiled_ns: Ns | None = None
 
 
@@ -81,7 +81,7 @@ class _Samples(msgspec.Struct, frozen=True):
     sum_ns: Annotated[list[Ns], Meta(min_length=1)]
 
 
-class _State(msgspec.Struct, frozen=True):
+class _StoredState(msgspec.Struct, frozen=True):
     eager: _Samples
     fused: _Samples
     copy: _Samples
@@ -89,16 +89,16 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class _Judged(msgspec.Struct, frozen=True):
-    eager_against_itself: Interval
-    eager: Interval
+    eager_against_itself: StoredInterval
+    eager: StoredInterval
     faster_than_eager: bool
     slower_than_eager: bool
-    compiled: Interval | None = None
+    compiled: StoredInterval | None = None
     not_slower_than_compile: bool | None = None
 
 
 class _Times(msgspec.Struct, frozen=True):
-    samples: Annotated[dict[str, _State], Meta(min_length=1)]
+    samples: Annotated[dict[str, _StoredState], Meta(min_length=1)]
     judged: dict[str, _Judged]
     device: str
     compile_failed: str | None = None
@@ -312,6 +312,19 @@ def _within(value: Any, path: Path, depth: int = 2) -> Iterator[tuple[Any, Any]]
             yield from _within(each, path, depth - 1)
 
 
+def _times_of(said: StoredVerdict) -> list[StoredTimes]:
+    """Return all times of a verdict. Raise ValidationError where they contradict themselves or each other."""
+    besides = [each.measured for each in (said.library, said.compiled) if each is not None]
+    taken = [each for each in (said.measured, *besides) if each is not None]
+    for each in taken:
+        ratio, of_medians = each.eager_to_fused, each.eager_ns / max(each.fused_ns, 1)
+        if not ratio.low <= ratio.ratio <= ratio.high or abs(of_medians / ratio.ratio - 1) > _TOLERANCE:
+            raise msgspec.ValidationError("its times and their ratio contradict each other")
+    if len({each.device for each in taken}) > 1:
+        raise msgspec.ValidationError("its times are of several GPUs")
+    return taken
+
+
 def _entry(value: Any, gpu: str | None) -> Entry:
     """Raise ValidationError for what is no verdict, or contradicts itself."""
     if isinstance(value, dict) and "level" not in value:
@@ -321,14 +334,7 @@ def _entry(value: Any, gpu: str | None) -> Entry:
         _check(ran.times)
         return Entry(ran, ran.times.device, value, ran.source_sha256)
     said = msgspec.convert(value, StoredVerdict)
-    besides = [each.measured for each in (said.library, said.compiled) if each is not None]
-    taken = [each for each in (said.measured, *besides) if each is not None]
-    for each in taken:
-        ratio, of_medians = each.eager_to_fused, each.eager_ns / max(each.fused_ns, 1)
-        if not ratio.low <= ratio.ratio <= ratio.high or abs(of_medians / ratio.ratio - 1) > _TOLERANCE:
-            raise msgspec.ValidationError("its times and their ratio contradict each other")
-    if len({each.device for each in taken}) > 1:
-        raise msgspec.ValidationError("its times are of several GPUs")
+    taken = _times_of(said)
     source = value.get("source") if isinstance(value, dict) else None
     mark = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest() if isinstance(source, str) else None
     return Entry(said, taken[0].device if taken else gpu, source=mark, code=source if mark is not None else None)

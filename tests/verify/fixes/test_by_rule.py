@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from tests.verdicts.test_evidence import FINDING  # noqa: E402
 from tracemine.causes import CAUSES  # noqa: E402
-from tracemine.codegen.graph import Call, Graph, Input, Literal, Ref, Scalar, numbers_once  # noqa: E402
+from tracemine.codegen.graph import Graph, GraphCall, GraphInput, LiteralArg, Ref, Scalar, numbers_once  # noqa: E402
 from tracemine.codegen.graph_builder import GraphBuilder  # noqa: E402
 from tracemine.ops.infer import TensorSpec  # noqa: E402
 from tracemine.ops.infer.tensor import contiguous  # noqa: E402
@@ -115,30 +115,32 @@ def bags(mode: int = 0, counted: tuple[int, ...] = ()) -> Graph:
     """Bags of two tables: what they give is not inferred. counted: by how much offsets rise that are made beside."""
     if counted:
         return bags_counted(mode, counted)
-    inputs, calls = list[Input](), list[Call]()
+    inputs, calls = list[GraphInput](), list[GraphCall]()
     for k, rows in enumerate((9, 5)):
         kinds = (("weight", (rows, 4), "float32"), ("indices", (12,), "int64"), ("offsets", (6 + k,), "int64"))
-        inputs += [Input(f"{n}_{k}", TensorSpec(shape, kind, contiguous(shape))) for n, shape, kind in kinds]
+        inputs += [GraphInput(f"{n}_{k}", TensorSpec(shape, kind, contiguous(shape))) for n, shape, kind in kinds]
         given = [Ref(3 * k + n) for n in range(3)]
-        flags = (Literal(False), Literal(mode), Literal(False), None, Literal(False), Literal(-1))
+        flags = (LiteralArg(False), LiteralArg(mode), LiteralArg(False), None, LiteralArg(False), LiteralArg(-1))
         made = TensorSpec((6 + k, 4), "float32", (4, 1))
-        calls.append(Call("aten::_embedding_bag", "", (*given, *flags), (made,)))
+        calls.append(GraphCall("aten::_embedding_bag", "", (*given, *flags), (made,)))
     return Graph("bags", tuple(inputs), tuple(calls), (6, 7))
 
 
 def bags_counted(mode: int, steps: tuple[int, ...]) -> Graph:
-    inputs, calls, live = list[Input](), list[Call](), list[int]()
+    inputs, calls, live = list[GraphInput](), list[GraphCall](), list[int]()
     for k, rows in enumerate((9, 5)):
         kinds = (("weight", (rows, 4), "float32"), ("indices", (12,), "int64"))
-        inputs += [Input(f"{n}_{k}", TensorSpec(shape, kind, contiguous(shape))) for n, shape, kind in kinds]
+        inputs += [GraphInput(f"{n}_{k}", TensorSpec(shape, kind, contiguous(shape))) for n, shape, kind in kinds]
     for k, step in enumerate(steps):
         start = 4 + 2 * k
-        numbers = tuple(Literal(n) for n in (0, 12, step))
+        numbers = tuple(LiteralArg(n) for n in (0, 12, step))
         offsets = TensorSpec((12 // step,), "int64", (1,))
-        calls.append(Call("aten::arange", "start_step", (*numbers, Literal("int64"), None, None, None), (offsets,)))
-        flags = (Literal(False), Literal(mode), Literal(False), None, Literal(False), Literal(-1))
+        calls.append(
+            GraphCall("aten::arange", "start_step", (*numbers, LiteralArg("int64"), None, None, None), (offsets,))
+        )
+        flags = (LiteralArg(False), LiteralArg(mode), LiteralArg(False), None, LiteralArg(False), LiteralArg(-1))
         made = TensorSpec((12 // step, 4), "float32", (4, 1))
-        calls.append(Call("aten::_embedding_bag", "", (Ref(2 * k), Ref(2 * k + 1), Ref(start), *flags), (made,)))
+        calls.append(GraphCall("aten::_embedding_bag", "", (Ref(2 * k), Ref(2 * k + 1), Ref(start), *flags), (made,)))
         live.append(start + 1)
     return Graph("bags", tuple(inputs), tuple(calls), tuple(live))
 

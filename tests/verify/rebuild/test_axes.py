@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verify.traces import event, launched
-from tracemine.codegen.graph import Literal
+from tracemine.codegen.graph import LiteralArg
 from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
@@ -100,8 +100,8 @@ def recorded(
 def arguments(found: Rebuilt) -> tuple[object, ...]:
     """Axes, and whether they are kept."""
     axes, keeps = found.graph.calls[-1].arguments[1:3]
-    assert isinstance(axes, Literal)
-    assert isinstance(keeps, Literal)
+    assert isinstance(axes, LiteralArg)
+    assert isinstance(keeps, LiteralArg)
     return axes.value, keeps.value
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verify.traces import event, launched
-from tracemine.codegen.graph import Call, Literal, Ref, Refs, Value
+from tracemine.codegen.graph import GraphCall, LiteralArg, Ref, Refs, Value
 from tracemine.codegen.graph_builder import GraphBuilder
 from tracemine.codegen.index_inputs import within
 from tracemine.flow import flow
@@ -108,10 +108,10 @@ def test_what_a_copied_index_is_computed_of_is_kept_small() -> None:
     table = making.input("table", TensorSpec((3, 4), "float32", (4, 1)))
 
     def call(operator: str, *arguments: Value) -> int:
-        made = Call(f"aten::{operator}", "", arguments, ())
+        made = GraphCall(f"aten::{operator}", "", arguments, ())
         return making.call(made, making.inferred(made))[0]
 
-    joined = call("cat", Refs((one, other)), Literal(0))
+    joined = call("cat", Refs((one, other)), LiteralArg(0))
     call("copy_", Ref(index), Ref(joined), None)
-    call("index_select", Ref(table), Literal(0), Ref(index))
+    call("index_select", Ref(table), LiteralArg(0), Ref(index))
     assert [making.inputs[value][1] for value in (one, other, index)] == [2, 2, 3]

@@ -13,7 +13,19 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tracemine.codegen.graph import Call, Graph, Input, Literal, Ref, Scalar, Value, mutated, reads, renumbered, settled
+from tracemine.codegen.graph import (
+    Graph,
+    GraphCall,
+    GraphInput,
+    LiteralArg,
+    Ref,
+    Scalar,
+    Value,
+    mutated,
+    reads,
+    renumbered,
+    settled,
+)
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import outputs_of, producers, signature
@@ -214,7 +226,7 @@ def _delta_form(graph: Graph) -> str | None:
     number = next(n for n, call in enumerate(graph.calls) if call.operator == _BEHIND)
     grad, weights, axis, *_ = graph.calls[number].arguments
     names, place = _names(graph), graph.first_output(number)
-    last = isinstance(axis, Literal) and axis.value in (-1, len(graph.specs[place].shape) - 1)
+    last = isinstance(axis, LiteralArg) and axis.value in (-1, len(graph.specs[place].shape) - 1)
     if not (isinstance(grad, Ref) and isinstance(weights, Ref) and last and parts.result < place):
         return None
 
@@ -324,7 +336,7 @@ def _leaf(graph: Graph, value: int) -> _Leaf:
     return _Leaf(value, turned)
 
 
-def _exchanges(call: Call, rank: int) -> bool:
+def _exchanges(call: GraphCall, rank: int) -> bool:
     """Return whether a view exchanges the last two axes and nothing else."""
     if call.operator != "aten::permute":
         return False
@@ -349,14 +361,14 @@ def _cut(graph: Graph, result: int, leaves: Sequence[int]) -> tuple[Graph, list[
             todo += reads(graph.calls[by[value]])
     inputs.sort()
     numbers = {v: k for k, v in enumerate(inputs)}
-    calls = list[Call]()
+    calls = list[GraphCall]()
     for number in sorted(wanted):
         arguments = tuple(_moved(value, numbers) for value in graph.calls[number].arguments)
         calls.append(msgspec.structs.replace(graph.calls[number], arguments=arguments))
         for value in outputs_of(graph, number):
             numbers[value] = len(numbers)
     known = dict(enumerate(graph.inputs))
-    given = [Input(f"a{k}", graph.specs[v], known[v].below if v in known else None) for k, v in enumerate(inputs)]
+    given = [GraphInput(f"a{k}", graph.specs[v], known[v].below if v in known else None) for k, v in enumerate(inputs)]
     return Graph(graph.name, tuple(given), tuple(calls), (numbers[result],)), inputs
 
 
@@ -376,7 +388,7 @@ def _before(graph: Graph, values: Sequence[int]) -> set[int]:
     return found
 
 
-def _text(call: Call, names: Sequence[str]) -> str:
+def _text(call: GraphCall, names: Sequence[str]) -> str:
     return f"aten.{call.operator.removeprefix('aten::')}.{call.overload or 'default'}({arguments_text(call, names)})"
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tracemine.codegen.graph import Graph, Literal, Ref, Scalar, mutated, reads
+from tracemine.codegen.graph import Graph, LiteralArg, Ref, Scalar, mutated, reads
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, plain, signature
@@ -138,9 +138,9 @@ def _convolution(graph: Graph, pair: _Pair) -> str:
     given = graph.calls[pair.convolution].given()
     x = given.get("input", given.get("self"))
     known = [given.get(name) for name in ("stride", "padding", "dilation", "groups")]
-    if not isinstance(x, Ref) or x.value >= len(graph.inputs) or not all(isinstance(v, Literal) for v in known):
+    if not isinstance(x, Ref) or x.value >= len(graph.inputs) or not all(isinstance(v, LiteralArg) for v in known):
         raise NoFixedForm("how the convolution was called is not recorded")
-    values = [v.value for v in known if isinstance(v, Literal)]
+    values = [v.value for v in known if isinstance(v, LiteralArg)]
     stride, padding, dilation = (list(v) if isinstance(v, tuple) else [v] for v in values[:3])
     none = [0 for _ in stride]
     rest = f"{stride}, {padding}, {dilation}, False, {none}, {values[3]}"

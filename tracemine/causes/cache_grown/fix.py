@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracemine.codegen.graph import Graph, Literal, Refs
+from tracemine.codegen.graph import Graph, LiteralArg, Refs
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 
@@ -12,7 +12,7 @@ def in_place_cache(graph: Graph, around: Around) -> Fixed:
     pairs, results = list[str](), dict[int, str]()
     for number, call in enumerate(graph.calls):
         tensors, axis = call.arguments[0], call.arguments[1]
-        if call.operator != "aten::cat" or not isinstance(tensors, Refs) or not isinstance(axis, Literal):
+        if call.operator != "aten::cat" or not isinstance(tensors, Refs) or not isinstance(axis, LiteralArg):
             raise NoFixedForm("it does more than join")
         places = [v for v in tensors.values if v is not None]
         if len(places) != 2 or max(places) >= len(graph.inputs):

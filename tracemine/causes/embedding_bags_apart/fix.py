@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tracemine.codegen.graph import Call, Graph, Ref, reads
+from tracemine.codegen.graph import Graph, GraphCall, Ref, reads
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, plain
@@ -50,7 +50,7 @@ def _holds(graph: Graph, bags: Sequence[_Bag]) -> dict[int, object]:
     return holds | {offsets: ("rising", count) for offsets, count in given}
 
 
-def _common_mode(graph: Graph, bags: Sequence[_Bag], calls: Iterable[Call]) -> object:
+def _common_mode(graph: Graph, bags: Sequence[_Bag], calls: Iterable[GraphCall]) -> object:
     """Return how all bags are reduced. Raises NoFixedForm where they differ, or leave padding out."""
     modes = {(plain(call.given()["mode"]), plain(call.given()["padding_idx"])) for call in calls}
     if len(modes) > 1 or len({graph.inputs[bag.table].spec.shape[1:] for bag in bags}) > 1:
@@ -85,7 +85,7 @@ def fixed(table, indices{", offsets" if given else ""}):
     return ({live},)"""
 
 
-def _bag(graph: Graph, call: Call, counted: Mapping[int, Call]) -> _Bag:
+def _bag(graph: Graph, call: GraphCall, counted: Mapping[int, GraphCall]) -> _Bag:
     """Return a call's bag. counted: by value the calls that count offsets. Raises NoFixedForm."""
     given = call.given()
     if call.operator not in ("aten::_embedding_bag", "aten::_embedding_bag_forward_only"):
@@ -103,7 +103,7 @@ def _bag(graph: Graph, call: Call, counted: Mapping[int, Call]) -> _Bag:
     return _Bag(table, indices, offsets)
 
 
-def _step(graph: Graph, index: int, call: Call) -> int | None:
+def _step(graph: Graph, index: int, call: GraphCall) -> int | None:
     """Return how many indices each bag has, where offsets that are counted say so of all indices; else None."""
     given, numel = call.given(), math.prod(graph.specs[index].shape)
     start, end, step = (plain(given.get(name)) for name in ("start", "end", "step"))
@@ -111,7 +111,7 @@ def _step(graph: Graph, index: int, call: Call) -> int | None:
     return step if isinstance(step, int) and regular and start == 0 and end == numel else None
 
 
-def _read_by_bags(graph: Graph, value: int, bags: Mapping[int, Call]) -> bool:
+def _read_by_bags(graph: Graph, value: int, bags: Mapping[int, GraphCall]) -> bool:
     return value not in graph.live and not any(value in reads(c) for n, c in enumerate(graph.calls) if n not in bags)
 
 

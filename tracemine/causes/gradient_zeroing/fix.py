@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracemine.codegen.graph import Call, Graph, Literal, Ref, reads
+from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref, reads
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import plain
@@ -17,7 +17,7 @@ def let_go(graph: Graph, around: Around) -> Fixed:
     zeroed, added = dict[int, None](), dict[int, int]()
     for call in graph.calls:
         if call.operator.removeprefix("aten::") in _ZEROING:
-            if plain(call.given().get("value", Literal(0))) != 0:
+            if plain(call.given().get("value", LiteralArg(0))) != 0:
                 raise NoFixedForm("it fills with other numbers than zero")
             zeroed |= dict.fromkeys(reads(call))
         elif call.label != "aten::add_.Tensor" or reads(call)[0] not in zeroed:
@@ -35,7 +35,7 @@ def let_go(graph: Graph, around: Around) -> Fixed:
 _ZEROING = ("zero_", "_foreach_zero_", "fill_")
 
 
-def _take(graph: Graph, call: Call, added: dict[int, int]) -> None:
+def _take(graph: Graph, call: GraphCall, added: dict[int, int]) -> None:
     """Note an addition to a zeroed tensor whose gradient can be taken as it is. Raises NoFixedForm."""
     given = call.given()
     place, gradient = reads(call)[0], given["other"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracemine.codegen.graph import Call, Graph, Literal, Ref, Scalar, Value, reads
+from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref, Scalar, Value, reads
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.lanes import steps_of
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
@@ -72,7 +72,7 @@ class _Averaged:
     numbers: dict[str, float]  # those that are not recorded, by name
 
 
-def _averaged(graph: Graph, steps: Sequence[Sequence[tuple[int, Call]]]) -> _Averaged | None:
+def _averaged(graph: Graph, steps: Sequence[Sequence[tuple[int, GraphCall]]]) -> _Averaged | None:
     """Return one pass in place of two, where each tensor is scaled and what is added makes it a weighted mean."""
     if [calls[0][1].label for calls in steps] != ["aten::mul_.Tensor", "aten::add_.Tensor"]:
         return None
@@ -88,11 +88,11 @@ def _averaged(graph: Graph, steps: Sequence[Sequence[tuple[int, Call]]]) -> _Ave
 
 
 def _number(value: Value) -> float | None:
-    known = value.value if isinstance(value, Scalar | Literal) else None
+    known = value.value if isinstance(value, Scalar | LiteralArg) else None
     return float(known) if isinstance(known, int | float) else None
 
 
-def _list_call(graph: Graph, number: int, calls: Sequence[tuple[int, Call]], results: dict[int, str]) -> str:
+def _list_call(graph: Graph, number: int, calls: Sequence[tuple[int, GraphCall]], results: dict[int, str]) -> str:
     """Return one operator over lists, in place of equal calls."""
     _, first = calls[0]
     text = _LISTS.get(first.label)
@@ -107,7 +107,7 @@ def _list_call(graph: Graph, number: int, calls: Sequence[tuple[int, Call]], res
             words[argument.name] = f"[{', '.join(names[v.value] for v in values if isinstance(v, Ref))}]"
         elif isinstance(one, Scalar):
             words[argument.name] = one.name
-        elif isinstance(one, Literal) and isinstance(one.value, int | float):
+        elif isinstance(one, LiteralArg) and isinstance(one.value, int | float):
             words[argument.name] = number_text(one.value)
         elif one is None and f"{{{argument.name}}}" in text and argument.name not in _USUAL:
             raise NoFixedForm(f"{first.label} is called without {argument.name}")

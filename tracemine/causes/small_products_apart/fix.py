@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tracemine.codegen.graph import Call, Graph, Literal, Ref, Scalar, Value
+from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref, Scalar, Value
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.lanes import steps_of
@@ -103,7 +103,7 @@ def _factor(batch: _Batch, values: Sequence[Value]) -> _Factor:
 def _plain_text(value: Value) -> str:
     if isinstance(value, Scalar):
         return value.name
-    known = value.value if isinstance(value, Literal) else None
+    known = value.value if isinstance(value, LiteralArg) else None
     if value is None or isinstance(known, str):
         return repr(known)
     if isinstance(known, int | float):
@@ -111,7 +111,7 @@ def _plain_text(value: Value) -> str:
     raise NoFixedForm("a call of the loop takes a list")
 
 
-def _arguments(batch: _Batch, step: Sequence[tuple[int, Call]]) -> dict[str, _Factor]:
+def _arguments(batch: _Batch, step: Sequence[tuple[int, GraphCall]]) -> dict[str, _Factor]:
     """Return the arguments by the schema's names."""
     call = step[0][1]
     return {
@@ -120,7 +120,7 @@ def _arguments(batch: _Batch, step: Sequence[tuple[int, Call]]) -> dict[str, _Fa
     }
 
 
-def _product(batch: _Batch, step: Sequence[tuple[int, Call]]) -> tuple[str, str]:
+def _product(batch: _Batch, step: Sequence[tuple[int, GraphCall]]) -> tuple[str, str]:
     """Return a product of all iterations, and how its result lies. Raises NoFixedForm."""
     given, added = _arguments(batch, step), step[0][1].operator == "aten::addmm"
     left, right = (given["mat1"], given["mat2"]) if added else (given["self"], given["mat2"])
@@ -152,7 +152,7 @@ def _joined_on(left: _Factor, right: _Factor, bias: _Factor | None) -> str:
     return _COLUMNS if left.shared and (right.given or right.joined == _COLUMNS) else _APART
 
 
-def _check_bias(batch: _Batch, step: Sequence[tuple[int, Call]], bias: _Factor | None) -> None:
+def _check_bias(batch: _Batch, step: Sequence[tuple[int, GraphCall]], bias: _Factor | None) -> None:
     """Raise NoFixedForm where what is added is no bias, or computed by the iterations."""
     if bias is not None and not bias.shared and not bias.given:
         raise NoFixedForm("what is added to its products is computed within it")
@@ -167,7 +167,7 @@ def _added(batch: _Batch, bias: _Factor, joined: str, count: int) -> str:
     return _joined(batch, bias, joined, early=True) + ("[:, None]" if joined == _APART else "")
 
 
-def _place(step: Sequence[tuple[int, Call]], argument: str) -> int:
+def _place(step: Sequence[tuple[int, GraphCall]], argument: str) -> int:
     value = step[0][1].given()[argument]
     if not isinstance(value, Ref):
         raise NoFixedForm("what is added to its products is not recorded")
@@ -216,7 +216,7 @@ def _lie_together(lies: Sequence[Lies | None], places: Sequence[int], spec: Tens
     )
 
 
-def _pointwise(batch: _Batch, step: Sequence[tuple[int, Call]]) -> tuple[str, str]:
+def _pointwise(batch: _Batch, step: Sequence[tuple[int, GraphCall]]) -> tuple[str, str]:
     """Return a call on each element of what one step made; how its result lies. Raises NoFixedForm."""
     call, given = step[0][1], _arguments(batch, step)
     tensors = [name for name, value in call.given().items() if isinstance(value, Ref)]

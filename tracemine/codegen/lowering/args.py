@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracemine.codegen.graph import Call, Literal, Ref, Refs, Scalar, Unsupported, Value
+from tracemine.codegen.graph import GraphCall, LiteralArg, Ref, Refs, Scalar, Unsupported, Value
 from tracemine.codegen.tensor_ir import ScalarArg, Tensor
 from tracemine.ops.infer import TensorSpec
 
@@ -16,7 +16,7 @@ Operand = Tensor | ScalarArg
 class CallArgs:
     """The arguments of one call, asked for by name, with the expressions of its tensors."""
 
-    call: Call
+    call: GraphCall
     values: Mapping[str, Value]
     tensors: Sequence[Tensor]
     number: int
@@ -50,7 +50,7 @@ class CallArgs:
             return self.tensors[value.value]
         if isinstance(value, Scalar):
             return ScalarArg(value.value, value.name)
-        if isinstance(value, Literal) and isinstance(value.value, int | float):
+        if isinstance(value, LiteralArg) and isinstance(value.value, int | float):
             return ScalarArg(value.value)
         if value is None and default is not None:
             return ScalarArg(default)
@@ -59,7 +59,7 @@ class CallArgs:
     def literal(self, name: str, default: bool | int | float | str | tuple[int, ...] | None = None) -> object:
         """Return what shapes the kernel; the default where None was given."""
         value = self.values.get(name)
-        if isinstance(value, Literal):
+        if isinstance(value, LiteralArg):
             return value.value
         if isinstance(value, Scalar):  # an axis or a size that was given as a number
             return value.value

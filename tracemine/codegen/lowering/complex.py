@@ -15,15 +15,19 @@ from tracemine.codegen.lowering.views import concat, slice_dim, squeeze_dim
 from tracemine.codegen.tensor_ir import Complex, Reshape, ScalarArg, Tensor
 
 
-class _Parts(NamedTuple):
+class _ComplexParts(NamedTuple):
     """Of one operand: eager takes a real number for one whose imaginary part is 0."""
 
     real: Operand
     imaginary: Operand
 
 
-def _parts(operand: Operand) -> _Parts:
-    return _Parts(operand.real, operand.imaginary) if isinstance(operand, Complex) else _Parts(operand, ScalarArg(0.0))
+def _parts(operand: Operand) -> _ComplexParts:
+    return (
+        _ComplexParts(operand.real, operand.imaginary)
+        if isinstance(operand, Complex)
+        else _ComplexParts(operand, ScalarArg(0.0))
+    )
 
 
 def _whole(low: Lowering, real: Tensor, imaginary: Tensor) -> Complex:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracemine.codegen.axes import Axes, Dims
-from tracemine.codegen.graph import Call, Graph, Ref, Refs, Unsupported, mutated
+from tracemine.codegen.graph import Graph, GraphCall, Ref, Refs, Unsupported, mutated
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
 from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.operators import PointwiseRow, pointwise_rows, ulp_of
@@ -110,18 +110,22 @@ class Lowering:
             reduces=self.reduces,
         )
 
-    def _call(self, number: int, call: Call) -> None:
+    def _results(self, number: int, call: GraphCall) -> tuple[Tensor, ...]:
+        """Return what a call gives. Raise Unsupported where that is not as it was recorded."""
         for spec in call.outputs:
             if spec.dtype != COMPLEX_DTYPE:
                 self._checked(spec.dtype)
         self._fresh_reads(call)
-        given = CallArgs(call, call.given(), self._tensors, number)
-        results = self._lower_call(self, given)
+        results = self._lower_call(self, CallArgs(call, call.given(), self._tensors, number))
         for t, spec in zip(results, call.outputs, strict=False):
             if self.shape(t) != spec.shape:
                 raise Unsupported("it gives other shapes than recorded")
             if isinstance(t, Complex) != (spec.dtype == COMPLEX_DTYPE):
                 raise Unsupported(f"tensors of {COMPLEX_DTYPE} are not supported")
+        return results
+
+    def _call(self, number: int, call: GraphCall) -> None:
+        results = self._results(number, call)
         targets = mutated(call)
         fresh = not targets or None in call.schema.aliases  # new tensors, and after them what is written in place
         written = results[len(call.outputs) if fresh else 0 :]
@@ -160,7 +164,7 @@ class Lowering:
             raise Unsupported("a view of a tensor that was written in place since is read outside")
         return self._tensors[root]
 
-    def _fresh_reads(self, call: Call) -> None:
+    def _fresh_reads(self, call: GraphCall) -> None:
         for value in call.arguments:
             for v in (value.value,) if isinstance(value, Ref) else value.values if isinstance(value, Refs) else ():
                 if v is not None and self._seen[v][1] != self._version[self._seen[v][0]]:

@@ -59,20 +59,32 @@ REFUSED: Mapping[str, str] = {
 
 
 def _pointwise(low: Lowering, given: CallArgs, row: PointwiseRow) -> Tensor:
+    row = _meant(given, row)
+    if row.ops[0] in _TO_WHOLE and (source := given.tensor("self")).type != FLOAT:
+        return low.pointwise("identity", [source], source.type)
+    args = [given.operand(n, row.defaults.get(n)) for n in row.args]
+    return low.apply_row(row, *_without_default(row, row.args, args, result_dtype(given)))
+
+
+def _meant(given: CallArgs, row: PointwiseRow) -> PointwiseRow:
+    """Return the row of what a call asks for: division that rounds, or a clamp without one of its bounds."""
     if "rounding_mode" in given:
         if given.literal("rounding_mode") != "floor":
             raise Unsupported("division that rounds towards zero")
-        row = pointwise_rows()["floor_divide"]
-    if row.ops[0] in _TO_WHOLE and (source := given.tensor("self")).type != FLOAT:
-        return low.pointwise("identity", [source], source.type)
+        return pointwise_rows()["floor_divide"]
     bounds = [n for n in ("min", "max") if n in row.args]
     if len(bounds) == 2 and (missing := [n for n in bounds if n not in given]):
-        row = pointwise_rows()["clamp_max" if missing[0] == "min" else "clamp_min"]
-    args = [given.operand(n, row.defaults.get(n)) for n in row.args]
-    short = row.unless is not None and _is_default(row, args[row.args.index(row.unless)])
-    if short:
-        args = [a for a, n in zip(args, row.args, strict=True) if n != row.unless]
-    return low.apply_row(row, args, result_dtype(given), short)
+        return pointwise_rows()["clamp_max" if missing[0] == "min" else "clamp_min"]
+    return row
+
+
+def _without_default(
+    row: PointwiseRow, names: Sequence[str], args: Sequence[Operand], dtype: str
+) -> tuple[list[Operand], str, bool]:
+    """Return a row's arguments, the dtype, and whether one is left out for having its default."""
+    if row.unless is None or row.unless not in names or not _is_default(row, args[names.index(row.unless)]):
+        return list(args[: len(row.args)]), dtype, False
+    return [a for a, n in zip(args[: len(row.args)], row.args, strict=True) if n != row.unless], dtype, True
 
 
 _TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round"})  # of integers they change nothing
@@ -109,11 +121,7 @@ def _foreach(low: Lowering, given: CallArgs, name: str) -> tuple[Tensor, ...]:
             results.append(low.cast(low.pointwise("identity", [args[1]], args[1].type), out))
             continue
         row = pointwise_rows()[entry.base]
-        used = args[: len(row.args)]
-        short = row.unless in entry.args and _is_default(row, args[entry.args.index(str(row.unless))])
-        if short:
-            used = tuple(a for a, n in zip(used, row.args, strict=True) if n != row.unless)
-        results.append(low.apply_row(row, used, out, short))
+        results.append(low.apply_row(row, *_without_default(row, entry.args, args, out)))
     return tuple(results)
 
 

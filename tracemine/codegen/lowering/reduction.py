@@ -13,6 +13,7 @@ from tracemine.codegen.operators import pointwise_rows
 from tracemine.codegen.options import LONGEST_ROW
 from tracemine.codegen.tensor_ir import (
     Cast,
+    CumulativeSum,
     Gather,
     Input,
     Iota,
@@ -20,8 +21,7 @@ from tracemine.codegen.tensor_ir import (
     Reduction,
     Reshape,
     ScalarArg,
-    Scan,
-    Slice,
+    SliceOf,
     Tensor,
     columns_of,
     nearest_reductions,
@@ -214,7 +214,7 @@ def _foreach_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 def is_computed(tensor: Tensor) -> bool:
     """Return whether its elements are not just loaded."""
     while not isinstance(tensor, Input):
-        if isinstance(tensor, Cast | Reshape | Permute | Slice):
+        if isinstance(tensor, Cast | Reshape | Permute | SliceOf):
             tensor = tensor.arg
         elif isinstance(tensor, Gather):
             tensor = tensor.table
@@ -271,5 +271,5 @@ def _cumsum(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     if not source.dims or not source.dims[along]:
         return (low.cast(low.pointwise("identity", [source], type_), result_dtype(given)),)
     low.reduces = True
-    scanned = Scan(dims=source.dims, dtype=type_, origin=low.at, arg=source, along=along)
+    scanned = CumulativeSum(dims=source.dims, dtype=type_, origin=low.at, arg=source, along=along)
     return cast_outputs(low, given, [scanned])

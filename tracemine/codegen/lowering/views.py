@@ -10,7 +10,7 @@ from tracemine.codegen.loop_ir import BOOL, LONG
 from tracemine.codegen.lowering.args import CallArgs
 from tracemine.codegen.lowering.context import ADDS_UP, WRITES_ANYWHERE, Lowering, rule
 from tracemine.codegen.lowering.gather import computed_view, gather, nests
-from tracemine.codegen.tensor_ir import Concat, Input, Iota, Permute, Reshape, Slice, Tensor
+from tracemine.codegen.tensor_ir import Concat, Input, Iota, Permute, Reshape, SliceOf, Tensor
 
 
 @rule("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unsqueeze", "squeeze", "unflatten")
@@ -69,7 +69,7 @@ def slice_dim(low: Lowering, source: Tensor, dim: int, start: int, size: int, st
     (fresh,) = low.new_dims((size,), pinned=True)
     dims = (*source.dims[:dim], fresh, *source.dims[dim + 1 :])
     low.axes.keep_apart(dims)
-    return Slice(dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=dim, start=start, step=step)
+    return SliceOf(dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=dim, start=start, step=step)
 
 
 def squeeze_dim(low: Lowering, source: Tensor, dim: int) -> Tensor:
@@ -137,7 +137,7 @@ def _roll(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
             dims = (*source.dims[:at], fresh, *source.dims[at + 1 :])
             low.axes.keep_apart(dims)
             start = here - shift % here
-            source = Slice(
+            source = SliceOf(
                 dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=at, start=start, step=1, turns=True
             )
     return (source,)
@@ -330,7 +330,7 @@ def behind(low: Lowering, view: Tensor, root: Tensor, result: Tensor) -> Tensor:
         elif isinstance(view, Permute) and None not in view.source:
             order = tuple(view.source.index(d) for d in range(len(view.arg.dims)))
             result = _permuted(low, result, order, tuple(result.dims[d] for d in order))
-        elif isinstance(view, Slice) and view.step == 1 and not view.turns and not isinstance(root, Input):
+        elif isinstance(view, SliceOf) and view.step == 1 and not view.turns and not isinstance(root, Input):
             result = _between(low, view, result)
         else:
             raise Unsupported("it writes in place into a part of an input")
@@ -338,7 +338,7 @@ def behind(low: Lowering, view: Tensor, root: Tensor, result: Tensor) -> Tensor:
     return result
 
 
-def _between(low: Lowering, view: Slice, result: Tensor) -> Tensor:
+def _between(low: Lowering, view: SliceOf, result: Tensor) -> Tensor:
     """Return what was there before, then what is written, then what was there behind it."""
     shape, dim = low.shape(view.arg), view.dim
     end = view.start + low.shape(view)[dim]

@@ -11,12 +11,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tracemine.codegen import loop_ir as ir
-from tracemine.codegen.loop_ir import Axis, Buffer, Kernel, Node
+from tracemine.codegen.loop_ir import Axis, KernelBuffer, LoopKernel, LoopNode
 
 _WIDE = 16  # elements that lie side by side: more are not read at once
 
 
-class Run(NamedTuple):
+class AxisRun(NamedTuple):
     """Axes to loop over as one, the outermost first, and what must hold of the tensors at a call."""
 
     axes: tuple[Axis, ...]
@@ -26,7 +26,7 @@ class Run(NamedTuple):
     def line(self) -> str:
         """The launcher's line that says how they are looped over.
 
-        >>> Run((Axis(1, 4, False), Axis(2, 8, False)), ("x.stride(1) == n2 * x.stride(2)",)).line
+        >>> AxisRun((Axis(1, 4, False), Axis(2, 8, False)), ("x.stride(1) == n2 * x.stride(2)",)).line
         'n1_collapsed, n2_collapsed = (1, n1 * n2) if x.stride(1) == n2 * x.stride(2) else (n1, n2)'
         """
         names = [axis.name for axis in self.axes]
@@ -35,7 +35,7 @@ class Run(NamedTuple):
         return f"{', '.join(f'{n}_collapsed' for n in names)} = ({one}) if {held} else ({', '.join(names)})"
 
 
-def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) -> list[Run]:
+def runs(buffers: Mapping[str, KernelBuffer], kernels: Sequence[tuple[LoopKernel, bool]]) -> list[AxisRun]:
     """Return the axes that may be looped over as one in kernels that share a launch, as their tensors were recorded.
 
     With each kernel, whether it reduces nothing, so that its rows may become columns.
@@ -50,20 +50,22 @@ def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) 
                     continue  # reads are wide as it is, and another batch would compile once more
                 found[axes] = None
     return [
-        Run(axes, tuple(dict.fromkeys(text for kernel, _ in kernels for text in _conditions(buffers, kernel, axes))))
+        AxisRun(
+            axes, tuple(dict.fromkeys(text for kernel, _ in kernels for text in _conditions(buffers, kernel, axes)))
+        )
         for axes in found
         if all(_agrees(buffers, kernel, pointwise, axes) for kernel, pointwise in kernels)
     ]
 
 
-def _loops(kernel: Kernel, pointwise: bool) -> tuple[tuple[Axis, ...], ...]:
+def _loops(kernel: LoopKernel, pointwise: bool) -> tuple[tuple[Axis, ...], ...]:
     """Return the axes that a kernel loops over as one."""
     if kernel.column_tiles > 1:
         return (kernel.rows,)
     return ((*kernel.rows, *kernel.columns),) if pointwise else (kernel.rows, kernel.columns)
 
 
-def _agrees(buffers: Mapping[str, Buffer], kernel: Kernel, pointwise: bool, axes: tuple[Axis, ...]) -> bool:
+def _agrees(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, pointwise: bool, axes: tuple[Axis, ...]) -> bool:
     """Return whether a kernel too loops over axes one behind the other, or none of them."""
     if not _may(buffers, kernel, axes):
         return False
@@ -72,7 +74,9 @@ def _agrees(buffers: Mapping[str, Buffer], kernel: Kernel, pointwise: bool, axes
     return behind or not {*axes} & {*kernel.rows, *kernel.columns}
 
 
-def _behind(buffers: Mapping[str, Buffer], kernel: Kernel, loop: Sequence[Axis]) -> Iterable[tuple[Axis, ...]]:
+def _behind(
+    buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, loop: Sequence[Axis]
+) -> Iterable[tuple[Axis, ...]]:
     """Yield the longest runs of a loop's axes."""
     run: list[Axis] = []
     for axis in loop:
@@ -85,13 +89,13 @@ def _behind(buffers: Mapping[str, Buffer], kernel: Kernel, loop: Sequence[Axis])
         yield tuple(run)
 
 
-def _may(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) -> bool:
+def _may(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, axes: tuple[Axis, ...]) -> bool:
     """Return whether axes are contiguous in all tensors that have any of them, and no index separates them."""
     mine = {*axes}
     if any(axis.pinned for axis in axes) or not _laid_out_alike(buffers, kernel, axes):
         return False
     for node in ir.nodes_of(kernel):
-        sized = node.axes if isinstance(node, ir.Size | ir.NumElements) else ()
+        sized = node.axes if isinstance(node, ir.Size | ir.SizeValue) else ()
         if mine & {*sized} and not mine <= {*sized}:
             return False
         if not isinstance(node, ir.Load) and mine & _indices(ir.children(node)):
@@ -99,7 +103,7 @@ def _may(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) 
     return True
 
 
-def _laid_out_alike(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) -> bool:
+def _laid_out_alike(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, axes: tuple[Axis, ...]) -> bool:
     """Return whether every access has all of the axes, each as far as the next ones reach, or none of them."""
     mine = {*axes}
     for buffer, index in _accesses(kernel):
@@ -113,7 +117,7 @@ def _laid_out_alike(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[A
     return True
 
 
-def _conditions(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) -> Iterable[str]:
+def _conditions(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, axes: tuple[Axis, ...]) -> Iterable[str]:
     """Yield the conditions that they are contiguous at a call; in what the launcher allocates they are."""
     for buffer, index in _accesses(kernel):
         if buffers[buffer].role == "input" and _dim(index, axes[0]) is not None:
@@ -122,14 +126,14 @@ def _conditions(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis,
                 yield f"{buffer}.stride({first}) == {inner.name} * {buffer}.stride({second})"
 
 
-def _accesses(kernel: Kernel) -> list[tuple[str, tuple[Node, ...]]]:
+def _accesses(kernel: LoopKernel) -> list[tuple[str, tuple[LoopNode, ...]]]:
     return [*((n.buffer, n.index) for n in ir.loads(kernel)), *((s.buffer, s.index) for s in kernel.stores)]
 
 
-def _indices(nodes: Iterable[Node]) -> set[Axis]:
+def _indices(nodes: Iterable[LoopNode]) -> set[Axis]:
     return {node.axis for node in nodes if isinstance(node, ir.LoopIndex)}
 
 
-def _dim(index: Sequence[Node], axis: Axis) -> int | None:
+def _dim(index: Sequence[LoopNode], axis: Axis) -> int | None:
     """Return the dimension along which an access goes with an axis."""
     return next((d for d, place in enumerate(index) if isinstance(place, ir.LoopIndex) and place.axis == axis), None)

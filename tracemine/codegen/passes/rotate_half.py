@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tracemine.codegen import loop_ir as ir
-from tracemine.codegen.loop_ir import BOOL, LONG, Node, Nodes
+from tracemine.codegen.loop_ir import BOOL, LONG, LoopNode, Nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class RotatedHalf:
     """
 
     nodes: Nodes
-    place: Node
+    place: LoopNode
     half: int
-    guard: Node | None
-    guards: tuple[Node | None, Node | None]
-    origins: dict[Node, int]
+    guard: LoopNode | None
+    guards: tuple[LoopNode | None, LoopNode | None]
+    origins: dict[LoopNode, int]
 
-    def value(self, first: Node, second: Node) -> Node | None:
+    def value(self, first: LoopNode, second: LoopNode) -> LoopNode | None:
         """Return what both members are at once; None where they differ in more than that."""
         if first is second:
             return first
@@ -37,13 +37,11 @@ class RotatedHalf:
             self.origins.setdefault(found, self.origins[first])
         return found
 
-    def _both(self, first: Node, second: Node) -> Node | None:
+    def _both(self, first: LoopNode, second: LoopNode) -> LoopNode | None:
         if isinstance(first, ir.Load) and isinstance(second, ir.Load):
             return self._load(first, second)
-        if isinstance(first, ir.Cast) and isinstance(second, ir.Cast):
-            arg = self.value(first.arg, second.arg)
-            same = (first.type, first.dtype) == (second.type, second.dtype)
-            return self.nodes.make(ir.Cast, first.type, arg, first.dtype) if same and arg is not None else None
+        if isinstance(first, ir.Rounded) and isinstance(second, ir.Rounded):
+            return self._rounded(first, second)
         if isinstance(first, ir.Op) and isinstance(second, ir.Op) and first.operation == second.operation:
             args = _known(self.value(a, b) for a, b in zip(first.args, second.args, strict=True))
             return None if args is None else self.nodes.op(first.type, first.name, *args, brief=first.brief)
@@ -53,7 +51,12 @@ class RotatedHalf:
             return self._signed(second, self.value(first, second.args[0]), before=False)
         return None
 
-    def _signed(self, signed: ir.Op, arg: Node | None, *, before: bool) -> Node | None:
+    def _rounded(self, first: ir.Rounded, second: ir.Rounded) -> LoopNode | None:
+        arg = self.value(first.arg, second.arg)
+        same = (first.type, first.dtype) == (second.type, second.dtype)
+        return self.nodes.make(ir.Rounded, first.type, arg, first.dtype) if same and arg is not None else None
+
+    def _signed(self, signed: ir.Op, arg: LoopNode | None, *, before: bool) -> LoopNode | None:
         """Return it with the sign flipped in the half before the index or behind it."""
         if arg is None:
             return None
@@ -63,7 +66,7 @@ class RotatedHalf:
         both = (negative, arg) if before else (arg, negative)
         return self.nodes.op(signed.type, "where", inside, *both)
 
-    def _load(self, first: ir.Load, second: ir.Load) -> Node | None:
+    def _load(self, first: ir.Load, second: ir.Load) -> LoopNode | None:
         if (first.buffer, first.type) != (second.buffer, second.type):
             return None
         index = _known(self._index(a, b) for a, b in zip(first.index, second.index, strict=True))
@@ -72,7 +75,7 @@ class RotatedHalf:
             return None
         return self.nodes.make(ir.Load, first.type, first.buffer, index, *guards)
 
-    def _guard(self, first: Node | None, second: Node | None) -> tuple[Node | None] | None:
+    def _guard(self, first: LoopNode | None, second: LoopNode | None) -> tuple[LoopNode | None] | None:
         """Return the guard for a load of either member; None where their guards differ in more than that."""
         if first is second:
             return (first,)
@@ -87,19 +90,19 @@ class RotatedHalf:
             return None if outer is None else (first.args[1],)
         return (self.nodes.op(first.type, "logical_and", outer[0], first.args[1]),)
 
-    def _index(self, first: Node, second: Node) -> Node | None:
+    def _index(self, first: LoopNode, second: LoopNode) -> LoopNode | None:
         make, half = self.nodes.arithmetic, self.nodes.make(ir.Int, self.half)
         if first is second:
             return first
         if first is make("+", self.place, half) and second is make("-", self.place, half):
             return make("%", first, self.nodes.make(ir.Int, 2 * self.half))
-        if not (isinstance(first, ir.Arithmetic) and isinstance(second, ir.Arithmetic)):
+        if not (isinstance(first, ir.IndexArithmetic) and isinstance(second, ir.IndexArithmetic)):
             return None
         sides = _known((self._index(first.left, second.left), self._index(first.right, second.right)))
         return None if sides is None or first.symbol != second.symbol else make(first.symbol, *sides)
 
 
-def _known(nodes: Iterable[Node | None]) -> tuple[Node, ...] | None:
+def _known(nodes: Iterable[LoopNode | None]) -> tuple[LoopNode, ...] | None:
     """Return all of them, or none if one is not known."""
     found = tuple(nodes)
     known = tuple(n for n in found if n is not None)

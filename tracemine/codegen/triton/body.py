@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.indexing import spans
-from tracemine.codegen.loop_ir import Axis, Node
+from tracemine.codegen.loop_ir import Axis, LoopNode
 from tracemine.codegen.online_reductions import ONLINE
 from tracemine.codegen.operators import table
 from tracemine.codegen.schedule import LOOPED, PERSISTENT, POINTWISE, Schedule
@@ -56,7 +56,7 @@ class Body(Printer):
         super().__init__(schedule, block, names)
         self.one_row = bool(schedule.flat)
         self._spans = spans(schedule.kernel)
-        self._depths: dict[Node, int] = {}
+        self._depths: dict[LoopNode, int] = {}
 
     def print(self) -> list[str]:
         """Return the lines, indented."""
@@ -87,14 +87,15 @@ class Body(Printer):
         self.loops = deepest + bool(inside)
         for depth in range(1, 1 + deepest):
             self._reduce_pass([r for r in self._reductions() if self._depth(r) == depth], early if depth == 1 else [])
-        rowwise = [s for s in self.kernel.stores if not self._in_loop(s)]
-        for store in rowwise:
-            self.store(store)
+        self._store_all([s for s in self.kernel.stores if not self._in_loop(s)])
         if inside:
-            self._hoist(n for s in inside for n in (s.value, *s.index))
+            self._hoist(_stored(inside))
             with self._loop():
-                for store in inside:
-                    self.store(store)
+                self._store_all(inside)
+
+    def _store_all(self, stores: Iterable[ir.Store]) -> None:
+        for store in stores:
+            self.store(store)
 
     def _head(self) -> tuple[str, ...]:
         if self.flat:
@@ -155,8 +156,8 @@ class Body(Printer):
                 text = name
             self._names[node] = text
 
-    def _all(self) -> list[Node]:
-        found: dict[Node, None] = {}
+    def _all(self) -> list[LoopNode]:
+        found: dict[LoopNode, None] = {}
         todo = [n for s in self.kernel.stores for n in (s.value, *s.index)]
         while todo:
             node = todo.pop()
@@ -170,7 +171,7 @@ class Body(Printer):
         last_walk = deepest == 1 and all(self._depth(s.value) == 0 for s in self.kernel.stores if self._in_loop(s))
         return self._depth(store.value) == 0 and (last_walk or self.program.buffers[store.buffer].role != "input")
 
-    def _depth(self, node: Node) -> int:
+    def _depth(self, node: LoopNode) -> int:
         if node not in self._depths:
             below = max((self._depth(c) for c in ir.children(node)), default=0)
             self._depths[node] = below + isinstance(node, ir.Reduce)
@@ -181,7 +182,7 @@ class Body(Printer):
 
     def _load_first(self) -> None:
         """Print first all whose index needs no other load: after a reduction or a store, memory is waited for again."""
-        waits = (ir.Load, ir.Reduce, ir.Scan, ir.Random)
+        waits = (ir.Load, ir.Reduce, ir.RunningSum, ir.Random)
         loads = [n for n in reversed(self._all()) if isinstance(n, ir.Load)]
         first = [n for n in loads if not any(isinstance(below, waits) for below in _below(n))]
         if len(first) <= (_MOST_OF_TILES if self.mode == POINTWISE else _MOST_HELD):
@@ -198,11 +199,11 @@ class Body(Printer):
 
     # Passes of a looped kernel.
 
-    def _hoist(self, nodes: Iterable[Node]) -> None:
+    def _hoist(self, nodes: Iterable[LoopNode]) -> None:
         """Compute before the loop what does not change along the columns."""
-        seen: set[Node] = set()
+        seen: set[LoopNode] = set()
 
-        def visit(node: Node) -> None:
+        def visit(node: LoopNode) -> None:
             if node in seen or node in self._names:
                 return
             seen.add(node)
@@ -215,7 +216,7 @@ class Body(Printer):
         for node in nodes:
             visit(node)
 
-    def _take_in(self, kind: str, arg: Node, names: dict[str, str], node: ir.Reduce) -> None:
+    def _take_in(self, kind: str, arg: LoopNode, names: dict[str, str], node: ir.Reduce) -> None:
         """Print how a reduction takes in a block of its argument."""
         text = self.value(arg)
         if kind in ONLINE:
@@ -228,22 +229,21 @@ class Body(Printer):
             self.say(f"{acc} = {more}" if self._nothing_beyond(node) else f"{acc} = tl.where(mask, {more}, {acc})")
 
     def _reduce_pass(self, found: list[ir.Reduce], stores: list[ir.Store]) -> None:
-        jobs: dict[tuple[str, Node], list[ir.Reduce]] = {}
+        jobs: dict[tuple[str, LoopNode], list[ir.Reduce]] = {}
         for node in found:
             if node.kind == "sum" and isinstance(node.arg, ir.Constant):  # how many there are
                 self._names[node] = f"({self._stride['count']} * {self.value(node.arg)})"
                 continue
             family = node.kind.partition("_")[0]
             jobs.setdefault((family if family in ONLINE else node.kind, node.arg), []).append(node)
-        self._hoist([*(n.arg for n in found), *(n for s in stores for n in (s.value, *s.index))])
+        self._hoist([*(n.arg for n in found), *_stored(stores)])
         if any("GROUP" in ONLINE[kind].lanes for kind, _ in jobs if kind in ONLINE):
             self.say("GROUP: tl.constexpr = 8 if XBLOCK == 1 and RBLOCK > 8 else 1  # elements of a thread")
         lanes = {key: self._lanes(key[0], members[0]) for key, members in jobs.items()}
         with self._loop():
             for (kind, arg), names in lanes.items():
                 self._take_in(kind, arg, names, jobs[kind, arg][0])
-            for store in stores:
-                self.store(store)
+            self._store_all(stores)
         for key, members in jobs.items():
             self._end(key[0], members, lanes[key])
 
@@ -268,7 +268,13 @@ class Body(Printer):
             self._names[node] = f"{names['a']}_{node.kind.partition('_')[2]}"
 
 
-def _below(node: Node) -> Iterator[Node]:
+def _stored(stores: Iterable[ir.Store]) -> Iterator[LoopNode]:
+    """Yield what stores write, and where."""
+    for store in stores:
+        yield from (store.value, *store.index)
+
+
+def _below(node: LoopNode) -> Iterator[LoopNode]:
     """Yield the nodes that a node is made of, and those that they are made of."""
     for child in ir.children(node):
         yield child

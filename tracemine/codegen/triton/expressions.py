@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tracemine.codegen import loop_ir as ir
-from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, Axis, Node
+from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, Axis, LoopNode
 from tracemine.codegen.tensor_ir import CODES, NARROW
 
 TRITON_TYPE = {
@@ -121,7 +121,7 @@ def tensor(text: str, type_: str) -> str:
     return f"tl.cast({text}, {TRITON_TYPE[type_]})"
 
 
-def index(node: Node, known: dict[Node, str], names: Names, inner: bool = False) -> str:
+def index(node: LoopNode, known: dict[LoopNode, str], names: Names, inner: bool = False) -> str:
     """Print an index expression. known: loop indices, and values that were computed."""
     if node in known:
         return known[node]
@@ -129,7 +129,7 @@ def index(node: Node, known: dict[Node, str], names: Names, inner: bool = False)
         return str(node.value)
     if isinstance(node, ir.Size):
         return f"({sizes(node.axes, names)})"
-    if isinstance(node, ir.Arithmetic):
+    if isinstance(node, ir.IndexArithmetic):
         text = f"{index(node.left, known, names, True)} {node.symbol} {index(node.right, known, names, True)}"
         return f"({text})" if inner else text
     if isinstance(node, ir.IndirectIndex):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 LEAST = 3  # fewer are branches
 
 
-class Members(NamedTuple):
+class ForeachMembers(NamedTuple):
     """Consecutive sub-kernels of a launch: the first, how many, and whether one call runs all of them."""
 
     first: int
@@ -25,20 +25,20 @@ class Members(NamedTuple):
         return range(self.first, self.first + self.length)
 
 
-def members(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[Members]:
+def members(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[ForeachMembers]:
     """Return how the sub-kernels of a launch are called. kinds: equal for equal code; may: whether it may be chosen.
 
     >>> [tuple(each) for each in members([0, 0, 0, 3, 3, 5], [True] * 5 + [False])]
     [(0, 3, True), (3, 1, False), (4, 1, False), (5, 1, False)]
     """
-    found: list[Members] = []
+    found: list[ForeachMembers] = []
     at = 0
     while at < len(kinds):
         end = at
         while end < len(kinds) and kinds[end] == kinds[at] and may[end]:
             end += 1
         chosen = end - at >= LEAST
-        found += [Members(at, end - at, True)] if chosen else [Members(at, 1, False)]
+        found += [ForeachMembers(at, end - at, True)] if chosen else [ForeachMembers(at, 1, False)]
         at = end if chosen else at + 1
     return found
 
@@ -56,7 +56,7 @@ def adjacent(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[int]:
     return sorted(range(len(kinds)), key=lambda k: (first[kinds[k]] if kinds[k] in many and may[k] else k, k))
 
 
-def choice(each: Members, given: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
+def choice(each: ForeachMembers, given: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
     """Return lines that choose what a program takes, and the arguments that they give.
 
     given: for each of the members all that it takes, in the order of the code's parameters.
@@ -72,10 +72,10 @@ def choice(each: Members, given: Sequence[Sequence[str]]) -> tuple[list[str], li
     return lines, arguments
 
 
-def chosen(name: str, each: Members, texts: Sequence[str]) -> list[str]:
+def chosen(name: str, each: ForeachMembers, texts: Sequence[str]) -> list[str]:
     """Return lines that choose one argument, by where the members' blocks end.
 
-    >>> print("\\n".join(chosen("x_here", Members(0, 3, True), ["x", "y", "z"])))
+    >>> print("\\n".join(chosen("x_here", ForeachMembers(0, 3, True), ["x", "y", "z"])))
     x_here = z
     x_here = tl.where(block < end_1, y, x_here)
     x_here = tl.where(block < end_0, x, x_here)
@@ -85,7 +85,7 @@ def chosen(name: str, each: Members, texts: Sequence[str]) -> list[str]:
     return [f"{name} = {last[1]}", *lines]
 
 
-def planned(each: Members, dense: Iterable[str], loops: Sequence[str]) -> str:
+def planned(each: ForeachMembers, dense: Iterable[str], loops: Sequence[str]) -> str:
     """Return the plan's line for them. dense: what must hold for each to be one row; loops: their rows and columns."""
     parts = ", ".join(f"part_{k}" for k in each.positions)
     before = f"part_{each.first - 1}[-4]" if each.first else "0"

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tracemine.codegen.loop_ir import Axis, Program, Random, in_flight, loads, nodes_of
+from tracemine.codegen.loop_ir import Axis, LoopProgram, Random, in_flight, loads, nodes_of
 from tracemine.codegen.options import CodegenOptions
-from tracemine.codegen.passes.collapse_axes import Run, runs
+from tracemine.codegen.passes.collapse_axes import AxisRun, runs
 from tracemine.codegen.schedule import POINTWISE, Schedule, large_reads, reads_windows
 from tracemine.codegen.tiles import TileConfigs, tile_configs
 from tracemine.codegen.triton.expressions import SizeNames
-from tracemine.codegen.triton.foreach import Members, adjacent, choice, chosen, members, planned
+from tracemine.codegen.triton.foreach import ForeachMembers, adjacent, choice, chosen, members, planned
 from tracemine.codegen.triton.subkernel import PROGRAM, Parameter, SubKernel, texts
 from tracemine.codegen.triton.tiling import tile_lines
 
@@ -31,14 +31,14 @@ _TURNED = f"block = tl.num_programs(0) - 1 - {PROGRAM}"
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class KernelLaunch:
     """One kernel of the source: a part, or several that share a launch."""
 
     name: str
     parts: tuple[SubKernel, ...]
     exact: bool
     shared: tuple[int, ...]  # for each part, the part whose code it uses
-    members: tuple[Members, ...]  # the parts as they are called: those that may be chosen among by one call
+    members: tuple[ForeachMembers, ...]  # the parts as they are called: those that may be chosen among by one call
     turned: bool  # the last blocks first: a launch before it has read the same, and the cache has its end
 
     @property
@@ -77,7 +77,7 @@ class Launch:
         ]
         return "\n\n\n".join([*functions, self._dispatch()])
 
-    def _numbered(self, each: Members) -> list[str]:
+    def _numbered(self, each: ForeachMembers) -> list[str]:
         """Return what a dispatching kernel takes of sub-kernels that share their code, by their numbers."""
         found: list[Parameter] = []
         for at in each.positions:
@@ -85,6 +85,9 @@ class Launch:
             named = (self.parts[self.shared[at]].rows, *own, Parameter("end"))
             found += [Parameter(f"{name}_{at}", constexpr) for name, constexpr in named]
         return texts(found)
+
+    def _passed(self, at: int) -> list[str]:
+        return [*self.parts[at].takes, f"rows_{at}", f"columns_{at}"]
 
     def _branch(self, first: int, last: int) -> str:
         """Return the condition under which a block is of the sub-kernels first to last."""
@@ -100,13 +103,12 @@ class Launch:
             k, last = each.first, each.positions[-1]
             numbered += self._numbered(each)
             begin = f"end_{k - 1}" if k else "0"
-            mine = [*self.parts[k].takes, f"rows_{k}", f"columns_{k}"]
+            mine = self._passed(k)
             if each.chosen:
                 ends = [begin, *(f"end_{at}" for at in each.positions[:-1])]
                 begin = f"begin_{k}"
                 lines += chosen(begin, each, ends)
-                given = [[*self.parts[at].takes, f"rows_{at}", f"columns_{at}"] for at in each.positions]
-                more, mine = choice(each, given)
+                more, mine = choice(each, list(map(self._passed, each.positions)))
                 lines += more
             mine += [f"blocks_{k}"] * (len(self.parts[k].columns) - 1)
             word = self._branch(k, last)
@@ -126,7 +128,7 @@ class Launch:
         return texts([Parameter(name, constexpr) for name, constexpr in found.items()])
 
     @property
-    def merged(self) -> list[Run]:
+    def merged(self) -> list[AxisRun]:
         """Axes that are looped over as one."""
         if any(part.flat for part in self.parts):
             return []
@@ -156,9 +158,7 @@ class Launch:
         for each in self.members:
             k, part = each.first, self.parts[each.first]
             if each.chosen:
-                mine = [self.parts[at] for at in each.positions]
-                dense = dict.fromkeys(text for part in mine for text in part.dense(names))
-                lines.append(planned(each, dense, [part.loop(names) for part in mine]))
+                lines.append(self._planned_choice(each, names))
                 short = each.positions[1:] if part.flat else each.positions  # that get nothing of a row's blocks
                 known += [
                     f"*part_{at}[:2], part_{at}[-4]" if at in short else f"*part_{at}[:-3]" for at in each.positions
@@ -172,6 +172,11 @@ class Launch:
         known += ["index", *(f"*part_{each.first}[-3:-1]" for each in self.members)]
         most = "max(" + ", ".join(f"part_{k}[-1]" for k in range(len(self.parts))) + ")"
         return [*lines, *self._planned(name, f"part_{len(self.parts) - 1}[-4]", known, most)]
+
+    def _planned_choice(self, each: ForeachMembers, names: SizeNames) -> str:
+        mine = [self.parts[at] for at in each.positions]
+        dense = dict.fromkeys(text for part in mine for text in part.dense(names))
+        return planned(each, dense, [part.loop(names) for part in mine])
 
     def _known_texts(self, names: SizeNames) -> list[str]:
         """Return what a plan knows, as expressions: of tensors of which a kernel takes all strides, those together."""
@@ -205,17 +210,10 @@ def _taken(part: SubKernel) -> list[str]:
     return texts([*part.parameters(part.takes), part.rows, *part.columns])
 
 
-def launches(program: Program, stem: str, options: CodegenOptions) -> list[Launch]:
+def launches(program: LoopProgram, stem: str, options: CodegenOptions) -> list[KernelLaunch]:
     """Group kernels into launches: those of one level and one kind, and with them small ones of another kind."""
-    groups: list[list[Schedule]] = []
-    schedules = [Schedule(program, kernel, options) for kernel in program.kernels]
-    for schedule in sorted(schedules, key=lambda s: (s.kernel.level, -s.elements, s.order)):
-        group = next((g for g in groups if _fits(schedule, g)), None)
-        if group is None:
-            groups.append([schedule])
-        else:
-            group.append(schedule)
-    found: list[Launch] = []
+    groups = _grouped([Schedule(program, kernel, options) for kernel in program.kernels])
+    found: list[KernelLaunch] = []
     for k, group in enumerate(groups):
         turned = _turned(group, found)
         parts = [SubKernel(schedule, "block" if turned or len(group) > 1 else PROGRAM) for schedule in group]
@@ -225,8 +223,19 @@ def launches(program: Program, stem: str, options: CodegenOptions) -> list[Launc
         shared = tuple(codes.index(code) for code in codes)
         name = f"{stem}_kernel" + (f"_{k}" if len(groups) > 1 else "")
         called = tuple(members(*_kinds(shared, parts)))
-        found.append(Launch(name, tuple(parts), options.rounds, shared, called, turned))
+        found.append(KernelLaunch(name, tuple(parts), options.rounds, shared, called, turned))
     return found
+
+
+def _grouped(schedules: Iterable[Schedule]) -> list[list[Schedule]]:
+    groups: list[list[Schedule]] = []
+    for schedule in sorted(schedules, key=lambda s: (s.kernel.level, -s.elements, s.order)):
+        group = next((g for g in groups if _fits(schedule, g)), None)
+        if group is None:
+            groups.append([schedule])
+        else:
+            group.append(schedule)
+    return groups
 
 
 def _kinds(shared: Sequence[int], parts: Sequence[SubKernel]) -> tuple[list[tuple[int, bool]], list[bool]]:
@@ -235,7 +244,7 @@ def _kinds(shared: Sequence[int], parts: Sequence[SubKernel]) -> tuple[list[tupl
     return kinds, [part.may_be_chosen for part in parts]
 
 
-def _turned(group: list[Schedule], before: list[Launch]) -> bool:
+def _turned(group: list[Schedule], before: list[KernelLaunch]) -> bool:
     """Return whether to take the last blocks first: where an earlier launch read the same from the first on."""
     here = large_reads(group)
     found = next((n for n in reversed(before) if here & large_reads(part.schedule for part in n.parts)), None)

@@ -5,11 +5,11 @@ Where a program stands in rows and columns, and in which loop of them, is body.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeGuard
+from collections.abc import Callable, Iterable
+from typing import Any, TypeGuard
 
 from tracemine.codegen import loop_ir as ir
-from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, Axis, Buffer, Node
+from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, Axis, KernelBuffer, LoopNode
 from tracemine.codegen.online_reductions import ONLINE
 from tracemine.codegen.operators import expression, spelled, table
 from tracemine.codegen.schedule import POINTWISE, Schedule
@@ -44,11 +44,11 @@ class Printer:
         self._loops = 0  # over the columns, so far
         self._begin = f"({block} % blocks) * RBLOCK" if mode == POINTWISE else "0"  # of a block of columns
         self._indent = 1
-        self._names: dict[Node, str] = {}
+        self._names: dict[LoopNode, str] = {}
         self._taken: dict[str, int] = {}
         self._given = dict(program.scalars)
         self._reserved = set(self._given)
-        self._pairs: dict[tuple[str, Node], str] = {}  # results of reductions that are made together
+        self._pairs: dict[tuple[str, LoopNode], str] = {}  # results of reductions that are made together
         self._rows = {a.number for a in kernel.rows}
         self._columns = {a.number for a in kernel.columns}
         self.free_axes = ir.FreeAxes(self._columns)
@@ -56,12 +56,12 @@ class Printer:
 
     # Lines.
 
-    def say(self, text: str, node: Node | None = None) -> None:
+    def say(self, text: str, node: LoopNode | None = None) -> None:
         """Print a line, with the call that a node comes from as a comment."""
         origin = self.program.origins.get(node) if node is not None else None
         self.lines.append("    " * self._indent + text + (f"  # {origin}" if origin else ""))
 
-    def _named(self, node: Node, text: str, name: str | None = None) -> str:
+    def _named(self, node: LoopNode, text: str, name: str | None = None) -> str:
         origin = self.program.origins.get(node, "")
         stem = name or origin.removeprefix("aten::").partition(".")[0].strip("_") or "value"
         fresh = self._fresh(stem)
@@ -81,10 +81,10 @@ class Printer:
 
     # What nodes change along.
 
-    def _outer(self, *nodes: Node) -> bool:
+    def _outer(self, *nodes: LoopNode) -> bool:
         return any(self.free_axes(n) & self._columns for n in nodes)
 
-    def _down(self, *nodes: Node) -> bool:
+    def _down(self, *nodes: LoopNode) -> bool:
         return any(self.free_axes(n) & self._rows for n in nodes)
 
     def _in_loop(self, store: ir.Store) -> bool:
@@ -92,42 +92,47 @@ class Printer:
 
     # Nodes.
 
-    def value(self, node: Node) -> str:
+    def value(self, node: LoopNode) -> str:
         """Return the text of a value, computed on lines before where it is not a name or a number already."""
         if node in self._names:
             return self._names[node]
-        if isinstance(node, ir.ScalarArg):
-            self.scalars[node.name] = None
-            name = self.names.other(node.name)
-            # Correctly rounded division takes nothing but floats.
-            return f"({name} * 1.0)" if self.exact and self._is_whole(node) else name
         if isinstance(node, ir.Constant):
             return constant(node)
-        if isinstance(node, ir.NumElements):
+        if isinstance(node, ir.SizeValue):
             self._note_sizes(node.axes)
             return f"({sizes(node.axes, self.names)} * 1.0)"
         if isinstance(node, ir.IndexValue):
             text = self._index(node.index)
             return tensor(text, INT) if isinstance(node.index, ir.Int) else f"({text})"
-        if isinstance(node, ir.Load):
-            return self._load(node)
         if isinstance(node, ir.Op):
             return self._named(node, self._computed(node))
-        if isinstance(node, ir.Cast):
-            assert isinstance(node.arg, ir.Value)  # noqa: S101
-            arg = self.value(node.arg)
-            arg = tensor(arg, node.arg.type) if _is_number(node.arg) else arg
-            text = typed(arg, node.arg.type, node.dtype)
-            return self._named(node, typed(text, node.dtype, node.type))
-        if isinstance(node, ir.Random):
-            return self._random(node)
-        if isinstance(node, ir.Scan):
-            arg = self.value(node.arg)
-            if not self._outer(node.arg):  # one number for the whole row has no columns yet
-                arg = f"tl.where(column_mask, {arg}, 0)"
-            return self._named(node, f"tl.cumsum({arg}, 1)")  # what lies beyond the row comes last
-        assert isinstance(node, ir.Reduce)  # noqa: S101
-        return self._reduce(node)
+        by_kind: dict[type, Callable[[Any], str]] = {
+            ir.KernelScalar: self._scalar,
+            ir.Load: self._load,
+            ir.Rounded: self._rounded,
+            ir.Random: self._random,
+            ir.RunningSum: self._running_sum,
+            ir.Reduce: self._reduce,
+        }
+        return by_kind[type(node)](node)
+
+    def _scalar(self, node: ir.KernelScalar) -> str:
+        self.scalars[node.name] = None
+        name = self.names.other(node.name)
+        # Correctly rounded division takes nothing but floats.
+        return f"({name} * 1.0)" if self.exact and self._is_whole(node) else name
+
+    def _rounded(self, node: ir.Rounded) -> str:
+        assert isinstance(node.arg, ir.Value)  # noqa: S101
+        arg = self.value(node.arg)
+        arg = tensor(arg, node.arg.type) if _is_number(node.arg) else arg
+        return self._named(node, typed(typed(arg, node.arg.type, node.dtype), node.dtype, node.type))
+
+    def _running_sum(self, node: ir.RunningSum) -> str:
+        arg = self.value(node.arg)
+        if not self._outer(node.arg):  # one number for the whole row has no columns yet
+            arg = f"tl.where(column_mask, {arg}, 0)"
+        return self._named(node, f"tl.cumsum({arg}, 1)")  # what lies beyond the row comes last
 
     def _computed(self, node: ir.Op) -> str:
         """Return the expression of an operation on its printed arguments."""
@@ -180,11 +185,11 @@ class Printer:
         """Return whether lanes beyond the row add nothing as they are."""
         return node.kind == "sum" and self._zero(node.arg)
 
-    def _zero(self, value: Node) -> bool:
+    def _zero(self, value: LoopNode) -> bool:
         """Return whether a value is 0 beyond the row: what is loaded there is."""
         if isinstance(value, ir.Load):
             return self._outer(*value.index, *([value.guard] if value.guard is not None else []))
-        if isinstance(value, ir.Cast):
+        if isinstance(value, ir.Rounded):
             return self._zero(value.arg)
         if not isinstance(value, ir.Op):
             return False
@@ -209,7 +214,7 @@ class Printer:
             return ""
         return f', eviction_policy="evict_{"first" if self._loops == self.loops else "last"}"'
 
-    def _pointer(self, buffer: Buffer, places: tuple[Node, ...], across: bool, down: bool) -> str:
+    def _pointer(self, buffer: KernelBuffer, places: tuple[LoopNode, ...], across: bool, down: bool) -> str:
         """Address of an element, as wide as what it is masked with."""
         self.pointers[buffer.name] = None
         name = self.names.other(buffer.name)
@@ -225,7 +230,7 @@ class Printer:
             terms.append("row * 0")
         return " + ".join([f"{name}_ptr", *terms])
 
-    def _index(self, node: Node) -> str:
+    def _index(self, node: LoopNode) -> str:
         """Return an index expression; values in it are computed first."""
         todo = [node]
         while todo:
@@ -236,10 +241,10 @@ class Printer:
             elif isinstance(here, ir.Size):
                 self._note_sizes(here.axes)
             else:
-                todo.extend(ir.children(here) if isinstance(here, ir.Arithmetic) else ())
+                todo.extend(ir.children(here) if isinstance(here, ir.IndexArithmetic) else ())
         return index(node, self._names, self.names)
 
-    def _is_whole(self, node: ir.ScalarArg) -> bool:
+    def _is_whole(self, node: ir.KernelScalar) -> bool:
         """Return whether a number that is computed with as a float was given as a whole one."""
         return node.type == FLOAT and isinstance(self._given.get(node.name), int)
 
@@ -247,30 +252,30 @@ class Printer:
         """Write one value."""
         buffer = self.program.buffers[store.buffer]
         node = store.value
-        if isinstance(node, ir.Cast) and node.dtype == buffer.dtype:  # the store casts
+        if isinstance(node, ir.Rounded) and node.dtype == buffer.dtype:  # the store casts
             node = node.arg
         value = self.value(node)
         across = self._outer(*store.index)
         pointer = self._pointer(buffer, store.index, across, True)
         assert isinstance(node, ir.Value)  # noqa: S101
         # A number is no tensor: it takes the buffer's type as it is stored, but for codes and truths: a half is true.
-        plain = isinstance(node, ir.Constant | ir.ScalarArg | ir.NumElements)
-        if isinstance(node, ir.ScalarArg) and buffer.dtype in (
+        plain = isinstance(node, ir.Constant | ir.KernelScalar | ir.SizeValue)
+        if isinstance(node, ir.KernelScalar) and buffer.dtype in (
             *CODES,
             BOOL,
         ):  # an integer becomes no code, and a half no truth
             plain, value = False, tensor(value, node.type)
         text = value if plain else typed(value, node.type, buffer.dtype)
-        if isinstance(node, ir.ScalarArg) and text == self.names.other(node.name) and self._is_whole(node):
+        if isinstance(node, ir.KernelScalar) and text == self.names.other(node.name) and self._is_whole(node):
             text = f"({text} * 1.0)"  # as 16 bits Triton's interpreter would store its bits, not its value
         mask = "column_mask" if self.flat else "mask" if across else "row_mask"
         kept = self._kept(across and self._loops == self.loops)
         self.say(f"tl.store({pointer}, {text}, mask={mask}{kept})", store.value if node is not store.value else None)
 
 
-def _is_number(node: Node) -> TypeGuard[ir.Constant | ir.ScalarArg]:
+def _is_number(node: LoopNode) -> TypeGuard[ir.Constant | ir.KernelScalar]:
     """Return whether it is a number of Python's, or to the compiler may be one."""
-    return isinstance(node, ir.Constant | ir.ScalarArg)
+    return isinstance(node, ir.Constant | ir.KernelScalar)
 
 
 def grouped(text: str) -> str:
@@ -281,17 +286,17 @@ _SCALED = frozenset({"div", "mul", "maximum"})
 _WITH_INFINITIES = frozenset({"float32", "bfloat16", "float16"})
 
 
-def largest(x: Node, y: Node) -> Node | None:
+def largest(x: LoopNode, y: LoopNode) -> LoopNode | None:
     """Return the row's largest |x| where y is that, or its maximum with a number, scaled equally in all rows.
 
     Then y is infinite or NaN where an x is, and by its row's share no element is beyond the largest.
     """
-    while isinstance(y, ir.Cast | ir.Op):
-        if isinstance(y, ir.Cast):
+    while isinstance(y, ir.Rounded | ir.Op):
+        if isinstance(y, ir.Rounded):
             if y.dtype not in _WITH_INFINITIES:
                 return None
             y = y.arg
-        elif y.name in _SCALED and isinstance(y.args[1], ir.ScalarArg | ir.Constant):
+        elif y.name in _SCALED and isinstance(y.args[1], ir.KernelScalar | ir.Constant):
             y = y.args[0]
         else:
             return None
@@ -310,17 +315,18 @@ def is_rest(node: ir.Op) -> bool:
         return False
     one, other = (_plain(arg) for arg in node.args)
     return any(
-        (isinstance(of, ir.Scan) or (isinstance(of, ir.Reduce) and of.kind in ("max", "min"))) and _plain(of.arg) is x
+        (isinstance(of, ir.RunningSum) or (isinstance(of, ir.Reduce) and of.kind in ("max", "min")))
+        and _plain(of.arg) is x
         for of, x in ((one, other), (other, one))
     )
 
 
-def _plain(node: Node) -> Node:
-    while isinstance(node, ir.Cast):
+def _plain(node: LoopNode) -> LoopNode:
+    while isinstance(node, ir.Rounded):
         node = node.arg
     return node
 
 
-def least(x: str, top: str, node: Node) -> str:
+def least(x: str, top: str, node: LoopNode) -> str:
     """Return an element that the row's largest is subtracted from: with `_under` if computed, as it is if loaded."""
     return x if isinstance(_plain(node), ir.Load) else f"_under({x}, {top})"

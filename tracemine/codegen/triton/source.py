@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 
 from tracemine.codegen.graph import Graph, GraphError
-from tracemine.codegen.loop_ir import Program
+from tracemine.codegen.loop_ir import LoopProgram
 from tracemine.codegen.operators import table
 from tracemine.codegen.options import DEFAULT, CodegenOptions
 from tracemine.codegen.partition import plan
@@ -24,7 +24,7 @@ _QUANTIZED = frozenset({"int8", "uint8", "float8_e4m3fn", "float8_e5m2"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SourceText:
     """Generated source.
 
     masks: how many of what `fused` gives back are what dropout kept, after the live values. ulp: how far expressions
@@ -38,7 +38,7 @@ class Source:
     draws: bool = False
 
 
-def generate(graph: Graph, options: CodegenOptions = DEFAULT) -> Source:
+def generate(graph: Graph, options: CodegenOptions = DEFAULT) -> SourceText:
     """Generate Triton kernels that compute a graph, as source that stands alone.
 
     Raises Unsupported, with the reason, where there are none.
@@ -54,7 +54,7 @@ def generate(graph: Graph, options: CodegenOptions = DEFAULT) -> Source:
     return print_program(plan(graph, options), options, [i.name for i in graph.inputs])
 
 
-def print_program(program: Program, options: CodegenOptions, parameters: list[str]) -> Source:
+def print_program(program: LoopProgram, options: CodegenOptions, parameters: list[str]) -> SourceText:
     """Print a program as source."""
     found = launches(program, _stem(program.name), _rounding(program, options))
     bodies = "\n\n\n".join(launch.text for launch in found)
@@ -70,7 +70,7 @@ def print_program(program: Program, options: CodegenOptions, parameters: list[st
     ]
     text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
     kernels = tuple(launch.name for launch in found)
-    return Source(text=text, kernels=kernels, masks=program.masks, ulp=program.ulp, draws=program.draws)
+    return SourceText(text=text, kernels=kernels, masks=program.masks, ulp=program.ulp, draws=program.draws)
 
 
 def kernel_codes(graph: Graph) -> set[tuple[object, ...]]:
@@ -80,7 +80,7 @@ def kernel_codes(graph: Graph) -> set[tuple[object, ...]]:
     return {part.code() for launch in found for part in launch.parts}
 
 
-def _rounding(program: Program, options: CodegenOptions) -> CodegenOptions:
+def _rounding(program: LoopProgram, options: CodegenOptions) -> CodegenOptions:
     # Quantized values are eager's own: a quotient that is one bit off may fall on the other side of a tie.
     quantized = any(b.dtype in _QUANTIZED for b in program.buffers.values() if b.role != "input")
     return replace(options, rounds=True) if quantized else options

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from tracemine.codegen.loop_ir import Axis, Buffer, Program
-from tracemine.codegen.passes.collapse_axes import Run
+from tracemine.codegen.loop_ir import Axis, KernelBuffer, LoopProgram
+from tracemine.codegen.passes.collapse_axes import AxisRun
 from tracemine.codegen.triton.expressions import Names, SizeNames, number, sizes
 from tracemine.codegen.triton.foreach import HELPER as _MEMBERS
-from tracemine.codegen.triton.launch import Launch
+from tracemine.codegen.triton.launch import KernelLaunch
 from tracemine.codegen.triton.tiling import STEP, cutting, split_lines
 
 _NAME = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
@@ -98,7 +98,7 @@ PLANS = {}  # launches, by all that they depend on: layouts of tensors, and whet
 """
 
 
-def calling(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> str:
+def calling(program: LoopProgram, found: Sequence[KernelLaunch], parameters: Sequence[str]) -> str:
     """Return the functions `_plan` and `fused`."""
     made = [b for b in program.buffers.values() if b.role != "input"]
     names = ["launch"] if len(found) == 1 else [f"launch_{k}" for k in range(len(found))]
@@ -126,13 +126,15 @@ def _calls(text: str, function: str) -> bool:
     return any(re.search(rf"(?<!\w){name}\(", text) for name in _NAME.findall(function)[:1])
 
 
-def _plan(program: Program, found: Sequence[Launch], names: Sequence[str], made: Sequence[Buffer]) -> list[str]:
+def _plan(
+    program: LoopProgram, found: Sequence[KernelLaunch], names: Sequence[str], made: Sequence[KernelBuffer]
+) -> list[str]:
     inputs = [b for b in program.buffers.values() if b.role == "input"]
     sized = SizeNames()
     lines = [text for launch in found for part in launch.parts for text in split_lines(part, sized)]
     lines += _empty_lines(made, sized)
     lines.append(f"index = _index_type({', '.join(b.name for b in (*inputs, *made))})")
-    told: dict[tuple[Axis, ...], Run] = {}  # how axes are looped over, as it was said last
+    told: dict[tuple[Axis, ...], AxisRun] = {}  # how axes are looped over, as it was said last
     for name, launch in zip(names, found, strict=True):
         for run in launch.merged:
             sized.used.update(axis.name for axis in run.axes)
@@ -150,14 +152,14 @@ def _plan(program: Program, found: Sequence[Launch], names: Sequence[str], made:
     ]
 
 
-def _twice(inputs: Sequence[Buffer]) -> set[str]:
+def _twice(inputs: Sequence[KernelBuffer]) -> set[str]:
     """Return sizes that inputs have in common, or with others in one dimension: by name."""
     alone = [dim[0].name for b in inputs for dim in b.dims if len(dim) == 1]
     every = [axis.name for b in inputs for dim in b.dims for axis in dim]
     return {name for name in every if every.count(name) > 1 or name not in alone}
 
 
-def _expected(inputs: Sequence[Buffer], known: Collection[str]) -> list[str]:
+def _expected(inputs: Sequence[KernelBuffer], known: Collection[str]) -> list[str]:
     """Return checks of inputs, one line for equal layouts. known: sizes that are, or must be, those of others."""
     alike: dict[str, list[str]] = {}
     for b in inputs:
@@ -171,7 +173,7 @@ def _is_free(axis: Axis, known: Collection[str]) -> bool:
     return not axis.pinned and axis.name not in known
 
 
-def _empty_lines(made: Sequence[Buffer], names: Names) -> list[str]:
+def _empty_lines(made: Sequence[KernelBuffer], names: Names) -> list[str]:
     """Return new tensors without memory, results of one layout in one line."""
     alike: dict[str, list[str]] = {}
     for b in made:
@@ -190,7 +192,11 @@ def _tuple(names: Sequence[str]) -> str:
 
 
 def _fused(
-    program: Program, found: Sequence[Launch], names: Sequence[str], parameters: Sequence[str], made: Sequence[Buffer]
+    program: LoopProgram,
+    found: Sequence[KernelLaunch],
+    names: Sequence[str],
+    parameters: Sequence[str],
+    made: Sequence[KernelBuffer],
 ) -> list[str]:
     scalars = [f"{name}={number(value)}" for name, value in program.scalars]
     calls = dict.fromkeys(program.origins.values())
@@ -198,10 +204,8 @@ def _fused(
     lines = [f'"""In place of {", ".join(calls) or "copies"}."""', *_unknown(program.unknown)]
     device = f"{inputs[0]}.device" if inputs else "device"
     lines += [] if inputs else ['device = torch.empty(0, device="cuda").device']
-    kinds = {text: None for launch in found for text in launch.scalars}
-    first = [f'BLOCKS["{launch.name}"][0]' for launch in found] + [device] + [f"_kind({name})" for name in kinds]
-    tensors = f"({_tuple(inputs)})"
-    lines.append(f"{', '.join(['new', *names])} = _cached_plan(PLANS, _plan, ({', '.join(first)}), {tensors})")
+    asked = ", ".join(_plan_key(found, device))
+    lines.append(f"{', '.join(['new', *names])} = _cached_plan(PLANS, _plan, ({asked}), ({_tuple(inputs)}))")
     target = ", ".join(b.name for b in made)
     lines += [f"{f'({target},)' if len(made) == 1 else target} = _allocate(new, {device})"] * bool(made)
     for name, launch in zip(names, found, strict=True):
@@ -212,6 +216,12 @@ def _fused(
     return [f"def fused({signature}):", *(f"    {line}" for line in lines)]
 
 
+def _plan_key(found: Sequence[KernelLaunch], device: str) -> list[str]:
+    """Return what a plan is kept by, besides how its tensors lie."""
+    kinds = dict.fromkeys(text for launch in found for text in launch.scalars)
+    return [*(f'BLOCKS["{launch.name}"][0]' for launch in found), device, *(f"_kind({name})" for name in kinds)]
+
+
 def _unknown(names: Sequence[str]) -> list[str]:
     """Return what whoever pastes the function has to know of numbers that were not recorded."""
     if not names:
@@ -220,7 +230,7 @@ def _unknown(names: Sequence[str]) -> list[str]:
     return [f"# Not recorded, so the default is not the model's value: pass {said}."]
 
 
-def _size_lines(program: Program, inputs: Sequence[Buffer], told: Collection[str]) -> list[str]:
+def _size_lines(program: LoopProgram, inputs: Sequence[KernelBuffer], told: Collection[str]) -> list[str]:
     """Return where each size that is not part of the kernels is read, of those that are named."""
     lines: dict[str, str] = {}
     for buffer in inputs:
@@ -252,7 +262,7 @@ def _shape(dims: tuple[tuple[Axis, ...], ...], names: Names) -> str:
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
-def _empty(buffer: Buffer, names: Names) -> str:
+def _empty(buffer: KernelBuffer, names: Names) -> str:
     """Return a tensor without memory, in the layout that the graph's own has: its order of dimensions, without gaps."""
     order = sorted(range(len(buffer.dims)), key=lambda d: (-buffer.strides[d], d))
     shape = _shape(tuple(buffer.dims[d] for d in order), names)

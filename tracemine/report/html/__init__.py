@@ -25,7 +25,7 @@ from tracemine.units import count_text
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
-    from tracemine.report import Options
+    from tracemine.report import Drawing
 
 __all__ = ["fragment", "page_text", "render"]
 
@@ -45,7 +45,7 @@ _COLOURS = {
 _LONGEST_LINE = 1_000  # of code
 
 
-def render(scan: Scan, out: TextIO, options: Options) -> None:
+def render(scan: Scan, out: TextIO, options: Drawing) -> None:
     """Write the whole page, with all findings; with timeline, dataflow and roofline where there is a picture."""
     picture = options.picture
     why_not = "" if picture is None else not_drawn(picture.activities)

@@ -12,7 +12,7 @@ from tracemine.findings.record import Parts, Range
 from tracemine.report.bar import segments
 from tracemine.units import shares, time_text
 
-__all__ = ["Bar", "Interval", "bar", "interval"]
+__all__ = ["Bar", "IntervalFigure", "bar", "interval"]
 
 _WHOLE = 1_000  # tenths of a per cent
 _WINDOWS = (("everywhere", 340), ("wide", 690))  # the bar's least width, pixels: on a phone, and beyond 44 rem
@@ -20,7 +20,7 @@ _MARGIN, _LETTER = 10, 7.2  # pixels around a label, and of a letter in it
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BarPiece:
     """A part of the step in the bar."""
 
     name: str
@@ -34,7 +34,7 @@ class Piece:
 class Bar:
     """The step as one bar."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BarPiece, ...]
 
 
 def bar(parts: Parts) -> Bar:
@@ -50,7 +50,7 @@ def bar(parts: Parts) -> Bar:
     pieces, begin = [], 0
     for segment, width in zip(segments(parts, 0), widths, strict=True):
         pieces.append(
-            Piece(segment.name, segment.label, f"{begin / 10}%", f"{width / 10}%", _fits(segment.label, width))
+            BarPiece(segment.name, segment.label, f"{begin / 10}%", f"{width / 10}%", _fits(segment.label, width))
         )
         begin += width
     return Bar(tuple(pieces))
@@ -70,7 +70,7 @@ _INTERVAL_UNITS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class IntervalFigure:
     """An interval as a line with its middle, and what was measured."""
 
     low: float
@@ -80,11 +80,11 @@ class Interval:
     says: str
 
 
-def interval(of: Range, most_ns: int, measured_ns: int | None = None) -> Interval:
+def interval(of: Range, most_ns: int, measured_ns: int | None = None) -> IntervalFigure:
     """Return an interval on a scale that ends at `most_ns`.
 
     >>> interval(Range(0, 5_000, 10_000), 20_000, 8_000)
-    Interval(low=0.0, mid=50.0, high=100.0, measured=80.0, says='5.00 µs, from 0 ns to 10.0 µs; measured 8.00 µs')
+    IntervalFigure(low=0.0, mid=50.0, high=100.0, measured=80.0, says='5.00 µs, from 0 ns to 10.0 µs; measured 8.00 µs')
     """
 
     def place(ns: int) -> float:
@@ -93,4 +93,4 @@ def interval(of: Range, most_ns: int, measured_ns: int | None = None) -> Interva
     says = f"{time_text(of.mid)}, from {time_text(of.low)} to {time_text(of.high)}"
     says += "" if measured_ns is None else f"; measured {time_text(measured_ns)}"
     measured = None if measured_ns is None else place(measured_ns)
-    return Interval(place(of.low), place(of.mid), place(of.high), measured, says)
+    return IntervalFigure(place(of.low), place(of.mid), place(of.high), measured, says)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tracemine.report.picture import DataflowPicture
-from tracemine.report.picture.dataflow import Tensor
+from tracemine.report.picture.dataflow import DrawnTensor
 from tracemine.units import bytes_text, time_text
 
 __all__ = ["FlowFigure", "flow_figure"]
@@ -75,14 +75,14 @@ def flow_figure(drawn: DataflowPicture) -> FlowFigure:
     )  # fmt: skip
 
 
-def tensor_text(tensor: Tensor) -> str:
+def tensor_text(tensor: DrawnTensor) -> str:
     """Return a tensor in few words: its shape, its data type, its bytes, as far as they are known."""
     shape = None if tensor.shape is None else f"[{', '.join(map(str, tensor.shape))}]"
     size = None if tensor.bytes is None else bytes_text(tensor.bytes)
     return " · ".join(part for part in (shape, tensor.dtype, size) if part) or "shape not recorded"
 
 
-def _between(tensors: Iterable[Tensor], tops: Sequence[int]) -> Iterator[Arrow]:
+def _between(tensors: Iterable[DrawnTensor], tops: Sequence[int]) -> Iterator[Arrow]:
     """Yield arrows from box to box: straight to the next, in an arc past others."""
     middle, right = _BOX_X + _BOX_WIDTH // 2, _BOX_X + _BOX_WIDTH
     told, arcs = set(), 0
@@ -102,7 +102,7 @@ def _between(tensors: Iterable[Tensor], tops: Sequence[int]) -> Iterator[Arrow]:
         yield Arrow("arc", path, tensor_text(tensor), 0, 0)
 
 
-def _beside(tensors: Iterable[Tensor], tops: Sequence[int]) -> Iterator[Arrow]:
+def _beside(tensors: Iterable[DrawnTensor], tops: Sequence[int]) -> Iterator[Arrow]:
     """Yield what comes into boxes from outside, and what outlives them."""
     counts: dict[tuple[str, int], int] = defaultdict(int)
     right = _BOX_X + _BOX_WIDTH
@@ -124,7 +124,7 @@ def _beside(tensors: Iterable[Tensor], tops: Sequence[int]) -> Iterator[Arrow]:
             yield Arrow("out", f"M{right} {bent}L{right + 74} {y}", text, right + 78, y + 4)
 
 
-def _flow_rows(tensors: Iterable[Tensor], names: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
+def _flow_rows(tensors: Iterable[DrawnTensor], names: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
     for tensor in tensors:
         begin = "from outside" if tensor.producer is None else names[tensor.producer]
         end = "live-out" if tensor.consumer is None else names[tensor.consumer]

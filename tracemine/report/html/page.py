@@ -13,11 +13,11 @@ from tracemine.findings.record import Finding, Range, Scan, Variant, Verified
 from tracemine.ops.kernel_names import short_name
 from tracemine.report.bar import legend
 from tracemine.report.cost_words import cost_rows, traffic_texts
-from tracemine.report.html.figures import Bar, Interval, bar, interval
+from tracemine.report.html.figures import Bar, IntervalFigure, bar, interval
 from tracemine.report.html.flow_figure import FlowFigure, flow_figure
 from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figure
 from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
-from tracemine.report.trust import no_findings, no_lines, notes, nothing_found, trust_text
+from tracemine.report.trust import no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.report.verdict_words import (
     error_text,
     evidence_text,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FindingPage", "Page", "page"]
 
-_SEVERITIES = ("high", "medium", "low")
+_SEVERITIES = {"high": 0, "medium": 1, "low": 2}  # and where each stands
 _NO_PICTURE = "The trace is not at hand here, its findings alone are: scan the trace itself to see this."
 _MOST_ALIASES, _MOST_KERNELS = 8, 40
 
@@ -71,7 +71,7 @@ class Saving:
     mid: str
     ends: str
     share: str
-    figure: Interval
+    figure: IntervalFigure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class VerdictPage:
     of: str  # fingerprint of the variant, "" where there is one alone
     says: str
     lines: tuple[str, ...]
-    predicted: Interval | None  # None: nothing was measured
+    predicted: IntervalFigure | None  # None: nothing was measured
     code: str | None  # generated, and validated or timed
 
 
@@ -145,6 +145,7 @@ def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
     """Return the report of a scan. timeline: why it is not drawn, "" where it is."""
     shown = [finding for finding in scan.reported if not finding.refuted]
     summary = scan.summary
+    drawn, legend_text = (None, "") if summary.parts is None else (bar(summary.parts), legend(summary.parts))
     return Page(
         scan=scan,
         version=__version__,
@@ -152,8 +153,8 @@ def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
         read=" · ".join(summary_parts(scan.trace)),
         cut_off=trust_text(scan),
         headline=headline(scan),
-        bar=None if summary.parts is None else bar(summary.parts),
-        legend="" if summary.parts is None else legend(summary.parts),
+        bar=drawn,
+        legend=legend_text,
         whole="a step" if summary.per_step is not None else "over the trace",
         facts=tuple(_facts(scan)) if scan.trace.activities else (),
         savings=tuple(_savings(scan)) if scan.findings else (),
@@ -161,12 +162,12 @@ def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
         refuted=tuple(_refuted(scan)),
         nothing=None if scan.reported else (no_findings(scan), nothing_found(scan)),
         rules=tuple(sorted({finding.rule for finding in shown})),
-        severities=tuple(name for name in _SEVERITIES if any(finding.severity == name for finding in shown)),
+        severities=tuple(sorted({finding.severity for finding in shown} & {*_SEVERITIES}, key=_SEVERITIES.__getitem__)),
         roofline=_roofline(shown, picture),
         no_roofline=_NO_PICTURE if picture is None else "Of no GPU here bandwidth and peaks are known.",
         timeline=_NO_PICTURE if picture is None else timeline,
         left_out=tuple(_left_out(scan)),
-        warnings=tuple(one for one in notes(scan) if one != no_lines(scan)),
+        warnings=notes_below(scan),
     )
 
 
@@ -220,14 +221,15 @@ def _saving(of: Range, share: str, most_ns: int, measured_ns: int | None = None)
 
 def _finding_pages(shown: Sequence[Finding], scan: Scan, picture: Picture | None) -> Iterator[FindingPage]:
     most = {name: max((of_finding(one, name).high for one in shown), default=0) for name in _NAMES}
+    flows = {} if picture is None else picture.dataflow
     for rank, finding in enumerate(shown, 1):
-        drawn = None if picture is None else picture.dataflow.get(finding.fingerprint)
+        flow = flow_figure(flows[finding.fingerprint]) if finding.fingerprint in flows else None
         kernels = tuple((short_name(name), name, len(list(run))) for name, run in groupby(finding.kernels))
         step, gpu = (_of_finding(finding, scan, name, most) for name in _NAMES)
         yield FindingPage(
             rank=rank,
             finding=finding,
-            severity_rank=_SEVERITIES.index(finding.severity) if finding.severity in _SEVERITIES else len(_SEVERITIES),
+            severity_rank=_SEVERITIES.get(finding.severity, len(_SEVERITIES)),
             step=step,
             gpu=gpu,
             savings=tuple(_of_what(finding, step, gpu)),
@@ -246,8 +248,8 @@ def _finding_pages(shown: Sequence[Finding], scan: Scan, picture: Picture | None
             ops=(" → " if finding.on_gpu else ", ").join(chain(finding.ops)),
             verdicts=tuple(_verdicts(finding, picture)),
             names=(finding.fingerprint, *finding.identity.aliases[:_MOST_ALIASES]),
-            flow=None if drawn is None else flow_figure(drawn),
-            flow_unknown="" if drawn is not None else _flow_unknown(finding, picture),
+            flow=flow,
+            flow_unknown=_flow_unknown(finding, picture) if flow is None else "",
         )
 
 

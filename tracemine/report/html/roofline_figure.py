@@ -22,7 +22,7 @@ _SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RooflineMark:
     """A class of kernels in the plot."""
 
     number: int
@@ -87,7 +87,7 @@ class RooflineFigure:
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     roofs: tuple[RoofLine, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[RooflineMark, ...]
     moved: tuple[MovedMark, ...]
     rows: tuple[RooflineRow, ...]
 
@@ -118,7 +118,7 @@ def roofline_figure(of: Roofline, titles: Mapping[str, str]) -> RooflineFigure:
     shown = [each for each in of.kernels if _is_known(each) and each.ns >= least_ns]
     axes = _axes(of, shown)
     marks = [
-        Mark(number, _SHAPES[number % len(_SHAPES)], number % _COLOURS, axes.x(x), axes.y(y), _name(each))
+        RooflineMark(number, _SHAPES[number % len(_SHAPES)], number % _COLOURS, axes.x(x), axes.y(y), _name(each))
         for number, each in enumerate(shown)
         if (x := each.intensity) and (y := each.flops_per_s)
     ]

@@ -15,12 +15,12 @@ from tracemine.ops.kernel_names import short_name
 from tracemine.rows.table import IntArray, Rows
 from tracemine.timeline import Timeline
 
-__all__ = ["Activities", "Step", "activities_of"]
+__all__ = ["Activities", "DrawnStep", "activities_of"]
 
 _NOT_RECORDED = -1
 
 
-class Step(Struct, frozen=True):
+class DrawnStep(Struct, frozen=True):
     """A step as it was marked on the host."""
 
     name: str
@@ -40,7 +40,7 @@ class Activities(Struct, frozen=True, kw_only=True, eq=False):
     name: IntArray  # position in `names`
     names: tuple[str, ...]
     part: IntArray  # position in PARTS
-    steps: tuple[Step, ...]
+    steps: tuple[DrawnStep, ...]
 
     @property
     def short_names(self) -> tuple[str, ...]:
@@ -95,6 +95,8 @@ def _known(ordinal: int) -> int | None:
     return None if ordinal == _NOT_RECORDED else ordinal
 
 
-def _steps(timeline: Timeline, begin_ns: int) -> tuple[Step, ...]:
+def _steps(timeline: Timeline, begin_ns: int) -> tuple[DrawnStep, ...]:
     names, starts, durations = (timeline.steps.column(each).to_pylist() for each in ("name", "start_ns", "dur_ns"))
-    return tuple(Step(name, start - begin_ns, dur) for name, start, dur in zip(names, starts, durations, strict=True))
+    return tuple(
+        DrawnStep(name, start - begin_ns, dur) for name, start, dur in zip(names, starts, durations, strict=True)
+    )

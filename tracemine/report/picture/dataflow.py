@@ -17,7 +17,7 @@ from tracemine.fusion.liveness import lasting
 from tracemine.ops import dtype
 from tracemine.timeline import Timeline
 
-__all__ = ["Box", "DataflowPicture", "Tensor", "dataflow_of"]
+__all__ = ["Box", "DataflowPicture", "DrawnTensor", "dataflow_of"]
 
 _MOST_BOXES = 24
 _MOST_TENSORS = 12  # into or out of one operator
@@ -31,7 +31,7 @@ class Box(Struct, frozen=True):
     ns: int
 
 
-class Tensor(Struct, frozen=True, kw_only=True):
+class DrawnTensor(Struct, frozen=True, kw_only=True):
     """A tensor that one operator makes and another takes. Null end: outside of the finding."""
 
     producer: int | None  # position in the boxes
@@ -46,7 +46,7 @@ class DataflowPicture(Struct, frozen=True, kw_only=True):
     """Dataflow of a finding's first occurrence."""
 
     boxes: tuple[Box, ...]
-    tensors: tuple[Tensor, ...]  # inside, then into the boxes, then out of them
+    tensors: tuple[DrawnTensor, ...]  # inside, then into the boxes, then out of them
     boxes_left_out: int  # behind those that are drawn
 
 
@@ -118,9 +118,9 @@ class _Within:
         name = self.op_name[int(self.flow.nodes.op_row[node])].as_py()
         return Box(name, tuple(rows), int(self.dur[list(rows)].sum()))
 
-    def _inside(self, place: dict[int, int]) -> tuple[list[Tensor], set[int]]:
+    def _inside(self, place: dict[int, int]) -> tuple[list[DrawnTensor], set[int]]:
         """Return the tensors between the boxes, each once for each pair, and the reads that they are."""
-        found: dict[tuple[int, int, int], Tensor] = {}
+        found: dict[tuple[int, int, int], DrawnTensor] = {}
         taken = set()
         order, consumers = self._edges
         for node, at in place.items():
@@ -134,12 +134,12 @@ class _Within:
                     found.setdefault(key, self._tensor(row, count, key[0], at, evidence))
         return list(found.values()), taken
 
-    def _into(self, place: dict[int, int], taken: set[int]) -> list[Tensor]:
+    def _into(self, place: dict[int, int], taken: set[int]) -> list[DrawnTensor]:
         """Return what the boxes read that no other of them wrote, a buffer once for each box."""
         found = []
         for node, at in place.items():
             reads = range(*np.searchsorted(self.flow.reads.node, (node, node + 1)).tolist())
-            buffers: dict[int, Tensor] = {}
+            buffers: dict[int, DrawnTensor] = {}
             for read in reads:
                 if read not in taken:
                     row, count = int(self.flow.reads.tensor_row[read]), int(self.flow.reads.bytes[read])
@@ -147,12 +147,12 @@ class _Within:
             found += list(buffers.values())[:_MOST_TENSORS]
         return found
 
-    def _out_of(self, place: dict[int, int], members: set[int]) -> list[Tensor]:
+    def _out_of(self, place: dict[int, int], members: set[int]) -> list[DrawnTensor]:
         """Return the live-outs: what others than the members read, or what may be wanted after the step."""
         found = []
         order, written_by = self._written
         for node, at in place.items():
-            buffers: dict[int, Tensor] = {}
+            buffers: dict[int, DrawnTensor] = {}
             for write in order[slice(*np.searchsorted(written_by, (node, node + 1)))].tolist():
                 if self._lives(write, members):
                     row, count = int(self.flow.writes.tensor_row[write]), int(self.flow.writes.bytes[write])
@@ -165,10 +165,12 @@ class _Within:
         readers = self.flow.edges.consumer[order[slice(*np.searchsorted(written, (write, write + 1)))]].tolist()
         return bool(self._lasts[write]) or any(reader not in members for reader in readers)
 
-    def _tensor(self, row: int, count: int, producer: int | None, consumer: int | None, evidence: str | None) -> Tensor:
+    def _tensor(
+        self, row: int, count: int, producer: int | None, consumer: int | None, evidence: str | None
+    ) -> DrawnTensor:
         table: pa.Table = self.flow.timeline.tensors
         shape, recorded, itemsize = (table.column(name)[row].as_py() for name in ("shape", "dtype", "itemsize_bytes"))
-        return Tensor(
+        return DrawnTensor(
             producer=producer,
             consumer=consumer,
             shape=None if shape is None else tuple(shape),

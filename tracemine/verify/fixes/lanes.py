@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tracemine.codegen.graph import Call, Graph, mutated, reads
+from tracemine.codegen.graph import Graph, GraphCall, mutated, reads
 from tracemine.verify.fixes.record import NoFixedForm
 from tracemine.verify.fixes.written import plain
 
 
-def steps_of(graph: Graph) -> list[list[tuple[int, Call]]]:
+def steps_of(graph: Graph) -> list[list[tuple[int, GraphCall]]]:
     """Return the loop's calls, equal ones together: the first of each tensor, then the second."""
-    lane_of, lanes = dict[int, int](), list[list[tuple[int, Call]]]()
+    lane_of, lanes = dict[int, int](), list[list[tuple[int, GraphCall]]]()
     for number, call in enumerate(graph.calls):
         touched = {lane_of[v] for v in reads(call) if v in lane_of}
         if len(touched) > 1:
@@ -31,11 +31,11 @@ def steps_of(graph: Graph) -> list[list[tuple[int, Call]]]:
     return [list(step) for step in zip(*lanes, strict=True)]
 
 
-def _reads_others(lane: Sequence[tuple[int, Call]], lane_of: Mapping[int, int], own: int) -> bool:
+def _reads_others(lane: Sequence[tuple[int, GraphCall]], lane_of: Mapping[int, int], own: int) -> bool:
     """Return whether a lane reads what another writes, before or after."""
     return any(lane_of.get(v, own) != own for _, call in lane for v in reads(call))
 
 
-def _alike(call: Call) -> tuple[object, ...]:
+def _alike(call: GraphCall) -> tuple[object, ...]:
     """Return what calls that can be one have in common: operator, numbers and literals."""
     return (call.label, *(plain(value) for value in call.arguments))

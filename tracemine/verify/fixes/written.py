@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tracemine.codegen.graph import Graph, Literal, Scalar, Value, mutated
+from tracemine.codegen.graph import Graph, LiteralArg, Scalar, Value, mutated
 from tracemine.verify.repro.eager import arguments_text, number_text
 
 
@@ -54,10 +54,10 @@ def plain(value: Value) -> object:
     """Return a number or literal; of a number that is not recorded, and of tensors, words."""
     if isinstance(value, Scalar):
         return value.value if value.recorded else "not recorded"
-    return value.value if isinstance(value, Literal) else type(value).__name__
+    return value.value if isinstance(value, LiteralArg) else type(value).__name__
 
 
 def flag(given: Mapping[str, Value], name: str) -> bool:
     """Return whether an argument is given and true."""
     value = given.get(name)
-    return isinstance(value, Literal) and bool(value.value)
+    return isinstance(value, LiteralArg) and bool(value.value)

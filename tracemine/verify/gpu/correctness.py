@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tracemine.validate.numerics import Comparison, compare
+from tracemine.validate.numerics import Closeness, compare
 from tracemine.validate.rounding_noise import InDouble, spread
 from tracemine.validate.undefined_casts import defined
 
@@ -138,9 +138,9 @@ class _Expected:
         self.outputs = len(self._eager) - len(inputs)
         self._names = [f"output {k}" for k in range(self.outputs)] + [str(d[0]) for d in described]
         self._ulp, self._even = ulp, not seed % 2
-        self._compared: list[list[tuple[torch.Tensor, Comparison]]] = [[] for _ in self._names]
+        self._compared: list[list[tuple[torch.Tensor, Closeness]]] = [[] for _ in self._names]
 
-    def compared(self, work: Work) -> Iterator[tuple[str, int, Comparison]]:
+    def compared(self, work: Work) -> Iterator[tuple[str, int, Closeness]]:
         """Compare what a variant gives, and the inputs that it leaves otherwise than eager: name, elements, result."""
         ours = copies(self._inputs)
         given = [*(work(*ours) or ()), *ours]
@@ -148,7 +148,7 @@ class _Expected:
             if mine is not None and (name.startswith("output") or not same_bits(mine, eager)):
                 yield name, eager.numel(), self._comparison(k, mine)
 
-    def _comparison(self, k: int, mine: torch.Tensor) -> Comparison:
+    def _comparison(self, k: int, mine: torch.Tensor) -> Closeness:
         for other, result in self._compared[k]:
             if same_bits(other, mine):
                 return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tracemine.codegen.graph import Literal
+from tracemine.codegen.graph import LiteralArg
 from tracemine.verify.library.pattern import Binding
 from tracemine.verify.library.terms import Terms
 
@@ -55,7 +55,7 @@ def _epsilon(terms: Terms, bound: Binding, root: int) -> str | None:
 
 
 def _by_the_count(terms: Terms, bound: Binding, root: int) -> str | None:
-    correction = bound.literals.get("none", Literal(0))
+    correction = bound.literals.get("none", LiteralArg(0))
     return None if correction.value == 0 else "the variance is divided by one less than the count"
 
 

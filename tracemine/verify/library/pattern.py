@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tracemine.codegen.graph import Literal, Scalar
+from tracemine.codegen.graph import LiteralArg, Scalar
 from tracemine.verify.library.terms import RESHAPES, Operand, Term, Terms
 
 _COMMUTE = frozenset({"add", "mul"})
@@ -26,7 +26,7 @@ class Binding:
     tensors: Mapping[str, int] = field(default_factory=dict)  # peeled of casts
     seen: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # terms as they stood in the pattern's places
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
-    literals: Mapping[str, Literal] = field(default_factory=dict)
+    literals: Mapping[str, LiteralArg] = field(default_factory=dict)
     taken: frozenset[int] = frozenset()
     assumed: Mapping[str, float] = field(default_factory=dict)  # numbers that are not recorded, taken to be these
 
@@ -122,7 +122,7 @@ class _Match:
         elif (
             isinstance(tree, ast.Name)
             and tree.id in self.pattern.literals
-            and isinstance(operand, Literal)
+            and isinstance(operand, LiteralArg)
             and bound.literals.get(tree.id, operand) == operand
         ):
             literals = {**bound.literals, tree.id: operand}
@@ -155,7 +155,7 @@ def _operation(tree: ast.expr) -> tuple[str, Sequence[ast.expr]]:
 
 def _constant(value: object, operand: Operand, bound: Binding) -> Iterator[Binding]:
     """Match a number or word of the pattern. A number that is not recorded is assumed to be it."""
-    if isinstance(operand, Literal) and operand.value == value:
+    if isinstance(operand, LiteralArg) and operand.value == value:
         yield bound
     elif isinstance(operand, Scalar) and isinstance(value, int | float):
         if operand.recorded and abs(operand.value - value) <= 1e-6 * abs(value):
@@ -187,13 +187,13 @@ def _as_called(term: Term) -> Meaning | None:
 
 def _sum(term: Term) -> Meaning:
     self, other, alpha = (*term.operands, None)[:3]
-    plain = alpha is None or (isinstance(alpha, Literal) and alpha.value == 1)
+    plain = alpha is None or (isinstance(alpha, LiteralArg) and alpha.value == 1)
     return (term.operator, (self, other)) if plain else (f"{term.operator}_times", (self, other, alpha))
 
 
 def _power(term: Term) -> Meaning | None:
     base, exponent = term.operands[0], term.operands[-1]
-    if len(term.operands) != 2 or not isinstance(exponent, Literal):
+    if len(term.operands) != 2 or not isinstance(exponent, LiteralArg):
         return _as_called(term)
     if exponent.value == 2:
         return "mul", (base, base)
@@ -207,7 +207,7 @@ def _reduced(term: Term) -> Meaning | None:
     if term.overload not in overloads:
         return _as_called(term)
     keeps_axes = term.operands[keeps]
-    kept = isinstance(keeps_axes, Literal) and keeps_axes.value is True
+    kept = isinstance(keeps_axes, LiteralArg) and keeps_axes.value is True
     return (term.operator, term.operands[:count]) if kept else None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tracemine.codegen.graph import Call, Graph, GraphError, Input, Literal, Ref, Value
+from tracemine.codegen.graph import Graph, GraphCall, GraphError, GraphInput, LiteralArg, Ref, Value
 from tracemine.codegen.graph_builder import infer_outputs
 from tracemine.validate.resize import reshaped
 
@@ -93,28 +93,28 @@ def scaled(graph: Graph, sizes: Mapping[int, int]) -> Graph:
         return prod(map(now, parts[size])) if size in parts else size
 
     inputs = tuple(
-        Input(e.name, reshaped(e.spec, tuple(map(now, e.spec.shape))), None if e.below is None else now(e.below))
+        GraphInput(e.name, reshaped(e.spec, tuple(map(now, e.spec.shape))), None if e.below is None else now(e.below))
         for e in graph.inputs
     )
     specs = [e.spec for e in inputs]
-    calls: list[Call] = []
+    calls: list[GraphCall] = []
     for call in graph.calls:
         names = [a.name for a in call.schema.arguments]
         arguments = tuple(_argument(n, v, now) for n, v in zip(names, call.arguments, strict=True))
-        made = Call(call.operator, call.overload, arguments, ())
+        made = GraphCall(call.operator, call.overload, arguments, ())
         outputs = infer_outputs(made, specs)[: len(call.outputs)] if call.outputs else ()
         for before, after in zip(call.outputs, outputs, strict=True):
             if len(after.shape) != len(before.shape) or after.dtype != before.dtype:
                 raise GraphError(f"{call.label} gives something else")
-        calls.append(Call(call.operator, call.overload, arguments, outputs))
+        calls.append(GraphCall(call.operator, call.overload, arguments, outputs))
         specs += outputs
     return Graph(graph.name, inputs, tuple(calls), graph.live)
 
 
 def _argument(name: str, value: Value, now: object) -> Value:
     assert callable(now)  # noqa: S101
-    if isinstance(value, Literal) and name in _SIZES and isinstance(value.value, tuple):
-        return Literal(tuple(now(n) if n > 0 else n for n in value.value))
-    if isinstance(value, Literal) and name in _PLACES and type(value.value) is int:
-        return Literal(now(value.value))
+    if isinstance(value, LiteralArg) and name in _SIZES and isinstance(value.value, tuple):
+        return LiteralArg(tuple(now(n) if n > 0 else n for n in value.value))
+    if isinstance(value, LiteralArg) and name in _PLACES and type(value.value) is int:
+        return LiteralArg(now(value.value))
     return value

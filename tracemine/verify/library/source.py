@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, Value
+from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref, Refs, Scalar, Scalars, Value
 from tracemine.ops import itemsize
 from tracemine.verify.library.checks import axes, heads, together
 from tracemine.verify.library.pattern import Binding, names, parse
@@ -77,7 +77,7 @@ def _exchanges(term: Term) -> bool:
     axes = term.operands[1] if term.operator == "permute" else None
     rank = len(term.spec.shape)
     wanted = [*range(rank - 2), rank - 1, rank - 2]
-    return isinstance(axes, Literal) and isinstance(axes.value, tuple) and [n % rank for n in axes.value] == wanted
+    return isinstance(axes, LiteralArg) and isinstance(axes.value, tuple) and [n % rank for n in axes.value] == wanted
 
 
 def reads(terms: Terms, picks: Sequence[Pick]) -> set[int]:
@@ -164,7 +164,7 @@ class _Body:
         return "\n".join([head(graph), "    aten, F = torch.ops.aten, torch.nn.functional", *_indented(lines)])
 
     def _eager(self, term: Term, names_: Mapping[int, str]) -> str:
-        call = Call("aten::" + term.operator, term.overload, tuple(map(_value, term.operands)), (term.spec,))
+        call = GraphCall("aten::" + term.operator, term.overload, tuple(map(_value, term.operands)), (term.spec,))
         listed = [names_.get(k, "") for k in range(len(self.terms.terms))]
         return f"aten.{term.operator}.{term.overload or 'default'}({arguments_text(call, listed)})"
 
@@ -216,7 +216,7 @@ def _indented(lines: Sequence[str]) -> list[str]:
 
 
 def _gives_several(term: Term) -> bool:
-    schema = Call("aten::" + term.operator, term.overload, (), ()).schema
+    schema = GraphCall("aten::" + term.operator, term.overload, (), ()).schema
     return len(schema.outputs) > 1 or bool(schema.outputs and schema.outputs[0].endswith("[]"))
 
 
@@ -227,4 +227,4 @@ def _value(operand: Operand) -> Value:
         return Refs(tuple(o if isinstance(o, int) else None for o in operand))
     if isinstance(operand, int):
         return Ref(operand)
-    return operand if isinstance(operand, Scalar | Literal) else None
+    return operand if isinstance(operand, Scalar | LiteralArg) else None

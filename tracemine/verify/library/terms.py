@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, mutated
+from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref, Refs, Scalar, Scalars, mutated
 from tracemine.ops import lookup
 from tracemine.ops.facts import keeping_values
 from tracemine.ops.infer import TensorSpec
@@ -19,7 +19,7 @@ _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 RESHAPES = keeping_values("in_order", "copied")
 _ORDERED = keeping_values("in_order")
 
-Operand = int | tuple[int | None, ...] | Scalar | tuple[Scalar, ...] | Literal | None
+Operand = int | tuple[int | None, ...] | Scalar | tuple[Scalar, ...] | LiteralArg | None
 
 
 class Opaque(Exception):
@@ -131,7 +131,7 @@ class _Making:
             raise Opaque("a tensor is written in place and read in another layout")
         return term
 
-    def call(self, call: Call) -> None:
+    def call(self, call: GraphCall) -> None:
         """Follow one call of the graph."""
         schema = call.schema
         name = call.operator.removeprefix("aten::")
@@ -163,11 +163,11 @@ class _Making:
             return found if member is None else found[member]
         if isinstance(value, Scalars):
             return value.values if member is None else value.values[member]
-        if isinstance(value, Scalar | Literal):
+        if isinstance(value, Scalar | LiteralArg):
             return value
         return None
 
-    def _functional(self, call: Call, name: str) -> str:
+    def _functional(self, call: GraphCall, name: str) -> str:
         """Return the operator that gives what another writes in place."""
         found = lookup("aten::" + name.rstrip("_"))
         same = [o for o in found.overloads if o.name == call.overload and not o.mutates] if found is not None else []
@@ -175,7 +175,7 @@ class _Making:
             raise Opaque(f"{call.label} has no form that is not in place")
         return name.rstrip("_")
 
-    def _in_place(self, call: Call, name: str, operands: tuple[Operand, ...]) -> None:
+    def _in_place(self, call: GraphCall, name: str, operands: tuple[Operand, ...]) -> None:
         (value,) = mutated(call)
         spec = self.all.terms[self.now(value)].spec
         self._write(value, self.all.add(Term(name, call.overload, operands, 0, spec)))
@@ -192,17 +192,17 @@ class _Making:
                 self.held[other] = None
         if base != cell and self.whole[cell] and before is not None:
             shape = self.all.terms[before].spec
-            back = Term("view", "", (term, Literal(shape.shape)), 0, shape)
+            back = Term("view", "", (term, LiteralArg(shape.shape)), 0, shape)
             self.held[base] = self.all.add(back)
         self.held[cell] = term
 
-    def _viewed(self, call: Call, output: int) -> int | None:
+    def _viewed(self, call: GraphCall, output: int) -> int | None:
         """Return the cell in whose memory a result may lie."""
         place = call.schema.aliases[output] if output < len(call.schema.aliases) else None
         given = call.arguments[place] if place is not None else None
         return self.cells[given.value] if isinstance(given, Ref) else None
 
-    def _list(self, call: Call, name: str) -> None:
+    def _list(self, call: GraphCall, name: str) -> None:
         self.all.listed = True
         first = next(v for v in call.arguments if isinstance(v, Refs))
         plain = name.rstrip("_")

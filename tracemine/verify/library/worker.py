@@ -43,9 +43,9 @@ class _Case:
     inputs: list[torch.Tensor]
     scalars: dict[str, float]  # of the graph
     numbers: dict[str, float]  # of the function
-    eager: reference.Run
-    truth: reference.Run
-    noise: reference.Run
+    eager: reference.ReferenceRun
+    truth: reference.ReferenceRun
+    noise: reference.ReferenceRun
 
 
 def validate(job: Job) -> Validation:

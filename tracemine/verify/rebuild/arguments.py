@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracemine.codegen.graph import Literal, Scalar, Scalars, Value
+from tracemine.codegen.graph import LiteralArg, Scalar, Scalars, Value
 from tracemine.codegen.graph_builder import is_shaping, usable
 from tracemine.ops import Argument, Overload, scalar_type
 from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor
@@ -72,12 +72,12 @@ class Numbers:
             return None
         kind = argument.type.removesuffix("?")
         if is_shaping(argument):
-            return Literal(plain)
+            return LiteralArg(plain)
         if kind == "Scalar[]" and isinstance(plain, tuple):
             return Scalars(tuple(Scalar(names.number(argument.name), n, recorded) for n in plain))
         if kind in ("Scalar", "float", "Tensor") and type(plain) in (int, float):
             return Scalar(names.number(argument.name), plain, recorded)  # type: ignore[arg-type]
-        return Literal(plain)
+        return LiteralArg(plain)
 
     def unknown(self, argument: Argument, recorded_type: str, names: Names) -> Scalar:
         """Return a number of which only the type was recorded."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracemine.codegen.graph import Call, Graph, Ref, Refs, Scalars, Value, mutated
+from tracemine.codegen.graph import Graph, GraphCall, Ref, Refs, Scalars, Value, mutated
 from tracemine.codegen.operators import pointwise_rows
 from tracemine.ops import Argument
 from tracemine.ops.facts import base_name
@@ -46,7 +46,7 @@ class Assembly:
         self.making.assumptions += form.assumptions
         self._push(self._call(facts, form), facts if form.gives_new else None)
 
-    def _call(self, facts: CallFacts, form: Form) -> Call:
+    def _call(self, facts: CallFacts, form: Form) -> GraphCall:
         by_place: dict[int, list[RecordedTensor]] = {}
         for seen in facts.inputs:
             by_place.setdefault(seen.position, []).append(seen)
@@ -58,7 +58,7 @@ class Assembly:
             place = form.place(argument.name)
             seen_here = by_place.get(place, []) if place is not None else []
             values.append(self._value(argument, place, seen_here, facts, form))
-        return Call(form.operator, form.overload.name, tuple(values), ())
+        return GraphCall(form.operator, form.overload.name, tuple(values), ())
 
     def _value(
         self, argument: Argument, place: int | None, seen: Sequence[RecordedTensor], facts: CallFacts, form: Form
@@ -138,7 +138,7 @@ class Assembly:
             value = self.making.view(value, (("aten::expand", (expand,)),))
         return value
 
-    def _push(self, call: Call, facts: CallFacts | None) -> None:
+    def _push(self, call: GraphCall, facts: CallFacts | None) -> None:
         """Add one call, with what it gives: as `facts` record it, else as the operator table says."""
         if any(str(self.making.specs[v].dtype).startswith("complex") for v in mutated(call)):
             raise NotRebuilt("complex numbers are written in place")

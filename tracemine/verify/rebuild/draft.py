@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracemine.codegen.graph import Call, Graph, GraphError, Input, Ref, Value, reads, renumbered
+from tracemine.codegen.graph import Graph, GraphCall, GraphError, GraphInput, Ref, Value, reads, renumbered
 from tracemine.codegen.graph_builder import check, infer_outputs, with_eps
 from tracemine.codegen.index_inputs import computed, copied, origin, pointing
 from tracemine.codegen.value_ranges import in_tables
@@ -28,7 +28,7 @@ class Draft:
     name: str
     specs: list[TensorSpec] = field(default_factory=list)
     inputs: dict[int, tuple[str, int | None]] = field(default_factory=dict)  # value: name, below
-    calls: list[tuple[Call, tuple[int, ...]]] = field(default_factory=list)  # with the values that it gives
+    calls: list[tuple[GraphCall, tuple[int, ...]]] = field(default_factory=list)  # with the values that it gives
     names: Names = field(default_factory=Names)
     numbers: Numbers = field(default_factory=Numbers)
     assumptions: list[str] = field(default_factory=list)
@@ -39,10 +39,10 @@ class Draft:
         self.inputs[value] = (self.names.tensor(argument), None)
         return value
 
-    def call(self, call: Call, specs: Sequence[TensorSpec]) -> tuple[int, ...]:
+    def call(self, call: GraphCall, specs: Sequence[TensorSpec]) -> tuple[int, ...]:
         """Add one call, and return what it gives."""
         values = tuple(self._number(spec) for spec in specs)
-        self.calls.append((Call(call.operator, call.overload, call.arguments, tuple(specs)), values))
+        self.calls.append((GraphCall(call.operator, call.overload, call.arguments, tuple(specs)), values))
         self._indices(call)
         return values
 
@@ -50,16 +50,16 @@ class Draft:
         """Return what view calls lead to from a value."""
         for label, arguments in steps:
             operator, _, overload_name = label.partition(".")
-            call = Call(operator, overload_name, (), ())
+            call = GraphCall(operator, overload_name, (), ())
             names = [a.name for a in call.schema.arguments]
             rest: dict[str, Any] = dict(zip(names[1:], arguments, strict=False))
             values: list[Value] = [Ref(value)]
             values += [self.numbers.value(a, rest.get(a.name), self.names) for a in call.schema.arguments[1:]]
-            call = Call(operator, overload_name, tuple(values), ())
+            call = GraphCall(operator, overload_name, tuple(values), ())
             (value,) = self.call(call, self.inferred(call))
         return value
 
-    def inferred(self, call: Call) -> tuple[TensorSpec, ...]:
+    def inferred(self, call: GraphCall) -> tuple[TensorSpec, ...]:
         """Return what a call gives, as the operator table says. Raises NotRebuilt."""
         try:
             return infer_outputs(call, self.specs)
@@ -70,7 +70,7 @@ class Draft:
         self.specs.append(spec)
         return len(self.specs) - 1
 
-    def _indices(self, call: Call) -> None:
+    def _indices(self, call: GraphCall) -> None:
         """Index tensors that come from outside hold places of what they point into."""
         for value, below in pointing(call, self.specs):
             source = origin(value, self._giver)
@@ -103,7 +103,7 @@ class Draft:
             todo += new
         return found
 
-    def _giver(self, value: int) -> Call | None:
+    def _giver(self, value: int) -> GraphCall | None:
         return next((call for call, values in self.calls if value in values), None)
 
     def order(self) -> dict[int, int]:
@@ -117,7 +117,7 @@ class Draft:
         order = self.order()
         graph = Graph(
             name=self.name,
-            inputs=tuple(Input(name, self.specs[v], below) for v, (name, below) in self.inputs.items()),
+            inputs=tuple(GraphInput(name, self.specs[v], below) for v, (name, below) in self.inputs.items()),
             calls=tuple(_renumbered(call, order) for call, _ in self.calls),
             live=tuple(order[v] for v in live),
         )
@@ -132,6 +132,6 @@ class Draft:
 _FEW = 2  # integers that indices are computed from stay below this
 
 
-def _renumbered(call: Call, order: Mapping[int, int]) -> Call:
+def _renumbered(call: GraphCall, order: Mapping[int, int]) -> GraphCall:
     arguments = tuple(renumbered(value, order.__getitem__) for value in call.arguments)
-    return Call(call.operator, call.overload, arguments, call.outputs)
+    return GraphCall(call.operator, call.overload, arguments, call.outputs)

@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from tracemine.codegen.graph import Call, Graph, Ref, Refs, Scalar, Scalars, Value, asked, reads
+from tracemine.codegen.graph import Graph, GraphCall, Ref, Refs, Scalar, Scalars, Value, asked, reads
 
 Plain = bool | int | float | str | tuple[bool | int | float, ...]
 # Literals that are arguments of `eager`: by call and place the name, what was recorded, and what it is on a CPU.
@@ -60,7 +60,7 @@ def _one_by_one(graph: Graph, names: Sequence[str], sizes: Sizes) -> list[str]:
     return [*lines, f"    return ({live}{',' if len(graph.live) == 1 else ''})"]
 
 
-def _call_text(call: Call, names: Sequence[str], sizes: Mapping[int, str]) -> str:
+def _call_text(call: GraphCall, names: Sequence[str], sizes: Mapping[int, str]) -> str:
     name = call.operator.removeprefix("aten::")
     return f"aten.{name}.{call.overload or 'default'}({arguments_text(call, names, sizes)})"
 
@@ -92,7 +92,7 @@ def _loops(graph: Graph, sizes: Sizes) -> list[str]:
     return [*lines, f"    return {_picked(graph.live)}"] if spared >= _SPARED else []
 
 
-def _gives_one_tensor(call: Call) -> bool:
+def _gives_one_tensor(call: GraphCall) -> bool:
     return len(asked(call)) == len(call.outputs) == 1 and not any(o.endswith("[]") for o in call.schema.outputs)
 
 
@@ -177,7 +177,7 @@ def _broken(line: str) -> list[str]:
     return [*lead, *packed(line[:at], line[at:].removesuffix(end).rstrip(",").split(", "), end)]
 
 
-def arguments_text(call: Call, names: Sequence[str], sizes: Mapping[int, str] | None = None) -> str:
+def arguments_text(call: GraphCall, names: Sequence[str], sizes: Mapping[int, str] | None = None) -> str:
     """Return a call's arguments as Python source. names: of the values that it refers to. sizes: names of literals."""
     schema = call.schema
     found: list[str] = []

@@ -11,9 +11,9 @@ import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tracemine.codegen.graph import Graph, Literal
+from tracemine.codegen.graph import Graph, LiteralArg
 from tracemine.codegen.min_traffic import compulsory
-from tracemine.codegen.triton.source import Source, shared
+from tracemine.codegen.triton.source import SourceText, shared
 from tracemine.ops.kernel_names import short
 from tracemine.ops.kernels import functor
 from tracemine.validate.input_domains import POSITIVE, domains
@@ -33,7 +33,7 @@ NEEDS = f"Needs:    torch, triton, and tracemine_repro.py next to it. Written by
 
 def repro(
     graph: Graph,
-    source: Source | None,
+    source: SourceText | None,
     *,
     fingerprint: str,
     title: str,
@@ -115,7 +115,7 @@ def _import(names: Sequence[str]) -> str:
 
 def _check(
     graph: Graph,
-    source: Source | None,
+    source: SourceText | None,
     library: str | None,
     fingerprint: str,
     title: str,
@@ -194,7 +194,7 @@ def repeats(items: Sequence[str]) -> list[tuple[Sequence[str], int]]:
     return found
 
 
-def _becomes(source: Source | None) -> str:
+def _becomes(source: SourceText | None) -> str:
     if source is None:
         return "one call of the library"
     return "1 kernel" if len(source.kernels) == 1 else f"{len(source.kernels)} kernels"
@@ -226,7 +226,7 @@ def _smaller(graph: Graph, small: Graph, positive: Collection[int]) -> tuple[lis
     taken = {i.name for i in graph.inputs} | {s.name for s in graph.scalars}
     for at, (call, tried) in enumerate(zip(graph.calls, small.calls, strict=True)):
         for place, (was, now) in enumerate(zip(call.arguments, tried.arguments, strict=True)):
-            if was != now and isinstance(was, Literal) and isinstance(now, Literal):
+            if was != now and isinstance(was, LiteralArg) and isinstance(now, LiteralArg):
                 stem = call.schema.arguments[place].name
                 name = next(n for n in (stem, *(f"{stem}_{k}" for k in range(1, 10_000))) if n not in taken)
                 taken.add(name)

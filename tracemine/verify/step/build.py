@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracemine.codegen.graph import Call, Literal, Ref, Refs
+from tracemine.codegen.graph import GraphCall, LiteralArg, Ref, Refs
 from tracemine.codegen.index_inputs import pointing
 from tracemine.columns import numbers
 from tracemine.errors import Location, TracemineError
@@ -342,7 +342,7 @@ def _pointed(facts: CallFacts) -> list[tuple[RecordedTensor, int]]:
     if overload is None:
         return []
     seen: list[RecordedTensor] = []
-    values: list[Ref | Refs | Literal | None] = []
+    values: list[Ref | Refs | LiteralArg | None] = []
     for place, argument in enumerate(overload.arguments):
         mine = [s for s in facts.inputs if s.position == place]
         if argument.is_tensor and argument.is_list:
@@ -355,10 +355,10 @@ def _pointed(facts: CallFacts) -> list[tuple[RecordedTensor, int]]:
             values.append(_whole(facts, place))
         seen += mine
     specs = [TensorSpec(s.layout.shape, s.dtype, s.layout.strides) for s in seen]
-    call = Call(facts.operator, overload.name, tuple(values), ())
+    call = GraphCall(facts.operator, overload.name, tuple(values), ())
     return [(seen[value], below) for value, below in pointing(call, specs)]
 
 
-def _whole(facts: CallFacts, place: int) -> Literal | None:
+def _whole(facts: CallFacts, place: int) -> LiteralArg | None:
     text = facts.texts[place] if facts.texts is not None and place < len(facts.texts) else ""
-    return Literal(int(text)) if text.lstrip("-").isdigit() and len(text) < 8 else None
+    return LiteralArg(int(text)) if text.lstrip("-").isdigit() and len(text) < 8 else None

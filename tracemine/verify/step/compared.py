@@ -20,7 +20,7 @@ from tracemine.matching.rule import IDLE_SAVINGS
 from tracemine.perfmodel import NOTHING, Range
 from tracemine.pipeline import Analysis, ScanOptions, mined
 from tracemine.units import Threshold
-from tracemine.verdicts.step import Change, InPlace, Left, StepVerdict
+from tracemine.verdicts.step import InPlace, Left, StepGain, StepVerdict
 from tracemine.verify.step.placing import Placed
 from tracemine.verify.step.program import StepCall
 from tracemine.verify.step.text import items_of, needed
@@ -202,7 +202,7 @@ def _why(about: Summary, mark: str, kernels: Sequence[Mapping[str, Any]], kept: 
 
 
 def _says(
-    ran: Mapping[str, Any] | str | None, kept: Mapping[str, int], changes: Sequence[Change], shorter: bool | None
+    ran: Mapping[str, Any] | str | None, kept: Mapping[str, int], changes: Sequence[StepGain], shorter: bool | None
 ) -> str:
     if not isinstance(ran, Mapping):
         return ran or "this machine has no GPU"
@@ -252,7 +252,7 @@ def of_the_model(
     return {end: round(ns - (1 - share) * replay_ns) for end, ns in saved.items()}
 
 
-def _changes(expects: Expected, kept: Mapping[str, int], answer: Mapping[str, Any]) -> tuple[Change, ...]:
+def _changes(expects: Expected, kept: Mapping[str, int], answer: Mapping[str, Any]) -> tuple[StepGain, ...]:
     savings, times = answer["savings"], answer["times"]
     replayed = _host_bound(answer["replay"]["gpu_ns"], statistics.median(times["eager"]["step_ns"]))
     recorded = None if not expects.alone_step_ns else _host_bound(expects.busy_ns, expects.alone_step_ns)
@@ -280,7 +280,7 @@ def _changes(expects: Expected, kept: Mapping[str, int], answer: Mapping[str, An
         says = "" if name in ("fused_graph", "all") else other
         within = None if says or claim is None else bool(claim.low <= saved["ns"] <= claim.high)
         found.append(
-            Change(
+            StepGain(
                 change=name,
                 measured_ns=saved["ns"],
                 low_ns=saved["low"],

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from tracemine.codegen.graph import Graph, Scalar, Unsupported
-from tracemine.codegen.triton.source import Source, generate
+from tracemine.codegen.triton.source import SourceText, generate
 from tracemine.columns import numbers
 from tracemine.findings.record import Finding
 from tracemine.verify.rebuild.memory import Lies
@@ -29,7 +29,7 @@ class Kernel:
     """Generated source in place of one graph. `draws`: it has random numbers of its own."""
 
     graph: Graph
-    source: Source
+    source: SourceText
     ulp: float
     draws: bool
 

@@ -1,0 +1,197 @@
+"""What a command asks of a scan, as one record: read from its options once, used for every trace that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracemine.cli.console import say
+from tracemine.cli.counters import said_reports
+from tracemine.cli.findings import one_stored
+from tracemine.cli.progress import reading
+from tracemine.cli.standard_input import STDIN, from_standard_input
+from tracemine.cli.thresholds import parse_threshold
+from tracemine.errors import InputError, Location, TracemineError, UsageError
+from tracemine.units import count_text
+
+if TYPE_CHECKING:
+    from tracemine.counters import CounterReport
+    from tracemine.devices import Device
+    from tracemine.findings import Scan
+    from tracemine.matching import Rule
+    from tracemine.perfmodel import UserCalibration
+    from tracemine.pipeline import ScanOptions
+    from tracemine.report.picture import Picture
+    from tracemine.verdicts.evidence import Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class FoundIn:
+    """What was found in a trace, and what a report draws of the trace itself."""
+
+    scan: Scan
+    picture: Picture | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """What is asked of a scan: of every trace, of the one that files belong to, and what is said of it."""
+
+    options: ScanOptions
+    quiet: bool
+    execution_trace: Path | None = None
+    graph_capture: Path | None = None
+    reports: Sequence[CounterReport] = ()  # of Nsight Compute
+    tables: Path | None = None  # where the trace and its findings are kept
+    pictured: bool = False  # whether a report draws more of a trace than its findings
+
+
+def asked(
+    *,
+    quiet: bool,
+    gpu: str | None = None,
+    rules: Sequence[Path] | None = None,
+    rule: Sequence[str] | None = None,
+    skip: Sequence[str] | None = None,
+    min_saving: str | None = None,
+    evidence: Sequence[Path] | None = None,
+    calibration: Path | None = None,
+    counters: Sequence[Path] | None = None,
+    why_not: bool = False,
+    execution_trace: Path | None = None,
+    graph_capture: Path | None = None,
+    tables: Path | None = None,
+    pictured: bool = False,
+) -> ScanRequest:
+    """Return what a command's options ask. Raise TracemineError where a value or a file is wrong."""
+    from tracemine.pipeline import ScanOptions
+
+    options = ScanOptions(
+        rules=rules_asked(rules, rule, skip),
+        device=None if gpu is None else device_named(gpu),
+        threshold=None if min_saving is None else parse_threshold("--min-saving", min_saving),
+        evidence=evidence_in(evidence or (), quiet=quiet),
+        why_not=why_not,
+        calibrations=calibrations_in(calibration, quiet=quiet),
+    )
+    return ScanRequest(
+        options=options,
+        quiet=quiet,
+        execution_trace=execution_trace,
+        graph_capture=graph_capture,
+        reports=[report for path in counters or () for report in said_reports(path, quiet=quiet)],
+        tables=tables,
+        pictured=pictured,
+    )
+
+
+def rules_asked(
+    folders: Sequence[Path] | None, only: Sequence[str] | None = None, skip: Sequence[str] | None = None
+) -> tuple[Rule, ...]:
+    """Return the rules that --rules, --rule and --skip leave. Raises RuleError, UsageError."""
+    from tracemine.matching import load_rules
+    from tracemine.matching.selection import selected
+
+    return selected(load_rules(*(folders or ())), only or (), skip or ())
+
+
+def device_named(name: str) -> Device:
+    from tracemine import devices
+
+    try:
+        return devices.device_named(name)
+    except UsageError as error:
+        raise UsageError(f"--gpu: {error.message}", hint=error.hint) from None
+
+
+def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:
+    """Yield every trace named, each once; what is wrong with an argument in its place."""
+    from tracemine.formats.discover import traces
+
+    seen: set[Path] = set()
+    for given in paths:
+        if given == "-":
+            yield STDIN
+            continue
+        try:
+            for path in traces(given, None if quiet else say):
+                if path not in seen:
+                    seen.add(path)
+                    yield path
+        except TracemineError as error:
+            yield error
+        except OSError as error:
+            yield InputError(f"cannot be read: {error.strerror}", where=Location(given))
+
+
+def one_trace(given: str, *, quiet: bool) -> Path:
+    """Return the one trace that an argument names. Raises TracemineError where it is not one."""
+    paths = list(all_traces([given], quiet=quiet))
+    if len(paths) != 1:
+        raise UsageError(f"{given}: {count_text(len(paths), 'trace')}, and one is looked at", hint="name one file")
+    if isinstance(paths[0], TracemineError):
+        raise paths[0]
+    return paths[0]
+
+
+def calibrations_in(named: Path | None, *, quiet: bool) -> Sequence[UserCalibration]:
+    """Return calibrations that did not come with the package, read once; files that are none are said."""
+    from tracemine.perfmodel import of_this_user, read_measured
+
+    given = () if named is None else (read_measured(named),)
+    own, notes = of_this_user()
+    if not quiet:
+        for note in notes:
+            say(note)
+    return (*given, *own)
+
+
+def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:
+    """Return the verdicts of files and folders, read once; what was left out of them is said."""
+    if not paths:
+        return None
+    from tracemine.verdicts.evidence import read_evidence
+
+    evidence = read_evidence(paths)
+    if not quiet:
+        for note in evidence.notes:
+            say(note)
+    return evidence
+
+
+def one_scan(given: str, request: ScanRequest) -> Scan:
+    """Return the scan that an argument names, stored or of a trace. Raise TracemineError where it is not one."""
+    stored = one_stored(Path(given))
+    return found_in(one_trace(given, quiet=request.quiet), request).scan if stored is None else stored
+
+
+def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn:
+    """Read one trace with a progress bar, and mine it; keep it in the folder that the request names.
+
+    position: of this trace among several, for the bar. Raises TracemineError where it cannot be.
+    """
+    from tracemine.pipeline import analyse, mined, write_tables
+
+    with from_standard_input(path) as file, reading(path, quiet=request.quiet, position=position) as progress:
+        analysis = analyse(
+            file,
+            execution_trace=request.execution_trace,
+            graph_capture=request.graph_capture,
+            reports=request.reports,
+            progress=progress,
+        )
+    if file is not path:
+        analysis = replace(analysis, path=str(path))
+    known, given = analysis.device, request.options.device
+    if known is not None and given is not None and known is not given and not request.quiet:
+        say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
+    found = mined(analysis, request.options)
+    if request.tables is not None:
+        write_tables(analysis, found, request.tables)
+    if not request.pictured:
+        return FoundIn(found)
+    from tracemine.api.pictures import picture_of
+
+    return FoundIn(found, picture_of(analysis, found, request.options))
