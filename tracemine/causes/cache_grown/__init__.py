@@ -5,4 +5,4 @@ fix.py  new rows written into a cache of the largest length
 
 from tracemine.causes.cause import Cause
 
-CACHE_GROWN = Cause(rule="cache_grown", fix_at="tracemine.causes.cache_grown.fix:FIX")
+CAUSE = Cause(rule="cache_grown", fix_at=f"{__name__}.fix:FIX")

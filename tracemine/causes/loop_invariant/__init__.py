@@ -5,4 +5,4 @@ fix.py  the calls, once before the step
 
 from tracemine.causes.cause import Cause
 
-LOOP_INVARIANT = Cause(rule="loop_invariant", fix_at="tracemine.causes.loop_invariant.fix:FIX")
+CAUSE = Cause(rule="loop_invariant", fix_at=f"{__name__}.fix:FIX")

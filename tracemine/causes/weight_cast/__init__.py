@@ -5,4 +5,4 @@ fix.py  weights copied as one list
 
 from tracemine.causes.cause import Cause
 
-WEIGHT_CAST = Cause(rule="weight_cast", fix_at="tracemine.causes.weight_cast.fix:FIX")
+CAUSE = Cause(rule="weight_cast", fix_at=f"{__name__}.fix:FIX")
