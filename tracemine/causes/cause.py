@@ -29,6 +29,7 @@ class Cause:
     estimates: tuple[str, Estimator] | None = None  # the kind of saving that rules name, and its estimate
     facts: FactsOf | None = None  # that advice may ask for
     part: str | None = None  # of the step that its findings are, whatever their operators' classes say
+    closed_by_graph: bool = False  # its gaps are the host's launching: a step that is one CUDA graph has none
     fix_at: str | None = None  # `module:name` of its fixed form: scanning never imports it
 
     @property

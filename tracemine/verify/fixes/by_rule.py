@@ -31,6 +31,9 @@ class Cause(Protocol):
     @property
     def fix(self) -> Maker | Ways | None: ...
 
+    @property
+    def closed_by_graph(self) -> bool: ...
+
 
 def fix_of(rule: str, causes: Sequence[Cause]) -> Maker | Ways | None:
     """Return how the fixed form of a rule's findings is made; None where it has none."""
