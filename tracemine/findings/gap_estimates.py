@@ -1,4 +1,4 @@
-"""Estimates of what closing a class of gaps would save: whatever closes them, or launches that become fewer."""
+"""Estimates of what closing a class of gaps would save."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import numpy as np
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.labels import label_of, text_at
-from tracemine.findings.recurrent import recurrent_cell
 from tracemine.matching.rule import Rule
-from tracemine.perfmodel import NOTHING, TRAINED_CALL_NS, Abstained, Range, closed_gaps, hidden_by_workers
-from tracemine.rows.table import BoolArray, IntArray, category, flags, number
-from tracemine.units import count_text
+from tracemine.perfmodel import NOTHING, Abstained, Range, closed_gaps, hidden_by_workers
+from tracemine.rows.table import IntArray, category, number
 
 _WITH_WORKERS = "_MultiProcessingDataLoaderIter"
 _RECORDED_CAUSES = frozenset(
@@ -29,6 +27,7 @@ _RECORDED_CAUSES = frozenset(
 
 
 def close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate gaps that are closed, whatever closes them."""
     rows, facts = context.rows["gaps"], context.facts["gaps"]
     cause = _cause(context, matrix)
     most = facts.dur_ns[matrix].reshape(-1)
@@ -43,10 +42,11 @@ def close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     else:
         shortest, usual, longest = (np.minimum(each[matrix].reshape(-1), most) for each in context.unprofiled_gaps_ns)
         saving, assumptions = closed_gaps(most, cause, (shortest, usual, longest), context.steps.slowdown)
-    return _of_class(context, matrix, saving, assumptions)
+    return of_gaps(context, matrix, saving, assumptions)
 
 
-def _of_class(context: ScanContext, matrix: IntArray, saving: Range, assumptions: tuple[str, ...]) -> ClassEstimate:
+def of_gaps(context: ScanContext, matrix: IntArray, saving: Range, assumptions: tuple[str, ...]) -> ClassEstimate:
+    """Return a class of gaps with its saving of the step's time."""
     facts = context.facts["gaps"]
     return ClassEstimate(
         matrix=matrix,
@@ -62,55 +62,6 @@ def _of_class(context: ScanContext, matrix: IntArray, saving: Range, assumptions
 
 def _cause(context: ScanContext, matrix: IntArray) -> str | None:
     return text_at(category(context.rows["gaps"], "cause"), int(matrix[0, 0]))
-
-
-def launch_less(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate fewer launches, or one for many. In training that is of the model, and of what lies around it little."""
-    if not context.training:
-        return close(context, rule, matrix)
-    following = number(context.rows["gaps"], "next_row")
-    of_model = _in_model(context)
-    in_model, following = of_model[matrix].reshape(-1), following[matrix].reshape(-1)
-    dur_ns = context.facts["gaps"].dur_ns
-    most = dur_ns[matrix].reshape(-1)
-    gaps = [np.minimum(each[matrix].reshape(-1), most) for each in context.unprofiled_gaps_ns]
-    environment = context.environment
-    replayable = not (environment.repeated or environment.blockers)
-    by_library = recurrent_cell(context, following, most) is not None
-    how = "in_training" if by_library or replayable else "compiled"
-    saved, told = NOTHING, dict[str, None]()
-    for chosen, cause in ((in_model, how), (~in_model, None)):
-        if chosen.any():
-            least, usual, longest = (each[chosen] for each in gaps)
-            saving, assumptions = closed_gaps(most[chosen], cause, (least, usual, longest), context.steps.slowdown)
-            if cause and not by_library and not environment.compiled:
-                share = int(most[chosen].sum()) / max(int(dur_ns[of_model].sum()), 1)  # other gaps pay the rest
-                saving, more = _without_calls(saving, TRAINED_CALL_NS[how], environment.model_calls, share)
-                assumptions += more
-            saved, told = saved + saving, told | dict.fromkeys(assumptions)
-    return _of_class(context, matrix, saved, tuple(told))
-
-
-def _in_model(context: ScanContext) -> BoolArray:
-    """Return which gaps wait for the host in the model, forward or backward; all where its end is not known."""
-    facts, rows = context.facts["activities"], context.rows["gaps"]
-    following = number(rows, "next_row")
-    waiting: BoolArray = category(rows, "cause").among("host_bound") & ~flags(rows, "between_steps")
-    if not (facts.module.codes >= 0).any():
-        return waiting
-    return waiting & (facts.backward[following] | (facts.module.codes[following] >= 0))
-
-
-def _without_calls(saving: Range, each: Range, calls: int, share: float) -> tuple[Range, tuple[str, ...]]:
-    """Return what is left of a saving once it has paid its share of each call of what is compiled; the assumption."""
-    cost = {end: round(share * calls * getattr(each, end)) for end in ("mid", "high")}
-    low, mid = max(saving.low - cost["high"], 0), max(saving.mid - cost["mid"], 0)
-    left = Range(min(low, mid), mid, saving.high)
-    note = (
-        f"a compiled model costs the host {each.mid / 1e6:g} ms a call in training, forward and backward pass "
-        f"({each.low / 1e6:g}–{each.high / 1e6:g}, measured on one host), taken off for {count_text(calls, 'call')}"
-    )
-    return left, (note,)
 
 
 def _has_workers(context: ScanContext, matrix: IntArray) -> bool:
