@@ -93,7 +93,7 @@ def test_everything_on_the_page_is_found() -> None:
     marked = {kind: len(re.findall(rf"<!-- {kind}\b", TEXT)) for kind in ("file", "edit", "run")}
     blocks = len(re.findall(BLOCK.format("run"), TEXT, re.S))
     assert marked == {"file": len(FILES), "edit": len(EDITS), "run": blocks}
-    assert len(FILES) == 6
+    assert len(FILES) == 8
     assert len(EDITS) == 7
     assert {command.split()[0] for command in COMMANDS} == {"python", "tracemine"}
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.findings.build import H200, kernel, matches, rows_of_timeline, rule, timeline_of
 from tests.findings.test_step_savings import adds_up
+from tracemine.causes import CAUSES
 from tracemine.errors import InputError
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.accounting import check, measure
@@ -63,7 +64,7 @@ def random_matches(timeline: Timeline, gaps: int, seed: int) -> list[Matches]:
 def scan_of(timeline: Timeline, seed: int, least: int = 0) -> Scan:
     rows = rows_of_timeline(timeline, ("host_bound", "synchronisation", "unknown"))
     found = random_matches(timeline, rows["gaps"].count, seed)
-    return find(timeline, rows, found, device_of(timeline), min_saving_ns=least)
+    return find(timeline, rows, found, device_of(timeline), min_saving_ns=least, causes=CAUSES)
 
 
 @settings(max_examples=150)

@@ -18,6 +18,7 @@ from tests.findings.build import kernel, rows_of_timeline, timeline_of
 from tests.findings.test_accounting import DEVICES, kernels, random_matches
 from tests.findings.test_step_savings import host_bound
 from tracemine import pipeline
+from tracemine.causes import CAUSES
 from tracemine.findings import Finding, Range, Scan, device_of, find
 from tracemine.findings import contract as of_reports
 from tracemine.findings.contract import ContractError, breaches, kept
@@ -138,7 +139,7 @@ def test_random_programs_with_steps_keep_it(
     timeline = timeline_of(marked, steps=moved, devices=DEVICES)
     rows = rows_of_timeline(timeline, ("host_bound", "synchronisation", "unknown"))
     found = random_matches(timeline, rows["gaps"].count, seed)
-    scan = find(timeline, rows, found, device_of(timeline), min_saving_ns=0)  # raises where it does not
+    scan = find(timeline, rows, found, device_of(timeline), min_saving_ns=0, causes=CAUSES)  # raises where it does not
     assert breaches(scan) == []
 
 
@@ -152,7 +153,7 @@ def test_a_program_that_broke_it_once_keeps_it(seed: int, tmp_path: Path) -> Non
 def test_steps_in_which_nothing_takes_any_time_have_no_parts() -> None:
     made = [kernel(0, 9_000), kernel(50_000, 0, step_row=0), kernel(60_000, 0, step_row=0)]
     timeline = timeline_of(made, steps=[(40_000, 30_000)])
-    scan = find(timeline, rows_of_timeline(timeline), [], device_of(timeline))
+    scan = find(timeline, rows_of_timeline(timeline), [], device_of(timeline), causes=CAUSES)
     assert scan.summary.parts is None
     assert scan.summary.gpu_busy_ns == 9_000
 

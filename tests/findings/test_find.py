@@ -11,6 +11,7 @@ import pytest
 
 from tests.findings.build import BIG, H200, kernel, matches, rows_of_timeline, rule, table, timeline_of
 from tests.timelines import Trace
+from tracemine.causes import CAUSES
 from tracemine.devices import Device
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.ranking import SEVERITIES
@@ -40,7 +41,7 @@ UNSET: Any = object()
 
 def scanned(timeline: Timeline, *found: Matches, device: Device | None = UNSET, **more: Any) -> Scan:
     rows = rows_of_timeline(timeline, more.pop("causes", ("host_bound",)))
-    return find(timeline, rows, found, device_of(timeline) if device is UNSET else device, **more)
+    return find(timeline, rows, found, device_of(timeline) if device is UNSET else device, **more, causes=CAUSES)
 
 
 def test_equal_chains_are_one_finding_with_one_list_of_activities_an_occurrence() -> None:
@@ -285,7 +286,9 @@ def test_a_wait_gives_back_no_more_than_the_host_was_blocked_for() -> None:
     trace.call("cudaStreamSynchronize", 10 * US, 40 * US + 1)
     trace.kernel("b", 130 * US, 50 * US, launch=(120 * US, 50))
     timeline = trace.timeline()
-    (finding,) = find(timeline, row_sets(timeline), [matches(rule("sync", "close_gap"), [0])], None).findings
+    (finding,) = find(
+        timeline, row_sets(timeline), [matches(rule("sync", "close_gap"), [0])], None, causes=CAUSES
+    ).findings
     assert finding.measured_ns == 80 * US
     assert finding.step_saving_ns.high == 40 * US + 1
 
@@ -301,7 +304,7 @@ def test_gaps_of_many_lines_are_where_the_most_was_idle() -> None:
         now += US
     timeline = trace.timeline()
     gaps = matches(rule("gap", "close_gap", group_by=()), [0, 1, 2, 3])
-    (finding,) = find(timeline, row_sets(timeline), [gaps], None).findings
+    (finding,) = find(timeline, row_sets(timeline), [gaps], None, causes=CAUSES).findings
     assert [source.line for source in finding.source] == [20, 3]
 
 
@@ -310,7 +313,7 @@ def test_idle_time_that_nothing_explains_is_said() -> None:
     trace.kernel("a", 1000, 500, launch=(900, 50))
     trace.kernel("b", 463_000_000, 500, launch=(38_000, 5_000))
     timeline = trace.timeline()
-    scan = find(timeline, row_sets(timeline), [], device_of(timeline))
+    scan = find(timeline, row_sets(timeline), [], device_of(timeline), causes=CAUSES)
     assert sum("was idle for 463 ms without a recorded cause" in text for text in scan.warnings) == 1
 
 
@@ -331,7 +334,7 @@ def test_idle_time_that_nothing_explains_names_the_one_call_that_lasts_through_i
     trace.call("hipMemcpyWithStream_inner", start + 10, dur - 20, kind="driver")
     trace.call("cudaGetDevice", 600_000_000, 100)
     timeline = trace.timeline()
-    scan = find(timeline, row_sets(timeline), [], device_of(timeline))
+    scan = find(timeline, row_sets(timeline), [], device_of(timeline), causes=CAUSES)
     held = [text for text in scan.warnings if "the host waited in one call" in text]
     assert len(held) == named
     if named:
@@ -439,13 +442,13 @@ THREES = [range(i, i + 3) for i in range(0, 12, 3)]
 def test_a_finding_of_little_gpu_time_is_reported_where_the_step_gains_enough() -> None:
     timeline = launched_slowly()
     rows, found = rows_of_timeline(timeline), [matches(rule(), *THREES)]
-    (plain,) = find(timeline, rows, found, device_of(timeline), min_saving_ns=0).findings
+    (plain,) = find(timeline, rows, found, device_of(timeline), min_saving_ns=0, causes=CAUSES).findings
     between = (plain.gpu_saving_ns.mid + plain.step_saving_ns.mid) // 2
     assert plain.gpu_saving_ns.mid < between < plain.step_saving_ns.mid
-    scan = find(timeline, rows, found, device_of(timeline), min_saving_ns=between)
+    scan = find(timeline, rows, found, device_of(timeline), min_saving_ns=between, causes=CAUSES)
     assert scan.findings == (plain,)
     assert "below_threshold" not in scan.dropped
-    none = find(timeline, rows, found, device_of(timeline), min_saving_ns=plain.step_saving_ns.mid + 1)
+    none = find(timeline, rows, found, device_of(timeline), min_saving_ns=plain.step_saving_ns.mid + 1, causes=CAUSES)
     assert none.reported == ()
     assert none.dropped["below_threshold"] == 4
 
@@ -455,8 +458,11 @@ def test_what_others_claim_is_not_claimed_again_for_what_the_step_gains() -> Non
     rows = rows_of_timeline(timeline)
     first, second = rule("first", priority=1), rule("second", priority=2)
     found = [matches(first, *THREES), matches(second, *THREES)]
-    least = find(timeline, rows, found, device_of(timeline), min_saving_ns=0).findings[0].gpu_saving_ns.mid + 1
-    scan = find(timeline, rows, found, device_of(timeline), min_saving_ns=least)
+    least = (
+        find(timeline, rows, found, device_of(timeline), min_saving_ns=0, causes=CAUSES).findings[0].gpu_saving_ns.mid
+        + 1
+    )
+    scan = find(timeline, rows, found, device_of(timeline), min_saving_ns=least, causes=CAUSES)
     assert [f.rule for f in scan.findings] == ["first"]
     claimed = [row for f in scan.findings for once in f.activities for row in once]
     assert len(claimed) == len(set(claimed)) == 12

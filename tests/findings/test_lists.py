@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.timelines import Trace
-from tracemine.findings.lists import Call, Lists, bag_bytes, loop_work, step_share, step_work
+from tracemine.causes.embedding_bags_apart.estimate import bag_bytes
+from tracemine.findings.lists import Call, Lists, loop_work, step_share, step_work
 from tracemine.findings.record import Finding
 from tracemine.perfmodel import Pass
 from tracemine.pipeline import analysed, mined

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
+from tracemine.causes import CAUSES
 from tracemine.findings import Finding, Scan, device_of, find
 from tracemine.findings.accounting import Room, room_of_step
 from tracemine.findings.record import NOTHING, Range
@@ -33,7 +34,7 @@ def host_bound() -> Scan:
     rows = rows_of_timeline(timeline)
     pairs = matches(rule(), *((at, at + 1) for at in range(0, COUNT, 2)))
     gaps = matches(rule("gap", "close_gap", group_by=()), *((row,) for row in range(rows["gaps"].count)))
-    return find(timeline, rows, [pairs, gaps], device_of(timeline), min_saving_ns=0)
+    return find(timeline, rows, [pairs, gaps], device_of(timeline), min_saving_ns=0, causes=CAUSES)
 
 
 def adds_up(scan: Scan) -> bool:
@@ -76,7 +77,7 @@ def launching(*, training: bool, modules: bool = True) -> Finding:
     rows["activities"] = replace_rows(activities, columns=activities.columns | own)
     every = ((row,) for row in range(rows["gaps"].count))
     gaps = matches(rule("gap", "launch_less", group_by=(), rows="gaps"), *every)
-    (found,) = find(timeline, rows, [gaps], device_of(timeline), min_saving_ns=0).findings
+    (found,) = find(timeline, rows, [gaps], device_of(timeline), min_saving_ns=0, causes=CAUSES).findings
     return found
 
 

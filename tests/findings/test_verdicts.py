@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
 from tests.findings.test_accounting import DEVICES, kernels, random_matches
 from tests.findings.test_step_savings import adds_up
+from tracemine.causes import CAUSES
 from tracemine.findings import Finding, Scan, device_of, find
 from tracemine.findings.record import Share, Verified
 from tracemine.findings.verdicts import Judge, account, with_verdicts
@@ -36,7 +37,7 @@ def on(verified: Verified | None) -> Judge:
 
 def scan_of(timeline: Timeline, found: list[Matches], judge: Judge | None = None, least: int = 0) -> Scan:
     rows = rows_of_timeline(timeline)
-    return find(timeline, rows, found, device_of(timeline), judge=judge, min_saving_ns=least)
+    return find(timeline, rows, found, device_of(timeline), judge=judge, min_saving_ns=least, causes=CAUSES)
 
 
 def chains(**more: Any) -> Timeline:
@@ -195,9 +196,9 @@ def test_totals_never_exceed_what_was_measured_whatever_verdicts_say(made: list[
     timeline = timeline_of(made, devices=DEVICES)
     rows = rows_of_timeline(timeline, ("host_bound", "synchronisation", "unknown"))
     found = random_matches(timeline, rows["gaps"].count, seed)
-    plain = find(timeline, rows, found, device_of(timeline), min_saving_ns=0)
+    plain = find(timeline, rows, found, device_of(timeline), min_saving_ns=0, causes=CAUSES)
     # `find` raises where the books do not hold.
-    scan = find(timeline, rows, found, device_of(timeline), judge=any_verdict(seed), min_saving_ns=0)
+    scan = find(timeline, rows, found, device_of(timeline), judge=any_verdict(seed), min_saving_ns=0, causes=CAUSES)
     stored = with_verdicts(plain, any_verdict(seed))
     for judged in (scan, stored):
         on_gpu = [f for f in judged.findings if f.on_gpu]

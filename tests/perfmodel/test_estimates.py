@@ -23,7 +23,6 @@ from tracemine.perfmodel import (
     fitted_slowdown,
     fused_run,
     one_kernel,
-    pinned,
 )
 from tracemine.perfmodel.group import IN_A_STEP
 from tracemine.rows.idle_causes import CAUSES
@@ -98,11 +97,6 @@ def test_a_product_in_a_run_keeps_its_time_and_parts_it() -> None:
 def test_an_estimate_on_nothing_abstains(run: list[Neighbour], curves: Curves | None, reason: str) -> None:
     assert fused_run(run, curves) == Abstained(reason)
     assert one_kernel(relu(), [], None) == Abstained("device_unknown")
-
-
-def test_a_copy_of_unknown_size_or_on_an_unknown_gpu_abstains() -> None:
-    assert pinned(None, H200) == Abstained("bytes_unknown")
-    assert pinned(1, None) == Abstained("device_unknown")
 
 
 neighbours = st.builds(Neighbour, dur_ns=st.integers(0, 10**7), compute=st.booleans())

@@ -14,6 +14,7 @@ from tracemine.findings.context import Estimator, FactsOf
 
 if TYPE_CHECKING:
     from tracemine.verify.fixes.by_rule import Maker
+    from tracemine.verify.fixes.calls import Ways
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +29,11 @@ class Cause:
     estimates: tuple[str, Estimator] | None = None  # the kind of saving that rules name, and its estimate
     facts: FactsOf | None = None  # that advice may ask for
     part: str | None = None  # of the step that its findings are, whatever their operators' classes say
+    closed_by_graph: bool = False  # its gaps are the host's launching: a step that is one CUDA graph has none
     fix_at: str | None = None  # `module:name` of its fixed form: scanning never imports it
 
     @property
-    def fix(self) -> Maker | None:
+    def fix(self) -> Maker | Ways | None:
         """Return how its fixed form is made; None where there is none."""
-        found: Maker | None = None if self.fix_at is None else resolve_name(self.fix_at)
+        found: Maker | Ways | None = None if self.fix_at is None else resolve_name(self.fix_at)
         return found

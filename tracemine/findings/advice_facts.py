@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tracemine.findings.class_estimate import ClassEstimate
-from tracemine.findings.communication import computes
 from tracemine.findings.context import ScanContext
 from tracemine.findings.environment import library_of, runs_unfused, waited_in
 from tracemine.findings.labels import text_at
-from tracemine.findings.norm_order import has_offset, norm_order
-from tracemine.findings.recurrent import recurrent_cell
 from tracemine.matching.advice import Fact, merged
 from tracemine.matching.rule import Rule
 from tracemine.ops import lookup
 from tracemine.ops.infer.library import OPERATIONS
-from tracemine.perfmodel import rms_norm_loses
 from tracemine.rows.table import BoolArray, IntArray, category, number
 
 
@@ -41,12 +37,16 @@ def facts_of(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate],
     found["training"] = context.training
     found["unfused_backend"] = runs_unfused(context.timeline, context.environment, activities)
     if of_gaps:
-        return found | _of_gaps(context, rule, rows, activities)
-    return found | _of_activities(context, rule, classes, named)
+        found |= _of_gaps(context, rows)
+    else:
+        found |= _of_activities(context, classes, named)
+    for cause in context.causes:
+        found |= {} if cause.facts is None else cause.facts(context, rule, classes, named)
+    return found
 
 
-def _of_gaps(context: ScanContext, rule: Rule, rows: IntArray, following: IntArray) -> dict[str, Fact]:
-    """Return what most of the idle time of gaps has to do with. following: the activity that ends each."""
+def _of_gaps(context: ScanContext, rows: IntArray) -> dict[str, Fact]:
+    """Return what most of the idle time of gaps has to do with."""
     facts = context.facts["gaps"]
     spent = facts.dur_ns[rows]
 
@@ -54,11 +54,6 @@ def _of_gaps(context: ScanContext, rule: Rule, rows: IntArray, following: IntArr
         return 2 * int(spent[chosen].sum()) > int(spent.sum())
 
     found: dict[str, Fact] = {"rounds": most(category(context.rows["gaps"], "cause").among("after_wait")[rows])}
-    if found["rounds"]:
-        found["at_once"] = most(context.asked_at_once[following])
-    if rule.saving == "launch_less":
-        found["recurrent"] = recurrent_cell(context, following, spent)
-        found["alike"] = most(context.alike[following])
     by_optimizer = np.bincount(facts.optimizer.codes[rows] + 1, weights=spent)
     code = int(by_optimizer.argmax()) - 1
     found["optimizer"] = facts.optimizer.values[code] if code >= 0 else None
@@ -66,36 +61,17 @@ def _of_gaps(context: ScanContext, rule: Rule, rows: IntArray, following: IntArr
     return found | dict.fromkeys(waited, True)
 
 
-def _of_activities(
-    context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray
-) -> dict[str, Fact]:
+def _of_activities(context: ScanContext, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
     rows, first = context.rows["activities"], int(classes[0].matrix.reshape(-1)[0])
     found: dict[str, Fact] = {
         "loop": text_at(category(rows, "sweep_kind"), first),
-        "invariant": text_at(category(rows, "invariant_kind"), first),
         "fused_step": any(context.environment.has_fused_step(one.label.optimizer) for one in classes),
         "widened": not all(named[one.matrix].all() for one in classes),
-        "slow_norm": _slow_norm(context, classes),
     }
     if any(one.label.backward for one in classes):
         members = np.concatenate([one.matrix.reshape(-1) for one in classes])
         found["forward_function"] = context.forwards.function(context.facts["activities"].op_row[members])
-    occurrences = [np.sort(one.matrix[0]) for one in classes]
-    if rule.saving == "overlap":
-        found["computing_stream"] = computes(context, np.concatenate([one.matrix.reshape(-1) for one in classes]))
-    for cause in context.causes:
-        found |= {} if cause.facts is None else cause.facts(context, rule, classes, named)
-    return found | of_norms(context, occurrences, named)
-
-
-def _slow_norm(context: ScanContext, classes: Sequence[ClassEstimate]) -> bool:
-    """Return whether, for rows of any of these, one kernel is clearly faster than PyTorch's own for a norm."""
-    curves, groups = context.curves, context.groups
-    if curves is None or groups is None:
-        return False
-    of_first = groups.activity_group[np.array([one.matrix[0, 0] for one in classes])]
-    kernels = groups.kernel[of_first[of_first >= 0]]
-    return any(rms_norm_loses(curves, groups.kernels[kernel]) for kernel in kernels[kernels >= 0].tolist())
+    return found
 
 
 def call_class(ops: Sequence[str]) -> str | None:
@@ -108,17 +84,3 @@ def call_class(ops: Sequence[str]) -> str | None:
     """
     kinds = {None if (known := lookup(op)) is None else OPERATIONS.get(known.op_class) for op in ops}
     return next(iter(kinds)) if len(kinds) == 1 else None
-
-
-def of_norms(context: ScanContext, occurrences: Iterable[IntArray], named: BoolArray) -> dict[str, Fact]:
-    """Return what is added next to norms, and whether their weights have an offset.
-
-    occurrences: activities of one of each class, in order. named: those that the rule's pattern names, of all.
-    """
-    lists, op_row = context.lists, context.facts["activities"].op_row
-    each = [(op_row[members].tolist(), op_row[members[named[members]]].tolist()) for members in occurrences]
-    orders = (norm_order(lists, rows, own) for rows, own in each)
-    return {
-        "norm_order": next(filter(None, orders), None),
-        "offset_weight": any(has_offset(lists, rows) for rows, _ in each),
-    }

@@ -63,7 +63,8 @@ class ScanContext:
     groups: Groups | None = None  # where dataflow is known
     curves: Curves | None = None  # None: those that the package has for the device
     causes: Sequence[Cause] = ()
-    estimates: Mapping[str, Estimator] = field(default_factory=dict)  # by kind of saving
+    # By rule ("" is any other) and kind of saving.
+    estimates: Mapping[tuple[str, str], Estimator] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     facts: dict[str, Facts] = field(init=False)
     claimed: dict[str, BoolArray] = field(init=False)
@@ -132,6 +133,11 @@ class ScanContext:
     def asked_at_once(self) -> BoolArray:
         """Which activities lie in a loop of rounds on inputs of any shapes, of which none needs another's result."""
         return independent_rounds(self.timeline, self.rows["activities"])
+
+    def estimate(self, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+        """Estimate a class of a rule's matches: as the rule's own cause does, else as its kind of saving says."""
+        estimator = self.estimates.get((rule.id, rule.saving)) or self.estimates["", rule.saving]
+        return estimator(self, rule, matrix)
 
     def drop(self, reason: str, occurrences: int) -> None:
         if occurrences:

@@ -1,4 +1,4 @@
-"""Estimates of what a class of matches would save: one function for each kind of saving that a rule can name."""
+"""Estimates of what a class of matches would save, one for each kind of saving that several causes share."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from tracemine.findings.class_estimate import ClassEstimate
-from tracemine.findings.communication import overlapping
 from tracemine.findings.context import Estimator, ScanContext
-from tracemine.findings.gap_estimates import close, launch_less
+from tracemine.findings.gap_estimates import close
 from tracemine.findings.labels import by_operator, label_of, text_at
-from tracemine.findings.lists import Call, Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
-from tracemine.findings.norms import norm_estimate
-from tracemine.findings.turns import loop_operators
+from tracemine.findings.lists import Call, Work, loop_work, step_share, step_work
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.matching.rule import Rule
@@ -28,21 +23,15 @@ from tracemine.perfmodel import (
     Traffic,
     Unfused,
     at_its_rate,
-    batched,
-    cast_once,
     fused_run,
     one_kernel,
     one_pass,
-    one_table,
-    overlapped,
-    pinned,
     removed,
-    rows_written,
     share_of,
     without_zeros,
 )
 from tracemine.rows.library import recorded_call
-from tracemine.rows.table import FloatArray, IntArray, category, flags, number
+from tracemine.rows.table import FloatArray, IntArray, category, number
 
 _TAKEN_AS_SAME = "numbers that were not recorded, and tensors from before the recording, stay as they are (assumed)"
 
@@ -113,9 +102,6 @@ def _pass(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     """Estimate one pass over lists in place of an optimizer's step or a loop over tensors."""
     rows, members = context.rows["activities"], matrix[0]
     durations = context.facts["activities"].dur_ns[matrix]
-    operands = _of_operands(context, members, durations.mean(axis=0))
-    if operands is not None:
-        return on_gpu(context, matrix, operands)
     measured_ns = float(durations.sum(axis=1).mean())
     optimizer = text_at(context.facts["activities"].optimizer, members[0])
     style = text_at(category(rows, "update_style"), members[0])
@@ -154,62 +140,6 @@ def _calls(context: ScanContext, members: IntArray) -> list[Call]:
     return context.lists.calls(context.facts["activities"].op_row[members], names)
 
 
-def _of_operands(context: ScanContext, members: IntArray, durations_ns: FloatArray) -> Estimate | Abstained | None:
-    """Estimate the rest of casts of weights, growing caches and bags of many tables; None: it is none of these."""
-    rows, facts = context.rows["activities"], context.facts["activities"]
-    casts, grows = (flags(rows, name)[members].all() for name in ("weight_cast", "appended"))
-    bags = number(rows, "bags", null=-1)[members[0]] >= 0
-    if not (casts or grows or bags):
-        return None
-    calls = context.lists.calls(facts.op_row[members], [""] * len(members))
-    if grows:  # a call may launch several kernels, for parts of the axis
-        parts = by_operator(facts, members)
-        if len(calls) < len(parts):
-            return Abstained("bytes_unknown")
-        spent = [float(durations_ns[part].sum()) for part in parts]
-        return rows_written(row_bytes(calls), spent, context.curves)
-    if len(calls) < len(members):
-        return Abstained("bytes_unknown")
-    if casts:
-        copied, moved_bytes = cast_pass(context.lists, calls)
-        return cast_once(copied, moved_bytes, float(durations_ns.sum()), context.curves, training=context.training)
-    moved = [bag_bytes(call, context.lists.shapes(call.row)) for call in calls if call.name != "arange"]
-    if any(each is None for each in moved):
-        return Abstained("bytes_unknown")
-    reads, writes = (sum(each[at] for each in moved if each is not None) for at in (0, 1))
-    return one_table(reads, writes, float(durations_ns.sum()), context.curves)
-
-
-def _pin(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    nbytes = number(context.rows["activities"], "bytes_moved", null=-1)[matrix[0]]
-    estimate = pinned(None if nbytes.min() < 0 else int(nbytes.sum()), context.device)
-    return on_gpu(context, matrix, estimate)
-
-
-def _hide(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate copies between host and device that overlap other work, as far as that lasts."""
-    rows, members = context.rows["activities"], matrix.reshape(-1)
-    nbytes, exposed = number(rows, "bytes_moved", null=-1), number(rows, "exposed_ns")
-    alone_ns = max(int(exposed.sum()), 1)
-    room = min((context.accounts.gpu_busy_ns - alone_ns) / alone_ns, 1.0)
-    memory = {text_at(category(rows, name), members[0]) for name in ("source_memory", "target_memory")}
-    dur = context.facts["activities"].dur_ns
-    estimate = overlapped(
-        int(nbytes[members].mean()),
-        float(dur[members].mean()),
-        float(exposed[members].mean()),
-        room,
-        next(iter(memory - {None, "device", "array"}), None),
-    )
-    return on_gpu(context, matrix, estimate)
-
-
-def _overlap(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate communication that other work hides: what it costs is how long nothing else runs."""
-    exposed_ns = int(number(context.rows["activities"], "exposed_ns")[matrix].sum())
-    return on_gpu(context, matrix, overlapping(context, matrix), measured_ns=exposed_ns)
-
-
 def _remove(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     assert rule.left is not None  # noqa: S101 - as the rule was read
     durations = context.facts["activities"].dur_ns[matrix]
@@ -231,29 +161,6 @@ def _reach(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate 
     call = recorded_call(context.timeline, int(context.facts["activities"].op_row[first[0]]))
     cause = text_at(category(rows, "call_cause"), int(first[0])) or ""
     estimate = at_its_rate(call, cause, float(durations.sum(axis=1).mean()), context.rates)
-    return on_gpu(context, matrix, estimate)
-
-
-def _norm(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate a kernel made for a norm's rows in place of PyTorch's own."""
-    measured_ns = float(context.facts["activities"].dur_ns[matrix].sum(axis=1).mean())
-    return on_gpu(context, matrix, norm_estimate(context, matrix[0], measured_ns))
-
-
-def _batch(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate one call of each operator in place of a loop's iterations."""
-    rows, members = context.rows["activities"], np.sort(matrix[0])
-    durations = context.facts["activities"].dur_ns[matrix]
-    if rows.graph is None:
-        return Abstained("bytes_unknown")
-    written = number(rows, "bytes_written", null=-1)[members]
-    kernels = [text_at(context.kernel_names, row) or "" for row in members]
-    turns = int(number(rows, "turns")[members[0]])
-    mean_ns = durations.mean(axis=0)[np.argsort(matrix[0])]
-    operators = loop_operators(context.timeline, rows.graph, members, mean_ns, written, kernels, turns)
-    estimate = (
-        Abstained("bytes_unknown") if operators is None else batched(operators, turns, context.curves, context.rates)
-    )
     return on_gpu(context, matrix, estimate)
 
 
@@ -295,15 +202,9 @@ def on_gpu(
 ESTIMATES: dict[str, Estimator] = {
     "fuse": _fuse_or_remove,
     "one_pass": _pass,
-    "pin_memory": _pin,
-    "hide": _hide,
-    "overlap": _overlap,
     "remove": _remove,
     "reach_rate": _reach,
-    "batch": _batch,
-    "norm": _norm,
     "close_gap": close,
-    "launch_less": launch_less,
     "close_break": close,
 }
 

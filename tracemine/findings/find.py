@@ -82,7 +82,9 @@ def find(
     `judge` gives the verdict on a variant. What has one is listed, whatever it then saves, and keeps what it claimed.
     `path` is only repeated in the scan. `causes` bring estimates, facts and parts of the step that rules ask for.
     """
-    estimates = ESTIMATES | dict(cause.estimates for cause in causes if cause.estimates is not None)
+    own = {(cause.rule, cause.estimates[0]): cause.estimates[1] for cause in causes if cause.estimates is not None}
+    shared = {kind: estimator for (_, kind), estimator in own.items()} | ESTIMATES
+    estimates = own | {("", kind): estimator for kind, estimator in shared.items()}
     context = ScanContext(timeline, rows, device, measure(timeline), groups, curves, causes, estimates)
     gaps_ns = context.unprofiled_gaps_ns[1]  # before anything is fixed
     threshold_ns = min_saving_ns
@@ -225,7 +227,7 @@ def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:
 def _estimated(context: ScanContext, found: Matches) -> Iterator[ClassEstimate]:
     """Yield the estimate of each class of matches that saves anything; count the others as dropped."""
     for matrix, evidence in classes_of(context, found):
-        estimated = context.estimates[found.rule.saving](context, found.rule, matrix)
+        estimated = context.estimate(found.rule, matrix)
         if isinstance(estimated, Abstained):
             context.drop(estimated.reason, len(matrix))
         elif not estimated.gpu_saving_ns.mid and not estimated.step_saving_ns.mid:

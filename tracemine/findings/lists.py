@@ -40,7 +40,7 @@ _MORE: Final = {
 _GUESSED_STATES = 2
 _ELEMENT = re.compile(r"Functor<(?:[^<>,]*, )?(c10::BFloat16|c10::Half|float|double)\b")
 _SMALL = 0.05  # of the elements that the busiest operator goes over: less is a count of steps
-_LONGEST = 1 << 44  # elements: more is damage
+LONGEST = 1 << 44  # elements: more is damage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,48 +202,6 @@ def _operators_over_lists(lists: Lists, call: Call) -> int:
     return max(lists.types(call.row).count("Scalar"), 1) if call.name in ("clamp", "clamp_") else 1
 
 
-# --- what operands say -----------------------------------------------------------------------------------------------
-
-
-def cast_pass(lists: Lists, calls: Sequence[Call]) -> tuple[Pass, int]:
-    """Return copies of weights from float32 to half width as one pass over lists, and the bytes that are moved now.
-
-    Autocast entered several times a step copies a weight as often: recorded tensors put it in the pass once.
-    """
-    sizes = [call.sizes[0][0] if call.sizes else 0 for call in calls]
-    sources = [_source(lists, call) for call in calls]
-    own = list(dict(zip(sources, sizes, strict=True)).values()) if all(sources) else sizes
-    return Pass(reads=4 * sum(own), writes=2 * sum(own), sizes=tuple(own), lists=2), 6 * sum(sizes)
-
-
-def _source(lists: Lists, call: Call) -> tuple[int, int] | None:
-    """Return which memory a call of `copy_` copies; None where that was not recorded."""
-    return next((t.memory for t in lists.tensors(call.row) if not t.is_output and t.position == 1), None)
-
-
-def row_bytes(calls: Sequence[Call]) -> list[int]:
-    """Return bytes of what each `cat` appends, its second tensor."""
-    return [
-        (call.item_bytes or 4) * (call.sizes[0][1] if call.sizes and len(call.sizes[0]) > 1 else 0) for call in calls
-    ]
-
-
-def bag_bytes(call: Call, shapes: Sequence[Extents]) -> tuple[int, int] | None:
-    """Return bytes that a call of `_embedding_bag` reads and writes: a row for each index, and a row for each bag.
-
-    >>> bag_bytes(Call(0, "_embedding_bag", ((640,), (32,), (8,)), 4), ((10, 64), (32,), (8,)))
-    (8512, 2048)
-    """
-    table = shapes[0] if shapes else ()
-    if call.sizes is None or len(call.sizes) < 3 or len(table) != 2:
-        return None
-    width = table[1]
-    if not isinstance(width, int) or not 0 <= width < _LONGEST:
-        return None
-    indices, bags, row = call.sizes[1][0], call.sizes[2][0], (call.item_bytes or 4) * width
-    return indices * (row + 8) + 8 * bags, bags * row
-
-
 # --- tensors that were recorded --------------------------------------------------------------------------------------
 
 
@@ -374,4 +332,4 @@ def _elements(given: Extents | int) -> int | None:
     if shape is None:
         return None
     count = prod(shape)
-    return count if count < _LONGEST else None
+    return count if count < LONGEST else None

@@ -164,7 +164,7 @@ def _claim_on_gpu(context: ScanContext, one: Reported, gained: Range) -> Claim:
 
 def _claim_of_gaps(context: ScanContext, one: Reported) -> Claim:
     """Return what closing gaps gains: as long as they are now, and no more than alone, as long as they were."""
-    again = [context.estimates[one.rule.saving](context, one.rule, matrix) for matrix in one.matrices]
+    again = [context.estimate(one.rule, matrix) for matrix in one.matrices]
     gained = sum((each.step_saving_ns for each in again if isinstance(each, ClassEstimate)), NOTHING)
     alone, most_ns = one.finding.step_saving_ns, one.finding.measured_ns
     return Claim(gained, Range(alone.low, alone.mid, most_ns), None)

@@ -4,11 +4,8 @@ one_kernel(…)    one kernel in place of a fusion group
 fused_run(…)     one kernel in place of adjacent kernels whose reads are not recorded
 hidden_by_workers(…)  waiting for data that workers can take over
 closed_gaps(…)   idle time of the device that can be won back
-pinned(…)        a copy from pinned memory, and `overlapped(…)` one that overlaps other work
-hidden(…)        a collective that overlaps other work
 removed(…)       work that is not done any more, but for a share of it
 at_its_rate(…)   a library's call once the cause of its slowness is gone
-batched(…)       calls on all iterations of a loop in place of calls on each
 rates_of(…)      what products, convolutions and attention take on a device, from their FLOPs and bytes
 norm_of_its_own(…)  a kernel made for a norm's rows in place of PyTorch's own, where that is clearly slower
 rms_norm_loses(…)  whether PyTorch's own kernel for a norm takes clearly longer than one made for its rows
@@ -24,10 +21,7 @@ calibration for a device that was not measured.
 """
 
 from tracemine.fusion.kernel import Unfused
-from tracemine.perfmodel.batching import LoopOperator, batched
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
-from tracemine.perfmodel.communication import HALF, hidden, sent_bytes
-from tracemine.perfmodel.copies import overlapped, pinned
 from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers
 from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.gaps import (
@@ -44,7 +38,7 @@ from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.library_call import at_its_rate
 from tracemine.perfmodel.library_norm import norm_of_its_own, rms_norm_loses
 from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
-from tracemine.perfmodel.lists import Pass, cast_once, one_pass, one_table, rows_written, share_of, without_zeros
+from tracemine.perfmodel.lists import Pass, one_pass, share_of, without_zeros
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.removal import removed
 from tracemine.perfmodel.unprofiled import Unprofiled
@@ -61,7 +55,6 @@ from tracemine.perfmodel.user_calibrations import (
 __all__ = [
     "COMPILED_CALL_NS",
     "GPU",
-    "HALF",
     "LOADING_PACE",
     "NOTHING",
     "REPLAY_FLOOR_NS",
@@ -72,7 +65,6 @@ __all__ = [
     "ChosenCalibration",
     "Curves",
     "Estimate",
-    "LoopOperator",
     "Neighbour",
     "Pass",
     "Prediction",
@@ -85,31 +77,23 @@ __all__ = [
     "Unprofiled",
     "UserCalibration",
     "at_its_rate",
-    "batched",
     "calibration_of",
-    "cast_once",
     "chosen",
     "closed_gaps",
     "data_folder",
     "fitted_slowdown",
     "fused_run",
-    "hidden",
     "hidden_by_workers",
     "norm_of_its_own",
     "of_this_user",
     "one_kernel",
     "one_pass",
-    "one_table",
-    "overlapped",
     "parse_calibration",
-    "pinned",
     "rates_of",
     "read_calibration",
     "read_measured",
     "removed",
     "rms_norm_loses",
-    "rows_written",
-    "sent_bytes",
     "share_of",
     "without_zeros",
 ]  # fmt: skip

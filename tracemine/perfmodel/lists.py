@@ -147,11 +147,6 @@ def share_of(
     )
 
 
-_ROW_NS: Final = (1_300, 2_000, 4_000)  # of a kernel that writes a few rows in place: `index_copy_`, a slice's `copy_`
-_BAG_RATE = 1.1  # of moving the bytes of many bags in one kernel, at best
-_BAGS_APART = 0.8  # how far, by the logarithm, from that to the bags apart: on an H100 0.76 and 0.92 of two programs
-
-
 _COPY_OF_ADDITION = 2 / 3  # what is read and written by a copy, of what an addition in place reads and writes
 
 
@@ -165,65 +160,3 @@ def without_zeros(measured_ns: float, added_ns: float) -> Estimate:
     if added_ns:
         notes.append("the backward pass keeps what it has computed in place of adding it; high end: it has to copy it")
     return Estimate(after_ns=outwards(0, 0, min(_COPY_OF_ADDITION * added_ns, measured_ns)), assumptions=tuple(notes))
-
-
-def cast_once(
-    copied: Pass, moved_bytes: int, measured_ns: float, curves: Curves | None, *, training: bool
-) -> Estimate | Abstained:
-    """Estimate weights kept at half width in place of being copied in every step, which moves so many bytes.
-
-    In training they change with every step: the optimizer writes them too (low end), or lists are copied (middle).
-
-    >>> from tracemine.devices import find_device
-    >>> curves = Curves.of(find_device("NVIDIA H200"))
-    >>> copied = Pass(reads=4 << 20, writes=2 << 20, sizes=(1 << 20,), lists=2)
-    >>> cast_once(copied, 6 << 20, 30_000, curves, training=False).after_ns.high
-    0
-    """
-    if curves is None:
-        return Abstained("device_unknown")
-    traffic = Traffic(before=moved_bytes, after=0)
-    if not training:
-        return Estimate(after_ns=Range(0, 0, 0), traffic_bytes=traffic, assumptions=("nothing is left of it",))
-    written = curves.memory_ns(0, copied.writes, 0.0) - curves.memory_ns(0, 1, 0.0)
-    mid = min(max(listed_ns(curves, copied), written), measured_ns)
-    return Estimate(
-        after_ns=outwards(min(written, mid), mid, measured_ns),
-        traffic_bytes=Traffic(before=traffic.before, after=copied.writes),
-        assumptions=(
-            "low end: the optimizer writes the copies in its own pass; middle: lists of weights are copied behind it; "
-            "high end: as long as now",
-        ),
-    )
-
-
-def rows_written(row_bytes: Sequence[int], measured_ns: Sequence[float], curves: Curves | None) -> Estimate | Abstained:
-    """Estimate rows written in place, each by a kernel of its own, where everything was copied before."""
-    if curves is None:
-        return Abstained("device_unknown")
-    ends = []
-    for nbytes, measured in zip(row_bytes, measured_ns, strict=True):
-        moved = curves.memory_ns(nbytes, nbytes, 0.0) - curves.memory_ns(1, 1, 0.0)
-        ends.append([min(each + max(moved, 0.0), measured) for each in _ROW_NS])
-    low, mid, high = (sum(end) for end in zip(*ends, strict=True))
-    return Estimate(
-        after_ns=outwards(low, mid, high),
-        assumptions=(
-            "a row written in place takes a small kernel's time; what reads the cache reads it as long as it is",
-        ),
-    )
-
-
-def one_table(reads: int, writes: int, measured_ns: float, curves: Curves | None) -> Estimate | Abstained:
-    """Estimate bags of many tables looked up by one kernel: at best as fast as the bytes, at worst as long as now."""
-    if curves is None:
-        return Abstained("device_unknown")
-    low = min(_BAG_RATE * curves.memory_ns(reads, writes, 0.0), measured_ns)
-    return Estimate(
-        after_ns=outwards(low, low ** (1 - _BAGS_APART) * measured_ns**_BAGS_APART, measured_ns),
-        traffic_bytes=Traffic(before=reads + writes, after=reads + writes),
-        assumptions=(
-            "one kernel for all bags moves as many bytes: at the device's rate (low), as long as now (high), middle: "
-            "nearer to now, as measured",
-        ),
-    )

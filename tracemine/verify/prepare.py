@@ -17,7 +17,7 @@ from tracemine.validate.record import Validation
 from tracemine.verdicts.candidate import KERNEL_VARIANT, LIBRARY, WITH_PRODUCTS, Candidate
 from tracemine.verify.fixes.by_rule import Cause
 from tracemine.verify.fixes.record import NoFixedForm
-from tracemine.verify.fixes.reproduction import fixed_calls, other_call
+from tracemine.verify.fixes.reproduction import fixed_calls, library_call
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.validation_job import LIBRARY_ULP, Sizes, job
@@ -95,7 +95,7 @@ def _candidates(
     says = facts(finding, mark)
     fix = (
         pinned_copy(finding, rebuilder.flow, mark, says)
-        or other_call(finding, rebuilder.recorded, mark, says)
+        or library_call(finding, rebuilder.recorded, causes, mark, says)
         or fixed_calls(finding, rebuilder, causes, mark, says)
     )
     if fix is not None:

@@ -68,7 +68,7 @@ def _with_step(run: Run, findings: Sequence[Finding], analysis: Analysis, scan: 
     def replayed() -> tuple[tuple[Verdict, ...], StepVerdict]:
         rebuilder = Rebuilder(analysis.dataflow, analysis.groups)
         found = stepped(findings, run.verdicts, rebuilder, scan, gpu=how.gpu, emit=how.emit)
-        return (*raised(run.verdicts, found), *gaps_closed(scan, found)), found
+        return (*raised(run.verdicts, found), *gaps_closed(scan, found, analysis.causes)), found
 
     try:
         found = bugs.tried(replayed)

@@ -19,7 +19,7 @@ from tracemine.codegen.graph import Graph, GraphCall, GraphInput, LiteralArg, Re
 from tracemine.codegen.graph_builder import GraphBuilder  # noqa: E402
 from tracemine.ops.infer import TensorSpec  # noqa: E402
 from tracemine.ops.infer.tensor import contiguous  # noqa: E402
-from tracemine.verify.fixes.by_rule import maker_of  # noqa: E402
+from tracemine.verify.fixes.by_rule import Maker, fix_of  # noqa: E402
 from tracemine.verify.fixes.record import NOTHING_KNOWN, Around, Fixed, NoFixedForm  # noqa: E402
 from tracemine.verify.fixes.reproduction import graph_reproduction  # noqa: E402
 from tracemine.verify.gpu import call_checks, check, fixed_forms, library_call  # noqa: E402
@@ -31,8 +31,8 @@ MARK = "0123456789abcdef"
 
 def fixed_graph(rule: str, graph: Graph, around: Around = NOTHING_KNOWN) -> Fixed:
     """The fixed form of a rule's finding. Raises NoFixedForm with the reason."""
-    maker = maker_of(rule, CAUSES)
-    assert maker is not None
+    maker = fix_of(rule, CAUSES)
+    assert isinstance(maker, Maker)
     return maker.made(graph, around)
 
 

@@ -17,14 +17,16 @@ import pytest
 from tests.verdicts.test_evidence import FINDING, H200, printed, put
 from tests.verify.repro import emitted
 from tests.verify.repro.emitted import run
+from tracemine.causes import CAUSES
 from tracemine.cli import main
 from tracemine.findings.record import CALL, Alike, Finding
 from tracemine.perfmodel import Range
 from tracemine.report.verdict_words import times_text
 from tracemine.verdicts.evidence import read_evidence
-from tracemine.verify.fixes.calls import fixed_call
+from tracemine.verify.fixes.by_rule import fix_of
+from tracemine.verify.fixes.calls import Ways, fixed_call
 from tracemine.verify.fixes.record import Fixed, NoFixedForm
-from tracemine.verify.fixes.reproduction import call_reproduction, other_call
+from tracemine.verify.fixes.reproduction import call_reproduction, library_call
 from tracemine.verify.gpu.marks import name_digest
 from tracemine.verify.rebuild.arguments import NotRecorded
 from tracemine.verify.rebuild.recorded import Recorded
@@ -37,6 +39,12 @@ CONVOLUTION: Mapping[str, Any] = {
     "fixed": Fixed(ways=("channels_last",)),
     "kernels": (("nchwToNhwcKernel", [7, 8, 4]), ("fprop", [1, 1, 1])),
 }
+
+
+def ways_of(rule: str) -> Ways:
+    ways = fix_of(rule, CAUSES)
+    assert isinstance(ways, Ways)
+    return ways
 
 
 def written(call: Mapping[str, Any]) -> str:
@@ -58,7 +66,9 @@ def test_the_call_around_a_layout_conversion_is_told_with_its_arguments_and_all_
     analysis = analyse(TRAINING)
     recorded = Recorded(analysis.dataflow)
     found = [each for each in mined(analysis).findings if each.rule == "channels_last"]
-    calls = [call for each in found for _ in each.variants or [each] if (call := other_call(each, recorded, MARK))]
+    calls = [
+        call for each in found for _ in each.variants or [each] if (call := library_call(each, recorded, CAUSES, MARK))
+    ]
     assert calls
     names = recorded.timeline.activities.column("name").to_pylist()
     for call in calls:
@@ -78,14 +88,14 @@ def test_a_kernel_of_a_long_name_is_held_against_the_whole_name() -> None:
 
     analysis = analyse(TRAINING)
     (found,) = [each for each in mined(analysis).findings if each.rule == "channels_last"]
-    call = other_call(found, Recorded(analysis.dataflow), MARK)
+    call = library_call(found, Recorded(analysis.dataflow), CAUSES, MARK)
     assert call is not None
     activities = analysis.timeline.activities
     long = activities.column("name").to_pylist()[found.activities[0][0]] + "<float, 4>" * 100
     named = pa.array([long] * activities.num_rows).dictionary_encode().cast(activities.schema.field("name").type)
     renamed = activities.set_column(activities.column_names.index("name"), "name", named)
     timeline = replace(analysis.timeline, activities=renamed)
-    again = other_call(found, Recorded(replace(analysis.dataflow, timeline=timeline)), MARK)
+    again = library_call(found, Recorded(replace(analysis.dataflow, timeline=timeline)), CAUSES, MARK)
     assert again is not None
     kernels, before = (ast.literal_eval(checked(each.source)["trace"]) for each in (again, call))
     assert [digest for _, digest, _ in kernels] == [name_digest(long)] * len(before)
@@ -97,7 +107,7 @@ def test_other_rules_findings_are_no_calls_and_a_call_without_shapes_says_what_i
     analysis = analyse(TRAINING)
     recorded = Recorded(analysis.dataflow)
     (found,) = [each for each in mined(analysis).findings if each.rule == "channels_last"]
-    assert other_call(msgspec.structs.replace(found, rule="memory_bound_chain"), recorded, MARK) is None
+    assert library_call(msgspec.structs.replace(found, rule="memory_bound_chain"), recorded, CAUSES, MARK) is None
     ops = recorded.timeline.ops
     kind = ops.column("input_shapes").type
     blank = ops.set_column(
@@ -105,7 +115,7 @@ def test_other_rules_findings_are_no_calls_and_a_call_without_shapes_says_what_i
     )
     without = Recorded(replace(recorded.flow, timeline=replace(recorded.timeline, ops=blank)))
     with pytest.raises(NotRecorded, match="shapes, dtypes or strides"):
-        other_call(found, without, MARK)
+        library_call(found, without, CAUSES, MARK)
 
 
 def test_without_a_gpu_a_call_is_written_and_not_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +152,7 @@ def test_a_grouped_convolution_is_tried_as_one_batched_product(tmp_path: Path) -
     tensors = (("x", (2, 8, 7, 6), "float32", (336, 42, 6, 1)), ("weight", (4, 4, 3, 2), "float32", (24, 6, 2, 1)))
     given = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "transposed": False, "groups": 2}
     names = {"input": "x", "weight": "weight"}
-    fixed = fixed_call("grouped_convolution", "aten::convolution", given, names, tensors)
+    fixed = fixed_call(ways_of("grouped_convolution"), "aten::convolution", given, names, tensors)
     assert list(fixed.own) == ["unfold, bmm"]
     text = "aten.convolution(x, weight, None, [2, 1], [1, 0], [1, 2], False, [0, 0], 2)"
     call = {**CONVOLUTION, "tensors": tensors, "call": text, "fixed": fixed}
@@ -152,17 +162,17 @@ def test_a_grouped_convolution_is_tried_as_one_batched_product(tmp_path: Path) -
     said = json.loads(run(emitted.put(tmp_path, "spoiled.py", spoiled), "--json").stdout)["ways"]["unfold, bmm"]
     assert said["faults"]  # another dilation
     for change in ({"transposed": True}, {"groups": 1}, {"groups": 8}):
-        assert not fixed_call("grouped_convolution", "aten::convolution", given | change, names, tensors).own
+        assert not fixed_call(ways_of("grouped_convolution"), "aten::convolution", given | change, names, tensors).own
 
 
 def test_patches_are_multiplied_where_windows_lie_side_by_side() -> None:
     tensors = (("x", (2, 3, 9, 8), "float32", (216, 72, 8, 1)), ("weight", (4, 3, 4, 4), "float32", (48, 16, 4, 1)))
     given = {"stride": (4, 4), "padding": (0, 0), "dilation": (1, 1), "transposed": False, "groups": 1}
     names = {"input": "x", "weight": "weight"}
-    fixed = fixed_call("patch_convolution", "aten::convolution", given, names, tensors)
+    fixed = fixed_call(ways_of("patch_convolution"), "aten::convolution", given, names, tensors)
     assert list(fixed.own) == ["patches, linear"]
     for change in ({"stride": (4, 2)}, {"padding": (0, 1)}, {"groups": 3}, {"dilation": (1, 2)}):
-        assert not fixed_call("patch_convolution", "aten::convolution", given | change, names, tensors).own
+        assert not fixed_call(ways_of("patch_convolution"), "aten::convolution", given | change, names, tensors).own
 
 
 def test_no_name_of_a_trace_becomes_code() -> None:
@@ -198,7 +208,7 @@ def test_a_measured_call_takes_off_no_more_than_the_finding_counts_of_it(tmp_pat
 
 def test_a_call_below_its_rate_is_tried_in_the_ways_that_are_for_such_calls() -> None:
     def ways(operator: str) -> set[str]:
-        return set(fixed_call("library_below_rate", operator, {}, {}, ()).ways)
+        return set(fixed_call(ways_of("library_below_rate"), operator, {}, {}, ()).ways)
 
     assert ways("aten::mm") == {"padded", "cublasLt"}
     assert "channels_last" in ways("aten::convolution")

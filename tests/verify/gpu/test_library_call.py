@@ -10,7 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tracemine.verify.fixes.calls import WAYS_OF  # noqa: E402
+from tracemine.causes import CAUSES  # noqa: E402
+from tracemine.verify.fixes.calls import OTHERS, Ways  # noqa: E402
 from tracemine.verify.gpu.correctness import make_inputs  # noqa: E402
 from tracemine.verify.gpu.fixed_forms import patches_multiplied, unfolded_product  # noqa: E402
 from tracemine.verify.gpu.library_call import WAYS, Way, faults_of, integer_results, ways_tried  # noqa: E402
@@ -120,8 +121,10 @@ def test_elements_that_share_memory_are_drawn_as_one() -> None:
     assert drawn[0].abs().sum() > 0
 
 
-def test_each_way_that_a_rule_names_is_there() -> None:
-    assert {way for ways in WAYS_OF.values() for way in ways} <= set(WAYS)
+def test_each_way_that_a_cause_names_is_there_and_each_other_call_is_named() -> None:
+    named = [cause.fix for cause in CAUSES if isinstance(cause.fix, Ways)]
+    assert {way for one in named for way in (*one.ways, *(one.of_convolutions or ()))} <= set(WAYS)
+    assert {other for one in named for other in one.others} == set(OTHERS)
 
 
 def grouped(x: Any, weight: Any) -> Any:
@@ -136,13 +139,13 @@ def way_tried(eager: Any, way: Way, inputs: Any, ulp: float | None, device: str)
     return ways_tried(eager, {"way": way}, inputs, ulp, device)["way"]
 
 
-OTHERS = [
+CALLED = [
     (grouped, Way("", call=lambda x, w: unfolded_product(x, w, None, [2], [1], [1], 4)), ((2, 16, 9), (8, 4, 3))),
     (patched, Way("", call=patches_multiplied), ((2, 3, 9, 7), (5, 3, 4, 2), (5,))),
 ]
 
 
-@pytest.mark.parametrize(("eager", "way", "shapes"), OTHERS, ids=["grouped", "patches"])
+@pytest.mark.parametrize(("eager", "way", "shapes"), CALLED, ids=["grouped", "patches"])
 def test_another_call_is_right_and_of_a_wrong_group_or_place_is_not(eager: Any, way: Any, shapes: Any) -> None:
     inputs = described(*shapes)
     found = way_tried(eager, way, inputs, None, "cpu")

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 
 from tests.report.scans import SCAN
+from tracemine.causes import CAUSES
 from tracemine.columns import string_ids
 from tracemine.findings.record import GRAPH, Scan
 from tracemine.flow import flow
@@ -418,7 +419,7 @@ def test_launch_gaps_are_confirmed_by_a_graph_that_has_none(tmp_path: Path) -> N
         ran = answer(100_000, 99_000, 95_000)
         ran["savings"]["graph"] = {"ns": saved, "low": saved - 9_000, "high": saved + 9_000}
         step = came_to(ran)
-        (closed,) = gaps_closed(SCAN, step)
+        (closed,) = gaps_closed(SCAN, step, CAUSES)
         assert (closed.fingerprint, closed.level, closed.by) == (finding.fingerprint, level, GRAPH)
         assert says in closed.says
         path = tmp_path / "v.json"
@@ -429,7 +430,7 @@ def test_launch_gaps_are_confirmed_by_a_graph_that_has_none(tmp_path: Path) -> N
         assert (
             read_evidence([path]).on(msgspec.structs.replace(fusion, fingerprint=finding.fingerprint), "a GPU") is None
         )
-    assert gaps_closed(SCAN, came_to(answer(100_000, 99_000, 95_000))) == ()  # no graph was captured
+    assert gaps_closed(SCAN, came_to(answer(100_000, 99_000, 95_000)), CAUSES) == ()  # no graph was captured
 
 
 def test_a_finding_is_confirmed_where_its_kernel_stood_in_a_step_that_got_shorter_beyond_noise() -> None:

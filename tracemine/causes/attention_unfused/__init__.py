@@ -10,10 +10,10 @@ fix.py         the call, next to the calls of a finding, forward and backward
 from tracemine.causes.attention_unfused.estimate import estimate, facts
 from tracemine.causes.cause import Cause
 
-ATTENTION_UNFUSED = Cause(
+CAUSE = Cause(
     rule="attention_unfused",
     estimates=("attention", estimate),
     facts=facts,
     part="attention",
-    fix_at="tracemine.causes.attention_unfused.fix:FIX",
+    fix_at=f"{__name__}.fix:FIX",
 )

@@ -5,4 +5,4 @@ fix.py  the convolution, with the weight and bias that the norm makes of them
 
 from tracemine.causes.cause import Cause
 
-BATCH_NORM_EVALUATED = Cause(rule="batch_norm_evaluated", fix_at="tracemine.causes.batch_norm_evaluated.fix:FIX")
+CAUSE = Cause(rule="batch_norm_evaluated", fix_at=f"{__name__}.fix:FIX")

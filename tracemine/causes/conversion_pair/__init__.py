@@ -5,4 +5,4 @@ fix.py  calls that take tensors as they lie
 
 from tracemine.causes.cause import Cause
 
-CONVERSION_PAIR = Cause(rule="conversion_pair", fix_at="tracemine.causes.conversion_pair.fix:FIX")
+CAUSE = Cause(rule="conversion_pair", fix_at=f"{__name__}.fix:FIX")

@@ -5,4 +5,4 @@ fix.py  gradients that are None in place of zeros
 
 from tracemine.causes.cause import Cause
 
-GRADIENT_ZEROING = Cause(rule="gradient_zeroing", fix_at="tracemine.causes.gradient_zeroing.fix:FIX")
+CAUSE = Cause(rule="gradient_zeroing", fix_at=f"{__name__}.fix:FIX")

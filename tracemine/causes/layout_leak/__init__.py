@@ -5,4 +5,4 @@ fix.py  the same calls on contiguous tensors
 
 from tracemine.causes.cause import Cause
 
-LAYOUT_LEAK = Cause(rule="layout_leak", fix_at="tracemine.causes.layout_leak.fix:FIX")
+CAUSE = Cause(rule="layout_leak", fix_at=f"{__name__}.fix:FIX")

@@ -1,8 +1,10 @@
 """Work that gives the same in each step.
 
-fix.py  the calls, once before the step
+facts.py  which kind of work it is
+fix.py    the calls, once before the step
 """
 
 from tracemine.causes.cause import Cause
+from tracemine.causes.loop_invariant.facts import facts
 
-LOOP_INVARIANT = Cause(rule="loop_invariant", fix_at="tracemine.causes.loop_invariant.fix:FIX")
+CAUSE = Cause(rule="loop_invariant", facts=facts, fix_at=f"{__name__}.fix:FIX")

@@ -5,4 +5,4 @@ fix.py  operators over lists
 
 from tracemine.causes.cause import Cause
 
-PARAMETER_LOOP = Cause(rule="parameter_loop", fix_at="tracemine.causes.parameter_loop.fix:FIX")
+CAUSE = Cause(rule="parameter_loop", fix_at=f"{__name__}.fix:FIX")

@@ -5,4 +5,4 @@ fix.py  gradients that are never scaled
 
 from tracemine.causes.cause import Cause
 
-SCALER_NEEDLESS = Cause(rule="scaler_needless", fix_at="tracemine.causes.scaler_needless.fix:FIX")
+CAUSE = Cause(rule="scaler_needless", fix_at=f"{__name__}.fix:FIX")

@@ -1,8 +1,12 @@
 """Small products in a loop, a call each.
 
-fix.py  one product of all iterations
+estimate.py  what one call of each operator saves
+loop.py      the loop's operators: what they move and compute in all iterations
+batching.py  how long one call of each takes
+fix.py       one product of all iterations
 """
 
 from tracemine.causes.cause import Cause
+from tracemine.causes.small_products_apart.estimate import estimate
 
-SMALL_PRODUCTS_APART = Cause(rule="small_products_apart", fix_at="tracemine.causes.small_products_apart.fix:FIX")
+CAUSE = Cause(rule="small_products_apart", estimates=("batch", estimate), fix_at=f"{__name__}.fix:FIX")

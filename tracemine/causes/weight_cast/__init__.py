@@ -1,8 +1,10 @@
 """Weights cast anew in each step.
 
-fix.py  weights copied as one list
+estimate.py  weights kept at half width
+fix.py       weights copied as one list
 """
 
 from tracemine.causes.cause import Cause
+from tracemine.causes.weight_cast.estimate import estimate
 
-WEIGHT_CAST = Cause(rule="weight_cast", fix_at="tracemine.causes.weight_cast.fix:FIX")
+CAUSE = Cause(rule="weight_cast", estimates=("one_pass", estimate), fix_at=f"{__name__}.fix:FIX")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tracemine.codegen.graph import Graph
+from tracemine.verify.fixes.calls import Ways
 from tracemine.verify.fixes.record import Around, Fixed
 
 
@@ -28,9 +29,12 @@ class Cause(Protocol):
     def rule(self) -> str: ...
 
     @property
-    def fix(self) -> Maker | None: ...
+    def fix(self) -> Maker | Ways | None: ...
+
+    @property
+    def closed_by_graph(self) -> bool: ...
 
 
-def maker_of(rule: str, causes: Sequence[Cause]) -> Maker | None:
+def fix_of(rule: str, causes: Sequence[Cause]) -> Maker | Ways | None:
     """Return how the fixed form of a rule's findings is made; None where it has none."""
     return next((cause.fix for cause in causes if cause.rule == rule), None)

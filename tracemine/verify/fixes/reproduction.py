@@ -15,8 +15,8 @@ from tracemine.columns import numbers, string_ids
 from tracemine.findings.record import CALL, Finding
 from tracemine.ops import Overload, dtype, lookup, overload_of
 from tracemine.verdicts.candidate import Candidate
-from tracemine.verify.fixes.by_rule import Cause, maker_of
-from tracemine.verify.fixes.calls import WAYS_OF, fixed_call
+from tracemine.verify.fixes.by_rule import Cause, Maker, fix_of
+from tracemine.verify.fixes.calls import Ways, fixed_call
 from tracemine.verify.fixes.record import Around, Fixed
 from tracemine.verify.gpu.marks import INTERFACE
 from tracemine.verify.library.validation_job import LIBRARY_ULP
@@ -40,12 +40,15 @@ Tensor = tuple[str, tuple[int, ...], str, tuple[int, ...]]  # name, shape, dtype
 Kernels = Sequence[tuple[str, Sequence[int] | None]]  # name and grid
 
 
-def other_call(finding: Finding, recorded: Recorded, fingerprint: str, says: Sequence[str] = ()) -> Candidate | None:
-    """Return other ways to make the call of a finding's first occurrence; None where the finding is of no such rule.
+def library_call(
+    finding: Finding, recorded: Recorded, causes: Sequence[Cause], fingerprint: str, says: Sequence[str] = ()
+) -> Candidate | None:
+    """Return other ways to make the call of a finding's first occurrence; None where its cause has none.
 
     says: facts about it, a line each. Raises NotRecorded where the trace does not tell what it was called with.
     """
-    if finding.rule not in WAYS_OF:
+    ways = fix_of(finding.rule, causes)
+    if not isinstance(ways, Ways):
         return None
     ops, activities = recorded.timeline.ops, recorded.timeline.activities
     owner = numbers(activities.column("op_row"), -1)
@@ -59,7 +62,7 @@ def other_call(finding: Finding, recorded: Recorded, fingerprint: str, says: Seq
     rows = np.flatnonzero(np.isin(owner, recorded.within(row))).tolist()
     facts = recorded.call(row, rows)
     tensors, text, assumptions, plain, named = _written(facts, _overload(facts))
-    fixed = fixed_call(finding.rule, facts.operator, plain, named, tensors)
+    fixed = fixed_call(ways, facts.operator, plain, named, tensors)
     kernels = kernels_of(recorded.timeline, rows)
     return Candidate(
         by=CALL,
@@ -179,8 +182,8 @@ def fixed_calls(
 
     says: facts about it, a line each. Raises NotRebuilt or NoFixedForm with the reason.
     """
-    maker = maker_of(finding.rule, causes)
-    if maker is None:
+    maker = fix_of(finding.rule, causes)
+    if not isinstance(maker, Maker):
         return None
     first = finding.activities[0]
     whole = maker.whole

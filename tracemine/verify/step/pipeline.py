@@ -17,6 +17,7 @@ from tracemine.validate.sandbox import MEMORY_LIMIT_BYTES
 from tracemine.verdicts.candidate import Candidate
 from tracemine.verdicts.step import StepVerdict
 from tracemine.verdicts.verdict import Verdict, verdict
+from tracemine.verify.fixes.by_rule import Cause
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro import standalone
 from tracemine.verify.repro.emitter import write
@@ -29,8 +30,6 @@ from tracemine.verify.step.program import LEAST_SHARE
 GPU_LIMIT_S = 300.0
 META_LIMIT_S = 120.0
 NOT_SHORTER = "the step as a CUDA graph did not get shorter: it changed"
-# Rules whose gaps are the host's launching: a replay has no other ones, and a CUDA graph closes them.
-_CLOSED_BY_A_GRAPH = frozenset({"launch_gap", "tiny_kernels"})
 _REACHED = ("L4", "L5")  # a finding's kernel is put in place where it is faster than eager
 
 
@@ -95,13 +94,14 @@ def raised(verdicts: Sequence[Verdict], step: StepVerdict) -> tuple[Verdict, ...
     )
 
 
-def gaps_closed(scan: Scan, step: StepVerdict) -> tuple[Verdict, ...]:
+def gaps_closed(scan: Scan, step: StepVerdict, causes: Sequence[Cause]) -> tuple[Verdict, ...]:
     """Return verdicts on launch gaps: what the step took less as one CUDA graph, which has none, and the prediction.
 
     They are closed together, so each verdict is of all. None where no graph was timed.
     """
+    closed = {cause.rule for cause in causes if cause.closed_by_graph}
     change = next((c for c in step.changes if c.change == "graph"), None)
-    gaps = [f for f in scan_of_variants(scan).reported if f.rule in _CLOSED_BY_A_GRAPH and not f.on_gpu]
+    gaps = [f for f in scan_of_variants(scan).reported if f.rule in closed and not f.on_gpu]
     if change is None or not gaps:
         return ()
     shorter = change.low_ns > 0

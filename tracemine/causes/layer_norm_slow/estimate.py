@@ -7,24 +7,28 @@ from math import prod
 import msgspec
 
 from tracemine.calls import Call, calls_of
+from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
+from tracemine.findings.estimates import on_gpu
 from tracemine.findings.labels import text_at
 from tracemine.fusion.kernel import FusedKernel
 from tracemine.fusion.op_cost import steps_of
-from tracemine.perfmodel import Abstained, Estimate, norm_of_its_own
+from tracemine.matching.rule import Rule
+from tracemine.perfmodel import Abstained, norm_of_its_own
 from tracemine.rows.table import IntArray, category, number
 
 _NORMALISED = 1  # the argument that says which axes are normalised
 
 
-def norm_estimate(context: ScanContext, members: IntArray, measured_ns: float) -> Estimate | Abstained:
+def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate a layer norm as one kernel made for its rows; Abstained where that is not clearly faster."""
-    rows = context.rows["activities"]
+    rows, members = context.rows["activities"], matrix[0]
+    measured_ns = float(context.facts["activities"].dur_ns[matrix].sum(axis=1).mean())
     reads, writes = (int(number(rows, name, null=-1)[members].max()) for name in ("bytes_read", "bytes_written"))
     kernel = _kernel(context, int(members[0]), reads, writes)
     if kernel is None:
         return Abstained("bytes_unknown")
-    return norm_of_its_own(kernel, measured_ns, context.curves, in_model=context.has_products)
+    return on_gpu(context, matrix, norm_of_its_own(kernel, measured_ns, context.curves, in_model=context.has_products))
 
 
 def _kernel(context: ScanContext, member: int, reads: int, writes: int) -> FusedKernel | None:

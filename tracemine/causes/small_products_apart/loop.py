@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracemine.causes.small_products_apart.batching import LoopOperator
 from tracemine.ops.arithmetic import unit_of
-from tracemine.perfmodel import LoopOperator
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.library import recorded_call
 from tracemine.rows.table import FloatArray, IntArray

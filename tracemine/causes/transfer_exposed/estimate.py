@@ -1,33 +1,34 @@
-"""Time of copies between host and device from other memory."""
+"""Copies between host and device that overlap other work: what that saves."""
 
 from __future__ import annotations
 
-from tracemine.devices import Device
-from tracemine.perfmodel.ranges import Abstained, Estimate, outwards
+from tracemine.findings.class_estimate import ClassEstimate
+from tracemine.findings.context import ScanContext
+from tracemine.findings.estimates import on_gpu
+from tracemine.findings.labels import text_at
+from tracemine.matching.rule import Rule
+from tracemine.perfmodel import Abstained, Estimate
+from tracemine.perfmodel.ranges import outwards
+from tracemine.rows.table import IntArray, category, number
 from tracemine.units import bytes_text, percent_text
 
 
-def pinned(nbytes: int | None, device: Device | None) -> Estimate | Abstained:
-    """Estimate a copy between host and device from pinned memory instead of pageable.
-
-    >>> from tracemine.devices import find_device
-    >>> pinned(50_400_000, find_device("NVIDIA H200")).after_ns
-    Range(low=801000, mid=1001000, high=1501000)
-    """
-    if device is None:
-        return Abstained("device_unknown")
-    if nbytes is None:
-        return Abstained("bytes_unknown")
-    raw_ns = nbytes * 1e9 / device.host_link_bytes_per_s
-    mid_ns = raw_ns / device.host_link_share
-    share, link = f"{device.host_link_share:.0%}", f"{device.host_link_bytes_per_s / 1e9:g} GB/s"
-    return Estimate(
-        after_ns=outwards(1_000 + raw_ns, 1_000 + mid_ns, 1_000 + 1.5 * mid_ns),
-        assumptions=(
-            f"a pinned copy reaches {share} of the {device.title}'s host link ({link}) and takes 1 µs to begin; "
-            "low end: all of the link, high end: half as long again (assumed)",
-        ),
+def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate copies between host and device that overlap other work, as far as that lasts."""
+    rows, members = context.rows["activities"], matrix.reshape(-1)
+    nbytes, exposed = number(rows, "bytes_moved", null=-1), number(rows, "exposed_ns")
+    alone_ns = max(int(exposed.sum()), 1)
+    room = min((context.accounts.gpu_busy_ns - alone_ns) / alone_ns, 1.0)
+    memory = {text_at(category(rows, name), members[0]) for name in ("source_memory", "target_memory")}
+    dur = context.facts["activities"].dur_ns
+    found = overlapped(
+        int(nbytes[members].mean()),
+        float(dur[members].mean()),
+        float(exposed[members].mean()),
+        room,
+        next(iter(memory - {None, "device", "array"}), None),
     )
+    return on_gpu(context, matrix, found)
 
 
 def overlapped(nbytes: int, dur_ns: float, exposed_ns: float, room: float, memory: str | None) -> Estimate:

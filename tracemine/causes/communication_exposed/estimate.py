@@ -1,0 +1,102 @@
+"""Communication that overlaps other work, as far as one rank shows what that saves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracemine.columns import codes
+from tracemine.findings.class_estimate import ClassEstimate
+from tracemine.findings.communication import ASSUMED, a_step, is_typed, linked_ns, of_communication
+from tracemine.findings.context import ScanContext
+from tracemine.findings.estimates import on_gpu
+from tracemine.matching.advice import Fact
+from tracemine.matching.rule import Rule
+from tracemine.perfmodel import Abstained, Estimate
+from tracemine.perfmodel.ranges import outwards
+from tracemine.rows.codes import combination_codes
+from tracemine.rows.table import BoolArray, FloatArray, IntArray, category, number, numbers_of
+from tracemine.rows.transfers import COLLECTIVE
+from tracemine.units import percent_text, time_text
+
+# Half of what is transfer hides where it runs in order with the work: cut into two halves, one half is sent while the
+# other is computed. Of several calls a step the last, or the first, has nothing left to hide behind. Where nothing says
+# how fast the link is, half of the shortest call is taken for waiting.
+_HALF = 0.5
+
+
+def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate identical collectives that overlap other work: what they cost is how long nothing else runs."""
+    rows, members = context.rows["activities"], matrix.reshape(-1)
+    exposed, every = number(rows, "exposed_ns"), of_communication(context)
+    alone_ns, transfer_ns = int(exposed[every].sum()), transfers_ns(context, members)
+    known = bool((linked_ns(context, members) > 0).all())
+    assumed = "" if is_typed(context, members) else ASSUMED
+    found = hidden(
+        float(exposed[members].mean()),
+        float(transfer_ns.mean()),
+        a_step(context, int((exposed[every] > 0).sum())),
+        min((context.accounts.gpu_busy_ns - alone_ns) / max(alone_ns, 1), 1.0),
+        computes=computes(context, members),
+        how=f"as long as the bytes take at the links' raw rate{assumed}"
+        if known
+        else "half of the shortest call alike",
+    )
+    return on_gpu(context, matrix, found, measured_ns=int(number(rows, "exposed_ns")[matrix].sum()))
+
+
+def transfers_ns(context: ScanContext, members: IntArray) -> FloatArray:
+    """Return what of the exposed time of collectives the link takes at least, as far as one rank tells.
+
+    No transfer takes longer than the shortest equal call, and none less than its bytes at the links' raw rate; where
+    that is not known, half of the shortest is taken.
+    """
+    facts, exposed = context.facts["activities"], number(context.rows["activities"], "exposed_ns")[members]
+    alike = codes(*(column.codes[members].astype(np.int64) for column in (facts.op, facts.shapes, facts.dtypes)))
+    shortest = np.full(int(alike.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(shortest, alike, context.accounts.dur_ns[members])
+    most, linked = np.minimum(shortest[alike], exposed), linked_ns(context, members)
+    transfer_ns: FloatArray = np.where(linked > 0, np.minimum(linked, most), most * _HALF)
+    return transfer_ns
+
+
+def hidden(exposed_ns: float, transfer_ns: float, calls: float, room: float, *, computes: bool, how: str) -> Estimate:
+    """Estimate a collective that other work hides.
+
+    exposed_ns: how long nothing overlapped one. transfer_ns: what of it the link takes at least, and how that is
+    known. calls: how many of all kinds a step has. room: which share of all that is exposed other work lasts for.
+    computes: its stream runs other work as well.
+
+    >>> hidden(900_000, 600_000, 4, 1.0, computes=False, how="").after_ns
+    Range(low=0, mid=450000, high=900000)
+    >>> hidden(900_000, 600_000, 4, 0.5, computes=True, how="").after_ns
+    Range(low=0, mid=750000, high=900000)
+    """
+    share = _HALF if computes else max(1 - 1 / max(calls, 1), _HALF)
+    which = "cut in two, one half of it hides" if computes else "but for one of a step's calls it hides"
+    return Estimate(
+        after_ns=outwards(0, exposed_ns - transfer_ns * room * share, exposed_ns),
+        assumptions=(
+            "one rank does not tell how long the link takes and how long other ranks are waited for: low end of the "
+            f"saving: all of it is waiting, or what runs next needs it; middle: {how} ({time_text(transfer_ns)} a "
+            f"call), {which} behind other work, which lasts for {percent_text(room, 1)} of all that nothing hides "
+            "(assumed); high end: all of it hides",
+        ),
+    )
+
+
+def facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
+    """Return whether the collectives' stream has other work to do."""
+    if rule.saving != "overlap":
+        return {}
+    return {"computing_stream": computes(context, np.concatenate([one.matrix.reshape(-1) for one in classes]))}
+
+
+def computes(context: ScanContext, members: IntArray) -> bool:
+    """Return whether most of what these collectives are exposed for is on streams that other kernels run on, too."""
+    rows = context.rows["activities"]
+    place = combination_codes(numbers_of(rows, "device"), numbers_of(rows, "stream"))
+    kernels = category(rows, "kind").among("kernel") & ~category(rows, "op_class").among(COLLECTIVE)
+    shared, exposed = np.isin(place[members], place[kernels]), number(rows, "exposed_ns")[members]
+    return 2 * int(exposed[shared].sum()) > int(exposed.sum())

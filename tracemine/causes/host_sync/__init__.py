@@ -1,0 +1,9 @@
+"""The host waits for the device, and the device then for the host.
+
+estimate.py  what a loop saves whose rounds can be done at once, and what waits save elsewhere
+"""
+
+from tracemine.causes.cause import Cause
+from tracemine.causes.host_sync.estimate import estimate, facts
+
+CAUSE = Cause(rule="host_sync", estimates=("close_gap", estimate), facts=facts)

@@ -1,0 +1,10 @@
+"""The device waits for the host to launch the next kernel.
+
+estimate.py   what fewer launches save
+recurrent.py  recurrent cells called once a position
+"""
+
+from tracemine.causes.cause import Cause
+from tracemine.causes.launch_gap.estimate import estimate, facts
+
+CAUSE = Cause(rule="launch_gap", estimates=("launch_less", estimate), facts=facts, closed_by_graph=True)

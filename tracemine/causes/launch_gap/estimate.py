@@ -1,0 +1,87 @@
+"""Fewer launches, or one for many: what that saves of the gaps between kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracemine.causes.launch_gap.recurrent import recurrent_cell
+from tracemine.findings.class_estimate import ClassEstimate
+from tracemine.findings.context import ScanContext
+from tracemine.findings.gap_estimates import close, closed, of_gaps
+from tracemine.matching.advice import Fact
+from tracemine.matching.rule import Rule
+from tracemine.perfmodel import COMPILED_CALL_NS, TRAINED_CALL_NS, Abstained, Range
+from tracemine.rows.table import BoolArray, IntArray, category, flags, number
+from tracemine.units import count_text
+
+
+def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate fewer launches, or one for many.
+
+    In training, and in a step that calls the model many times, that is of the model, and of what lies around it little.
+    """
+    following = number(context.rows["gaps"], "next_row")[matrix].reshape(-1)
+    dur_ns = context.facts["gaps"].dur_ns
+    most = dur_ns[matrix].reshape(-1)
+    environment = context.environment
+    if not context.training:
+        at_once = 2 * int(most[context.alike[following]].sum()) > int(most.sum())
+        if not environment.repeated or environment.compiled or environment.replayed or at_once:
+            return close(context, rule, matrix)
+    of_model = _in_model(context)
+    in_model = of_model[matrix].reshape(-1)
+    by_library = recurrent_cell(context, following, most) is not None
+    how, call_ns, what = _compiled_how(context, by_library=by_library)
+    saved, told = closed(context, matrix, most, ((in_model, how),))
+    if in_model.any() and not by_library and not environment.compiled:
+        share = int(most[in_model].sum()) / max(int(dur_ns[of_model].sum()), 1)  # other gaps pay the rest
+        saved, more = _without_calls(saved, call_ns, what, environment.model_calls, share)
+        told += more
+    others, more = closed(context, matrix, most, ((~in_model, None),))
+    return of_gaps(context, matrix, saved + others, tuple(dict.fromkeys((*told, *more))))
+
+
+def _compiled_how(context: ScanContext, *, by_library: bool) -> tuple[str, Range, str]:
+    """Return how gaps of a model close once it is compiled, what a call of it costs then, and of what call that is."""
+    if not context.training:
+        return "host_bound", COMPILED_CALL_NS, ""
+    replayable = not (context.environment.repeated or context.environment.blockers)
+    how = "in_training" if by_library or replayable else "compiled"
+    return how, TRAINED_CALL_NS[how], " in training, forward and backward pass"
+
+
+def _in_model(context: ScanContext) -> BoolArray:
+    """Return which gaps wait for the host in the model, forward or backward; all where its end is not known."""
+    facts, rows = context.facts["activities"], context.rows["gaps"]
+    following = number(rows, "next_row")
+    waiting: BoolArray = category(rows, "cause").among("host_bound") & ~flags(rows, "between_steps")
+    if not (facts.module.codes >= 0).any():
+        return waiting
+    return waiting & (facts.backward[following] | (facts.module.codes[following] >= 0))
+
+
+def _without_calls(saving: Range, each: Range, what: str, calls: int, share: float) -> tuple[Range, tuple[str, ...]]:
+    """Return what is left of a saving once it has paid its share of each call of what is compiled; the assumption."""
+    cost = {end: round(share * calls * getattr(each, end)) for end in ("mid", "high")}
+    low, mid = max(saving.low - cost["high"], 0), max(saving.mid - cost["mid"], 0)
+    left = Range(min(low, mid), mid, saving.high)
+    note = (
+        f"a compiled model costs the host {each.mid / 1e6:g} ms a call{what} "
+        f"({each.low / 1e6:g}–{each.high / 1e6:g}, measured on one host), taken off for {count_text(calls, 'call')}"
+    )
+    return left, (note,)
+
+
+def facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
+    """Return whose recurrent cell most of the gaps' time is of, and whether it is a loop's over independent parts."""
+    if rule.saving != "launch_less":
+        return {}
+    gaps = np.concatenate([one.matrix.reshape(-1) for one in classes])
+    following, idle_ns = number(context.rows["gaps"], "next_row")[gaps], context.facts["gaps"].dur_ns[gaps]
+    independent = context.alike[following]
+    return {
+        "recurrent": recurrent_cell(context, following, idle_ns),
+        "alike": 2 * int(idle_ns[independent].sum()) > int(idle_ns.sum()),
+    }

@@ -1,0 +1,9 @@
+"""A copy between host and device from or to pageable memory.
+
+estimate.py  the same copy with pinned memory
+"""
+
+from tracemine.causes.cause import Cause
+from tracemine.causes.pageable_copy.estimate import estimate
+
+CAUSE = Cause(rule="pageable_copy", estimates=("pin_memory", estimate))

@@ -1,0 +1,10 @@
+"""An RMSNorm as separate operators.
+
+facts.py       what advice asks of it
+norm_order.py  how norms and the residual sum follow each other
+"""
+
+from tracemine.causes.cause import Cause
+from tracemine.causes.rmsnorm_unfused.facts import facts
+
+CAUSE = Cause(rule="rmsnorm_unfused", facts=facts)

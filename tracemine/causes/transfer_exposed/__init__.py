@@ -1,0 +1,9 @@
+"""Copies between host and device that nothing overlaps.
+
+estimate.py  what of them can hide behind other work
+"""
+
+from tracemine.causes.cause import Cause
+from tracemine.causes.transfer_exposed.estimate import estimate
+
+CAUSE = Cause(rule="transfer_exposed", estimates=("hide", estimate))
