@@ -6,7 +6,7 @@ import numpy as np
 
 from tracemine.devices import UNESTIMATED, Device, is_partition, recorded_device, unknown_device_text
 from tracemine.findings.accounting import Accounts
-from tracemine.findings.held_in import held_in
+from tracemine.findings.held_in import UNEXPLAINED, held_longest
 from tracemine.perfmodel import Curves, Slowdown
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.compiled import compilations
@@ -20,8 +20,6 @@ _KERNELS_NAMED = 3
 _LONGEST_NAME = 80
 _UNCLASSIFIED = "other"
 _SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that is worth a word
-
-_UNEXPLAINED = ("unknown", "event_wait")  # causes of gaps that do not say what was waited for
 
 
 def device_of(timeline: Timeline) -> Device | None:
@@ -78,7 +76,7 @@ def warnings_of(
             f"Kernels of CUDA graphs are missing in this trace: for {time_text(missing_ns)} that look idle a graph may "
             "have been running, so nothing is claimed for them."
         )
-    unexplained_ns = sum(_idle_ns(gaps, cause)[0] for cause in _UNEXPLAINED)
+    unexplained_ns = sum(_idle_ns(gaps, cause)[0] for cause in UNEXPLAINED)
     if unexplained_ns > _SHARE_TO_EXPLAIN * accounts.devices * accounts.span_ns:
         texts.append(
             f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
@@ -108,12 +106,10 @@ def warnings_of(
 
 def _held_texts(timeline: Timeline, gaps: Rows) -> tuple[str, ...]:
     """Return in which one call the host was in the longest gap without a recorded cause, where that is most of it."""
-    dur_ns = np.where(category(gaps, "cause").among(*_UNEXPLAINED), number(gaps, "dur_ns"), 0)
-    longest = int(dur_ns.argmax())
-    gap_ns, begin_ns = int(dur_ns[longest]), int(number(gaps, "start_ns")[longest])
-    held = held_in(timeline, begin_ns, begin_ns + gap_ns) if 2 * gap_ns >= dur_ns.sum() else None
-    if held is None:
+    found = held_longest(timeline, gaps)
+    if found is None:
         return ()
+    gap_ns, held = found
     before = "; one step alone: perhaps of a batch before it, so record several" if timeline.steps.num_rows <= 1 else ""
     return (f"For {time_text(gap_ns)} of that the host waited in one call, {held.text}{before}.",)
 

@@ -145,6 +145,9 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     # Their shares are of the idle time as recorded: unprofiled most of it lies at the edges of steps, where it is not
     # known what is waited for.
     causes_recorded: bool = False
+    # The call in which the host waited through most of the idle time, with its operator, where no cause of that is
+    # recorded; null: there is none, or it is not needed.
+    held: str | None = None
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
