@@ -47,8 +47,10 @@ class Held:
 
 
 def held_longest(timeline: Timeline, gaps: Rows) -> tuple[int, Held] | None:
-    """Return the longest gap without a recorded cause, ns, and the call that lasts through it, where that gap is most of
-    what is without one; None where there is none, or no such call."""
+    """Return the longest gap without a recorded cause, ns, and the call that lasts through it.
+
+    None where there is none, where no call does, or where that gap is not most of what is without a cause.
+    """
     dur_ns = np.where(category(gaps, "cause").among(*UNEXPLAINED), number(gaps, "dur_ns"), 0)
     if not dur_ns.any():
         return None

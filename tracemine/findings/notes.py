@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.devices import UNESTIMATED, Device, is_partition, recorded_device, unknown_device_text
+from tracemine.devices import (
+    UNESTIMATED,
+    Device,
+    guess_text,
+    guessed_device,
+    is_partition,
+    recorded_device,
+    unknown_device_text,
+)
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.held_in import UNEXPLAINED, held_longest
 from tracemine.perfmodel import Curves, Slowdown
@@ -23,8 +31,12 @@ _SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that 
 
 
 def device_of(timeline: Timeline) -> Device | None:
-    """Return the device table's row for a timeline's GPU; None where it is unknown, or several."""
-    found = [recorded_device(d.name, d.sm_count, d.memory_bytes) for d in _active(timeline)]
+    """Return the device table's row for a timeline's GPU, or what is guessed of it; None of neither, or several."""
+    found = [
+        recorded_device(d.name, d.sm_count, d.memory_bytes)
+        or guessed_device(d.name, d.sm_count, d.memory_bytes, d.compute_capability)
+        for d in _active(timeline)
+    ]
     return found[0] if found and all(device is found[0] for device in found) else None
 
 
@@ -66,6 +78,8 @@ def warnings_of(
     if curves is None and timeline.activities.num_rows:
         texts.append(_unknown_text(timeline))
     device = device_of(timeline)
+    if curves is not None and device is not None and device.guessed_from and curves.guess_spread[0] < 1:
+        texts.append(f"{guess_text(device)}.")
     if device is not None and is_partition(device):
         texts.append(
             f"The GPU is a partition (MIG, CPX): {device.title}. It counts with that part of the whole's rates."

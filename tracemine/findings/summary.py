@@ -262,5 +262,7 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     # The device table's row that savings of GPU time are estimated for; left out where the GPU is not known: they are
     # not estimated then, which is not the same as none.
     estimated_for: str | None = None
+    # The row that its rates are guessed by, as it is not in the table itself; left out where they are its own.
+    estimate_guessed_from: str | None = None
     execution_trace: str | None = None  # the file that was given with the trace; left out where none was
     calibration: str | None = None  # the user's own that fused times are read off; left out where it is the package's
