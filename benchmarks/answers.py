@@ -22,6 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 MS = 1_000_000
+Finding = dict[str, Any]
 STALLS = ("host_stall", "launch_gap")
 
 
@@ -35,13 +36,20 @@ class Answer:
     error: str
 
     @property
-    def first(self) -> dict[str, Any]:
-        found = [one for one in self.scan.get("findings", ()) if one["reported"]]
-        return found[0] if found else {}
+    def shown(self) -> list[Finding]:
+        return [one for one in self.scan.get("findings", ()) if one["reported"]]
+
+    @property
+    def first(self) -> Finding:
+        return self.shown[0] if self.shown else {}
 
     @property
     def rules(self) -> list[str]:
-        return [one["rule"] for one in self.scan.get("findings", ()) if one["reported"]]
+        return [one["rule"] for one in self.shown]
+
+    def of(self, rule: str) -> list[Finding]:
+        """Findings of a rule that are shown."""
+        return [one for one in self.shown if one["rule"] == rule]
 
     @property
     def step(self) -> dict[str, Any]:
@@ -53,7 +61,7 @@ class Answer:
 
     @property
     def fixes(self) -> str:
-        return " ".join(one["fix"] for one in self.scan.get("findings", ()) if one["reported"])
+        return " ".join(one["fix"] for one in self.shown)
 
     def saving(self, rule: str) -> float:
         """Milliseconds a step that the findings of a rule save."""
@@ -63,11 +71,25 @@ class Answer:
 
 @dataclass(frozen=True)
 class Row:
-    """An input, what is right, and whether an answer is."""
+    """An input, what was wrong of it, what is right, and whether an answer is."""
 
     name: str
+    wrong: str  # what was
     right: str
     holds: Callable[[Answer], bool]
+
+
+@dataclass(frozen=True)
+class Public:
+    """A public file, or a pair: names that it is known by, what was wrong of it, what is right, and whether an answer
+    is."""
+
+    names: tuple[str, ...]
+    wrong: str
+    right: str
+    holds: Callable[[Answer], bool]
+    after: str = ""  # the file that it is compared with
+    alone: bool = False  # a capture's trace, without its execution trace
 
 
 def refused(*words: str) -> Callable[[Answer], bool]:
@@ -90,6 +112,7 @@ def busy_ms(a: Answer) -> float:
 INPUTS = (
     Row(
         "k3_warmup_apportioned_to_steps",
+        "240 ms a step to save, 2367 % of it: a warm-up's stalls spread over steps by count",
         "stalls cost 0.44 ms a step; a step keeps its 9.72 ms of GPU work",
         lambda a: (
             near(sum(one["per_step"]["measured_ns"] for one in a.scan["findings"] if one["rule"] in STALLS) / MS, 0.44)
@@ -98,30 +121,45 @@ INPUTS = (
     ),
     Row(
         "k2a_loader_workers0",
+        "GPU-bound, nothing worth closing: a quarter of the step waits for the loader",
         "waiting for the loader is first, 28 ms a step as recorded",
         lambda a: a.first.get("rule") == "data_loading" and near(a.first["per_step"]["measured_ns"] / MS, 28.2),
     ),
     Row(
         "i1b_mi300_dur_overflow",
+        "401 ms of GPU work in a step of 6: a record of 1.6 s lies over its successors",
         "4.6 ms a step; a record over its successors is said first",
         lambda a: near(busy_ms(a), 4.6) and "ended where the next begins" in " ".join(a.text.split()),
     ),
     Row(
         "i21b_negative_dur",
+        "18 kernels of negative duration vanished without a word, and an H100 was not in the table",
         "18 negative durations are counted; the count of multiprocessors is unlike the table's",
         says("18 records of negative duration", "unlike the device table's 132"),
     ),
     Row(
         "i3_kernels_at_ts0",
+        "clocks were said to disagree: 16 records had lost their times",
         "16 records without any time are lost ones, and still counted",
         lambda a: a.scan["trace"]["activities"] == 160 and "16 GPU records" in a.text,
     ),
-    Row("i4_control_char", "read", lambda a: a.code == 0 and a.scan["trace"]["activities"] > 0),
-    Row("i4b_invalid_utf8", "read", lambda a: a.code == 0 and a.scan["trace"]["activities"] > 0),
-    Row("i5_windows_backslash", "read", lambda a: a.code == 0 and a.scan["trace"]["activities"] > 0),
-    Row("i6_kernels_missing", "160 launches, no kernel: lost", says("160 launches", "lost", "No verdict")),
+    Row("i4_control_char", "nothing: a control", "read", lambda a: a.code == 0 and a.scan["trace"]["activities"] > 0),
+    Row("i4b_invalid_utf8", "nothing: a control", "read", lambda a: a.code == 0 and a.scan["trace"]["activities"] > 0),
+    Row(
+        "i5_windows_backslash",
+        "nothing: a control",
+        "read",
+        lambda a: a.code == 0 and a.scan["trace"]["activities"] > 0,
+    ),
+    Row(
+        "i6_kernels_missing",
+        "advice to record on a machine with a GPU, and exit 0",
+        "160 launches, no kernel: lost",
+        says("160 launches", "lost", "No verdict"),
+    ),
     Row(
         "i7_fsdp_serial",
+        "no finding of 8 of 20 ms of bare communication; a convolution's and attention's fixes for a product",
         "exposed communication is the headline, and a finding; a product's advice fits one",
         lambda a: (
             a.bound["by"] == "communication"
@@ -131,52 +169,76 @@ INPUTS = (
     ),
     Row(
         "i7b_fsdp_overlap",
+        "nothing: a control",
         "communication is hidden: nothing to say of it",
         lambda a: "communication" not in str(a.rules),
     ),
     Row(
         "i9_vllm_blank_between_steps",
+        "16.6 ms between two steps became 1.31; torch.save and gc.freeze as the fix",
         "the scheduler's frame spans the gap; idle 63 % as recorded",
         lambda a: "schedule" in json.dumps(a.first.get("source")) and near(a.bound["idle_share"], 0.63, 0.05),
     ),
     Row(
         "i20_dataparallel_2_devices",
+        "one share of idle time for two devices that are unequally busy",
         "a line a device: 4.0 and 1.0 of 6 ms",
         lambda a: all(word in " ".join(a.text.split()) for word in ("4.00 ms", "1.00 ms")),
     ),
     Row(
         "j2_kernels_deferred_burst",
+        "a verdict on kernels that begin after the host had waited for them",
         "times cannot be used: no verdict",
         lambda a: "cannot be used" in " ".join(a.text.split()) and not a.rules and not a.bound,
     ),
-    Row("j5_xpu", "XPU is named", says("XPU")),
+    Row("j5_xpu", "a CUDA device was asked for", "XPU is named", says("XPU")),
     Row(
         "j6_deepep_fork_no_operator",
+        "all-to-all of a fork was no communication; H800 not known",
         "dispatch and combine are communication, 28 % of the step exposed",
         lambda a: a.bound["by"] == "communication" and near(a.bound["bare_communication_share"], 0.28, 0.06),
     ),
     Row(
         "j7_graph_capture_pass",
+        "22.7 ms to save of a pass that captures graphs, by torch.save and gc.freeze",
         "a pass that captures graphs; nothing to mend",
         lambda a: "captured" in a.text and not a.rules,
     ),
-    Row("m1_mi300x_cpx", "a partition of an MI300X", says("partition", "38 of 304")),
-    Row("n1_one_memcpy_in_a_session", "nothing to judge", lambda a: "nothing to judge" in a.text and not a.rules),
-    Row("n3_no_gpu_activity", "nsys advice alone", lambda a: "activities=" not in a.text + a.error),
+    Row(
+        "m1_mi300x_cpx",
+        "an MI300X was not in the table, and --gpu mi300x the advice",
+        "a partition of an MI300X",
+        says("partition", "38 of 304"),
+    ),
+    Row(
+        "n1_one_memcpy_in_a_session",
+        "GPU-bound, busy 100 %: of one memset of 1.47 µs",
+        "nothing to judge",
+        lambda a: "nothing to judge" in a.text and not a.rules,
+    ),
+    Row(
+        "n3_no_gpu_activity",
+        "torch's advice before that of the recorder that wrote it, exit 0",
+        "nsys advice alone",
+        lambda a: "activities=" not in a.text + a.error,
+    ),
     Row(
         "n4_graph_trace_only",
+        "a stall at cudaGraphLaunch first, with torch.save and gc.freeze",
         "the note about node tracing; no torch.save, no gc.freeze",
         lambda a: "cuda-graph-trace" in a.text and "torch.save" not in a.fixes and "gc.freeze" not in a.fixes,
     ),
-    Row("p1_proton", "refused by name", refused("Proton")),
-    Row("x1.xplane", "refused by name", refused("XLA")),
+    Row("p1_proton", "read as a trace of nothing, exit 0", "refused by name", refused("Proton")),
+    Row("x1.xplane", "not JSON, so no trace", "refused by name", refused("XLA")),
     Row(
         "t2_rocm_flows_without_correlation",
+        "ten kernels without an operator, and no launch said to be recorded",
         "all ten kernels have their operator",
         lambda a: a.scan["trace"]["unattributed"] == 0,
     ),
     Row(
         "t3_b300_sglang_decode",
+        "cause unknown above two proven findings; advice to replay what is replayed; B300 not known",
         "causes add up and are named; no advice to replay what is replayed; B300 known",
         lambda a: (
             (a.bound["cause_share"] or 0) >= 0.5
@@ -185,12 +247,23 @@ INPUTS = (
             and "B300" in (a.scan["trace"]["estimated_for"] or "")
         ),
     ),
-    Row("e1_mi300_add_in_a_loop", "ten runs of one add: no chain", lambda a: "memory_bound_chain" not in a.rules),
+    Row(
+        "e1_mi300_add_in_a_loop",
+        "one kernel could do ten adds of a benchmark's loop: 91.5 %, high",
+        "ten runs of one add: no chain",
+        lambda a: "memory_bound_chain" not in a.rules,
+    ),
 )
 CAPTURES = (
-    Row("deberta_infer", "no stall: recording takes the host 8 times as long", lambda a: "host_stall" not in a.rules),
+    Row(
+        "deberta_infer",
+        "five stalls, 29 % of the step, that are ordinary operators under the recorder",
+        "no stall: recording takes the host 8 times as long",
+        lambda a: "host_stall" not in a.rules,
+    ),
     Row(
         "gemma2_prefill",
+        "a soft cap was told SDPA, which leaves it out without an error",
         "a soft cap gets flex_attention",
         lambda a: all(
             "flex_attention" in one["fix"].split("scaled_dot_product_attention")[0]
@@ -198,33 +271,59 @@ CAPTURES = (
             if one["rule"] == "attention_unfused" and one["reported"]
         ),
     ),
-    Row("own_llm_decode", "gaps save at most 1.72 ms idle", lambda a: 0 < a.saving("launch_gap") <= 1.72),
-    Row("segformer_infer", "gaps save at most 1.84 ms idle", lambda a: 0 < a.saving("launch_gap") <= 1.84),
-    Row("gat_infer", "gaps save at most 2.95 ms idle", lambda a: 0 < a.saving("launch_gap") <= 2.95),
+    Row(
+        "own_llm_decode",
+        "the launch gap was to save 2.31 ms",
+        "gaps save at most 1.72 ms idle",
+        lambda a: 0 < a.saving("launch_gap") <= 1.72,
+    ),
+    Row(
+        "segformer_infer",
+        "the launch gap was to save 2.80 ms",
+        "gaps save at most 1.84 ms idle",
+        lambda a: 0 < a.saving("launch_gap") <= 1.84,
+    ),
+    Row(
+        "gat_infer",
+        "the launch gap was to save all 2.45 ms of what back to back is 0.47, and reduce-overhead its fix",
+        "gaps save at most 2.95 ms idle",
+        lambda a: 0 < a.saving("launch_gap") <= 2.95,
+    ),
 )
+
+
+def _run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tracemine", *map(str, words)]
+    environment = os.environ | {"COLUMNS": "200", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
 def answer(path: Path) -> Answer:
     """Scan a file for people and for programs."""
-
-    def run(*more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tracemine", "scan", str(path), *more]
-        environment = os.environ | {"COLUMNS": "200", "PYTHONPATH": str(ROOT)}
-        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-
-    told, written = run(), run("--format", "json")
+    told, written = _run("scan", path), _run("scan", path, "--format", "json")
     scan = json.loads(written.stdout) if written.stdout.strip() else {}
     return Answer(told.returncode, told.stdout, scan, told.stderr)
+
+
+def compared(before: Path, after: Path) -> Answer:
+    """Compare two files for people."""
+    told = _run("diff", before, after)
+    return Answer(told.returncode, told.stdout, {}, told.stderr)
 
 
 def found_in(folder: Path | None, name: str, scratch: Path) -> Path | None:
     """Return the file of a row, unpacked where it is a database; None where there is none."""
     files = [] if folder is None else sorted(folder.glob(f"{name}.*")) or sorted(folder.glob(f"{name}/run"))
-    if not files or not files[0].name.endswith(".sqlite.gz"):
-        return files[0] if files else None
-    unpacked = scratch / files[0].name.removesuffix(".gz")
-    unpacked.write_bytes(gzip.decompress(files[0].read_bytes()))
-    return unpacked
+    return unpacked(files[0], scratch) if files else None
+
+
+def unpacked(path: Path, scratch: Path) -> Path:
+    """Return a file, unpacked where it is a database."""
+    if not path.name.endswith(".sqlite.gz"):
+        return path
+    copy = scratch / path.name.removesuffix(".gz")
+    copy.write_bytes(gzip.decompress(path.read_bytes()))
+    return copy
 
 
 def judged(rows: Sequence[Row], folder: Path | None) -> list[bool | None]:

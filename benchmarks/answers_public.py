@@ -1,35 +1,29 @@
 """What `scan` answers on public files that were answered wrongly once: what was wrong, what it says now, and a verdict.
 
-    python benchmarks/answers_public.py FOLDER...
+    python benchmarks/answers_public.py [FOLDER]... [--only NAME...]
 
-The files are no part of this project: each is looked for by its name, at any depth of the folders, in their order. A
-verdict is `right`, `wrong`, `refused` (in one line that names what the file is, where no more can be said), or `not at
-hand`, where no folder holds the file. Ends with 1 where an answer is wrong.
+The files are no part of this project: each is looked for by its name, at any depth of the folders, in their order; by
+default of the folder that TRACEMINE_COMPAT_TRACES names. To the public files come those of answers.py, and what else
+was wrong of these (answers_captures.py). `--only` asks for rows whose file's name has one of these in it. A verdict is
+`right`, `wrong`, `refused` (in one line that names what the file is, where no more can be said), or `not at hand`,
+where no folder holds the file. Ends with 1 where an answer is wrong.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from answers import MS, Answer, answer, near, refused, says
-
-
-@dataclass(frozen=True)
-class Public:
-    """A public file: names that it is known by, what was wrong of it, what is right, and whether an answer is."""
-
-    names: tuple[str, ...]
-    wrong: str
-    right: str
-    holds: Callable[[Answer], bool]
+from answers import CAPTURES, INPUTS, MS, Answer, Public, near, refused, says, unpacked
+from answers_captures import MORE, told
 
 
 def _told(told: Answer) -> str:
@@ -211,25 +205,70 @@ def verdict_of(row: Public, told: Answer) -> str:
     """Return what an answer is worth."""
     try:
         right = bool(row.holds(told))
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, IndexError):
         right = False
     if not right:
         return "**wrong**"
     return "refused" if told.code == 2 else "right"
 
 
+def every_row() -> tuple[Public, ...]:
+    """Return the rows of public files, of inputs and of captures."""
+    known = [(f"{row.name}.*", row) for row in INPUTS] + [(f"{row.name}/run", row) for row in CAPTURES]
+    return (*PUBLIC, *(Public((name,), row.wrong, row.right, row.holds) for name, row in known), *MORE)
+
+
+Asked = tuple[Path, Path | None, bool]
+
+
+def asked(row: Public, folders: Sequence[Path], scratch: Path) -> Asked | None:
+    """Return what is to be answered: a file, the one after it, and whether without its execution trace; None where it
+    is not at hand."""
+    path = found_in(folders, row.names)
+    after = found_in(folders, [row.after]) if row.after else None
+    if path is None or (row.after and after is None):
+        return None
+    return unpacked(path, scratch), after, row.alone
+
+
+def label(row: Public) -> str:
+    """Return a row's name: its file's, and what of it."""
+    name = row.names[0].removesuffix(".*").removesuffix("/run")
+    return f"{name} → {row.after}" if row.after else f"{name}, trace alone" if row.alone else name
+
+
+def first_words(said: Answer) -> str:
+    """Return how an answer begins, without the folders in which its file is."""
+    words = [word.rsplit("/", 1)[-1] if word.startswith("/") else word for word in (said.text or said.error).split()]
+    return " ".join(words)[:140].replace("|", "/")
+
+
+def table(rows: Sequence[Public], answers: Sequence[Answer | None]) -> tuple[list[str], Counter[str]]:
+    """Return a line for each row, and how many there are of each verdict."""
+    lines, verdicts = [], Counter[str]()
+    for row, said in zip(rows, answers, strict=True):
+        verdict = "not at hand" if said is None else verdict_of(row, said)
+        verdicts[verdict.strip("*")] += 1
+        words = "" if said is None else first_words(said)
+        lines.append(f"| {label(row)} | {row.wrong} | {row.right} | {verdict} | {words} |")
+    return lines, verdicts
+
+
 def main() -> int:
-    folders = [Path(argument) for argument in sys.argv[1:]]
-    print(COLUMNS)
-    verdicts: Counter[str] = Counter()
-    paths = [found_in(folders, row.names) for row in PUBLIC]
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        every = threads.map(lambda path: None if path is None else answer(path), paths)
-        for row, told in zip(PUBLIC, every, strict=True):
-            verdict = "not at hand" if told is None else verdict_of(row, told)
-            verdicts[verdict.strip("*")] += 1
-            words = "" if told is None else " ".join((told.text or told.error).split())[:140].replace("|", "/")
-            print(f"| {row.names[0]} | {row.wrong} | {row.right} | {verdict} | {words} |", flush=True)
+    """Print a row for each file, and how many are right; return 1 where one is wrong, or none is at hand."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="NAME")
+    options = parser.parse_args()
+    traces = os.environ.get("TRACEMINE_COMPAT_TRACES")
+    folders = options.folders or ([Path(traces)] if traces else [])
+    rows = [row for row in every_row() if any(name in label(row) for name in options.only)]
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as threads:
+        what = [asked(row, folders, Path(scratch)) for row in rows]
+        once = [one for one in dict.fromkeys(what) if one is not None]
+        said: dict[Asked | None, Answer] = dict(zip(once, threads.map(lambda one: told(*one), once), strict=True))
+        lines, verdicts = table(rows, [said.get(one) for one in what])
+    print("\n".join([COLUMNS, *lines]))
     print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())))
     return int(verdicts["wrong"] > 0 or not verdicts - Counter({"not at hand": verdicts["not at hand"]}))
 

@@ -274,6 +274,30 @@ class Recording:
         found += self._circles(groups, {fault.group for fault in found if fault.path})
         return found
 
+    def chained(self, members: Sequence[int]) -> bool:
+        """Whether members hang together by what is recorded: one writes what another reads, or two read the same."""
+        group = sorted(set(members))
+        inside = set(group)
+        beside: dict[int, set[int]] = {member: set() for member in group}
+        readers: dict[int, list[tuple[int, Tensor]]] = defaultdict(list)
+        for member in group:
+            for later, kind in self.after[member].items():
+                if later in inside and kind == "data":
+                    beside[member].add(later)
+                    beside[later].add(member)
+            for buffer, tensor in self.units[member].reads:
+                for other, read in readers[buffer]:
+                    if meet(read, tensor):
+                        beside[member].add(other)
+                        beside[other].add(member)
+                readers[buffer].append((member, tensor))
+        reached, waiting = set(group[:1]), group[:1]
+        while waiting:
+            new = beside[waiting.pop()] - reached
+            reached |= new
+            waiting += new
+        return reached == inside
+
     def path(self, members: Sequence[int]) -> list[int]:
         """A way from one member through others than members to another member; empty: there is none."""
         inside, end = set(members), max(members, default=-1)

@@ -16,6 +16,10 @@ nothing in (`library`), or two groups wait for each other (`circle`).
 
 `--findings` judges what is reported as one kernel, too (fused chains, attention): only ways through what is no member.
 
+A group that is called proven is one by a chain of what is recorded between all of its members: one writes what
+another reads, or two read the same. The share of groups that are legal and proven is printed, and how many are called
+that falsely.
+
 The opposite bar is beside it: the GPU time that legal groups hold, as a share of what they hold with the execution
 trace.
 """
@@ -43,7 +47,7 @@ from benchmarks.nvtx_twin import makers_of, write_twin
 from tracemine.columns import numbers
 from tracemine.devices import find_device
 from tracemine.flow import flow
-from tracemine.flow.record import IntArray
+from tracemine.flow.record import Evidence, IntArray
 from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
 from tracemine.matching import load_rules
@@ -64,19 +68,31 @@ class Verdict:
     legal_ns: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     faults: list[tuple[Fault, list[str]]] = field(default_factory=list)
+    proven: int = 0  # of the groups: called proven, and legal
+    false_proven: int = 0  # called that, and illegal, or not a chain of what is recorded
 
     def __iadd__(self, other: Verdict) -> Verdict:
         self.groups += other.groups
         self.illegal += other.illegal
         self.legal_ns += other.legal_ns
         self.kinds += other.kinds
+        self.proven += other.proven
+        self.false_proven += other.false_proven
         return self
 
 
 def judged(recording: Recording, timeline: Timeline, found: Groups) -> Verdict:
     """Hold the groups of a timeline against what the recording proves."""
     bounds = zip(found.activity_begin[:-1].tolist(), found.activity_begin[1:].tolist(), strict=True)
-    return judged_lists(recording, timeline, [found.activity[begin:end].tolist() for begin, end in bounds])
+    lists = [found.activity[begin:end].tolist() for begin, end in bounds]
+    verdict = judged_lists(recording, timeline, lists)
+    broken = {fault.group for fault, _ in verdict.faults}
+    for number, units in enumerate(_units_of(recording, timeline, lists)):
+        if found.evidence[number] == Evidence.PROVEN:
+            true = number not in broken and recording.chained(units)
+            verdict.proven += true
+            verdict.false_proven += not true
+    return verdict
 
 
 def judged_findings(recording: Recording, timeline: Timeline) -> Verdict:
@@ -108,10 +124,8 @@ def judged_lists(
     recording: Recording, timeline: Timeline, activities: Sequence[Sequence[int]], *, only_paths: bool = False
 ) -> Verdict:
     """Hold lists of activities, each one kernel, against what the recording proves."""
-    correlation = _correlations(timeline).tolist()
     dur = numbers(timeline.activities.column("dur_ns"), 0).tolist()
-    unit_of = [recording.of_launch.get(each, -1) for each in correlation]
-    members = [sorted({unit_of[each] for each in group if unit_of[each] >= 0}) for group in activities]
+    members = _units_of(recording, timeline, activities)
     faults = [fault for fault in recording.faults(members) if not only_paths or fault.kind.startswith("path")]
     broken = {fault.group for fault in faults}
     verdict = Verdict(
@@ -122,6 +136,12 @@ def judged_lists(
     )
     verdict.faults = [(fault, [recording.units[unit].name for unit in members[fault.group]]) for fault in faults]
     return verdict
+
+
+def _units_of(recording: Recording, timeline: Timeline, activities: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The units of lists of activities."""
+    unit_of = [recording.of_launch.get(each, -1) for each in _correlations(timeline).tolist()]
+    return [sorted({unit_of[each] for each in group if unit_of[each] >= 0}) for group in activities]
 
 
 def _correlations(timeline: Timeline) -> IntArray:
@@ -265,7 +285,8 @@ def main() -> int:
     names = options.variants.split(",")
     sums: defaultdict[str, Verdict] = defaultdict(Verdict)
     rows: list[dict[str, Any]] = []
-    print(f"{'recording':<34} {'variant':<16}{'groups':>7}{'illegal':>8}{'legal µs':>10}{'of et':>8}")
+    counted = f"{'groups':>7}{'illegal':>8}{'legal µs':>10}{'of et':>8}{'proven':>9}{'falsely':>8}"
+    print(f"{'recording':<34} {'variant':<16}{counted}")
     for title, trace, execution_trace in pairs:
         found = verdicts(trace, execution_trace, names)
         if options.findings:
@@ -276,6 +297,7 @@ def main() -> int:
             whole = found.get("et, findings" if name.endswith("findings") else "et")
             _print(title, name, verdict, whole, quiet=options.quiet)
             row = {"recording": title, "variant": name, "groups": verdict.groups, "illegal": verdict.illegal}
+            row |= {"proven": verdict.proven, "false_proven": verdict.false_proven}
             rows.append(row | {"legal_ns": verdict.legal_ns, "kinds": dict(verdict.kinds)})
         for name, verdict in verdicts_of_lost(trace, execution_trace).items() if options.lost else ():
             sums["lost"] += verdict
@@ -289,13 +311,14 @@ def main() -> int:
         _print(f"all {len(pairs)}", name, total, sums.get(of), quiet=True)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(total.illegal for total in sums.values()) else 0
+    return 1 if any(total.illegal or total.false_proven for total in sums.values()) else 0
 
 
 def _print(title: str, name: str, verdict: Verdict, whole: Verdict | None, *, quiet: bool) -> None:
     share = f"{100 * verdict.legal_ns / whole.legal_ns:.1f} %" if whole and whole.legal_ns else "–"
     kinds = ", ".join(f"{kind} {count}" for kind, count in verdict.kinds.most_common())
     counts = f"{verdict.groups:>7}{verdict.illegal:>8}{verdict.legal_ns / 1e3:>10.1f}{share:>8}"
+    counts += f"{verdict.proven / max(verdict.groups, 1):>9.1%}{verdict.false_proven:>8}"
     print(f"{title[-34:]:<34} {name[:15]:<16}{counts}  {kinds}", flush=True)
     if quiet:
         return

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from docs.pages_devices import devices_page
-from tracemine.devices import devices, devices_meant, find_device, recorded_device, unknown_device_text
+from tracemine.devices import (
+    devices,
+    devices_meant,
+    find_device,
+    guessed_device,
+    is_partition,
+    recorded_device,
+    unknown_device_text,
+)
 
 GIB = 1 << 30
 
@@ -47,6 +55,7 @@ GIB = 1 << 30
         *[(f"AMD Instinct MI{n}X", f"AMD Instinct MI{n}X") for n in ("325", "350", "355")],
         ("AMD Instinct MI300X", "AMD Instinct MI300X"),
         ("AMD Instinct MI300X VF", "AMD Instinct MI300X"),
+        ("AMD Instinct MI308X", "AMD Instinct MI308X"),
     ],
 )
 def test_a_name_as_profilers_write_it_finds_its_row(name: str, title: str) -> None:
@@ -206,3 +215,54 @@ def test_a_count_above_the_tables_is_said() -> None:
     assert "is recorded with 304 multiprocessors, unlike the device table's 132: " in unknown_device_text(
         "NVIDIA H100 80GB HBM3", sm_count=304
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "sm_count", "memory_gib", "capability", "like"),
+    [
+        ("NVIDIA L40", 142, 48, "8.9", "NVIDIA L40S"),
+        ("NVIDIA GH200 480GB", 132, 96, "9.0", "NVIDIA H100 NVL"),  # by its memory, among all of 132
+        ("NVIDIA A30", 56, 24, "8.0", "NVIDIA A100 40 GB"),
+        ("AMD Instinct MI300A", 228, 128, "9.4", "AMD Instinct MI300X"),
+        ("AMD Instinct MI210", 104, 64, "9.0", "AMD Instinct MI250 (one of its two dies)"),  # and no H100
+    ],
+)
+def test_an_unknown_gpu_is_guessed_by_the_nearest_of_its_generation(
+    name: str, sm_count: int, memory_gib: int, capability: str, like: str
+) -> None:
+    found = guessed_device(name, sm_count, memory_gib * GIB, capability)
+    row = next(device for device in devices() if device.title == like)
+    assert found is not None
+    assert (found.title, found.guessed_from, found.sm_count) == (name, like, sm_count)
+    assert found.bandwidth_bytes_per_s == pytest.approx(row.bandwidth_bytes_per_s * sm_count / row.sm_count, rel=1e-6)
+    assert found.guess_spread[0] < 1 < found.guess_spread[1]
+    assert not is_partition(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "sm_count", "capability"),
+    [
+        (None, 142, "8.9"),
+        ("NVIDIA L40", None, "8.9"),
+        ("NVIDIA L40", 142, None),
+        ("NVIDIA GTX 9090", 142, "13.0"),  # a generation of which the table has none
+        ("AMD Radeon Pro", 60, "8.9"),  # another vendor's capability
+        ("Intel Max 1550", 128, "9.0"),
+        ("NVIDIA H100 80GB HBM3", 300, "9.0"),  # known, with another count: what is recorded is in doubt
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16, "9.0"),  # a slice of what is known
+    ],
+)
+def test_a_gpu_of_which_too_little_is_known_is_not_guessed(
+    name: str | None, sm_count: int | None, capability: str | None
+) -> None:
+    assert guessed_device(name, sm_count, None, capability) is None
+
+
+def test_a_guess_made_of_a_row_of_the_table_holds_the_rows_own_bandwidth() -> None:
+    """Each row is guessed as if it were not there: of its generation's others, by another name."""
+    for row in devices():
+        vendor = row.title.split()[0]
+        found = guessed_device(f"{vendor} of another name", row.sm_count, None, row.capability)
+        assert found is not None
+        low, high = (found.achieved_bytes_per_s * factor for factor in found.guess_spread)
+        assert low * 0.999 <= row.achieved_bytes_per_s <= high * 1.001, row.title

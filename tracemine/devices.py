@@ -1,11 +1,13 @@
 """What each GPU can do: a table with its sources, and the one function that finds a trace's GPU in it.
 
-A GPU that is not in the table gets no estimate rather than a stranger's numbers; whatever needs none still works.
+Of a GPU that is not in the table rates are guessed where the trace records of what generation it is and how large, and
+said to be a guess; else it gets no estimate rather than a stranger's numbers. Whatever needs none still works.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 import tomllib
 from dataclasses import dataclass, replace
@@ -49,6 +51,11 @@ class Device:
     launch_floor_measured: bool
     flops_per_s: dict[str, int]  # dense peak by dtype; a missing dtype is unsupported or not known
     sources: tuple[str, ...]
+    capability: str | None = None  # compute capability as the driver reports it
+    memory_gb: int | None = None  # of the data sheet; None: sold with several sizes
+    guessed_from: str | None = None  # title of the row that a GPU's rates are guessed by; None: they are its own
+    # Where they are guessed: the least and the most bandwidth that it may have, as factors.
+    guess_spread: tuple[float, float] = (1.0, 1.0)
 
     @property
     def achieved_bytes_per_s(self) -> int:
@@ -132,7 +139,85 @@ def recorded_device(name: str | None, sm_count: int | None = None, memory_bytes:
 
 def is_partition(device: Device) -> bool:
     """Return whether a row is of a part of a product, as `recorded_device` makes it."""
-    return not device.names
+    return not device.names and device.guessed_from is None
+
+
+_VENDORS = {"nvidia": ("nvidia", "tesla", "geforce", "quadro"), "amd": ("amd",)}  # first words of GPUs' names
+_LEAST_SPREAD = 1.3  # of a guess, either way: boards of one chip differ in their memory's clock by that
+
+
+@cache
+def guessed_device(
+    name: str | None, sm_count: int | None, memory_bytes: int | None, capability: str | None
+) -> Device | None:
+    """Return rates guessed for a GPU that is not in the table; None where too little of it is recorded, or it is there.
+
+    They are those of the row of its vendor and compute capability whose multiprocessors and memory are most like its
+    own, by its multiprocessors. The spread holds what any such row would give.
+
+    >>> guess = guessed_device("NVIDIA L40", 142, 48 << 30, "8.9")
+    >>> guess.title, guess.guessed_from, guess.bandwidth_bytes_per_s
+    ('NVIDIA L40', 'NVIDIA L40S', 864000000000)
+    >>> guessed_device("NVIDIA L40", 142, 48 << 30, "99.0") is None
+    True
+    """
+    if not name or not sm_count or not capability or find_device(_MIG.sub("", name.casefold())) is not None:
+        return None
+    vendor = _vendor(name)
+    alike = [
+        each
+        for each in devices()
+        if each.capability == capability and vendor is not None and _vendor(each.title) == vendor
+    ]
+    if not alike:
+        return None
+    nearest = min(alike, key=lambda each: _unlike(each, sm_count, memory_bytes))
+    part = sm_count / nearest.sm_count
+    bandwidths = [each.achieved_bytes_per_s * sm_count / each.sm_count for each in alike]
+    own = nearest.achieved_bytes_per_s * part
+    return replace(
+        nearest,
+        title=" ".join(name.split()),
+        names=(),
+        meant_by=(),
+        sm_count=sm_count,
+        memory_bytes=None,
+        bandwidth_bytes_per_s=round(nearest.bandwidth_bytes_per_s * part),
+        achieved_measured=False,
+        l2_bytes=None if nearest.l2_bytes is None else round(nearest.l2_bytes * part),
+        peer_link_bytes_per_s=None,
+        launch_floor_measured=False,
+        flops_per_s={dtype: round(peak * part) for dtype, peak in nearest.flops_per_s.items()},
+        memory_gb=None,
+        guessed_from=nearest.title,
+        guess_spread=(min(min(bandwidths) / own, 1 / _LEAST_SPREAD), max(max(bandwidths) / own, _LEAST_SPREAD)),
+    )
+
+
+def guess_text(device: Device) -> str:
+    """Return what to tell a person whose GPU's rates are guessed.
+
+    >>> print(guess_text(guessed_device("NVIDIA L40", 142, 48 << 30, "8.9")))
+    GPU 'NVIDIA L40' is not in the device table: its rates are a guess by the NVIDIA L40S, which has compute capability 8.9 too, and 142 multiprocessors; --gpu NAME estimates for another
+    """  # noqa: E501
+    return (
+        f"GPU {device.title!r} is not in the device table: its rates are a guess by the {device.guessed_from}, which "
+        f"has compute capability {device.capability} too, and {device.sm_count:,} multiprocessors; --gpu NAME "
+        "estimates for another"
+    )
+
+
+def _vendor(name: str) -> str | None:
+    first = name.casefold().split()[0].partition("-")[0]
+    return next((vendor for vendor, words in _VENDORS.items() if first in words), None)
+
+
+def _unlike(row: Device, sm_count: int, memory_bytes: int | None) -> tuple[float, str]:
+    """Return how far a row is from what is recorded, in logarithms; its title decides between equals."""
+    apart = abs(math.log(sm_count / row.sm_count))
+    if memory_bytes and row.memory_gb:
+        apart += abs(math.log(memory_bytes / (row.memory_gb * _GIB)))
+    return apart, row.title
 
 
 def devices_meant(name: str) -> tuple[Device, ...]:
@@ -282,7 +367,7 @@ def _device(row: dict[str, Any], assumed: dict[str, Any], links: dict[str, float
         sm_count=row["sm_count"],
         memory_bytes=None if memory is None else (memory[0] * _GIB, memory[1] * _GIB),
         bandwidth_bytes_per_s=row["bandwidth_gb_s"] * 10**9,
-        achieved=row.get("achieved", assumed["achieved"]),
+        achieved=row.get("achieved", row.get("achieved_elsewhere", assumed["achieved"])),
         achieved_measured="achieved" in row,
         l2_bytes=None if l2_mib is None else l2_mib * _MIB,
         host_link_bytes_per_s=round(links[row["host_link"]] * 1e9),
@@ -292,4 +377,6 @@ def _device(row: dict[str, Any], assumed: dict[str, Any], links: dict[str, float
         launch_floor_measured="launch_floor_ns" in row,
         flops_per_s={dtype: round(peak * 1e12) for dtype, peak in row["tflops"].items()},
         sources=tuple(row["sources"]),
+        capability=row["capability"],
+        memory_gb=row.get("memory_gb"),
     )

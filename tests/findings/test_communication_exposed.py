@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.timelines import Trace
 from tracemine import pipeline
 from tracemine.findings.record import Finding, Scan
+from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.timeline import RecordedDevice
+from tracemine.units import Threshold
 
 GEMM, GATHER = "sm90_xmma_gemm_bf16", "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 US, STEP_US = 1_000, 10_000
@@ -151,3 +155,60 @@ def test_what_is_hidden_or_no_communication_is_none(trace: Trace) -> None:
     scan = _scanned(trace)
     assert _found(scan) == []
     assert _notes(scan) == []
+
+
+def _random(seed: int) -> tuple[Trace, int]:
+    """Return a random program of collectives beside other work, and for how long nothing ran beside these, ns."""
+    chance = random.Random(seed)
+    trace = Trace(devices=(Device(ordinal=0, name=chance.choice(["NVIDIA H100 80GB HBM3", "NVIDIA NONE"])),))
+    own = chance.choice([7, 23, 23])  # the kernels' stream, or one of their own
+    longest = chance.choice([40, 900])
+    steps, alone, moment = chance.randint(1, 4), 0, 1_000_000
+    for number in range(steps):
+        step, begin, ran = trace.step(moment, STEP_US * US, number), moment, [set[int](), set[int]()]
+        at = 50
+        for turn in range(chance.randint(1, 5)):
+            gather, product = chance.randint(1, longest), chance.randint(1, 600)
+            over = 0 if own == 7 else chance.choice([0, 0, chance.randint(0, gather)])
+            kind = (
+                {"collective": "_allgather_base", "group_size": chance.choice([2, 8])} if chance.random() < 0.8 else {}
+            )
+            shapes = chance.choice([None, [[[chance.randint(1, 10**8)]]]])
+            launch = (begin + turn * 4 * US, US)
+            columns = {"op": "record_param_comms", "shapes": shapes, "dtypes": shapes and ["TensorList"]} | kind
+            trace.kernel(GATHER, begin + at * US, gather * US, stream=own, step_row=step, launch=launch, **columns)
+            ran[0].update(range(at, at + gather))
+            at += gather - over
+            trace.kernel(GEMM, begin + at * US, product * US, launch=(launch[0] + 2 * US, US), step_row=step)
+            ran[1].update(range(at, at + product))
+            at += max(product, over) + chance.choice([0, 0, chance.randint(0, 300)])
+        trace.call("cudaDeviceSynchronize", begin + 30 * US, at * US)
+        alone += len(ran[0] - ran[1]) * US
+        moment += STEP_US * US
+    return trace, alone
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_no_end_of_what_hiding_it_saves_is_above_what_ran_alone(first: int) -> None:
+    seen = 0
+    for seed in range(first, first + 20):
+        trace, alone_ns = _random(seed)
+        found = _found(mined(analysed(trace.timeline()), ScanOptions(threshold=Threshold(ns=0))))
+        seen += bool(found)
+        for one in found:
+            each = one.per_step
+            assert each is not None
+            for saved, cost in (
+                (one.step_saving_ns, one.measured_ns),
+                (one.gpu_saving_ns, one.measured_ns),
+                (each.step_saving_ns, each.measured_ns),
+                (each.gpu_saving_ns, each.measured_ns),
+            ):
+                assert 0 <= saved.low <= saved.mid <= saved.high <= cost, seed
+        for total in (
+            sum(one.measured_ns for one in found),
+            sum(one.step_saving_ns.high for one in found),
+            sum(one.gpu_saving_ns.high for one in found),
+        ):
+            assert total <= alone_ns, seed
+    assert seen >= 10

@@ -189,6 +189,36 @@ def test_a_pass_that_captures_graphs_is_called_that_and_nothing_else_is_said() -
     assert found.summary.bound.cause == "graph_capture"
 
 
+def pieces(graphs: int, eager: int, launches: int = 10) -> Trace:
+    """Graphs that are captured one after the other, for a tenth of the time, between kernels that are launched late."""
+    trace = Trace(devices=(Device(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132),))
+    now = 0
+    for at in range(max(graphs, 1) * eager):
+        trace.kernel("nvjet_gemm", now + 50 * US, 20 * US, launch=(now + 40 * US, 5 * US), op="aten::mm")
+        if at % eager == 0 and at < graphs * eager:
+            trace.call("cudaStreamBeginCapture", now + 60 * US, US)
+            for launch in range(launches):
+                trace.call("cudaLaunchKernelExC", now + (61 + launch) * US, US)
+            trace.call("cudaStreamEndCapture", now + (62 + launches) * US, US)
+        now += 200 * US
+    trace.call("cudaDeviceSynchronize", now, US)
+    return trace
+
+
+def test_a_pass_that_captures_the_pieces_of_a_model_is_one_though_most_of_its_time_lies_between() -> None:
+    found = scanned(pieces(graphs=25, eager=4))
+    assert found.findings == ()
+    assert "CUDA graphs being captured (25 times)" in found.warnings[0]
+
+
+def test_a_step_that_captures_one_small_graph_keeps_its_findings() -> None:
+    found = scanned(pieces(graphs=1, eager=40))
+    assert not any("captured" in text for text in found.warnings)
+    assert found.findings
+    without = scanned(pieces(graphs=0, eager=40))
+    assert [each.rule for each in found.findings] == [each.rule for each in without.findings]
+
+
 def test_what_replays_what_it_captured_is_a_program_like_others() -> None:
     trace = decode()
     last = max(row["start_ns"] for row in trace.rows["activities"])

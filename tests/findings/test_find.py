@@ -20,6 +20,7 @@ from tracemine.flow import flow
 from tracemine.fusion import groups
 from tracemine.matching.rule import Matches
 from tracemine.perfmodel import NOTHING, REPLAY_FLOOR_NS, SLOWDOWNS, Range
+from tracemine.report.step_words import headline
 from tracemine.rows import row_sets
 from tracemine.timeline import RecordedDevice, Timeline
 
@@ -328,7 +329,7 @@ def test_idle_time_that_nothing_explains_names_the_one_call_that_lasts_through_i
     trace = Trace(devices=(H200,))
     step = trace.frame("runner.py(276): fill")
     trace.kernel("a", 1000, 500, launch=(900, 50))
-    trace.kernel("b", 463_000_000, 500, launch=(38_000, 5_000))
+    trace.kernel("b", 463_000_000, 10_000_000, launch=(38_000, 5_000))
     copy = trace.op("aten::copy_", start - 10, dur + 20)
     trace.call("hipMemcpyWithStream", start, dur, op_row=copy, stack_row=step)
     trace.call("hipMemcpyWithStream_inner", start + 10, dur - 20, kind="driver")
@@ -341,6 +342,9 @@ def test_idle_time_that_nothing_explains_names_the_one_call_that_lasts_through_i
         assert "For 463 ms of that" in held[0]
         assert "`hipMemcpyWithStream` in `aten::copy_`, called by runner.py: fill" in held[0]
         assert "line 276" in held[0]
+    said = headline(scan)
+    assert ("while the host waits in `hipMemcpyWithStream` in `aten::copy_`" in said) == named
+    assert ("cause unknown" in said) != named
 
 
 def test_on_an_idle_trace_gaps_come_first_and_on_a_busy_one_fusions() -> None:

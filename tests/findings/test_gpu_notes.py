@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -57,3 +58,42 @@ def test_a_gpu_without_a_name_is_not_taken_for_an_xpu(tmp_path: Path) -> None:
     found = _scanned(tmp_path)
     assert found.trace.gpu is None
     assert any("--gpu NAME says which it was, such as --gpu h100" in warning for warning in found.warnings)
+
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "kineto" / "chain.json.gz"
+
+
+def _renamed(tmp_path: Path, name: str, without: str = "") -> Scan:
+    """Return the scan of a recording whose header names its GPU so, and says nothing that begins with `without`."""
+    trace = json.loads(gzip.decompress(FIXTURE.read_bytes()))
+    for device in trace["deviceProperties"]:
+        device["name"] = name
+        for key in [each for each in device if without and each.startswith(without)]:
+            del device[key]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(trace))
+    return pipeline.scan(path)
+
+
+def _saved(scan: Scan) -> tuple[int, int, int]:
+    (chain,) = [each for each in scan.findings if each.rule == "memory_bound_chain"]
+    return chain.gpu_saving_ns.low, chain.gpu_saving_ns.mid, chain.gpu_saving_ns.high
+
+
+def test_a_gpu_that_is_not_in_the_table_is_guessed_wider_and_said_to_be(tmp_path: Path) -> None:
+    known, guessed = _renamed(tmp_path, "NVIDIA H200"), _renamed(tmp_path, "NVIDIA H200 ULTRA")
+    assert known.trace.estimate_guessed_from is None
+    assert guessed.trace.estimate_guessed_from == "NVIDIA H200 NVL"  # of two alike, the first by name
+    assert sum("are a guess by the NVIDIA H200 NVL" in warning for warning in guessed.warnings) == 1
+    assert not any("a guess" in warning for warning in known.warnings)
+    (low, mid, high), (least, some, most) = _saved(known), _saved(guessed)
+    assert 0.5 * mid < some < 1.5 * mid
+    assert least < low
+    assert most > high
+
+
+def test_a_gpu_of_which_the_generation_is_not_recorded_gets_no_guess(tmp_path: Path) -> None:
+    found = _renamed(tmp_path, "NVIDIA H200 ULTRA", without="compute")
+    assert found.trace.estimated_for is None
+    assert found.trace.estimate_guessed_from is None
+    assert any("is not in the device table: savings of GPU time are not estimated" in text for text in found.warnings)

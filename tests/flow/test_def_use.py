@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import def_use
 from benchmarks.def_use import Launch, Node, Recording, Tensor
-from benchmarks.legality import Mined, judged, judged_lists, verdicts, verdicts_of_findings
+from benchmarks.legality import Mined, judged, judged_lists, named, verdicts, verdicts_of_findings
 from tracemine.flow import flow
+from tracemine.flow.record import Evidence
 from tracemine.fusion import groups
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -170,10 +172,60 @@ def test_no_group_of_our_recordings_is_illegal_and_with_less_evidence_they_hold_
     assert found["et"].groups
     for verdict in found.values():
         assert verdict.illegal == 0, verdict.faults
+        assert verdict.false_proven == 0
+    assert found["et"].proven == found["et"].groups
     assert found["shapes"].legal_ns >= LEAST * found["et"].legal_ns
     assert found["bare"].legal_ns >= 0.9 * found["et"].legal_ns
     assert found["stacks"].legal_ns == found["shapes"].legal_ns
     assert found["nvtx"].legal_ns >= NVTX.get(name, LEAST) * found["et"].legal_ns
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("captures", "chain"),
+        ("accumulated", "mixed_accumulate"),
+        ("accumulated", "mixed_zeroed"),
+        ("nsys", "block_train"),
+    ],
+)
+def test_what_is_called_proven_hangs_together_in_the_other_recordings_too(folder: str, name: str) -> None:
+    trace, execution_trace = next(
+        (trace, other) for title, trace, other in named(FIXTURES / folder) if name in title.split("/")[-1]
+    )
+    found = verdicts(trace, execution_trace)
+    assert found["et"].groups
+    assert all(verdict.illegal == verdict.false_proven == 0 for verdict in found.values())
+
+
+def test_members_hang_together_by_what_one_writes_and_another_reads_or_by_what_both_read() -> None:
+    program = Program()
+    first = program.call(RELU, [X], [Y])
+    last = program.call(ADD, [Y, W], [Z])
+    beside = program.call(RELU, [X], [tensor(5)])
+    apart = program.call(RELU, [tensor(6)], [tensor(7)])
+    half = program.call(RELU, [tensor(1, 8)], [tensor(8)])  # of the same buffer, and none of the elements
+    recording = Recording(program.nodes, program.launches)
+    assert recording.chained([first])
+    assert recording.chained([first, last])
+    assert recording.chained([first, last, beside])
+    assert not recording.chained([first, last, apart])
+    assert not recording.chained([last, beside])
+    assert not recording.chained([first, half])
+
+
+def test_a_group_that_is_falsely_called_proven_is_found() -> None:
+    """Two groups of a recording joined, and one that a guess holds together."""
+    folder = FIXTURES / "captures" / "decoder_prefill"
+    one = Mined(folder / "trace.json.gz", folder / "et.json.gz", folder)
+    found = groups(flow(one.whole))
+    true = judged(one.recording, one.whole, found)
+    assert (true.proven, true.false_proven) == (true.groups, 0)
+    joined = replace(found, activity_begin=np.delete(found.activity_begin, 1), evidence=found.evidence[1:])
+    planted = judged(one.recording, one.whole, joined)
+    assert planted.false_proven >= 1
+    guessed = replace(joined, evidence=np.full_like(joined.evidence, Evidence.ADJACENT))
+    assert judged(one.recording, one.whole, guessed).false_proven == 0
 
 
 @pytest.mark.parametrize("name", ["decoder_decode", "convnet_train"])

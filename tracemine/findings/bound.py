@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracemine.findings.context import ScanContext
+from tracemine.findings.held_in import held_longest
 from tracemine.findings.parts import COMMUNICATION, covered_ns
 from tracemine.findings.record import Bound, IdleCause, Parts, Share, Transfers
 from tracemine.findings.summary import BOUND_BY
@@ -60,6 +61,7 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
         transfers=transfers,
         causes=causes,
         causes_recorded=as_recorded,
+        held=None if causes else _held(context, recorded_idle_ns),
     )
 
 
@@ -81,6 +83,12 @@ def communication_share(parts: Parts | None) -> float:
     return (
         0.0 if parts is None else sum(each.ns for each in parts.parts if each.name == COMMUNICATION) / max(parts.ns, 1)
     )
+
+
+def _held(context: ScanContext, idle_ns: int) -> str | None:
+    """Return the call in which the host waited through most of the idle time as recorded; None where there is none."""
+    found = held_longest(context.timeline, context.rows["gaps"])
+    return found[1].name if found is not None and 2 * found[0] > idle_ns > 0 else None
 
 
 def _causes(context: ScanContext, gaps_ns: IntArray) -> tuple[tuple[IdleCause, ...], bool]:

@@ -38,15 +38,16 @@ class LeastTimes:
 
 def least_times(context: ScanContext, findings: Sequence[Finding]) -> LeastTimes | None:
     """Return the least time of each activity; None where the device is not known."""
-    if context.device is None:
+    device = context.known_device
+    if device is None:
         return None
     rows, dur = context.rows["activities"], context.accounts.dur_ns
-    moved_ns = _moved_ns(context, context.device)
+    moved_ns = _moved_ns(context, device)
     counted_ns = _counted_ns(context)
     over_link = category(rows, "copy_kind").among(*_TO_HOST)
     counted = category(rows, "op_class").among(*_COUNTED)
     known = np.where(counted, counted_ns >= 0, moved_ns >= 0) & ~over_link
-    floor = np.maximum(np.maximum(moved_ns, counted_ns), context.device.launch_floor_ns[0])
+    floor = np.maximum(np.maximum(moved_ns, counted_ns), device.launch_floor_ns[0])
     least = np.where(known, np.minimum(np.ceil(floor), dur), dur).astype(np.int64)
     for finding in findings:
         if finding.on_gpu and finding.measured_ns:

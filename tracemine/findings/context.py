@@ -83,6 +83,11 @@ class ScanContext:
     # Of each gap, unprofiled: least, usual, most.
     unprofiled_gaps_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
 
+    @property
+    def known_device(self) -> Device | None:
+        """The GPU, where its rates are its own: peaks of libraries and of links are not guessed."""
+        return None if self.device is None or self.device.guessed_from else self.device
+
     def __post_init__(self) -> None:
         activities = activity_facts(self.timeline, self.rows["activities"])
         self.facts = {"activities": activities, "gaps": gap_facts(self.rows["gaps"], activities)}
@@ -94,7 +99,7 @@ class ScanContext:
         if self.curves is None and self.device is not None:
             self.curves = Curves.of(self.device)
         calibration = None if self.curves is None or self.curves.scaled_from else self.curves.calibration
-        self.rates = None if self.device is None else rates_of(self.device, calibration)
+        self.rates = None if self.known_device is None else rates_of(self.known_device, calibration)
         self.kernel_names = categories(self.timeline.activities["name"])
         bound = category(self.rows["activities"], "bound")
         self.has_products = "compute" in {bound.values[code] for code in sorted_unique(bound.codes) if code >= 0}

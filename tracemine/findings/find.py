@@ -132,6 +132,7 @@ def _trace_summary(context: ScanContext, path: str | None) -> TraceSummary:
         activities=timeline.activities.num_rows,
         unattributed=timeline.activities["op_row"].null_count,
         estimated_for=None if context.device is None else context.device.title,
+        estimate_guessed_from=None if context.device is None else context.device.guessed_from,
     )
 
 

@@ -9,8 +9,10 @@ import numpy as np
 from tracemine.findings.labels import short, sources
 from tracemine.findings.record import Source
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import IntArray
+from tracemine.rows.table import IntArray, Rows, category, number
 from tracemine.timeline import Timeline
+
+UNEXPLAINED = ("unknown", "event_wait")  # causes of gaps that do not say what was waited for
 
 _LEAST_COVERED = 0.8  # of the gap
 _LONGEST_NAME = 60  # names come from strangers
@@ -25,15 +27,37 @@ class Held:
     line: str | None  # the innermost function of the program's
 
     @property
-    def text(self) -> str:
-        """The call, its operator and its place, for people.
+    def name(self) -> str:
+        """The call and its operator, for people.
 
-        >>> Held("hipMemcpyWithStream", "aten::copy_", None).text
+        >>> Held("hipMemcpyWithStream", "aten::copy_", None).name
         '`hipMemcpyWithStream` in `aten::copy_`'
         """
         op = "" if self.op is None else f" in `{self.op[:_LONGEST_NAME]}`"
-        line = "" if self.line is None else f", called by {self.line}"
-        return f"`{self.call[:_LONGEST_NAME]}`{op}{line}"
+        return f"`{self.call[:_LONGEST_NAME]}`{op}"
+
+    @property
+    def text(self) -> str:
+        """The call, its operator and its place, for people.
+
+        >>> Held("hipMemcpyWithStream", None, "engine.py: step (line 7)").text
+        '`hipMemcpyWithStream`, called by engine.py: step (line 7)'
+        """
+        return self.name if self.line is None else f"{self.name}, called by {self.line}"
+
+
+def held_longest(timeline: Timeline, gaps: Rows) -> tuple[int, Held] | None:
+    """Return the longest gap without a recorded cause, ns, and the call that lasts through it.
+
+    None where there is none, where no call does, or where that gap is not most of what is without a cause.
+    """
+    dur_ns = np.where(category(gaps, "cause").among(*UNEXPLAINED), number(gaps, "dur_ns"), 0)
+    if not dur_ns.any():
+        return None
+    longest = int(dur_ns.argmax())
+    gap_ns, begin_ns = int(dur_ns[longest]), int(number(gaps, "start_ns")[longest])
+    held = held_in(timeline, begin_ns, begin_ns + gap_ns) if 2 * gap_ns >= dur_ns.sum() else None
+    return None if held is None else (gap_ns, held)
 
 
 def held_in(timeline: Timeline, begin_ns: int, end_ns: int) -> Held | None:

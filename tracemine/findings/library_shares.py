@@ -67,7 +67,7 @@ def _tflops(rate: float) -> str:
 
 def shares_text(context: ScanContext) -> str:
     """Return a sentence on the calls of libraries whose rates on this GPU were not measured; "" where all were."""
-    device, busy_ns = context.device, context.accounts.gpu_busy_ns
+    device, busy_ns = context.known_device, context.accounts.gpu_busy_ns
     if device is None or not busy_ns:
         return ""
     found = sorted(_shares(context, device), key=lambda one: -one.spent_ns)

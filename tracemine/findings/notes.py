@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.devices import UNESTIMATED, Device, is_partition, recorded_device, unknown_device_text
+from tracemine.devices import (
+    UNESTIMATED,
+    Device,
+    guess_text,
+    guessed_device,
+    is_partition,
+    recorded_device,
+    unknown_device_text,
+)
 from tracemine.findings.accounting import Accounts
-from tracemine.findings.held_in import held_in
+from tracemine.findings.held_in import UNEXPLAINED, held_longest
 from tracemine.perfmodel import Curves, Slowdown
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.compiled import compilations
@@ -20,12 +28,14 @@ _LONGEST_NAME = 80
 _UNCLASSIFIED = "other"
 _SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that is worth a word
 
-_UNEXPLAINED = ("unknown", "event_wait")  # causes of gaps that do not say what was waited for
-
 
 def device_of(timeline: Timeline) -> Device | None:
-    """Return the device table's row for a timeline's GPU; None where it is unknown, or several."""
-    found = [recorded_device(d.name, d.sm_count, d.memory_bytes) for d in _active(timeline)]
+    """Return the device table's row for a timeline's GPU, or what is guessed of it; None of neither, or several."""
+    found = [
+        recorded_device(d.name, d.sm_count, d.memory_bytes)
+        or guessed_device(d.name, d.sm_count, d.memory_bytes, d.compute_capability)
+        for d in _active(timeline)
+    ]
     return found[0] if found and all(device is found[0] for device in found) else None
 
 
@@ -67,6 +77,8 @@ def warnings_of(
     if curves is None and timeline.activities.num_rows:
         texts.append(_unknown_text(timeline))
     device = device_of(timeline)
+    if curves is not None and device is not None and device.guessed_from and curves.guess_spread[0] < 1:
+        texts.append(f"{guess_text(device)}.")
     if device is not None and is_partition(device):
         texts.append(
             f"The GPU is a partition (MIG, CPX): {device.title}. It counts with that part of the whole's rates."
@@ -77,7 +89,7 @@ def warnings_of(
             f"Kernels of CUDA graphs are missing in this trace: for {time_text(missing_ns)} that look idle a graph may "
             "have been running, so nothing is claimed for them."
         )
-    unexplained_ns = sum(_idle_ns(gaps, cause)[0] for cause in _UNEXPLAINED)
+    unexplained_ns = sum(_idle_ns(gaps, cause)[0] for cause in UNEXPLAINED)
     if unexplained_ns > _SHARE_TO_EXPLAIN * accounts.devices * accounts.span_ns:
         texts.append(
             f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
@@ -107,12 +119,10 @@ def warnings_of(
 
 def _held_texts(timeline: Timeline, gaps: Rows) -> tuple[str, ...]:
     """Return in which one call the host was in the longest gap without a recorded cause, where that is most of it."""
-    dur_ns = np.where(category(gaps, "cause").among(*_UNEXPLAINED), number(gaps, "dur_ns"), 0)
-    longest = int(dur_ns.argmax())
-    gap_ns, begin_ns = int(dur_ns[longest]), int(number(gaps, "start_ns")[longest])
-    held = held_in(timeline, begin_ns, begin_ns + gap_ns) if 2 * gap_ns >= dur_ns.sum() else None
-    if held is None:
+    found = held_longest(timeline, gaps)
+    if found is None:
         return ()
+    gap_ns, held = found
     before = "; one step alone: perhaps of a batch before it, so record several" if timeline.steps.num_rows <= 1 else ""
     return (f"For {time_text(gap_ns)} of that the host waited in one call, {held.text}{before}.",)
 

@@ -145,6 +145,9 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     # Their shares are of the idle time as recorded: unprofiled most of it lies at the edges of steps, where it is not
     # known what is waited for.
     causes_recorded: bool = False
+    # The call in which the host waited through most of the idle time, with its operator, where no cause of that is
+    # recorded; null: there is none, or it is not needed.
+    held: str | None = None
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,5 +262,7 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     # The device table's row that savings of GPU time are estimated for; left out where the GPU is not known: they are
     # not estimated then, which is not the same as none.
     estimated_for: str | None = None
+    # The row that its rates are guessed by, as it is not in the table itself; left out where they are its own.
+    estimate_guessed_from: str | None = None
     execution_trace: str | None = None  # the file that was given with the trace; left out where none was
     calibration: str | None = None  # the user's own that fused times are read off; left out where it is the package's

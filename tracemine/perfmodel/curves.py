@@ -77,6 +77,11 @@ class DeviceCurves:
         }
         self._strided = BandwidthCurve.of(self._points["strided"])
 
+    @property
+    def guess_spread(self) -> tuple[float, float]:
+        """Least and most bandwidth that the device may have, as factors: 1 where it is known."""
+        return (1.0, 1.0) if self._device is None else self._device.guess_spread
+
     def _missing(self) -> list[str]:
         """Return patterns without a point that is needed of them: of all types that are asked for, and large ones."""
         missing = []

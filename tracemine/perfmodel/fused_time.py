@@ -145,12 +145,13 @@ class Curves(DeviceCurves):
             low, high = min(low, OUTSIDE[0]), max(high, OUTSIDE[1])
             notes = (*notes, f"{kernel.nbytes} bytes are beyond what was calibrated")
         if self.scaled_from is not None:
-            low, high = combined(low, SCALED[0]), combined(high, SCALED[1])
+            fewest, most = self.guess_spread
+            low, high = combined(low, SCALED[0], 1 / most), combined(high, SCALED[1], 1 / fewest)
             notes = (*notes, f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
         elif self.calibration.gpu != FITTED_ON:
             low, high = combined(low, ELSEWHERE[0]), combined(high, ELSEWHERE[1])
             notes = (*notes, f"what arithmetic takes besides this GPU's own curves was set on an {FITTED_ON}")
-        least = self.least_ns(kernel.nbytes, kernels)
+        least = self.least_ns(kernel.nbytes, kernels) / self.guess_spread[1]
         floor = (least, least * ABOVE_LEAST[0], least * ABOVE_LEAST[1])  # nothing stands at what is impossible to beat
         low_ns, mid_ns, high_ns = (max(ends) for ends in zip((mid * low, mid, mid * high), floor, strict=True))
         return Prediction(low_ns=low_ns, mid_ns=mid_ns, high_ns=high_ns, kind=kind, kernels=kernels, notes=notes)

@@ -77,6 +77,9 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
     host-bound: the GPU idles 75 %
     >>> print(bound_text(Bound(by="unknown", idle_share=0.75, cause=None, cause_share=None, **facts)))
     the GPU idles 75 %, cause unknown
+    >>> held = "`hipMemcpyWithStream` in `aten::copy_`"
+    >>> print(bound_text(Bound(by="unknown", idle_share=0.75, cause=None, cause_share=None, held=held, **facts)))
+    the GPU idles 75 %, most of it while the host waits in `hipMemcpyWithStream` in `aten::copy_`
     >>> print(bound_text(Bound(by="gpu", idle_share=0.02, cause="host_bound", cause_share=0.98, **facts)))
     GPU-bound: the GPU is busy 98 %
     >>> unclear = dict(idle_share=0.75, cause=None, cause_share=None, unprofiled_idle_share=Share(0.02, 0.1, 0.4))
@@ -95,7 +98,7 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
     if bound.by == "transfer" and bound.transfers is not None:
         return f"transfer-bound: {how}{_transfers_text(bound.transfers)}"
     if bound.by == "unknown":
-        return f"{idles}, cause unknown"
+        return f"{idles}{_unknown_text(bound)}"
     causes = _causes_text(bound, as_recorded=as_recorded)
     if bound.by == "host":
         return f"host-bound: {idles}{causes if len(_named_causes(bound)) > 1 else ''}"
@@ -125,6 +128,11 @@ def _causes_text(bound: Bound, *, as_recorded: bool) -> str:
     return f", {', '.join([each[0].replace(' for ', ' of that for ', 1), *each[1:]])}" if each else ""
 
 
+def _unknown_text(bound: Bound) -> str:
+    """Return in which call the host waits through the idle time, or that the cause is unknown."""
+    return ", cause unknown" if bound.held is None else f", most of it while the host waits in {bound.held}"
+
+
 def _transfers_text(transfers: Transfers) -> str:
     """Return how long nothing but transfers ran, and what they moved.
 
@@ -151,7 +159,7 @@ def recorded_text(bound: Bound) -> str:
     """
     if bound.by not in _HIDES_IDLE or bound.idle_share <= _LEAST_IDLE:
         return ""
-    why = _causes_text(bound, as_recorded=True) or ", cause unknown"
+    why = _causes_text(bound, as_recorded=True) or _unknown_text(bound)
     return f"as recorded it idles {share_text(bound.idle_share)}{why}"
 
 

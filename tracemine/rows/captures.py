@@ -13,6 +13,7 @@ from tracemine.timeline import Timeline
 
 _BEGINS = re.compile(r"^(cuda|hip|cu)StreamBeginCapture")
 _ENDS = re.compile(r"^(cuda|hip|cu)StreamEndCapture")
+_LAUNCHES = re.compile(r"Launch(Cooperative)?Kernel")
 _MAKES = re.compile(r"^(cuda|hip|cu)GraphInstantiate")
 
 
@@ -62,10 +63,18 @@ def captured(timeline: Timeline, since: IntArray, until: IntArray) -> BoolArray:
 
 
 def captured_graphs(timeline: Timeline) -> int:
-    """Return how many graphs a recording captures, where it shows that and little else: no replay; 0 otherwise."""
-    name, begin = categories(timeline.api["name"]), rows_of(timeline.api["start_ns"])
-    if not len(begin) or is_graph_launch(name).any():
+    """Return how many graphs a recording captures, where it shows that and little else; 0 otherwise.
+
+    Where nothing is replayed, and captures are most of the time, or most launches of kernels went into them: between
+    the pieces of a model whose graphs are many, what is not captured runs eagerly.
+    """
+    name, since = categories(timeline.api["name"]), rows_of(timeline.api["start_ns"])
+    if not len(since) or is_graph_launch(name).any():
         return 0
-    until = int((begin + rows_of(timeline.api["dur_ns"])).max())
-    most = bool(captured(timeline, begin.min(keepdims=True), np.array([until]))[0])
-    return int(named(name, _ENDS).sum()) if most else 0
+    begin, end = captures(timeline)
+    until = int((since + rows_of(timeline.api["dur_ns"])).max())
+    most_time = 2 * int((end - begin).sum()) >= until - int(since.min())
+    launches = since[named(name, _LAUNCHES)]
+    at = np.searchsorted(begin, launches, side="right")
+    into_graphs = int((launches < np.append(end, 0)[at - 1]).sum())  # none has begun: at −1, the 0
+    return int(named(name, _ENDS).sum()) if most_time or 2 * into_graphs > len(launches) else 0
