@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.forked import write_program
 from tracemine.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -41,9 +42,7 @@ def runner(tmp_path: Path) -> Path:
     environment = tmp_path / "temporary" / "tracemine-environment" / "bin"
     environment.mkdir(parents=True)
     (tmp_path / "workspace").mkdir()
-    program = environment / "tracemine"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m tracemine "$@"\n')
-    program.chmod(0o755)
+    write_program(environment / "tracemine")
     return tmp_path
 
 

@@ -27,3 +27,8 @@ def test_no_traces_are_looked_for_in_the_current_folder() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRACEMINE_COMPAT_TRACES": ""}
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
+
+
+def test_nothing_of_a_test_has_threads_that_wait_for_each_other() -> None:
+    torch = pytest.importorskip("torch")
+    assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"])  # whoever runs the tests may say another

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from tests.forked import TORCH
+from tests.forked import run as start
 from tracemine.verify.repro.harness import NAME, harness_text
 
 # Python runs this when it starts: what it has of tracemine, it has not.
@@ -44,12 +46,17 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
-def run(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """A reproduction in a process of its own without a GPU, that cannot import tracemine."""
+def run(path: Path, *options: str, forked: bool = True) -> subprocess.CompletedProcess[str]:
+    """A reproduction in a process of its own without a GPU, that cannot import tracemine.
+
+    forked: of one that has torch and triton loaded, which take 3 s; else as whoever is given the file runs it.
+    """
     without = path.parent / "without"
     without.mkdir(exist_ok=True)
     (without / "sitecustomize.py").write_text(_WITHOUT, "utf-8")
     environment = {**os.environ, "PYTHONPATH": str(without), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     environment.pop("TRITON_INTERPRET", None)
+    if forked:
+        return start(TORCH, options, file=path, cwd=without, env=environment)
     command = [sys.executable, str(path), *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=without)

@@ -67,7 +67,7 @@ def test_what_is_said_of_a_source_would_show_a_changed_line(tmp_path: Path) -> N
 
 def test_a_file_of_a_finding_runs_on_a_cpu_where_tracemine_cannot_be_imported(emitted: list[Path]) -> None:
     (path,) = [path for path in emitted if "LogReluBias" in path.name]
-    ended = run(path)
+    ended = run(path, forked=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     lines = ended.stdout.splitlines()
     assert "No GPU here: numerics alone, on the CPU, in Triton's interpreter. Nothing is timed." in lines

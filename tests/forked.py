@@ -1,0 +1,175 @@
+"""Processes that begin loaded: one process loads what takes a second or two, and forks for each command.
+
+Run as a file it is that process: it imports nothing of the tests. Where what a new interpreter does is itself the
+subject (what it imports, how it ends on a signal), start a new one instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+TRACEMINE, TORCH = "tracemine", "torch"  # what such a process has loaded
+_ANSWER_BYTES = 16
+# The program `tracemine` for scripts of shells: it hands its streams over and waits for the exit code.
+_PROGRAM = """\
+#!{python} -IS
+import json, os, socket, sys
+order = json.dumps({{"file": None, "args": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}}).encode()
+with socket.socket(socket.AF_UNIX) as to:
+    to.connect({place!r})
+    socket.send_fds(to, [len(order).to_bytes(8)], [0, 1, 2])
+    to.sendall(order)
+    sys.exit(int(to.recv({most})))
+"""
+
+
+def run(
+    loaded: str, args: Sequence[str], *, file: Path | None = None, cwd: Path, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run tracemine's command line, or a file as Python's main program, as `subprocess.run` does with pipes."""
+    order = {"file": None if file is None else str(file), "args": [*args], "cwd": str(cwd), "env": dict(env)}
+    content = json.dumps(order).encode()
+    with (
+        open(os.devnull) as nothing,  # noqa: PTH123
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+        socket.socket(socket.AF_UNIX) as to,
+    ):
+        to.connect(place(loaded))
+        socket.send_fds(to, [len(content).to_bytes(8)], [nothing.fileno(), out.fileno(), err.fileno()])
+        to.sendall(content)
+        code = int(to.recv(_ANSWER_BYTES))
+        texts = [(stream.seek(0), stream.read().decode("utf-8"))[1] for stream in (out, err)]
+    return subprocess.CompletedProcess(args, code, *texts)
+
+
+def write_program(path: Path) -> None:
+    """Write a file that is run as `tracemine`, by the process that has it loaded."""
+    path.write_text(_PROGRAM.format(python=sys.executable, place=place(TRACEMINE), most=_ANSWER_BYTES), "utf-8")
+    path.chmod(0o755)
+
+
+@functools.cache
+def place(loaded: str) -> str:
+    """The socket of the process that has something loaded; it begins when it is first asked for."""
+    found = str(Path(tempfile.mkdtemp(prefix="forked-")) / "socket")
+    env = {name: text for name, text in os.environ.items() if not name.startswith(("TRACEMINE_", "PYTHON"))}
+    env |= {"TRITON_INTERPRET": "1"} | ({"PYTHONPATH": str(ROOT)} if loaded == TRACEMINE else {})
+    command = [sys.executable, "-P", str(Path(__file__)), found, loaded]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+    atexit.register(process.communicate)  # it ends with whoever began it, however that ends
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n", f"the process that has {loaded} loaded did not begin"
+    return found
+
+
+def _serve(at: str, loaded: str) -> None:
+    """Fork for each connection, until standard input is closed."""
+    _load(loaded)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(at)
+        listener.listen()
+        if not os.fork():
+            _answer(listener)
+        os.write(1, b"ready\n")
+        sys.stdin.buffer.read()
+    shutil.rmtree(Path(at).parent)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _load(loaded: str) -> None:
+    """Import, and do once what fills caches."""
+    if loaded == TORCH:
+        for name in ("torch", "triton", "triton.language", "triton.runtime.interpreter", "numpy"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    else:
+        from tracemine.cli import main
+
+        trace = str(ROOT / "fixtures/kineto/decoder_prefill.json.gz")
+        with tempfile.TemporaryDirectory() as folder:
+            for form in ("json", "html", "markdown", "text"):
+                main(["scan", trace, "--format", form, "--quiet", f"--output={folder}/report"])
+    gc.collect()
+    gc.freeze()  # children share its pages
+
+
+def _answer(listener: socket.socket) -> None:
+    """Wait for connections; a process for each waits for the one that does what it asks."""
+    while True:
+        connection, _ = listener.accept()
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if not os.fork():
+            listener.close()
+            size, streams, _, _ = socket.recv_fds(connection, 8, 3)
+            order = json.loads(connection.makefile("rb").read(int.from_bytes(size)))
+            pid = os.fork()
+            if not pid:
+                connection.close()
+                os._exit(_done(order, streams))
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            with contextlib.suppress(OSError):  # whoever asked may be gone
+                connection.sendall(str(code).encode().rjust(_ANSWER_BYTES))
+            os._exit(0)
+        connection.close()
+
+
+def _done(order: dict[str, Any], streams: Sequence[int]) -> int:
+    """Do what an order says; return the exit code as Python's own interpreter gives it."""
+    for descriptor, stream in enumerate(streams):
+        os.dup2(stream, descriptor)
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        setattr(sys, name, open(("stdin", "stdout", "stderr").index(name), mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    try:
+        if order["file"] is None:
+            from tracemine.cli import main
+
+            code: object = main(order["args"])
+        else:
+            sys.argv = [order["file"], *order["args"]]
+            sys.path[:0] = [str(Path(order["file"]).parent), *order["env"].get("PYTHONPATH", "").split(os.pathsep)]
+            with contextlib.suppress(ImportError):
+                importlib.import_module("sitecustomize")
+            runpy.run_path(order["file"], run_name="__main__")
+            code = 0
+    except SystemExit as end:
+        code = end.code
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    return code if isinstance(code, int) else 0
+
+
+if __name__ == "__main__":
+    os.setpgid(0, 0)
+    _serve(*sys.argv[1:])
