@@ -160,7 +160,7 @@ def test_what_is_hidden_or_no_communication_is_none(trace: Trace) -> None:
 def _random(seed: int) -> tuple[Trace, int]:
     """Return a random program of collectives beside other work, and for how long nothing ran beside these, ns."""
     chance = random.Random(seed)
-    trace = Trace(devices=(Device(ordinal=0, name=chance.choice(["NVIDIA H100 80GB HBM3", "NVIDIA NONE"])),))
+    trace = Trace(devices=(RecordedDevice(ordinal=0, name=chance.choice(["NVIDIA H100 80GB HBM3", "NVIDIA NONE"])),))
     own = chance.choice([7, 23, 23])  # the kernels' stream, or one of their own
     longest = chance.choice([40, 900])
     steps, alone, moment = chance.randint(1, 4), 0, 1_000_000

@@ -191,7 +191,7 @@ def test_a_pass_that_captures_graphs_is_called_that_and_nothing_else_is_said() -
 
 def pieces(graphs: int, eager: int, launches: int = 10) -> Trace:
     """Graphs that are captured one after the other, for a tenth of the time, between kernels that are launched late."""
-    trace = Trace(devices=(Device(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132),))
+    trace = Trace(devices=(RecordedDevice(ordinal=0, name="NVIDIA H100 80GB HBM3", sm_count=132),))
     now = 0
     for at in range(max(graphs, 1) * eager):
         trace.kernel("nvjet_gemm", now + 50 * US, 20 * US, launch=(now + 40 * US, 5 * US), op="aten::mm")
