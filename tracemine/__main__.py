@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 
-from tracemine.cli import main
+from tracemine.version import __version__
 
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, `sys.argv` by default, and return its exit code. The version needs no command.
+
+    >>> main(["--version"])  # doctest: +ELLIPSIS
+    tracemine ...
+    0
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    if list(given) == ["--version"] and sys.stdout is not None:
+        with suppress(OSError):  # is said as any command says it
+            print(f"tracemine {__version__}", flush=True)  # noqa: T201
+            return 0
+    from tracemine import cli
+
+    return cli.main(arguments)
+
 
 if __name__ == "__main__":
     sys.exit(main())
