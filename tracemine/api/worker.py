@@ -18,37 +18,25 @@ from tracemine.pipeline import ScanOptions
 from tracemine.processes import serve
 
 
-class Question(msgspec.Struct, frozen=True):
-    """A trace to scan, and how."""
+class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, or an error, as `TracemineError` has it; `kind`: its class."""
 
-    settings: Settings
-    path: str
-
-
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """An error, as `TracemineError` has it; `kind`: its class."""
-
-    kind: str
-    message: str
+    scan: Scan | None = None
+    kind: str = ""
+    message: str = ""
     where: Location | None = None
     hint: str | None = None
 
 
-class WorkerScan(msgspec.Struct, frozen=True, tag="found"):
-    """What was found."""
-
-    scan: Scan
-
-
 def question(settings: Settings, path: Path) -> bytes:
     """Return the line that asks for a scan."""
-    return msgspec.json.encode(Question(settings, str(path)), enc_hook=str)  # of paths
+    return msgspec.json.encode((settings, str(path)), enc_hook=str)  # of paths
 
 
 def answered(line: bytes) -> Scan | Exception:
     """Return what an answer says."""
-    found = msgspec.json.decode(line, type=WorkerScan | Failed)
-    if isinstance(found, WorkerScan):
+    found = msgspec.json.decode(line, type=WorkerAnswer)
+    if found.scan is not None:
         return found.scan
     kind = getattr(errors, found.kind, None)
     if isinstance(kind, type) and issubclass(kind, TracemineError):
@@ -58,14 +46,13 @@ def answered(line: bytes) -> Scan | Exception:
 
 def answer(line: bytes) -> bytes:
     """Scan what a line asks for."""
-    asked = msgspec.json.decode(line, type=Question, dec_hook=lambda kind, value: kind(value))
-    found: WorkerScan | Failed
+    settings, path = msgspec.json.decode(line, type=tuple[Settings, str], dec_hook=lambda kind, value: kind(value))
     try:
-        found = WorkerScan(pipeline.scan(asked.path, _options(asked.settings)))
+        found = WorkerAnswer(scan=pipeline.scan(path, _options(settings)))
     except TracemineError as error:
-        found = Failed(type(error).__name__, error.message, error.where, error.hint)
+        found = WorkerAnswer(kind=type(error).__name__, message=error.message, where=error.where, hint=error.hint)
     except Exception as error:
-        found = Failed(type(error).__name__, str(error))
+        found = WorkerAnswer(kind=type(error).__name__, message=str(error))
     return msgspec.json.encode(found)
 
 

@@ -36,21 +36,13 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class TableColumn:
-    """A column: its name, and whether numbers stand in it, which sort from the largest."""
-
-    name: str
-    is_number: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class FleetTable:
     """A table of the page, under its title."""
 
     id: str
     title: str
     says: str
-    columns: tuple[TableColumn, ...]
+    columns: tuple[tuple[str, bool], ...]  # names, and whether numbers stand in it, which sort from the largest
     rows: tuple[tuple[Cell, ...], ...]
 
 
@@ -77,14 +69,6 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """A line of the grid."""
-
-    y: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
 class DaysFigure:
     """What fixes save of the steps, day by day, by cause."""
 
@@ -92,7 +76,7 @@ class DaysFigure:
     height: int
     left: int
     bottom: int
-    ticks: tuple[Tick, ...]
+    ticks: tuple[tuple[float, str], ...]  # lines of the grid: where, and what they say
     names: tuple[str, ...]  # of causes, by colour
     days: tuple[Day, ...]
     left_out: int
@@ -180,17 +164,11 @@ def _findings(count: int) -> str:
 
 def _causes(report: FleetReport) -> FleetTable:
     most = max(one.gpu_hours_high for one in report.causes)
-    money = (TableColumn("money", True),) if report.price is not None else ()
-    columns = (
-        TableColumn("saves GPU-hours", True),
-        *money,
-        TableColumn("cause"),
-        TableColumn("jobs", True),
-        TableColumn("most in"),
-    )
+    money = (("money", True),) if report.price is not None else ()
+    columns = (("saves GPU-hours", True), *money, ("cause", False), ("jobs", True), ("most in", False))
     rows = tuple(_cause(one, most) for one in report.causes)
     says = "What fixing each cause saves over all jobs. A line is the interval, the dot its middle."
-    return FleetTable("causes", "What costs most", says, (*columns, TableColumn("finding")), rows)
+    return FleetTable("causes", "What costs most", says, (*columns, ("finding", False)), rows)
 
 
 def _cause(one: CauseCost, most: float) -> tuple[Cell, ...]:
@@ -213,7 +191,7 @@ def _cause(one: CauseCost, most: float) -> tuple[Cell, ...]:
 
 def _groups(name: str, groups: Iterable[GroupShare]) -> FleetTable:
     title = "GPU" if name == "gpu" else name
-    columns = (TableColumn(title), TableColumn("fixes save", True), TableColumn("traces", True))
+    columns = ((title, False), ("fixes save", True), ("traces", True))
     rows = tuple(
         (
             _text(one.name or _NOT_KNOWN),
@@ -224,16 +202,11 @@ def _groups(name: str, groups: Iterable[GroupShare]) -> FleetTable:
         for one in groups
     )
     says = "Which part of the steps all fixes save, the mean over the traces; and the largest cause."
-    return FleetTable(f"by-{name}", f"By {title}", says, (*columns, TableColumn("largest")), rows)
+    return FleetTable(f"by-{name}", f"By {title}", says, (*columns, ("largest", False)), rows)
 
 
 def _recurring(report: FleetReport) -> FleetTable:
-    columns = (
-        TableColumn("jobs", True),
-        TableColumn("saves GPU-hours", True),
-        TableColumn("what"),
-        TableColumn("finding"),
-    )
+    columns = (("jobs", True), ("saves GPU-hours", True), ("what", False), ("finding", False))
     rows = tuple(
         (_number(one.jobs), _number(one.gpu_hours, hours_of(one.gpu_hours)), Cell(one.title, one.title, code=one.rule),
          _code(one.fingerprint))
@@ -243,13 +216,7 @@ def _recurring(report: FleetReport) -> FleetTable:
 
 
 def _gone(gone: Iterable[Gone]) -> FleetTable:
-    columns = (
-        TableColumn("job"),
-        TableColumn("cause"),
-        TableColumn("last seen"),
-        TableColumn("would save a step", True),
-        TableColumn("finding"),
-    )
+    columns = (("job", False), ("cause", False), ("last seen", False), ("would save a step", True), ("finding", False))
     rows = tuple(
         (_text(one.job), _code(one.rule), _text(one.last_day),
          Cell(_NOT_KNOWN, "0") if one.said_ns is None else _number(one.said_ns, time_text(one.said_ns)),
@@ -261,7 +228,7 @@ def _gone(gone: Iterable[Gone]) -> FleetTable:
 
 
 def _changes(changes: Iterable[JobChange]) -> FleetTable:
-    columns = (TableColumn("job"), TableColumn("days"), TableColumn("gone", True), TableColumn("predicted", True))
+    columns = (("job", False), ("days", False), ("gone", True), ("predicted", True))
     rows = tuple(
         (
             _text(one.job),
@@ -277,12 +244,12 @@ def _changes(changes: Iterable[JobChange]) -> FleetTable:
         "What a job's findings that are gone were predicted to save, and what its step saved until the next day. "
         "Whatever else changed meanwhile is in it too; `tracemine diff` compares two recordings."
     )
-    more = (TableColumn("step got shorter by", True), TableColumn("step"))
+    more = (("step got shorter by", True), ("step", False))
     return FleetTable("changes", "Predicted and measured", says, (*columns, *more), rows)
 
 
 def _failures(report: FleetReport) -> FleetTable:
-    columns = (TableColumn("traces", True), TableColumn("status"), TableColumn("why"), TableColumn("such as"))
+    columns = (("traces", True), ("status", False), ("why", False), ("such as", False))
     rows = tuple(
         (_number(one.traces), _text(one.status), _text(one.message), _code(one.example)) for one in report.failures
     )
@@ -323,7 +290,7 @@ def days_figure(given: Sequence[DayShare]) -> DaysFigure:
         x, label = round(_LEFT + number * step + step * 0.1, 1), "" if number % every else day
         cells = (f"{ones[0].traces:,}", *(f"{share:.1%}" for share in shares.values()))
         bars.append(Day(day, label, x, round(min(step * 0.8, 80), 1), tuple(_pieces(day, shares, most)), cells))
-    ticks = tuple(Tick(_y(most * part / 4, most), f"{most * part / 4:.0%}") for part in range(5))
+    ticks = tuple((_y(most * part / 4, most), f"{most * part / 4:.0%}") for part in range(5))
     return DaysFigure(_WIDTH, _HEIGHT, _LEFT, _HEIGHT - _BOTTOM, ticks, legend, tuple(bars), len(days) - len(kept))
 
 

@@ -19,7 +19,7 @@ from tracemine.fleet.traces import TraceSource, labeller, listed
 from tracemine.pool import Pool
 
 _WAITING = 2  # tasks a process that are handed out before one is free
-_Place = tuple[str, int, int | None]  # that of a trace, its size and its last change
+
 Engine = Callable[[Sequence[Task], Limits], Iterator[TaskOutcome]]
 
 

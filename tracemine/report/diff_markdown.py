@@ -5,22 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from tracemine.report.diff_words import (
-    basis_text,
-    change_text,
-    counts_text,
-    differs_texts,
-    incomparable_texts,
-    marks,
-    noise_text,
-    per_text,
-    predicted_texts,
-    sides_text,
-    signed,
-    step_text,
-    title,
-    where,
-)
+from tracemine.report import diff_words as words
 from tracemine.report.escape import code, code_cell, prose, prose_cell
 
 if TYPE_CHECKING:
@@ -36,20 +21,20 @@ def render(difference: Difference, out: TextIO, options: Drawing) -> None:
 
 
 def _lines(difference: Difference, options: Drawing) -> Iterator[str]:
-    per = per_text(difference)
-    yield f"# {code(title(difference))}\n"
-    for text in incomparable_texts(difference):
+    per = words.per_text(difference)
+    yield f"# {code(words.title(difference))}\n"
+    for text in words.incomparable_texts(difference):
         yield f"**Unknown:** {prose(text)}.\n"
-    yield f"{prose(sides_text(difference))}. Times are {per}.\n"
+    yield f"{prose(words.sides_text(difference))}. Times are {per}.\n"
     span = "Step" if per == "a step" else "Span"
-    yield f"- **{span}** {prose(step_text(difference.step))} ({basis_text(difference)})"
-    yield f"- **GPU work** {prose(step_text(difference.gpu_work))}"
-    for text in predicted_texts(difference):
+    yield f"- **{span}** {prose(words.step_text(difference.step))} ({words.basis_text(difference)})"
+    yield f"- **GPU work** {prose(words.step_text(difference.gpu_work))}"
+    for text in words.predicted_texts(difference):
         yield f"- **Predicted** {prose(text)}"
-    for text in differs_texts(difference):
+    for text in words.differs_texts(difference):
         yield f"- **Differs** {prose(text)}"
-    yield f"- **Noise** {prose(noise_text(difference.noise))}"
-    yield f"- **Findings** {counts_text(difference)}\n"
+    yield f"- **Noise** {prose(words.noise_text(difference.noise))}"
+    yield f"- **Findings** {words.counts_text(difference)}\n"
     changed = [change for change in difference.changes if change.status != "same"]
     shown = changed[: options.top]
     if shown:
@@ -72,6 +57,9 @@ def _table(changes: Sequence[FindingChange]) -> Iterator[str]:
     for change in changes:
         texts = [change.title, *filter(None, (change.reason, change.accepted and f"accepted: {change.accepted}"))]
         what = "<br>".join(prose_cell(text) for text in texts)
-        cost, more = change_text(change.before_ns, change.after_ns), signed(change.after_ns - change.before_ns)
-        place = code_cell(where(change))
-        yield f"| {change.status} | {cost} | {more} | {what} | {place} | {code_cell(marks(change))} |"
+        cost, more = (
+            words.change_text(change.before_ns, change.after_ns),
+            words.signed(change.after_ns - change.before_ns),
+        )
+        place = code_cell(words.where(change))
+        yield f"| {change.status} | {cost} | {more} | {what} | {place} | {code_cell(words.marks(change))} |"

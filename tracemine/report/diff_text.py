@@ -7,24 +7,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
+from tracemine.report import diff_words as words
 from tracemine.report.console import console_for
-from tracemine.report.diff_words import (
-    basis_text,
-    change_text,
-    counts_text,
-    differs_texts,
-    incomparable_texts,
-    marks,
-    noise_text,
-    per_text,
-    predicted_texts,
-    same_text,
-    sides_text,
-    signed,
-    step_text,
-    title,
-    where,
-)
 from tracemine.report.escape import line
 from tracemine.units import count_text
 
@@ -61,18 +45,20 @@ def render(difference: Difference, out: TextIO, options: Drawing) -> None:
 
 def _rows(difference: Difference, options: Drawing) -> Iterator[tuple[int, Text]]:
     """Yield paragraphs: how wide the label is, and the text with it."""
-    for text in incomparable_texts(difference):
+    for text in words.incomparable_texts(difference):
         yield _labelled("unknown", text)
-    yield 0, Text(line(title(difference)), "bold")
-    yield 0, Text(line(sides_text(difference)))
-    per = per_text(difference)
-    yield _labelled("step" if per == "a step" else "span", f"{step_text(difference.step)} ({basis_text(difference)})")
-    yield _labelled("GPU work", step_text(difference.gpu_work))
-    for text in predicted_texts(difference):
+    yield 0, Text(line(words.title(difference)), "bold")
+    yield 0, Text(line(words.sides_text(difference)))
+    per = words.per_text(difference)
+    yield _labelled(
+        "step" if per == "a step" else "span", f"{words.step_text(difference.step)} ({words.basis_text(difference)})"
+    )
+    yield _labelled("GPU work", words.step_text(difference.gpu_work))
+    for text in words.predicted_texts(difference):
         yield _labelled("predicted", text)
-    for text in differs_texts(difference):
+    for text in words.differs_texts(difference):
         yield _labelled("differs", text)
-    yield _labelled("noise", noise_text(difference.noise))
+    yield _labelled("noise", words.noise_text(difference.noise))
     yield 0, Text()
     changed = [change for change in difference.changes if change.status != "same"]
     shown = changed[: options.top]
@@ -81,10 +67,10 @@ def _rows(difference: Difference, options: Drawing) -> Iterator[tuple[int, Text]
     if len(shown) < len(changed):
         yield 0, Text(f"  … {count_text(len(changed) - len(shown), 'more change')}: --top 0")
     if same := [change for change in difference.changes if change.status == "same"]:
-        yield _STATUS_WIDTH + 2, Text.assemble(_status("same"), same_text(same))
+        yield _STATUS_WIDTH + 2, Text.assemble(_status("same"), words.same_text(same))
     if difference.changes:
         yield 0, Text()
-    yield 0, Text(f"{counts_text(difference)}; times are {per}")
+    yield 0, Text(f"{words.counts_text(difference)}; times are {per}")
     for note in difference.notes:
         yield _labelled("note", note)
 
@@ -99,9 +85,9 @@ def _status(status: str) -> tuple[str, str]:
 
 def _change(change: FindingChange) -> Iterator[tuple[int, Text]]:
     margin = _STATUS_WIDTH + 2
-    cost = f"{change_text(change.before_ns, change.after_ns)}  {signed(change.after_ns - change.before_ns)}"
+    cost = f"{words.change_text(change.before_ns, change.after_ns)}  {words.signed(change.after_ns - change.before_ns)}"
     yield margin, Text.assemble(_status(change.status), f"{cost}  ", line(change.title))
-    details = " · ".join(filter(None, (where(change), change.rule, marks(change))))
+    details = " · ".join(filter(None, (words.where(change), change.rule, words.marks(change))))
     yield margin, Text.assemble(" " * margin, (line(details), "dim"))
     for label, text in (("", change.reason), ("accepted: ", change.accepted)):
         if text:

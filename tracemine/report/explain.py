@@ -9,22 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tracemine.ops.kernel_names import short_name
+from tracemine.report import words
 from tracemine.report.console import console_for
 from tracemine.report.escape import line
 from tracemine.report.paragraphs import LABEL, LabelledText, labelled, savings, verdict
 from tracemine.report.verdict_words import not_tested_text
-from tracemine.report.words import (
-    EVIDENCE,
-    a_step,
-    blocks,
-    chain,
-    cost_text,
-    counted_text,
-    each_text,
-    operator_name,
-    source_text,
-    summary_parts,
-)
 from tracemine.units import bytes_text, ratio_text, time_text
 
 if TYPE_CHECKING:
@@ -39,7 +28,7 @@ def render(finding: Finding, scan: Scan, rule: Rule | None, out: TextIO, options
     """Write all that is known of a finding. rule: that which found it; None: it is not loaded."""
     console = console_for(out, options)
     console.print(Text(_plain(finding.title), "bold"))
-    about = (scan.trace.path, *summary_parts(scan.trace))
+    about = (scan.trace.path, *words.summary_parts(scan.trace))
     console.print(Text(_plain(" · ".join(about)), LABEL))
     for paragraph in _paragraphs(finding, scan, rule):
         console.print()
@@ -62,10 +51,10 @@ def _paragraphs(finding: Finding, scan: Scan, rule: Rule | None) -> Iterator[Ite
         ("why", _texts(finding.why)),
         ("where", [*_texts(finding.module or ""), *_sources(finding)]),
         ("kernels" if finding.on_gpu else "before", _kernels(finding)),
-        ("evidence", _texts(f"{finding.evidence}: {EVIDENCE.get(finding.evidence, 'not known')}")),
-        ("cost", [*_texts(cost_text(finding, scan)), *_costs(finding)]),
+        ("evidence", _texts(f"{finding.evidence}: {words.EVIDENCE.get(finding.evidence, 'not known')}")),
+        ("cost", [*_texts(words.cost_text(finding, scan)), *_costs(finding)]),
         ("saves", saves_nothing or list(savings(finding, scan))),
-        ("counted", _texts(counted_text(finding.counters) if finding.counters else "")),
+        ("counted", _texts(words.counted_text(finding.counters) if finding.counters else "")),
         ("verdict", [*verdict(finding), *_verdict_rest(finding)]),
         ("fix", list(_fix(finding.fix))),
         ("assumes", _texts(*finding.assumptions)),
@@ -86,12 +75,12 @@ def _texts(*texts: str) -> list[Text]:
 
 
 def _sources(finding: Finding) -> list[Text]:
-    lines = _texts(*(source_text(source, source.file) for source in finding.source))
+    lines = _texts(*(words.source_text(source, source.file) for source in finding.source))
     return lines or ([] if finding.module else [Text("no module or source line was recorded", LABEL)])
 
 
 def _kernels(finding: Finding) -> list[Text]:
-    names = chain([operator_name(name) for name in finding.ops])
+    names = words.chain([words.operator_name(name) for name in finding.ops])
     between = " → " if finding.on_gpu else ", "  # what follows gaps is no chain
     operands = " ".join(text for text in (finding.dtype, finding.shapes) if text)
     found = _texts(between.join(names), operands)
@@ -104,9 +93,9 @@ def _costs(finding: Finding) -> list[Text]:
     """Say what the fix leaves, and what it moves."""
     facts = []
     if (fused := finding.fused_ns) is not None:
-        each = a_step(finding, fused)
+        each = words.a_step(finding, fused)
         low, mid, high = (time_text(ns) for ns in (each.low, each.mid, each.high))
-        facts.append(f"after the fix {mid} {each_text(finding)} ({low} to {high})")
+        facts.append(f"after the fix {mid} {words.each_text(finding)} ({low} to {high})")
     if (traffic := finding.traffic_bytes) is not None:
         facts.append(f"device memory traffic {bytes_text(traffic.before)} → {bytes_text(traffic.after)}")
     if (intensity := finding.arithmetic_intensity) is not None:
@@ -128,7 +117,7 @@ def _verdict_rest(finding: Finding) -> list[Text]:
 
 def _fix(fix: str) -> Iterator[Text]:
     """Yield all of it: paragraphs, and code that can be copied as it is."""
-    for is_code, text in blocks(fix):
+    for is_code, text in words.blocks(fix):
         if not is_code:
             yield Text(_plain(text))
             continue
@@ -143,8 +132,8 @@ def _variants(finding: Finding, scan: Scan) -> Table:
     for title in ("occurs", "GPU saved", "step saved", "tensors"):
         table.add_column(title, justify="right" if "saved" in title else "left", overflow="fold")
     for one in finding.variants:
-        gpu, step = (a_step(finding, saving).mid for saving in (one.gpu_saving_ns, one.step_saving_ns))
-        what = one.shapes or " → ".join(chain([operator_name(name) for name in one.ops]))
-        cells = (one.identity.finding, cost_text(finding, scan, one), time_text(gpu), time_text(step), what)
+        gpu, step = (words.a_step(finding, saving).mid for saving in (one.gpu_saving_ns, one.step_saving_ns))
+        what = one.shapes or " → ".join(words.chain([words.operator_name(name) for name in one.ops]))
+        cells = (one.identity.finding, words.cost_text(finding, scan, one), time_text(gpu), time_text(step), what)
         table.add_row(*(Text(_plain(cell)) for cell in cells))
     return table

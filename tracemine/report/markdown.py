@@ -10,46 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tracemine.findings.record import Range, Variant
+from tracemine.report import verdict_words, words
 from tracemine.report.bar import bar, legend, segments
 from tracemine.report.cost_words import cost_rows, traffic_texts
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
 from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
 from tracemine.report.trust import is_unusable, no_findings, notes, nothing_found, trust_text
-from tracemine.report.verdict_words import (
-    error_text,
-    evidence_text,
-    not_tested_text,
-    refuted_ns,
-    refuted_text,
-    saved_text,
-    times_text,
-    unprofiled_ns,
-)
-from tracemine.report.words import (
-    EVIDENCE,
-    a_step,
-    all_of,
-    blocks,
-    ceiling_text,
-    chain,
-    cost_text,
-    counted_text,
-    dropped_text,
-    each_text,
-    first_text,
-    gpu_text,
-    little_text,
-    memory_text,
-    of_finding,
-    outside_steps,
-    payback_text,
-    share_of_text,
-    shown_text,
-    source_text,
-    summary_parts,
-    unprofiled_text,
-    whole_text,
-)
 from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:
@@ -83,7 +49,7 @@ def render(scan: Scan, out: TextIO, options: Drawing) -> None:
 
 def ticket(finding: Finding, scan: Scan, out: TextIO) -> None:
     """Write one finding as a text that stands alone: for an issue, with the trace that it was found in."""
-    trace = f"Found in {code(scan.trace.path)}: {prose(' · '.join(summary_parts(scan.trace)))}."
+    trace = f"Found in {code(scan.trace.path)}: {prose(' · '.join(words.summary_parts(scan.trace)))}."
     out.write("\n\n".join([f"# {prose(finding.title)}", trace, *_finding(finding, scan)]) + "\n")
 
 
@@ -92,7 +58,7 @@ def _head(scan: Scan) -> Iterator[str]:
     yield f"# tracemine: {code(scan.trace.path)}"
     if text := trust_text(scan):
         yield f"**{prose(text)}**"
-    yield prose(" · ".join(summary_parts(scan.trace)))
+    yield prose(" · ".join(words.summary_parts(scan.trace)))
     if not scan.trace.activities or is_unusable(scan):
         return
     if text := nothing_text(scan) or headline(scan):
@@ -104,7 +70,7 @@ def _head(scan: Scan) -> Iterator[str]:
         yield drawn
         yield f"{'A step' if summary.per_step else 'All'}: {prose(legend(summary.parts))}."
     yield " ".join(_facts(scan))
-    if text := evidence_text(scan):
+    if text := verdict_words.evidence_text(scan):
         yield f"Verdicts: {prose(text)}."
 
 
@@ -115,18 +81,20 @@ def _facts(scan: Scan) -> list[str]:
     share = percent_text(summary.gpu_busy_ns, whole)
     facts = [f"The GPU was busy for {share} of the time ({time_text(summary.gpu_busy_ns)} of {time_text(whole)})."]
     steps = [] if summary.per_step is None else list(step_texts(summary.per_step))
-    if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
+    if texts := [*([text] if (text := words.unprofiled_text(summary)) else []), *steps]:
         facts.append(f"{'A step' if steps else 'All'}: {prose('; '.join(texts))}.")
     if texts := list(device_texts(summary)):
         facts.append(f"Each of them: {prose('; '.join(texts))}.")
     if scan.findings:
-        step, gpu = all_of(scan, "step_saving_ns"), all_of(scan, "gpu_saving_ns")
-        left = f"; the {whole_text(scan)} goes {prose(text)}" if (text := saved_text(scan)) else ""
-        first = f", {text}" if (text := first_text(scan)) else ""
+        step, gpu = words.all_of(scan, "step_saving_ns"), words.all_of(scan, "gpu_saving_ns")
+        left = f"; the {words.whole_text(scan)} goes {prose(text)}" if (text := verdict_words.saved_text(scan)) else ""
+        first = f", {text}" if (text := words.first_text(scan)) else ""
         facts.append(f"All findings together save {_savings(step, gpu, scan)}{first}{left}.")
-    memory = f"memory: {text}" if (text := memory_text(scan)) else ""
+    memory = f"memory: {text}" if (text := words.memory_text(scan)) else ""
     facts += [
-        f"{prose(text[:1].upper() + text[1:])}." for text in (ceiling_text(scan), memory, payback_text(scan)) if text
+        f"{prose(text[:1].upper() + text[1:])}."
+        for text in (words.ceiling_text(scan), memory, words.payback_text(scan))
+        if text
     ]
     return facts
 
@@ -136,19 +104,19 @@ def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
         often = count_text(finding.occurrences, "occurrence")
         yield f"**Refuted**: nothing is claimed any more, of {often} in the trace."
     else:
-        step, gpu = of_finding(finding, "step_saving_ns"), of_finding(finding, "gpu_saving_ns")
+        step, gpu = words.of_finding(finding, "step_saving_ns"), words.of_finding(finding, "gpu_saving_ns")
         saves = _savings(step, gpu, scan)
-        if outside_steps(finding):
+        if words.outside_steps(finding):
             saves = f"**{time_text(finding.gpu_saving_ns.mid)}** of GPU time over the trace, outside of the steps"
-        yield f"Saves {saves}. It occurs {cost_text(finding, scan)}."
+        yield f"Saves {saves}. It occurs {words.cost_text(finding, scan)}."
     yield "### Why"
     yield from _blocks(finding.why)
     yield "### Where"
     yield "\n".join(_where(finding, scan))
     yield "### Evidence"
-    yield f"*{prose(finding.evidence)}*: {EVIDENCE.get(finding.evidence, 'see the documentation')}."
+    yield f"*{prose(finding.evidence)}*: {words.EVIDENCE.get(finding.evidence, 'see the documentation')}."
     if finding.counters:
-        yield f"Nsight Compute counted {prose(counted_text(finding.counters))}."
+        yield f"Nsight Compute counted {prose(words.counted_text(finding.counters))}."
     if finding.verdict is not None:
         yield "### Verdict"
         yield from _verdicts(finding)
@@ -176,9 +144,9 @@ def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
 
 def _savings(step: Range, gpu: Range, scan: Scan) -> str:
     """Return step and GPU time, a step where steps are known, and so are the shares."""
-    whole_ns, steps = unprofiled_ns(scan.summary), scan.summary.per_step is not None
-    of_step = "" if whole_ns is None else f"; {percent_text(step.mid, whole_ns)} of {share_of_text(scan)}"
-    of_gpu = f"; {gpu_text(gpu.mid, scan)}"
+    whole_ns, steps = verdict_words.unprofiled_ns(scan.summary), scan.summary.per_step is not None
+    of_step = "" if whole_ns is None else f"; {percent_text(step.mid, whole_ns)} of {words.share_of_text(scan)}"
+    of_gpu = f"; {words.gpu_text(gpu.mid, scan)}"
     parts = [
         f"**{time_text(saving.mid)}** of {name} ({range_text(saving.low, saving.high)}{share})"
         for saving, name, share in (
@@ -201,14 +169,14 @@ def _verdicts(finding: Finding) -> Iterator[str]:
 
 
 def _variants(finding: Finding, scan: Scan) -> Iterator[str]:
-    each = f" {each_text(finding)}" if finding.per_step is not None else ""
+    each = f" {words.each_text(finding)}" if finding.per_step is not None else ""
     yield f"| occurs | GPU time saved{each} | step time saved{each} | operators | tensors | fingerprint |"
     yield "|---|--:|--:|---|---|---|"
     for variant in finding.variants:
-        gpu, step = (a_step(finding, saving).mid for saving in (variant.gpu_saving_ns, variant.step_saving_ns))
-        operators = " → ".join(code_cell(op) for op in chain(variant.ops)) or "–"
+        gpu, step = (words.a_step(finding, saving).mid for saving in (variant.gpu_saving_ns, variant.step_saving_ns))
+        operators = " → ".join(code_cell(op) for op in words.chain(variant.ops)) or "–"
         cells = (
-            cost_text(finding, scan, variant),
+            words.cost_text(finding, scan, variant),
             time_text(gpu),
             time_text(step),
             operators,
@@ -222,10 +190,10 @@ def _where(finding: Finding, scan: Scan) -> Iterator[str]:
     if finding.module:
         yield f"- module {code(finding.module)}"
     for source in finding.source:
-        yield f"- {code(source_text(source, source.file))}"
+        yield f"- {code(words.source_text(source, source.file))}"
     if finding.ops:
         between = " → " if finding.on_gpu else ", "
-        yield f"- operators {between.join(code(op) for op in chain(finding.ops))}"
+        yield f"- operators {between.join(code(op) for op in words.chain(finding.ops))}"
     if finding.shapes or finding.dtype:
         yield f"- tensors {' '.join(code(text) for text in (finding.dtype, finding.shapes) if text)}"
     if not (finding.module or finding.source):
@@ -236,11 +204,11 @@ def _where(finding: Finding, scan: Scan) -> Iterator[str]:
 def _verdict(finding: Finding | Variant, verified: Verified) -> Iterator[str]:
     by = "" if verified.by == "kernel" else f" · with {code(verified.by)}"
     yield f"- {prose(f'{verified.level}, {verified.says}')}{by}"
-    if text := times_text(verified):
+    if text := verdict_words.times_text(verified):
         yield f"- {prose(text)}"
-    if text := error_text(finding):
+    if text := verdict_words.error_text(finding):
         yield f"- GPU time saved: {prose(text)}"
-    if text := not_tested_text(verified):
+    if text := verdict_words.not_tested_text(verified):
         yield f"- not tested: {prose(text)}"
     for text in verified.assumptions:
         yield f"- assumed: {prose(text)}"
@@ -248,7 +216,7 @@ def _verdict(finding: Finding | Variant, verified: Verified) -> Iterator[str]:
 
 
 def _cost(finding: Finding) -> Iterator[str]:
-    yield f"| {each_text(finding)} | low | mid | high |"
+    yield f"| {words.each_text(finding)} | low | mid | high |"
     yield "|---|--:|--:|--:|"
     for name, low, mid, high in cost_rows(finding):
         cells = (prose_cell(name), low, mid, high)
@@ -276,7 +244,7 @@ def _check(finding: Finding) -> Iterator[str]:
 
 def _blocks(text: str) -> Iterator[str]:
     """Yield a rule's text: paragraphs, and its indented code in a fence that nothing in it can close."""
-    for is_code, block in blocks(text):
+    for is_code, block in words.blocks(text):
         yield _fenced(block) if is_code else prose(block)
 
 
@@ -286,7 +254,7 @@ def rule_text(text: str) -> str:
     >>> rule_text("Call `f`, <b>not</b>\\n`g`.")
     'Call `f`, &lt;b>not&lt;/b> `g`.'
     """
-    return "\n\n".join(_fenced(block) if is_code else without_html(block) for is_code, block in blocks(text))
+    return "\n\n".join(_fenced(block) if is_code else without_html(block) for is_code, block in words.blocks(text))
 
 
 def _fenced(block: str) -> str:
@@ -307,8 +275,12 @@ def _refuted(findings: Sequence[Finding]) -> Iterator[str]:
         verified = finding.verdict
         if verified is None:
             continue
-        cells = (prose_cell(finding.title), code_cell(finding.fingerprint), prose_cell(refuted_text(verified)))
-        rows.append(f"| {time_text(refuted_ns(finding))} | {' | '.join(cells)} |")
+        cells = (
+            prose_cell(finding.title),
+            code_cell(finding.fingerprint),
+            prose_cell(verdict_words.refuted_text(verified)),
+        )
+        rows.append(f"| {time_text(verdict_words.refuted_ns(finding))} | {' | '.join(cells)} |")
     yield "\n".join(rows)
 
 
@@ -329,10 +301,10 @@ def _foot(scan: Scan, hidden: int) -> Iterator[str]:
         yield f"**{prose(no_findings(scan))}**"
         yield prose(nothing_found(scan))
     if hidden:
-        yield f"{shown_text(scan, hidden)}: `--top 0` shows all"
-    if text := little_text(scan):
+        yield f"{words.shown_text(scan, hidden)}: `--top 0` shows all"
+    if text := words.little_text(scan):
         yield prose(text)
     if scan.dropped:
-        yield f"Left out: {prose(dropped_text(scan.dropped))}."
+        yield f"Left out: {prose(words.dropped_text(scan.dropped))}."
     if warnings := notes(scan):
         yield "\n".join(f"- {prose(warning)}" for warning in warnings)

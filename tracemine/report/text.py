@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
+from tracemine.report import words
 from tracemine.report.bar import EDGE, rest, segments
 from tracemine.report.console import console_for
 from tracemine.report.escape import line, shorten
@@ -27,28 +28,7 @@ from tracemine.report.paragraphs import (
 from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
 from tracemine.report.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.report.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
-from tracemine.report.words import (
-    all_of,
-    blocks,
-    busy_text,
-    ceiling_text,
-    chain,
-    cost_text,
-    counted_text,
-    dropped_text,
-    first_sentence,
-    first_text,
-    gpu_text,
-    little_text,
-    memory_text,
-    operator_name,
-    payback_text,
-    share_of_text,
-    shown_text,
-    source_text,
-    summary_parts,
-    unprofiled_text,
-)
+from tracemine.report.words import blocks
 from tracemine.units import bytes_text, count_text, percent_text, time_text
 
 if TYPE_CHECKING:
@@ -106,7 +86,7 @@ def _head(scan: Scan, width: int) -> Iterator[LabelledText]:
     if text := headline(scan):
         yield paragraph((line(text), "bold"))
     yield paragraph((line(scan.trace.path), "bold"))
-    yield paragraph((line(" · ".join(summary_parts(scan.trace))), LABEL))
+    yield paragraph((line(" · ".join(words.summary_parts(scan.trace))), LABEL))
     if not scan.trace.activities or is_unusable(scan) or nothing_text(scan):
         return
     yield paragraph()
@@ -114,9 +94,9 @@ def _head(scan: Scan, width: int) -> Iterator[LabelledText]:
     if scan.findings:
         yield from labelled("can save", *_all_savings(scan))
     facts = {
-        "limit": ceiling_text,
-        "memory": memory_text,
-        "pays": payback_text,
+        "limit": words.ceiling_text,
+        "memory": words.memory_text,
+        "pays": words.payback_text,
         "verdicts": evidence_text,
         "where": no_lines,
     }
@@ -129,8 +109,8 @@ def _step(summary: Summary, width: int) -> Iterator[LabelledText]:
     """Yield what a step takes, and where its time goes."""
     if summary.parts is None:  # stored by a version that did not know them
         yield from labelled("GPU busy", _busy(summary))
-    steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
-    if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
+    steps = [words.busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
+    if texts := [*([text] if (text := words.unprofiled_text(summary)) else []), *steps]:
         drawn = () if summary.parts is None else _parts(summary.parts, width - LABEL_WIDTH)
         yield from labelled(
             "in all" if summary.per_step is None else "a step", *drawn, *(Text(line(text)) for text in texts)
@@ -173,8 +153,8 @@ def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[La
     for label, values in (
         ("saves", savings(finding, scan)),
         ("verdict", verdict(finding)),
-        ("cost", [Text(f"{cost_text(finding, scan)} · evidence: {line(finding.evidence)}")]),
-        ("counted", [Text(counted_text(finding.counters))] if finding.counters else ()),
+        ("cost", [Text(f"{words.cost_text(finding, scan)} · evidence: {line(finding.evidence)}")]),
+        ("counted", [Text(words.counted_text(finding.counters))] if finding.counters else ()),
         ("kernels" if finding.on_gpu else "before", _what(finding, width - RANK_WIDTH - LABEL_WIDTH)),
         ("variants", _variants(finding, scan, width - RANK_WIDTH - LABEL_WIDTH)),
         ("where", _where(finding)),
@@ -187,14 +167,14 @@ def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[La
 def _all_savings(scan: Scan) -> Iterator[Text]:
     """Yield what all findings save together, shown or not."""
     if scan.summary.step_saving_ns.high:
-        step, whole_ns = all_of(scan, "step_saving_ns"), unprofiled_ns(scan.summary)
-        change = f"({text})" if (text := saved_text(scan)) else f"of {share_of_text(scan)}"
+        step, whole_ns = words.all_of(scan, "step_saving_ns"), unprofiled_ns(scan.summary)
+        change = f"({text})" if (text := saved_text(scan)) else f"of {words.share_of_text(scan)}"
         yield saving_of(step, "step", step.mid, whole_ns, change)
-        if text := first_text(scan):
+        if text := words.first_text(scan):
             yield Text(f"step {text}", LABEL)
     if scan.summary.gpu_saving_ns.high:
-        gpu = all_of(scan, "gpu_saving_ns")
-        yield saved(gpu, "GPU", gpu_text(gpu.mid, scan))
+        gpu = words.all_of(scan, "gpu_saving_ns")
+        yield saved(gpu, "GPU", words.gpu_text(gpu.mid, scan))
 
 
 def _variants(finding: Finding, scan: Scan, width: int) -> Iterator[Text]:
@@ -203,7 +183,7 @@ def _variants(finding: Finding, scan: Scan, width: int) -> Iterator[Text]:
         return
     told_by_ops = len({variant.ops for variant in finding.variants}) > 1
     for variant in finding.variants[:_LINES_OF_VARIANTS]:
-        cost = cost_text(finding, scan, variant)
+        cost = words.cost_text(finding, scan, variant)
         room = max(width - len(cost) - 2, 20)
         shapes = line(variant.shapes or "") if not finding.shapes else ""
         ops = _arrows(_names(variant.ops), room) if told_by_ops or not shapes else ""
@@ -215,7 +195,7 @@ def _variants(finding: Finding, scan: Scan, width: int) -> Iterator[Text]:
 
 
 def _names(ops: Sequence[str]) -> tuple[str, ...]:
-    return chain([line(operator_name(name), _LONGEST_NAME) for name in ops])
+    return words.chain([line(words.operator_name(name), _LONGEST_NAME) for name in ops])
 
 
 def _refuted(findings: Sequence[Finding]) -> Iterator[LabelledText]:
@@ -270,7 +250,7 @@ def _fix(finding: Finding, path: str, width: int) -> Iterator[Text]:
     (_, first), *others = blocks(finding.fix) or [(False, "")]
     more = Text(_all_of_it(finding.fingerprint, path, width), LABEL)
     if not (first.endswith(":") and others and others[0][0]):
-        sentence = first_sentence(first)
+        sentence = words.first_sentence(first)
         yield Text(line(sentence))
         if others or sentence != first:
             yield more
@@ -307,7 +287,7 @@ def _code_line(text: str, width: int) -> str:
 
 
 def _source_text(source: Source) -> str:
-    return line(source_text(source, "/".join(PurePath(source.file).parts[-2:])))
+    return line(words.source_text(source, "/".join(PurePath(source.file).parts[-2:])))
 
 
 def _why_not(refused: Sequence[Refused]) -> Iterator[LabelledText]:
@@ -316,7 +296,7 @@ def _why_not(refused: Sequence[Refused]) -> Iterator[LabelledText]:
     if not refused:
         yield paragraph("Nothing that shares data was kept apart, or its dataflow is not known.")
     for one in refused[:_LINES_OF_REFUSED]:
-        names = [line(operator_name(name), _LONGEST_NAME) for name in (one.first, one.second)]
+        names = [line(words.operator_name(name), _LONGEST_NAME) for name in (one.first, one.second)]
         times = f", {one.occurrences:,} times" if one.occurrences > 1 else ""
         what = Text.assemble(" → ".join(names), (f"{times}: {line(one.reason)}", LABEL))
         yield LabelledText(what, f"{'?' if one.bytes is None else bytes_text(one.bytes):>9}", 0, 11)
@@ -329,10 +309,10 @@ def _foot(scan: Scan, hidden: int) -> Iterator[LabelledText]:
         yield paragraph((line(no_findings(scan)), "bold"))
         yield paragraph(nothing_found(scan))
     if hidden:
-        yield paragraph(f"{shown_text(scan, hidden)}: --top 0 shows all")
-    if text := little_text(scan):
+        yield paragraph(f"{words.shown_text(scan, hidden)}: --top 0 shows all")
+    if text := words.little_text(scan):
         yield paragraph(text)
     if scan.dropped:
-        yield from labelled("left out", Text(line(dropped_text(scan.dropped))))
+        yield from labelled("left out", Text(line(words.dropped_text(scan.dropped))))
     for number, warning in enumerate(notes_below(scan)):
         yield from labelled("" if number else "note", Text(line(warning)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracemine.findings.record import Finding, Range, Scan, Variant, Verified
 from tracemine.ops.kernel_names import short_name
+from tracemine.report import verdict_words, words
 from tracemine.report.bar import legend
 from tracemine.report.cost_words import cost_rows, traffic_texts
 from tracemine.report.html.figures import Bar, IntervalFigure, bar, interval
@@ -18,38 +19,6 @@ from tracemine.report.html.flow_figure import FlowFigure, flow_figure
 from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figure
 from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
 from tracemine.report.trust import no_findings, no_lines, notes_below, nothing_found, trust_text
-from tracemine.report.verdict_words import (
-    error_text,
-    evidence_text,
-    not_tested_text,
-    refuted_ns,
-    refuted_text,
-    saved_text,
-    times_text,
-    unprofiled_ns,
-)
-from tracemine.report.words import (
-    EVIDENCE,
-    all_of,
-    basis_text,
-    blocks,
-    busy_text,
-    ceiling_text,
-    chain,
-    cost_text,
-    counted_text,
-    gpu_text,
-    left_out_text,
-    little_text,
-    memory_text,
-    of_finding,
-    outside_steps,
-    payback_text,
-    share_of_text,
-    source_text,
-    summary_parts,
-    unprofiled_text,
-)
 from tracemine.units import percent_text, range_text, time_text
 from tracemine.version import __version__
 
@@ -150,7 +119,7 @@ def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
         scan=scan,
         version=__version__,
         name=PurePath(scan.trace.path.replace("\\", "/")).name or scan.trace.path,
-        read=" · ".join(summary_parts(scan.trace)),
+        read=" · ".join(words.summary_parts(scan.trace)),
         cut_off=trust_text(scan),
         headline=headline(scan),
         bar=drawn,
@@ -183,14 +152,14 @@ def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
     each = "over the trace" if summary.per_step is None else "a step"
     if nothing_text(scan):
         return
-    steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
+    steps = [words.busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
     for label, texts in (
-        (each, [unprofiled_text(summary), *steps]),
+        (each, [words.unprofiled_text(summary), *steps]),
         ("devices", device_texts(summary)),
-        ("limit", [ceiling_text(scan)]),
-        ("memory", [memory_text(scan)]),
-        ("pays", [payback_text(scan)]),
-        ("verdicts", [evidence_text(scan)]),
+        ("limit", [words.ceiling_text(scan)]),
+        ("memory", [words.memory_text(scan)]),
+        ("pays", [words.payback_text(scan)]),
+        ("verdicts", [verdict_words.evidence_text(scan)]),
         ("where", [no_lines(scan)]),
     ):
         if said := tuple(filter(None, texts)):
@@ -199,18 +168,18 @@ def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _savings(scan: Scan) -> Iterator[tuple[str, Saving]]:
     """Yield what all findings save together, of the step and of GPU time."""
-    summary, whole_ns = scan.summary, unprofiled_ns(scan.summary)
+    summary, whole_ns = scan.summary, verdict_words.unprofiled_ns(scan.summary)
     if summary.step_saving_ns.high:
-        step = all_of(scan, "step_saving_ns")
-        share = "" if whole_ns is None else f"{percent_text(step.mid, whole_ns)} of {share_of_text(scan)}"
-        text = f"{share} ({saved_text(scan)})" if saved_text(scan) else share
+        step = words.all_of(scan, "step_saving_ns")
+        share = "" if whole_ns is None else f"{percent_text(step.mid, whole_ns)} of {words.share_of_text(scan)}"
+        text = f"{share} ({verdict_words.saved_text(scan)})" if verdict_words.saved_text(scan) else share
         yield ("each step" if summary.per_step else "the trace"), _saving(step, text, max(step.high, whole_ns or 0))
     if summary.gpu_saving_ns.high:
-        gpu = all_of(scan, "gpu_saving_ns")
+        gpu = words.all_of(scan, "gpu_saving_ns")
         spent_ns = summary.gpu_time_ns if summary.per_step is None else summary.per_step.gpu_busy_ns
         yield (
             ("GPU time a step" if summary.per_step else "GPU time"),
-            _saving(gpu, gpu_text(gpu.mid, scan), max(gpu.high, spent_ns)),
+            _saving(gpu, words.gpu_text(gpu.mid, scan), max(gpu.high, spent_ns)),
         )
 
 
@@ -220,7 +189,7 @@ def _saving(of: Range, share: str, most_ns: int, measured_ns: int | None = None)
 
 
 def _finding_pages(shown: Sequence[Finding], scan: Scan, picture: Picture | None) -> Iterator[FindingPage]:
-    most = {name: max((of_finding(one, name).high for one in shown), default=0) for name in _NAMES}
+    most = {name: max((words.of_finding(one, name).high for one in shown), default=0) for name in _NAMES}
     flows = {} if picture is None else picture.dataflow
     for rank, finding in enumerate(shown, 1):
         flow = flow_figure(flows[finding.fingerprint]) if finding.fingerprint in flows else None
@@ -233,19 +202,19 @@ def _finding_pages(shown: Sequence[Finding], scan: Scan, picture: Picture | None
             step=step,
             gpu=gpu,
             savings=tuple(_of_what(finding, step, gpu)),
-            cost=cost_text(finding, scan),
+            cost=words.cost_text(finding, scan),
             places=tuple(_places(finding)),
-            why=blocks(finding.why),
-            fix=blocks(finding.fix),
-            evidence=EVIDENCE.get(finding.evidence, "see the documentation"),
-            counted=counted_text(finding.counters) if finding.counters else "",
+            why=words.blocks(finding.why),
+            fix=words.blocks(finding.fix),
+            evidence=words.EVIDENCE.get(finding.evidence, "see the documentation"),
+            counted=words.counted_text(finding.counters) if finding.counters else "",
             costs=tuple(cost_rows(finding)),
             traffic=tuple(traffic_texts(finding)),
             variants=tuple(_variants(finding, scan)) if len(finding.variants) > 1 else (),
             kernels=kernels[:_MOST_KERNELS],
             more_kernels=sum(count for _, _, count in kernels[_MOST_KERNELS:]),
             where=tuple(_where(finding)),
-            ops=(" → " if finding.on_gpu else ", ").join(chain(finding.ops)),
+            ops=(" → " if finding.on_gpu else ", ").join(words.chain(finding.ops)),
             verdicts=tuple(_verdicts(finding, picture)),
             names=(finding.fingerprint, *finding.identity.aliases[:_MOST_ALIASES]),
             flow=flow,
@@ -257,19 +226,19 @@ _NAMES = ("step_saving_ns", "gpu_saving_ns")
 
 
 def _of_finding(finding: Finding, scan: Scan, name: str, most: dict[str, int]) -> Saving:
-    saving: Range = getattr(finding, name) if outside_steps(finding) else of_finding(finding, name)
-    whole_ns = unprofiled_ns(scan.summary)
-    if outside_steps(finding):
+    saving: Range = getattr(finding, name) if words.outside_steps(finding) else words.of_finding(finding, name)
+    whole_ns = verdict_words.unprofiled_ns(scan.summary)
+    if words.outside_steps(finding):
         share = "over the trace, outside of the steps"
     elif name == "gpu_saving_ns":
-        share = ", ".join(text for text in (gpu_text(saving.mid, scan), basis_text(finding)) if text)
+        share = ", ".join(text for text in (words.gpu_text(saving.mid, scan), words.basis_text(finding)) if text)
     else:
         share = "" if whole_ns is None else percent_text(saving.mid, whole_ns)
     return _saving(saving, share, most[name])
 
 
 def _of_what(finding: Finding, step: Saving, gpu: Saving) -> Iterator[tuple[str, Saving]]:
-    each = finding.per_step is not None and not outside_steps(finding)
+    each = finding.per_step is not None and not words.outside_steps(finding)
     if step.figure.high:
         yield ("of each step" if each else "of the recorded time"), step
     if gpu.figure.high:
@@ -288,16 +257,16 @@ def _places(finding: Finding) -> Iterator[str]:
 def _where(finding: Finding) -> Iterator[str]:
     if finding.module:
         yield f"module {finding.module}"
-    yield from (source_text(source, source.file) for source in finding.source)
+    yield from (words.source_text(source, source.file) for source in finding.source)
 
 
 def _variants(finding: Finding, scan: Scan) -> Iterator[tuple[str, ...]]:
     for variant in finding.variants:
         yield (
-            cost_text(finding, scan, variant),
+            words.cost_text(finding, scan, variant),
             time_text(variant.gpu_saving_ns.mid),
             time_text(variant.step_saving_ns.mid),
-            " → ".join(chain(variant.ops)),
+            " → ".join(words.chain(variant.ops)),
             variant.shapes or "–",
             variant.identity.finding,
         )
@@ -312,8 +281,12 @@ def _verdicts(finding: Finding, picture: Picture | None) -> Iterator[VerdictPage
 
 def _verdict(one: Finding | Variant, verified: Verified, *, several: bool, picture: Picture | None) -> VerdictPage:
     by = "" if verified.by == "kernel" else f" · with {verified.by}"
-    untested = not_tested_text(verified)
-    lines = (times_text(verified), error_text(one), f"not tested: {untested}" if untested else "")
+    untested = verdict_words.not_tested_text(verified)
+    lines = (
+        verdict_words.times_text(verified),
+        verdict_words.error_text(one),
+        f"not tested: {untested}" if untested else "",
+    )
     assumed = (*(f"assumed: {text}" for text in verified.assumptions), f"read from {verified.file}")
     measured_ns = one.gpu_saving_ns.mid if verified.basis == "measured" else None
     if verified.basis == "refuted":
@@ -341,16 +314,16 @@ def _refuted(scan: Scan) -> Iterator[tuple[str, str, str, str]]:
     """Yield what verdicts took away: predicted, title, fingerprint, and why."""
     for finding in scan.reported:
         if finding.refuted and finding.verdict is not None:
-            why = refuted_text(finding.verdict)
-            yield time_text(refuted_ns(finding)), finding.title, finding.fingerprint, why
+            why = verdict_words.refuted_text(finding.verdict)
+            yield time_text(verdict_words.refuted_ns(finding)), finding.title, finding.fingerprint, why
 
 
 def _left_out(scan: Scan) -> Iterator[tuple[str, str]]:
     """Yield what was looked at and not reported, most first: how many matches, and why."""
-    if text := little_text(scan):
+    if text := words.little_text(scan):
         yield "", text
     for reason, count in sorted(scan.dropped.items(), key=lambda item: (-item[1], item[0])):
-        yield f"{count:,}", left_out_text(reason)
+        yield f"{count:,}", words.left_out_text(reason)
     for one in scan.refused or ():
         yield f"{one.occurrences:,}", f"{one.first} and {one.second} are not one kernel: {one.reason}"
 

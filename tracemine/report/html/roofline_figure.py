@@ -34,14 +34,6 @@ class RooflineMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """A line of the grid."""
-
-    at: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
 class RoofLine:
     """A roof: the slope of memory, or the flat of arithmetic."""
 
@@ -84,8 +76,8 @@ class RooflineFigure:
     height: int
     left: int
     bottom: int
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    x_ticks: tuple[tuple[float, str], ...]  # lines of the grid: where, and what they say
+    y_ticks: tuple[tuple[float, str], ...]
     roofs: tuple[RoofLine, ...]
     marks: tuple[RooflineMark, ...]
     moved: tuple[MovedMark, ...]
@@ -136,8 +128,8 @@ def roofline_figure(of: Roofline, titles: Mapping[str, str]) -> RooflineFigure:
         height=_HEIGHT,
         left=_LEFT,
         bottom=_HEIGHT - _BOTTOM,
-        x_ticks=tuple(Tick(axes.x(10.0**n), _power(n)) for n in range(axes.x0, axes.x1 + 1)),
-        y_ticks=tuple(Tick(axes.y(10.0**n), _rate(10.0**n)) for n in range(axes.y0, axes.y1 + 1)),
+        x_ticks=tuple((axes.x(10.0**n), _power(n)) for n in range(axes.x0, axes.x1 + 1)),
+        y_ticks=tuple((axes.y(10.0**n), _rate(10.0**n)) for n in range(axes.y0, axes.y1 + 1)),
         roofs=tuple(_roofs(of, axes)),
         marks=tuple(marks),
         moved=tuple(moved),
