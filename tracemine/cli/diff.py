@@ -27,6 +27,15 @@ from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import DIFF_REPORTS, render_difference
 
+FailOnOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="new|worse|moved|unknown|%|TIME",
+        help="Exit with 1 if a finding is so, or is new or worse by so much of a step, or the step is. Several "
+        "with commas, or repeated. New findings count where a report shows them.",
+    ),
+]
+
 
 def diff(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help="A trace, timeline, capture, or findings as JSON.")],
@@ -34,14 +43,7 @@ def diff(
     form: Annotated[
         str, typer.Option("--format", "-f", metavar="|".join(DIFF_REPORTS), help="What to print.")
     ] = "text",
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="new|worse|moved|unknown|%|TIME",
-            help="Exit with 1 if a finding is so, or is new or worse by so much of a step, or the step is. Several "
-            "with commas, or repeated. New findings count where a report shows them.",
-        ),
-    ] = None,
+    fail_on: FailOnOption = None,
     noise: NoiseOption = "auto",
     output: OutputOption = None,
     top: Annotated[

@@ -6,7 +6,9 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,17 +71,15 @@ def report(
     how = options(text if output else sys.stdout, top=top, no_color=no_color)
     pictured = name in PICTURED
     judged = evidence_in(evidence or (), quiet=quiet)
-    every = [one for given in paths for one in _scans(given, judged, quiet=quiet, pictured=pictured)]
+    every = list(chain.from_iterable(_scans(given, judged, quiet=quiet, pictured=pictured) for given in paths))
     scans = _readable(every)
     if pictured and len(scans) > 1:
         raise UsageError(
             f"--format {name}: is of one trace, and these are {len(scans)}", hint=f"name them one by one; {FLEET_PAGE}"
         )
     _draw(name, scans, finding, text, how)
-    if output and scans:
-        write_file(output, text.getvalue())
-    elif scans:
-        write(text.getvalue())
+    if scans:
+        (write if output is None else partial(write_file, output))(text.getvalue())
     return UsageError.exit_code if len(scans) < len(every) else 0
 
 
