@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ["TRACEMINE_CAUSES_SIZE"] = "tiny"  # before anything of the programs is imported
-# On a CPU with instructions for float16, oneDNN of torch 2.13 takes minutes for a convolution of each channel by itself.
+# On a CPU with instructions for float16, oneDNN of torch 2.13 takes minutes for a convolution of each channel by
+# itself.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")  # before torch is
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import def_use
-from benchmarks.def_use import Launch, Node, Recording, Tensor
-from benchmarks.legality import Mined, judged, judged_lists, verdicts, verdicts_of_findings
+from benchmarks.dataflow import def_use
+from benchmarks.dataflow.def_use import Launch, Node, Recording, Tensor
+from benchmarks.dataflow.legality import Mined, judged, judged_lists, verdicts, verdicts_of_findings
 from tracemine.flow import flow
 from tracemine.fusion import groups
 
