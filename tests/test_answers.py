@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import answers_public
-from benchmarks.answers import Answer, Public
-from benchmarks.answers_public import every_row, first_words, label, main, table
+from benchmarks.answers import answers_public
+from benchmarks.answers.answers import Answer, Public
+from benchmarks.answers.answers_public import every_row, first_words, label, main, table
 
 
 def said(*rules: str, code: int = 0, text: str = "GPU-bound") -> Answer:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.answers.score_causes import BACKWARD, FOUND_AS, Told, causes_of, lines, overall, savings, score
 from benchmarks.causes import check
 from benchmarks.causes.program import SPLIT, Label, Program, labels
-from benchmarks.score_causes import BACKWARD, FOUND_AS, Told, causes_of, lines, overall, savings, score
 
 ROOT = Path(__file__).parents[1]
 KNOWN = {

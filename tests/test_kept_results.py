@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 @cache
 def printed(folder: str) -> dict[str, str]:
     """What the command prints of each kind of chain."""
-    command = [sys.executable, "benchmarks/verify.py", "kept", f"benchmarks/results/{folder}"]
+    command = [sys.executable, "benchmarks/proofs/verify.py", "kept", f"benchmarks/results/{folder}"]
     text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     parts = re.split(r"\n\n(\w+)\n(?=chain )", "\n" + text)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -43,7 +43,7 @@ def test_the_table_of_wrong_kernels_is_what_its_verdicts_print() -> None:
     kept = sorted(f"{path.relative_to(ROOT)}" for path in (ROOT / "benchmarks/results").glob("mutants_*.jsonl.gz"))
     assert kept
     for path in kept:
-        command = [sys.executable, "benchmarks/mutants.py", path]
+        command = [sys.executable, "benchmarks/proofs/mutants.py", path]
         text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
         assert text == (ROOT / path.replace(".jsonl.gz", ".md")).read_text("utf-8")
         first, second = text.split("\n")[:2]

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks import catalogue_rows, verify_causes
+from benchmarks.proofs import catalogue_rows, verify_causes
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 

@@ -1,4 +1,4 @@
-"""The questions of benchmarks/where_is.py stay answerable, and its count can fail."""
+"""The questions of benchmarks/answers/where_is.py stay answerable, and its count can fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import where_is
+from benchmarks.answers import where_is
 
 ROOT = Path(__file__).parents[1]
 

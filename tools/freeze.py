@@ -73,7 +73,7 @@ def scanned(job: tuple[Path, list[str]]) -> str:
 
 def other_sizes(make: Any, name: str) -> Iterator[Any]:
     """A catalogue graph at a second size: the benchmark's, or with sizes of free or pinned axes changed."""
-    from benchmarks.verify_sizes import TABLE
+    from benchmarks.proofs.verify_sizes import TABLE
     from tracemine.codegen.lowering.driver import lower
     from tracemine.validate.resize import at_sizes
 

@@ -4,7 +4,7 @@
 they were written, each held out from what was known before), `gemm` and `native`.
 """
 
-from patterns import first, fresh, gemm, native, third
-from patterns.makers import PATTERNS
+from benchmarks.patterns import first, fresh, gemm, native, third
+from benchmarks.patterns.makers import PATTERNS
 
 __all__ = ["PATTERNS", "first", "fresh", "gemm", "native", "third"]

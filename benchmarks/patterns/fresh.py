@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from patterns.makers import F32, MASK, ROW, UNIT, X, pattern, rms
+from benchmarks.patterns.makers import F32, MASK, ROW, UNIT, X, pattern, rms
 
 
 @pattern(X, X, group="fresh")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from patterns.makers import ROW, WEIGHT, X, pattern
+from benchmarks.patterns.makers import ROW, WEIGHT, X, pattern
 
 
 @pattern(X, WEIGHT, ROW, group="gemm")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from patterns.makers import CLASSES, COL, F32, IMAGE, ONE, ROW, X, pattern
+from benchmarks.patterns.makers import CLASSES, COL, F32, IMAGE, ONE, ROW, X, pattern
 
 
 @pattern(X, ROW, group="native")

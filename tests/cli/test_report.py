@@ -285,7 +285,8 @@ def test_what_a_verdict_has_settled_is_not_verified_again_unless_asked_for(
 ) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr("tracemine.verify.pipeline.gpu_name", lambda: None)
-    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
+    for asked in ("validate", "answer"):  # of kernels, and of calls
+        monkeypatch.setattr(f"tracemine.validate.sandbox.Sandbox.{asked}", lambda *_: "not asked for")
     plain, path = tmp_path / "plain.json", tmp_path / "judged.json"
     assert run("scan", TRACE, "--format", "json", "-o", plain)[0] == 0
     assert run("scan", TRACE, "--evidence", results, "--format", "json", "-o", path)[0] == 0

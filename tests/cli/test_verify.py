@@ -499,6 +499,7 @@ def test_an_output_folder_may_be_a_link_and_its_verdicts_are_replaced(
 ) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.codegen.triton.resources.Compiler.resources", lambda *_: [])
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     for _ in range(2):

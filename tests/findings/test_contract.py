@@ -145,7 +145,7 @@ def test_random_programs_with_steps_keep_it(
 
 @pytest.mark.parametrize("seed", [3028])
 def test_a_program_that_broke_it_once_keeps_it(seed: int, tmp_path: Path) -> None:
-    """Found by benchmarks/contract.py. 3028: high ends of variants add up to more than there is."""
+    """Found by `contract` of benchmarks/. 3028: high ends of variants add up to more than there is."""
     (tmp_path / "t.json").write_text(json.dumps(Program(seed).trace()))
     assert breaches(pipeline.scan(tmp_path / "t.json", pipeline.ScanOptions(threshold=Threshold(ns=0)))) == []
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from benchmarks.trace_maker import make_trace
+from benchmarks.reading.trace_maker import make_trace
 from tests.flow.test_inferred import FLOAT, Eager
 from tests.timelines import Trace
 from tracemine.flow import Flow, flow

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import def_use
-from benchmarks.def_use import Launch, Node, Recording, Tensor
-from benchmarks.legality import Mined, judged, judged_lists, named, verdicts, verdicts_of_findings
+from benchmarks.dataflow import def_use
+from benchmarks.dataflow.def_use import Launch, Node, Recording, Tensor
+from benchmarks.dataflow.legality import Mined, judged, judged_lists, named, verdicts, verdicts_of_findings
 from tracemine.flow import flow
 from tracemine.flow.record import Evidence
 from tracemine.fusion import groups

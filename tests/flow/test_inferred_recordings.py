@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from benchmarks.dataflow import agreement_of, who_wrote, without_execution_trace
+from benchmarks.dataflow.dataflow import agreement_of, who_wrote, without_execution_trace
 from tracemine.flow import Evidence, flow
 from tracemine.flow.inferred.iterations import ForwardPasses
 from tracemine.formats import open_trace

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from benchmarks.trace_maker import LAYOUTS, make_trace
+from benchmarks.reading.trace_maker import LAYOUTS, make_trace
 from tests.formats import reference_reader
 from tracemine.errors import InputError
 from tracemine.formats.kineto import compiled

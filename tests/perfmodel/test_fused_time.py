@@ -371,7 +371,7 @@ def fields(described: dict[str, Any]) -> FusedKernel:
 
 @pytest.mark.parametrize(("name", "mean", "covered"), [("first", 3.5, 0.9), ("fresh", 3.3, 0.9), ("third", 4.2, 0.85)])
 def test_recorded_points_are_predicted_as_well_as_the_benchmark_states(name: str, mean: float, covered: float) -> None:
-    """benchmarks/prediction_points.py in short: mean error of the saving, and how many fall into the interval."""
+    """What prediction_points prints, in short: mean error of the saving, and how many fall into the interval."""
     errors, inside = [], []
     for point in json.loads((RESULTS / f"points_{name}.json").read_text())["points"]:
         kernels = [fields(described) for described in point["fused"]]

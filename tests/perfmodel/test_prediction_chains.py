@@ -1,15 +1,13 @@
-"""Single chains from their traces, as benchmarks/prediction.py tells them: what is written, scored and found wrong."""
+"""Single chains from their traces, as benchmarks/ tells them (prediction): what is written, scored and found wrong."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GPU = "NVIDIA H200"
 SIDE = 4096
 SIZE = 2 * SIDE * SIDE
@@ -17,18 +15,14 @@ SIZE = 2 * SIDE * SIDE
 
 @pytest.fixture(scope="module")
 def chains() -> Any:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import prediction_chains
+    from benchmarks.predictions import prediction_chains
 
-        yield prediction_chains
-    finally:
-        sys.path.remove(str(BENCHMARKS))
+    return prediction_chains
 
 
 @pytest.fixture(scope="module")
 def traces(chains: Any) -> Any:
-    import point_traces
+    from benchmarks.predictions import point_traces
 
     return point_traces
 

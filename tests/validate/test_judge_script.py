@@ -1,4 +1,4 @@
-"""benchmarks/judge.py ends in its time, whatever the processes do that it asks."""
+"""benchmarks/proofs/judge.py ends in its time, whatever the processes do that it asks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks import judge
+from benchmarks.proofs import judge
 
 
 class Held:

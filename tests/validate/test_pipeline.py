@@ -1,6 +1,6 @@
 """Generated kernels are right in Triton's interpreter, and wrong ones beside them are found out.
 
-A few of the catalogue, one for each way of walking; `benchmarks/verify_catalogue.py` proves them all.
+A few of the catalogue, one for each way of walking; `benchmarks/proofs/verify_catalogue.py` proves them all.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def measure(timeline: Timeline) -> Accounts:
 
 
 # Kernels with nothing between them, as a graph replays them, take up to a tenth less than where the device idles in
-# between and its clock and caches follow (pairs `graph_*` of benchmarks/step_pairs_report.py).
+# between and its clock and caches follow (pairs `graph_*` of benchmarks/predictions/step_pairs_report.py).
 _CLOSELY_PACKED = Fraction(9, 10)
 _ALL_IN_STEPS = Fraction(5, 4)  # a span of as many times its steps has nothing but them
 

@@ -9,8 +9,8 @@ from tracemine.findings.record import Finding, Payback
 COMPILE = "torch.compile"
 
 # What the first step of 27 models took under torch.compile, compilation in it, nine of them side by side on 16 cores
-# of an H100's host (benchmarks/record_compiled.py): the shortest, and the longest, an EfficientNet in training. The
-# median is 24.7 s.
+# of an H100's host (benchmarks/recordings/record_compiled.py): the shortest, and the longest, an EfficientNet in
+# training. The median is 24.7 s.
 _COMPILE_NS = (4_230_000_000, 121_140_000_000)
 _SOURCE = "27 models, H100"
 

@@ -12,8 +12,9 @@ import numpy as np
 from tracemine.perfmodel.ranges import Range, outwards
 from tracemine.rows.table import IntArray
 
-# Low, mid and high end. Measured with four workers by benchmarks/loading.py on a machine with an H100: a batch took 1.2
-# to 1.7 times a quarter of what it took in the loop. How many workers there are to be had is not recorded.
+# Low, mid and high end. Measured with four workers by benchmarks/predictions/loading.py on a machine with an H100: a
+# batch took 1.2 to 1.7 times a quarter of what it took in the loop. How many workers there are to be had is not
+# recorded.
 _WORKERS = (2, 4, 8)
 _SLOWER = (1.5, 1.4, 1.0)
 # How many times as long the profiler makes loading take: far less than launching, most of it is in libraries.

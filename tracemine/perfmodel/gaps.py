@@ -10,11 +10,12 @@ from tracemine.perfmodel.ranges import Range
 from tracemine.rows.table import FloatArray, IntArray
 
 # What a graph replay leaves between two kernels. 1–1.3 µs a node is reported for Hopper; on an H200 replays of whole
-# models took 0.1–0.7 µs a node more than their kernels together: benchmarks/step_savings.py.
+# models took 0.1–0.7 µs a node more than their kernels together: benchmarks/predictions/step_savings.py.
 REPLAY_FLOOR_NS = 500
 # What the host spends on a call of a function that torch.compile compiled, guards and launcher, beyond an operator's.
-# Functions of a few operators: 22 to 29 µs, once 52, on one host (`compiled_*` of benchmarks/step_pairs_report.py); on
-# another 57, 68 and 170 µs more than the launches that went, in loops (benchmarks/programs/score.py, H200).
+# Functions of a few operators: 22 to 29 µs, once 52, on one host (`compiled_*` of
+# benchmarks/predictions/step_pairs_report.py); on another 57, 68 and 170 µs more than the launches that went, in loops
+# (benchmarks/programs/score.py, H200).
 COMPILED_CALL_NS = Range(20_000, 60_000, 170_000)
 # The same of a model's forward and backward pass in training, once compiled: as CUDA graphs and in the default mode.
 # Networks of a dozen layers lost 0.5 to 0.9 ms a step by the default mode, and as graphs won 0.5 to 1.7 ms less than
@@ -58,10 +59,10 @@ class Slowdown(Struct, frozen=True):
 
 # The pace of the host at which a recorded step replays in the time that it takes unprofiled: the 5th
 # percentile, the median and the 95th over 90 model families on an H100's and an H200's hosts, steps timed in processes
-# that had recorded nothing (benchmarks/unprofiled.py; results in benchmarks/results/steps_h100_h200.md). The medians of
-# the two hosts lie within 7 % of each other. A function of operators a launch, of the time that an operator or a launch
-# call takes, or of the kind of step predicted no better than the median, each family left out in turn; so there is
-# none.
+# that had recorded nothing (benchmarks/predictions/unprofiled.py; results in benchmarks/results/steps_h100_h200.md).
+# The medians of the two hosts lie within 7 % of each other. A function of operators a launch, of the time that an
+# operator or a launch call takes, or of the kind of step predicted no better than the median, each family left out in
+# turn; so there is none.
 SLOWDOWNS = {
     "operators": Slowdown("recording operators", 1.4, 2.0, 3.1),
     "stacks": Slowdown("recording Python stacks", 1.7, 2.4, 3.7),

@@ -20,8 +20,8 @@ from tracemine.perfmodel.ranges import Abstained, Estimate, Range, outwards
 
 # How far the interval reaches in a model's step for what a kernel alone does not show: kernels are off together there,
 # by what runs meanwhile and by where a compiler draws its borders, and slower more often than faster. Of 12 models of
-# an H100 1.6 to the slow side would hold 85 % (benchmarks/in_a_step.py), but of those left out in turn 75 %, and of the
-# 53 of an H200 about 79 %; 1.8 holds about 86 % of both.
+# an H100 1.6 to the slow side would hold 85 % (benchmarks/predictions/in_a_step.py), but of those left out in turn 75
+# %, and of the 53 of an H200 about 79 %; 1.8 holds about 86 % of both.
 IN_A_STEP = (1 / 1.42, 1.8)
 # The share of the time beyond the longest member that the mid estimate saves.
 _SHARE_OF_THE_REST = 0.5

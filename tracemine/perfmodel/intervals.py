@@ -30,8 +30,8 @@ def combined(*factors: float) -> float:
 
 # Measured ÷ predicted, 5th and 95th percentile by class over all recorded patterns but those kept unseen, with the
 # cache's state known and inferred from durations, rounded, and wider for classes of fewer than 20 points
-# (benchmarks/prediction_points.py --fit; how many of the unseen ones fall in is in benchmarks/README.md). `_small`: all
-# of it fits the L2 cache, and a launch's own time counts.
+# (benchmarks/predictions/prediction_points.py --fit; how many of the unseen ones fall in is in benchmarks/README.md).
+# `_small`: all of it fits the L2 cache, and a launch's own time counts.
 INTERVALS = {
     "pointwise": (0.95, 1.1),
     "pointwise_small": (0.8, 1.4),

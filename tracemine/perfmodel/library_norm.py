@@ -2,8 +2,8 @@
 
 Recorded on an H100 (benchmarks/results/h100/points_native.json, `native_rms_norm`), and in steps of Qwen3 on an H200
 too, whose norms of heads are 65,536 rows of 128: 42 µs there. One kernel of torch.compile's takes 40 for four times as
-many rows. Rows of more than 8 KB it reads twice. benchmarks/library_norm.py sets the constants, a shape left out at a
-time.
+many rows. Rows of more than 8 KB it reads twice. benchmarks/predictions/library_norm.py sets the constants, a shape
+left out at a time.
 """
 
 from __future__ import annotations

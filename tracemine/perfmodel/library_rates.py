@@ -7,7 +7,7 @@ the rate because of the launch, skinny ones because of the bytes. What is left (
 choices of the library) is in the interval. The numbers come, the first that there are, from
 
 1. a calibration: `tracemine calibrate` on this GPU;
-2. recordings of this GPU (library_rates.toml, which benchmarks/library_rates.py prints);
+2. recordings of this GPU (library_rates.toml, which benchmarks/predictions/library_rates.py prints);
 3. those of another GPU, by the ratio of both data sheets' peaks;
 4. the data sheet's peak of that arithmetic, times the share that products in half precision were recorded to reach.
 """

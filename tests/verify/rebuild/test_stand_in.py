@@ -13,8 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks.stand_in import record
-from benchmarks.stand_in_models import Model
+from benchmarks.recordings.stand_in import record
+from benchmarks.recordings.stand_in_models import Model
 from tracemine.codegen.triton.source import generate
 from tracemine.findings import Scan
 from tracemine.flow.record import Flow

@@ -43,7 +43,7 @@ def text_of(name: str, **known: Any) -> str:
 @pytest.fixture(scope="module")
 def emitted(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Every finding of a fixture, as `--emit` writes it; nothing is proved."""
-    from benchmarks.emit_lines import written
+    from benchmarks.proofs.emit_lines import written
 
     folder = tmp_path_factory.mktemp("emitted")
     for name in ("chain", "convnet_train", "decoder_decode", "decoder_prefill"):
