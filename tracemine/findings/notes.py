@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tracemine.devices import (
@@ -74,15 +76,7 @@ def warnings_of(
             "graph, nothing is meant to run, and there is no step to improve. It goes with the recording of the "
             "replays: tracemine scan REPLAYS --graph-capture THIS names their operators.",
         )
-    if curves is None and timeline.activities.num_rows:
-        texts.append(_unknown_text(timeline))
-    device = device_of(timeline)
-    if curves is not None and device is not None and device.guessed_from and curves.guess_spread[0] < 1:
-        texts.append(f"{guess_text(device)}.")
-    if device is not None and is_partition(device):
-        texts.append(
-            f"The GPU is a partition (MIG, CPX): {device.title}. It counts with that part of the whole's rates."
-        )
+    texts += _gpu_texts(timeline, curves)
     missing_ns, missing = _idle_ns(gaps, "graph_not_recorded")
     if missing:
         texts.append(
@@ -115,6 +109,17 @@ def warnings_of(
             "recorded, and in production they are shorter."
         )
     return tuple(texts)
+
+
+def _gpu_texts(timeline: Timeline, curves: Curves | None) -> Iterator[str]:
+    """Yield what is not known of the GPU, what is guessed of it, and whether it is a part of one."""
+    device = device_of(timeline)
+    if curves is None and timeline.activities.num_rows:
+        yield _unknown_text(timeline)
+    if curves is not None and device is not None and device.guessed_from and curves.guess_spread[0] < 1:
+        yield f"{guess_text(device)}."
+    if device is not None and is_partition(device):
+        yield f"The GPU is a partition (MIG, CPX): {device.title}. It counts with that part of the whole's rates."
 
 
 def _held_texts(timeline: Timeline, gaps: Rows) -> tuple[str, ...]:
