@@ -44,7 +44,7 @@ RESOLVED = (Source.WRITTEN, Source.OUTSIDE, Source.PARTLY_OUTSIDE)
 class Nodes:
     """What does the work: an operator with all activities that it, or an operator inside it, launched.
 
-    In the order in which they begin, over all threads of a part (`parts`). Node i owns the activities
+    In the order in which they begin, over all threads of a part (`order.parts`). Node i owns the activities
     `activity[activity_begin[i]:activity_begin[i + 1]]`.
     """
 
