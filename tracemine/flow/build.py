@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tracemine.collector import paused
-from tracemine.columns import codes, numbers, string_ids
+from tracemine.columns import codes, numbers, rows_that, string_ids
 from tracemine.flow.copied_steps import with_copies
 from tracemine.flow.equal_steps import periods, without_copies
 from tracemine.flow.hazards import orders
@@ -153,8 +153,7 @@ def _speaks(timeline: Timeline) -> BoolArray:
     recorded = string_ids(timeline.ops.column("op_schema"))[0] >= 0
     if recorded.any():
         return recorded
-    name, names = string_ids(timeline.ops.column("name"))
-    return np.array([*(lookup(text) is not None for text in names), False])[name]
+    return rows_that(timeline.ops.column("name"), lambda text: lookup(text) is not None)
 
 
 def _happenings(order: Order, tensors: Tensors, calls: OperatorEffects, nodes: Nodes) -> Happenings:

@@ -296,7 +296,7 @@ def _first_known(one: IntArray, one_rows: IntArray, other: IntArray, other_rows:
 
 
 def _equals(column: Categories, *wanted: str) -> BoolArray:
-    return np.array([*(value in wanted for value in column.values), False], np.bool_)[column.codes]
+    return column.that(lambda value: value in wanted)
 
 
 def _present(column: pa.ChunkedArray) -> BoolArray:

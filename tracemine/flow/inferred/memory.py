@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 from msgspec import Struct, field
 
-from tracemine.columns import MISSING, numbers, string_ids
+from tracemine.columns import MISSING, numbers, rows_that, string_ids
 from tracemine.flow.order import Order
 from tracemine.flow.record import IntArray
 from tracemine.ops import itemsize
@@ -52,8 +52,7 @@ class Lives(Struct):
         for one in kept.tolist():
             blocks[int(owner[one])].append((int(size[one]), int(freed[one])))
         start, dur = (numbers(timeline.ops.column(name)) for name in ("start_ns", "dur_ns"))
-        ids, texts = string_ids(timeline.ops.column("name"))
-        clears = np.array([*(text.startswith(_CLEARS) for text in texts), False], np.bool_)[ids]
+        clears = rows_that(timeline.ops.column("name"), lambda text: text.startswith(_CLEARS))
         spans = list(zip(start[clears].tolist(), (start + dur)[clears].tolist(), strict=True))
         return Lives(start[order.row].tolist(), dict(blocks), spans)
 
