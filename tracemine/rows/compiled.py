@@ -118,7 +118,7 @@ def _handwritten(timeline: Timeline) -> BoolArray:
     Or they have a plain C name, as Triton's do, outside all known operators, although operators were recorded.
     """
     activities = timeline.activities
-    kernel = _in(categories(activities.column("kind")), "kernel")
+    kernel = categories(activities.column("kind")).among("kernel")
     name = categories(activities.column("name"))
     plain = name.that(_C_NAME.match)
     op_row = rows_of(activities.column("op_row"))
@@ -133,11 +133,8 @@ def _handwritten(timeline: Timeline) -> BoolArray:
     custom = owner.that(is_custom)
     # torch's own lists of tensors (`_foreach_*`) are not fused by hand; whose a kernel is, its operator says.
     library &= owner.codes < 0
-    return kernel & (custom | library | (plain & ((op.codes >= 0) | _in(reason, "outside_any_op"))))
+    return kernel & (custom | library | (plain & ((op.codes >= 0) | reason.among("outside_any_op"))))
 
-
-def _in(column: Categories, wanted: str) -> BoolArray:
-    return column.that(lambda value: value == wanted)
 
 
 def _int(rows: Rows, name: str) -> IntArray:
