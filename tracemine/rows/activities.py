@@ -295,7 +295,6 @@ def _first_known(one: IntArray, one_rows: IntArray, other: IntArray, other_rows:
     return np.where(first >= 0, first, second)
 
 
-
 def _present(column: pa.ChunkedArray) -> BoolArray:
     found = numbers(column)
     return np.ones(len(found.values), np.bool_) if found.valid is None else found.valid

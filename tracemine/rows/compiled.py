@@ -136,7 +136,6 @@ def _handwritten(timeline: Timeline) -> BoolArray:
     return kernel & (custom | library | (plain & ((op.codes >= 0) | reason.among("outside_any_op"))))
 
 
-
 def _int(rows: Rows, name: str) -> IntArray:
     column = rows.columns[name]
     assert isinstance(column, Numbers)  # noqa: S101 - the row set's documented kind
