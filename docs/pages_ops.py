@@ -76,10 +76,7 @@ def operators_page() -> str:
     parts += ["\n## What an elementwise kernel computes\n\n"]
     parts += _grid(
         ("operation", "pattern"),
-        [
-            (f"`{row.operation}`" if row.operation else "the first group", _code(row.pattern.pattern))
-            for row in functor_rows()
-        ],
+        [(f"`{row.says}`" if row.says else "the first group", _code(row.pattern.pattern)) for row in functor_rows()],
     )
     return "".join(parts)
 

@@ -259,6 +259,18 @@ def texts(ids: Array, strings: Sequence[str], of: Callable[[str], str | None] | 
     return pa.DictionaryArray.from_arrays(indices, strings_of(list(values)))
 
 
+def rows_that(column: pa.ChunkedArray, holds: Callable[[str], object]) -> npt.NDArray[np.bool_]:
+    """Return which rows have a text of which something holds, asked once of each distinct text; null has none.
+
+    >>> column = pa.chunked_array([pa.array(["a", None, "Bb"]).dictionary_encode()])
+    >>> rows_that(column, str.islower).tolist()
+    [True, False, False]
+    """
+    ids, strings = string_ids(column)
+    found: npt.NDArray[np.bool_] = np.array([*(bool(holds(text)) for text in strings), False], np.bool_)[ids]
+    return found
+
+
 def used(ids: Array, strings: Sequence[str]) -> list[int]:
     """Return the ids that occur."""
     found = np.zeros(len(strings) + 1, np.bool_)

@@ -42,7 +42,7 @@ class Line:
 def measured_ns(trace: Path) -> int:
     """GPU time of all optimizers' steps, of one step of the program."""
     timeline = open_trace(trace)
-    inside = updates_of(timeline).update >= 0
+    inside = updates_of(timeline)[1] >= 0
     return int(np.asarray(timeline.activities["dur_ns"])[inside].sum()) // timeline.steps.num_rows
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import tracemine
 from tests.formats.kineto_file import BACKWARD, Event, call, kernel, op, timeline
-from tracemine.flow.parts import parts
+from tracemine.flow.order import parts
 
 KINETO = Path(__file__).parents[2] / "fixtures" / "kineto"
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tracemine.ops import classify
-from tracemine.ops.arithmetic import UnitRow, is_narrow, unit_of, unit_rows
+from tracemine.ops.arithmetic import is_narrow, unit_of, unit_rows
 from tracemine.ops.infer.library import LibraryCall, library_call
+from tracemine.ops.patterns import PatternRow
 
 HALF = "c10::Half"
 
@@ -22,8 +23,8 @@ def product(name: str, m: int, k: int, n: int, *, dtype: str = HALF, turned: str
 
 
 @pytest.mark.parametrize("row", unit_rows(), ids=lambda row: row.pattern.pattern[:30])
-def test_a_kernel_s_unit_is_that_of_the_first_row_that_fits(row: UnitRow) -> None:
-    assert {unit_of(name) for name in row.examples} == {row.unit}
+def test_a_kernel_s_unit_is_that_of_the_first_row_that_fits(row: PatternRow) -> None:
+    assert {unit_of(name) for name in row.examples} == {row.says}
     assert all(row.pattern.search(name) for name in row.examples)
     assert not [name for name in row.examples if classify([name])[0].op_class == "pointwise"]
 

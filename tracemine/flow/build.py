@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from tracemine.collector import paused
-from tracemine.columns import codes, numbers, string_ids
+from tracemine.columns import codes, numbers, rows_that, string_ids
 from tracemine.flow.copied_steps import with_copies
 from tracemine.flow.equal_steps import periods, without_copies
 from tracemine.flow.hazards import orders
 from tracemine.flow.inferred import inferred
-from tracemine.flow.inferred.perhaps import Perhaps, perhaps
+from tracemine.flow.inferred.perhaps import perhaps
 from tracemine.flow.nvtx_optimizers import optimizers_told
 from tracemine.flow.order import Order, order_of
 from tracemine.flow.period import NotAlike
@@ -93,9 +93,12 @@ def _of_order(given: Timeline, order: Order, *, readers: bool = False) -> tuple[
     silent[calls.member[calls.silent]] = True
     silent &= calls.silent[calls.op] | ~calls.says[calls.op]  # an operator with a schema speaks for those inside it
     before, after = orders(reads, writes, silent)
-    may = Perhaps()
+    perhaps_before = perhaps_after = np.zeros(0, np.int64)
+    read = MayRead()
     if not recorded:
-        may = perhaps(found.guesses, timeline, order, nodes, reads, writes, readers=readers)
+        perhaps_before, perhaps_after, read = perhaps(
+            found.guesses, timeline, order, nodes, reads, writes, readers=readers
+        )
     built = Flow(
         timeline=timeline,
         nodes=nodes,
@@ -105,11 +108,11 @@ def _of_order(given: Timeline, order: Order, *, readers: bool = False) -> tuple[
         order_before=before,
         order_after=after,
         activity_node=activity_node,
-        perhaps_before=may.before,
-        perhaps_after=may.after,
+        perhaps_before=perhaps_before,
+        perhaps_after=perhaps_after,
         inferred_from=None if recorded else given,
     )
-    return built, may.read
+    return built, read
 
 
 def _nodes(timeline: Timeline, order: Order, tensors: Tensors) -> tuple[Nodes, IntArray, IntArray]:
@@ -150,8 +153,7 @@ def _speaks(timeline: Timeline) -> BoolArray:
     recorded = string_ids(timeline.ops.column("op_schema"))[0] >= 0
     if recorded.any():
         return recorded
-    name, names = string_ids(timeline.ops.column("name"))
-    return np.array([*(lookup(text) is not None for text in names), False])[name]
+    return rows_that(timeline.ops.column("name"), lambda text: lookup(text) is not None)
 
 
 def _happenings(order: Order, tensors: Tensors, calls: OperatorEffects, nodes: Nodes) -> Happenings:

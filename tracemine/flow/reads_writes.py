@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 
 from tracemine.calls import calls_of
-from tracemine.columns import string_ids
+from tracemine.columns import Array, string_ids
 from tracemine.flow.effects import NO_EFFECTS, effects
 from tracemine.flow.order import Order
-from tracemine.flow.record import Array, BoolArray, Edges, IntArray, Nodes, Reads, Writes
+from tracemine.flow.record import BoolArray, Edges, IntArray, Nodes, Reads, Writes
 from tracemine.flow.tensors import Tensors
 from tracemine.flow.writers import LastWriters
 from tracemine.ops import is_view, lookup

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,6 @@ from tracemine.timeline import Timeline
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-Array = npt.NDArray[Any]
 
 
 class Source(IntEnum):
@@ -44,7 +42,7 @@ RESOLVED = (Source.WRITTEN, Source.OUTSIDE, Source.PARTLY_OUTSIDE)
 class Nodes:
     """What does the work: an operator with all activities that it, or an operator inside it, launched.
 
-    In the order in which they begin, over all threads of a part (`parts`). Node i owns the activities
+    In the order in which they begin, over all threads of a part (`order.parts`). Node i owns the activities
     `activity[activity_begin[i]:activity_begin[i + 1]]`.
     """
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
+from tracemine.columns import MISSING, Array, booleans, lists, numbers, rows_that
 from tracemine.flow.order import Order
-from tracemine.flow.record import Array, BoolArray, IntArray
+from tracemine.flow.record import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
 _END_OF_MEMORY = 1 << 44  # a tensor that claims bytes beyond is none; sums of what is below stay within 64 bits
@@ -93,8 +93,7 @@ def _extent(count: int, row: IntArray, size: Array, step: Array) -> tuple[Array,
 
 
 def _on_gpu(timeline: Timeline) -> BoolArray:
-    device, devices = string_ids(timeline.tensors.column("device"))
-    return np.array([*(name.partition(":")[0] not in _NOT_ON_A_GPU for name in devices), False], np.bool_)[device]
+    return rows_that(timeline.tensors.column("device"), lambda name: name.partition(":")[0] not in _NOT_ON_A_GPU)
 
 
 def _positions(op_row: IntArray, position: IntArray) -> IntArray:

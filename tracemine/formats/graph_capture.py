@@ -14,17 +14,14 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine.columns import numbers, sorted_unique, string_ids, with_columns
+from tracemine.columns import Array, numbers, sorted_unique, string_ids, with_columns
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import distinct, integers, row_numbers, take, texts
 from tracemine.ops import classify, lookup
 from tracemine.timeline import IngestReport, Timeline
 from tracemine.units import count_text
-
-Array = npt.NDArray[Any]
 
 EVIDENCE = "graph_capture"
 _REPLAYED = "graph_replay"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tracemine.columns import MISSING, codes
+from tracemine.columns import MISSING, Array, codes
 from tracemine.units import count_text, time_text
 
-Array = npt.NDArray[Any]
 Columns = dict[str, Array]
 
 REPEATED = "the same event once more"

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from tracemine.columns import lists, numbers, string_ids
+from tracemine.columns import lists, numbers, rows_that
 from tracemine.flow.record import BoolArray, Flow, IntArray
 from tracemine.fusion.iteration_space import Space
 from tracemine.timeline import Timeline
@@ -90,8 +90,7 @@ def _embeddings(source: Shape, result: Shape) -> list[list[bool]]:
 
 def _along_the_last(timeline: Timeline, flow: Flow) -> BoolArray:
     """Return for each node whether it ran a kernel that only walks the last axis."""
-    ids, names = string_ids(timeline.activities.column("name"))
-    told = np.array([*(_ALONG_THE_LAST.search(name[:512]) is not None for name in names), False], np.bool_)[ids]
+    told = rows_that(timeline.activities.column("name"), lambda name: _ALONG_THE_LAST.search(name[:512]) is not None)
     found = np.zeros(len(flow.nodes), np.bool_)
     found[flow.activity_node[np.flatnonzero(told & (flow.activity_node >= 0))]] = True
     return found

@@ -50,7 +50,7 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     makes_only = _makes_only(timeline, flow)
     # A place behind each node of which it is known what it reads, and not what it writes.
     gives = np.flatnonzero(flow.nodes.known & _gives_unknown(flow, nodes))
-    guesses = _Guesses.of(timeline, flow, nodes)
+    places, *guesses = _guessed(timeline, flow, nodes)
     # A place in front of each node of which it is not known what it reads, but is what it writes; or that reads what
     # was allocated and written by nothing that is known.
     library = nodes.role == Role.LIBRARY
@@ -65,9 +65,9 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     first_hole = count + len(launched)
     first_result = first_hole + len(holes)
     first_guess = first_result + len(gives)
-    first_lost = first_guess + len(guesses.place)
+    first_lost = first_guess + len(places)
     results, losing = np.arange(first_result, first_guess), np.arange(first_lost, first_lost + len(lost))
-    rank = np.concatenate(_ranks(count, np.concatenate((launched, holes, gives + 1, guesses.place, lost))))
+    rank = np.concatenate(_ranks(count, np.concatenate((launched, holes, gives + 1, places, lost))))
     barriers = np.concatenate((np.flatnonzero(~flow.nodes.known & ~makes_only), np.arange(count, first_hole)))
     filled = np.arange(first_hole, first_result)
     ways = (
@@ -81,7 +81,7 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
         (gives, results),
         (results[:-1], results[1:]),
         _needed(flow, results, rank),
-        tuple(np.where(ends < 0, first_guess - ends - 1, ends) for ends in (guesses.before, guesses.after)),
+        tuple(np.where(ends < 0, first_guess - ends - 1, ends) for ends in guesses),
     )
     return MaybePaths(
         before=np.concatenate([way[0] for way in ways]),
@@ -199,47 +199,38 @@ def _doubtful(flow: Flow, turn: IntArray, rank: IntArray) -> IntArray:
     return found
 
 
-class _Guesses(Struct, frozen=True):
-    """Ways by which a product may read what was made before it, and be read after it, where that is only guessed.
+def _guessed(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> tuple[IntArray, IntArray, IntArray]:
+    """Return how a product may read what was made before it, and be read after it, where that is only guessed.
 
-    Places are numbered from −1 downwards.
+    Places, each as the number of the node that it stands before; and what comes before and after what, where places are
+    numbered from −1 downwards.
     """
-
-    place: IntArray  # each stands before the node of this number
-    before: IntArray
-    after: IntArray
-
-    @staticmethod
-    def of(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> _Guesses:
-        heavy = np.isin(nodes.library_code, [nodes.library.index(key) for key in HEAVY if key in nodes.library])
-        if not heavy.any():
-            none = np.zeros(0, np.int64)
-            return _Guesses(none, none, none)
-        reads, writes, count = flow.reads, flow.writes, len(heavy)
-        size = codes(numbers(timeline.tensors.column("numel"), 0))
-        unsure = reads.evidence == Evidence.ADJACENT
-        read, wrote = size[reads.tensor_row] * count + reads.node, size[writes.tensor_row] * count + writes.node
-        # A place in front of each product for what it reads, behind it for what it writes, size by size.
-        takes, gives = sorted_unique(read[unsure & heavy[reads.node]]), sorted_unique(wrote[heavy[writes.node]])
-        takes_at, gives_at = -1 - np.arange(len(takes)), -1 - len(takes) - np.arange(len(gives))
-        wrote, read = sorted_unique(wrote), sorted_unique(read[unsure & ~heavy[reads.node]])
-        writer, taken = _same_size(wrote, takes, np.searchsorted(takes, wrote, "right"), count)
-        reader, given = _same_size(read, gives, np.searchsorted(gives, read, "left") - 1, count)
-        earlier, later = _same_size(takes[:-1], takes, np.arange(1, len(takes)), count)
-        first, second = _same_size(gives[:-1], gives, np.arange(1, len(gives)), count)
-        ways = (
-            (wrote[writer] % count, takes_at[taken]),
-            (takes_at[earlier], takes_at[later]),
-            (takes_at, takes % count),
-            (gives % count, gives_at),
-            (gives_at[first], gives_at[second]),
-            (gives_at[given], read[reader] % count),
-        )
-        return _Guesses(
-            place=np.concatenate((takes % count, gives % count + 1)),
-            before=np.concatenate([way[0] for way in ways]),
-            after=np.concatenate([way[1] for way in ways]),
-        )
+    heavy = np.isin(nodes.library_code, [nodes.library.index(key) for key in HEAVY if key in nodes.library])
+    if not heavy.any():
+        none = np.zeros(0, np.int64)
+        return none, none, none
+    reads, writes, count = flow.reads, flow.writes, len(heavy)
+    size = codes(numbers(timeline.tensors.column("numel"), 0))
+    unsure = reads.evidence == Evidence.ADJACENT
+    read, wrote = size[reads.tensor_row] * count + reads.node, size[writes.tensor_row] * count + writes.node
+    # A place in front of each product for what it reads, behind it for what it writes, size by size.
+    takes, gives = sorted_unique(read[unsure & heavy[reads.node]]), sorted_unique(wrote[heavy[writes.node]])
+    takes_at, gives_at = -1 - np.arange(len(takes)), -1 - len(takes) - np.arange(len(gives))
+    wrote, read = sorted_unique(wrote), sorted_unique(read[unsure & ~heavy[reads.node]])
+    writer, taken = _same_size(wrote, takes, np.searchsorted(takes, wrote, "right"), count)
+    reader, given = _same_size(read, gives, np.searchsorted(gives, read, "left") - 1, count)
+    earlier, later = _same_size(takes[:-1], takes, np.arange(1, len(takes)), count)
+    first, second = _same_size(gives[:-1], gives, np.arange(1, len(gives)), count)
+    ways = (
+        (wrote[writer] % count, takes_at[taken]),
+        (takes_at[earlier], takes_at[later]),
+        (takes_at, takes % count),
+        (gives % count, gives_at),
+        (gives_at[first], gives_at[second]),
+        (gives_at[given], read[reader] % count),
+    )
+    before, after = (np.concatenate(side) for side in zip(*ways, strict=True))
+    return np.concatenate((takes % count, gives % count + 1)), before, after
 
 
 def _same_size(keys: IntArray, others: IntArray, at: IntArray, count: int) -> tuple[IntArray, IntArray]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import numbers
-from tracemine.flow.record import Array, BoolArray, Evidence, Flow, IntArray
+from tracemine.columns import Array, numbers
+from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.kernel import FINISH
 from tracemine.fusion.nodes import FusionNodes, Meaning
 from tracemine.fusion.record import REFUSALS, Refusal

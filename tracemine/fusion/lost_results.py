@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import booleans, numbers, sorted_unique, string_ids
+from tracemine.columns import booleans, numbers, rows_that, sorted_unique, string_ids
 from tracemine.flow.inferred.rules import rules
 from tracemine.flow.nvtx_optimizers import of_nvtx
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
@@ -91,8 +91,7 @@ def _entered(timeline: Timeline) -> tuple[BoolArray, BoolArray]:
 
 def _inside_another(timeline: Timeline) -> BoolArray:
     """Return for each row of `ops` whether an operator of the table is around it."""
-    name, names = string_ids(timeline.ops.column("name"))
-    listed = np.array([*(lookup(text) is not None for text in names), False])[name].tolist()
+    listed = rows_that(timeline.ops.column("name"), lambda text: lookup(text) is not None).tolist()
     found: list[bool] = []
     for parent in numbers(timeline.ops.column("parent_row"), -1).tolist():  # what is around stands before
         found.append(parent >= 0 and (listed[parent] or found[parent]))

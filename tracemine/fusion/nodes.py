@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from tracemine.calls import Call, calls_of
-from tracemine.columns import booleans, codes, numbers, string_ids
-from tracemine.flow.record import Array, BoolArray, Evidence, Flow, IntArray
+from tracemine.columns import Array, booleans, codes, numbers, rows_that, string_ids
+from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.axes import rows_told
 from tracemine.fusion.iteration_space import NEEDS_SPACE, Space, space_of
 from tracemine.fusion.kernel import FINISH, REDUCTIONS
@@ -241,8 +241,7 @@ def _sum_of_activities(flow: Flow, values: Array) -> IntArray:
 
 
 def _codes_in(column: Any, wanted: tuple[str, ...]) -> BoolArray:
-    ids, texts = string_ids(column)
-    found: BoolArray = np.array([*(text in wanted for text in texts), False], np.bool_)[ids]
+    found: BoolArray = rows_that(column, lambda text: text in wanted)
     return found
 
 

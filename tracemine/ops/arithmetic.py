@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from functools import cache, lru_cache
-from pathlib import Path
-from typing import Literal, NamedTuple, cast
+from functools import lru_cache
+from typing import Literal, cast
+
+from tracemine.ops.patterns import PatternRow, pattern_rows
 
 Unit = Literal["vector", "matrix"]
 
@@ -16,21 +16,9 @@ _CUTLASS = re.compile(r"cutlass_([678]\d)_")
 _WIDEST = 8  # elements of two bytes in one load of 16
 
 
-class UnitRow(NamedTuple):
-    """One row of arithmetic.toml."""
-
-    unit: Unit
-    pattern: re.Pattern[str]
-    examples: tuple[str, ...]
-
-
-@cache
-def unit_rows() -> tuple[UnitRow, ...]:
-    """Return every row, in its order: the first that fits decides."""
-    table = tomllib.loads(Path(__file__).with_name("arithmetic.toml").read_text("utf-8"))
-    return tuple(
-        UnitRow(cast("Unit", row["unit"]), re.compile(row["regex"]), tuple(row["examples"])) for row in table["unit"]
-    )
+def unit_rows() -> tuple[PatternRow, ...]:
+    """Return every row of arithmetic.toml."""
+    return pattern_rows("arithmetic.toml", "unit", "unit")
 
 
 @lru_cache(maxsize=1 << 14)
@@ -41,7 +29,7 @@ def unit_of(kernel: str) -> Unit | None:
     ('vector', 'matrix', None)
     """
     name = kernel[:_LONGEST_NAME]
-    return next((row.unit for row in unit_rows() if row.pattern.search(name)), None)
+    return cast("Unit | None", next((row.says for row in unit_rows() if row.pattern.search(name)), None))
 
 
 @lru_cache(maxsize=1 << 14)

@@ -9,13 +9,12 @@ pattern nests quantifiers, so a hostile name costs no more than a long one.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 from tracemine.ops.classes import CLASSES
+from tracemine.ops.patterns import PatternRow, document, pattern_rows
 
 _LONGEST_NAME = 4096
 _LONGEST_HEAD = 512
@@ -41,14 +40,6 @@ class FamilyRow(NamedTuple):
     note: str
 
 
-class FunctorRow(NamedTuple):
-    """One row of the functor table: an operation and the words in a kernel's name that show it."""
-
-    operation: str | None  # None: the pattern's first group
-    pattern: re.Pattern[str]
-    examples: tuple[str, ...]
-
-
 def classify(names: Iterable[str]) -> list[KernelFamily]:
     """Return family and class of each kernel, copy or set. Meant for a column's dictionary: once a distinct name.
 
@@ -69,7 +60,7 @@ def functor(name: str) -> str | None:
     name = name[:_LONGEST_NAME]
     for row in functor_rows():
         if found := row.pattern.search(name):
-            return row.operation or found.group(1)
+            return row.says or found.group(1)
     return None
 
 
@@ -96,36 +87,20 @@ _ENDS_HEAD = re.compile(r"[<(]")
 
 
 @cache
-def _document() -> dict[str, list[dict[str, object]]]:
-    return tomllib.loads(Path(__file__).with_name("kernels.toml").read_text("utf-8"))
-
-
-@cache
 def family_rows() -> tuple[FamilyRow, ...]:
     """Return every row of the kernel table, in its order: the first that fits decides."""
     rows = []
-    for row in _document()["kernel"]:
-        family = KernelFamily(str(row["family"]), str(row["op_class"]))
+    for row in document("kernels.toml")["kernel"]:
+        family = KernelFamily(row["family"], row["op_class"])
         assert family.op_class in CLASSES  # noqa: S101  (our own data; tests check it too)
-        within = re.compile(str(row["within"])) if "within" in row else None
-        rows.append(FamilyRow(family, re.compile(str(row["regex"])), within, _texts(row), str(row.get("note", ""))))
+        within = re.compile(row["within"]) if "within" in row else None
+        rows.append(FamilyRow(family, re.compile(row["regex"]), within, tuple(row["examples"]), row.get("note", "")))
     return tuple(rows)
 
 
-@cache
-def functor_rows() -> tuple[FunctorRow, ...]:
-    """Return every row of the functor table, in its order: the first that fits decides."""
-    rows = []
-    for row in _document()["functor"]:
-        operation = str(row["operation"]) if "operation" in row else None
-        rows.append(FunctorRow(operation, re.compile(str(row["regex"])), _texts(row)))
-    return tuple(rows)
-
-
-def _texts(row: dict[str, object]) -> tuple[str, ...]:
-    examples = row["examples"]
-    assert isinstance(examples, list)  # noqa: S101  (our own data)
-    return tuple(map(str, examples))
+def functor_rows() -> tuple[PatternRow, ...]:
+    """Return every row of the functor table: an operation and the words in a kernel's name that show it."""
+    return pattern_rows("kernels.toml", "functor", "operation")
 
 
 @lru_cache(maxsize=1 << 14)

@@ -7,8 +7,6 @@ importing this module costs nothing.
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -19,6 +17,7 @@ from msgspec.structs import replace
 
 from tracemine.ops.classes import CLASSES
 from tracemine.ops.custom import custom_signatures
+from tracemine.ops.patterns import PatternRow, pattern_rows
 
 TABLE_SCHEMA = 2
 _MOST_LATER = 3  # arguments that a release may have appended to a schema since a trace was made
@@ -219,20 +218,11 @@ def _table() -> _OperatorTable:
     return msgspec.json.decode(text, type=_OperatorTable)
 
 
-class NameRow(msgspec.Struct, frozen=True):
-    """One row of names.toml: names that torch does not register, or no longer does."""
-
-    op_class: str
-    pattern: re.Pattern[str]
-    examples: tuple[str, ...]
-
-
 @cache
-def name_rows() -> tuple[NameRow, ...]:
-    """Return every row of names.toml, in its order: the first that matches a whole name decides."""
-    table = tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))
-    rows = tuple(NameRow(r["op_class"], re.compile(r["regex"]), tuple(r["examples"])) for r in table["name"])
-    assert all(row.op_class in CLASSES for row in rows)  # noqa: S101  (our own data; tests check it too)
+def name_rows() -> tuple[PatternRow, ...]:
+    """Return every row of names.toml: names that torch does not register, or no longer does, matched as a whole."""
+    rows = pattern_rows("names.toml", "name", "op_class")
+    assert all(row.says in CLASSES for row in rows)  # noqa: S101  (our own data; tests check it too)
     return rows
 
 
@@ -256,7 +246,7 @@ def _lookup(name: str) -> Operator | None:
             tuple(replace(_overload(s.op_class, "", s.arguments, s.outputs), likes=s.likes) for s in custom),
         )
     row = next((row for row in name_rows() if row.pattern.fullmatch(name)), None)
-    return None if row is None else Operator(name, row.op_class, ())
+    return None if row is None or row.says is None else Operator(name, row.says, ())
 
 
 def _overload(default_class: str, name: str, arguments: str, outputs: str, own_class: str | None = None) -> Overload:

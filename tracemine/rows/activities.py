@@ -43,7 +43,7 @@ def activity_rows(timeline: Timeline) -> Rows:
     column: Callable[[str], pa.ChunkedArray] = table.column
     count = table.num_rows
     kind, name, collective = (categories(column(each)) for each in ("kind", "name", "collective"))
-    is_kernel = _equals(kind, "kernel")
+    is_kernel = kind.among("kernel")
     start, dur = (numbers(column(each)).values.astype(np.int64) for each in ("start_ns", "dur_ns"))
     op_row, launch_row = rows_of(column("op_row")), rows_of(column("launch_row"))
     launch = _launches(timeline, launch_row, _present(column("graph_id")), start, dur)
@@ -68,9 +68,9 @@ def activity_rows(timeline: Timeline) -> Rows:
             "op_class": op_class,
             "bound": mapped(op_class, lambda each: CLASSES[each].bound),
             "auxiliary": Flags(auxiliary),
-            "layout_call": Numbers(op_row, auxiliary & _equals(family, "layout")),
+            "layout_call": Numbers(op_row, auxiliary & family.among("layout")),
             "undone_layout": Flags(_undone_layout(call.op, call.shape)),
-            "generated": Flags(_equals(family, *_GENERATED) | call.generated),
+            "generated": Flags(family.among(*_GENERATED) | call.generated),
             "start_ns": Numbers(start),
             "dur_ns": Numbers(dur),
             "gap_ns": stream_gaps(start, dur, device, stream),
@@ -113,7 +113,7 @@ def _undone_layout(op: Categories, shape: Categories) -> BoolArray:
     dimensions = np.array([*(text.count(",") + 1 for text in shape.values), 0])[shape.codes]
     found = np.zeros(len(shape.values) + 1, np.bool_)
     for name, wanted in _WANT_NCHW.items():
-        found[shape.codes[_equals(op, name) & np.isin(dimensions, wanted)]] = True
+        found[shape.codes[op.among(name) & np.isin(dimensions, wanted)]] = True
     found[-1] = False
     undone: BoolArray = found[shape.codes]
     return undone
@@ -212,8 +212,8 @@ def _what(
     unnamed = (kernel_class < 0) | (kernel_class == position["other"])
     use_operator = is_kernel & ~idle & (alone | unnamed)
     code = np.where(use_operator, operator_class, kernel_class)
-    code[_equals(kind, "memcpy")] = position["copy"]
-    code[_equals(kind, "memset")] = position["fill"]
+    code[kind.among("memcpy")] = position["copy"]
+    code[kind.among("memset")] = position["fill"]
     code[is_collective] = position["collective"]
     library = [position[each] for each in _LIBRARY_CLASSES]
     auxiliary = np.isin(operator_class, library) & ~np.isin(code, library)
@@ -234,8 +234,8 @@ def _bytes(table: pa.Table, call: _Calls, is_kernel: BoolArray) -> tuple[Numbers
     """Return device memory traffic: of an operator's only kernel by its shapes, of copies and sets as recorded."""
     moved, copy_kind = numbers(table.column("bytes")), categories(table.column("copy_kind"))
     known = ~is_kernel if moved.valid is None else moved.valid & ~is_kernel
-    reads = known & _equals(copy_kind, "DtoD", "DtoH", "PtoP")
-    writes = known & (_equals(copy_kind, "DtoD", "HtoD", "PtoP") | (copy_kind.codes < 0))
+    reads = known & copy_kind.among("DtoD", "DtoH", "PtoP")
+    writes = known & (copy_kind.among("DtoD", "HtoD", "PtoP") | (copy_kind.codes < 0))
     return _moved(call.read, moved, reads, writes), _moved(call.written, moved, writes, reads)
 
 
@@ -293,10 +293,6 @@ def _first_known(one: IntArray, one_rows: IntArray, other: IntArray, other_rows:
         for values, rows in ((one, one_rows), (other, other_rows))
     )
     return np.where(first >= 0, first, second)
-
-
-def _equals(column: Categories, *wanted: str) -> BoolArray:
-    return np.array([*(value in wanted for value in column.values), False], np.bool_)[column.codes]
 
 
 def _present(column: pa.ChunkedArray) -> BoolArray:

@@ -118,9 +118,9 @@ def _handwritten(timeline: Timeline) -> BoolArray:
     Or they have a plain C name, as Triton's do, outside all known operators, although operators were recorded.
     """
     activities = timeline.activities
-    kernel = _in(categories(activities.column("kind")), "kernel")
+    kernel = categories(activities.column("kind")).among("kernel")
     name = categories(activities.column("name"))
-    plain = np.array([*(_C_NAME.match(each) is not None for each in name.values), False], np.bool_)[name.codes]
+    plain = name.that(_C_NAME.match)
     op_row = rows_of(activities.column("op_row"))
     owner = take(categories(timeline.ops.column("name")), op_row)
     op = mapped(owner, lambda each: None if lookup(each) else each)
@@ -130,14 +130,10 @@ def _handwritten(timeline: Timeline) -> BoolArray:
         for family, each in zip(classify(name.values), name.values, strict=True)
     ]
     library = np.array([*families, False], np.bool_)[name.codes]
-    custom = np.array([*(is_custom(each) for each in owner.values), False], np.bool_)[owner.codes]
+    custom = owner.that(is_custom)
     # torch's own lists of tensors (`_foreach_*`) are not fused by hand; whose a kernel is, its operator says.
     library &= owner.codes < 0
-    return kernel & (custom | library | (plain & ((op.codes >= 0) | _in(reason, "outside_any_op"))))
-
-
-def _in(column: Categories, wanted: str) -> BoolArray:
-    return np.array([*(value == wanted for value in column.values), False], np.bool_)[column.codes]
+    return kernel & (custom | library | (plain & ((op.codes >= 0) | reason.among("outside_any_op"))))
 
 
 def _int(rows: Rows, name: str) -> IntArray:

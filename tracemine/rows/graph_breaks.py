@@ -135,7 +135,7 @@ def compiling(timeline: Timeline) -> tuple[IntArray, IntArray, IntArray]:
     """Return the row of `ops`, begin and end of each outermost stretch of compilation, in order of begin."""
     ops = timeline.ops
     name = categories(ops.column("name"))
-    found = np.array([*(each.endswith(_COMPILING) for each in name.values), False], np.bool_)[name.codes]
+    found = name.that(lambda each: each.endswith(_COMPILING))
     rows = np.flatnonzero(found)
     if len(rows):
         parent = rows_of(ops.column("parent_row"))
@@ -151,7 +151,7 @@ def _given_up(timeline: Timeline, marks: Marks, before: IntArray, after: IntArra
         return np.full(len(before), -1, np.int64)
     caller, frame = rows_of(stacks.column("parent_row")), categories(stacks.column("frame"))
     caller = np.where(caller < np.arange(len(caller)), caller, -1)  # callers stand before callees, or are damaged
-    entry = nearest(caller, np.array([*(_ENTRY.search(each) is not None for each in frame.values), False])[frame.codes])
+    entry = nearest(caller, frame.that(_ENTRY.search))
     own = nearest(caller, own_frames(stacks))
     paths = np.stack((marks.stack[marks.root[before]], marks.stack[marks.root[after]]), axis=1)
     pairs, of = np.unique(paths, axis=0, return_inverse=True)
@@ -215,4 +215,4 @@ def _reasons(timeline: Timeline, marks: Marks, before: IntArray, after: IntArray
 
 
 def _named(name: Categories, prefix: str) -> BoolArray:
-    return np.array([*(each.startswith(prefix) for each in name.values), False], np.bool_)[name.codes]
+    return name.that(lambda each: each.startswith(prefix))

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.columns import numbers, string_ids
+from tracemine.columns import numbers, rows_that
 from tracemine.flow.record import Flow
 
 _AUTOGRAD: Final = "autograd::engine::evaluate_function: "
@@ -22,8 +22,7 @@ def in_backward(flow: Flow) -> frozenset[int]:
     frozenset()
     """
     ops = flow.timeline.ops
-    name, names = string_ids(ops.column("name"))
-    autograd = np.array([*(text.startswith(_AUTOGRAD) for text in names), False], np.bool_)[name]
+    autograd = rows_that(ops.column("name"), lambda text: text.startswith(_AUTOGRAD))
     parent, at = numbers(ops.column("parent_row"), -1), flow.nodes.op_row
     found = np.zeros(len(at), np.bool_)
     while (at >= 0).any():

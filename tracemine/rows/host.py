@@ -110,7 +110,7 @@ def _stacked(first: Numbers, other: Numbers) -> Numbers:
 
 def named(name: Categories, pattern: re.Pattern[str]) -> BoolArray:
     """Return which rows have a name in which the pattern is found; each distinct name is searched once."""
-    return np.array([*(pattern.search(each) is not None for each in name.values), False], np.bool_)[name.codes]
+    return name.that(pattern.search)
 
 
 # --- which call blocked the host -------------------------------------------------------------------------------------
@@ -252,4 +252,4 @@ class Intervals:
 
 def is_graph_launch(launch: Categories) -> BoolArray:
     """Return which host calls replay a whole graph: one call, many activities."""
-    return np.array([*("GraphLaunch" in name for name in launch.values), False], np.bool_)[launch.codes]
+    return launch.that(lambda name: "GraphLaunch" in name)

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracemine.columns import numbers, sorted_unique, string_ids
 from tracemine.flow.record import Evidence, Flow, Source
-from tracemine.flow.repeated import Repeated, may_repeat, repeated, untouched
+from tracemine.flow.value_numbers import Repeated, may_repeat, repeated, untouched
 from tracemine.fusion.barriers import unowned
 from tracemine.fusion.record import Groups
 from tracemine.ops import lookup

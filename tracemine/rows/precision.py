@@ -93,7 +93,7 @@ def _needless(timeline: Timeline, names: Categories, activities: Rows) -> bool:
     """Return whether all products, convolutions and attention are recorded, and none takes a type of small range."""
     if flags(activities, "graph").any():  # a graph's kernels tell no types
         return False
-    library = np.array([*(_class_of(name) in _LIBRARY for name in names.values), False], np.bool_)[names.codes]
+    library = names.that(lambda name: _class_of(name) in _LIBRARY)
     launched = np.zeros(len(library), np.bool_)
     op_row = rows_of(timeline.activities["op_row"])
     launched[op_row[op_row >= 0]] = True

@@ -6,6 +6,7 @@ numbers or categories; both can be null, and a test on a null never holds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,11 @@ class Categories:
         >>> Categories(np.array([1, 0, -1], np.int32), ("a", "b")).among("a", "c").tolist()
         [False, True, False]
         """
-        found: BoolArray = np.array([*(value in wanted for value in self.values), False], np.bool_)[self.codes]
+        return self.that(lambda value: value in wanted)
+
+    def that(self, holds: Callable[[str], object]) -> BoolArray:
+        """Return which rows have a value of which something holds, asked once of each; a null has none."""
+        found: BoolArray = np.array([*(bool(holds(value)) for value in self.values), False], np.bool_)[self.codes]
         return found
 
 

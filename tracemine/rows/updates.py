@@ -7,7 +7,6 @@ shapes. One number a step or loop, so that a rule can match all of it at once.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -32,15 +31,6 @@ _LONGEST_PERIOD, _LEAST_TURNS, _LEAST_SHAPES = 4, 8, 3
 _HOST_BYTES = 4096  # copied between host and device in a step: more is a state that lies on the host
 
 
-@dataclass(frozen=True, slots=True)
-class Updates:
-    """The optimizer in whose step each activity was launched, and which step, or call of its `zero_grad`, that is."""
-
-    optimizer: Categories
-    update: IntArray  # row of `ops`: the annotation; −1: none
-    zeroing: IntArray
-
-
 def optimizer_of(annotation: str) -> str | None:
     """Return the optimizer's class of an annotation that names its step.
 
@@ -51,14 +41,17 @@ def optimizer_of(annotation: str) -> str | None:
     return found[1] if found else None
 
 
-def updates_of(timeline: Timeline) -> Updates:
-    """Return the steps of optimizers, as PyTorch annotates them; of steps inside each other the innermost."""
+def updates_of(timeline: Timeline) -> tuple[Categories, IntArray, IntArray]:
+    """Return the optimizer in whose step each activity was launched, which step that is, and which `zero_grad` of one.
+
+    A step is the row in `ops` of PyTorch's annotation, −1 for none; of steps inside each other the innermost.
+    """
     names, parent = categories(timeline.ops.column("name")), rows_of(timeline.ops.column("parent_row"))
     optimizer = mapped(names, optimizer_of)
     zeroing = mapped(names, lambda name: name if _ZEROING.fullmatch(name) else None)
     op_row = rows_of(timeline.activities.column("op_row"))
     update, zeroes = (taken(nearest(parent, marks.codes >= 0), op_row) for marks in (optimizer, zeroing))
-    return Updates(take(optimizer, update), update, zeroes)
+    return take(optimizer, update), update, zeroes
 
 
 def update_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
@@ -72,17 +65,17 @@ def update_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     >>> sorted(update_columns(empty, rows))
     ['optimizer', 'sweep', 'sweep_kind', 'update', 'update_style', 'zeroing']
     """
-    found = updates_of(timeline)
+    optimizer, update, zeroes = updates_of(timeline)
     op_row = rows_of(timeline.activities.column("op_row"))
     of_engine = _of_engine(timeline, op_row)
-    sweep, kind = _sweeps(timeline, activities, found.update < 0, found.zeroing < 0, of_engine)
-    ours = (found.update < 0) & (found.zeroing < 0) & ~of_engine
+    sweep, kind = _sweeps(timeline, activities, update < 0, zeroes < 0, of_engine)
+    ours = (update < 0) & (zeroes < 0) & ~of_engine
     alone = np.where(ours, number(activities, "segment", -1), -1)
-    zeroing = zeroed_gradients(timeline, found.zeroing, np.where(kind.among("zero"), sweep, -1), alone)
+    zeroing = zeroed_gradients(timeline, zeroes, np.where(kind.among("zero"), sweep, -1), alone)
     return {
-        "optimizer": found.optimizer,
-        "update": Numbers(np.maximum(found.update, 0), found.update >= 0),
-        "update_style": coded(STYLES, _styles(activities, found.update)),
+        "optimizer": optimizer,
+        "update": Numbers(np.maximum(update, 0), update >= 0),
+        "update_style": coded(STYLES, _styles(activities, update)),
         "zeroing": Numbers(np.maximum(zeroing, 0), zeroing >= 0),
         "sweep": Numbers(np.maximum(sweep, 0), sweep >= 0),
         "sweep_kind": kind,

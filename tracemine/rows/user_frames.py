@@ -31,7 +31,7 @@ def written_name(function: str) -> str:
 def own_frames(stacks: pa.Table) -> BoolArray:
     """Return which rows of `stacks` are frames of the user's own: in a file that is not the framework's."""
     file = categories(stacks.column("file"))
-    return np.array([*(_FRAMEWORK.search(name) is None for name in file.values), False], np.bool_)[file.codes]
+    return file.that(lambda name: _FRAMEWORK.search(name) is None)
 
 
 def source_lines(stacks: pa.Table) -> Categories:

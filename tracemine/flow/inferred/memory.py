@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 from msgspec import Struct, field
 
-from tracemine.columns import MISSING, numbers, string_ids
+from tracemine.columns import MISSING, numbers, rows_that, string_ids
 from tracemine.flow.order import Order
 from tracemine.flow.record import IntArray
 from tracemine.ops import itemsize
@@ -22,18 +22,11 @@ _HOST = "cpu"
 _CLEARS = "Optimizer.zero_grad#"
 
 
-class _Block(Struct, frozen=True):
-    """What an operator allocated and left."""
-
-    bytes: int
-    freed_ns: int
-
-
 class Lives(Struct):
     """When what operators made is freed. Without recorded allocations nothing ever is."""
 
     _start: list[int]  # of each root, by position
-    _blocks: dict[int, list[_Block]]  # by root, in the order in which they were allocated
+    _blocks: dict[int, list[tuple[int, int]]]  # by root, in order of allocation: bytes, and when they were freed
     _clears: list[tuple[int, int]]  # from when to when optimizers let go of gradients
     _freed: dict[int, int] = field(default_factory=dict)  # by storage
 
@@ -57,10 +50,9 @@ class Lives(Struct):
         blocks = defaultdict(list)
         kept = np.flatnonzero((size > 0) & (owner >= 0) & (freed > ends))
         for one in kept.tolist():
-            blocks[int(owner[one])].append(_Block(int(size[one]), int(freed[one])))
+            blocks[int(owner[one])].append((int(size[one]), int(freed[one])))
         start, dur = (numbers(timeline.ops.column(name)) for name in ("start_ns", "dur_ns"))
-        ids, texts = string_ids(timeline.ops.column("name"))
-        clears = np.array([*(text.startswith(_CLEARS) for text in texts), False], np.bool_)[ids]
+        clears = rows_that(timeline.ops.column("name"), lambda text: text.startswith(_CLEARS))
         spans = list(zip(start[clears].tolist(), (start + dur)[clears].tolist(), strict=True))
         return Lives(start[order.row].tolist(), dict(blocks), spans)
 
@@ -73,9 +65,9 @@ class Lives(Struct):
         blocks = self._blocks.get(root, ())
         wanted = [_bytes(spec) for spec in specs]
         for number, (storage, size) in enumerate(zip(storages, wanted, strict=True)):
-            fits = [block for block in blocks if _holds(block.bytes, size)]
+            fits = [freed_ns for held, freed_ns in blocks if _holds(held, size)]
             if size and len(fits) == wanted.count(size):
-                self._freed[storage] = fits[wanted[:number].count(size)].freed_ns
+                self._freed[storage] = fits[wanted[:number].count(size)]
 
     def ended(self, storage: int, root: int) -> bool:
         """Return whether a storage was freed before an operator began."""

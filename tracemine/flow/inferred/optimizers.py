@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import numbers, string_ids
+from tracemine.columns import numbers, rows_that
 from tracemine.flow.inferred.calls import CallTensors
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
@@ -79,8 +79,7 @@ def matched(
 
 def spans(timeline: Timeline) -> IntArray:
     """Start, end and thread of each step of an optimizer."""
-    ids, texts = string_ids(timeline.ops.column("name"))
-    named = np.array([*(text.startswith(_MARK) for text in texts), False], np.bool_)[ids]
+    named = rows_that(timeline.ops.column("name"), lambda text: text.startswith(_MARK))
     start, dur, tid = (numbers(timeline.ops.column(name))[named] for name in ("start_ns", "dur_ns", "tid"))
     return np.stack((start, start + dur, tid), axis=1)
 

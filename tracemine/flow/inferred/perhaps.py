@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tracemine.columns import numbers, sorted_unique
 from tracemine.flow.inferred.pools import Bindings
@@ -31,18 +31,6 @@ class Guesses(Struct, frozen=True):
     inside: BoolArray  # for each row of `tensors`: it is a guess which of its root's tensors it is
 
 
-def _no_nodes() -> IntArray:
-    return np.zeros(0, np.int64)
-
-
-class Perhaps(Struct, frozen=True):
-    """What follows from guesses: `before[i]` may have to run before `after[i]`, and who may read what."""
-
-    before: IntArray = field(default_factory=_no_nodes)
-    after: IntArray = field(default_factory=_no_nodes)
-    read: MayRead = field(default_factory=MayRead)  # empty unless asked for
-
-
 def perhaps(
     guesses: Guesses,
     timeline: Timeline,
@@ -52,18 +40,18 @@ def perhaps(
     writes: Writes,
     *,
     readers: bool = False,
-) -> Perhaps:
-    """Return what may have to run before what; readers: and who may read what. timeline: with the inferred tensors."""
+) -> tuple[IntArray, IntArray, MayRead]:
+    """Return nodes that may have to run before others, and these; readers: and who may read what, else nothing.
+
+    timeline: with the inferred tensors.
+    """
     walk = _Walk(guesses, timeline, order, nodes, reads, writes, readers=readers)
     walk.run()
     before, after = _in_front_of(sorted_unique(np.array(walk.takes_anything, np.int64)), len(nodes))
     (first, second), (storage, reader) = walk.pairs.distinct(), walk.may_read.distinct()
     earlier = first < second
-    return Perhaps(
-        before=np.concatenate((before, first[earlier])),
-        after=np.concatenate((after, second[earlier])),
-        read=MayRead(storage=storage, reader=reader),
-    )
+    before, after = np.concatenate((before, first[earlier])), np.concatenate((after, second[earlier]))
+    return before, after, MayRead(storage=storage, reader=reader)
 
 
 class _Pairs:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from tracemine.columns import Array
 from tracemine.flow.inferred.calls import Calls
 from tracemine.flow.order import Order
-from tracemine.flow.record import Array, BoolArray, IntArray
+from tracemine.flow.record import BoolArray, IntArray
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _ODD = np.uint64(0xD1342543DE82EF95)

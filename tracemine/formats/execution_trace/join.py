@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine.columns import numbers, sorted_unique, string_ids, with_columns
+from tracemine.columns import Array, numbers, sorted_unique, string_ids, with_columns
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import MISSING, booleans, distinct, integers, lists, row_numbers, take, texts
 from tracemine.formats.execution_trace.trace import ExecutionTrace
 from tracemine.timeline import TABLES, IngestReport, Timeline
-
-Array = npt.NDArray[Any]
 
 _OUTSIDE = "execution trace: node outside the profiler's window"
 

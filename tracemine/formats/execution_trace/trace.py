@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, field
 
+from tracemine.columns import Array
 from tracemine.formats.execution_trace.nodes import ArgumentLists, TraceNode
-
-Array = npt.NDArray[Any]
 
 NOT_A_TENSOR = "execution trace: tensor that cannot be read"
 _NONE = "<None>"

@@ -6,10 +6,9 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine.columns import codes
+from tracemine.columns import Array, codes
 from tracemine.formats.arrow import MISSING, distinct, floats, integers, row_numbers, take, texts, triples
 from tracemine.formats.kineto import header, launches, names
 from tracemine.formats.kineto.memory import memory_table, unsound
@@ -21,8 +20,6 @@ from tracemine.formats.kineto.values import integer_of
 from tracemine.formats.repetitions import repetition_notes, without_repetitions
 from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
 from tracemine.version import __version__
-
-Array = npt.NDArray[Any]
 
 _ACTIVITY_KINDS = ["kernel", "memcpy", "memset"]
 _OP_KINDS = ["op", "annotation"]

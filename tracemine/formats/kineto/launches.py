@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
+from tracemine.columns import Array
 from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.kineto.scan import Columns
-
-Array = npt.NDArray[Any]
 
 EVIDENCE = ("nesting", "external_id")
 REASONS = ("before_window", "no_host_events", "no_launch_call", "outside_any_op", "graph_replay")

@@ -8,14 +8,10 @@ means by innermost; on others (integer-µs rounding, annotations that end late) 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from tracemine.columns import Array
 from tracemine.formats.arrow import take
-
-Array = npt.NDArray[Any]
 
 _END_OF_TIME = np.iinfo(np.int64).max
 ROUNDS = 64  # of jumps; real traces need about 20. What is then left is settled by _last_reaching

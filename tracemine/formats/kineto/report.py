@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
-import numpy.typing as npt
 from msgspec import Struct
 
+from tracemine.columns import Array
 from tracemine.formats.kineto import header
 from tracemine.formats.kineto.events import row_of
 from tracemine.formats.kineto.scan import RawTrace
 from tracemine.units import count_text
-
-Array = npt.NDArray[Any]
 
 # Categories that carry no row by design: other events say it too, or it is no part of a timeline.
 _WITHOUT_ROWS = frozenset(

@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from itertools import pairwise
-from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine.columns import sorted_unique
+from tracemine.columns import Array, sorted_unique
 from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, texts
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.scan import Columns
 from tracemine.formats.repetitions import without_repetitions
 from tracemine.timeline import TABLES
-
-Array = npt.NDArray[Any]
 
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
 _MODULE = "nn.Module: "

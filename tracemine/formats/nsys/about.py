@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tracemine.formats.arrow import MISSING, distinct
 from tracemine.formats.nsys import schema
@@ -20,8 +19,6 @@ from tracemine.formats.nsys.device_rows import Columns, pid
 from tracemine.formats.nsys.tables import Tables
 from tracemine.timeline import RecordedDevice
 from tracemine.units import count_text
-
-Array = npt.NDArray[Any]
 
 GRAPH_LAUNCH = re.compile("GraphLaunch", re.IGNORECASE)
 _VERSIONS = {"EXPORT_PRODUCT_VERSION": "nsys", "EXPORT_SCHEMA_VERSION": "nsys_schema"}

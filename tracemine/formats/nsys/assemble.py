@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tracemine.collector import paused
-from tracemine.columns import sorted_unique
+from tracemine.columns import Array, sorted_unique
 from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, take, texts
 from tracemine.formats.kineto import launches, names
 from tracemine.formats.kineto.nesting import Nesting, time_order
@@ -25,8 +23,6 @@ from tracemine.formats.nsys.tables import Tables
 from tracemine.formats.repetitions import repetition_notes, without_repetitions
 from tracemine.timeline import TABLES, IngestReport, Meta, RecordedDevice, Timeline
 from tracemine.version import __version__
-
-Array = npt.NDArray[Any]
 
 _OP_KINDS = ["annotation", "op"]
 _CORRELATION_BITS = 40  # CUPTI's are 32 bits wide

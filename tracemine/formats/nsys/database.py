@@ -15,7 +15,7 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import fixed_width
+from tracemine.columns import Array, fixed_width
 from tracemine.errors import InputError, Location
 from tracemine.files import opened
 from tracemine.formats.arrow import MISSING
@@ -23,7 +23,7 @@ from tracemine.formats.foreign import RECORD_WITH_TORCH
 from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
-from tracemine.formats.nsys.tables import Array, Numbers, nothing
+from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
 

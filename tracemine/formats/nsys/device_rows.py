@@ -6,14 +6,13 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tracemine.columns import Array
 from tracemine.formats.arrow import MISSING, distinct
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.strings import Strings
 from tracemine.formats.nsys.tables import Numbers, Tables
 
-Array = npt.NDArray[Any]
 Columns = dict[str, Array]
 
 ACTIVITY_KINDS = ["kernel", "memcpy", "memset", "graph"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import fixed_width, is_present
+from tracemine.columns import Array, fixed_width, is_present
 from tracemine.errors import InputError, Location
 from tracemine.files import read_parquet
 from tracemine.formats.arrow import MISSING
@@ -17,7 +17,7 @@ from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.database import NO_NUMBER
 from tracemine.formats.nsys.ipc import read_arrow
-from tracemine.formats.nsys.tables import Array, Numbers, nothing
+from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.timeline import Timeline
 
 _SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")

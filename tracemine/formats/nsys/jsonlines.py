@@ -15,13 +15,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tracemine.columns import Array
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.database import NO_NUMBER
-from tracemine.formats.nsys.tables import Array, Numbers, nothing
+from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
 

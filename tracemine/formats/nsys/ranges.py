@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
+from tracemine.columns import Array
 from tracemine.formats.arrow import MISSING, distinct
 from tracemine.formats.kineto import names
 from tracemine.formats.kineto.nesting import time_order
@@ -18,7 +17,6 @@ from tracemine.formats.nsys.strings import Strings
 from tracemine.formats.nsys.tables import Tables
 from tracemine.formats.repetitions import without_repetitions
 
-Array = npt.NDArray[Any]
 Columns = dict[str, Array]
 
 _NEVER_CLOSED = "NVTX range that was never closed"

@@ -8,12 +8,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from tracemine.columns import Array
 from tracemine.formats.nsys.nvtx import NvtxRange, Sizes
 from tracemine.ops import Overload, lookup
-
-Array = npt.NDArray[Any]
 
 
 def input_shapes(parsed: Sequence[NvtxRange]) -> tuple[Array, list[str]]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tracemine.columns import Array
 from tracemine.formats.arrow import MISSING, distinct
-
-Array = npt.NDArray[Any]
 
 # `cudaLaunchKernel_v7000`, `cudaMemcpyAsync_ptsz_v7000`: which version of a runtime call, and which default stream.
 _VERSION = re.compile(r"(?:_pt(?:sz|ds))?+(?:_v\d++)?+\Z")

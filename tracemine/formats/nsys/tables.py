@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from tracemine.columns import Array
 from tracemine.formats.arrow import MISSING
 
-Array = npt.NDArray[Any]
 Numbers = dict[str, Array]  # column → int64, MISSING where null or not there
 
 

@@ -46,7 +46,7 @@ def exchanges(timeline: Timeline, work: LaunchedWork) -> tuple[IntArray, IntArra
     """Return when the host took results (waited, or copied from a device), and when it handed over inputs. Sorted."""
     call = categories(timeline.api["name"])
     begun = numbers(timeline.api["start_ns"]).values.astype(np.int64)
-    waits = begun[np.array([*(bool(_WAITS.search(each)) for each in call.values), False], np.bool_)[call.codes]]
+    waits = begun[call.that(_WAITS.search)]
     copied = categories(timeline.activities["copy_kind"])
     results, inputs = (work.moment_ns[_is(copied.codes, copied.values, kind) & work.known] for kind in ("DtoH", "HtoD"))
     return np.sort(np.concatenate((waits, results))), np.sort(inputs)
