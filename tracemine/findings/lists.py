@@ -21,7 +21,7 @@ from tracemine.calls import calls_of
 from tracemine.calls.call import sizes
 from tracemine.calls.text import Extents
 from tracemine.columns import booleans, numbers, string_ids
-from tracemine.ops import dtype, lookup
+from tracemine.ops import Overload, dtype, lookup
 from tracemine.ops.dtypes import itemsize
 from tracemine.perfmodel import Pass, Traffic
 from tracemine.rows.table import IntArray
@@ -72,10 +72,15 @@ class Call:
         return self.name.endswith("_")
 
     @property
+    def overload(self) -> Overload | None:
+        """Return the first overload of its operator; None where the operator is not known."""
+        operator = lookup(f"aten::{self.name}")
+        return None if operator is None else next(iter(operator.overloads), None)
+
+    @property
     def moved(self) -> int:
         """Return how often it reads or writes a tensor, of each member of its lists."""
-        operator = lookup(f"aten::{self.name}")
-        overload = operator.overloads[0] if operator is not None and operator.overloads else None
+        overload = self.overload
         taken = 1 if overload is None else sum(each.type.startswith("Tensor") for each in overload.arguments)
         if self.sizes is not None:
             taken = sum(bool(each) and max(each) > 1 for each in self.sizes)
@@ -216,18 +221,10 @@ class _Moved:
     def add(self, call: Call, tensors: Sequence[_Tensor]) -> bool:
         """Add a call; return whether its inputs were recorded."""
         inputs = [each for each in tensors if not each.is_output]
-        operator = lookup(f"aten::{call.name}")
-        overload = operator.overloads[0] if operator is not None and operator.overloads else None
-        mutates = () if overload is None else overload.mutates
-        overwrites = () if overload is None else overload.overwrites
+        overload = call.overload
         for each in inputs:
-            self._enlarge(each)
-            self.nbytes += each.nbytes * ((each.position not in overwrites) + (each.position in mutates))
-            if each.memory not in self.made:
-                if each.position not in overwrites and each.memory not in self.written:
-                    self.read.add(each.memory)
-                if each.position in mutates:
-                    self.written.add(each.memory)
+            reads = overload is None or each.position not in overload.overwrites
+            self._take(each, reads=reads, writes=overload is not None and each.position in overload.mutates)
         own = {each.memory for each in inputs}
         for each in tensors:
             if each.is_output and each.memory not in own:
@@ -235,6 +232,17 @@ class _Moved:
                 self.made.add(each.memory)
                 self._enlarge(each)
         return bool(inputs)
+
+    def _take(self, tensor: _Tensor, *, reads: bool, writes: bool) -> None:
+        """Add an input. What calls have made or written before is not read from outside."""
+        self._enlarge(tensor)
+        self.nbytes += tensor.nbytes * (reads + writes)
+        if tensor.memory in self.made:
+            return
+        if reads and tensor.memory not in self.written:
+            self.read.add(tensor.memory)
+        if writes:
+            self.written.add(tensor.memory)
 
     def _enlarge(self, tensor: _Tensor) -> None:
         before = self.largest.get(tensor.memory, (0, tensor.item_bytes))

@@ -227,6 +227,16 @@ def _expected(rule: Rule, where: Location, cell: str) -> frozenset[str]:
     return variables
 
 
+def _integer(where: Location, cell: str) -> int:
+    try:
+        found = int(cell)
+    except ValueError:
+        raise RuleError(f"{cell!r} is not an integer", where=where) from None
+    if abs(found) >= 1 << 63:
+        raise RuleError(f"{cell!r} does not fit in 64 bits", where=where)
+    return found
+
+
 def _column(kind: str, cells: Sequence[tuple[Location, str]]) -> Column:
     if kind == "categories":
         return _categories([cell or None for _, cell in cells])
@@ -235,14 +245,7 @@ def _column(kind: str, cells: Sequence[tuple[Location, str]]) -> Column:
             if cell not in _FLAGS:
                 raise RuleError(f"{cell!r} is neither true nor false", where=where)
         return Flags(np.array([_FLAGS[cell] for _, cell in cells], np.bool_))
-    numbers = []
-    for where, cell in cells:
-        try:
-            numbers.append(int(cell or "0"))
-        except ValueError:
-            raise RuleError(f"{cell!r} is not an integer", where=where) from None
-        if abs(numbers[-1]) >= 1 << 63:
-            raise RuleError(f"{cell!r} does not fit in 64 bits", where=where)
+    numbers = [_integer(where, cell or "0") for where, cell in cells]
     valid = np.array([cell != "" for _, cell in cells], np.bool_)
     return Numbers(np.array(numbers, np.int64), None if valid.all() else valid)
 
