@@ -44,7 +44,7 @@ LONGEST = 1 << 44  # elements: more is damage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class ListWork:
     """Traffic of passes over lists, and of what runs now."""
 
     passes: tuple[Pass, ...]
@@ -165,7 +165,7 @@ _MEMORY, _SIZES = ("storage_id", "offset_elements"), ("numel", "itemsize_bytes")
 _NUMBERS = ("op_row", "position", *_MEMORY, *_SIZES)
 
 
-def step_work(lists: Lists, calls: Sequence[Call], optimizer: str) -> Work | None:
+def step_work(lists: Lists, calls: Sequence[Call], optimizer: str) -> ListWork | None:
     """Return what an optimizer's step must move in one pass; None where no sizes are known."""
     return _recorded(lists, calls) or _guessed(calls, optimizer)
 
@@ -177,7 +177,7 @@ def step_share(calls: Sequence[Call], optimizer: str) -> tuple[int, int]:
     return 3 + 2 * _states(calls, optimizer), max(sum(call.moved for call in calls) // max(turns, 1), 1)
 
 
-def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
+def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> ListWork | None:
     """Return what is left of a loop over tensors in passes over lists; None where no sizes are known."""
     if any(call.sizes is None or not call.sizes or call.item_bytes is None for call in calls):
         return None
@@ -189,9 +189,9 @@ def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
     own, item = _firsts(last), last[0].item_bytes or 4
     if kind == "average":
         nbytes = item * sum(own)
-        return Work(passes=(Pass(reads=2 * nbytes, writes=nbytes, sizes=own, lists=2),), before=before, sure=True)
+        return ListWork(passes=(Pass(reads=2 * nbytes, writes=nbytes, sizes=own, lists=2),), before=before, sure=True)
     if kind == "norm":
-        return Work(passes=(Pass(reads=item * sum(own), writes=0, sizes=own, lists=1),), before=before, sure=True)
+        return ListWork(passes=(Pass(reads=item * sum(own), writes=0, sizes=own, lists=1),), before=before, sure=True)
     passes = []
     for each in turns.values():
         sizes, item = _firsts(each), each[0].item_bytes or 4
@@ -199,7 +199,7 @@ def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
         nbytes = item * sum(sizes)
         one = Pass(reads=taken * nbytes, writes=nbytes, sizes=sizes, lists=max(taken, 1))
         passes += [one] * _operators_over_lists(lists, each[0])
-    return Work(passes=tuple(passes), before=before, sure=True)
+    return ListWork(passes=tuple(passes), before=before, sure=True)
 
 
 def _operators_over_lists(lists: Lists, call: Call) -> int:
@@ -249,7 +249,7 @@ class _Moved:
         self.largest[tensor.memory] = max(before, (tensor.numel, tensor.item_bytes))
 
 
-def _recorded(lists: Lists, calls: Sequence[Call]) -> Work | None:
+def _recorded(lists: Lists, calls: Sequence[Call]) -> ListWork | None:
     """Return the work by recorded tensors: each that is there before is read once, and once written if at all."""
     moved = _Moved()
     if not all(moved.add(call, list(lists.tensors(call.row))) for call in calls):
@@ -261,7 +261,7 @@ def _recorded(lists: Lists, calls: Sequence[Call]) -> Work | None:
         return None
     step = max(len(sizes) // count, 1)
     one = Pass(reads=reads, writes=writes, sizes=tuple(sizes[::step]), lists=min(step, 5))
-    return Work(passes=(one,), before=moved.nbytes, sure=True)
+    return ListWork(passes=(one,), before=moved.nbytes, sure=True)
 
 
 def _lists(sizes: Sequence[int]) -> int:
@@ -277,7 +277,7 @@ def _lists(sizes: Sequence[int]) -> int:
 # --- shapes alone ----------------------------------------------------------------------------------------------------
 
 
-def _guessed(calls: Sequence[Call], optimizer: str) -> Work | None:
+def _guessed(calls: Sequence[Call], optimizer: str) -> ListWork | None:
     if any(call.sizes is None for call in calls):
         return None
     own: dict[str, list[Call]] = defaultdict(list)
@@ -294,7 +294,7 @@ def _guessed(calls: Sequence[Call], optimizer: str) -> Work | None:
     states = _states(calls, optimizer)
     nbytes = item * sum(sizes)
     one = Pass(reads=(2 + states) * nbytes, writes=(1 + states) * nbytes, sizes=sizes, lists=2 + states)
-    return Work(passes=(one,), before=sum(_moved_bytes(call) for call in calls), sure=False)
+    return ListWork(passes=(one,), before=sum(_moved_bytes(call) for call in calls), sure=False)
 
 
 def _states(calls: Iterable[Call], optimizer: str) -> int:
