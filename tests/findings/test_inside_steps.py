@@ -20,7 +20,7 @@ from tests.report.scans import NORM
 from tests.timelines import Trace
 from tracemine.findings.accounting import Room, measure
 from tracemine.findings.inside import Extents, Inside, gaps_inside
-from tracemine.findings.ranking import Scale, ranked
+from tracemine.findings.ranking import RankScale, ranked
 from tracemine.findings.record import Scan
 from tracemine.perfmodel import COMPILED_CALL_NS, NOTHING, Range
 from tracemine.pipeline import scan
@@ -190,7 +190,7 @@ def test_no_step_saves_more_than_it_has_room_for(
         )
         inside[str(at)] = Inside(measured, (saved, saved, saved))
     room = Room(alone, busy)
-    scale = Scale(steps=steps, unprofiled_ns=alone.mid, gpu_time_ns=1, room=room)
+    scale = RankScale(steps=steps, unprofiled_ns=alone.mid, gpu_time_ns=1, room=room)
     found = [one.per_step for one in ranked(findings, scale, inside)]
     gpu = sum((one.gpu_saving_ns for one in found if one), NOTHING)
     step = sum((one.step_saving_ns for one in found if one), NOTHING)

@@ -23,7 +23,7 @@ from tracemine.verify.pipeline import How, fusable, gpu_name, needed
 from tracemine.verify.prepare import Ready, candidate_name, prepared
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro.emitter import Emitter, write, write_harness
-from tracemine.verify.run import Run, verified
+from tracemine.verify.run import VerifyRun, verified
 
 _SENTENCES = 8
 _LONGEST_TEXT = 400_000  # characters of a reproduction
@@ -128,7 +128,7 @@ def _shown(ready: Ready) -> Candidate:
     return (files or ready.candidates)[0]
 
 
-def _kept(read: Read, run: Run, gpu: str | None, seconds: float) -> Verdicts:
+def _kept(read: Read, run: VerifyRun, gpu: str | None, seconds: float) -> Verdicts:
     return Verdicts(
         trace=read.scan.trace.path,
         gpu=gpu,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tracemine.pipeline import Analysis
     from tracemine.verdicts.verdict import Verdicts
     from tracemine.verify.prepare import Identity
-    from tracemine.verify.run import Run
+    from tracemine.verify.run import VerifyRun
 
 _LONGEST_S = 1e6
 
@@ -202,7 +202,7 @@ def _selected(
     }
 
 
-def _verdicts(given: _Given, run: Run, gpu: str | None, skipped: Mapping[str, int], seconds: float) -> Verdicts:
+def _verdicts(given: _Given, run: VerifyRun, gpu: str | None, skipped: Mapping[str, int], seconds: float) -> Verdicts:
     """Return all that is printed and written."""
     from tracemine.verdicts.verdict import Verdicts
 
@@ -219,7 +219,7 @@ def _verdicts(given: _Given, run: Run, gpu: str | None, skipped: Mapping[str, in
     )
 
 
-def _ended(run: Run) -> int:
+def _ended(run: VerifyRun) -> int:
     """Return the exit code; what ended the run is raised, and bugs of ours are said."""
     bugs = [*(verdict.bug for verdict in run.verdicts if verdict.bug is not None), *run.bugs]
     if bugs:

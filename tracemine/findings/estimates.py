@@ -10,7 +10,7 @@ from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import Estimator, ScanContext
 from tracemine.findings.gap_estimates import close
 from tracemine.findings.labels import by_operator, label_of, text_at
-from tracemine.findings.lists import Call, Work, loop_work, step_share, step_work
+from tracemine.findings.lists import Call, ListWork, loop_work, step_share, step_work
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.matching.rule import Rule
@@ -128,7 +128,7 @@ def _pass(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     return on_gpu(context, matrix, estimate, Evidence.CONSISTENT)
 
 
-def _work(context: ScanContext, calls: Sequence[Call], optimizer: str | None, loop: str | None) -> Work | None:
+def _work(context: ScanContext, calls: Sequence[Call], optimizer: str | None, loop: str | None) -> ListWork | None:
     """Return what an optimizer's step, or a loop of this kind, must move."""
     if optimizer is not None:
         return step_work(context.lists, calls, optimizer)

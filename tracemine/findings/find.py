@@ -34,7 +34,7 @@ from tracemine.findings.notes import gpu_name, unclassified_text, warnings_of
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
 from tracemine.findings.peak_memory import peak_memory
-from tracemine.findings.ranking import SHOWN_SHARE, Scale, ranked
+from tracemine.findings.ranking import SHOWN_SHARE, RankScale, ranked
 from tracemine.findings.record import Finding, Identity, Scan, TraceSummary
 from tracemine.findings.recorded import recorded, spent
 from tracemine.findings.step_savings import Reported, claim, split_by_gain, with_steps
@@ -186,7 +186,7 @@ def _ranked(
     findings = [
         replace(one, step_saving_ns=one.step_saving_ns.at_most(most_saved_by(one, accounts))) for one in findings
     ]
-    scale = Scale(
+    scale = RankScale(
         steps=accounts.steps,
         unprofiled_ns=context.unprofiled.mid_ns,
         gpu_time_ns=accounts.gpu_time_ns,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -60,21 +60,25 @@ class Label:
 
 def label_of(timeline: Timeline, facts: Facts, members: IntArray) -> Label:
     heads = np.array([members[part][0] for part in by_operator(facts, members)])
-    ops = tuple(text_at(facts.op, row) or "" for row in heads)
-    classes = [text_at(facts.op_class, row) for row in heads]
+
+    def texts(column: Categories, rows: Iterable[int] = heads) -> list[str | None]:
+        return [text_at(column, row) for row in rows]
+
+    ops = tuple(op or "" for op in texts(facts.op))
+    classes = texts(facts.op_class)
     anchors = [row for row, kind in zip(heads, classes, strict=True) if kind in _ANCHORS] or list(heads)
     stack = next((int(facts.stack_row[row]) for row in (*anchors, *members) if facts.stack_row[row] >= 0), None)
-    module = common_module([text_at(facts.module, row) for row in anchors])
+    module = common_module(texts(facts.module, anchors))
     calls = calls_of(timeline)
     recorded = [call for row in heads if (call := calls.at(facts.op_row[row])) is not None]
-    optimizer = _most([text_at(facts.optimizer, row) for row in heads])
+    optimizer = _most(texts(facts.optimizer))
     return Label(
         ops=ops,
         shapes=_shapes_text(recorded),
-        all_shapes=tuple(text_at(facts.shapes, row) for row in heads),
+        all_shapes=tuple(texts(facts.shapes)),
         dtype=next(filter(None, map(read_dtype, recorded)), None),
         module=module,
-        enclosing=common_module([text_at(facts.module, row) for row in heads]),
+        enclosing=common_module(texts(facts.module)),
         owner=class_of(module) if module is not None else optimizer,
         optimizer=optimizer,
         backward=bool(facts.backward[heads].any()),

@@ -27,7 +27,7 @@ _S = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class CallShare:
     """Calls of one operation on one type, whose library's rate was not measured."""
 
     operation: str  # in words
@@ -42,9 +42,9 @@ class Share:
 
         >>> from tracemine.devices import find_device
         >>> device = find_device("AMD Instinct MI300X")
-        >>> Share("attention", "bfloat16", 65_800_000, 17.6e12, 1e9, 1.3074e15).text(66_000_000, device)
+        >>> CallShare("attention", "bfloat16", 65_800_000, 17.6e12, 1e9, 1.3074e15).text(66_000_000, device)
         "attention in bfloat16 (99.7 % of GPU time) at 267 TFLOP/s, 20.5 % of the data sheet's 1,307 TFLOP/s"
-        >>> Share("products", "bfloat16", 1_000_000, 1e9, 2e9, 1.3074e15).text(4_000_000, device)
+        >>> CallShare("products", "bfloat16", 1_000_000, 1e9, 2e9, 1.3074e15).text(4_000_000, device)
         "products in bfloat16 (25.0 % of GPU time) at 2.00 TB/s, 37.7 % of the data sheet's 5.30 TB/s"
         """
         what = f"{self.operation} in {self.dtype} ({percent_text(self.spent_ns, gpu_busy_ns)} of GPU time)"
@@ -81,7 +81,7 @@ def shares_text(context: ScanContext) -> str:
     )
 
 
-def _shares(context: ScanContext, device: Device) -> Iterator[Share]:
+def _shares(context: ScanContext, device: Device) -> Iterator[CallShare]:
     rows, rates = context.rows["activities"], context.rates
     call, flops, nbytes = (number(rows, name, null=-1) for name in ("call", "call_flops", "call_bytes"))
     inside = np.flatnonzero((call > 0) & (flops > 0))
@@ -104,7 +104,7 @@ def _shares(context: ScanContext, device: Device) -> Iterator[Share]:
         spent = int(context.accounts.dur_ns[own].sum())
         counted = own & first
         if spent and counted.any():
-            yield Share(
+            yield CallShare(
                 operation=_words(operation),
                 dtype=dtype,
                 spent_ns=spent,

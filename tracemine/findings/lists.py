@@ -21,7 +21,7 @@ from tracemine.calls import calls_of
 from tracemine.calls.call import sizes
 from tracemine.calls.text import Extents
 from tracemine.columns import booleans, numbers, string_ids
-from tracemine.ops import dtype, lookup
+from tracemine.ops import Overload, dtype, lookup
 from tracemine.ops.dtypes import itemsize
 from tracemine.perfmodel import Pass, Traffic
 from tracemine.rows.table import IntArray
@@ -44,7 +44,7 @@ LONGEST = 1 << 44  # elements: more is damage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class ListWork:
     """Traffic of passes over lists, and of what runs now."""
 
     passes: tuple[Pass, ...]
@@ -72,10 +72,15 @@ class Call:
         return self.name.endswith("_")
 
     @property
+    def overload(self) -> Overload | None:
+        """Return the first overload of its operator; None where the operator is not known."""
+        operator = lookup(f"aten::{self.name}")
+        return None if operator is None else next(iter(operator.overloads), None)
+
+    @property
     def moved(self) -> int:
         """Return how often it reads or writes a tensor, of each member of its lists."""
-        operator = lookup(f"aten::{self.name}")
-        overload = operator.overloads[0] if operator is not None and operator.overloads else None
+        overload = self.overload
         taken = 1 if overload is None else sum(each.type.startswith("Tensor") for each in overload.arguments)
         if self.sizes is not None:
             taken = sum(bool(each) and max(each) > 1 for each in self.sizes)
@@ -160,7 +165,7 @@ _MEMORY, _SIZES = ("storage_id", "offset_elements"), ("numel", "itemsize_bytes")
 _NUMBERS = ("op_row", "position", *_MEMORY, *_SIZES)
 
 
-def step_work(lists: Lists, calls: Sequence[Call], optimizer: str) -> Work | None:
+def step_work(lists: Lists, calls: Sequence[Call], optimizer: str) -> ListWork | None:
     """Return what an optimizer's step must move in one pass; None where no sizes are known."""
     return _recorded(lists, calls) or _guessed(calls, optimizer)
 
@@ -172,7 +177,7 @@ def step_share(calls: Sequence[Call], optimizer: str) -> tuple[int, int]:
     return 3 + 2 * _states(calls, optimizer), max(sum(call.moved for call in calls) // max(turns, 1), 1)
 
 
-def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
+def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> ListWork | None:
     """Return what is left of a loop over tensors in passes over lists; None where no sizes are known."""
     if any(call.sizes is None or not call.sizes or call.item_bytes is None for call in calls):
         return None
@@ -184,9 +189,9 @@ def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
     own, item = _firsts(last), last[0].item_bytes or 4
     if kind == "average":
         nbytes = item * sum(own)
-        return Work(passes=(Pass(reads=2 * nbytes, writes=nbytes, sizes=own, lists=2),), before=before, sure=True)
+        return ListWork(passes=(Pass(reads=2 * nbytes, writes=nbytes, sizes=own, lists=2),), before=before, sure=True)
     if kind == "norm":
-        return Work(passes=(Pass(reads=item * sum(own), writes=0, sizes=own, lists=1),), before=before, sure=True)
+        return ListWork(passes=(Pass(reads=item * sum(own), writes=0, sizes=own, lists=1),), before=before, sure=True)
     passes = []
     for each in turns.values():
         sizes, item = _firsts(each), each[0].item_bytes or 4
@@ -194,7 +199,7 @@ def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
         nbytes = item * sum(sizes)
         one = Pass(reads=taken * nbytes, writes=nbytes, sizes=sizes, lists=max(taken, 1))
         passes += [one] * _operators_over_lists(lists, each[0])
-    return Work(passes=tuple(passes), before=before, sure=True)
+    return ListWork(passes=tuple(passes), before=before, sure=True)
 
 
 def _operators_over_lists(lists: Lists, call: Call) -> int:
@@ -216,18 +221,10 @@ class _Moved:
     def add(self, call: Call, tensors: Sequence[_Tensor]) -> bool:
         """Add a call; return whether its inputs were recorded."""
         inputs = [each for each in tensors if not each.is_output]
-        operator = lookup(f"aten::{call.name}")
-        overload = operator.overloads[0] if operator is not None and operator.overloads else None
-        mutates = () if overload is None else overload.mutates
-        overwrites = () if overload is None else overload.overwrites
+        overload = call.overload
         for each in inputs:
-            self._enlarge(each)
-            self.nbytes += each.nbytes * ((each.position not in overwrites) + (each.position in mutates))
-            if each.memory not in self.made:
-                if each.position not in overwrites and each.memory not in self.written:
-                    self.read.add(each.memory)
-                if each.position in mutates:
-                    self.written.add(each.memory)
+            reads = overload is None or each.position not in overload.overwrites
+            self._take(each, reads=reads, writes=overload is not None and each.position in overload.mutates)
         own = {each.memory for each in inputs}
         for each in tensors:
             if each.is_output and each.memory not in own:
@@ -236,12 +233,23 @@ class _Moved:
                 self._enlarge(each)
         return bool(inputs)
 
+    def _take(self, tensor: _Tensor, *, reads: bool, writes: bool) -> None:
+        """Add an input. What calls have made or written before is not read from outside."""
+        self._enlarge(tensor)
+        self.nbytes += tensor.nbytes * (reads + writes)
+        if tensor.memory in self.made:
+            return
+        if reads and tensor.memory not in self.written:
+            self.read.add(tensor.memory)
+        if writes:
+            self.written.add(tensor.memory)
+
     def _enlarge(self, tensor: _Tensor) -> None:
         before = self.largest.get(tensor.memory, (0, tensor.item_bytes))
         self.largest[tensor.memory] = max(before, (tensor.numel, tensor.item_bytes))
 
 
-def _recorded(lists: Lists, calls: Sequence[Call]) -> Work | None:
+def _recorded(lists: Lists, calls: Sequence[Call]) -> ListWork | None:
     """Return the work by recorded tensors: each that is there before is read once, and once written if at all."""
     moved = _Moved()
     if not all(moved.add(call, list(lists.tensors(call.row))) for call in calls):
@@ -253,7 +261,7 @@ def _recorded(lists: Lists, calls: Sequence[Call]) -> Work | None:
         return None
     step = max(len(sizes) // count, 1)
     one = Pass(reads=reads, writes=writes, sizes=tuple(sizes[::step]), lists=min(step, 5))
-    return Work(passes=(one,), before=moved.nbytes, sure=True)
+    return ListWork(passes=(one,), before=moved.nbytes, sure=True)
 
 
 def _lists(sizes: Sequence[int]) -> int:
@@ -269,7 +277,7 @@ def _lists(sizes: Sequence[int]) -> int:
 # --- shapes alone ----------------------------------------------------------------------------------------------------
 
 
-def _guessed(calls: Sequence[Call], optimizer: str) -> Work | None:
+def _guessed(calls: Sequence[Call], optimizer: str) -> ListWork | None:
     if any(call.sizes is None for call in calls):
         return None
     own: dict[str, list[Call]] = defaultdict(list)
@@ -286,7 +294,7 @@ def _guessed(calls: Sequence[Call], optimizer: str) -> Work | None:
     states = _states(calls, optimizer)
     nbytes = item * sum(sizes)
     one = Pass(reads=(2 + states) * nbytes, writes=(1 + states) * nbytes, sizes=sizes, lists=2 + states)
-    return Work(passes=(one,), before=sum(_moved_bytes(call) for call in calls), sure=False)
+    return ListWork(passes=(one,), before=sum(_moved_bytes(call) for call in calls), sure=False)
 
 
 def _states(calls: Iterable[Call], optimizer: str) -> int:

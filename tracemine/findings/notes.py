@@ -68,7 +68,8 @@ def warnings_of(
     captured: int,
 ) -> tuple[str, ...]:
     """Return a sentence each: the ingest's own, then what the findings rest on. captured: graphs, in this recording."""
-    texts = [*timeline.meta.ingest.doubts, *timeline.meta.ingest.warnings]
+    ingest = timeline.meta.ingest
+    texts = [*ingest.doubts, *ingest.warnings]
     if captured:
         texts.insert(
             0,
@@ -77,38 +78,48 @@ def warnings_of(
             "replays: tracemine scan REPLAYS --graph-capture THIS names their operators.",
         )
     texts += _gpu_texts(timeline, curves)
+    return (*texts, *_idle_texts(timeline, gaps, accounts), *_recording_texts(timeline, slowdown))
+
+
+def _idle_texts(timeline: Timeline, gaps: Rows, accounts: Accounts) -> Iterator[str]:
+    """Yield what is said of idle time that no finding explains."""
     missing_ns, missing = _idle_ns(gaps, "graph_not_recorded")
     if missing:
-        texts.append(
+        yield (
             f"Kernels of CUDA graphs are missing in this trace: for {time_text(missing_ns)} that look idle a graph may "
             "have been running, so nothing is claimed for them."
         )
     unexplained_ns = sum(_idle_ns(gaps, cause)[0] for cause in UNEXPLAINED)
     if unexplained_ns > _SHARE_TO_EXPLAIN * accounts.devices * accounts.span_ns:
-        texts.append(
+        yield (
             f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
             "launched long before and waited for an event or another rank, or by a call that is not recorded."
         )
-        texts += _held_texts(timeline, gaps)
+        yield from _held_texts(timeline, gaps)
+
+
+def _recording_texts(timeline: Timeline, slowdown: Slowdown | None) -> Iterator[str]:
+    """Yield what recording did to the program: compilations that it shows, a host that it slows."""
     begin, end = compilations(timeline)
     if len(begin):
         times = "once" if len(begin) == 1 else f"{len(begin)} times"
-        texts.append(
+        yield (
             f"torch.compile compiled {times} while this was recorded, for {time_text(int((end - begin).sum()))}: what "
             "waited for it is not how the program runs later. Record a later step."
         )
-    if slowdown is not None and timeline.activities.num_rows:
+    if not timeline.activities.num_rows:
+        return
+    if slowdown is not None:
         what = slowdown.what[0].upper() + slowdown.what[1:]
-        texts.append(
+        yield (
             f"{what} makes the host take about {slowdown.usual:g} times as long: gaps are longer here than in "
             "production, and what closing them saves is estimated without that."
         )
-    if timeline.meta.format == "nsys" and timeline.ops.num_rows and timeline.activities.num_rows:
-        texts.append(
+    if timeline.meta.format == "nsys" and timeline.ops.num_rows:
+        yield (
             "Nsight Systems and NVTX ranges slow the host. By how much was not measured: gaps count as they were "
             "recorded, and in production they are shorter."
         )
-    return tuple(texts)
 
 
 def _gpu_texts(timeline: Timeline, curves: Curves | None) -> Iterator[str]:

@@ -19,7 +19,7 @@ SHOWN_SHARE = 0.01  # of the unprofiled step, or of GPU time: below both it is o
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class RankScale:
     """Totals that savings are shares of, nanoseconds."""
 
     steps: int  # 0: none are known
@@ -36,7 +36,7 @@ class Scale:
         return max(self.unprofiled_ns * max(self.steps, 1), 1)
 
 
-def ranked(findings: Iterable[Finding], scale: Scale, inside: dict[str, Inside]) -> list[Finding]:
+def ranked(findings: Iterable[Finding], scale: RankScale, inside: dict[str, Inside]) -> list[Finding]:
     """Rank findings by what a step gains, then by GPU time; set severity, savings a step, and whether they are shown.
 
     inside: by fingerprint, the part of a finding that lies in steps. All together they leave a step no shorter than the
@@ -94,7 +94,7 @@ def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
         lowered = (replace(finding, severity="low") if finding.refuted else finding for finding in findings)
         return ordered(lowered, scan.summary.gpu_time_ns)
     steps = 0 if step is None else scan.trace.steps
-    scale = Scale(steps=steps, unprofiled_ns=whole.mid, gpu_time_ns=scan.summary.gpu_time_ns)
+    scale = RankScale(steps=steps, unprofiled_ns=whole.mid, gpu_time_ns=scan.summary.gpu_time_ns)
     before = {finding.fingerprint: finding for finding in scan.findings}
     found = []
     for finding in findings:
@@ -122,7 +122,7 @@ def _share(part: int, whole: int) -> Fraction:
     return min(Fraction(max(part, 0), whole), Fraction(1)) if whole > 0 else Fraction(1)
 
 
-def _scaled(finding: Finding, scale: Scale, inside: Inside) -> Finding:
+def _scaled(finding: Finding, scale: RankScale, inside: Inside) -> Finding:
     """Return a finding with what lies in steps of it, a step: it saves no more of either than it measures."""
     if not scale.steps:
         return replace(finding, per_step=None)
@@ -139,7 +139,7 @@ def _scaled(finding: Finding, scale: Scale, inside: Inside) -> Finding:
     return replace(finding, per_step=per_step)
 
 
-def _judged_by(finding: Finding, scale: Scale) -> Finding:
+def _judged_by(finding: Finding, scale: RankScale) -> Finding:
     """Return a finding with its severity, and whether it is shown: by what a step saves, where steps are known."""
     of, whole_ns = finding.per_step or finding, max(scale.unprofiled_ns, 1) if finding.per_step else scale.whole_ns
     share = max(of.step_saving_ns.mid, of.gpu_saving_ns.mid) / whole_ns
@@ -150,7 +150,7 @@ def _judged_by(finding: Finding, scale: Scale) -> Finding:
     )
 
 
-def _shown(finding: Finding, scale: Scale) -> bool:
+def _shown(finding: Finding, scale: RankScale) -> bool:
     if _judged(finding):
         return True
     step, gpu = finding.step_saving_ns.mid, finding.gpu_saving_ns.mid

@@ -53,7 +53,7 @@ _FLAGS: Final = {"true": True, "false": False, "": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RuleCase:
     """One table of cases.md: its heading, and for each row the variables that must bind it."""
 
     heading: str
@@ -94,7 +94,7 @@ def run_cases(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[CaseResult, ...]:
     return tuple(run_case(rule, case) for case in read_cases(rule, docs))
 
 
-def run_case(rule: Rule, case: Case) -> CaseResult:
+def run_case(rule: Rule, case: RuleCase) -> CaseResult:
     """Run one case: return what bound each row and what should have."""
     matches = find(rule, case.rows)
     bound: list[set[str]] = [set() for _ in case.expected]
@@ -116,7 +116,7 @@ def _names(variables: frozenset[str] | set[str]) -> str:
     return ", ".join(sorted(variables)) or "nothing"
 
 
-def read_cases(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[Case, ...]:
+def read_cases(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[RuleCase, ...]:
     """Return the cases of a rule; none where there is no cases.md. Raises RuleError naming the line."""
     path = rule.folder / "cases.md"
     if not path.exists():
@@ -172,7 +172,7 @@ def _cells(line: str) -> list[str]:
 # --- cells to rows ---------------------------------------------------------------------------------------------------
 
 
-def _case(rule: Rule, where: Location, heading: str, table: _Table, docs: Sequence[ColumnDoc]) -> Case:
+def _case(rule: Rule, where: Location, heading: str, table: _Table, docs: Sequence[ColumnDoc]) -> RuleCase:
     names = table[0][1]
     is_graph = READS in names
     kinds = {column.name: column.kind for column in docs} | (GRAPH_CELLS if is_graph else {})
@@ -189,7 +189,7 @@ def _case(rule: Rule, where: Location, heading: str, table: _Table, docs: Sequen
     expected = tuple(_expected(rule, Location(where.path, line, _EXPECT), cells[-1]) for line, cells in body)
     nodes = {name: cells for name, cells in given.items() if name in GRAPH_CELLS}
     graph = graph_of_table(nodes, len(body)) if is_graph else None
-    return Case(heading, where, tuple(names[:-1]), Rows(rule.rows, len(body), columns, graph), expected)
+    return RuleCase(heading, where, tuple(names[:-1]), Rows(rule.rows, len(body), columns, graph), expected)
 
 
 def _check_head(where: Location, table: _Table, kinds: Mapping[str, str]) -> None:
@@ -227,6 +227,16 @@ def _expected(rule: Rule, where: Location, cell: str) -> frozenset[str]:
     return variables
 
 
+def _integer(where: Location, cell: str) -> int:
+    try:
+        found = int(cell)
+    except ValueError:
+        raise RuleError(f"{cell!r} is not an integer", where=where) from None
+    if abs(found) >= 1 << 63:
+        raise RuleError(f"{cell!r} does not fit in 64 bits", where=where)
+    return found
+
+
 def _column(kind: str, cells: Sequence[tuple[Location, str]]) -> Column:
     if kind == "categories":
         return _categories([cell or None for _, cell in cells])
@@ -235,14 +245,7 @@ def _column(kind: str, cells: Sequence[tuple[Location, str]]) -> Column:
             if cell not in _FLAGS:
                 raise RuleError(f"{cell!r} is neither true nor false", where=where)
         return Flags(np.array([_FLAGS[cell] for _, cell in cells], np.bool_))
-    numbers = []
-    for where, cell in cells:
-        try:
-            numbers.append(int(cell or "0"))
-        except ValueError:
-            raise RuleError(f"{cell!r} is not an integer", where=where) from None
-        if abs(numbers[-1]) >= 1 << 63:
-            raise RuleError(f"{cell!r} does not fit in 64 bits", where=where)
+    numbers = [_integer(where, cell or "0") for where, cell in cells]
     valid = np.array([cell != "" for _, cell in cells], np.bool_)
     return Numbers(np.array(numbers, np.int64), None if valid.all() else valid)
 

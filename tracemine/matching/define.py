@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from typing import Final, cast
 
 import numpy as np
@@ -147,30 +148,33 @@ def regex_problem(text: str) -> str | None:
     steps = list(pairwise([("start", ""), *tokens]))
     if refused := next(filter(None, (_refused(before, kind, token) for (before, _), (kind, token) in steps)), None):
         return refused
-    ways, unbounded = 1, 0
-    branches = [1]
-    for (before, _), (kind, token) in steps:
-        if kind == "open":
-            branches.append(1)
-        elif kind == "or":
-            branches[-1] += 1
-        elif kind == "close":
-            ways *= branches.pop()
-        elif kind == "repeat" and before != "repeat":  # a second sign only makes the first lazy or possessive
-            low, high = _regex_counts(token)
-            if high is None or high > _REGEX_SHORT:
-                unbounded += 1
-            else:
-                ways *= high - low + 1
-    searched = int(branches != [1] or not text.startswith(("^", r"\A")))
+    branches, alternatives = _regex_branches(kind for _, (kind, _) in steps)
+    # A second sign only makes the first lazy or possessive.
+    repeats = [_regex_counts(token) for (before, _), (kind, token) in steps if kind == "repeat" and before != "repeat"]
+    lengths = [high - low + 1 for low, high in repeats if high is not None and high <= _REGEX_SHORT]
+    unbounded, ways = len(repeats) - len(lengths), alternatives * prod(lengths)
+    searched = int(branches != 1 or not text.startswith(("^", r"\A")))
     if unbounded + searched > 2:
         return (
             f"{unbounded} unbounded repetitions in it can take the {_power(unbounded + searched)} power of the text's "
             "length; one is allowed, or two after a leading ^"
         )
-    if ways * branches[0] > _REGEX_WAYS:
-        return f"its choices multiply to {ways * branches[0]:,}; at most {_REGEX_WAYS:,} are tried"
+    if ways * branches > _REGEX_WAYS:
+        return f"its choices multiply to {ways * branches:,}; at most {_REGEX_WAYS:,} are tried"
     return None
+
+
+def _regex_branches(kinds: Iterable[str]) -> tuple[int, int]:
+    """Return how many alternatives an expression has outside its groups, and the product of those inside."""
+    inside, branches = 1, [1]
+    for kind in kinds:
+        if kind == "open":
+            branches.append(1)
+        elif kind == "or":
+            branches[-1] += 1
+        elif kind == "close":
+            inside *= branches.pop()
+    return branches[0], inside
 
 
 def _refused(before: str, kind: str, token: str) -> str | None:

@@ -33,7 +33,7 @@ Cells = Mapping[str, Sequence[tuple[Location, str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Tensor:
+class _CellTensor:
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
     layout: str = "contiguous"
@@ -44,8 +44,8 @@ class _Lines:
     """What the lines of a table say, one entry a line."""
 
     reads: list[list[int]] = field(default_factory=list)  # values: of lines their numbers, then those from outside
-    inputs: list[list[_Tensor]] = field(default_factory=list)
-    outputs: list[_Tensor] = field(default_factory=list)
+    inputs: list[list[_CellTensor]] = field(default_factory=list)
+    outputs: list[_CellTensor] = field(default_factory=list)
     outside: dict[str, int] = field(default_factory=dict)
 
 
@@ -94,11 +94,11 @@ def _lines(cells: Cells, count: int) -> _Lines:
             if number is None:
                 number = lines.outside.setdefault(name, count + len(lines.outside))
             values.append(number)
-            result = lines.outputs[number] if number < count else _Tensor()
+            result = lines.outputs[number] if number < count else _CellTensor()
             inputs.append(_tensor(cells, PLACES[place], line, result) if place < 3 else result)
         lines.reads.append(values)
         lines.inputs.append(inputs)
-        lines.outputs.append(_tensor(cells, "out", line, _Tensor()))
+        lines.outputs.append(_tensor(cells, "out", line, _CellTensor()))
         if "node" in cells and (named := cells["node"][line])[1]:
             if named[1] in nodes or named[1] in lines.outside:
                 raise RuleError(f"{named[1]!r} is there twice", where=named[0])
@@ -106,7 +106,7 @@ def _lines(cells: Cells, count: int) -> _Lines:
     return lines
 
 
-def _tensor(cells: Cells, place: str, line: int, otherwise: _Tensor) -> _Tensor:
+def _tensor(cells: Cells, place: str, line: int, otherwise: _CellTensor) -> _CellTensor:
     """Return what the table says of one input or output; where it is silent, as it came."""
     shape, dtype, layout = ((cells[name][line] if (name := f"{place}_{what}") in cells else None) for what in _TENSOR)
     sizes = otherwise.shape
@@ -118,7 +118,7 @@ def _tensor(cells: Cells, place: str, line: int, otherwise: _Tensor) -> _Tensor:
             raise RuleError(f"{len(sizes)} axes; at most {MOST_AXES} are offered", where=shape[0])
     if layout is not None and layout[1] and layout[1] not in _LAYOUTS:
         raise RuleError(f"{layout[1]!r} is no layout", where=layout[0], hint=f"there are: {', '.join(_LAYOUTS)}")
-    return _Tensor(
+    return _CellTensor(
         sizes,
         dtype[1] if dtype is not None and dtype[1] else otherwise.dtype,
         layout[1] if layout is not None and layout[1] else otherwise.layout,
@@ -147,12 +147,12 @@ def _axes(cells: Cells, count: int) -> IntArray:
 def _tensors(lines: _Lines, axis: IntArray) -> NodeTensors:
     count = len(lines.outputs)
     of = {place: np.full(count, -1, np.int64) for place in PLACES}
-    entries: list[_Tensor] = []
+    entries: list[_CellTensor] = []
     for node, (inputs, output) in enumerate(zip(lines.inputs, lines.outputs, strict=True)):
         for place, tensor in [*zip(PLACES[:3], inputs, strict=False), ("out", output)]:
             of[place][node] = len(entries)
             entries.append(tensor)
-    entries.append(_Tensor())  # none's
+    entries.append(_CellTensor())  # none's
     dtypes = tuple(dict.fromkeys(each.dtype for each in entries if each.dtype is not None))
     rank = np.array([-1 if each.shape is None else len(each.shape) for each in entries], np.int64)
     return NodeTensors(

@@ -14,7 +14,7 @@ from tracemine.errors import Location
 from tracemine.files import read_file
 from tracemine.matching.advice import FORWARD, NAMED, PLACEHOLDER, Advice, when_text
 from tracemine.matching.call_advice import misfits
-from tracemine.matching.cases import Case, CaseResult, read_cases, run_case
+from tracemine.matching.cases import CaseResult, RuleCase, read_cases, run_case
 from tracemine.matching.load import RowDocs
 from tracemine.matching.rule import Rule
 from tracemine.matching.rule_file import RULE_SIZE_LIMIT, key_line
@@ -42,7 +42,7 @@ class _Linted:
 
     rule: Rule
     content: str  # of rule.toml
-    cases: tuple[Case, ...]
+    cases: tuple[RuleCase, ...]
     results: tuple[CaseResult, ...]
 
 

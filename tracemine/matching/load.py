@@ -218,24 +218,31 @@ def _left(file: RuleFile) -> tuple[float, float, float]:
 
 def _advice(file: RuleFile) -> tuple[Advice, ...]:
     """Return the texts with conditions, each `[[advice]]` in order."""
-    found = []
-    for table in file.value("advice", list, "a list of tables, each `[[advice]]`", []):
-        if not isinstance(table, dict):
-            raise file.wrong("advice", f"this is {toml_type(table)}; it must be a table", "write [[advice]]")
-        file.only(("when", "text", "call", "title"), table, "advice.")
-        text, when, call, title = (table.get(key) for key in ("text", "when", "call", "title"))
-        if not isinstance(text, str) or not text.strip():
-            raise file.wrong("advice.text", "an advice has a text", 'text = "…"')
-        if not isinstance(when, dict) or not when:
-            raise file.wrong("advice.when", "an advice says when it fits", "when = { compiled = true }")
-        file.only((*FLAGS, *TEXTS), when, "advice.when.")
-        if call is not None and call not in CALLS:
-            raise file.wrong("advice.call", f"{call!r} is none of its values", nearest(str(call), tuple(CALLS)))
-        if title is not None and (not isinstance(title, str) or not title.strip()):
-            raise file.wrong("advice.title", "this is no title", 'title = "…"')
-        wanted = {name: _wanted(file, name, value) for name, value in when.items()}
-        found.append(Advice(wanted, text.strip(), call, None if title is None else title.strip()))
-    return tuple(found)
+    return tuple(
+        _one_advice(file, table) for table in file.value("advice", list, "a list of tables, each `[[advice]]`", [])
+    )
+
+
+def _one_advice(file: RuleFile, table: object) -> Advice:
+    if not isinstance(table, dict):
+        raise file.wrong("advice", f"this is {toml_type(table)}; it must be a table", "write [[advice]]")
+    file.only(("when", "text", "call", "title"), table, "advice.")
+    when, call = table.get("when"), table.get("call")
+    text = _said(file, table, "text", "an advice has a text")
+    if not isinstance(when, dict) or not when:
+        raise file.wrong("advice.when", "an advice says when it fits", "when = { compiled = true }")
+    file.only((*FLAGS, *TEXTS), when, "advice.when.")
+    if call is not None and call not in CALLS:
+        raise file.wrong("advice.call", f"{call!r} is none of its values", nearest(str(call), tuple(CALLS)))
+    title = _said(file, table, "title", "this is no title") if table.get("title") is not None else None
+    return Advice({name: _wanted(file, name, value) for name, value in when.items()}, text, call, title)
+
+
+def _said(file: RuleFile, table: Mapping[str, object], key: str, wrong: str) -> str:
+    text = table.get(key)
+    if not isinstance(text, str) or not text.strip():
+        raise file.wrong(f"advice.{key}", wrong, f'{key} = "…"')
+    return text.strip()
 
 
 def _wanted(file: RuleFile, name: str, value: object) -> bool | tuple[str, ...]:

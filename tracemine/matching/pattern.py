@@ -25,7 +25,7 @@ back because that could never help.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -302,6 +302,15 @@ def may_match(node: Node, there: Callable[[str], bool]) -> bool:
 Exclusive = Callable[[str, str], bool]
 
 
+def _preceding(steps: Iterable[Step], follow: Mapping[int, Iterable[Step]]) -> dict[int, list[Step]]:
+    """Return the steps that may come right before each step, by its number."""
+    precede: dict[int, list[Step]] = {}
+    for step in steps:
+        for next_step in follow.get(step.number, ()):
+            precede.setdefault(next_step.number, []).append(step)
+    return precede
+
+
 def checked(
     tree: Node, *, text: str = "", exclusive: Exclusive = lambda one, other: False, overlapping_matches: bool = False
 ) -> Pattern:
@@ -325,10 +334,7 @@ def checked(
     def apart(step: Step, others: Sequence[Step]) -> bool:
         return all(exclusive(step.variable, other.variable) for other in others)
 
-    precede: dict[int, list[Step]] = {}
-    for step in steps:
-        for next_step in follow.get(step.number, ()):
-            precede.setdefault(next_step.number, []).append(step)
+    precede = _preceding(steps, follow)
     # A step that may end the pattern is followed only by what may be left out: reaching it is a match.
     ends = {step.number for step in edges.last}
     starts = {step.number for step in edges.first}

@@ -128,6 +128,14 @@ def parse_calibration(content: bytes, path: str = "calibration") -> Calibration:
     return calibration
 
 
+def _texts(calibration: Calibration) -> Iterator[str]:
+    yield calibration.gpu
+    for point in calibration.points:
+        yield from (point.pattern, point.dtype)
+    for one in calibration.library or ():
+        yield from (one.operation, one.arithmetic, one.shape)
+
+
 def _wrong(calibration: Calibration) -> Iterator[str]:
     """Yield what cannot be in a calibration, each in a few words."""
     points, library, launch = calibration.points, calibration.library or (), calibration.launch
@@ -135,12 +143,7 @@ def _wrong(calibration: Calibration) -> Iterator[str]:
         yield f"{len(points)} points, of at most {_MOST_POINTS}"
     if len(library) > _MOST_POINTS:
         yield f"{len(library)} points of libraries, of at most {_MOST_POINTS}"
-    texts = (
-        calibration.gpu,
-        *(text for point in points for text in (point.pattern, point.dtype)),
-        *(text for one in library for text in (one.operation, one.arithmetic, one.shape)),
-    )
-    if not calibration.gpu or max(map(len, texts), default=0) > _LONGEST_TEXT:
+    if not calibration.gpu or max(map(len, _texts(calibration))) > _LONGEST_TEXT:
         yield "a name is empty or too long"
     if not _between((calibration.sm_count, _MOST_SMS), (calibration.l2_bytes, _MOST_BYTES)):
         yield "a device has no such multiprocessors or cache"

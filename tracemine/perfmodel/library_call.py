@@ -22,7 +22,7 @@ _EXPLAINED: Final = 1.6
 _BELOW: Final = 3  # a third of the rate that is usual
 
 
-class Work(Struct, frozen=True, kw_only=True):
+class CallWork(Struct, frozen=True, kw_only=True):
     """Work that a fix asks of the library in place of the call."""
 
     operation: str
@@ -36,8 +36,8 @@ class Work(Struct, frozen=True, kw_only=True):
     says: str
 
 
-def _padded(call: LibraryCall, rates: Rates) -> Work:
-    return Work(
+def _padded(call: LibraryCall, rates: Rates) -> CallWork:
+    return CallWork(
         operation="product",
         arithmetic="half",
         flops=call.padded_flops,
@@ -49,8 +49,8 @@ def _padded(call: LibraryCall, rates: Rates) -> Work:
     )
 
 
-def _in_tf32(call: LibraryCall, rates: Rates) -> Work:
-    return Work(
+def _in_tf32(call: LibraryCall, rates: Rates) -> CallWork:
+    return CallWork(
         operation=call.operation,
         arithmetic="tf32",
         flops=call.flops,
@@ -60,9 +60,9 @@ def _in_tf32(call: LibraryCall, rates: Rates) -> Work:
     )
 
 
-def _in_float32(call: LibraryCall, rates: Rates) -> Work:
+def _in_float32(call: LibraryCall, rates: Rates) -> CallWork:
     arithmetic = "fp32" if rates.of(call.operation, "tf32") is None else "tf32"
-    return Work(
+    return CallWork(
         operation=call.operation,
         arithmetic=arithmetic,
         flops=call.flops,
@@ -76,9 +76,9 @@ def _permuted_bytes(call: LibraryCall) -> int:
     return 2 * 2 * call.unfolded_bytes
 
 
-def _unfolded(call: LibraryCall, rates: Rates) -> Work:
+def _unfolded(call: LibraryCall, rates: Rates) -> CallWork:
     """Return windows written, read, and multiplied: of float32 without TF32, which products do not use unless asked."""
-    return Work(
+    return CallWork(
         operation="product",
         arithmetic=ARITHMETIC.get(call.dtype, call.dtype),
         flops=call.flops,
@@ -89,8 +89,8 @@ def _unfolded(call: LibraryCall, rates: Rates) -> Work:
     )
 
 
-def _reshaped(call: LibraryCall, rates: Rates) -> Work:
-    return Work(
+def _reshaped(call: LibraryCall, rates: Rates) -> CallWork:
+    return CallWork(
         operation="product",
         arithmetic=ARITHMETIC.get(call.dtype, call.dtype),
         flops=call.flops,
@@ -100,8 +100,8 @@ def _reshaped(call: LibraryCall, rates: Rates) -> Work:
     )
 
 
-def _usual(call: LibraryCall, rates: Rates) -> Work:
-    return Work(
+def _usual(call: LibraryCall, rates: Rates) -> CallWork:
+    return CallWork(
         operation=call.operation,
         arithmetic=_arithmetic_of(call, rates),
         flops=call.flops,
@@ -110,7 +110,7 @@ def _usual(call: LibraryCall, rates: Rates) -> Work:
     )
 
 
-_FIXES: Final[Mapping[str, Callable[[LibraryCall, Rates], Work]]] = {
+_FIXES: Final[Mapping[str, Callable[[LibraryCall, Rates], CallWork]]] = {
     "float64": _in_float32,
     "misaligned": _padded,
     "group_by_group": _unfolded,
@@ -165,7 +165,7 @@ def at_its_rate(call: LibraryCall | None, cause: str, measured_ns: float, rates:
 
 
 def _without_a_cause(
-    call: LibraryCall, usual: Range, measured_ns: float, work: Work, rate: Rate
+    call: LibraryCall, usual: Range, measured_ns: float, work: CallWork, rate: Rate
 ) -> Estimate | Abstained:
     """Estimate: low, as usual; middle, the third of the usual rate that nearly all reach; high, as it is."""
     if not rate.points:
@@ -178,7 +178,7 @@ def _without_a_cause(
     return Estimate(after_ns=found.after_ns, flops=found.flops, assumptions=(*found.assumptions, note))
 
 
-def _estimate(call: LibraryCall, after: Range, measured_ns: float, work: Work, rate: Rate) -> Estimate:
+def _estimate(call: LibraryCall, after: Range, measured_ns: float, work: CallWork, rate: Rate) -> Estimate:
     reached, most = call.flops / max(measured_ns, 1) / 1e3, rate.flops_per_s / 1e12
     return Estimate(
         after_ns=after,

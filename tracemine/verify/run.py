@@ -18,7 +18,7 @@ from tracemine.verify.step.pipeline import gaps_closed, raised, stepped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class VerifyRun:
     """What a run came to."""
 
     verdicts: tuple[Verdict, ...]
@@ -42,7 +42,7 @@ def verified(
     *,
     step: bool,
     progress: Callable[[int, int], None] | None = None,
-) -> Run:
+) -> VerifyRun:
     """Verify findings, and with `step` the step with their kernels in place.
 
     What ends the run before anything is verified (Ctrl-C, a full disk, an environment without torch) is raised; after
@@ -52,16 +52,16 @@ def verified(
     try:
         quiet = progress or (lambda done, all_: None)
         done.extend(verify(findings, analysis.dataflow, analysis.groups, how, quiet, causes=analysis.causes))
-        run = Run(verdicts=tuple(done))
+        run = VerifyRun(verdicts=tuple(done))
         return _with_step(run, findings, analysis, scan, how) if step else run
     except (KeyboardInterrupt, OSError, TracemineError) as error:  # what is validated by now took its time
         if not done:
             raise
         warnings = ("no step was replayed: the run ended before",) * step
-        return Run(verdicts=tuple(done), warnings=warnings, left=len(findings) - len(done), stopped=error)
+        return VerifyRun(verdicts=tuple(done), warnings=warnings, left=len(findings) - len(done), stopped=error)
 
 
-def _with_step(run: Run, findings: Sequence[Finding], analysis: Analysis, scan: Scan, how: How) -> Run:
+def _with_step(run: VerifyRun, findings: Sequence[Finding], analysis: Analysis, scan: Scan, how: How) -> VerifyRun:
     """Return the verdicts, raised where the step confirms them, and the step's own; a warning where there is none."""
     bugs = Bugs()
 

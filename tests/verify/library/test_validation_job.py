@@ -30,7 +30,7 @@ from tracemine.verdicts.outcome import CallVerdict, best, call_verdict
 from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.source import function
 from tracemine.verify.library.terms import Opaque, terms
-from tracemine.verify.library.validation_job import WORKER, Job, job
+from tracemine.verify.library.validation_job import WORKER, CallJob, job
 from tracemine.verify.library.worker import validate
 from tracemine.verify.repro.eager import eager_text
 from tracemine.verify.repro.text import repro
@@ -46,7 +46,7 @@ def one_thread() -> Iterator[None]:
 
 
 def validated(graph: Graph) -> Validation:
-    return validate(msgspec.json.decode(job(graph), type=Job))
+    return validate(msgspec.json.decode(job(graph), type=CallJob))
 
 
 @cache

@@ -195,7 +195,7 @@ def _trained(graph: Graph, unread: Collection[int]) -> _Made:
     )
 
 
-def _results(parts: _Parts, leaves: Sequence[_Leaf]) -> dict[int, str]:
+def _results(parts: _Products, leaves: Sequence[_Leaf]) -> dict[int, str]:
     """Return how the fused operator's result and gradients are written, by the values that they replace."""
     grads = [f"grads[{k}].mT" if leaf.turned else f"grads[{k}]" for k, leaf in enumerate(leaves)]
     return {parts.result: "out.detach()", **dict(zip(parts.gradients, grads, strict=True))}
@@ -249,7 +249,7 @@ def _delta_form(graph: Graph) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _Products:
     """Values of a graph: what the forward products read, what they give, and the gradients of what they read."""
 
     operands: tuple[int, int, int]  # queries, keys, values, as the products read them
@@ -258,7 +258,7 @@ class _Parts:
     gradients: tuple[int, int, int]
 
 
-def _parts(graph: Graph) -> _Parts:
+def _parts(graph: Graph) -> _Products:
     """Tell the six products apart. Raises NoFixedForm where they are others."""
     products = [n for n, call in enumerate(graph.calls) if call.operator in _PRODUCTS]
     softmax, behind = _first(graph, "aten::_softmax"), _first(graph, _BEHIND)
@@ -280,7 +280,7 @@ def _parts(graph: Graph) -> _Parts:
     if scored.isdisjoint(sides[n][0] for n in on_scores):
         raise NoFixedForm("the products of its backward pass take their operands in another order")
     of_query, of_key = sorted(on_scores, key=lambda n: sides[n][0] not in scored)
-    return _Parts(
+    return _Products(
         operands=(*sides[scores], sides[result][1]),
         result=graph.first_output(result),
         gradient=next(v for v in sides[of_values] if v not in weights),

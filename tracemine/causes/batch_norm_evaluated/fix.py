@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tracemine.codegen.graph import Graph, LiteralArg, Ref, Scalar, mutated, reads
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
-from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, plain, signature
+from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, plain, producers, signature
 from tracemine.verify.repro.eager import number_text
 
 _CONVOLUTIONS = frozenset({"aten::convolution", "aten::cudnn_convolution", "aten::miopen_convolution"})
@@ -72,7 +72,7 @@ def _pair(graph: Graph) -> _Pair:
         raise NoFixedForm("it is not one norm that takes its running statistics")
     memory = graph.memory
     source = memory[reads(graph.calls[norms[0]])[0]]
-    found = next((n for n in range(len(graph.calls)) if source in outputs_of(graph, n)), None)
+    found = producers(graph).get(source)
     if found is None or graph.calls[found].operator not in _CONVOLUTIONS:
         raise NoFixedForm("what the norm reads is not seen to come from a convolution")
     writes = [n for n, call in enumerate(graph.calls) if source in {memory[v] for v in mutated(call)}]

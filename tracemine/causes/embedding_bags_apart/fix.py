@@ -23,8 +23,12 @@ class _Bag(NamedTuple):
 
 def one_table(graph: Graph, around: Around) -> Fixed:
     """Return many embedding bags as one over a table of all rows, whose indices are shifted. Raises NoFixedForm."""
-    counted = {graph.first_output(n): c for n, c in enumerate(graph.calls) if c.operator == "aten::arange"}
-    calls = {n: call for n, call in enumerate(graph.calls) if call.operator != "aten::arange"}
+    counted, calls = dict[int, GraphCall](), dict[int, GraphCall]()
+    for number, call in enumerate(graph.calls):
+        if call.operator == "aten::arange":
+            counted[graph.first_output(number)] = call
+        else:
+            calls[number] = call
     bags = [_bag(graph, call, counted) for call in calls.values()]
     steps = {bag.step for bag in bags}
     if len(steps) != 1 or not all(_read_by_bags(graph, value, calls) for value in counted):

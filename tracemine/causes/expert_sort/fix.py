@@ -21,12 +21,11 @@ def ordered(graph: Graph, around: Around) -> Fixed:
     """Return the same order by narrow keys, and by counting. Raises NoFixedForm."""
     sorts = [n for n, call in enumerate(graph.calls) if call.operator == "aten::sort"]
     again = {n for n in sorts if any(reads(graph.calls[n])[0] == graph.first_output(m) + 1 for m in sorts if m < n)}
-    experts = 0
     for number in sorts:
         given, shape = graph.calls[number].given(), graph.specs[reads(graph.calls[number])[0]].shape
         if len(shape) != 1 or flag(given, "descending"):
             raise NoFixedForm("it sorts other than one row of ids, rising")
-        experts = max(experts, 0 if number in again else _experts(graph, number))
+    experts = max((_experts(graph, number) for number in sorts if number not in again), default=0)
     if not sorts or not experts or experts > _MOST_OF_16_BITS:
         raise NoFixedForm("how many experts are sorted by is not seen")
     kind = "uint8" if experts <= _MOST_OF_8_BITS else "int16"

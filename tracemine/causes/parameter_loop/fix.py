@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref, Scalar, Value, reads
 from tracemine.verify.fixes.by_rule import Maker
@@ -77,14 +78,18 @@ def _averaged(graph: Graph, steps: Sequence[Sequence[tuple[int, GraphCall]]]) ->
     if [calls[0][1].label for calls in steps] != ["aten::mul_.Tensor", "aten::add_.Tensor"]:
         return None
     kept, weight = [call.given()["other"] for _, call in steps[0]], steps[1][0][1].given()["alpha"]
-    share, unknown = _number(weight), [each for each in kept if isinstance(each, Scalar) and not each.recorded]
+    share, unknown = _number(weight), [each for each in kept if _is_unknown(each)]
     if share is None or (not unknown and not math.isclose(_number(kept[0]) or 0.0, 1.0 - share, rel_tol=1e-6)):
         return None
     names = names_of(graph)
-    own, added = ([reads(call)[at] for _, call in steps[1]] for at in (0, 1))
-    lists = (f"[{', '.join(names[v] for v in values)}]" for values in (own, added))
+    both = [reads(call)[:2] for _, call in steps[1]]
+    lists = (f"[{', '.join(names[v] for v in values)}]" for values in zip(*both, strict=True))
     given = weight.name if isinstance(weight, Scalar) else number_text(share)
     return _Averaged(f"torch._foreach_lerp_({', '.join(lists)}, {given})", {each.name: 1.0 - share for each in unknown})
+
+
+def _is_unknown(value: Value) -> TypeGuard[Scalar]:
+    return isinstance(value, Scalar) and not value.recorded
 
 
 def _number(value: Value) -> float | None:

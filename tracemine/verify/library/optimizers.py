@@ -43,6 +43,16 @@ def find(terms: Terms, unread: Collection[int] = ()) -> Found:
     return Found(refused=tuple(refused) or ("what it writes in place is no step of an optimizer",))
 
 
+def _scalars(steps: Sequence[_Step]) -> list[tuple[str, Scalar]]:
+    """Return the graph's numbers by the table's names, step after step."""
+    return [named for step in steps for named in step.scalars.items()]
+
+
+def _positive(row: Row, steps: Sequence[_Step]) -> frozenset[int]:
+    """Return the inputs that hold no negative number."""
+    return frozenset(step.tensors[name] for step in steps for name in row.positive)
+
+
 def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str:
     """Return a row's replacement; why it is none, or "" where the pattern does not even begin to fit."""
     steps = [step for value in terms.written if (step := _step(row, terms, value)) is not None]
@@ -54,7 +64,7 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
     known = _numbers(row, steps)
     if isinstance(known, str):
         return known
-    scalars = [(name, scalar) for step in steps for name, scalar in step.scalars.items()]
+    scalars = _scalars(steps)
     if {s.name for s in terms.graph.scalars} - {s.name for _, s in scalars}:
         return "it takes numbers that the call does not"
     unknown = any(not s.recorded for _, s in scalars)
@@ -66,7 +76,7 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
         eager_calls=0,
         numbers=known.numbers,
         comes_to={s.name: row.instead[name] for name, s in scalars},
-        positive=frozenset(step.tensors[name] for step in steps for name in row.positive),
+        positive=_positive(row, steps),
         at={s.name: number(row.instead[name], known.numbers) for name, s in scalars},
         assumptions=tuple(_assumptions(row, unknown, not set(unread).isdisjoint(terms.graph.live))),
         differs={**row.differs, **({"gaps": _DENSE} if row.dense else {})},

@@ -46,13 +46,18 @@ def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick |
         name: next((k for k in terms.casts(number) if terms.terms[k].spec.dtype == found[0]), number)
         for name, number in bound.tensors.items()
     }
-    lead = heads(terms, bound) if "query" in reads else None
-    turned = frozenset[str]()
-    if lead is not None:
-        lies = {name: laid_out(terms, reads[name], lead, turned=name == "key") for name in ("query", "key", "value")}
-        reads |= {name: number for name, (number, _) in lies.items()}
-        turned = frozenset(name for name, (_, exchanged) in lies.items() if exchanged)
+    reads, turned = _of_attention(terms, bound, reads)
     return Pick(row=row, call=call, bound=bound, root=root, dtype=found[0], reads=reads, turned=turned)
+
+
+def _of_attention(terms: Terms, bound: Binding, reads: dict[str, int]) -> tuple[dict[str, int], frozenset[str]]:
+    """Return what a call reads, of attention by head, and which of it with its last axes exchanged."""
+    lead = heads(terms, bound) if "query" in reads else None
+    if lead is None:
+        return reads, frozenset()
+    lies = {name: laid_out(terms, reads[name], lead, turned=name == "key") for name in ("query", "key", "value")}
+    turned = frozenset(name for name, (_, exchanged) in lies.items() if exchanged)
+    return reads | {name: number for name, (number, _) in lies.items()}, turned
 
 
 def laid_out(terms: Terms, number: int, lead: tuple[int, ...], *, turned: bool) -> tuple[int, bool]:

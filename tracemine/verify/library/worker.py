@@ -28,7 +28,7 @@ from tracemine.validate.trials import Trial
 from tracemine.verify.library.record import Replacement
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.table import number
-from tracemine.verify.library.validation_job import LIBRARY_ULP, MOST_ELEMENTS, Job, Sizes
+from tracemine.verify.library.validation_job import LIBRARY_ULP, MOST_ELEMENTS, CallJob, Sizes
 
 _MOST_FAULTS = 20
 _REFUSES = (TracemineError, RuntimeError, IndexError, ValueError, ArithmeticError)
@@ -48,7 +48,7 @@ class _Case:
     noise: reference.ReferenceRun
 
 
-def validate(job: Job) -> Validation:
+def validate(job: CallJob) -> Validation:
     """Return all trials of a library call in place of one graph, and of mutants of it."""
     started = time.process_time()
     graph = msgspec.msgpack.decode(job.graph, type=Graph)
@@ -222,7 +222,7 @@ def main() -> None:
     """Read jobs from standard input, one a line, and write a validation of each to standard output."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    decoder = msgspec.json.Decoder(Job)
+    decoder = msgspec.json.Decoder(CallJob)
     serve(lambda line: msgspec.json.encode(validate(decoder.decode(line))))
 
 

@@ -113,9 +113,13 @@ def given(argument: Argument, place: int, facts: CallFacts) -> ArgumentValue:
     kind = argument.type.removesuffix("?")
     if kind == "str":
         return _word(argument, facts)
-    text = facts.texts[place] if facts.texts is not None and place < len(facts.texts) else ""
-    if text:
+    if text := "".join((facts.texts or ())[place : place + 1]):
         return ArgumentValue(_parsed(kind, text, argument.name))
+    return _not_recorded(argument, kind, place, facts)
+
+
+def _not_recorded(argument: Argument, kind: str, place: int, facts: CallFacts) -> ArgumentValue:
+    """Return what an argument without a recorded value must have been. Raises NotRecorded."""
     # Without values a list that was given looks like one that was not.
     if not facts.types[place] and argument.is_optional and (facts.texts is not None or "[" not in kind):
         return ArgumentValue(None)

@@ -174,20 +174,21 @@ def _new(
     )
 
 
+def _is_contiguous(tensor: RecordedTensor) -> bool:
+    return _same(tensor.layout.shape, contiguous(tensor.layout.shape), tensor.layout.strides)
+
+
 def _without_out(facts: CallFacts, recorded: Overload) -> Form | str:
     """Return the call that makes its result itself, where the tensor given as out= was made for it."""
     given = [s for s in facts.inputs if s.position in recorded.overwrites and 0 not in s.layout.shape]
-    if not facts.parents and any(
-        not _same(s.layout.shape, contiguous(s.layout.shape), s.layout.strides) for s in given
-    ):
+    if not facts.parents and not all(map(_is_contiguous, given)):
         return f"{facts.operator} writes into a tensor with gaps that was given as out="
     operator = lookup(facts.operator)
     overload = next((o for o in operator.overloads if _is_functional(o, recorded)), None) if operator else None
     if overload is None:
         return f"{facts.operator} has no form without out="
     dtype = facts.outputs[0].dtype if facts.outputs else None
-    takes_dtype = any(a.name == "dtype" for a in overload.arguments)
-    gives_dtype = any(a.name == "dtype" for a in recorded.arguments)
+    takes_dtype, gives_dtype = ("dtype" in {a.name for a in each.arguments} for each in (overload, recorded))
     return Form(
         operator=facts.operator,
         overload=overload,

@@ -8,7 +8,7 @@ outside.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -208,10 +208,7 @@ class Cover:
             return self._plain(place, facts, overload)
         seen = [s for s in facts.inputs if s.position == place]
         if argument.is_list:
-            members = {max(s.member, 0): s for s in seen}
-            if not members and not facts.inputs and facts.types[place : place + 1] != ("",):
-                raise NotRecorded("the members of a list are not recorded")
-            return tuple(members.get(k) for k in range(max(members, default=-1) + 1))
+            return _listed(seen, place, facts)
         number = is_number(seen[0] if seen else None, facts, overload, place)
         if number and (known := told(facts, place)) is not None:
             return Literal(known)
@@ -281,13 +278,25 @@ class Cover:
                         self.maker[ended, key] = known[1]
         found: set[int] = set()
         for generation, maker in enumerate(made):
-            above = list(self.tree.around(maker))
-            outside: set[int] = set()
-            for reader in readers[generation]:
-                around = set(self.tree.around(reader))
-                outside.update(a for a in above if a not in around)
+            outside = self._read_outside(maker, readers[generation])
             found.update(a for a in outside if generation not in gives.get(a, ()))
         return found
+
+    def _read_outside(self, maker: int, readers: Collection[int]) -> set[int]:
+        """Return the operators around what made a tensor that are not around all that reads it."""
+        above, outside = list(self.tree.around(maker)), set[int]()
+        for reader in readers:
+            around = set(self.tree.around(reader))
+            outside.update(a for a in above if a not in around)
+        return outside
+
+
+def _listed(seen: Sequence[RecordedTensor], place: int, facts: CallFacts) -> tuple[RecordedTensor | None, ...]:
+    """Return the members of a list. Raises NotRecorded where it has some that are not recorded."""
+    members = {max(s.member, 0): s for s in seen}
+    if not members and not facts.inputs and facts.types[place : place + 1] != ("",):
+        raise NotRecorded("the members of a list are not recorded")
+    return tuple(members.get(k) for k in range(max(members, default=-1) + 1))
 
 
 def _sound(seen: RecordedTensor) -> RecordedTensor:

@@ -95,14 +95,20 @@ def schedule(before: Sequence[set[int]], groups: Mapping[int, Sequence[int]]) ->
         del left[found]
 
 
-def _sorted(before: Sequence[set[int]], groups: Mapping[int, tuple[int, ...]]) -> tuple[int, ...] | int:
-    """Return the order, or a group that is in its way."""
-    name = {member: -1 - number for number, members in groups.items() for member in members}
-    place = {-1 - number: members[0] for number, members in groups.items()}
+def _needs(before: Sequence[set[int]], name: Mapping[int, int]) -> dict[int, set[int]]:
+    """Return what each call or group comes after. name: of a group, by its members."""
     needs: dict[int, set[int]] = {name.get(call, call): set() for call in range(len(before))}
     for call, earlier in enumerate(before):
         mine = name.get(call, call)
         needs[mine].update(other for e in earlier if (other := name.get(e, e)) != mine)
+    return needs
+
+
+def _sorted(before: Sequence[set[int]], groups: Mapping[int, tuple[int, ...]]) -> tuple[int, ...] | int:
+    """Return the order, or a group that is in its way."""
+    name = {member: -1 - number for number, members in groups.items() for member in members}
+    place = {-1 - number: members[0] for number, members in groups.items()}
+    needs = _needs(before, name)
     gives: dict[int, list[int]] = {}
     for item, earlier in needs.items():
         for other in earlier:
