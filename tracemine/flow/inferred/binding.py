@@ -25,7 +25,6 @@ from tracemine.flow.inferred.wiring_record import Give, InnerCall, Need, Wiring
 
 _MOST_READERS = 16  # of one tensor from outside are remembered
 _COPIES_WITHIN = 16  # roots: several copies after one another, of what different threads run in between
-_FURTHEST = 1 << 40  # elements from where a storage begins; only damaged views of views reach there
 
 
 class Simulation:
@@ -61,7 +60,6 @@ class Simulation:
         }
 
     def _begin(self) -> None:
-        """Begin without any tensor."""
         self._pools = Pools(self._keys, self._lists)
         self._choices = choices = Choices(self._keys, self._pools, self.bound, self._lives, self._hints.own)
         self._engine = Engine(self._keys, self._pools, self.bound, lambda need: choices.outside(need, remember=True))
@@ -167,7 +165,6 @@ class Simulation:
         return taken, sure
 
     def _begin_lives(self, root: int, wiring: Wiring, ran: Ran) -> None:
-        """Note when the storages that an operator made begin to live."""
         if self._lives is not None and ran.new:
             fresh = [give for give in wiring.gives if give.slot < 0]
             specs = [self._keys.spec_of[give.key] for give in fresh]
@@ -367,21 +364,8 @@ class Simulation:
         """Return what an operator gives, or has inside."""
         wiring = ran.wiring
         if give.slot >= 0:
-            source = ran.taken[give.slot]
-            return Token(
-                source.storage,
-                min(source.offset + give.offset, _FURTHEST),
-                give.key,
-                self._choices.now,
-                source.sure and ran.sure[give.slot] and give.sure,
-                source.place,
-                source.outside,
-                beside=source.beside,
-                taken=source.taken,
-                taken_surely=source.taken_surely,
-                backward=source.backward,
-                step=self._choices.step,
-            )
+            now, step = self._choices.now, self._choices.step
+            return ran.taken[give.slot].view(give, now=now, step=step, sure=ran.sure[give.slot])
         return Token(
             ran.new[give.new],
             give.offset,

@@ -9,11 +9,12 @@ from msgspec import Struct, field
 
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.wiring import ANYWHERE, HOST
-from tracemine.flow.inferred.wiring_record import Need, Wiring
+from tracemine.flow.inferred.wiring_record import Give, Need, Wiring
 
 _MOST_REMEMBERED = 8  # tensors that look the same and have been read; older ones are forgotten
 _MOST_UNREAD = 256  # the same of those without a consumer
 _MOST_FORGOTTEN = 64  # of those the latest that are kept by name
+_FURTHEST = 1 << 40  # elements from where a storage begins; only damaged views of views reach there
 NO_CLAIM = -1
 
 Value = tuple[int, int, int]  # storage, elements behind its beginning, key: what autograd takes for one tensor
@@ -45,6 +46,23 @@ class Token(Struct, eq=False):
     computed: bool = False  # whole, and not only allocated
     filled: bool = False  # with what is no tensor, since something else was written
     unread_by_guess: bool = False  # a view was made that may be one of another tensor: who reads that may not read this
+
+    def view(self, give: Give, *, now: int, step: int, sure: bool) -> Token:
+        """Return what an operator gives that shares its storage. sure: it is what the operator took."""
+        return Token(
+            self.storage,
+            min(self.offset + give.offset, _FURTHEST),
+            give.key,
+            now,
+            self.sure and sure and give.sure,
+            self.place,
+            self.outside,
+            beside=self.beside,
+            taken=self.taken,
+            taken_surely=self.taken_surely,
+            backward=self.backward,
+            step=step,
+        )
 
     @property
     def waits(self) -> bool:

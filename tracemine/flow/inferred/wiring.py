@@ -10,7 +10,7 @@ from tracemine.flow.inferred.calls import Calls, CallTensors, Lists, Result
 from tracemine.flow.inferred.keys import Keys, key_of, loose_key_of
 from tracemine.flow.inferred.rules import rules
 from tracemine.flow.inferred.subtrees import Subtrees
-from tracemine.flow.inferred.wiring_record import Give, InnerCall, Local, Need, Wiring, WiringRow
+from tracemine.flow.inferred.wiring_record import Give, InnerCall, Local, Need, Wiring, WiringRow, is_like
 from tracemine.flow.record import IntArray
 from tracemine.ops.infer import TensorSpec
 from tracemine.ops.infer.tensor import contiguous
@@ -261,7 +261,7 @@ class Builder:
         """Return what a result is: one that was made inside, a view of its source, or new."""
         assert result.spec is not None  # noqa: S101
         spec, key = result.spec, key_of(result.spec)
-        fitting = [m for m in made if id(m) not in given and (m.key == key or _fits(m.spec, spec))]
+        fitting = [m for m in made if id(m) not in given and (m.key == key or is_like(m.spec, spec))]
         looks = [key_of(other.spec) for other in call.results or () if other.spec is not None]
         which = -1 if looks.count(key) == 1 else 0  # of several results that look the same the first comes first
         copies = source is None or call.op_class != "view" or call.name.startswith(_VIEWS_OR_COPIES)
@@ -350,8 +350,7 @@ def _picked(
     given: list[Local],
     read: set[int],
 ) -> tuple[Local, bool]:
-    """Return what an input takes of all that fit, and whether that is sure. unused: those that no other input takes;
-    left: so many inputs look the same, from this one on."""
+    """Return what an input takes of all that fit, and whether that is sure. left: so many inputs from here look so."""
     overwritten = number in call.overwritten
     # What is overwritten and was not allocated for it is perhaps an input too, overwritten in place.
     alone = len(newest) == 1 or (overwritten and newest[-1].allocated)
@@ -399,10 +398,3 @@ def _waits(local: Local, given: list[Local], made: list[Local], read: set[int]) 
 def _same_but_dtype(local: Local, call: CallTensors, number: int) -> bool:
     spec = call.slots[number].spec
     return spec.dtype is None and loose_key_of(local.spec) == loose_key_of(spec)
-
-
-def _fits(spec: TensorSpec, wanted: TensorSpec) -> bool:
-    """Return the layout of one is not known."""
-    if spec.strides is not None and wanted.strides is not None:
-        return False
-    return spec.shape == wanted.shape and spec.dtype == wanted.dtype

@@ -92,3 +92,10 @@ class Wiring(Struct):
     numbers: list[int] = field(default_factory=list)  # looks of what may be Python's numbers, or tensors
     reads_unknown: bool = False  # it reads tensors that were not recorded
     has_list: bool = False  # it takes a list, whose members' dtype was not recorded
+
+
+def is_like(spec: TensorSpec, wanted: TensorSpec) -> bool:
+    """Return whether two look the same but for strides, which one of them lacks."""
+    if spec.strides is not None and wanted.strides is not None:
+        return False
+    return spec.shape == wanted.shape and spec.dtype == wanted.dtype
