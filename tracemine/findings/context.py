@@ -114,14 +114,17 @@ class ScanContext:
         self.busy_ns = (self.accounts.gpu_busy_ns if step is None else step.gpu_busy_ns) // max(
             self.accounts.devices, 1
         )
+        self.unprofiled = self._unprofiled()
+
+    def _unprofiled(self) -> Unprofiled:
+        step = self.accounts.per_step
+        if step is None:
+            return self.steps.unprofiled(self.timeline, self.accounts.span_ns, self.busy_ns, of_step=False)
         # A host that runs ahead has left a step long before the device has done it.
-        recorded_ns = self.accounts.span_ns if step is None else max(step.span_ns, self.busy_ns)
-        alone = self.steps.unprofiled(self.timeline, recorded_ns, self.busy_ns, of_step=step is not None)
-        if step is not None:
-            alone = alone.up_to(self.busy_ns + self._loading_ns // step.count)
-        self.unprofiled = (
-            alone if step is None or step.fastest_ns is None else alone.at_most(max(step.fastest_ns, self.busy_ns))
-        )
+        recorded_ns = max(step.span_ns, self.busy_ns)
+        alone = self.steps.unprofiled(self.timeline, recorded_ns, self.busy_ns, of_step=True)
+        alone = alone.up_to(self.busy_ns + self._loading_ns // step.count)
+        return alone if step.fastest_ns is None else alone.at_most(max(step.fastest_ns, self.busy_ns))
 
     @property
     def _loading_ns(self) -> int:

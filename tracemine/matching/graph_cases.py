@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Final
@@ -86,13 +86,7 @@ def _lines(cells: Cells, count: int) -> _Lines:
     for line in range(count):
         inputs = []
         values = []
-        where, text = cells[READS][line]
-        for place, name in enumerate(part.strip() for part in text.split(",") if part.strip()):
-            number = nodes.get(name)
-            if number is None and name in {cell for _, cell in cells.get("node", ())[line:]}:
-                raise RuleError(f"{name!r} does not stand above", where=where, hint="operators are in order of time")
-            if number is None:
-                number = lines.outside.setdefault(name, count + len(lines.outside))
+        for place, number in enumerate(_read(cells, line, nodes, lines.outside)):
             values.append(number)
             result = lines.outputs[number] if number < count else _CellTensor()
             inputs.append(_tensor(cells, PLACES[place], line, result) if place < 3 else result)
@@ -106,16 +100,23 @@ def _lines(cells: Cells, count: int) -> _Lines:
     return lines
 
 
+def _read(cells: Cells, line: int, nodes: Mapping[str, int], outside: dict[str, int]) -> Iterator[int]:
+    """Yield the values that a line reads; `outside` takes the names that are no line's. Raises RuleError."""
+    where, text = cells[READS][line]
+    below = {cell for _, cell in cells.get("node", ())[line:]}
+    for name in filter(None, map(str.strip, text.split(","))):
+        if name in nodes:
+            yield nodes[name]
+        elif name in below:
+            raise RuleError(f"{name!r} does not stand above", where=where, hint="operators are in order of time")
+        else:
+            yield outside.setdefault(name, len(cells[READS]) + len(outside))
+
+
 def _tensor(cells: Cells, place: str, line: int, otherwise: _CellTensor) -> _CellTensor:
     """Return what the table says of one input or output; where it is silent, as it came."""
     shape, dtype, layout = ((cells[name][line] if (name := f"{place}_{what}") in cells else None) for what in _TENSOR)
-    sizes = otherwise.shape
-    if shape is not None and shape[1]:
-        if not _SHAPE.fullmatch(shape[1]):
-            raise RuleError(f"{shape[1]!r} is no shape", where=shape[0], hint="write [8,64,64]")
-        sizes = tuple(int(size) for size in re.findall(r"\d+", shape[1]))
-        if len(sizes) > MOST_AXES:
-            raise RuleError(f"{len(sizes)} axes; at most {MOST_AXES} are offered", where=shape[0])
+    sizes = _sizes(*shape) if shape is not None and shape[1] else otherwise.shape
     if layout is not None and layout[1] and layout[1] not in _LAYOUTS:
         raise RuleError(f"{layout[1]!r} is no layout", where=layout[0], hint=f"there are: {', '.join(_LAYOUTS)}")
     return _CellTensor(
@@ -123,6 +124,16 @@ def _tensor(cells: Cells, place: str, line: int, otherwise: _CellTensor) -> _Cel
         dtype[1] if dtype is not None and dtype[1] else otherwise.dtype,
         layout[1] if layout is not None and layout[1] else otherwise.layout,
     )
+
+
+def _sizes(where: Location, text: str) -> tuple[int, ...]:
+    """Return a shape as a cell has it. Raises RuleError."""
+    if not _SHAPE.fullmatch(text):
+        raise RuleError(f"{text!r} is no shape", where=where, hint="write [8,64,64]")
+    sizes = tuple(int(size) for size in re.findall(r"\d+", text))
+    if len(sizes) > MOST_AXES:
+        raise RuleError(f"{len(sizes)} axes; at most {MOST_AXES} are offered", where=where)
+    return sizes
 
 
 def _flags(cells: Cells, name: str, count: int) -> BoolArray:

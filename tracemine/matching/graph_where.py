@@ -61,26 +61,29 @@ def _numbers_of(
         return axis, axis != NO_AXIS
     what = side.column.partition("_")[2]
     entry = _entry(side, vertices, tensors)
-    rank = tensors.rank[entry]
-    if what == "memory":
-        sizes, rank = _memory(entry, tensors)
-        index = cast("int", side.index)
-        inside = (index < rank) if index >= 0 else (-index <= rank)
-        return sizes[np.arange(count), np.where(inside, MOST_AXES + (index - rank if index >= 0 else index), 0)], inside
+    if what in ("shape", "memory"):
+        sizes, rank = _shape(side, vertices, tensors)
+        at, inside = _axis_at(cast("int", side.index), rank)
+        return sizes[np.arange(count), at], inside
     if what == "rank":
+        rank = tensors.rank[entry]
         return rank, rank >= 0
-    if what == "shape":
-        index = cast("int", side.index)
-        inside = (index < rank) if index >= 0 else (-index <= rank)
-        at = np.where(inside, MOST_AXES + (index - rank if index >= 0 else index), 0)
-        return tensors.shape[entry, at], inside
     if what == "dtype":
-        code = np.array([*(texts.setdefault(name, len(texts)) for name in tensors.dtypes), NONE], np.int64)
-        found = code[tensors.dtype[entry]]
+        found = _places(tensors.dtypes, texts)[tensors.dtype[entry]]
         return found, found >= 0
     layout = _layouts(entry, tensors)
-    code = np.array([*(texts.setdefault(name, len(texts)) for name in LAYOUTS), NONE], np.int64)
-    return code[layout], layout >= 0
+    return _places(LAYOUTS, texts)[layout], layout >= 0
+
+
+def _axis_at(index: int, rank: IntArray) -> tuple[IntArray, BoolArray]:
+    """Return the column of an axis among MOST_AXES, which tensors fill from the end, and which tensors have it."""
+    inside = (index < rank) if index >= 0 else (-index <= rank)
+    return np.where(inside, MOST_AXES + (index - rank if index >= 0 else index), 0), inside
+
+
+def _places(names: Sequence[str], texts: dict[str, int]) -> IntArray:
+    """Return the place of each name among `texts`, which takes those that are new; behind them NONE."""
+    return np.array([*(texts.setdefault(name, len(texts)) for name in names), NONE], np.int64)
 
 
 def _layouts(entry: IntArray, tensors: NodeTensors) -> IntArray:

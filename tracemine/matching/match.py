@@ -219,15 +219,7 @@ def _eight(variables: Sequence[tuple[str, tuple[ColumnTest, ...]]], rows: Rows) 
     """Return as _symbols for at most eight variables: the byte is the set."""
     every = (1 << len(variables)) - 1
     tests = [(1 << bit, test) for bit, (_, tests) in enumerate(variables) for test in tests]
-    tables: list[tuple[Categories, Bytes]] = []
-    for name in dict.fromkeys(test.column for _, test in tests):
-        column = rows.columns[name]
-        if isinstance(column, Categories):
-            table = np.full(len(column.values) + 1, every, np.uint8)
-            for bit, test in tests:
-                if test.column == name:
-                    table[~category_holds(test, column)] &= every ^ bit
-            tables.append((column, table))
+    tables = _tables(tests, rows, every)
     compared = [(bit, test, rows.columns[test.column]) for bit, test in tests]
     compared = [(bit, test, column) for bit, test, column in compared if not isinstance(column, Categories)]
 
@@ -244,6 +236,20 @@ def _eight(variables: Sequence[tuple[str, tuple[ColumnTest, ...]]], rows: Rows) 
         symbols[block] = letters
         seen[letters] = True
     return symbols, {letter: letter for letter in np.flatnonzero(seen).tolist()}
+
+
+def _tables(tests: Sequence[tuple[int, ColumnTest]], rows: Rows, every: int) -> list[tuple[Categories, Bytes]]:
+    """Return for each column of categories that tests name the byte of each code: the bits whose tests hold."""
+    tables: list[tuple[Categories, Bytes]] = []
+    for name in dict.fromkeys(test.column for _, test in tests):
+        column = rows.columns[name]
+        if isinstance(column, Categories):
+            table = np.full(len(column.values) + 1, every, np.uint8)
+            for bit, test in tests:
+                if test.column == name:
+                    table[~category_holds(test, column)] &= every ^ bit
+            tables.append((column, table))
+    return tables
 
 
 # --- bytes to spans --------------------------------------------------------------------------------------------------

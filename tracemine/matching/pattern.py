@@ -225,6 +225,14 @@ class _Edges:
     last: tuple[Step, ...]
     empty: bool
 
+    def then(self, after: _Edges) -> _Edges:
+        """Return the edges of this part and another right after it."""
+        return _Edges(
+            self.first + after.first if self.empty else self.first,
+            self.last + after.last if after.empty else after.last,
+            self.empty and after.empty,
+        )
+
 
 def _edges(node: Node, follow: dict[int, list[Step]]) -> _Edges:
     """Fill `follow` (Glushkov) with the steps that may come right after each step (itself left out)."""
@@ -242,11 +250,7 @@ def _edges(node: Node, follow: dict[int, list[Step]]) -> _Edges:
         after = _edges(part, follow)
         for step in before.last:
             follow.setdefault(step.number, []).extend(after.first)
-        before = _Edges(
-            before.first + after.first if before.empty else before.first,
-            before.last + after.last if after.empty else after.last,
-            before.empty and after.empty,
-        )
+        before = before.then(after)
     return before
 
 

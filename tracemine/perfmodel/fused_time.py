@@ -140,21 +140,28 @@ class Curves(DeviceCurves):
             kind += "_small"
         if kernel.nbytes <= _TINY_BYTES and kernel.walks:
             kind = "tiny"
-        low, high = INTERVALS[kind]
-        if not self._copy.covers(kernel.nbytes):
-            low, high = min(low, OUTSIDE[0]), max(high, OUTSIDE[1])
-            notes = (*notes, f"{kernel.nbytes} bytes are beyond what was calibrated")
-        if self.scaled_from is not None:
-            fewest, most = self.guess_spread
-            low, high = combined(low, SCALED[0], 1 / most), combined(high, SCALED[1], 1 / fewest)
-            notes = (*notes, f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
-        elif self.calibration.gpu != FITTED_ON:
-            low, high = combined(low, ELSEWHERE[0]), combined(high, ELSEWHERE[1])
-            notes = (*notes, f"what arithmetic takes besides this GPU's own curves was set on an {FITTED_ON}")
+        low, high, why = self._interval(kind, kernel.nbytes)
         least = self.least_ns(kernel.nbytes, kernels) / self.guess_spread[1]
         floor = (least, least * ABOVE_LEAST[0], least * ABOVE_LEAST[1])  # nothing stands at what is impossible to beat
         low_ns, mid_ns, high_ns = (max(ends) for ends in zip((mid * low, mid, mid * high), floor, strict=True))
-        return Prediction(low_ns=low_ns, mid_ns=mid_ns, high_ns=high_ns, kind=kind, kernels=kernels, notes=notes)
+        return Prediction(
+            low_ns=low_ns, mid_ns=mid_ns, high_ns=high_ns, kind=kind, kernels=kernels, notes=(*notes, *why)
+        )
+
+    def _interval(self, kind: str, nbytes: int) -> tuple[float, float, list[str]]:
+        """Return the ends of a prediction as shares of its middle, and notes on what widens them."""
+        (low, high), notes = INTERVALS[kind], list[str]()
+        if not self._copy.covers(nbytes):
+            low, high = min(low, OUTSIDE[0]), max(high, OUTSIDE[1])
+            notes.append(f"{nbytes} bytes are beyond what was calibrated")
+        if self.scaled_from is not None:
+            fewest, most = self.guess_spread
+            low, high = combined(low, SCALED[0], 1 / most), combined(high, SCALED[1], 1 / fewest)
+            notes.append(f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
+        elif self.calibration.gpu != FITTED_ON:
+            low, high = combined(low, ELSEWHERE[0]), combined(high, ELSEWHERE[1])
+            notes.append(f"what arithmetic takes besides this GPU's own curves was set on an {FITTED_ON}")
+        return low, high, notes
 
     def _finish_ns(self, rows: int) -> float:
         """Return the time of one number of all rows, by a kernel of one block, or of a few and one that ends it."""

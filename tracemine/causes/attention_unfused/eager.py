@@ -46,25 +46,32 @@ def eager_attention(lists: Lists, op_rows: Sequence[int]) -> EagerAttention | No
     """
     rows = [row for row in dict.fromkeys(op_rows) if row >= 0 and lists.name(row)]
     names = [lists.name(row) for row in rows]
-    at = next((k for k, name in enumerate(names) if name in _SOFTMAX), len(rows))
-    before = [k for k in range(at) if names[k] in _PRODUCTS]
-    after = [k for k in range(at, len(rows)) if names[k] in _PRODUCTS]
-    if not before or not after:
+    products = _around_softmax(names)
+    if products is None:
         return None
-    scores, values = (_factors(lists, rows[k], _PRODUCTS[names[k]]) for k in (before[-1], after[0]))
+    before, after = products
+    scores, values = (_factors(lists, rows[k], _PRODUCTS[names[k]]) for k in products)
     value_width = None if scores is None or values is None else _value_width(scores, values)
     if scores is None or value_width is None:
         return None
     heads, queries, width = scores[0]
-    between = set(names[before[-1] : after[0]])
+    between = set(names[before:after])
     call = Attention(
         batch=1, heads=heads, queries=queries, keys=scores[1][2], width=width, value_width=value_width,
-        dtype=scores[2], mask=bool(between & _MASKS) or names[before[-1]] == "aten::baddbmm",
+        dtype=scores[2], mask=bool(between & _MASKS) or names[before] == "aten::baddbmm",
         dropout=_DROPOUT in between,
     )  # fmt: skip
     return EagerAttention(
         call=call, trained=_BACKWARD in names, other_scores=function_of_scores(lists, rows) is not None
     )
+
+
+def _around_softmax(names: Sequence[str]) -> tuple[int, int] | None:
+    """Return the places of the last product before the softmax and of the first one after it."""
+    at = next((k for k, name in enumerate(names) if name in _SOFTMAX), len(names))
+    before = [k for k in range(at) if names[k] in _PRODUCTS]
+    after = [k for k in range(at, len(names)) if names[k] in _PRODUCTS]
+    return (before[-1], after[0]) if before and after else None
 
 
 def _value_width(scores: _Factors, values: _Factors) -> int | None:

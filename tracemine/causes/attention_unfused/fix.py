@@ -20,7 +20,6 @@ from tracemine.codegen.graph import (
     LiteralArg,
     Ref,
     Scalar,
-    Value,
     mutated,
     reads,
     renumbered,
@@ -29,7 +28,7 @@ from tracemine.codegen.graph import (
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import outputs_of, producers, signature
-from tracemine.verify.library import find
+from tracemine.verify.library import Found, Replacement, find
 from tracemine.verify.repro.eager import arguments_text, eager_text
 
 BACKENDS = {
@@ -110,13 +109,11 @@ class _Made:
 
 
 def _inferred(graph: Graph, unread: Collection[int]) -> _Made:
-    found = find(graph, unread)
-    if found.replacement is None or _FUSED not in found.replacement.text:
-        raise NoFixedForm(_why(graph, found.refused))
-    text = _COPIED.sub(r"\1.contiguous()", found.replacement.text)  # no copy, where the fused result lies so
+    found = _fused(graph, find(graph, unread))
+    text = _COPIED.sub(r"\1.contiguous()", found.text)  # no copy, where the fused result lies so
     text = text.replace("def library(", "def fixed(", 1)
     apart = _mask_apart(text)
-    assumptions = (*found.replacement.assumptions, *([MASK_ONCE] if apart else []))
+    assumptions = (*found.assumptions, *([MASK_ONCE] if apart else []))
     return _Made(apart or text, "F.scaled_dot_product_attention", assumptions, masked=apart is not None)
 
 
@@ -154,10 +151,15 @@ def _mask_apart(text: str) -> str | None:
     return f"{head}\n\n\n{text}"
 
 
-def _why(graph: Graph, refused: Sequence[str]) -> str:
+def _fused(graph: Graph, found: Found) -> Replacement:
+    """Return the graph by the fused operator. Raises NoFixedForm where none was found."""
+    if found.replacement is not None and _FUSED in found.replacement.text:
+        return found.replacement
     if any(call.operator == "aten::tanh" for call in graph.calls):
-        return "the fused operator takes no soft cap on scores; flex_attention does, compiled in the program itself"
-    return "; ".join(refused) or "no form of attention that the fused operator is known for"
+        raise NoFixedForm(
+            "the fused operator takes no soft cap on scores; flex_attention does, compiled in the program itself"
+        )
+    raise NoFixedForm("; ".join(found.refused) or "no form of attention that the fused operator is known for")
 
 
 # -- forward and backward ----------------------------------------------------------------------------------------------
@@ -171,10 +173,8 @@ def _trained(graph: Graph, unread: Collection[int]) -> _Made:
     if gradient.turned or gradient.value in values:
         raise NoFixedForm("the gradient of its result is not read as it was given")
     forward, inputs = _cut(graph, parts.result, values)
-    found = find(forward, heads_apart=True)
-    if found.replacement is None or _FUSED not in found.replacement.text:
-        raise NoFixedForm(_why(forward, found.refused))
-    attend = found.replacement.text.replace("def library(", "def attend(", 1)
+    found = _fused(forward, find(forward, heads_apart=True))
+    attend = found.text.replace("def library(", "def attend(", 1)
     before = sorted(_before(graph, [*values, gradient.value, *inputs]))
     spelled = dict(zip(values, _LEAVES, strict=True))
     arguments = [*(spelled.get(v, names[v]) for v in inputs), *(f"{s.name}={s.name}" for s in forward.scalars)]
@@ -191,7 +191,7 @@ def _trained(graph: Graph, unread: Collection[int]) -> _Made:
     return _Made(
         "\n".join([f"{attend}\n\n", signature(graph), *(f"    {line}" for line in body)]),
         "F.scaled_dot_product_attention and its gradient",
-        found.replacement.assumptions,
+        found.assumptions,
     )
 
 
@@ -346,6 +346,21 @@ def _exchanges(call: GraphCall, rank: int) -> bool:
 
 def _cut(graph: Graph, result: int, leaves: Sequence[int]) -> tuple[Graph, list[int]]:
     """Return what gives a result of the leaves as a graph of its own, and which values of the whole are its inputs."""
+    wanted, inputs = _needed(graph, result, leaves)
+    numbers = {v: k for k, v in enumerate(inputs)}
+    calls = list[GraphCall]()
+    for number in wanted:
+        arguments = tuple(renumbered(value, numbers.__getitem__) for value in graph.calls[number].arguments)
+        calls.append(msgspec.structs.replace(graph.calls[number], arguments=arguments))
+        for value in outputs_of(graph, number):
+            numbers[value] = len(numbers)
+    known = dict(enumerate(graph.inputs))
+    given = [GraphInput(f"a{k}", graph.specs[v], known[v].below if v in known else None) for k, v in enumerate(inputs)]
+    return Graph(graph.name, tuple(given), tuple(calls), (numbers[result],)), inputs
+
+
+def _needed(graph: Graph, result: int, leaves: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the calls that give a result of the leaves, and the values that they take from elsewhere."""
     wanted, by = set[int](), producers(graph)
     writes = {v: n for n, call in enumerate(graph.calls) for v in mutated(call)}  # in place: the last is what is read
     inputs, todo = list[int](), [result]
@@ -359,21 +374,7 @@ def _cut(graph: Graph, result: int, leaves: Sequence[int]) -> tuple[Graph, list[
         elif by[value] not in wanted:
             wanted.add(by[value])
             todo += reads(graph.calls[by[value]])
-    inputs.sort()
-    numbers = {v: k for k, v in enumerate(inputs)}
-    calls = list[GraphCall]()
-    for number in sorted(wanted):
-        arguments = tuple(_moved(value, numbers) for value in graph.calls[number].arguments)
-        calls.append(msgspec.structs.replace(graph.calls[number], arguments=arguments))
-        for value in outputs_of(graph, number):
-            numbers[value] = len(numbers)
-    known = dict(enumerate(graph.inputs))
-    given = [GraphInput(f"a{k}", graph.specs[v], known[v].below if v in known else None) for k, v in enumerate(inputs)]
-    return Graph(graph.name, tuple(given), tuple(calls), (numbers[result],)), inputs
-
-
-def _moved(value: Value, numbers: Mapping[int, int]) -> Value:
-    return renumbered(value, lambda v: numbers[v])
+    return sorted(wanted), sorted(inputs)
 
 
 def _before(graph: Graph, values: Sequence[int]) -> set[int]:

@@ -67,20 +67,25 @@ _IN_ORDER = """def folded(*inputs):  # the fold rounds a weight, where eager rou
 
 def _pair(graph: Graph) -> _Pair:
     """Raise NoFixedForm where there is none, or several."""
-    norms = [n for n, call in enumerate(graph.calls) if call.operator in _NORMS]
-    if len(norms) != 1 or plain(graph.calls[norms[0]].given()["training"]) is not False:
-        raise NoFixedForm("it is not one norm that takes its running statistics")
-    memory = graph.memory
-    source = memory[reads(graph.calls[norms[0]])[0]]
+    norm, memory = _norm(graph), graph.memory
+    source = memory[reads(graph.calls[norm])[0]]
     found = producers(graph).get(source)
     if found is None or graph.calls[found].operator not in _CONVOLUTIONS:
         raise NoFixedForm("what the norm reads is not seen to come from a convolution")
     writes = [n for n, call in enumerate(graph.calls) if source in {memory[v] for v in mutated(call)}]
-    if len(writes) > 1 or any(graph.calls[n].operator not in _BIAS or n > norms[0] for n in writes):
+    if len(writes) > 1 or any(graph.calls[n].operator not in _BIAS or n > norm for n in writes):
         raise NoFixedForm("more than a bias is written into what the norm reads")
     if flag(graph.calls[found].given(), "transposed"):
         raise NoFixedForm("the convolution is transposed")
-    return _Pair(norms[0], found, writes[0] if writes else None)
+    return _Pair(norm, found, writes[0] if writes else None)
+
+
+def _norm(graph: Graph) -> int:
+    """Return the one norm, which takes its running statistics. Raises NoFixedForm where it is not so."""
+    norms = [n for n, call in enumerate(graph.calls) if call.operator in _NORMS]
+    if len(norms) != 1 or plain(graph.calls[norms[0]].given()["training"]) is not False:
+        raise NoFixedForm("it is not one norm that takes its running statistics")
+    return norms[0]
 
 
 def _place(graph: Graph, number: int, argument: str) -> int | None:

@@ -11,6 +11,8 @@ from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, plain
 
+_OFFSETS_DIFFER = "its offsets are not all given, or all as far apart"
+
 
 class _Bag(NamedTuple):
     """An embedding bag, by its inputs."""
@@ -30,9 +32,9 @@ def one_table(graph: Graph, around: Around) -> Fixed:
         else:
             calls[number] = call
     bags = [_bag(graph, call, counted) for call in calls.values()]
-    steps = {bag.step for bag in bags}
-    if len(steps) != 1 or not all(_read_by_bags(graph, value, calls) for value in counted):
-        raise NoFixedForm("its offsets are not all given, or all as far apart")
+    step = _common_step(bags)
+    if not all(_read_by_bags(graph, value, calls) for value in counted):
+        raise NoFixedForm(_OFFSETS_DIFFER)
     mode = _common_mode(graph, bags, calls.values())
     results = {graph.first_output(n): f"parts[{k}]" for k, n in enumerate(calls)}
     if any(v not in around.unread and v not in _beside(graph) for v in graph.live if v not in results):
@@ -42,7 +44,7 @@ def one_table(graph: Graph, around: Around) -> Fixed:
     return Fixed(
         holds=_holds(graph, bags),
         own={"one table": '"one call over a table of all rows", together, call=fixed'},
-        source=_one_table_text(bags, steps.pop() if counted else "given", mode, sizes, live),
+        source=_one_table_text(bags, step if counted else "given", mode, sizes, live),
         assumptions=("who loads the data hands out all indices as one tensor, shifted to their rows of the one table",),
     )
 
@@ -52,6 +54,14 @@ def _holds(graph: Graph, bags: Sequence[_Bag]) -> dict[int, object]:
     holds: dict[int, object] = {bag.indices: graph.inputs[bag.table].spec.shape[0] for bag in bags}
     given = [(bag.offsets, graph.inputs[bag.indices].spec.shape[0]) for bag in bags if bag.offsets is not None]
     return holds | {offsets: ("rising", count) for offsets, count in given}
+
+
+def _common_step(bags: Sequence[_Bag]) -> int | None:
+    """Return how far apart counted offsets are. Raises NoFixedForm where they differ, or only some are counted."""
+    steps = {bag.step for bag in bags}
+    if len(steps) != 1:
+        raise NoFixedForm(_OFFSETS_DIFFER)
+    return steps.pop()
 
 
 def _common_mode(graph: Graph, bags: Sequence[_Bag], calls: Iterable[GraphCall]) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from tracemine.codegen.graph import Graph, reads
 from tracemine.verify.fixes.by_rule import Maker
@@ -21,10 +21,7 @@ def ordered(graph: Graph, around: Around) -> Fixed:
     """Return the same order by narrow keys, and by counting. Raises NoFixedForm."""
     sorts = [n for n, call in enumerate(graph.calls) if call.operator == "aten::sort"]
     again = {n for n in sorts if any(reads(graph.calls[n])[0] == graph.first_output(m) + 1 for m in sorts if m < n)}
-    for number in sorts:
-        given, shape = graph.calls[number].given(), graph.specs[reads(graph.calls[number])[0]].shape
-        if len(shape) != 1 or flag(given, "descending"):
-            raise NoFixedForm("it sorts other than one row of ids, rising")
+    _check_rising(graph, sorts)
     experts = max((_experts(graph, number) for number in sorts if number not in again), default=0)
     if not sorts or not experts or experts > _MOST_OF_16_BITS:
         raise NoFixedForm("how many experts are sorted by is not seen")
@@ -39,6 +36,13 @@ def ordered(graph: Graph, around: Around) -> Fixed:
         source="\n\n\n".join(parts),
         assumptions=("ids are those of experts that were chosen from: equal ones keep their order",),
     )
+
+
+def _check_rising(graph: Graph, sorts: Sequence[int]) -> None:
+    """Raise NoFixedForm where a call sorts other than one row, or falling."""
+    for call in (graph.calls[number] for number in sorts):
+        if len(graph.specs[reads(call)[0]].shape) != 1 or flag(call.given(), "descending"):
+            raise NoFixedForm("it sorts other than one row of ids, rising")
 
 
 _HELPERS = """

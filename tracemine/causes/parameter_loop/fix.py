@@ -107,19 +107,27 @@ def _list_call(graph: Graph, number: int, calls: Sequence[tuple[int, GraphCall]]
     words = dict[str, str](_USUAL)
     for place, argument in enumerate(first.schema.arguments):
         values = [call.arguments[place] for _, call in calls]
-        one = values[0]
-        if isinstance(one, Ref):
-            words[argument.name] = f"[{', '.join(names[v.value] for v in values if isinstance(v, Ref))}]"
-        elif isinstance(one, Scalar):
-            words[argument.name] = one.name
-        elif isinstance(one, LiteralArg) and isinstance(one.value, int | float):
-            words[argument.name] = number_text(one.value)
-        elif one is None and f"{{{argument.name}}}" in text and argument.name not in _USUAL:
+        word = _word(values, names)
+        if word is not None:
+            words[argument.name] = word
+        elif values[0] is None and f"{{{argument.name}}}" in text and argument.name not in _USUAL:
             raise NoFixedForm(f"{first.label} is called without {argument.name}")
     if first.schema.mutates:
         return text.format_map(words)
     results |= {graph.first_output(at): f"made_{number}[{k}]" for k, (at, _) in enumerate(calls)}
     return f"made_{number} = {text.format_map(words)}"
+
+
+def _word(values: Sequence[Value], names: Mapping[int, str]) -> str | None:
+    """Return how an operator over lists takes what calls give for one argument; None where it is left as usual."""
+    match values[0]:
+        case Ref():
+            return f"[{', '.join(names[v.value] for v in values if isinstance(v, Ref))}]"
+        case Scalar(name=name):
+            return name
+        case LiteralArg(value=int() | float() as number):
+            return number_text(number)
+    return None
 
 
 FIX = Maker(listed)

@@ -58,10 +58,7 @@ def batched(graph: Graph, around: Around) -> Fixed:
         raise NoFixedForm("its products are not matrices of their own")
     results = dict[int, str]()
     for at, step in enumerate(steps):
-        if step[0][1].schema.mutates or any(len(call.outputs) != 1 for _, call in step):
-            raise NoFixedForm(f"{step[0][1].label} writes in place, or gives several tensors")
-        if len({call.outputs[0].shape for _, call in step}) != 1:
-            raise NoFixedForm("its iterations have several shapes")
+        _check_results(step)
         text, joined = _product(batch, step) if step[0][1].operator in _PRODUCTS else _pointwise(batch, step)
         batch.lines.append(f"    made_{at} = {text}")
         values = [graph.first_output(number) for number, _ in step]
@@ -80,6 +77,15 @@ def batched(graph: Graph, around: Around) -> Fixed:
         source=f"def together(inputs):\n    return [{before}]\n\n\n" + "\n".join(body),
         assumptions=tuple(batch.assumptions),
     )
+
+
+def _check_results(step: Sequence[tuple[int, GraphCall]]) -> None:
+    """Raise NoFixedForm where iterations give other than one new tensor each, all of one shape."""
+    first = step[0][1]
+    if first.schema.mutates or any(len(call.outputs) != 1 for _, call in step):
+        raise NoFixedForm(f"{first.label} writes in place, or gives several tensors")
+    if len({call.outputs[0].shape for _, call in step}) != 1:
+        raise NoFixedForm("its iterations have several shapes")
 
 
 def _factor(batch: _Batch, values: Sequence[Value]) -> _Factor:

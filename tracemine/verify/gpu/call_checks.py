@@ -114,14 +114,7 @@ class CallCheck(Check):
         yield f"{self.title} ({self.fingerprint})"
         yield f"{found.get('device', 'No GPU here: on the CPU')}, torch {torch.__version__}"
         samples = found.get("times", {}).get("samples", {})
-        rows = [("", *(f"{state} us" for state in samples), *(["eager / it"] if samples else []))]
-        for label, name in (("eager", "eager"), (found.get("way", ""), "fused"), ("torch.compile", "compiled")):
-            medians = [us for each in samples.values() if (us := median_us(each, name)) is not None]
-            eager = median_us(next(iter(samples.values()), {}), "eager")
-            if medians and eager is not None:
-                ratio = f"{eager / medians[0]:.2f}x" if medians[0] else "-"
-                rows.append((label, *(f"{us:.2f}" for us in medians), ratio))
-        yield from ("", *table_rows(rows), "")
+        yield from ("", *table_rows(_time_rows(samples, found.get("way", ""))), "")
         for name, each in found["ways"].items():
             took = f", {each['first_ns'] / 1000:.2f} us" if "first_ns" in each else ""
             by = "of what rounding allows" if self.ulp is None else "from float64"
@@ -129,6 +122,17 @@ class CallCheck(Check):
             yield f"{name}: {says}" + ("" if name not in self._all else f" - {self._all[name].says}")
         if "replay" in found:
             yield f"eager launched {'the' if found['replay']['same_names'] else 'NOT the'} trace's own kernels"
+
+
+def _time_rows(samples: Mapping[str, Mapping[str, Any]], way: str) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of times: medians by state of the cache, and how many times as long eager takes in the first."""
+    yield ("", *(f"{state} us" for state in samples), *(["eager / it"] if samples else []))
+    eager = median_us(next(iter(samples.values()), {}), "eager")
+    for label, name in (("eager", "eager"), (way, "fused"), ("torch.compile", "compiled")):
+        medians = [us for each in samples.values() if (us := median_us(each, name)) is not None]
+        if medians and eager is not None:
+            ratio = f"{eager / medians[0]:.2f}x" if medians[0] else "-"
+            yield (label, *(f"{us:.2f}" for us in medians), ratio)
 
 
 def _examined_copy(nbytes: int, to_device: bool, recorded: Sequence[Sequence[Any]], seconds: float) -> dict[str, Any]:

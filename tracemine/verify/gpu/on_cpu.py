@@ -62,18 +62,24 @@ def _stood_in(name: str, arguments: Mapping[str, Any]) -> Any:
     for each, value in arguments.items():  # what it wrote in place
         if given[each] is not value and each.startswith("running_"):
             value.copy_(given[each])
-    first = next((t for v in arguments.values() for t in _tensors(v)), None)
-    weight = arguments.get("weight")
-    kinds = [None if first is None else first.dtype] * len(found)
-    if name in _WIDE_STATISTICS:
-        kinds[1:] = [None] * (len(found) - 1)
-    elif name.endswith("_norm_backward") and isinstance(weight, torch.Tensor):
-        kinds[1:] = [weight.dtype] * (len(found) - 1)
+    first, rest = _result_kinds(name, arguments)
+    kinds = [first if k == 0 else rest for k in range(len(found))]
     results = [
         t.to(kind) if t is not None and kind in _NARROW and t.dtype == torch.float32 else t
         for t, kind in zip(found, kinds, strict=True)
     ]
     return results[0] if len(results) == 1 else tuple(results) if results else None
+
+
+def _result_kinds(name: str, arguments: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the types that a GPU gives the first result of a call and the others; None: as they come."""
+    first = next((t.dtype for v in arguments.values() for t in _tensors(v)), None)
+    weight = arguments.get("weight")
+    if name in _WIDE_STATISTICS:
+        return first, None
+    if name.endswith("_norm_backward") and isinstance(weight, torch.Tensor):
+        return first, weight.dtype
+    return first, first
 
 
 def _rounded_once(function: Any, arguments: Mapping[str, Any]) -> Any:
@@ -112,11 +118,7 @@ def checked(
     taken for large inputs. draws: what it gives differs from run to run: it is run and watched, and not compared.
     """
     interpreter.install()  # type: ignore[no-untyped-call]
-    largest = max((t.numel() for t in make_inputs(described, device="cpu")), default=0)
-    if largest > _SMALL:
-        least = min(1 << (largest // _PROGRAMS).bit_length(), _LARGEST_BLOCK)
-        for cuts in blocks.values():
-            cuts[:] = [(max(elements, least), each) for elements, each in cuts]
+    _enlarge(blocks, described)
     seen: dict[str, dict[str, None]] = {name: {} for name in kernels}
     variants = {name: _watched(work, seen[name]) for name, work in kernels.items()}
     with LikeGpu():
@@ -136,6 +138,15 @@ def checked(
     for name, faults in seen.items():
         found[name]["faults"] = [*faults, *found[name]["faults"]]
     return found
+
+
+def _enlarge(blocks: Mapping[str, list[tuple[int, int]]], described: Sequence[tuple[Any, ...]]) -> None:
+    """Give a launcher larger blocks where its inputs are large, so that few programs are interpreted."""
+    largest = max((t.numel() for t in make_inputs(described, device="cpu")), default=0)
+    if largest > _SMALL:
+        least = min(1 << (largest // _PROGRAMS).bit_length(), _LARGEST_BLOCK)
+        for cuts in blocks.values():
+            cuts[:] = [(max(elements, least), each) for elements, each in cuts]
 
 
 class _Raised(Exception):

@@ -140,9 +140,7 @@ class Reproduction(Check):
         on_cpu = found.get("on_cpu", False)
         if on_cpu:
             yield "No GPU here: numerics alone, on the CPU, in Triton's interpreter. Nothing is timed."
-            smaller = [f"{name} {tuple(shape)}" for name, shape in found["inputs"].items() if name in self._smaller()]
-            shown = ", ".join(smaller[:3]) + (f" and {len(smaller) - 3} more" if len(smaller) > 3 else "")
-            yield f"Sizes: {f'smaller than recorded: {shown}' if smaller else 'as recorded'}."
+            yield f"Sizes: {self._sizes_text(found['inputs'])}."
         else:
             yield f"{found['device']}, torch {torch.__version__}"
         yield ""
@@ -151,15 +149,25 @@ class Reproduction(Check):
         if self.draws:
             yield "it draws random numbers: not compared with eager's"
         for name, each in (("fused", found["right"]), *(found.get("right_others") or {}).items()):
-            if each is None:
-                continue
-            said = each.get("not_tried")
-            label = self._label(name)
-            right = "not tried here: " + said if said else "right" if not each["faults"] else "WRONG"
-            yield f"{label}: {right}" if not (self.draws and right == "right") else f"{label}: nothing wrong was seen"
-            yield from (f"  {fault}" for fault in each["faults"][:8])
+            if each is not None:
+                yield f"{self._label(name)}: {self._judged(each)}"
+                yield from (f"  {fault}" for fault in each["faults"][:8])
         if not on_cpu:
             yield from self._replayed(found)
+
+    def _sizes_text(self, inputs: Mapping[str, Sequence[int]]) -> str:
+        smaller = [f"{name} {tuple(shape)}" for name, shape in inputs.items() if name in self._smaller()]
+        if not smaller:
+            return "as recorded"
+        more = f" and {len(smaller) - 3} more" if len(smaller) > 3 else ""
+        return f"smaller than recorded: {', '.join(smaller[:3])}{more}"
+
+    def _judged(self, variant: Mapping[str, Any]) -> str:
+        if variant.get("not_tried"):
+            return f"not tried here: {variant['not_tried']}"
+        if variant["faults"]:
+            return "WRONG"
+        return "nothing wrong was seen" if self.draws else "right"
 
     def _label(self, name: str) -> str:
         return "library call" if name == "fused" and self.fused is None else _NAMES.get(name, name)

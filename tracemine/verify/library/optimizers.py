@@ -145,6 +145,19 @@ def _numbers(row: Row, steps: Sequence[_Step]) -> _Known | str:
         for name, scalar in step.scalars.items():
             if scalar.recorded and recorded.setdefault(name, scalar.value) != scalar.value:
                 return "parameters take steps with several numbers"
+    known = _solved(row, recorded)
+    try:
+        comes_to = {name: number(way, known.numbers) for name, way in row.instead.items()}
+    except (ArithmeticError, ValueError):
+        return "its numbers are not those of such a step"
+    for name, value in recorded.items():
+        if abs(comes_to[name] - value) > _NEAR * max(abs(value), 1e-12):
+            return "its numbers are not those of such a step"
+    return known
+
+
+def _solved(row: Row, recorded: Mapping[str, float]) -> _Known:
+    """Return the numbers that the call takes: solved from those recorded, the others as the row usually has them."""
     found: dict[str, float] = {}
     told: set[str] = set()
     for name, otherwise in row.otherwise.items():
@@ -157,13 +170,6 @@ def _numbers(row: Row, steps: Sequence[_Step]) -> _Known | str:
             found[name] = round(value) if name == "step" else round(value, 12)
             told |= {name} if names(parse(way)) <= recorded.keys() | told else set()
             break
-    try:
-        comes_to = {name: number(way, found) for name, way in row.instead.items()}
-    except (ArithmeticError, ValueError):
-        return "its numbers are not those of such a step"
-    for name, value in recorded.items():
-        if abs(comes_to[name] - value) > _NEAR * max(abs(value), 1e-12):
-            return "its numbers are not those of such a step"
     return _Known(found, frozenset(told))
 
 

@@ -107,6 +107,17 @@ def terms(graph: Graph) -> Terms:
     return making.all
 
 
+def _check_followed(call: GraphCall) -> None:
+    """Raise Opaque where what a call computes, or where it writes it, does not follow from its arguments."""
+    schema = call.schema
+    if schema.op_class == "random":
+        raise Opaque(f"{call.label} draws random numbers")
+    if schema.overwrites or (schema.mutates and not call.operator.endswith("_")):
+        raise Opaque(f"{call.label} writes into what it was given")
+    if schema.mutates and schema.mutates != (0,):
+        raise Opaque(f"{call.label} writes several of its arguments")
+
+
 @dataclass(slots=True)
 class _Making:
     """Values hold cells; what is written in place changes its cell, and that of the tensor which it is a view of."""
@@ -133,19 +144,13 @@ class _Making:
 
     def call(self, call: GraphCall) -> None:
         """Follow one call of the graph."""
-        schema = call.schema
+        _check_followed(call)
         name = call.operator.removeprefix("aten::")
-        if schema.op_class == "random":
-            raise Opaque(f"{call.label} draws random numbers")
-        if schema.overwrites or (schema.mutates and not name.endswith("_")):
-            raise Opaque(f"{call.label} writes into what it was given")
-        if schema.mutates and schema.mutates != (0,):
-            raise Opaque(f"{call.label} writes several of its arguments")
         if name.startswith("_foreach_"):
             self._list(call, name.removeprefix("_foreach_"))
             return
         operands = tuple(self._operand(v) for v in call.arguments)
-        if schema.mutates:
+        if call.schema.mutates:
             self._in_place(call, self._functional(call, name), operands)
             return
         for output, spec in enumerate(call.outputs):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,11 +148,7 @@ class _Validator:
             given = _loaded(text)(*inputs, **case.numbers)
         except Exception as error:  # whatever a call raises is a finding about it
             return [f"it raised {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"]
-        found: list[str] = []
-        graph, written = case.graph, set(case.graph.written)
-        for k, (entry, mine, was) in enumerate(zip(graph.inputs, inputs, case.inputs, strict=True)):
-            if k not in written and not torch.equal(trials.zones(mine), trials.zones(was)):
-                found.append(f"input {entry.name} was changed")
+        graph, found = case.graph, _changed(case, inputs)
         results = [(f"output {k}", t, *_all(case, "live", k)) for k, t in enumerate(given) if t is not None]
         results += [(f"input {graph.inputs[v].name}", inputs[v], *_all(case, "inputs", v)) for v in graph.written]
         for name, ours, eager, truth, noise in results:
@@ -177,6 +173,17 @@ class _Validator:
             if found:
                 return Mutant(mutant.name, mutant.line, killed_by=f"{case.trial.says}: {found[0]}")
         return Mutant(mutant.name, mutant.line, equivalent=mutant.equivalent)
+
+
+def _changed(case: _Case, inputs: Sequence[torch.Tensor]) -> list[str]:
+    """Return as faults which inputs hold other values than before, of those that the graph does not write."""
+    written = set(case.graph.written)
+    tensors = enumerate(zip(case.graph.inputs, inputs, case.inputs, strict=True))
+    return [
+        f"input {entry.name} was changed"
+        for k, (entry, mine, was) in tensors
+        if k not in written and not torch.equal(trials.zones(mine), trials.zones(was))
+    ]
 
 
 def _all(case: _Case, part: str, place: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Step = tuple[str, tuple[object, ...]]  # a view operator and what it takes after the tensor
+_Axis = tuple[int, int]  # its length and its stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +107,32 @@ def _one_step(source: Layout, target: Layout) -> tuple[Step, ...] | None:
     wanted = list(zip(target.shape, target.strides, strict=True))
     ahead = target.offset - source.offset
     if len(own) == len(wanted):
-        changed = [d for d, (a, b) in enumerate(zip(own, wanted, strict=True)) if a != b]
-        if not changed and not ahead:
-            return ()
-        if len(changed) == 1:
-            (here, unit), (size, stride) = own[changed[0]], wanted[changed[0]]
-            step = stride // unit if unit else 0
-            start = ahead // unit if unit else -1
-            if step > 0 and stride % unit == 0 and start * unit == ahead and 0 <= start + (size - 1) * step < here:
-                makers = _Makers(source.shape)
-                makers.slice(changed[0], start, size, step)
-                return tuple(makers.steps)
-    if len(own) == len(wanted) + 1:
-        for dim, (here, unit) in enumerate(own):
-            if own[:dim] + own[dim + 1 :] == wanted and unit and ahead % unit == 0 and 0 <= ahead // unit < here:
-                return (("aten::select.int", (dim, ahead // unit)),)
+        return _sliced(own, wanted, ahead)
+    return _selected(own, wanted, ahead) if len(own) == len(wanted) + 1 else None
+
+
+def _sliced(own: list[_Axis], wanted: list[_Axis], ahead: int) -> tuple[Step, ...] | None:
+    """Return nothing, or a slice along the one axis that differs. ahead: how far on the wanted ones begin."""
+    changed = [d for d, (a, b) in enumerate(zip(own, wanted, strict=True)) if a != b]
+    if not changed and not ahead:
+        return ()
+    if len(changed) != 1:
+        return None
+    (here, unit), (size, stride) = own[changed[0]], wanted[changed[0]]
+    step = stride // unit if unit else 0
+    start = ahead // unit if unit else -1
+    if step > 0 and stride % unit == 0 and start * unit == ahead and 0 <= start + (size - 1) * step < here:
+        makers = _Makers([length for length, _ in own])
+        makers.slice(changed[0], start, size, step)
+        return tuple(makers.steps)
+    return None
+
+
+def _selected(own: list[_Axis], wanted: list[_Axis], ahead: int) -> tuple[Step, ...] | None:
+    """Return the selection of one place along the axis that is gone."""
+    for dim, (here, unit) in enumerate(own):
+        if own[:dim] + own[dim + 1 :] == wanted and unit and ahead % unit == 0 and 0 <= ahead // unit < here:
+            return (("aten::select.int", (dim, ahead // unit)),)
     return None
 
 

@@ -48,16 +48,21 @@ def _one_by_one(graph: Graph, names: Sequence[str], sizes: Sizes) -> list[str]:
     names, lines = [*names], list[str]()
     read = {*graph.live, *(v for call in graph.calls for v in reads(call))}
     for number, call in enumerate(graph.calls):
-        outputs = [f"t{len(names) + k}" for k in range(len(call.outputs))]
-        listed = bool(call.schema.outputs) and call.schema.outputs[0].endswith("[]")
-        rest = iter(name if len(names) + k in read else "_" for k, name in enumerate(outputs))
-        targets = [next(rest) if wanted else "_" for wanted in asked(call)]
-        target = ", ".join(targets) + ("," if listed and len(outputs) == 1 else "")
-        text = _call_text(call, names, _named(sizes, number))
-        lines.append(f"    {text}" if {*targets} <= {"_"} else f"    {target} = {text}")
-        names += outputs
+        values = range(len(names), len(names) + len(call.outputs))
+        target = _target(call, [f"t{v}" if v in read else "_" for v in values])
+        lines.append(f"    {target}{_call_text(call, names, _named(sizes, number))}")
+        names += [f"t{v}" for v in values]
     live = ", ".join(names[v] for v in graph.live)
     return [*lines, f"    return ({live}{',' if len(graph.live) == 1 else ''})"]
+
+
+def _target(call: GraphCall, names: Sequence[str]) -> str:
+    """Write what a call's results are assigned to; nothing where none has a name but "_"."""
+    rest = iter(names)
+    targets = [next(rest) if wanted else "_" for wanted in asked(call)]
+    listed = bool(call.schema.outputs) and call.schema.outputs[0].endswith("[]")
+    comma = "," if listed and len(names) == 1 else ""
+    return "" if {*targets} <= {"_"} else f"{', '.join(targets)}{comma} = "
 
 
 def _call_text(call: GraphCall, names: Sequence[str], sizes: Mapping[int, str]) -> str:

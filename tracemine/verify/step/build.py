@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from tracemine.codegen.graph import GraphCall, LiteralArg, Ref, Refs
 from tracemine.codegen.index_inputs import pointing
@@ -277,13 +278,7 @@ class _Making:
         replayed = sorted(a for call in self.calls for a in call.activities)
         left = {a for part in self.left_activities.values() for a in part}
         known = {*replayed, *left}
-        start, op_row = numbers(activities.column("start_ns")), numbers(activities.column("op_row"), -1)
-        step_row = numbers(activities.column("step_row"), -1)
-        unowned = set(np.flatnonzero((op_row < 0) & (start >= begin) & (start < end)).tolist())
-        if len(known) and name:
-            mine = int(np.bincount(step_row[sorted(known)] + 1).argmax()) - 1
-            unowned |= set(np.flatnonzero((step_row == mine) & (mine >= 0)).tolist())
-        unowned -= known
+        unowned = _within(activities, begin, end, known if name else ()) - known
         lost = [
             Left(reason=reason, calls=count, gpu_ns=int(dur[self.left_activities[reason]].sum()))
             for reason, count in self.left.most_common()
@@ -330,6 +325,17 @@ class _Making:
                 if made and position == 0 and call.activities and not self.memory[place.buffer].on_host:
                     found.setdefault(place.buffer, place)
         return tuple(found.values())
+
+
+def _within(activities: pa.Table, begin: int, end: int, known: Collection[int]) -> set[int]:
+    """Return activities of no operator that began in a step, and all that are of the step that most of `known` are."""
+    start, op_row = numbers(activities.column("start_ns")), numbers(activities.column("op_row"), -1)
+    found = set(np.flatnonzero((op_row < 0) & (start >= begin) & (start < end)).tolist())
+    if known:
+        step_row = numbers(activities.column("step_row"), -1)
+        mine = int(np.bincount(step_row[sorted(known)] + 1).argmax()) - 1
+        found |= set(np.flatnonzero((step_row == mine) & (mine >= 0)).tolist())
+    return found
 
 
 def _size(seen: RecordedTensor) -> int:
