@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from msgspec import Struct
 
 from tracemine.cli.console import say
 from tracemine.cli.counters import said_reports
@@ -29,14 +27,16 @@ if TYPE_CHECKING:
     from tracemine.verdicts.evidence import Evidence
 
 
-class FoundIn(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class FoundIn:
     """What was found in a trace, and what a report draws of the trace itself."""
 
     scan: Scan
     picture: Picture | None = None
 
 
-class ScanRequest(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
     """What is asked of a scan: of every trace, of the one that files belong to, and what is said of it."""
 
     options: ScanOptions
