@@ -30,6 +30,7 @@ ROOT = Path(__file__).parent.parent.parent
 FIXTURES = ROOT / "fixtures" / "kineto"
 TRACE = str(FIXTURES / "decoder_prefill.json.gz")
 CLEAN = str(FIXTURES / "clean_gemms.json.gz")
+FOLDER = str(ROOT / "fixtures" / "captures" / "chain")
 
 Said = tuple[int, str, str]
 Run = Callable[..., Said]
@@ -55,6 +56,7 @@ def trace_without_gpu(path: Path) -> Path:
 
 # --- starting ---------------------------------------------------------------------------------------------------------
 
+MOST_DATACLASSES = 53  # that a plain scan makes of ours
 HEAVY = {"numpy", "pyarrow", "msgspec", "isal", "rich.console", "pandas", "torch"}
 
 
@@ -82,6 +84,25 @@ def test_json_is_printed_without_loading_what_draws_on_terminals() -> None:
     loaded = modules_after(f"from tracemine.cli import main; main(['scan', {CLEAN!r}, '--format', 'json'])")
     assert "pyarrow" in loaded
     assert loaded.isdisjoint({"rich", "pandas"})
+
+
+def test_a_scan_loads_no_reader_of_another_format() -> None:
+    loaded = modules_after(f"from tracemine.cli import main; main(['scan', {FOLDER!r}, '--format', 'json'])")
+    assert "tracemine.formats.kineto.read" in loaded
+    assert loaded.isdisjoint({"sqlite3", "tracemine.formats.nsys.assemble", "tracemine.formats.ncu", "jinja2"})
+
+
+def test_a_scan_writes_out_few_records() -> None:
+    """A dataclass is compiled when its module is imported: a millisecond each, where a struct takes next to none."""
+    code = (
+        "import sys; from dataclasses import is_dataclass; from tracemine.cli import main; "
+        f"main(['scan', {CLEAN!r}, '--format', 'json']); "
+        "ours = {one for name, module in list(sys.modules.items()) if name.startswith('tracemine') "
+        "for one in vars(module).values() if isinstance(one, type) and is_dataclass(one)}; "
+        "print(); print(sum(one.__module__.startswith('tracemine') for one in ours))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert int(said.stdout.splitlines()[-1]) <= MOST_DATACLASSES
 
 
 def test_it_runs_as_a_module() -> None:

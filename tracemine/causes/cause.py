@@ -6,9 +6,10 @@ optional; most causes need none. Rows, findings and verify take causes as argume
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tracemine.findings.context import Estimator, FactsOf
 
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from tracemine.verify.fixes.calls import Ways
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """A cause, by its rule's id.
 
     >>> Cause(rule="layout_leak").fix is None

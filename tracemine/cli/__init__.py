@@ -11,9 +11,10 @@ import shlex
 import sys
 import traceback
 from collections.abc import Collection, Sequence
+from copy import copy
 from functools import cache
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -103,7 +104,25 @@ def tracemine(
     return group_help(context)
 
 
-_command = cache(lambda: typer.main.get_command(app))  # once a process: it takes a fifth of a small scan
+def _names() -> list[str]:
+    """Return what commands and groups of commands are called."""
+    named = [(one.name, one.callback) for one in app.registered_commands]
+    return [name or getattr(made, "__name__", "") for name, made in named] + [one.name for one in app.registered_groups]
+
+
+@cache
+def _command(name: str) -> Any:
+    """Return the command line with one command alone, of none of that name with all.
+
+    Typer takes a fifth of a small scan for the parameters of all.
+    """
+    made = copy(app)
+    if name in _names() and _COMPLETE not in os.environ:
+        made.registered_commands = [
+            one for one in app.registered_commands if name in (one.name, getattr(one.callback, "__name__", ""))
+        ]
+        made.registered_groups = [one for one in app.registered_groups if one.name == name]
+    return typer.main.get_command(made)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -118,9 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = NONE
     try:
         _check_given(given)
-        command = _command()
         given, reads_settings = _without(NO_SETTINGS, given)
-        given = _meant(given, getattr(command, "commands", {}))
+        given = _meant(given, _names())
+        command = _command(next(iter(given), ""))
         folder = current_folder() if reads_settings else None
         known = NONE if _asks_for_help(given) else defaults(folder, os.environ)
         if note := known.said_of_gates(given):

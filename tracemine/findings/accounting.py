@@ -7,10 +7,10 @@ covers, the trace's totals, and the check that a scan keeps within them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.columns import sorted_unique, uncovered
@@ -28,8 +28,7 @@ from tracemine.timeline import Timeline
 _MOST_NS = 1 << 62  # 146 years; sums of what is within it fit an int64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accounts:
+class Accounts(Struct, frozen=True, kw_only=True):
     """Measured totals, nanoseconds; arrays have one entry an activity."""
 
     dur_ns: IntArray
@@ -110,8 +109,7 @@ _CLOSELY_PACKED = Fraction(9, 10)
 _ALL_IN_STEPS = Fraction(5, 4)  # a span of as many times its steps has nothing but them
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     """An unprofiled step, or all of them, and for how long a device works in it: what there is to save. Nanoseconds."""
 
     unprofiled: Range

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, rows_of
@@ -24,8 +24,7 @@ _LOOPED_ADAM = re.compile(r"^aten::(_foreach_)?addcdiv_$")
 _ADAMS = frozenset({"Adam", "AdamW", "NAdam", "RAdam", "Adamax"})
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """Operators and runtime calls that count; `known`: some lie in modules, so that others are known not to."""
 
     ops: BoolArray

@@ -8,9 +8,9 @@ takes less than the smallest kernel, or more than it took. Where neither bytes n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.devices import Device
 from tracemine.findings.context import ScanContext
@@ -28,8 +28,7 @@ _TO_HOST = ("HtoD", "DtoH", "HtoH", "PtoP")
 _S = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class LeastTimes:
+class LeastTimes(Struct, frozen=True):
     """The least time of each activity, nanoseconds, and whether it is known; where it is not, the time it took."""
 
     ns: IntArray

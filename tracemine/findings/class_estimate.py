@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tracemine.findings.labels import Label
 from tracemine.perfmodel import Range, Traffic
 from tracemine.rows.table import IntArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassEstimate:
+class ClassEstimate(Struct, frozen=True, kw_only=True):
     """A class of matches that share everything an estimate depends on. Totals over them, nanoseconds."""
 
     matrix: IntArray  # [matches, rows of each]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import sorted_unique, string_ids
 from tracemine.findings.blockers import ALLOCATED, blockers, derived_twice, in_model, model_calls
@@ -41,8 +41,7 @@ _FUSED_STEP_SINCE = {"Adam": (1, 13), "AdamW": (2, 0), "SGD": (2, 3), "Adagrad":
 _USUAL = (2, 3)  # where the release is not known
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """Facts of a whole trace."""
 
     engine: str | None  # that serves the model

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, mapped, rows_of, take
@@ -16,8 +16,7 @@ _COUNTER = re.compile(r"_\d+(?=\.|$)")
 _ENGINE = "autograd::engine::"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Struct, frozen=True, kw_only=True):
     """One entry a row of a row set. Row numbers and categories are −1 where there is none.
 
     `op` is the operator's name, or the kernel's family where no operator is known.

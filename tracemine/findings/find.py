@@ -235,7 +235,7 @@ def _estimated(context: ScanContext, found: Matches) -> Iterator[ClassEstimate]:
             context.drop("nothing_to_win", len(matrix))
         else:
             sure = min(Evidence[estimated.evidence.upper()], evidence)
-            yield dataclasses.replace(estimated, evidence=sure.name.lower())
+            yield replace(estimated, evidence=sure.name.lower())
 
 
 def _variant(
@@ -306,7 +306,7 @@ def _judged(one: Reported, judge: Judge) -> Reported:
     finding = judged(one.finding, verified)
     savings = [NOTHING if finding.refuted else saving for saving in one.savings]
     savings[one.first] = judged_ns(verified, alike.measured_ns, savings[one.first])
-    return dataclasses.replace(one, finding=finding, savings=savings)
+    return replace(one, finding=finding, savings=savings)
 
 
 def _lowered(reported: Sequence[Reported]) -> list[Reported]:
@@ -316,7 +316,7 @@ def _lowered(reported: Sequence[Reported]) -> list[Reported]:
         like = like_lost(one.finding, lost)
         if like is not None:
             savings = [lowered_ns(saving) for saving in one.savings]
-            one = dataclasses.replace(one, finding=lowered(one.finding, like), savings=savings)
+            one = replace(one, finding=lowered(one.finding, like), savings=savings)
         found.append(one)
     return found
 

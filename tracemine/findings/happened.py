@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracemine.rows.table import BoolArray, IntArray
 
@@ -16,8 +17,7 @@ WAIT = -1  # in the place of a segment: the host waits for the device
 _MOST_NS = 1 << 62  # sums within it fit an int64
 
 
-@dataclass(frozen=True, slots=True)
-class Operators:
+class Operators(Struct, frozen=True):
     """The outermost operator of each call that launches no more than the one that made it. A value a call."""
 
     row: IntArray  # of the operator; −1: none is known
@@ -35,8 +35,7 @@ class Operators:
         return kept
 
 
-@dataclass(frozen=True, slots=True)
-class HostEvents:
+class HostEvents(Struct, frozen=True):
     """What the host did, in order: launches where they begin, and blocking calls where they end. A value an event."""
 
     call: IntArray
@@ -50,8 +49,7 @@ class HostEvents:
     launch: IntArray  # of each call: its event as a launch; −1: it launches nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Across:
+class Across(Struct, frozen=True):
     """Waits of activities for another stream."""
 
     row: IntArray
@@ -59,8 +57,7 @@ class Across:
     delay_ns: IntArray  # after that one's end
 
 
-@dataclass(frozen=True, slots=True)
-class HostStep:
+class HostStep(Struct, frozen=True):
     """A step as the host goes through it: its first and last event in `HostEvents`, and the host's own time in it
     before the first and after the last.
     """
@@ -70,8 +67,7 @@ class HostStep:
     around_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Segments:
+class Segments(Struct, frozen=True):
     """The order in which a timeline is run: segments of streams, and between them the host's waits for the device.
 
     Activities of one segment wait for nothing but calls and each other, those calls are behind equally many waits of
@@ -101,8 +97,7 @@ class Segments:
         return np.searchsorted(self.begins, self.place[activity], side="right") - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Struct, frozen=True):
     """What activities wait for. A value a place in `Segments.rows`."""
 
     dur: IntArray | Floats  # integers add up much faster; floats where an int64 could not hold their sum

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracemine.findings.labels import short, sources
 from tracemine.findings.record import Source
@@ -18,8 +17,7 @@ _LEAST_COVERED = 0.8  # of the gap
 _LONGEST_NAME = 60  # names come from strangers
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """A host call that lasts through a gap, and who made it."""
 
     call: str

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import string_ids, uncovered
 from tracemine.rows.arrow import categories, is_named, rows_of
@@ -23,8 +22,7 @@ _LEAST_NOT_TIMED_NS = 400_000
 _OWN = "aten::"  # the namespace of operators in which, as a rule, no Python runs
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(Struct, frozen=True):
     """Disjoint spans in order, nanoseconds since an origin.
 
     >>> spans = Spans.of(np.array([30, 10, 12]), np.array([40, 20, 22]))

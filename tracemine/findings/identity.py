@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tracemine.findings.facts import activity_facts
 from tracemine.findings.labels import Label, label_of, short
@@ -21,8 +21,7 @@ from tracemine.timeline import Timeline
 _OF_VARIANT = ("ops", "shapes")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a cause is: findings with equal places are one."""
 
     mark: str  # the finding's identity
@@ -30,8 +29,7 @@ class Place:
     name: str | None  # class of the module or of the optimizer, or the function; "": not known; None: it is everywhere
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """Where a variant is, and what advice may ask of it."""
 
     place: Place

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.findings.members import activity_rows
 from tracemine.findings.record import Finding
@@ -15,8 +15,7 @@ from tracemine.rows.iterations import Iterations
 from tracemine.rows.table import IntArray, Rows, number
 
 
-@dataclass(frozen=True, slots=True)
-class Extents:
+class Extents(Struct, frozen=True):
     """When some step was under way: disjoint intervals in order, nanoseconds."""
 
     begin_ns: IntArray
@@ -66,8 +65,7 @@ def gaps_inside(gaps: Rows, step_of: IntArray, extents: Extents | None) -> IntAr
     return np.where(of_step, extents.covered(begin, begin + dur), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(Struct, frozen=True):
     """Part of a finding that lies in steps: of what was measured of it, and of what it saves (low, mid, high)."""
 
     measured: Fraction

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.calls import Call, calls_of
@@ -33,8 +33,7 @@ _NOT_THE_USERS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
+class Label(Struct, frozen=True, kw_only=True):
     """A class in words: the same in tomorrow's trace."""
 
     ops: tuple[str, ...]

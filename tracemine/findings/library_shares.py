@@ -7,9 +7,9 @@ what each kind of call reaches is given next to the peak, whether or not it coul
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.devices import Device
 from tracemine.findings.ceiling import operation_of
@@ -26,8 +26,7 @@ _MOST = 6  # kinds that are named
 _S = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class CallShare:
+class CallShare(Struct, frozen=True):
     """Calls of one operation on one type, whose library's rate was not measured."""
 
     operation: str  # in words

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.calls import Call as Recorded
 from tracemine.calls import calls_of
@@ -43,8 +43,7 @@ _SMALL = 0.05  # of the elements that the busiest operator goes over: less is a 
 LONGEST = 1 << 44  # elements: more is damage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListWork:
+class ListWork(Struct, frozen=True, kw_only=True):
     """Traffic of passes over lists, and of what runs now."""
 
     passes: tuple[Pass, ...]
@@ -57,8 +56,7 @@ class ListWork:
         return None if self.before is None else Traffic(before=max(self.before, after), after=after)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A call: its operator, and the sizes in elements of each tensor, or list of tensors, that it takes."""
 
     row: int

@@ -8,9 +8,9 @@ add up, and one that is gone long before the peak lowers nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.findings.context import ScanContext
 from tracemine.findings.members import activity_rows
@@ -26,8 +26,7 @@ from tracemine.timeline import Timeline
 _ROUNDED_BYTES, _SMALL_BYTES = 512, 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
+class Events(Struct, frozen=True):
     """Allocations and frees of one device, in order of time."""
 
     start_ns: IntArray

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.findings.accounting import Room
@@ -18,8 +18,7 @@ SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
 SHOWN_SHARE = 0.01  # of the unprofiled step, or of GPU time: below both it is only counted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankScale:
+class RankScale(Struct, frozen=True, kw_only=True):
     """Totals that savings are shares of, nanoseconds."""
 
     steps: int  # 0: none are known

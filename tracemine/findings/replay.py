@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.findings.happened import WAIT, Floats, Happened
 from tracemine.findings.scenarios import Change, Edits, Scenarios
@@ -22,8 +23,7 @@ from tracemine.rows.table import BoolArray, IntArray
 _MOST_TIMES = 2_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayResult:
+class ReplayResult(Struct, frozen=True):
     """The timeline run again: scenarios are the first axis of each."""
 
     done: Floats  # how long all takes from the first start on
@@ -79,8 +79,7 @@ def gained(takes: Floats) -> Floats:
     return np.maximum(-np.diff(takes), 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """What something else depends on in scenarios that differ by pace alone, were the host never held up."""
 
     faster: Floats

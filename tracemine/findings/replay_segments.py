@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import sorted_unique
 from tracemine.findings.happened import WAIT, Across, HostEvents, Segments
 from tracemine.rows.table import IntArray
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
+class Lanes(Struct, frozen=True):
     """Where each activity runs, its call and by how much it follows the one before on its stream; by start."""
 
     stream: IntArray

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.findings.happened import Floats, Happened, HostEvents
 from tracemine.perfmodel import LOADING_PACE
@@ -14,8 +14,7 @@ from tracemine.rows.table import IntArray
 _NEVER = int(np.iinfo(np.int64).max)  # no change
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """A finding's effect on the timeline. Rows of `activities`, each in one change at most."""
 
     rows: IntArray  # those that get shorter
@@ -28,8 +27,7 @@ class Change:
     unblocked: IntArray  # those that the host does not wait for any more, neither in their launch nor right after it
 
 
-@dataclass(frozen=True, slots=True)
-class _Edit:
+class _Edit(Struct, frozen=True):
     """Effects of a change: places of activities, and events of the host whose time since those before differs."""
 
     places: IntArray
@@ -37,8 +35,7 @@ class _Edit:
     events: IntArray
 
 
-@dataclass(frozen=True, slots=True)
-class Edits:
+class Edits(Struct, frozen=True):
     """Effects of changes that are made in turn, the first one's number is 1. Arrays have a value an event of the host:
     the number of the change that has this effect on it (`_NEVER`: none).
     """

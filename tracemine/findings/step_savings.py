@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from tracemine.findings.accounting import Room, idle_of, most_saved
 from tracemine.findings.class_estimate import ClassEstimate
@@ -28,8 +28,7 @@ _COMPILED_NOTE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(Struct, frozen=True):
     """A finding, its rule, and for each class of its matches the rows and the saving of GPU time."""
 
     finding: Finding
@@ -46,8 +45,7 @@ class Reported:
         return Fix(self.matrices, self.savings, self.call, self.rule.saving == "pin_memory")
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """What a finding would have of a step, nanoseconds."""
 
     saving: Range  # made after those before it

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.findings.critical_path import replay_of
@@ -42,8 +43,7 @@ _LEAST_STALL_NS = 1_000_000
 _AHEAD = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """An end of an interval, or its middle: of what speaks for a fix, and of what speaks against it."""
 
     name: str
@@ -71,8 +71,7 @@ class Fix:
     unblocks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
+class Outside(Struct, frozen=True):
     """What of a timeline lies in no step, and so tells nothing of how long one takes."""
 
     busy_ns: int  # of a device, mean

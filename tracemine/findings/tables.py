@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from tracemine.columns import of_values
 from tracemine.findings.record import Finding, Scan, Source
@@ -16,8 +16,7 @@ from tracemine.timeline import ColumnSchema, TableSchema
 __all__ = ["FINDINGS", "OCCURRENCES", "findings_table", "occurrences_table"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Of:
+class _Of(Struct, frozen=True):
     """A column of a finding: its name, its meaning, and where it comes from."""
 
     name: str

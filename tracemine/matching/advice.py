@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from tracemine.ops.infer.library import OPERATIONS
 from tracemine.rows.invariants import KINDS
@@ -73,8 +74,7 @@ FORWARD: Final = "{forward}"  # in a text that asks that the function is known
 _OF_ALL: Final = frozenset({"call_class", "forward_function"})
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """A text, and what must hold for it: a flag, or one of several texts; of a text `True` asks that it is known."""
 
     when: Mapping[str, bool | tuple[str, ...]]

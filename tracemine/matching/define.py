@@ -9,12 +9,12 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import Final, cast
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.matching.rule import ColumnTest, Value
 from tracemine.rows.table import BoolArray, Categories, Column, Numbers
@@ -26,8 +26,7 @@ _REGEX_SHORT: Final = 16
 LONGEST_SEARCHED: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(Struct, frozen=True):
     """How a test compares: for which kinds of column, whether a list of values is allowed, and for one value."""
 
     kinds: tuple[str, ...]

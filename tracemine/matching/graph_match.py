@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracemine.flow.record import Evidence
 from tracemine.matching.graph_joins import disjoint
@@ -37,8 +38,7 @@ _NO_ROWS = np.zeros(0, np.int64)
 Slot = tuple[int, int]  # which group of the pattern, and which node of it
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """Matches of a graph pattern: rows in order of time, match by match, as in `Matches`."""
 
     rows: IntArray
@@ -121,8 +121,7 @@ def _may_match(pattern: GraphPattern, tests: Mapping[str, Tests], shared: Shared
     return all(any(shared.may_pass(tests[name]) for name in vertex.labels) for vertex in pattern.vertices)
 
 
-@dataclass(slots=True)
-class _Adjacency:
+class _Adjacency(Struct):
     """Edges in one direction to nodes that one may go to: node i leads to target[begin[i]:begin[i + 1]]."""
 
     begin: IntArray
@@ -130,8 +129,7 @@ class _Adjacency:
     evidence: npt.NDArray[np.int8]
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(Struct):
     """One pattern in one graph."""
 
     pattern: GraphPattern

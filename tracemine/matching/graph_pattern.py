@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
+from msgspec import Struct
+
 MOST_WAYS: Final = 64  # combinations of counts between two nodes
 COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=")
 PLACES: Final = ("in0", "in1", "in2", "out")
@@ -51,16 +53,14 @@ COLUMN_SAYS: Final = {
 LAYOUTS: Final = ("contiguous", "channels_last", "strided")
 
 
-@dataclass(frozen=True, slots=True)
-class Vertex:
+class Vertex(Struct, frozen=True):
     """A node that a match must have once: `labels` of which it has one."""
 
     name: str
     labels: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """Between `low` and `high` edges in a row, each to a node with one of the labels; without a name shown by those."""
 
     name: str | None
@@ -75,8 +75,7 @@ class Group:
         return self.labels if self.name is None else (self.name,)
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """From one vertex over groups to the next one, or to wherever the groups end (`last` None)."""
 
     first: str
@@ -89,8 +88,7 @@ class Segment:
         return product(*(range(group.high, group.low - 1, -1) for group in self.groups))
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """One side of a comparison: a column of a vertex, whole or at an index, or a value."""
 
     name: str | None
@@ -111,8 +109,7 @@ class Operand:
         return f"{self.name}.{self.column}" + ("" if self.index is None else f"[{self.index}]")
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """A test of WHERE on one or two columns; null on a side: it does not hold."""
 
     left: Operand
@@ -124,8 +121,7 @@ class Comparison:
         return tuple(side.name for side in (self.left, self.right) if side.name is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class SameInput:
+class SameInput(Struct, frozen=True):
     """A test of WHERE: two vertices read one value, or parts of one that lie over each other."""
 
     one: str

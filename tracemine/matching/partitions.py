@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracemine.columns import compact, ordered
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Rows
@@ -15,8 +15,7 @@ from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray,
 Order = npt.NDArray[np.intp]
 
 
-@dataclass(frozen=True, eq=False)
-class Arrangement:
+class Arrangement(Struct, frozen=True, eq=False, dict=True):
     """Rows in partition order. They are sorted when that is first asked for: many rules have nothing to look for.
 
     A row with a null in a partition_by or order_by column is in no partition: which stream it ran on, or when, is not

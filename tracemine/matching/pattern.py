@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Final
+
+from msgspec import Struct
 
 SHORT: Final = 64  # a longer repetition is "long": re-scanning it from every row would be quadratic
 WAYS: Final = 256  # 100,000 hostile rows take about a second at most (tests/matching/test_pattern_cost.py)
@@ -50,8 +51,7 @@ class PatternError(Exception):
         self.hint = hint
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One variable in the pattern: between `low` and `high` rows (None: any number) at text column `column`."""
 
     variable: str
@@ -76,15 +76,13 @@ class Step:
         return f"{self.variable}{{{self.low},{'' if self.high is None else self.high}}}"
 
 
-@dataclass(frozen=True, slots=True)
-class Concatenation:
+class Concatenation(Struct, frozen=True):
     """Parts one after another."""
 
     parts: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """One of the options, the left one first."""
 
     options: tuple[Node, ...]
@@ -93,8 +91,7 @@ class Choice:
 Node = Step | Concatenation | Choice
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     """A pattern that was checked: its text, tree, steps in order, and how each step may be written."""
 
     text: str
@@ -217,8 +214,7 @@ def _counts(text: str, column: int) -> tuple[int, int | None]:
 # --- what may stand next to what --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Edges:
+class _Edges(Struct, frozen=True):
     """Which steps a node may begin and end with, whether it may match no row, and how many ways it has."""
 
     first: tuple[Step, ...]

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -62,8 +63,7 @@ class Estimate:
     assumptions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Abstained:
+class Abstained(Struct, frozen=True):
     """No estimate, and the reason: a key of the scan's `dropped`."""
 
     reason: str

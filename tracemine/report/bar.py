@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tracemine.units import shares
 
@@ -27,8 +28,7 @@ IDLE = "idle"
 EDGE, _WORK, _IDLE = "│", "━", "·"
 
 
-@dataclass(frozen=True, slots=True)
-class BarSegment:
+class BarSegment(Struct, frozen=True):
     """A part's piece of the bar."""
 
     name: str  # of the part

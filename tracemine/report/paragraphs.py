@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
@@ -23,8 +23,7 @@ RANK_WIDTH = 4  # a rank and the space after it
 LABEL_WIDTH = 10  # a label and the spaces after it
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledText:
+class LabelledText(Struct, frozen=True):
     """A paragraph with a label in front of its first line; the others are indented as far."""
 
     value: Text

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from tracemine.ops import classify, is_custom, lookup
 from tracemine.rows.ancestors import first_known, taken, within
@@ -23,8 +23,7 @@ _ENGINES = frozenset({"moe", "kv_cache", "sampling", "batch_inputs"})  # familie
 _C_NAME = re.compile(r"[A-Za-z_]\w*$")
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Struct, frozen=True):
     """Relation of each activity to torch.compile; row numbers and codes are −1 where there is none."""
 
     region: Categories  # of the innermost region that it was launched in: `0/0`

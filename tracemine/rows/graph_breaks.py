@@ -18,9 +18,9 @@ have two calls from one region: DistributedDataParallel cuts a graph on purpose.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.rows.ancestors import last_begun, nearest, outermost, taken, within
 from tracemine.rows.arrow import categories, numbers, rows_of
@@ -53,8 +53,7 @@ _REASONS: tuple[tuple[str, frozenset[str], str | None], ...] = (
 REASONS = (*(reason for reason, _, _ in _REASONS), "other")
 
 
-@dataclass(frozen=True, slots=True)
-class Breaks:
+class Breaks(Struct, frozen=True):
     """One entry a graph break, in order of time. Times are the host's, nanoseconds."""
 
     begin_ns: IntArray  # the call of the graph before has returned
@@ -64,8 +63,7 @@ class Breaks:
     reason: IntArray  # position in REASONS
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(Struct, frozen=True):
     """Marks of torch.compile in the `ops` table: one entry a row of it, and the graph calls."""
 
     parent: IntArray

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import ordered
 from tracemine.rows.arrow import categories, numbers
@@ -28,8 +29,7 @@ _HOST_WAITS = re.compile(r"^(Stream|Context|Event) Sync", re.IGNORECASE)  # kind
 _STREAM_WAITS = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 
 
-@dataclass(frozen=True, slots=True)
-class HostWork:
+class HostWork(Struct, frozen=True):
     """A kind of work that keeps a host from launching: the cause that it is, and its calls' or operators' names."""
 
     cause: str
@@ -205,8 +205,7 @@ def last_of(
 # --- time spent in one kind of work ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
+class Intervals(Struct, frozen=True):
     """Intervals of groups (threads), cut to what is new where they overlap. In order of group and begin."""
 
     row: IntArray  # the caller's row number

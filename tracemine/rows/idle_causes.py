@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.ops import lookup
 from tracemine.rows.ancestors import nearest
@@ -49,8 +49,7 @@ CAUSES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Causes:
+class Causes(Struct, frozen=True, kw_only=True):
     """Cause of each gap, and what that rests on. Rows are −1 where there is none."""
 
     cause: IntArray  # position in CAUSES

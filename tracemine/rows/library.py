@@ -8,10 +8,10 @@ combination is looked at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, cast
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.calls import calls_of
 from tracemine.columns import codes, examples
@@ -40,8 +40,7 @@ _PEAKS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownCall:
+class KnownCall(Struct, frozen=True, kw_only=True):
     """Known facts of identical calls."""
 
     call: LibraryCall

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from tracemine.rows.graph import NodeGraph
@@ -21,8 +22,7 @@ BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(Struct, frozen=True):
     """int64 (or float64) values, one a row. `valid` is None where no row is null."""
 
     values: npt.NDArray[np.int64] | npt.NDArray[np.float64]
@@ -50,8 +50,7 @@ class Categories:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
+class Flags(Struct, frozen=True):
     """Booleans, one a row; never null."""
 
     values: BoolArray
@@ -60,8 +59,7 @@ class Flags:
 Column = Numbers | Categories | Flags
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnDoc:
+class ColumnDoc(Struct, frozen=True):
     """A column that a rule may test: its name, kind, unit or values, and what null means."""
 
     name: str

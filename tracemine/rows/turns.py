@@ -7,10 +7,10 @@ an iteration reads, by any path within the loop, what another one wrote: then on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.calls import DTYPES, NAME, SHAPES, Call, calls_of
 from tracemine.columns import codes
@@ -39,8 +39,7 @@ def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) ->
     return list(zip(begins[long].tolist(), ends[long].tolist(), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
+class _Loop(Struct, frozen=True):
     """Nodes begin to end, `period` of them an iteration; `own[i]`: the i-th of one needs nothing of another."""
 
     begin: int

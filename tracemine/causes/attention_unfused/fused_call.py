@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from tracemine.ops.dtypes import itemsize
 from tracemine.perfmodel.intervals import combined
 from tracemine.perfmodel.library_rates import ASSUMED, Rate, Rates
@@ -89,8 +91,7 @@ def _flops(scores: float, width: float, wide: float, backward: bool) -> int:
 # --- backends --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
+class Backend(Struct, frozen=True):
     """The backend that takes a call, and why those that would go before it do not: a sentence each."""
 
     name: Name

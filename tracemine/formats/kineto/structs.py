@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -49,6 +50,7 @@ def _arguments_struct(table: EventTable) -> type[Struct] | None:
     )
 
 
+@cache
 def field_name(key: str) -> str:
     """Return the attribute under which a Struct holds the argument `key`; two spellings of one key differ in it.
 

@@ -22,6 +22,7 @@ NOT_THERE = Raw(b"")
 # therefore gives the literal's own nanoseconds. (Multiplying first would not: the product is rounded to 0.5 ns there.)
 # Kineto's times since its three-month base stay below; fractional microseconds since 1970 do not, and are read as text.
 _EXACT_BELOW_US = 2.0**43
+_SURE_DIGITS = 18  # an integer of so many is an int64
 NS_LIMIT = 1 << 62  # the sum of a base and a time below it fits int64
 
 _ARGUMENTS = msgspec.json.Decoder(dict[str, Raw])
@@ -103,8 +104,11 @@ def scalar_of(raw: Raw, absent: Any = None) -> Any:
 
 def integer_of(value: Any) -> int | None:
     """Return the int64 that a number or its text is; None if it is no integer in that range."""
+    text = str(value).strip()
+    if text.isascii() and text.isdigit() and len(text) <= _SURE_DIGITS:
+        return int(text)
     try:
-        number = Decimal(str(value).strip())
+        number = Decimal(text)
         return int(number) if abs(number) < NS_LIMIT * 2 and number == number.to_integral_value() else None
     except DecimalException:
         return None

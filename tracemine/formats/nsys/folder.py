@@ -16,25 +16,13 @@ from tracemine.formats.arrow import MISSING
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.database import NO_NUMBER
+from tracemine.formats.nsys.files import files_in
 from tracemine.formats.nsys.ipc import read_arrow
 from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.timeline import Timeline
 
-_SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
 _SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
-
-
-def files_in(folder: Path) -> dict[str, Path]:
-    """Return the tables in a folder: name → file. Empty where it is no export.
-
-    >>> files_in(Path("no/such/folder"))
-    {}
-    """
-    if not folder.is_dir():
-        return {}
-    found = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES}
-    return found if schema.is_export(set(found)) else {}
 
 
 def read_folder(path: Path) -> Timeline:

@@ -6,9 +6,10 @@ FLOPs are those of flops.py, bytes those of traffic.py: this module only adds wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
+
+from msgspec import Struct
 
 from tracemine.ops.dtypes import itemsize
 from tracemine.ops.infer.arguments import MISFITS, Arguments, Unknown
@@ -33,8 +34,7 @@ _FACTORS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryCall:
+class LibraryCall(Struct, frozen=True, kw_only=True):
     """One call of a library's operator. None: not recorded, or it has no such thing."""
 
     operation: str  # product, convolution or attention; backward ones end in `_backward`

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray
@@ -38,8 +39,7 @@ class Iterations:
         return len(self.begin_ns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchedWork:
+class LaunchedWork(Struct, frozen=True, kw_only=True):
     """Activities as iterations are looked for among them."""
 
     moment_ns: IntArray  # when the host asked for it; the device's start where no launches are recorded, else −1
