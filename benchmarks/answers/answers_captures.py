@@ -7,8 +7,11 @@ pair is compared, the second file after the first.
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.answers.answers import Answer, Finding, Public, answer, compared
 

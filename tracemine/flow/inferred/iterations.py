@@ -18,7 +18,7 @@ class ForwardPasses(Struct, frozen=True):
     are laid side by side by their ends: of the first one in a recording the beginning may be missing.
 
     >>> look, backward = np.array([1, 2, 9, 7, 1, 2, 9]), np.array([0, 0, 1, 0, 0, 0, 1], np.bool_)
-    >>> iterations = Iterations.of(np.arange(7) * 10, look, backward)
+    >>> iterations = ForwardPasses.of(np.arange(7) * 10, look, backward)
     >>> iterations.forward_end.tolist(), iterations.end.tolist(), iterations.first_alike()
     ([2, 6], [3, 7], 0)
     >>> hints = iterations.carried(Hints(reads={(10, 0): (0, 1)}, own=frozenset([10])), 0)
