@@ -93,7 +93,8 @@ def test_a_lack_of_memory_is_said(tmp_path: Path) -> None:
 def test_a_proof_does_not_wait_for_compilers_that_it_has_no_use_for(tmp_path: Path) -> None:
     text = (
         "import sys, msgspec\nfrom tracemine.validate import interpreter, worker\ninterpreter.install()\n"
-        "job = msgspec.json.decode(sys.stdin.buffer.readline(), type=worker.ValidationJob)\nproof = worker.validate(job)\n"
+        "job = msgspec.json.decode(sys.stdin.buffer.readline(), type=worker.ValidationJob)\n"
+        "proof = worker.validate(job)\n"
         "print(proof.trials > 10, [m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])\n"
     )
     ran = subprocess.run(
