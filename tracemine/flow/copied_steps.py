@@ -44,7 +44,7 @@ def with_copies(short: Flow, timeline: Timeline, kept: Order, of_order: Period) 
     activity_node = np.full(timeline.activities.num_rows, -1, np.int64)
     activity_node[of_all.activity] = np.repeat(np.arange(len(of_all)), np.diff(of_all.activity_begin))
     order_before, order_after = _pairs(short.order_before, short.order_after, nodes)
-    perhaps_before, perhaps_after = _pairs(short.perhaps_before, short.perhaps_after, nodes)
+    perhaps_before, perhaps_after = _pairs(short.perhaps_before, short.perhaps_after, nodes, guessed=True)
     storage = tensors.counted(storage, Numbered.by_birth(storage, of_step, nodes))
     return Flow(
         timeline=_all_tensors(short.timeline, timeline, period, tensors, storage),
@@ -91,12 +91,13 @@ def _all_nodes(short: Nodes, period: Period) -> Nodes:
     )
 
 
-def _pairs(before: IntArray, after: IntArray, nodes: Numbered) -> tuple[IntArray, IntArray]:
+def _pairs(before: IntArray, after: IntArray, nodes: Numbered, *, guessed: bool = False) -> tuple[IntArray, IntArray]:
     """Return pairs of nodes for all steps, in order.
 
     A copy has those of the copied step and of the one before it: of guesses there may be more at first, as fewer
-    tensors are known. What reaches further back than the step before is not copied: one kernel never spans steps, so
-    nothing lies in between that it could do.
+    tensors are known. Guesses can alternate from step to step, so steps right behind the copies that are as long have
+    those of the copies as well. What reaches further back than the step before is not copied: one kernel never spans
+    steps, so nothing lies in between that it could do.
     """
     step, beyond = nodes.step(after), nodes.period * nodes.copies
     near = before >= nodes.begin[np.maximum(step - 1, 0)]
@@ -106,7 +107,9 @@ def _pairs(before: IntArray, after: IntArray, nodes: Numbered) -> tuple[IntArray
     width = int(nodes.begin[-1]) + beyond + 1
     behind = np.where(before[tail] >= nodes.begin[nodes.copied - 1], beyond, 0)
     of_step = np.concatenate((_both(before, after, own, 0, width), _both(before, after, ahead, nodes.period, width)))
-    turn = np.arange(nodes.copies + 1)[:, None] * nodes.period
+    as_long = np.append(np.diff(nodes.begin[nodes.copied + 1 :]) == nodes.period, False)
+    more = int(np.argmin(as_long)) if guessed else 0  # steps behind the copies, up to the first of another length
+    turn = np.arange(nodes.copies + 1 + more)[:, None] * nodes.period
     both = (
         _both(before, after, head | ahead, 0, width),
         (of_step + turn * (width + 1)).reshape(-1),
