@@ -34,10 +34,14 @@ def program(lengths: Sequence[float], kinds: Sequence[str] | None = None) -> Tim
     return trace.timeline()
 
 
-def summary(lengths: Sequence[float], kinds: Sequence[str] | None = None) -> StepSummary:
-    found = measure(program(lengths, kinds)).per_step
+def summary_of(timeline: Timeline) -> StepSummary:
+    found = measure(timeline).per_step
     assert found is not None
     return found
+
+
+def summary(lengths: Sequence[float], kinds: Sequence[str] | None = None) -> StepSummary:
+    return summary_of(program(lengths, kinds))
 
 
 def scanned(lengths: Sequence[float]) -> Scan:
@@ -101,3 +105,38 @@ def test_no_step_takes_longer_unprofiled_than_the_fastest_that_was_recorded() ->
     even = scanned([1.0] * 5).summary.per_step
     assert even is not None and even.unprofiled_ns is not None
     assert even.unprofiled_ns.mid > found.unprofiled_ns.mid
+
+
+def stalled(stall_ns: int, steps: int, *, seen: bool = False) -> Timeline:
+    """Steps that wait for so long before they launch 20 kernels; seen: a copy runs before the first step's begin."""
+    trace = Trace(resolution=1, devices=(H200,))
+    begin = 1_000_000
+    if seen:
+        trace.kernel("copy", begin - 100_000, 20_000, launch=(begin - 120_000, 5_000), op="aten::copy_")
+    for _ in range(steps):
+        dur = stall_ns + KERNELS * 100_000
+        step = trace.step(begin, dur)
+        for number in range(KERNELS):
+            start = begin + stall_ns + number * 100_000 + 20_000
+            launch = (start - 9_000, 5_000)
+            rows = {"op": "aten::add", "shapes": [[4096], [4096]], "dtypes": ["float", "float"], "step_row": step}
+            trace.kernel("add", start, 20_000, launch=launch, **rows)
+        begin += dur
+    return trace.timeline()
+
+
+@pytest.mark.parametrize("steps", [2, 3, 6])
+def test_a_stall_that_begins_each_step_costs_a_step_all_of_it(steps: int) -> None:
+    found = mined(analysed(stalled(8_000_000, steps)))
+    assert found.summary.per_step is not None
+    assert [(one.number, one.why) for one in found.summary.per_step.apart] == [(0, "begin not seen")]
+    (stall,) = [one for one in found.findings if one.rule == "host_stall"]
+    assert stall.per_step is not None and stall.per_step.measured_ns == pytest.approx(8_000_000, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("stall_ns", "seen"), [(150_000, False), (900_000, False), (8_000_000, True)], ids=["short", "near", "seen"]
+)
+def test_a_first_step_counts_where_its_begin_hides_nothing(stall_ns: int, seen: bool) -> None:
+    found = summary_of(stalled(stall_ns, 3, seen=seen))
+    assert found.count == 3 and not found.apart

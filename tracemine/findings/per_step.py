@@ -21,6 +21,9 @@ _SHOWN = 60  # characters of recorded shapes
 _QUEUED_NS = 200_000  # between a launch and its activity: on an idle device it is some ten microseconds
 # A step that takes so many times what is usual is not counted; at the ends of a recording of at least so many steps.
 _SLOW, _SLOW_AT_ENDS, _FEWEST_WITH_ENDS = 2.0, 1.2, 4
+# Idle from a step's begin to its first activity that is worth a step of the recording: the first step's is no gap, as
+# nothing was recorded before it, so that over few steps a stall there would cost a step a good deal less than it does.
+_LONG_HEAD_NS, _LONG_HEAD_SHARE = 1_000_000, 0.1
 
 
 def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations | None) -> StepSummary | None:
@@ -78,11 +81,13 @@ def observed(timeline: Timeline, found: Iterations | None) -> Iterations | None:
 def usual_steps(
     timeline: Timeline, exclusive_ns: IntArray, found: Iterations | None
 ) -> tuple[Iterations | None, tuple[StepApart, ...]]:
-    """Return the iterations that tell what a step takes, and those that do not: see `_apart`."""
-    if found is None or len(found) < _FEWEST_OF_SPREAD:
+    """Return the iterations that tell what a step takes, and those that do not: see `_apart` and `_begins_unseen`."""
+    if found is None or len(found) < 2:
         return found, ()
     span, busy = _lengths(exclusive_ns, found)
-    why = _apart(np.maximum(span, busy), kinds_of(timeline, found))
+    why = {0: "begin not seen"} if _begins_unseen(timeline, found, span) else {}
+    if len(found) >= _FEWEST_OF_SPREAD:
+        why |= _apart(np.maximum(span, busy), kinds_of(timeline, found))
     if not why:
         return found, ()
     kept = np.array([at not in why for at in range(len(found))])
@@ -112,6 +117,27 @@ def _apart(step_ns: IntArray, kinds: Sequence[tuple[str, IntArray]]) -> dict[int
     found = {int(at): "slow" for at in np.flatnonzero(step_ns > _SLOW * usual)}
     ends = {0: "first", len(step_ns) - 1: "last"} if len(step_ns) >= _FEWEST_WITH_ENDS else {}
     return found | {at: name for at, name in ends.items() if step_ns[at] > _SLOW_AT_ENDS * usual[at]}
+
+
+def _begins_unseen(timeline: Timeline, found: Iterations, span_ns: IntArray) -> bool:
+    """Return whether steps begin with long idle time of the device, which is recorded of all but the first.
+
+    A device's idle time is recorded between two of its activities; none is before the first step's.
+    """
+    start, dur = (rows_of(timeline.activities[name]) for name in ("start_ns", "dur_ns"))
+    first_ns = np.full(len(found), np.iinfo(np.int64).max)
+    inside = found.of_activity >= 0
+    np.minimum.at(first_ns, found.of_activity[inside], start[inside])
+    if not inside.any() or start.min() < found.begin_ns[0]:
+        return False
+    order = np.argsort(start, kind="stable")
+    ended_ns = np.maximum.accumulate((start + dur)[order])
+    later = np.flatnonzero(first_ns[1:] < np.iinfo(np.int64).max) + 1
+    before = np.searchsorted(start[order], first_ns[later]) - 1
+    idle_since_ns = np.maximum(np.where(before >= 0, ended_ns[before], 0), found.begin_ns[later])
+    head_ns = np.maximum(first_ns[later] - idle_since_ns, 0)
+    least_ns = np.maximum(_LONG_HEAD_NS, _LONG_HEAD_SHARE * span_ns[later])
+    return bool(len(later)) and 2 * int((head_ns >= least_ns).sum()) > len(later)
 
 
 def _lengths(exclusive_ns: IntArray, found: Iterations) -> tuple[IntArray, IntArray]:

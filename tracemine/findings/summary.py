@@ -73,7 +73,9 @@ class StepApart(msgspec.Struct, frozen=True, kw_only=True):
     """A step that does not tell what one takes, and is part of no figure a step. Nanoseconds, as in `StepSummary`."""
 
     number: int  # from 0, of all steps in the trace
-    why: str  # `slow`: more than twice as long as is usual; `first`, `last`: of the recording, and longer by a fifth
+    # `slow`: more than twice as long as is usual; `first`, `last`: of the recording, and longer by a fifth; `begin not
+    # seen`: steps begin with idle time of the device, and nothing was recorded before this one's
+    why: str
     span_ns: int
     gpu_busy_ns: int
 
