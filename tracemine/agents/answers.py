@@ -152,6 +152,7 @@ class ScanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     gpu: Quoted | None
     estimated_for: Quoted | None
+    estimate_guessed_from: Quoted | None  # the GPU whose rates stand in for those of one that is not known
     steps: int
     activities: int
     per: Literal["step", "trace"]

@@ -53,6 +53,7 @@ def scan(reader: Reader, ask: AskScan) -> ScanAnswer:
         format=word(trace.format),
         gpu=maybe(trace.gpu),
         estimated_for=maybe(trace.estimated_for),
+        estimate_guessed_from=maybe(trace.estimate_guessed_from),
         steps=trace.steps,
         activities=trace.activities,
         per=_per(found),

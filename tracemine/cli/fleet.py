@@ -285,6 +285,8 @@ def _say_total(found: Total, seconds: float) -> None:
     parts += [f"{count:,} {what}" for count, what in (
         (found.known, "known already"), (found.refused, "no trace or damaged"), (found.failed, "failed"),
     ) if count]  # fmt: skip
+    for one in found.unread:
+        say(one)
     took = f"{seconds:.1f} s, {found.cpu_seconds:.1f} s of processors, {bytes_text(found.peak_bytes)} at most"
     say(f"{'; '.join(parts)}; {took}")
 

@@ -19,6 +19,7 @@ from tracemine.fleet.traces import TraceSource, labeller, listed
 from tracemine.pool import Pool
 
 _WAITING = 2  # tasks a process that are handed out before one is free
+_MOST_UNREAD = 5
 
 Engine = Callable[[Sequence[Task], Limits], Iterator[TaskOutcome]]
 
@@ -34,6 +35,7 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: float = 0.0
     peak_bytes: int = 0
     wrong: tuple[str, ...] = ()  # arguments that name no trace
+    unread: tuple[str, ...] = ()  # the first few that were refused or failed, and why
 
 
 def tasks(
@@ -112,6 +114,7 @@ def _as_they_end(pool: Pool[Machine], tasks: Iterable[Task]) -> Iterator[TaskOut
 def total(outcomes: Iterable[TaskOutcome], known: int, wrong: Sequence[TracemineError]) -> Total:
     """Sum up what became of all. Raises InputError where the data set cannot be written."""
     counts: Counter[str] = Counter()
+    unread: list[str] = []
     findings, cpu, peak = 0, 0.0, 0
     try:
         for one in outcomes:
@@ -119,6 +122,8 @@ def total(outcomes: Iterable[TaskOutcome], known: int, wrong: Sequence[Tracemine
             findings += one.findings
             cpu += one.cpu_seconds
             peak = max(peak, one.peak_bytes)
+            if one.status in (REFUSED, FAILED) and one.message and len(unread) < _MOST_UNREAD:
+                unread.append(one.message.splitlines()[0])
     except OSError as error:
         raise InputError(f"cannot be written: {error}", where=Location("the data set")) from None
     return Total(
@@ -130,4 +135,5 @@ def total(outcomes: Iterable[TaskOutcome], known: int, wrong: Sequence[Tracemine
         cpu_seconds=cpu,
         peak_bytes=peak,
         wrong=tuple(map(str, wrong)),
+        unread=tuple(unread),
     )
