@@ -39,14 +39,14 @@ async def session(capture: Path) -> int:
     )
     async with Client(stdio_client(server)) as client:
         scan = await asked(client, "scan", path=capture.name)
-        best = scan["best"][0]
-        saving_us = best["gpu_saving_ns"]["mid"] / 1e3
-        print(f"  {best['title']['untrusted']}: {saving_us:.1f} µs of the GPU in {scan['steps']} steps")
-        said = await asked(client, "verify", path=capture.name, fingerprint=best["fingerprint"])
+        best = scan["untrusted"]["findings"][0]
+        print(f"  {best['cause']}: {best['saves']}")
+        said = (await asked(client, "verify", path=capture.name, id=best["id"]))["untrusted"]
         for verdict in said["verdicts"]:
-            predicted, measured = verdict["predicted_ns"], verdict["measured_ns"]
-            print(f"  {said['gpu']}: {verdict['rule']} {verdict['level']}: {verdict['says']['untrusted']}")
-            print(f"    predicted {predicted}, measured {measured}, best: {verdict['best']}")
+            print(f"  {said['gpu']}: {verdict['rule']} {verdict['level']}: {verdict['says']}")
+            print(
+                f"    predicted {verdict['predicted']}, measured {verdict['measured_ns']} ns, best: {verdict['best']}"
+            )
         return 0 if said["verdicts"] and all(one["measured_ns"] for one in said["verdicts"]) else 1
 
 

@@ -50,7 +50,7 @@ def test_what_lies_outside_is_not_read(
         file.symlink_to(outside)
 
     swapping(monkeypatch, name, swap)
-    more = {"fingerprint": "0" * 16} if tool == "emit" else {}
+    more = {"id": "0" * 16} if tool == "emit" else {}
     given = Served(Folders.of([inside])).call(tool, {"path": source.name, **more})
     assert isinstance(given, str)
     assert "was replaced by a link to what may not be read" in given

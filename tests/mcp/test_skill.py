@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import msgspec
 import pytest
@@ -38,15 +40,32 @@ def test_every_call_of_the_skill_is_answered(runs: Served, call: dict[str, objec
 
 
 def test_the_skill_walks_from_a_scan_to_a_diff_and_names_every_tool() -> None:
-    assert [call["tool"] for call in CALLS] == ["scan", "findings", "explain", "why_not", "emit", "diff"]
+    assert [call["tool"] for call in CALLS] == ["scan", "explain", "why_not", "emit", "diff"]
     assert all(f"`{name}`" in TEXT for name in TOOLS)
 
 
 def test_the_skill_names_keys_that_answers_have() -> None:
-    keys = {name for tool in TOOLS.values() for name in tool.answers.__struct_fields__}
-    for name in ("bound_by", "recorded", "warnings", "assumptions", "differs", "comparable", "per", "next_cursor"):
+    keys = {name for record in records() for name in record.__struct_fields__}
+    for name in (
+        "bound_by",
+        "missing",
+        "warnings",
+        "limits",
+        "false_positives",
+        "differs",
+        "comparable",
+        "next",
+        "per",
+    ):
         assert name in keys
         assert re.search(rf"`{name}\b", TEXT)
+
+
+def records() -> Iterator[type[msgspec.Struct]]:
+    """The answers, and what stands below their `untrusted`."""
+    for tool in TOOLS.values():
+        yield tool.answers
+        yield get_type_hints(tool.answers)["untrusted"]
 
 
 def test_the_skill_names_commands_and_options_that_there_are() -> None:

@@ -25,82 +25,82 @@ Walk = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def walk() -> Walk:
-    """The answers of a session that reads: scan, findings, explain, why_not, emit, diff."""
+    """The answers of a session that reads: scan, explain, why_not, emit, diff."""
 
     async def walked(session: Session) -> Walk:
         found: Walk = {"server": session.client.server_info, "tools": (await session.client.list_tools()).tools}
         found["scan"] = await session.answer("scan", path=CAPTURE)
-        found["findings"] = await session.answer("findings", path=CAPTURE)
-        first = found["findings"]["findings"][0]["fingerprint"]
-        found["explain"] = await session.answer("explain", path=CAPTURE, fingerprint=first)
-        found["why_not"] = await session.answer("why_not", path=CAPTURE, operator="aten::mm")
-        found["emit"] = await session.answer("emit", path=CAPTURE, fingerprint=first, limit=400)
+        found["all"] = await session.answer("scan", path=CAPTURE, limit=25)
+        first = found["all"]["untrusted"]["findings"][0]["id"]
+        found["explain"] = await session.answer("explain", path=CAPTURE, id=first)
+        found["why_not"] = await session.answer("why_not", path=CAPTURE, operator="aten::mm", limit=25)
+        found["emit"] = await session.answer("emit", path=CAPTURE, id=first, limit=400)
         found["diff"] = await session.answer("diff", before=BEFORE, after=AFTER, status="fixed")
-        found["verify"] = await session.refusal("verify", path=CAPTURE, fingerprint=first)
-        found["written"] = await session.refusal("emit", path=CAPTURE, fingerprint=first, output="out")
+        found["verify"] = await session.refusal("verify", path=CAPTURE, id=first)
+        found["written"] = await session.refusal("emit", path=CAPTURE, id=first, output="out")
         return found
 
     return over_stdio(walked, [FIXTURES])
 
 
-def test_the_server_says_what_it_is_and_every_tool_has_both_schemas(walk: Walk) -> None:
+def test_the_server_says_what_it_is_and_its_tools_in_few_words(walk: Walk) -> None:
     assert (walk["server"].name, walk["server"].version) == ("tracemine", __version__)
-    names = [tool.name for tool in walk["tools"]]
-    assert names == ["scan", "findings", "explain", "why_not", "diff", "emit", "verify"]
+    assert [tool.name for tool in walk["tools"]] == ["traces", "scan", "explain", "why_not", "diff", "emit", "verify"]
     for tool in walk["tools"]:
-        assert tool.input_schema["type"] == tool.output_schema["type"] == "object"
+        assert tool.input_schema["type"] == "object"
         assert tool.input_schema["additionalProperties"] is False
         assert tool.annotations.read_only_hint is True
         assert tool.annotations.destructive_hint is False
-    assert len(json.dumps([tool.model_dump(mode="json") for tool in walk["tools"]])) < 30_000
+    listed = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in walk["tools"]]
+    assert len(json.dumps(listed)) < 4 * 2500  # tokens of an agent's budget, before its first question
 
 
-def test_a_scan_says_in_short_what_findings_say_one_by_one(walk: Walk) -> None:
-    scan, findings = walk["scan"], walk["findings"]
-    assert scan["gpu"] == {"untrusted": "NVIDIA H200"}
-    assert scan["steps"] == 2
-    assert scan["findings"] == findings["total"] == len(findings["findings"]) == 4
-    assert scan["best"] == findings["findings"][:3]
-    assert scan["recorded"] == {"shapes": True, "stacks": True, "execution_trace": True, "cut_off": False}
+def test_a_scan_says_in_short_what_makes_the_step_slow(walk: Walk) -> None:
+    scan, whole = walk["scan"], walk["all"]
+    assert scan["untrusted"]["gpu"] == "NVIDIA H200"
+    assert (scan["per"], scan["steps"], scan["missing"]) == ("step", 2, [])
+    assert scan["total"] == whole["total"] == len(whole["untrusted"]["findings"]) == 4
+    assert scan["untrusted"]["findings"] == whole["untrusted"]["findings"][:3]
+    assert scan["next"] == f"explain {scan['untrusted']['findings'][0]['id']}"
 
 
-def test_a_finding_is_explained_with_its_rule_its_fix_and_its_figures(walk: Walk) -> None:
-    explained = walk["explain"]
-    assert explained["finding"] == walk["findings"]["findings"][0]
-    assert explained["rule"]["id"] == explained["finding"]["rule"] == "rmsnorm_unfused"
-    assert "torch.nn.functional.rms_norm" in explained["fix"]["untrusted"]
-    assert explained["evidence_says"] == "it follows from what the profiler recorded"
-    assert explained["one_kernel"] is True
-    assert explained["variants_in_all"] == len(explained["variants"]) == 2
+def test_a_finding_is_explained_with_its_fix_its_figures_and_when_its_rule_is_wrong(walk: Walk) -> None:
+    explained, row = walk["explain"], walk["all"]["untrusted"]["findings"][0]
+    assert (explained["id"], explained["rule"], explained["saves"]) == (row["id"], "rmsnorm_unfused", row["saves"])
+    assert "torch.nn.functional.rms_norm" in explained["untrusted"]["fix"]
+    assert explained["evidence"] == "it follows from what the profiler recorded"
+    assert explained["emit"] is True
+    assert explained["limits"] and explained["false_positives"]
 
 
 def test_why_two_operators_are_not_one_kernel(walk: Walk) -> None:
-    assert walk["why_not"]["total"] == len(walk["why_not"]["refused"]) > 0
-    for pair in walk["why_not"]["refused"]:
-        assert "aten::mm" in pair["first"]["untrusted"] + pair["second"]["untrusted"]
-        assert pair["reason"] == {"untrusted": "a matrix product is a library's kernel"}
-    at_its_rate = {"untrusted": "of a library, about as fast as the device reaches"}
-    assert {"reason": "at_its_rate", "says": at_its_rate, "matches": 4} in walk["why_not"]["left_out"]
+    refused = walk["why_not"]["untrusted"]["refused"]
+    assert walk["why_not"]["total"] == len(refused) > 0
+    for pair in refused:
+        assert "aten::mm" in pair["first"] + pair["second"]
+        assert pair["reason"] == "a matrix product is a library's kernel"
+    at_its_rate = "of a library, about as fast as the device reaches"
+    assert {"reason": at_its_rate, "matches": 4} in walk["why_not"]["untrusted"]["left_out"]
 
 
 def test_a_reproduction_is_shown_whole_and_is_python(walk: Walk) -> None:
     emitted = walk["emit"]
-    assert emitted["refused"] is None
-    assert emitted["written"] == []
+    assert emitted["untrusted"]["refused"] is None
+    assert emitted["untrusted"]["written"] == []
     assert emitted["next_cursor"] is None
-    text = emitted["text"]["untrusted"]
+    text = emitted["untrusted"]["text"]
     assert text.count("\n") == emitted["lines_in_all"]
     names = {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)}
     assert {"eager", "fused"} <= names
-    assert not any("validated" in each["untrusted"] for each in emitted["assumptions"])  # nothing was
+    assert not any("validated" in each for each in emitted["untrusted"]["assumptions"])  # nothing was
 
 
 def test_a_diff_says_what_is_fixed(walk: Walk) -> None:
     assert walk["diff"]["comparable"] is True
     assert walk["diff"]["counts"] == {"fixed": 3, "same": 1}
-    rules = [change["rule"] for change in walk["diff"]["changes"]]
-    assert rules == ["rmsnorm_unfused", "rotary_unfused", "memory_bound_chain"]
-    assert {change["status"] for change in walk["diff"]["changes"]} == {"fixed"}
+    changes = walk["diff"]["untrusted"]["changes"]
+    assert [change["rule"] for change in changes] == ["rmsnorm_unfused", "rotary_unfused", "memory_bound_chain"]
+    assert {change["status"] for change in changes} == {"fixed"}
 
 
 def test_a_server_that_was_started_plainly_neither_runs_nor_writes(walk: Walk) -> None:
@@ -111,7 +111,7 @@ def test_a_server_that_was_started_plainly_neither_runs_nor_writes(walk: Walk) -
 
 def test_a_client_with_the_older_handshake_gets_the_same() -> None:
     async def asked(session: Session) -> tuple[str, dict[str, Any]]:
-        return session.client.protocol_version, await session.answer("findings", path=CAPTURE)
+        return session.client.protocol_version, await session.answer("scan", path=CAPTURE)
 
     (version, old), (_, new) = (over_stdio(asked, [FIXTURES], mode=mode) for mode in ("legacy", "auto"))
     assert version < "2026"
@@ -141,7 +141,7 @@ def test_a_client_of_no_sdk_speaks_lines_of_json() -> None:
     assert answers[1]["serverInfo"]["name"] == "tracemine"
     assert '"untrusted"' in answers[1]["instructions"]
     assert len(answers[2]["tools"]) == 7
-    assert answers[3]["structuredContent"]["findings"] == 4
+    assert answers[3]["structuredContent"]["total"] == 4
 
 
 def test_help_loads_neither_the_sdk_nor_arrow() -> None:
@@ -159,8 +159,8 @@ def test_an_allowed_server_validates_and_writes_below_its_folders_alone(tmp_path
 
     async def walked(session: Session) -> Walk:
         found: Walk = {tool.name: tool.annotations for tool in (await session.client.list_tools()).tools}
-        (finding,) = (await session.answer("findings", path="chain"))["findings"]
-        found["asked"] = asked = {"path": "chain", "fingerprint": finding["fingerprint"]}
+        (finding,) = (await session.answer("scan", path="chain"))["untrusted"]["findings"]
+        found["asked"] = asked = {"path": "chain", "id": finding["id"]}
         found["emitted"] = await session.answer("emit", output="out", **asked)
         found["verified"] = await session.answer("verify", output="out", **asked)
         found["outside"] = await session.refusal("emit", output=str(tmp_path / "elsewhere"), **asked)
@@ -168,10 +168,10 @@ def test_an_allowed_server_validates_and_writes_below_its_folders_alone(tmp_path
 
     found = over_stdio(walked, [served], "--allow-write", "--allow-run")
     assert {name for name in ("scan", "explain", "emit", "verify") if found[name].read_only_hint} == {"scan", "explain"}
-    (verdict,) = found["verified"]["verdicts"]
+    (verdict,) = found["verified"]["untrusted"]["verdicts"]
     assert (verdict["level"], verdict["measured_ns"], verdict["bug"]) == ("L2", None, None)
-    written = [each["untrusted"] for each in (*found["emitted"]["written"], *found["verified"]["written"])]
-    reproduction = f"out/{verdict['fingerprint']}_memory_bound_chain_LogReluBias.py"
+    written = [each for name in ("emitted", "verified") for each in found[name]["untrusted"]["written"]]
+    reproduction = f"out/{verdict['shows']}_memory_bound_chain_LogReluBias.py"
     assert {reproduction, "out/tracemine_repro.py", "out/verdicts.json", "out/verdicts.parquet"} == {*written}
     assert all((served / name).is_file() for name in written)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["served"]

@@ -1,6 +1,7 @@
-"""What tools take and what they answer, as records. Times are whole nanoseconds, sizes whole bytes, null is not known.
+"""What tools take and what they answer, as records. Answers are short: an agent pays for each word.
 
-Texts that may hold words of a trace are `Quoted`; all others are tracemine's own, or one word without spaces.
+Texts that may hold words of a trace stand below `untrusted`; all others are tracemine's own, or one word.
+Figures that a person reads are texts with their unit; counts are of a step where `per` says so. Null is not known.
 """
 
 from __future__ import annotations
@@ -10,28 +11,24 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from tracemine.agents.quoted import Quoted
-from tracemine.perfmodel import Range, Traffic
-
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 Short = Annotated[str, Meta(min_length=1, max_length=100)]
 Place = Annotated[str, Meta(min_length=1, max_length=4096)]
-TracePath = Annotated[
-    Place, Meta(description="A trace, timeline, capture folder or findings file, below a folder that the server reads.")
-]
-Fingerprint = Annotated[
-    str, Meta(description="A finding's, or its first digits: four at least.", pattern="^[0-9a-f]{4,16}$")
-]
-GPU = Annotated[Short | None, Meta(description="Estimate for this GPU where the trace names none: h100, mi300x.")]
-Limit = Annotated[int, Meta(description="So many entries.", ge=1, le=25)]
-Lines = Annotated[int, Meta(description="So many lines.", ge=1, le=400)]
-Cursor = Annotated[
-    Short | None, Meta(description="`next_cursor` of the answer before; without it the first page is answered.")
-]
-Output = Annotated[
-    Place | None, Meta(description="Write files into this folder. Only where the server may: --allow-write.")
-]
+TracePath = Annotated[Place, Meta(description="A trace, capture folder, timeline or findings file that is served.")]
+FindingId = Annotated[str, Meta(description="A finding's id, or four of its first digits.", pattern="^[0-9a-f]{4,16}$")]
+GPU = Annotated[Short | None, Meta(description="Estimate for it where the trace names none: h100, mi300x.")]
+Limit = Annotated[int, Meta(description="Rows.", ge=1, le=25)]
+Lines = Annotated[int, Meta(description="Lines.", ge=1, le=400)]
+Cursor = Annotated[Short | None, Meta(description="next_cursor of the answer before.")]
+Output = Annotated[Place | None, Meta(description="Write files into this folder; needs --allow-write.")]
+
+
+class AskTraces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `traces` takes."""
+
+    limit: Limit = 10
+    cursor: Cursor = None
 
 
 class AskScan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,18 +36,9 @@ class AskScan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     path: TracePath
     gpu: GPU = None
-
-
-class AskFindings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `findings` takes."""
-
-    path: TracePath
     rule: Annotated[Short | None, Meta(description="Only findings of this rule.")] = None
-    min_saving: Annotated[
-        Short | None, Meta(description='Only what saves so much: "50us", "1%". "0ns" is all; null is as reports show.')
-    ] = None
-    gpu: GPU = None
-    limit: Limit = 10
+    min_saving: Annotated[Short | None, Meta(description='Only what saves so much: "50us", "1%"; "0ns" is all.')] = None
+    limit: Limit = 3
     cursor: Cursor = None
 
 
@@ -58,7 +46,8 @@ class AskExplain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What `explain` takes."""
 
     path: TracePath
-    fingerprint: Fingerprint
+    id: FindingId
+    details: Annotated[bool, Meta(description="Kernels, variants, assumptions, what the rule says.")] = False
     gpu: GPU = None
 
 
@@ -66,10 +55,8 @@ class AskWhyNot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What `why_not` takes."""
 
     path: TracePath
-    operator: Annotated[
-        Short | None, Meta(description="Only pairs with an operator whose name holds this: mul, aten::mm.")
-    ] = None
-    limit: Limit = 10
+    operator: Annotated[Short | None, Meta(description="List pairs with this operator: mul, aten::mm.")] = None
+    limit: Limit = 5
     cursor: Cursor = None
 
 
@@ -78,12 +65,9 @@ class AskDiff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     before: TracePath
     after: TracePath
-    status: Annotated[
-        Literal["new", "worse", "fixed", "improved", "moved", "unknown", "same"] | None,
-        Meta(description="Only changes of this status."),
-    ] = None
+    status: Literal["new", "worse", "fixed", "improved", "moved", "unknown", "same"] | None = None
     gpu: GPU = None
-    limit: Limit = 10
+    limit: Limit = 5
     cursor: Cursor = None
 
 
@@ -91,10 +75,10 @@ class AskEmit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What `emit` takes."""
 
     path: TracePath
-    fingerprint: Fingerprint
+    id: FindingId
     gpu: GPU = None
     output: Output = None
-    limit: Lines = 200
+    limit: Lines = 120
     cursor: Cursor = None
 
 
@@ -102,195 +86,186 @@ class AskVerify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What `verify` takes."""
 
     path: TracePath
-    fingerprint: Fingerprint
+    id: FindingId
     gpu: GPU = None
     output: Output = None
-    time_limit_s: Annotated[int, Meta(description="Processor time that a validation may take.", ge=1, le=600)] = 60
+    time_limit_s: Annotated[int, Meta(description="CPU time of one validation.", ge=1, le=600)] = 60
 
 
 # --- what is answered -------------------------------------------------------------------------------------------------
 
-
-class UnprofiledAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How long it takes without a profiler; `source`: captured (timed alone), estimated, or recorded (as it is)."""
-
-    low: int
-    mid: int
-    high: int
-    source: str
+Per = Literal["step", "trace"]
 
 
-class RecordedParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the recording has. Without shapes, stacks and an execution trace findings are fewer and less sure."""
+class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace that is served."""
 
-    shapes: bool
-    stacks: bool
-    execution_trace: bool
-    cut_off: bool
+    path: str
+    bytes: int
+
+
+class TraceTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """Paths as the other tools take them."""
+
+    traces: tuple[TraceRow, ...]
+
+
+class TracesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The traces below the served folders."""
+
+    total: int
+    next_cursor: str | None
+    next: str
+    untrusted: TraceTexts
 
 
 class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding in short. Savings are of a step where steps are known, else of the whole trace: `per` says which."""
+    """A finding in short. `times`: how often, a step or over the trace, as `per` says; `saves`: of the step, alone."""
 
-    fingerprint: str
+    id: str
     rule: str
-    title: Quoted
-    severity: str
+    cause: str
+    saves: str
+    times: float
     evidence: str
-    occurrences: int
-    measured_ns: int
-    step_saving_ns: Range
-    gpu_saving_ns: Range
-    module: Quoted | None
-    source: Quoted | None
+    where: str | None
+
+
+class ScanTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the trace says, and what is said of it."""
+
+    trace: str
+    gpu: str | None
+    headline: str
+    findings: tuple[FindingRow, ...]
+    warnings: tuple[str, ...]
 
 
 class ScanAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes a step slow, in short."""
+    """What makes a step slow, in short. `missing`: what was not recorded; findings are fewer and less sure without."""
 
-    trace: Quoted
-    format: str
-    gpu: Quoted | None
-    estimated_for: Quoted | None
-    estimate_guessed_from: Quoted | None  # the GPU whose rates stand in for those of one that is not known
+    per: Per
     steps: int
     activities: int
-    per: Literal["step", "trace"]
-    span_ns: int
-    gpu_busy_ns: int
-    unprofiled_ns: UnprofiledAnswer | None
     bound_by: str | None
-    step_saving_ns: Range
-    gpu_saving_ns: Range
-    findings: int
-    too_small_to_show: int
-    best: tuple[FindingRow, ...]
-    recorded: RecordedParts | None
-    warnings: tuple[Quoted, ...]
-
-
-class FindingsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Findings, most worth first."""
-
-    trace: Quoted
-    per: Literal["step", "trace"]
+    takes: str
+    gpu_work: str
+    all_save: str
     total: int
-    findings: tuple[FindingRow, ...]
+    too_small_to_show: int
+    missing: tuple[str, ...]
     next_cursor: str | None
+    next: str
+    untrusted: ScanTexts
+
+
+class VariantRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The same finding in other operators or shapes."""
+
+    id: str
+    times: float
+    shapes: str | None
+
+
+class ExplainTexts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the trace says of a finding. Those with a default are answered with `details`, or where there is one."""
+
+    trace: str
+    cause: str
+    where: tuple[str, ...]
+    fix: str
+    verdict: str | None = None
+    shapes: str | None = None
+    dtype: str | None = None
+    operators: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    variants: tuple[VariantRow, ...] = ()
 
 
 class RuleText(msgspec.Struct, frozen=True, kw_only=True):
     """What a rule says, whatever the trace."""
 
-    id: str
     title: str
     what: str
     why: str
-    limits: tuple[str, ...]
-    false_positives: tuple[str, ...]
     references: tuple[str, ...]
 
 
-class VariantRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The same finding in other operators or shapes. Figures are over the whole trace."""
+class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One finding. `limits`, `false_positives`: when its rule is wrong. `emit`: a kernel or call can be made for it.
 
-    fingerprint: str
-    occurrences: int
-    shapes: Quoted | None
-    measured_ns: int
-    gpu_saving_ns: Range
+    `variant_of`: the finding that the asked one is a part of, whose figures these are.
+    """
 
-
-class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict that was kept with the finding."""
-
-    level: str
-    basis: str
-    says: Quoted
-
-
-class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of one finding."""
-
-    trace: Quoted
-    per: Literal["step", "trace"]
-    finding: FindingRow
-    rule: RuleText | None
-    evidence_says: str
-    fix: Quoted
-    one_kernel: Annotated[bool, Meta(description="Whether `emit` is worth a try: its fix is a kernel or another call.")]
-    operators: tuple[Quoted, ...]
-    kernels: tuple[Quoted, ...]
-    kernels_in_all: int
-    shapes: Quoted | None
-    dtype: Quoted | None
-    sources: tuple[Quoted, ...]
-    fused_ns: Range | None
-    traffic_bytes: Traffic | None
-    assumptions: tuple[Quoted, ...]
-    variants: tuple[VariantRow, ...]
-    variants_in_all: int
-    verdict: VerdictRow | None
+    id: str
+    per: Per
+    rule: str
+    saves: str
+    saves_gpu: str
+    costs: str
+    times: float
+    evidence: str
+    emit: bool
+    limits: tuple[str, ...]
+    false_positives: tuple[str, ...]
+    next: str
+    untrusted: ExplainTexts
+    variant_of: str | None = None
+    moves: str | None = None
+    about: RuleText | None = None
 
 
 class RefusedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Two operators that share data and are not one kernel, and why."""
+    """Operators that share data and are not one kernel, and why: so many pairs, `first` and `second` the largest."""
 
-    first: Quoted
-    second: Quoted
-    reason: Quoted
-    occurrences: int
-    bytes: int | None
+    reason: str
+    pairs: int
+    first: str
+    second: str
 
 
 class LeftOutRow(msgspec.Struct, frozen=True, kw_only=True):
     """Matches of rules that are no findings, by reason."""
 
     reason: str
-    says: Quoted
     matches: int
 
 
-class WhyNotAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not reported, and why. `refused` is null where findings were stored without it: name the trace then."""
+class WhyNotTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """`refused` is null where findings were stored without it: name the trace then."""
 
-    trace: Quoted
-    total: int
+    trace: str
     refused: tuple[RefusedRow, ...] | None
     left_out: tuple[LeftOutRow, ...]
+
+
+class WhyNotAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not reported, and why: by reason, or pair by pair where an operator was asked for."""
+
+    total: int
     next_cursor: str | None
-
-
-class StepTook(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a step, or its GPU work, takes on both sides."""
-
-    status: str
-    before_ns: Range
-    after_ns: Range
-    change_ns: Range
-    noise_ns: int
-
-
-class DiffersRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Something other than the program that is not the same on both sides."""
-
-    what: str
-    before: Quoted
-    after: Quoted
+    next: str
+    untrusted: WhyNotTexts
 
 
 class ChangeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a finding."""
+    """What became of a finding; `ids`: before and after."""
 
     status: str
     rule: str
-    title: Quoted
-    reason: Quoted | None
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    before_ns: int
-    after_ns: int
-    noise_ns: int
+    ids: tuple[str, ...]
+    cost: str
+    cause: str
+    reason: str | None
+
+
+class DiffTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """`differs`: what besides the program is not the same on both sides."""
+
+    changes: tuple[ChangeRow, ...]
+    differs: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -298,51 +273,64 @@ class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     comparable: bool
     per: str
-    basis: str
-    step: StepTook
-    gpu_work: StepTook
+    step: str
+    gpu_work: str
     counts: dict[str, int]
-    predicted_step_saving_ns: Range | None
-    differs: tuple[DiffersRow, ...]
     total: int
-    changes: tuple[ChangeRow, ...]
     next_cursor: str | None
-    notes: tuple[Quoted, ...]
+    next: str
+    untrusted: DiffTexts
+
+
+class EmitTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """A file, to read; or why there is none."""
+
+    refused: str | None
+    file_name: str | None
+    text: str | None
+    assumptions: tuple[str, ...]
+    written: tuple[str, ...]
 
 
 class EmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that runs a finding's operators and its fix, to read; or why there is none."""
+    """A file that runs a finding's operators and its fix. `shows`: the variant of it that the file is of."""
 
-    fingerprint: str
+    id: str
+    shows: str
     rule: str
-    refused: Quoted | None
-    file_name: Quoted | None
-    text: Quoted | None
     lines_in_all: int
     next_cursor: str | None
-    assumptions: tuple[Quoted, ...]
-    written: tuple[Quoted, ...]
+    next: str
+    untrusted: EmitTexts
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict. Nanoseconds of one occurrence; `level` is L0 (predicted) to L5, as docs/guide/verify.md has them."""
+    """A verdict; times are of one occurrence. `level` is L0 (predicted) to L5, as docs/guide/verify.md has them."""
 
-    fingerprint: str
+    shows: str
     rule: str
     level: str
-    says: Quoted
-    predicted_ns: Range
+    says: str
+    predicted: str
     measured_ns: int | None
     within_interval: bool | None
     best: str | None
-    assumptions: tuple[Quoted, ...]
-    not_tested: tuple[Quoted, ...]
-    bug: Quoted | None
+    assumptions: tuple[str, ...]
+    not_tested: tuple[str, ...]
+    bug: str | None
+
+
+class VerifyTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was checked, and what was written."""
+
+    gpu: str | None
+    verdicts: tuple[Judged, ...]
+    written: tuple[str, ...]
 
 
 class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What was checked. Without a GPU nothing is timed, and levels end at L2."""
 
-    gpu: Quoted | None
-    verdicts: tuple[Judged, ...]
-    written: tuple[Quoted, ...]
+    id: str
+    next: str
+    untrusted: VerifyTexts

@@ -6,15 +6,17 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracemine.agents.answers import AskEmit, AskVerify, EmitAnswer, Judged, VerifyAnswer
+from tracemine.agents.answers import AskEmit, AskVerify, EmitAnswer, EmitTexts, Judged, VerifyAnswer, VerifyTexts
 from tracemine.agents.folders import Folders
 from tracemine.agents.pages import page
-from tracemine.agents.quoted import SENTENCE, Quoted, lines, maybe, quoted, some, word
+from tracemine.agents.quoted import SENTENCE, lines, maybe, quoted, some, word
 from tracemine.agents.reading import Read, Reader
+from tracemine.agents.tools import asked_id
 from tracemine.errors import UsageError
 from tracemine.files import make_folder, writing
 from tracemine.findings.grouping import scan_of_variants
 from tracemine.findings.record import Finding
+from tracemine.units import range_text
 from tracemine.verdicts.candidate import WITH_PRODUCTS, Candidate
 from tracemine.verdicts.files import verdicts_before, write_verdicts
 from tracemine.verdicts.verdict import Verdict, Verdicts
@@ -25,7 +27,7 @@ from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro.emitter import Emitter, write, write_harness
 from tracemine.verify.run import VerifyRun, verified
 
-_SENTENCES = 8
+_SENTENCES = 3
 _LONGEST_TEXT = 400_000  # characters of a reproduction
 
 
@@ -62,7 +64,7 @@ def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
     """Return a page of the file that runs a finding's operators and its fix, which nothing is run for."""
     folder = allowed.folder(ask.output, reader.folders)
     read, analysis = reader.analysed(ask.path, ask.gpu)
-    variant = _fixable(read, ask.fingerprint)
+    variant = _fixable(read, ask.id)
     bugs, before = Bugs(), _names(folder)
     with Emitter(folder if allowed.run else None) as emitter:  # one that writes compiles the kernel too
         ready = prepared(variant, Rebuilder(analysis.dataflow, analysis.groups), emitter, None, bugs, analysis.causes)
@@ -75,15 +77,21 @@ def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
     rows = [] if text is None else text[:_LONGEST_TEXT].splitlines(keepends=True)
     shown, cursor = page(rows, ask.limit, ask.cursor, question)
     return EmitAnswer(
-        fingerprint=word(variant.fingerprint),
+        id=asked_id(read.report[ask.id], ask.id),
+        shows=word(variant.fingerprint),
         rule=word(variant.rule),
-        refused=maybe(fix.refused or bugs.first, SENTENCE),
-        file_name=None if text is None else quoted(name),
-        text=None if text is None else lines("".join(shown), _LONGEST_TEXT),
         lines_in_all=len(rows),
         next_cursor=cursor,
-        assumptions=some(fix.assumptions, _SENTENCES, SENTENCE),
-        written=_written(folder, before, reader.folders),
+        next="apply the fix that `explain` gives in words"
+        if text is None
+        else "verify it, where the server may run kernels",
+        untrusted=EmitTexts(
+            refused=maybe(fix.refused or bugs.first, SENTENCE),
+            file_name=None if text is None else quoted(name),
+            text=None if text is None else lines("".join(shown), _LONGEST_TEXT),
+            assumptions=some(fix.assumptions, _SENTENCES, SENTENCE),
+            written=_written(folder, before, reader.folders),
+        ),
     )
 
 
@@ -95,7 +103,7 @@ def verify(reader: Reader, ask: AskVerify, allowed: Allowed) -> VerifyAnswer:
     folder = allowed.folder(ask.output, reader.folders)
     stem = None if folder is None else folder / "verdicts"
     read, analysis = reader.analysed(ask.path, ask.gpu)
-    variant = _fixable(read, ask.fingerprint)
+    variant = _fixable(read, ask.id)
     gpu = gpu_name()
     if stem is not None:
         verdicts_before(stem, gpu)  # better an error now than after minutes of validation
@@ -107,7 +115,11 @@ def verify(reader: Reader, ask: AskVerify, allowed: Allowed) -> VerifyAnswer:
     if stem is not None:
         write_verdicts(_kept(read, run, gpu, time.monotonic() - begun), stem, gpu)
     return VerifyAnswer(
-        gpu=maybe(gpu), verdicts=tuple(map(_judged, run.verdicts)), written=_written(folder, before, reader.folders)
+        id=asked_id(read.report[ask.id], ask.id),
+        next="change the program, record again, and diff" if gpu else "nothing was timed: a GPU is needed for that",
+        untrusted=VerifyTexts(
+            gpu=maybe(gpu), verdicts=tuple(map(_judged, run.verdicts)), written=_written(folder, before, reader.folders)
+        ),
     )
 
 
@@ -141,11 +153,11 @@ def _kept(read: Read, run: VerifyRun, gpu: str | None, seconds: float) -> Verdic
 
 def _judged(verdict: Verdict) -> Judged:
     return Judged(
-        fingerprint=word(verdict.fingerprint),
+        shows=word(verdict.fingerprint),
         rule=word(verdict.rule),
         level=word(verdict.level),
         says=quoted(verdict.says, SENTENCE),
-        predicted_ns=verdict.predicted_ns,
+        predicted=f"saves {range_text(verdict.predicted_ns.low, verdict.predicted_ns.high)}",
         measured_ns=verdict.measured_ns,
         within_interval=verdict.within_interval,
         best=verdict.best,
@@ -160,7 +172,7 @@ def _names(folder: Path | None) -> dict[Path, int]:
     return {} if folder is None else {path: path.stat().st_mtime_ns for path in folder.iterdir() if path.is_file()}
 
 
-def _written(folder: Path | None, before: dict[Path, int], folders: Folders) -> tuple[Quoted, ...]:
+def _written(folder: Path | None, before: dict[Path, int], folders: Folders) -> tuple[str, ...]:
     """Return the files that were not there before, or not as they are now."""
     now = sorted(_names(folder).items())
     return tuple(quoted(folders.shown(path)) for path, when in now if before.get(path) != when)

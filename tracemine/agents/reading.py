@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,7 +15,7 @@ from tracemine import pipeline
 from tracemine.agents.folders import Folders, shown_argument
 from tracemine.api.report import Report
 from tracemine.api.settings import Settings
-from tracemine.errors import UsageError
+from tracemine.errors import TracemineError, UsageError
 from tracemine.files import within
 from tracemine.findings.record import Scan
 from tracemine.findings.stored import one_stored
@@ -24,6 +26,7 @@ from tracemine.units import count_text
 
 _MOST_SCANS = 16  # kept; of the last trace alone what is needed to generate kernels is kept too
 _NAMED = 10  # traces in a message
+_MOST_LISTED = 1000  # traces below a folder
 _Key = tuple[object, ...]
 
 
@@ -73,6 +76,18 @@ class Reader:
         read, analysis = self._scanned(path, key, gpu)
         self._keep(read)
         return read, analysis
+
+    def served(self) -> list[tuple[str, int]]:
+        """Return the traces below the folders, as answers name them, and their bytes. Links that lead out are none."""
+        found: dict[str, int] = {}
+        for root in self.folders.roots:
+            with within(self.folders.roots), suppress(TracemineError):
+                for path in islice(traces(str(root)), _MOST_LISTED):
+                    with suppress(TracemineError):
+                        place = self.folders.readable(str(path))
+                        files = place.iterdir() if place.is_dir() else [place]
+                        found[self.folders.shown(place)] = sum(file.stat().st_size for file in files)
+        return [*found.items()]
 
     def shown(self, read: Read) -> str:
         """Return a path as answers name it."""

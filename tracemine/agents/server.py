@@ -14,7 +14,7 @@ from mcp.server.stdio import stdio_server
 
 from tracemine.agents.folders import Folders
 from tracemine.agents.kernels import Allowed
-from tracemine.agents.schemas import schema_of
+from tracemine.agents.schemas import short_schema_of
 from tracemine.agents.served import INSTRUCTIONS, TOOLS, Served
 from tracemine.matching import load_rules
 from tracemine.version import __version__
@@ -65,13 +65,8 @@ def _listed(name: str, served: Served) -> types.Tool:
     tool = TOOLS[name]
     reads_only = served.reads_only(name)
     hints = types.ToolAnnotations(
-        title=tool.title, read_only_hint=reads_only, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+        read_only_hint=reads_only, destructive_hint=False, idempotent_hint=True, open_world_hint=False
     )
     return types.Tool(
-        name=name,
-        title=tool.title,
-        description=tool.says,
-        input_schema=schema_of(tool.asks),
-        output_schema=schema_of(tool.answers),
-        annotations=hints,
+        name=name, title=tool.title, description=tool.says, input_schema=short_schema_of(tool.asks), annotations=hints
     )

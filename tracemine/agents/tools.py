@@ -2,151 +2,201 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from tracemine.agents.answers import (
     AskDiff,
     AskExplain,
-    AskFindings,
     AskScan,
+    AskTraces,
     AskWhyNot,
     ChangeRow,
     DiffAnswer,
-    DiffersRow,
+    DiffTexts,
     ExplainAnswer,
+    ExplainTexts,
     FindingRow,
-    FindingsAnswer,
     LeftOutRow,
-    RecordedParts,
+    Per,
     RefusedRow,
     RuleText,
     ScanAnswer,
-    StepTook,
-    UnprofiledAnswer,
+    ScanTexts,
+    TraceRow,
+    TracesAnswer,
+    TraceTexts,
     VariantRow,
-    VerdictRow,
     WhyNotAnswer,
+    WhyNotTexts,
 )
 from tracemine.agents.pages import page
 from tracemine.agents.quoted import SENTENCE, lines, maybe, quoted, some, word
-from tracemine.agents.reading import Reader
+from tracemine.agents.reading import Read, Reader
 from tracemine.api.explain import Explanation, explain
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
-from tracemine.findings.record import Finding, Refused, Scan, Verified
+from tracemine.findings.record import Finding, Recorded, Refused, Scan, Verified
 from tracemine.matching import Rule
-from tracemine.report.words import all_of, left_out_text, of_finding, operator_name, source_text
+from tracemine.perfmodel import Range, Traffic
+from tracemine.report.step_words import headline
+from tracemine.report.words import (
+    all_of,
+    busy_text,
+    cost_text,
+    gpu_text,
+    left_out_text,
+    of_finding,
+    operator_name,
+    source_text,
+    unprofiled_text,
+)
+from tracemine.units import bytes_text, percent_text, range_text, time_text
 from tracemine.verify.pipeline import fusable
 
-_BEST, _NAMES, _SENTENCES, _VARIANTS = 3, 12, 8, 8  # entries of an answer that has no pages for them
+_NAMES, _SENTENCES, _VARIANTS, _REASONS = 6, 3, 8, 6  # entries of an answer that has no pages for them
+_NAME = 120  # characters
+
+
+def traces(reader: Reader, ask: AskTraces) -> TracesAnswer:
+    """Return a page of the traces that are served."""
+    found = reader.served()
+    shown, cursor = page(found, ask.limit, ask.cursor, ("traces", [path for path, _ in found]))
+    return TracesAnswer(
+        total=len(found),
+        next_cursor=cursor,
+        next="scan one" if found else "none is served: ask the user to record one, `tracemine capture`",
+        untrusted=TraceTexts(traces=tuple(TraceRow(path=quoted(path), bytes=size) for path, size in shown)),
+    )
 
 
 def scan(reader: Reader, ask: AskScan) -> ScanAnswer:
     """Return a trace in short: what bounds its step, what could be saved, and the findings that save most."""
     read = reader.read(ask.path, ask.gpu)
     found = read.scan
-    trace, summary, step = found.trace, found.summary, found.summary.per_step
-    unprofiled = summary.unprofiled_ns if step is None else step.unprofiled_ns
-    recorded = found.recorded
-    return ScanAnswer(
-        trace=quoted(reader.shown(read)),
-        format=word(trace.format),
-        gpu=maybe(trace.gpu),
-        estimated_for=maybe(trace.estimated_for),
-        estimate_guessed_from=maybe(trace.estimate_guessed_from),
-        steps=trace.steps,
-        activities=trace.activities,
-        per=_per(found),
-        span_ns=summary.span_ns if step is None else step.span_ns,
-        gpu_busy_ns=summary.gpu_busy_ns if step is None else step.gpu_busy_ns,
-        unprofiled_ns=None
-        if unprofiled is None
-        else UnprofiledAnswer(
-            low=unprofiled.low, mid=unprofiled.mid, high=unprofiled.high, source=word(unprofiled.source)
-        ),
-        bound_by=None if summary.bound is None else word(summary.bound.by.replace(" ", "_")),
-        step_saving_ns=all_of(found, "step_saving_ns"),
-        gpu_saving_ns=all_of(found, "gpu_saving_ns"),
-        findings=len(found.reported),
-        too_small_to_show=len(found.findings) - len(found.reported),
-        best=tuple(_row(finding) for finding in found.reported[:_BEST]),
-        recorded=None
-        if recorded is None
-        else RecordedParts(
-            shapes=recorded.shapes, stacks=recorded.stacks, execution_trace=recorded.tensors, cut_off=recorded.cut_off
-        ),
-        warnings=some(found.warnings, _SENTENCES, SENTENCE),
-    )
-
-
-def findings(reader: Reader, ask: AskFindings) -> FindingsAnswer:
-    """Return a page of findings, most worth first."""
-    read = reader.read(ask.path, ask.gpu)
     report = read.report if ask.min_saving is None else read.report.worth(ask.min_saving)
-    rows = [_row(finding) for finding in report if ask.rule in (None, finding.rule)]
-    shown, cursor = page(rows, ask.limit, ask.cursor, ("findings", read.key, ask.rule, ask.min_saving))
-    return FindingsAnswer(
-        trace=quoted(reader.shown(read)),
-        per=_per(read.scan),
-        total=len(rows),
-        findings=tuple(shown),
+    chosen = [finding for finding in report if ask.rule in (None, finding.rule)]
+    shown, cursor = page(chosen, ask.limit, ask.cursor, ("scan", read.key, ask.rule, ask.min_saving))
+    bound = found.summary.bound
+    return ScanAnswer(
+        per=_per(found),
+        steps=found.trace.steps,
+        activities=found.trace.activities,
+        bound_by=None if bound is None else word(bound.by.replace(" ", "_")),
+        takes=quoted(unprofiled_text(found.summary)),
+        gpu_work=quoted(busy_text(found.summary)),
+        all_save=_saving(all_of(found, "step_saving_ns"), found),
+        total=len(chosen),
+        too_small_to_show=len(found.findings) - len(report),
+        missing=_missing(found.recorded),
         next_cursor=cursor,
+        next=_after_scan(found, chosen),
+        untrusted=ScanTexts(
+            trace=quoted(reader.shown(read)),
+            gpu=_gpu(found),
+            headline=quoted(headline(found)),
+            findings=tuple(_row(finding, found) for finding in shown),
+            warnings=some(found.warnings, _SENTENCES, SENTENCE // 2),
+        ),
     )
 
 
 def explained(reader: Reader, ask: AskExplain) -> ExplainAnswer:
-    """Return all that is known of a finding."""
+    """Return what is known of a finding; with `details` all of it."""
     read = reader.read(ask.path, ask.gpu)
-    found: Explanation = explain(read.report, ask.fingerprint, rules=reader.rules)
-    finding = found.finding
+    found: Explanation = explain(read.report, ask.id, rules=reader.rules)
+    finding, rule = found.finding, found.rule
+    asked, more = asked_id(finding, ask.id), ask.details
+    emits = bool(fusable([finding]))
+    told = None if more else _SENTENCES
     return ExplainAnswer(
-        trace=quoted(reader.shown(read)),
+        id=asked,
+        variant_of=None if asked == finding.fingerprint else word(finding.fingerprint),
         per=_per(read.scan),
-        finding=_row(finding),
-        rule=None if found.rule is None else _rule(found.rule),
-        evidence_says=found.evidence,
+        rule=word(finding.rule),
+        saves=_saving(of_finding(finding, "step_saving_ns"), read.scan),
+        saves_gpu=_gpu_saving(finding, read.scan),
+        costs=cost_text(finding, read.scan),
+        times=_times(finding.occurrences, read.scan),
+        evidence=found.evidence,
+        emit=emits,
+        moves=_moves(finding.traffic_bytes),
+        limits=() if rule is None else rule.limits[:told],
+        false_positives=() if rule is None else rule.false_positives[:told],
+        about=_rule(rule) if more and rule is not None else None,
+        next="emit and verify it, or apply `fix`; then record again and diff"
+        if emits
+        else "apply `fix`, record again in the same way, and diff both",
+        untrusted=_all_texts(finding, read, reader) if more else _texts(finding, read, reader),
+    )
+
+
+def _texts(finding: Finding, read: Read, reader: Reader) -> ExplainTexts:
+    """Return what an agent needs before it changes code."""
+    return ExplainTexts(
+        trace=quoted(reader.shown(read)),
+        cause=quoted(finding.title),
+        where=_where(finding, 2),
         fix=lines(finding.fix),
-        one_kernel=bool(fusable([finding])),
-        operators=some(map(operator_name, finding.ops), _NAMES),
-        kernels=some(finding.kernels, _NAMES),
-        kernels_in_all=len(finding.kernels),
+        verdict=_verdict(finding.verdict),
         shapes=maybe(finding.shapes),
         dtype=maybe(finding.dtype),
-        sources=some((source_text(source, source.file) for source in finding.source), _NAMES),
-        fused_ns=finding.fused_ns,
-        traffic_bytes=finding.traffic_bytes,
-        assumptions=some(finding.assumptions, _SENTENCES, SENTENCE),
-        variants=tuple(
-            VariantRow(
-                fingerprint=word(variant.identity.finding),
-                occurrences=variant.occurrences,
-                shapes=maybe(variant.shapes),
-                measured_ns=variant.measured_ns,
-                gpu_saving_ns=variant.gpu_saving_ns,
-            )
-            for variant in finding.variants[:_VARIANTS]
-        ),
-        variants_in_all=len(finding.variants),
-        verdict=_verdict(finding.verdict),
+        assumptions=some(finding.assumptions, 1, SENTENCE),
     )
+
+
+def _all_texts(finding: Finding, read: Read, reader: Reader) -> ExplainTexts:
+    """Return the same with kernels, variants and all that is assumed."""
+    variants = tuple(
+        VariantRow(
+            id=word(variant.identity.finding),
+            times=_times(variant.occurrences, read.scan),
+            shapes=maybe(variant.shapes, _NAME),
+        )
+        for variant in finding.variants[:_VARIANTS]
+    )
+    return replace(
+        _texts(finding, read, reader),
+        where=_where(finding, _NAMES),
+        operators=some(map(operator_name, finding.ops), 2 * _NAMES),
+        kernels=some(finding.kernels, 2 * _NAMES, _NAME),
+        assumptions=some(finding.assumptions, 2 * _SENTENCES, SENTENCE),
+        variants=variants,
+    )
+
+
+def _where(finding: Finding, most: int) -> tuple[str, ...]:
+    return some((source_text(source, source.file) for source in finding.source), most)
+
+
+def _moves(traffic: Traffic | None) -> str | None:
+    if traffic is None:
+        return None
+    return f"{bytes_text(traffic.before)} now, {bytes_text(traffic.after)} as one kernel, each time"
 
 
 def why_not(reader: Reader, ask: AskWhyNot) -> WhyNotAnswer:
     """Return a page of what shares data and is not one kernel, most bytes first; and what rules left out."""
     read = reader.read(ask.path)
     refused = read.scan.refused
-    rows = [_refused(pair) for pair in refused or () if ask.operator is None or _concerns(pair, ask.operator)]
+    pairs = [pair for pair in refused or () if ask.operator is None or _concerns(pair, ask.operator)]
+    rows = _by_reason(pairs) if ask.operator is None else [_refused([pair]) for pair in pairs]
     shown, cursor = page(rows, ask.limit, ask.cursor, ("why_not", read.key, ask.operator))
-    dropped = sorted(read.scan.dropped.items(), key=lambda item: (-item[1], item[0]))
+    dropped = sorted(read.scan.dropped.items(), key=lambda item: (-item[1], item[0]))[:_REASONS]
     return WhyNotAnswer(
-        trace=quoted(reader.shown(read)),
         total=len(rows),
-        refused=None if refused is None else tuple(shown),
-        left_out=tuple(
-            LeftOutRow(reason=word(reason), says=quoted(left_out_text(reason)), matches=count)
-            for reason, count in dropped
-        ),
         next_cursor=cursor,
+        next="fuse none of these by hand; name an operator to see its pairs"
+        if ask.operator is None
+        else "fuse none of these by hand",
+        untrusted=WhyNotTexts(
+            trace=quoted(reader.shown(read)),
+            refused=None if refused is None else tuple(shown),
+            left_out=tuple(
+                LeftOutRow(reason=quoted(left_out_text(reason)), matches=count) for reason, count in dropped
+            ),
+        ),
     )
 
 
@@ -156,74 +206,129 @@ def diff(reader: Reader, ask: AskDiff) -> DiffAnswer:
     found = compared(before.scan, after.scan)
     rows = [_change(change) for change in found.changes if ask.status in (None, change.status)]
     shown, cursor = page(rows, ask.limit, ask.cursor, ("diff", before.key, after.key, ask.status))
+    worse = any(change.status in ("new", "worse") for change in found.changes)
     return DiffAnswer(
         comparable=not found.incomparable,
         per=word(found.per),
-        basis=word(found.basis),
         step=_took(found.step),
         gpu_work=_took(found.gpu_work),
         counts={word(status): count for status, count in found.counts.items()},
-        predicted_step_saving_ns=None if found.predicted is None else found.predicted.step_saving_ns,
-        differs=tuple(
-            DiffersRow(what=word(each.what), before=quoted(each.before), after=quoted(each.after))
-            for each in found.differs[:_NAMES]
-        ),
         total=len(rows),
-        changes=tuple(shown),
         next_cursor=cursor,
-        notes=some(found.notes, _SENTENCES, SENTENCE),
+        next="record both in the same way: see `differs`"
+        if found.incomparable
+        else "explain what is new or worse"
+        if worse
+        else "report the measured change with its noise",
+        untrusted=DiffTexts(
+            changes=tuple(shown),
+            differs=some((f"{each.what}: {each.before} → {each.after}" for each in found.differs), _NAMES),
+            notes=some(found.notes, _SENTENCES, SENTENCE // 2),
+        ),
     )
 
 
-def _per(found: Scan) -> Literal["step", "trace"]:
+def asked_id(finding: Finding, asked: str) -> str:
+    """Return the whole id that begins as asked: of the finding, or of a variant of it."""
+    return next((word(name) for name in (finding.fingerprint, *finding.names) if name.startswith(asked)), "unknown")
+
+
+def _per(found: Scan) -> Per:
     """Return what savings are of: of a step, where steps are known of every finding."""
     known = found.summary.per_step is not None and all(finding.per_step is not None for finding in found.findings)
     return "step" if known else "trace"
 
 
-def _row(finding: Finding) -> FindingRow:
+def _row(finding: Finding, found: Scan) -> FindingRow:
     source = finding.source[0] if finding.source else None
     return FindingRow(
-        fingerprint=word(finding.fingerprint),
+        id=word(finding.fingerprint),
         rule=word(finding.rule),
-        title=quoted(finding.title),
-        severity=word(finding.severity),
+        cause=quoted(finding.title, _NAME),
+        saves=_saving(of_finding(finding, "step_saving_ns"), found),
+        times=_times(finding.occurrences, found),
         evidence=word(finding.evidence),
-        occurrences=finding.occurrences,
-        measured_ns=finding.measured_ns if finding.per_step is None else finding.per_step.measured_ns,
-        step_saving_ns=of_finding(finding, "step_saving_ns"),
-        gpu_saving_ns=of_finding(finding, "gpu_saving_ns"),
-        module=maybe(finding.module),
-        source=None if source is None else quoted(source_text(source, source.file)),
+        where=None if source is None else quoted(source_text(source, source.file), _NAME),
     )
+
+
+def _times(occurrences: int, found: Scan) -> float:
+    """Return how often something occurs: a step where savings are a step's, else over the trace."""
+    steps = found.summary.per_step
+    if steps is None or _per(found) == "trace":
+        return occurrences
+    return round(occurrences / max(steps.count + len(steps.apart), 1), 2)
+
+
+def _saving(saving: Range, found: Scan) -> str:
+    """Return a saving with its ends, and the share of the unprofiled step, or trace, that it is."""
+    steps = found.summary.per_step
+    unprofiled = found.summary.unprofiled_ns if steps is None else steps.unprofiled_ns
+    share = "" if unprofiled is None else f", {percent_text(saving.mid, unprofiled.mid)} of the {_per(found)}"
+    return f"{time_text(saving.mid)} ({range_text(saving.low, saving.high)}){share}"
+
+
+def _gpu_saving(finding: Finding, found: Scan) -> str:
+    saving = of_finding(finding, "gpu_saving_ns")
+    if not saving.high:
+        return "none"
+    return f"{time_text(saving.mid)} ({range_text(saving.low, saving.high)}), {gpu_text(saving.mid, found)}"
+
+
+def _missing(recorded: Recorded | None) -> tuple[str, ...]:
+    if recorded is None:
+        return ()
+    there = {"shapes": recorded.shapes, "stacks": recorded.stacks, "execution_trace": recorded.tensors}
+    return (*(name for name, is_there in there.items() if not is_there), *(["end_of_file"] if recorded.cut_off else []))
+
+
+def _gpu(found: Scan) -> str | None:
+    trace = found.trace
+    if trace.gpu is None and trace.estimated_for is None:
+        return None
+    same = trace.estimated_for is None or trace.estimated_for.startswith(trace.gpu or "-")
+    rates = "" if same else f", estimated for {trace.estimated_for}"
+    guess = "" if trace.estimate_guessed_from is None else f", rates guessed from {trace.estimate_guessed_from}"
+    return quoted(f"{trace.gpu or 'not recorded'}{rates}{guess}")
+
+
+def _after_scan(found: Scan, chosen: Sequence[Finding]) -> str:
+    """Return what is worth asking next."""
+    if chosen:
+        return f"explain {word(chosen[0].fingerprint)}"
+    if found.summary.per_step is None:
+        return "record three steps or more with a profiler schedule, with shapes and stacks"
+    return "no finding: why_not says what was left out; record with shapes, stacks and an execution trace"
 
 
 def _rule(rule: Rule) -> RuleText:
     one_line = " ".join
     return RuleText(
-        id=rule.id,
-        title=rule.title,
-        what=one_line(rule.what.split()),
-        why=one_line(rule.why.split()),
-        limits=rule.limits,
-        false_positives=rule.false_positives,
-        references=rule.references,
+        title=rule.title, what=one_line(rule.what.split()), why=one_line(rule.why.split()), references=rule.references
     )
 
 
-def _verdict(verdict: Verified | None) -> VerdictRow | None:
+def _verdict(verdict: Verified | None) -> str | None:
     if verdict is None:
         return None
-    return VerdictRow(level=word(verdict.level), basis=word(verdict.basis), says=quoted(verdict.says, SENTENCE))
+    return quoted(f"{word(verdict.level)}, {word(verdict.basis)}: {verdict.says}", SENTENCE)
 
 
-def _refused(pair: Refused) -> RefusedRow:
+def _by_reason(pairs: Sequence[Refused]) -> list[RefusedRow]:
+    """Return one row a reason, in the order of what its largest pair shares."""
+    rows: dict[str, list[Refused]] = {}
+    for pair in pairs:
+        rows.setdefault(pair.reason, []).append(pair)
+    return [_refused(each) for each in rows.values()]
+
+
+def _refused(pairs: Sequence[Refused]) -> RefusedRow:
+    first = pairs[0]
     return RefusedRow(
-        first=quoted(pair.first),
-        second=quoted(pair.second),
-        reason=quoted(pair.reason),
-        occurrences=pair.occurrences,
-        bytes=pair.bytes,
+        reason=quoted(first.reason),
+        pairs=sum(pair.occurrences for pair in pairs),
+        first=quoted(first.first, _NAME),
+        second=quoted(first.second, _NAME),
     )
 
 
@@ -231,26 +336,18 @@ def _concerns(pair: Refused, operator: str) -> bool:
     return operator in pair.first or operator in pair.second
 
 
-def _took(change: StepChange) -> StepTook:
-    return StepTook(
-        status=word(change.status),
-        before_ns=change.before_ns,
-        after_ns=change.after_ns,
-        change_ns=change.change_ns,
-        noise_ns=change.noise_ns,
-    )
+def _took(change: StepChange) -> str:
+    before, after = time_text(change.before_ns.mid), time_text(change.after_ns.mid)
+    return f"{word(change.status)}: {before} → {after}, noise {time_text(change.noise_ns)}"
 
 
 def _change(change: FindingChange) -> ChangeRow:
-    before, after = (tuple(word(part.fingerprint) for part in side[:_NAMES]) for side in (change.before, change.after))
+    cost = f"{time_text(change.before_ns)} → {time_text(change.after_ns)}"
     return ChangeRow(
         status=word(change.status),
         rule=word(change.rule),
-        title=quoted(change.title),
-        reason=maybe(change.reason, SENTENCE),
-        before=before,
-        after=after,
-        before_ns=change.before_ns,
-        after_ns=change.after_ns,
-        noise_ns=change.noise_ns,
+        ids=tuple(word(part.fingerprint) for side in (change.before, change.after) for part in side[:1]),
+        cost=f"{cost}, noise {time_text(change.noise_ns)}" if change.noise_ns else cost,
+        cause=quoted(change.title),
+        reason=maybe(change.reason, SENTENCE // 2),
     )
