@@ -22,8 +22,8 @@ _QUEUED_NS = 200_000  # between a launch and its activity: on an idle device it 
 # A step that takes so many times what is usual is not counted; at the ends of a recording of at least so many steps.
 _SLOW, _SLOW_AT_ENDS, _FEWEST_WITH_ENDS = 2.0, 1.2, 4
 # Idle from a step's begin to its first activity that is worth a step of the recording: the first step's is no gap, as
-# nothing was recorded before it, so that over few steps a stall there would cost a step a good deal less than it does.
-_LONG_HEAD_NS, _LONG_HEAD_SHARE = 1_000_000, 0.1
+# nothing was recorded before it, so that over so few steps a stall there would cost a step a third less than it does.
+_LONG_HEAD_NS, _LONG_HEAD_SHARE, _FEW_STEPS = 1_000_000, 0.1, 3
 
 
 def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations | None) -> StepSummary | None:
@@ -128,7 +128,7 @@ def _begins_unseen(timeline: Timeline, found: Iterations, span_ns: IntArray) -> 
     first_ns = np.full(len(found), np.iinfo(np.int64).max)
     inside = found.of_activity >= 0
     np.minimum.at(first_ns, found.of_activity[inside], start[inside])
-    if not inside.any() or start.min() < found.begin_ns[0]:
+    if len(found) > _FEW_STEPS or not inside.any() or start.min() < found.begin_ns[0]:
         return False
     order = np.argsort(start, kind="stable")
     ended_ns = np.maximum.accumulate((start + dur)[order])
