@@ -67,7 +67,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def interpreted() -> None:
     """Triton's interpreter as `validate` runs it, for tests that call generated kernels in this process."""
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     from tracemine.validate import interpreter
 
     interpreter.install()

@@ -100,7 +100,7 @@ def test_everything_on_the_page_is_found() -> None:
 
 def test_who_follows_the_page_passes_every_check_at_the_first_try(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     folder = copied(tmp_path)
     follow(folder)
     failures = [told for command in (*COMMANDS, *CHECKS) if (told := failure(command, folder)) is not None]
@@ -148,7 +148,7 @@ def is_found_out(folder: Path, name: str, old: str, new: str, command: str) -> N
 
 def test_a_row_of_the_operator_table_alone_is_told_what_is_missing(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     folder = copied(tmp_path)
     follow(folder, [edit for edit in EDITS if edit[0] == "tracemine/codegen/operators.toml"])
     told = failure("python -m pytest tests/codegen/test_operator_table.py", folder)

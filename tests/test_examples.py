@@ -18,7 +18,7 @@ def test_every_example_holds(name: str) -> None:
     if name.startswith(
         ("tracemine.calibrate.", "tracemine.codegen.triton.", "tracemine.validate", "tracemine.verify.")
     ):
-        pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+        pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     if name == "tracemine.agents.server":
-        pytest.importorskip("mcp_types", reason="the SDK is not installed: pip install 'tracemine[mcp]'")
+        pytest.importorskip("mcp_types", reason='the SDK is not installed: pip install ".[mcp]"')
     assert doctest.testmod(import_module(name)).failed == 0

@@ -23,8 +23,8 @@ nbformat.write(notebook, sys.argv[3])
 
 
 def executed(notebook: Path, to: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a notebook in the repository's folder."""
-    command = [sys.executable, "-c", RUN, str(notebook), str(ROOT), str(to)]
+    """Runs a notebook in its own folder, as an editor does."""
+    command = [sys.executable, "-c", RUN, str(notebook), str(NOTEBOOK.parent), str(to)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(to.parent / "ipython")}
     environment |= {"JUPYTER_PATH": f"{sys.prefix}/share/jupyter", "JUPYTER_DATA_DIR": str(to.parent / "jupyter")}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -45,7 +45,7 @@ def test_it_is_kept_without_outputs() -> None:
     assert len(code) > 5
     for cell in code:
         assert (cell["outputs"], cell["execution_count"]) == ([], None)
-    assert any('tracemine.scan("fixtures/captures/decoder_prefill").to_pandas()' in "".join(c["source"]) for c in code)
+    assert any("tracemine.scan(TRACE).to_pandas()" in "".join(c["source"]) for c in code)
 
 
 def test_every_cell_runs_and_shows_what_its_words_say(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tracemine.extras import EXTRAS
 from tracemine.version import __version__
 
 pytest.importorskip("hatchling.build", reason="hatchling is not installed: pip install -e '.[dev]'")
@@ -178,3 +179,20 @@ def test_the_description_leads_nowhere_that_an_index_has_not(wheel: Wheel) -> No
     assert not re.findall(r"\]\((?!https?:)[^)]*\)", page)
     assert "docs/guide/scan.md" in (ROOT / "README.md").read_text("utf-8")  # of which there were some
     assert "scan" in page
+
+
+def test_what_hints_say_to_install_is_what_the_extras_need() -> None:
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    names = {
+        extra: [re.split(r"[<>=;]", each)[0] for each in needs] for extra, needs in asked.items() if extra != "dev"
+    }
+    assert {extra: [*packages] for extra, packages in EXTRAS.items()} == names
+
+
+def test_no_hint_names_the_project_as_if_an_index_had_it() -> None:
+    """A name that nobody has registered may be taken by anyone."""
+    texts = {path: path.read_text("utf-8") for path in (ROOT / "tracemine").rglob("*.py")}
+    texts |= {path: path.read_text("utf-8") for path in (ROOT / "docs" / "guide").glob("*.md")}
+    named = re.compile(r"pip install [\"']?tracemine")
+    assert [path.name for path, text in texts.items() if named.search(text)] == []
+    assert named.search("pip install 'tracemine[fleet]'") and named.search("pip install tracemine")

@@ -80,13 +80,13 @@ def test_kernels_are_generated_without_torch() -> None:
 
 @pytest.mark.parametrize("first", ["", "import tracemine.validate\n", "from tracemine import validate\n"])
 def test_validate_can_be_called_however_it_was_imported(first: str) -> None:
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     code = first + SMALL + "print(tracemine.validate(graph, mutants=False).passed, 'torch' in sys.modules)"
     assert printed(code) == "True False\n"
 
 
 def test_a_graph_that_is_too_large_to_interpret_is_validated_smaller_and_that_is_said() -> None:
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     b = tracemine.GraphBuilder("large")
     graph = b.done(b.call("aten::silu", b.input("x", (8192, 4096), "bfloat16")))
     report = tracemine.validate(graph, mutants=False)

@@ -114,7 +114,7 @@ def test_verdicts_are_as_the_schema_says() -> None:
 
 
 def test_what_verify_prints_is_as_the_schema_says(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     trace = FIXTURES / "captures" / "chain"
     code, out, _ = run("verify", trace, "--format", "json", "--top", "1", "-o", tmp_path, "--quiet")
     assert code == 0

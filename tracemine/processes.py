@@ -17,6 +17,7 @@ from itertools import dropwhile
 from typing import Any, Self
 
 from tracemine.errors import UsageError
+from tracemine.extras import install
 from tracemine.programs import python, start
 
 _SAID_BYTES = 4000
@@ -50,7 +51,7 @@ class Ended(Exception):
 
 def does_not_start(what: str, said: Sequence[str]) -> UsageError:
     """Return the error that a process cannot do its work at all, and no other in its place could."""
-    hint = 'see what python -c "import torch, triton" says; pip install "tracemine[verify]" installs both'
+    hint = f'see what python -c "import torch, triton" says; {install("verify")}'
     return UsageError(f"{what} does not start: {error_text(said) or 'it said nothing'}", hint=hint)
 
 

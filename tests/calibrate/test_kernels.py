@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
 from tracemine.calibrate import kernels  # noqa: E402
 

@@ -34,7 +34,7 @@ def test_accesses_of_large_pointwise_tensors_are_aligned() -> None:
 @pytest.fixture
 def medians():
     pytest.importorskip("torch")
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     from tracemine.calibrate.measure import medians
 
     return medians
@@ -61,7 +61,7 @@ def test_a_profile_that_lost_or_invented_activities_is_refused(medians, count: i
 
 
 def test_a_kernel_that_does_not_compile_is_skipped_and_named() -> None:
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     from tracemine.calibrate.measure import compiled
 
     def fails() -> None:
@@ -107,7 +107,7 @@ def test_a_product_s_flops_are_twice_its_sizes() -> None:
 @pytest.mark.parametrize("operation", sorted({job.operation for job in library_plan()}))
 def test_a_call_runs_as_it_is_counted(operation: str) -> None:
     torch = pytest.importorskip("torch")
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     from torch.utils.flop_counter import FlopCounterMode
 
     from tracemine.calibrate.measure_library import library_call_of
@@ -125,7 +125,7 @@ def test_a_call_runs_as_it_is_counted(operation: str) -> None:
 @pytest.fixture
 def library_medians():
     pytest.importorskip("torch")
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     from tracemine.calibrate.measure_library import library_medians
 
     return library_medians

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
 from tracemine.codegen import GraphBuilder, generate  # noqa: E402
 from tracemine.codegen.operators import table  # noqa: E402

@@ -10,7 +10,7 @@ from tracemine.codegen import Graph, GraphBuilder, Unsupported, generate
 from tracemine.validate import Interpreter
 
 pytest.importorskip("torch")
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
 
 Make = Callable[[GraphBuilder], Graph]

@@ -13,7 +13,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
 from tests.codegen.catalogue import CATALOGUE, LONGEST_ROW  # noqa: E402
 from tracemine.codegen import Graph, GraphBuilder, generate  # noqa: E402

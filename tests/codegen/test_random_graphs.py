@@ -7,7 +7,7 @@ import time
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
 from tests.codegen.random_graphs import FINDINGS, random_chain, text, verdict
 from tracemine.validate.sandbox import Sandbox

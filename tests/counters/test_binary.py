@@ -156,7 +156,7 @@ def test_without_the_package_the_ways_out_are_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "ncu_report", None)  # as if it were not installed
     with pytest.raises(InputError) as error:
         read_counters(path)
-    assert "hint: pip install 'tracemine[ncu]', or print it: ncu --import FILE" in str(error.value)
+    assert "hint: pip install ncu-report, or print it: ncu --import FILE" in str(error.value)
 
 
 def test_tables_do_not_need_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

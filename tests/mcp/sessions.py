@@ -15,7 +15,7 @@ import anyio
 import jsonschema
 import pytest
 
-pytest.importorskip("mcp.server.lowlevel", reason="the SDK is not installed: pip install 'tracemine[mcp]'")
+pytest.importorskip("mcp.server.lowlevel", reason='the SDK is not installed: pip install ".[mcp]"')
 
 from mcp import Client, StdioServerParameters, stdio_client
 

@@ -153,7 +153,7 @@ def test_help_loads_neither_the_sdk_nor_arrow() -> None:
 
 
 def test_an_allowed_server_validates_and_writes_below_its_folders_alone(tmp_path: Path) -> None:
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     served = tmp_path / "served"
     shutil.copytree(FIXTURES / "captures" / "chain", served / "chain")
 

@@ -246,8 +246,6 @@ def test_without_httpx_a_dry_run_says_what_was_not_looked_at_and_apply_names_the
     code, out, err = run(*where)
     assert code == 0
     assert [line.split("  ")[0] for line in out.splitlines()] == ["create", "create"]
-    assert err == (
-        "what the service holds was not looked at: httpx is not installed: pip install 'tracemine[tickets]'\n"
-    )
-    assert run(*where, "--apply") == (2, "", "httpx is not installed\n  hint: pip install 'tracemine[tickets]'\n")
+    assert err == ("what the service holds was not looked at: httpx is not installed: pip install httpx keyring\n")
+    assert run(*where, "--apply") == (2, "", "httpx is not installed\n  hint: pip install httpx keyring\n")
     assert run(*where[:-1], "no repository")[2].startswith("--github: 'no repository' is no repository")

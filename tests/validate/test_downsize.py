@@ -38,7 +38,7 @@ def test_a_large_chain_is_proved_at_smaller_sizes_and_that_is_said() -> None:
 @pytest.mark.parametrize("columns", [97, 512, 3136, 16_384])
 def test_rows_are_walked_in_several_steps_and_never_in_dozens(columns: int) -> None:
     """Each step costs an interpreter as much, and 16 show what 49 do."""
-    triton = pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    triton = pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     from tracemine.codegen.triton.tiling import STEP
 
     assert 4 <= -(-columns // eval(STEP, {"triton": triton, "columns": columns})) <= 16  # noqa: S307  (our own text)

@@ -13,7 +13,7 @@ from tests.codegen.catalogue import CATALOGUE
 from tracemine.codegen import Graph, GraphBuilder
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
 from tests.codegen.user_written import recorded  # noqa: E402
 from tracemine.codegen.options import LONGEST_ROW  # noqa: E402

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch")
-triton = pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+triton = pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
 import triton.language as tl  # noqa: E402
 

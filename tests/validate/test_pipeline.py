@@ -12,7 +12,7 @@ import pytest
 from tests.codegen.catalogue import CATALOGUE, LONGEST_ROW
 
 pytest.importorskip("torch")
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
 from tracemine.codegen import GraphBuilder
 from tracemine.validate import Interpreter

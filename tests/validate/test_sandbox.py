@@ -182,7 +182,7 @@ def test_a_process_that_does_not_begin_to_answer_is_the_environments_fault(tmp_p
     assert raised.value.message == (
         "the process that validates kernels does not start: ModuleNotFoundError: No module named 'no_such_module'"
     )
-    assert "tracemine[verify]" in str(raised.value.hint)
+    assert "pip install torch triton" in str(raised.value.hint)
 
 
 def test_an_import_that_fails_once_it_answers_costs_that_proof_alone(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from tracemine.agents.answers import AskEmit, AskVerify, EmitAnswer, EmitTexts, 
 from tracemine.agents.folders import Folders
 from tracemine.agents.pages import page
 from tracemine.agents.quoted import SENTENCE, lines, maybe, quoted, some, word
-from tracemine.agents.reading import Read, Reader
-from tracemine.agents.tools import asked_id
+from tracemine.agents.reading import Read, Reader, asked_id
 from tracemine.errors import UsageError
 from tracemine.files import make_folder, writing
 from tracemine.findings.grouping import scan_of_variants

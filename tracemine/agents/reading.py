@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from tracemine import pipeline
 from tracemine.agents.folders import Folders, shown_argument
+from tracemine.agents.quoted import word
 from tracemine.api.report import Report
 from tracemine.api.settings import Settings
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import within
-from tracemine.findings.record import Scan
+from tracemine.findings.record import Finding, Scan
 from tracemine.findings.stored import one_stored
 from tracemine.formats import NSYS_REPORTS
 from tracemine.formats.discover import traces
@@ -133,3 +134,8 @@ class Reader:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         stats = [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
         return (str(path), gpu, *stats)
+
+
+def asked_id(finding: Finding, asked: str) -> str:
+    """Return the whole id that begins as asked: of the finding, or of a variant of it."""
+    return next((word(name) for name in (finding.fingerprint, *finding.names) if name.startswith(asked)), "unknown")

@@ -33,7 +33,7 @@ from tracemine.agents.answers import (
 )
 from tracemine.agents.pages import page
 from tracemine.agents.quoted import SENTENCE, lines, maybe, quoted, some, word
-from tracemine.agents.reading import Read, Reader
+from tracemine.agents.reading import Read, Reader, asked_id
 from tracemine.api.explain import Explanation, explain
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
@@ -226,11 +226,6 @@ def diff(reader: Reader, ask: AskDiff) -> DiffAnswer:
             notes=some(found.notes, _SENTENCES, SENTENCE // 2),
         ),
     )
-
-
-def asked_id(finding: Finding, asked: str) -> str:
-    """Return the whole id that begins as asked: of the finding, or of a variant of it."""
-    return next((word(name) for name in (finding.fingerprint, *finding.names) if name.startswith(asked)), "unknown")
 
 
 def _per(found: Scan) -> Per:

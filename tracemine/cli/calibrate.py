@@ -11,6 +11,7 @@ from tracemine.cli.console import write
 from tracemine.cli.options import QuietOption
 from tracemine.cli.progress import reading
 from tracemine.errors import UsageError
+from tracemine.extras import install
 from tracemine.files import make_folder, write_file, writing
 from tracemine.report.escape import line
 
@@ -42,7 +43,7 @@ def calibrate(
     try:
         from tracemine.calibrate.measure import measure
     except ImportError as error:
-        hint = "pip install 'tracemine[verify]'"
+        hint = install("verify")
         raise UsageError(f"calibrating needs torch and Triton: {error}", hint=hint) from error
 
     with reading(output or Path("calibration"), quiet=quiet) as progress:

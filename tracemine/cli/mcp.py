@@ -9,6 +9,7 @@ import typer
 
 from tracemine.cli.options import RulesOption
 from tracemine.errors import UsageError
+from tracemine.extras import install
 
 
 def mcp(
@@ -25,10 +26,10 @@ def mcp(
 ) -> int:
     """Answer a coding agent over standard input and output, by the Model Context Protocol.
 
-    Tools: scan, findings, explain, why_not, diff, emit, verify. An agent's configuration names this command.
+    Tools: traces, scan, explain, why_not, diff, emit, verify. An agent's configuration names this command.
     It reads, and neither writes nor runs anything, unless an option allows it.
 
-    Needs `pip install "tracemine[mcp]"`. Exit code: 0 the agent is done, 2 the call is wrong.
+    Needs `pip install mcp`. Exit code: 0 the agent is done, 2 the call is wrong.
 
     \b
     Examples:
@@ -41,6 +42,6 @@ def mcp(
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
             raise
         says = f"mcp needs the Python SDK of the Model Context Protocol, which this Python does not have: {error}"
-        raise UsageError(says, hint='pip install "tracemine[mcp]"') from None
+        raise UsageError(says, hint=install("mcp")) from None
     serve(folders, rules or (), write=allow_write, run=allow_run)
     return 0

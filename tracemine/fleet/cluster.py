@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tracemine.errors import UsageError
+from tracemine.extras import install
 from tracemine.fleet.machine import Limits, Machine
 from tracemine.fleet.task import Task, TaskOutcome
 
@@ -28,7 +29,7 @@ def on_ray(address: str) -> Callable[[Sequence[Task], Limits], Iterator[TaskOutc
     try:
         import ray
     except ImportError:
-        raise UsageError("--ray: Ray is not installed here", hint='pip install "tracemine[fleet]"') from None
+        raise UsageError("--ray: Ray is not installed here", hint=install("ray")) from None
 
     def run(tasks: Sequence[Task], limits: Limits) -> Iterator[TaskOutcome]:
         try:

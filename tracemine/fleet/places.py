@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from pyarrow import fs
 
 from tracemine.errors import Location, UsageError
+from tracemine.extras import install
 from tracemine.files import path_text
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
@@ -72,7 +73,7 @@ def filesystem(uri: str) -> tuple[fs.FileSystem, str]:
         raise UsageError(says, where=Location(shown(uri))) from None
     except ImportError as error:
         says = f"{scheme}:// needs another package: {without_secrets(str(error), uri)}"
-        raise UsageError(says, where=Location(shown(uri)), hint='pip install "tracemine[fleet]"') from None
+        raise UsageError(says, where=Location(shown(uri)), hint=install("fleet")) from None
     except OSError as error:
         says = f"cannot be reached: {without_secrets(str(error), uri)}"
         raise UsageError(says, where=Location(shown(uri))) from None

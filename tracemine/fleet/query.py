@@ -7,6 +7,7 @@ from importlib import resources
 from typing import Any
 
 from tracemine.errors import InputError, Location, UsageError
+from tracemine.extras import install
 from tracemine.fleet.dataset import FLEET_FINDINGS, RUNS, Dataset
 
 ASSUMED_HOURS = 1000.0  # of all jobs together, where none are given
@@ -48,7 +49,7 @@ def _duckdb() -> Any:
     try:
         import duckdb
     except ImportError:
-        raise UsageError("fleet report needs DuckDB", hint='pip install "tracemine[fleet]"') from None
+        raise UsageError("fleet report needs DuckDB", hint=install("fleet")) from None
     return duckdb
 
 

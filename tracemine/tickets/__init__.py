@@ -2,7 +2,7 @@
 
 sync(scan, service, project)    say what to do, or do it: a list of Action
 settle(found, service)          the same of drafts that are made already, of a fleet's say
-GitHub, Jira                    services; they need `pip install 'tracemine[tickets]'`
+GitHub, Jira                    services; they need `pip install httpx keyring`
 write_tickets(drafts, folder)   the texts as files
 write_fixed(fixed, folder)      what to close with, as files
 

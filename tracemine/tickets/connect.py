@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tracemine.extras import install
 from tracemine.tickets.access import Patience, Secret
 from tracemine.tickets.record import NoClientError
 
@@ -20,6 +21,6 @@ def client_of(base: str, authorization: Secret, headers: Mapping[str, str], pati
     except ModuleNotFoundError as error:
         if error.name != "httpx":
             raise
-        raise NoClientError("httpx is not installed", hint="pip install 'tracemine[tickets]'") from None
+        raise NoClientError("httpx is not installed", hint=install("tickets")) from None
     client: Client = http.Client(base, authorization, headers, patience)
     return client

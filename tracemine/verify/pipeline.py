@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from tracemine.errors import TracemineError, UsageError
+from tracemine.extras import install
 from tracemine.findings.grouping import variants_of
 from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
@@ -53,8 +54,7 @@ def needed() -> None:
     missing = [name for name in ("torch", "triton") if not _installed(name)]
     if missing:
         raise UsageError(
-            f"verify needs {' and '.join(missing)}, which this Python does not have",
-            hint='pip install "tracemine[verify]"',
+            f"verify needs {' and '.join(missing)}, which this Python does not have", hint=install("verify")
         )
 
 

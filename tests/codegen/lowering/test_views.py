@@ -8,7 +8,7 @@ from math import prod
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
 from tracemine.codegen import Graph, GraphBuilder, Unsupported, generate
 from tracemine.validate import Interpreter

@@ -43,7 +43,7 @@ def sums() -> Graph:
 @pytest.fixture(scope="module")
 def interpreter() -> Iterator[object]:
     pytest.importorskip("torch")
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     from tracemine.validate import Interpreter
 
     with Interpreter() as process:

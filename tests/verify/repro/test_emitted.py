@@ -25,7 +25,7 @@ from tracemine.verify.repro.harness import NAME, harness_text
 from tracemine.verify.repro.text import repro
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
 from tests.verify.repro.emitted import loaded, put, run  # noqa: E402
 

@@ -22,7 +22,7 @@ from tracemine.verify.repro.harness import harness_text
 from tracemine.verify.repro.text import repro
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
 from tracemine.verify.gpu.clocks import steady  # noqa: E402
 from tracemine.verify.gpu.correctness import copies, make_inputs, repeats, right, same_bits  # noqa: E402

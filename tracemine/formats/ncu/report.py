@@ -17,6 +17,7 @@ import msgspec
 
 from tracemine.counters.record import CounterReport
 from tracemine.errors import InputError, Location
+from tracemine.extras import install
 from tracemine.formats.ncu.binary import ReportAnswer, answered, question
 from tracemine.formats.ncu.kernels import kernel_of
 from tracemine.formats.ncu.numbers import parser
@@ -44,7 +45,7 @@ def read_report(source: FileSource) -> CounterReport:
         raise InputError(
             "is a binary report, which needs NVIDIA's package ncu-report",
             where=where,
-            hint="pip install 'tracemine[ncu]', or print it: ncu --import FILE --csv --page raw > report.csv",
+            hint=f"{install('ncu')}, or print it: ncu --import FILE --csv --page raw > report.csv",
         )
     if found.error is not None:
         raise InputError(f"cannot be read by ncu-report ({found.error})", where=where, hint=_RECORD_AGAIN)
