@@ -262,7 +262,10 @@ def steps_of(
         step_ns = np.maximum(steps.without_profiler(ran) / count, least_ns)
         slowdown = fitted_slowdown(_PACES, step_ns, alone_ns, slowdown)
         if host_ns and ran.host_step is not None and host_ns < _AHEAD * alone_ns:
-            slowdown = fitted_slowdown(_PACES, ran.host_step, host_ns, slowdown)
+            ahead = fitted_slowdown(_PACES, ran.host_step, host_ns, slowdown)
+            # Where the device does not keep so fast a host for as long as the step took, the host was slower in it.
+            if np.interp(ahead.usual, _PACES, step_ns) >= _AHEAD * alone_ns:
+                slowdown = ahead
         fitted = replace(steps, slowdown=slowdown)
         replayed = float(np.interp(fitted.paces[1], _PACES, step_ns))
         return replace(fitted, longer=min(max(alone_ns / replayed, 1.0), _LONGER_ALONE))
