@@ -167,9 +167,10 @@ def _room(accounts: Accounts, unprofiled: Unprofiled) -> Room:
     if step is not None and step.count < scale <= _ALL_IN_STEPS * step.count:
         scale = Fraction(step.count)  # what lies between steps, and behind the last, is no step more
     outside_ns = accounts.span_ns - accounts.judged_ns  # what lies in no step
-    ends = (int(each * scale) + outside_ns for each in _ends(unprofiled.range_ns))
     devices = max(accounts.devices, 1)
-    return Room(Range(*ends), accounts.gpu_busy_ns // devices, devices)
+    busy_ns = accounts.gpu_busy_ns // devices
+    a_step = with_slow_steps(unprofiled.range_ns, unprofiled.p90_ns, int(busy_ns / max(scale, 1)))
+    return Room(Range(*(int(each * scale) + outside_ns for each in _ends(a_step))), busy_ns, devices)
 
 
 def summarise(accounts: Accounts, findings: Sequence[Finding], unprofiled: Unprofiled | None = None) -> Summary:
@@ -229,7 +230,21 @@ def room_of_step(summary: Summary) -> Room | None:
     step = summary.per_step
     if step is None or step.unprofiled_ns is None:
         return None
-    return Room(step.unprofiled_ns.range_ns, step.gpu_busy_ns // _devices(summary), _devices(summary))
+    busy_ns, alone = step.gpu_busy_ns // _devices(summary), step.unprofiled_ns
+    return Room(with_slow_steps(alone.range_ns, alone.p90, busy_ns), busy_ns, _devices(summary))
+
+
+def with_slow_steps(unprofiled: Range, p90_ns: int | None, busy_ns: int) -> Range:
+    """Return how long a step takes up to a slow one of those that were timed: that has more idle time to save.
+
+    Idle time counts up to a usual step's length: no fix saves more than that.
+
+    >>> with_slow_steps(Range(10, 10, 10), 12, 3), with_slow_steps(Range(10, 10, 10), 15, 3)
+    (Range(low=10, mid=10, high=12), Range(low=10, mid=10, high=13))
+    """
+    if p90_ns is None:
+        return unprofiled
+    return replace(unprofiled, high=max(unprofiled.high, min(p90_ns, unprofiled.mid + busy_ns)))
 
 
 def _devices(summary: Summary) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracemine.devices import Device
-from tracemine.findings.accounting import Room, measure, most_saved_by, summarise
+from tracemine.findings.accounting import Room, measure, most_saved_by, summarise, with_slow_steps
 from tracemine.findings.advice_facts import facts_of
 from tracemine.findings.benchmark_loops import loop_texts
 from tracemine.findings.bound import bound_of
@@ -190,7 +190,11 @@ def _ranked(
         steps=accounts.steps,
         unprofiled_ns=context.unprofiled.mid_ns,
         gpu_time_ns=accounts.gpu_time_ns,
-        room=Room(context.unprofiled.range_ns, context.busy_ns, accounts.devices),
+        room=Room(
+            with_slow_steps(context.unprofiled.range_ns, context.unprofiled.p90_ns, context.busy_ns),
+            context.busy_ns,
+            accounts.devices,
+        ),
         least_ns=threshold_ns,
         least_share=least_share,
         hidden=overlapping,
