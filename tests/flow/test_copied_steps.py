@@ -222,6 +222,9 @@ def test_what_lies_in_no_step_may_be_one_kernel_with_what_does() -> None:
     count=10,
     before=0,
 )
+@example(  # the step before the copied one has to wait for one that is two steps further back
+    program=[("aten::sum", (LARGE, SMALL)), ("aten::relu", (SMALL,))], count=9, before=1
+)
 @given(
     program=st.lists(
         st.tuples(

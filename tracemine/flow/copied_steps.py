@@ -94,14 +94,14 @@ def _all_nodes(short: Nodes, period: Period) -> Nodes:
 def _pairs(before: IntArray, after: IntArray, nodes: Numbered, *, guessed: bool = False) -> tuple[IntArray, IntArray]:
     """Return pairs of nodes for all steps, in order.
 
-    A copy has those of the copied step and of the one before it: of guesses there may be more at first, as fewer
-    tensors are known. Guesses can alternate from step to step, so steps right behind the copies that are as long have
-    those of the copies as well. What reaches further back than the step before is not copied: one kernel never spans
-    steps, so nothing lies in between that it could do.
+    Steps that are kept keep theirs. A copy has those of the copied step and of the one before it: of guesses there may
+    be more at first, as fewer tensors are known. Guesses can alternate from step to step, so steps right behind the
+    copies that are as long have those of the copies as well. What reaches further back than the step before is not
+    copied: one kernel never spans steps, so nothing lies in between that it could do.
     """
     step, beyond = nodes.step(after), nodes.period * nodes.copies
     near = before >= nodes.begin[np.maximum(step - 1, 0)]
-    head, tail = step < nodes.copied - 1, step > nodes.copied
+    head, tail = step <= nodes.copied, step > nodes.copied
     own = near & (step == nodes.copied)
     ahead = near & (step == nodes.copied - 1)
     width = int(nodes.begin[-1]) + beyond + 1
@@ -111,7 +111,7 @@ def _pairs(before: IntArray, after: IntArray, nodes: Numbered, *, guessed: bool 
     more = int(np.argmin(as_long)) if guessed else 0  # steps behind the copies, up to the first of another length
     turn = np.arange(nodes.copies + 1 + more)[:, None] * nodes.period
     both = (
-        _both(before, after, head | ahead, 0, width),
+        _both(before, after, head, 0, width),
         (of_step + turn * (width + 1)).reshape(-1),
         (before[tail] + behind) * width + after[tail] + beyond,
     )
