@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.cli.console import say
 from tracemine.cli.counters import said_reports
@@ -27,16 +29,14 @@ if TYPE_CHECKING:
     from tracemine.verdicts.evidence import Evidence
 
 
-@dataclass(frozen=True, slots=True)
-class FoundIn:
+class FoundIn(Struct, frozen=True):
     """What was found in a trace, and what a report draws of the trace itself."""
 
     scan: Scan
     picture: Picture | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanRequest:
+class ScanRequest(Struct, frozen=True, kw_only=True):
     """What is asked of a scan: of every trace, of the one that files belong to, and what is said of it."""
 
     options: ScanOptions

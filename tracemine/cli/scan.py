@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.gates import BaselineOption, Gate, scan_gate
@@ -103,8 +105,7 @@ def scan(
     return drawn.exit_code(_each(traces, request), gate)
 
 
-@dataclass(slots=True)
-class _Drawn:
+class _Drawn(Struct):
     """The reports of a call: printed one by one, or written to one file at the end."""
 
     report: str

@@ -11,9 +11,10 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import read_file
@@ -37,8 +38,7 @@ _SCAN: Final = ("scan",)
 _MINING: Final = ("scan", "diff", "write")  # of baselines; verify's --rule is about findings
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """An option whose default can be set: its kind, and which commands take it (none named: all that have it)."""
 
     kind: str  # of _KINDS
@@ -69,8 +69,7 @@ KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
+class Defaults(Struct, frozen=True):
     """What stands in for options that a call does not give, and where each was said."""
 
     values: Mapping[str, Any]

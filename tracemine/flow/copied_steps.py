@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 
 from tracemine.columns import from_numbers, numbers, sorted_unique, string_ids, texts, with_columns
 from tracemine.flow.order import Order
@@ -25,7 +24,7 @@ def with_copies(short: Flow, timeline: Timeline, kept: Order, of_order: Period) 
     """
     positions = of_order.nodes
     nodes = Numbered.of(positions.step(kept.position[short.nodes.op_row]), positions)
-    period = changed(of_order, nodes=nodes)
+    period = replace(of_order, nodes=nodes)
     table = short.timeline.tensors
     of_step = positions.step(kept.position[numbers(table.column("op_row"))])
     tensors = Numbered.of(of_step, nodes)
@@ -65,7 +64,7 @@ def with_copies(short: Flow, timeline: Timeline, kept: Order, of_order: Period) 
 
 def _spread(record: _Record, entries: Numbered, kinds: dict[str, Numbered]) -> _Record:
     """Return a record of columns for all steps."""
-    columns = {field.name: getattr(record, field.name) for field in fields(record)}
+    columns = {name: getattr(record, name) for name in record.__struct_fields__}
     of_all: dict[str, Any] = {
         name: entries.counted(column, kinds[name]) if name in kinds else entries.repeated(column)
         for name, column in columns.items()

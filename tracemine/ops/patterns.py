@@ -55,15 +55,15 @@ def alternatives(pattern: str) -> list[str]:
     ['^a(b|c)[|]', '\\|d', 'e']
     """
     begin, depth, in_class, found = 0, 0, False, []
-    for at, token in _tokens(pattern):
+    for at, sign in _tokens(pattern):
         if in_class:
-            in_class = token != "]"
-        elif token == "|" and not depth:
+            in_class = sign != "]"
+        elif sign == "|" and not depth:
             found.append(pattern[begin:at])
             begin = at + 1
         else:
-            in_class = token == "["
-            depth += {"(": 1, ")": -1}.get(token, 0)
+            in_class = sign == "["
+            depth += {"(": 1, ")": -1}.get(sign, 0)
     return [*found, pattern[begin:]]
 
 
@@ -74,12 +74,12 @@ def literal(pattern: str) -> str:
     ['all', '[CUDA mem', '', '', 'x']
     """
     found: list[str] = []
-    for _, token in _tokens(pattern):
-        if token in _MAY_BE_NONE:
+    for _, sign in _tokens(pattern):
+        if sign in _MAY_BE_NONE:
             return "".join(found[:-1])
-        if token in _SPECIAL or (len(token) > 1 and token[1].isalnum()):
+        if sign in _SPECIAL or (len(sign) > 1 and sign[1].isalnum()):
             break
-        found.append(token[-1])
+        found.append(sign[-1])
     return "".join(found)
 
 
@@ -87,9 +87,9 @@ def _tokens(pattern: str) -> Iterator[tuple[int, str]]:
     """Yield a regular expression character by character, with what is escaped as one."""
     at = 0
     while at < len(pattern):
-        token = pattern[at : at + 1 + (pattern[at] == "\\")]
-        yield at, token
-        at += len(token)
+        sign = pattern[at : at + 1 + (pattern[at] == "\\")]
+        yield at, sign
+        at += len(sign)
 
 
 class PatternRow(NamedTuple):

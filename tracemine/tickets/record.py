@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct, field
 
 from tracemine.errors import ServiceError, UsageError
 from tracemine.units import time_text
@@ -36,8 +37,7 @@ class NoClientError(UnseenError):
     """What speaks HTTP is not installed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """What a finding costs and saves, in ns: a step where steps are known, else over the trace; or over a fleet."""
 
     saving_ns: int  # of the step; of GPU time, where the step gains nothing; of a fleet's GPU-hours
@@ -63,8 +63,7 @@ class Figures:
         return f"saves {time_text(self.saving_ns)} of {time_text(self.measured_ns)} {self.each}"
 
 
-@dataclass(frozen=True, slots=True)
-class TicketMark:
+class TicketMark(Struct, frozen=True):
     """What a ticket carries hidden in it: which finding of which project it is about, and what it said last."""
 
     key: str  # PROJECT/IDENTITY; never changes once the ticket is there
@@ -74,8 +73,7 @@ class TicketMark:
     redacted: bool = False  # pseudonyms stand in it for names of modules, files and functions
 
 
-@dataclass(frozen=True, slots=True)
-class TicketDraft:
+class TicketDraft(Struct, frozen=True):
     """A ticket as it should read now."""
 
     mark: TicketMark
@@ -83,8 +81,7 @@ class TicketDraft:
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Issue:
+class Issue(Struct, frozen=True):
     """A ticket as the service holds it."""
 
     name: str  # "12" of GitHub, "PERF-12" of Jira
@@ -97,8 +94,7 @@ class Issue:
     created: str = ""  # of Jira: the time
 
 
-@dataclass(frozen=True, slots=True)
-class Comment:
+class Comment(Struct, frozen=True):
     """A comment of ours. `revision` says what it is about: one is written for each."""
 
     name: str
@@ -106,8 +102,7 @@ class Comment:
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """What a run did to one ticket, or would do, and why."""
 
     kind: Kind
