@@ -13,14 +13,14 @@ Anything else that reaches the command line is a bug and exits with 3.
 from __future__ import annotations
 
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
-
-from msgspec import Struct
 
 DEBUG = "TRACEMINE_DEBUG"  # set in the environment, tracebacks of bugs are printed
 
 
-class Location(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Location:
     """Where in the input something is wrong: a path and, where it is known, a line (1-based) and a key.
 
     >>> str(Location("rules/x/rule.toml", line=3, key="pattern"))

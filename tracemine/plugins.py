@@ -14,10 +14,9 @@ They are looked for only where nothing built in fits, so a scan that needs none 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct
 
 from tracemine.errors import TracemineError
 
@@ -30,7 +29,8 @@ FORMATS, REPORTS = "tracemine.formats", "tracemine.reports"
 _LONGEST = 200  # characters of what an error says
 
 
-class Plugin(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Plugin:
     """An entry point: its group, its name, and the distribution that it is of, with its version."""
 
     group: str

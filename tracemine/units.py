@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-
-from msgspec import Struct
 
 MINUS = "−"  # as wide as a plus; a hyphen is none
 _TIME = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
@@ -152,7 +151,8 @@ def parse_percent(text: str) -> Fraction:
     return share
 
 
-class Threshold(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Threshold:
     """At least this much: whole nanoseconds over the trace, or a share of its span."""
 
     ns: int | None = None

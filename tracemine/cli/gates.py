@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, TypeAlias
 
 import typer
-from msgspec import Struct
 
 from tracemine.cli.console import say
 from tracemine.cli.thresholds import parse_fail_on
@@ -70,7 +70,8 @@ def fails(difference: Difference, gates: Sequence[DifferenceGate]) -> bool:
     return bool(lines)
 
 
-class Watch(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Watch:
     """A baseline, and what may not have become of its findings."""
 
     baseline: Baseline

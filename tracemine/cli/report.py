@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from itertools import chain
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec.structs import replace
 
 from tracemine.cli.console import options, say, say_error, write
 from tracemine.cli.findings import findings_files, named_finding, stored_scans

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from msgspec import Struct
-from msgspec.structs import replace
 
 from tracemine.cli.console import say
 from tracemine.cli.counters import said_reports
@@ -29,14 +27,16 @@ if TYPE_CHECKING:
     from tracemine.verdicts.evidence import Evidence
 
 
-class FoundIn(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class FoundIn:
     """What was found in a trace, and what a report draws of the trace itself."""
 
     scan: Scan
     picture: Picture | None = None
 
 
-class ScanRequest(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
     """What is asked of a scan: of every trace, of the one that files belong to, and what is said of it."""
 
     options: ScanOptions
@@ -172,6 +172,8 @@ def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn
 
     position: of this trace among several, for the bar. Raises TracemineError where it cannot be.
     """
+    from msgspec.structs import replace
+
     from tracemine.pipeline import analyse, mined, write_tables
 
     with from_standard_input(path) as file, reading(path, quiet=request.quiet, position=position) as progress:

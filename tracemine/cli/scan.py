@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
-
-from msgspec import Struct, field
-from msgspec.structs import replace
 
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.gates import BaselineOption, Gate, scan_gate
@@ -105,7 +103,8 @@ def scan(
     return drawn.exit_code(_each(traces, request), gate)
 
 
-class _Drawn(Struct):
+@dataclass(slots=True)
+class _Drawn:
     """The reports of a call: printed one by one, or written to one file at the end."""
 
     report: str

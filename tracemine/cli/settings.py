@@ -11,10 +11,9 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-from msgspec import Struct
 
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import read_file
@@ -38,7 +37,8 @@ _SCAN: Final = ("scan",)
 _MINING: Final = ("scan", "diff", "write")  # of baselines; verify's --rule is about findings
 
 
-class Setting(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Setting:
     """An option whose default can be set: its kind, and which commands take it (none named: all that have it)."""
 
     kind: str  # of _KINDS
@@ -69,7 +69,8 @@ KINDS: Final = {
 }
 
 
-class Defaults(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Defaults:
     """What stands in for options that a call does not give, and where each was said."""
 
     values: Mapping[str, Any]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import Struct
 
 import tracemine.tickets as services
 from tracemine.cli.console import say, write
@@ -100,7 +100,8 @@ def tickets(
     return 0
 
 
-class Where(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Where:
     """Where tickets go, and whether they do."""
 
     out: Path | None

@@ -7,13 +7,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from msgspec import Struct
 
 from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, options, say, say_error, write
 from tracemine.cli.findings import stored_scans
@@ -123,7 +123,8 @@ def verify(
     return _ended(run)
 
 
-class _Given(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
     """What is verified: a trace, read; its findings; and where verdicts go, without the files' endings."""
 
     trace: Path

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from tracemine.errors import ServiceError, UsageError
 from tracemine.tickets.access import Patience, Secret, origin_of

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-
-from msgspec.structs import replace
 
 from tracemine.errors import ServiceError, UsageError
 from tracemine.report.escape import line

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
-
-from msgspec import Struct, field
 
 from tracemine.errors import ServiceError, UsageError
 from tracemine.units import time_text
@@ -37,7 +36,8 @@ class NoClientError(UnseenError):
     """What speaks HTTP is not installed."""
 
 
-class Figures(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Figures:
     """What a finding costs and saves, in ns: a step where steps are known, else over the trace; or over a fleet."""
 
     saving_ns: int  # of the step; of GPU time, where the step gains nothing; of a fleet's GPU-hours
@@ -63,7 +63,8 @@ class Figures(Struct, frozen=True):
         return f"saves {time_text(self.saving_ns)} of {time_text(self.measured_ns)} {self.each}"
 
 
-class TicketMark(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TicketMark:
     """What a ticket carries hidden in it: which finding of which project it is about, and what it said last."""
 
     key: str  # PROJECT/IDENTITY; never changes once the ticket is there
@@ -73,7 +74,8 @@ class TicketMark(Struct, frozen=True):
     redacted: bool = False  # pseudonyms stand in it for names of modules, files and functions
 
 
-class TicketDraft(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TicketDraft:
     """A ticket as it should read now."""
 
     mark: TicketMark
@@ -81,7 +83,8 @@ class TicketDraft(Struct, frozen=True):
     blocks: tuple[Block, ...]
 
 
-class Issue(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Issue:
     """A ticket as the service holds it."""
 
     name: str  # "12" of GitHub, "PERF-12" of Jira
@@ -94,7 +97,8 @@ class Issue(Struct, frozen=True):
     created: str = ""  # of Jira: the time
 
 
-class Comment(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Comment:
     """A comment of ours. `revision` says what it is about: one is written for each."""
 
     name: str
@@ -102,7 +106,8 @@ class Comment(Struct, frozen=True):
     revision: int
 
 
-class Action(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Action:
     """What a run did to one ticket, or would do, and why."""
 
     kind: Kind

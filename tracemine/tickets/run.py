@@ -6,10 +6,9 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from msgspec.structs import replace
 
 from tracemine.errors import ServiceError, TracemineError, UsageError
 from tracemine.files import locked, make_folder, read_file, write_file, writing
