@@ -10,11 +10,13 @@ import fnmatch
 import math
 import re
 import tomllib
-from dataclasses import dataclass, replace
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.errors import UsageError
 
@@ -31,8 +33,7 @@ _MIG = re.compile(r" mig \d.*")  # a slice's name says of what it is one
 _TELLING = 3  # characters of a GPU's name that tell which it may be
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """One GPU model, as one device of a trace sees it. Null: no data sheet states it beyond doubt."""
 
     title: str

@@ -8,11 +8,11 @@ scan = pipeline.scan("trace.json.gz")        # both
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.calls import calls_of
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["Analysis", "ScanOptions", "analyse", "analysed", "mined", "scan", "write_tables"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Analysis:
+class Analysis(Struct, frozen=True, kw_only=True, dict=True):
     """A trace before any rule has looked at it."""
 
     path: str
@@ -69,8 +68,7 @@ class Analysis:
         return device_of(self.timeline)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanOptions:
+class ScanOptions(Struct, frozen=True, kw_only=True):
     """What is asked of a scan, the same for every trace."""
 
     rules: Sequence[Rule] | None = None  # None: those that tracemine ships

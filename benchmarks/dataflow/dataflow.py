@@ -29,12 +29,13 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from tracemine.columns import numbers, string_ids
 from tracemine.flow import Evidence, Flow, Source, compare_steps, flow

@@ -14,11 +14,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from tracemine.errors import TracemineError
 from tracemine.formats import open_trace

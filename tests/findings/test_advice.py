@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from tests.findings.build import kernel, rows_of_timeline, table, timeline_of
 from tests.timelines import Trace

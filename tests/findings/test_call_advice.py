@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
+from msgspec.structs import replace
 
 from tests.findings.test_library_calls import F32, FFMA, HALF, NVJET, SGEMM, WGRAD, Calls
 from tracemine.findings.advice_facts import call_class

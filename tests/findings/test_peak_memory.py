@@ -24,11 +24,11 @@ MB = 1 << 20
 
 def with_gone(gone: list[tuple[int, int]]) -> Groups:
     """Groups of nothing but tensors that need not be: (operator, bytes) each, all of group 0."""
-    import dataclasses
+    from msgspec.structs import replace
 
     made = groups(flow(Trace().timeline()))
     rows, sizes = np.array(gone, np.int64).reshape(-1, 2).T
-    return dataclasses.replace(made, gone_group=np.zeros(len(gone), np.int64), gone_op_row=rows, gone_bytes=sizes)
+    return replace(made, gone_group=np.zeros(len(gone), np.int64), gone_op_row=rows, gone_bytes=sizes)
 
 
 def lowered(trace: Trace, gone: list[tuple[int, int]]) -> tuple[int, int, int]:

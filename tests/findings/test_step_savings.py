@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as replace_rows
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from msgspec.structs import replace as replace_rows
 
 from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
 from tracemine.causes import CAUSES

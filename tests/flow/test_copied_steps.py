@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
+from msgspec.structs import replace
 
 from benchmarks.reading.trace_maker import make_trace
 from tests.flow.test_inferred import FLOAT, Eager
@@ -221,6 +222,9 @@ def test_what_lies_in_no_step_may_be_one_kernel_with_what_does() -> None:
     ],
     count=10,
     before=0,
+)
+@example(  # the step before the copied one has to wait for one that is two steps further back
+    program=[("aten::sum", (LARGE, SMALL)), ("aten::relu", (SMALL,))], count=9, before=1
 )
 @given(
     program=st.lists(

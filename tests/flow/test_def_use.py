@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.dataflow import def_use
 from benchmarks.dataflow.def_use import Launch, Node, Recording, Tensor
@@ -293,5 +295,5 @@ def test_what_an_operator_gives_and_did_not_take_is_new_memory_for_the_copy_insi
     first = program.call(RELU, [expanded], [Z])
     program.call("aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", [W, *takes], [Y], launches=False)
     last = program.call("aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)", [Y, W], [Y])
-    program.nodes[-1] = replace(program.nodes[-1], parent=program.nodes[-2].number)
+    program.nodes[-1] = dataclasses.replace(program.nodes[-1], parent=program.nodes[-2].number)
     assert program.kinds([first, last]) == kinds

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.dataflow.dataflow import agreement_of, who_wrote, without_execution_trace
 from tracemine.flow import Evidence, flow

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tests.timelines import Trace
 from tracemine.flow import Evidence, Flow, flow

@@ -282,7 +282,7 @@ def rows_of(nodes: Sequence[Node]) -> Rows:
     for flag in ("kept", "guessed", "unknown"):
         cells[flag] = [(where, str(getattr(each, flag)).lower()) for each in nodes]
     table = graph_of_table(cells, len(nodes))
-    fields = {name: getattr(table, name) for name in NodeGraph.__dataclass_fields__}
+    fields = {name: getattr(table, name) for name in NodeGraph.__struct_fields__}
     fields |= {
         "activity": np.arange(len(owner)),
         "activity_begin": np.searchsorted(owner, np.arange(len(nodes) + 1)),

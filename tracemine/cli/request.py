@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -172,6 +172,8 @@ def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn
 
     position: of this trace among several, for the bar. Raises TracemineError where it cannot be.
     """
+    from msgspec.structs import replace
+
     from tracemine.pipeline import analyse, mined, write_tables
 
     with from_standard_input(path) as file, reading(path, quiet=request.quiet, position=position) as progress:

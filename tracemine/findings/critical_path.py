@@ -9,9 +9,8 @@ launch is not recorded follows the host as it did. Other ranks are taken to be a
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from tracemine.columns import codes, sorted_unique
 from tracemine.findings.happened import Across, HostEvents, HostStep, Operators

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import Estimator, ScanContext

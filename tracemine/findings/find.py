@@ -7,7 +7,6 @@ distinct chain, never once a match.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -252,7 +251,7 @@ def _variant(
     """
     facts = facts_of(context, rule, classes, named)
     chosen = fitting(rule.advice, context.environment.facts | facts)
-    titled = rule if chosen is None or chosen.title is None else dataclasses.replace(rule, title=chosen.title)
+    titled = rule if chosen is None or chosen.title is None else replace(rule, title=chosen.title)
     call = rule.call if chosen is None or chosen.call is None else chosen.call
     matrices = [one.matrix for one in classes]
     if call == "compiled" and 2 * sum(int(context.alike[each].sum()) for each in matrices) > sum(

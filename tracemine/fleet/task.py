@@ -7,13 +7,13 @@ import json
 import resource
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from tracemine.columns import of_values
 from tracemine.devices import device_named

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracemine.collector import paused
 from tracemine.columns import codes, numbers, rows_that, string_ids

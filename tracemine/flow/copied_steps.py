@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 
 from tracemine.columns import from_numbers, numbers, sorted_unique, string_ids, texts, with_columns
 from tracemine.flow.order import Order
@@ -25,7 +24,7 @@ def with_copies(short: Flow, timeline: Timeline, kept: Order, of_order: Period) 
     """
     positions = of_order.nodes
     nodes = Numbered.of(positions.step(kept.position[short.nodes.op_row]), positions)
-    period = changed(of_order, nodes=nodes)
+    period = replace(of_order, nodes=nodes)
     table = short.timeline.tensors
     of_step = positions.step(kept.position[numbers(table.column("op_row"))])
     tensors = Numbered.of(of_step, nodes)
@@ -65,7 +64,7 @@ def with_copies(short: Flow, timeline: Timeline, kept: Order, of_order: Period) 
 
 def _spread(record: _Record, entries: Numbered, kinds: dict[str, Numbered]) -> _Record:
     """Return a record of columns for all steps."""
-    columns = {field.name: getattr(record, field.name) for field in fields(record)}
+    columns = {name: getattr(record, name) for name in record.__struct_fields__}
     of_all: dict[str, Any] = {
         name: entries.counted(column, kinds[name]) if name in kinds else entries.repeated(column)
         for name, column in columns.items()
@@ -94,14 +93,14 @@ def _all_nodes(short: Nodes, period: Period) -> Nodes:
 def _pairs(before: IntArray, after: IntArray, nodes: Numbered, *, guessed: bool = False) -> tuple[IntArray, IntArray]:
     """Return pairs of nodes for all steps, in order.
 
-    A copy has those of the copied step and of the one before it: of guesses there may be more at first, as fewer
-    tensors are known. Guesses can alternate from step to step, so steps right behind the copies that are as long have
-    those of the copies as well. What reaches further back than the step before is not copied: one kernel never spans
-    steps, so nothing lies in between that it could do.
+    Steps that are kept keep theirs. A copy has those of the copied step and of the one before it: of guesses there may
+    be more at first, as fewer tensors are known. Guesses can alternate from step to step, so steps right behind the
+    copies that are as long have those of the copies as well. What reaches further back than the step before is not
+    copied: one kernel never spans steps, so nothing lies in between that it could do.
     """
     step, beyond = nodes.step(after), nodes.period * nodes.copies
     near = before >= nodes.begin[np.maximum(step - 1, 0)]
-    head, tail = step < nodes.copied - 1, step > nodes.copied
+    head, tail = step <= nodes.copied, step > nodes.copied
     own = near & (step == nodes.copied)
     ahead = near & (step == nodes.copied - 1)
     width = int(nodes.begin[-1]) + beyond + 1
@@ -111,7 +110,7 @@ def _pairs(before: IntArray, after: IntArray, nodes: Numbered, *, guessed: bool 
     more = int(np.argmin(as_long)) if guessed else 0  # steps behind the copies, up to the first of another length
     turn = np.arange(nodes.copies + 1 + more)[:, None] * nodes.period
     both = (
-        _both(before, after, head | ahead, 0, width),
+        _both(before, after, head, 0, width),
         (of_step + turn * (width + 1)).reshape(-1),
         (before[tail] + behind) * width + after[tail] + beyond,
     )

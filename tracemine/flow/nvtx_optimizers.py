@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
 from tracemine.calls import Call, calls_of

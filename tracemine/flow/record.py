@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracemine.flow.period import Period
 from tracemine.timeline import Timeline
@@ -38,8 +38,7 @@ class Evidence(IntEnum):
 RESOLVED = (Source.WRITTEN, Source.OUTSIDE, Source.PARTLY_OUTSIDE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nodes:
+class Nodes(Struct, frozen=True, kw_only=True):
     """What does the work: an operator with all activities that it, or an operator inside it, launched.
 
     In the order in which they begin, over all threads of a part (`order.parts`). Node i owns the activities
@@ -56,8 +55,7 @@ class Nodes:
         return len(self.op_row)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reads:
+class Reads(Struct, frozen=True, kw_only=True):
     """One tensor that a node reads, by node and position. Bytes are counted in its buffer: a storage, counted anew
     when it is allocated anew. What lies between begin and end need not all belong to a tensor with strides.
     """
@@ -77,8 +75,7 @@ class Reads:
         return np.isin(self.source, RESOLVED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Writes:
+class Writes(Struct, frozen=True, kw_only=True):
     """One tensor that a node writes, in the order of writing; begin, end and bytes as in `Reads`."""
 
     node: IntArray
@@ -96,8 +93,7 @@ class Writes:
         return len(self.node)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edges:
+class Edges(Struct, frozen=True, kw_only=True):
     """One read of what a node wrote, and a later one reads; by read, in the order of writing."""
 
     write: IntArray  # position in Writes
@@ -111,16 +107,14 @@ def _none() -> IntArray:
     return np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MayRead:
+class MayRead(Struct, frozen=True, kw_only=True):
     """Storages that a node may read, each one that looks right: which of them it reads is a guess."""
 
     storage: IntArray = field(default_factory=_none)
     reader: IntArray = field(default_factory=_none)  # the node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class Flow(Struct, frozen=True, kw_only=True):
     """Def-use edges between operators. Where neither tensors nor shapes were recorded there are no nodes.
 
     A `tensor_row` is a row of `timeline.tensors`; inferred ones are stored nowhere.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
 
+from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
 from tracemine.errors import InputError, Location

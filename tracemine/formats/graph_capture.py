@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from tracemine.columns import Array, numbers, sorted_unique, string_ids, with_columns
 from tracemine.errors import InputError, Location

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
 from tracemine.errors import InputError, Location, TracemineError

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
 from tracemine.columns import MISSING, Array, codes, numbers, sorted_unique, string_ids

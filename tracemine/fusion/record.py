@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracemine.flow.record import BoolArray, Flow, IntArray
 from tracemine.fusion.kernel import FusedKernel
@@ -36,8 +36,7 @@ class Refusal(Enum):
 REFUSALS = tuple(Refusal)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusals:
+class Refusals(Struct, frozen=True, kw_only=True):
     """Pairs of nodes that share data and stay apart: the largest pair of each two groups. Positions of nodes."""
 
     first: IntArray
@@ -72,8 +71,7 @@ def of_activities(flow: Flow, node_group: IntArray, count: int) -> dict[str, Any
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class Groups(Struct, frozen=True, kw_only=True):
     """Fusion groups of two nodes or more, in order of their first node.
 
     Group i has the nodes `node[begin[i]:begin[i + 1]]`, in order. Bytes are those of one instance; −1 where dtypes were

@@ -14,12 +14,12 @@ trace made for it would have more matches than memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.flow.record import Evidence
 from tracemine.matching.graph_joins import disjoint
@@ -48,8 +48,7 @@ class Found(Struct, frozen=True):
     left_out: int  # nodes from which there were too many ways
 
 
-@dataclass(frozen=True, slots=True)
-class _Partial:
+class _Partial(Struct, frozen=True):
     """Partial matches: for each the number of its start, its nodes so far, and its evidence."""
 
     start: IntArray

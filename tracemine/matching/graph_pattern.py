@@ -21,7 +21,6 @@ of bounded size.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
@@ -135,8 +134,7 @@ class SameInput(Struct, frozen=True):
 Test = Comparison | SameInput
 
 
-@dataclass(frozen=True, slots=True)
-class GraphPattern:
+class GraphPattern(Struct, frozen=True):
     """A pattern that was checked."""
 
     text: str

@@ -10,11 +10,12 @@ none, and also what is put between partitions, because no match can cross it. No
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.errors import Location, RuleError
 from tracemine.matching.define import category_holds, column_holds
@@ -77,8 +78,7 @@ def find(rule: Rule, rows: Rows, shared: Shared | None = None, *, without: BoolA
     return Matches(rule, part.rows, part.offsets, part.variables, measures, unknown, part.left_out, evidence)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """Matches of one of a rule's patterns, as in `Matches`."""
 
     rows: IntArray

@@ -7,9 +7,10 @@ WHERE, ONLY READER, and that all rows of a match lie in one partition. So a near
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracemine.matching.define import column_holds, exclusive
 from tracemine.matching.graph_pattern import GraphPattern, SameInput, Test

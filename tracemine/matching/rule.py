@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracemine.errors import Location
 from tracemine.matching.advice import Advice
@@ -41,8 +42,7 @@ Value = str | int | float | bool
 Measured = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnTest:
+class ColumnTest(Struct, frozen=True):
     """One test on one column. `is` and `contains` hold where any of `values` does; the others have one value.
 
     A test on a null never holds.
@@ -61,8 +61,7 @@ def _text(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Struct, frozen=True):
     """One number a match: a function over the rows bound to variables; `column` is None for count."""
 
     name: str
@@ -71,8 +70,7 @@ class Measure:
     column: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """One folder of rules/, read and checked."""
 
     id: str
@@ -149,16 +147,14 @@ class Rule:
         return tuple(dict.fromkeys([*self.partition_by, *self.order_by, *tested, *measured]))
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """One match, for reading: row-set rows in match order and the variable that bound each."""
 
     rows: tuple[int, ...]
     variables: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Matches:
+class Matches(Struct, frozen=True, eq=False):
     """All matches of one rule, in order of partition and then of order_by.
 
     Match i covers row-set rows rows[offsets[i]:offsets[i + 1]] in match order; `variables` has, for each row, the

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from tracemine.ops.classes import CLASSES
-from tracemine.ops.patterns import PatternRow, document, pattern_rows
+from tracemine.ops.patterns import LatePattern, PatternRow, document, pattern_rows
 
 _LONGEST_NAME = 4096
 _LONGEST_HEAD = 512
@@ -34,8 +34,8 @@ class FamilyRow(NamedTuple):
     """One row of kernels.toml."""
 
     family: KernelFamily
-    head: re.Pattern[str]
-    within: re.Pattern[str] | None
+    head: LatePattern
+    within: LatePattern | None
     examples: tuple[str, ...]
     note: str
 
@@ -93,8 +93,8 @@ def family_rows() -> tuple[FamilyRow, ...]:
     for row in document("kernels.toml")["kernel"]:
         family = KernelFamily(row["family"], row["op_class"])
         assert family.op_class in CLASSES  # noqa: S101  (our own data; tests check it too)
-        within = re.compile(row["within"]) if "within" in row else None
-        rows.append(FamilyRow(family, re.compile(row["regex"]), within, tuple(row["examples"]), row.get("note", "")))
+        within = LatePattern(row["within"]) if "within" in row else None
+        rows.append(FamilyRow(family, LatePattern(row["regex"]), within, tuple(row["examples"]), row.get("note", "")))
     return tuple(rows)
 
 

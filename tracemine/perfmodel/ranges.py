@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import Struct
@@ -52,8 +51,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     after: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(Struct, frozen=True, kw_only=True):
     """One instance after the change."""
 
     after_ns: Range

@@ -6,7 +6,7 @@ ROW_DOCS             what each column says, its kind, and what null means
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tracemine.counters import Counters
 from tracemine.flow.record import Flow

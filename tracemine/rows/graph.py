@@ -7,12 +7,13 @@ read through them is read directly. An edge goes from a node to one that wrote w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.calls import Call, calls_of
 from tracemine.columns import booleans, codes, examples, lists, numbers, sorted_unique, string_ids
@@ -29,8 +30,7 @@ _EMPTY: Final = ("aten::empty", "aten::new_empty")
 NO_AXIS: Final = np.iinfo(np.int64).min
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeTensors:
+class NodeTensors(Struct, frozen=True, kw_only=True, dict=True):
     """The first tensors that each node's operator takes and gives: `of["in0"][node]` is an entry below.
 
     Equal tensors share an entry. The last entry is that of none, −1: its rank and dtype are not known.
@@ -51,8 +51,7 @@ class NodeTensors:
         return self.axes_of()
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeGraph:
+class NodeGraph(Struct, frozen=True, kw_only=True, dict=True):
     """The operators of a trace, in the order in which they begin, and the def-use edges between them.
 
     Node i has the activities `activity[activity_begin[i]:activity_begin[i + 1]]`.

@@ -6,7 +6,6 @@ Everything is looked up for all gaps at once. A thread is a code; recorded syncs
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 from msgspec import Struct
@@ -61,8 +60,7 @@ WORK = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HostCalls:
+class HostCalls(Struct, frozen=True):
     """The `api` table as arrays."""
 
     begin: IntArray

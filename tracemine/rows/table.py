@@ -7,7 +7,6 @@ numbers or categories; both can be null, and a test on a null never holds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,8 +28,7 @@ class Numbers(Struct, frozen=True):
     valid: BoolArray | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Categories:
+class Categories(Struct, frozen=True):
     """Strings, one a row, as int32 codes into `values`; code -1 is null."""
 
     codes: npt.NDArray[np.int32]
@@ -68,8 +66,7 @@ class ColumnDoc(Struct, frozen=True):
     null: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """One row set: `kind` names it in a rule's `rows`, `columns` all have `count` rows.
 
     >>> import numpy as np

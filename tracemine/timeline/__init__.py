@@ -14,13 +14,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from tracemine import files
 from tracemine.columns import from_numbers, string_ids, texts
@@ -60,8 +61,7 @@ _FILES = {_META, *(f"{name}.parquet" for name in (*TABLES, EDGES.name, COUNTERS.
 _SHOWN = 3  # names in a message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
+class Timeline(Struct, frozen=True, kw_only=True):
     """All tables of one trace, checked against the schema once, here.
 
     Raises TimelineError naming the table and the column that differ.
@@ -83,7 +83,7 @@ class Timeline:
     def __post_init__(self) -> None:
         for table in TABLES.values():
             given = getattr(self, table.name)
-            object.__setattr__(self, table.name, _checked(given, table))
+            force_setattr(self, table.name, _checked(given, table))
 
     def write(
         self,

@@ -6,13 +6,13 @@ import ast
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from tests.verdicts.test_evidence import FINDING, H200, printed, put
 from tests.verify.repro import emitted

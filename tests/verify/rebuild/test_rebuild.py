@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from tests.verify.traces import event, launched
 from tracemine.causes.batch_norm_evaluated.fix import BEFORE_NORM
@@ -146,7 +146,7 @@ def changed(capture: str, **columns: object) -> tuple[Flow, Groups]:
         tensors=found.timeline.tensors,
     )
     return (
-        Flow(**{n: getattr(found, n) for n in Flow.__dataclass_fields__ if n != "timeline"}, timeline=timeline),
+        Flow(**{n: getattr(found, n) for n in Flow.__struct_fields__ if n != "timeline"}, timeline=timeline),
         grouped,
     )
 
@@ -182,7 +182,7 @@ def with_strides(keep: int) -> tuple[Flow, Groups]:
         **{n: getattr(found.timeline, n) for n in ("meta", "activities", "ops", "api", "steps", "stacks")},
         tensors=tensors.set_column(place, tensors.schema.field(place), left.cast(column.type)),
     )
-    flow_ = Flow(**{n: getattr(found, n) for n in Flow.__dataclass_fields__ if n != "timeline"}, timeline=untold)
+    flow_ = Flow(**{n: getattr(found, n) for n in Flow.__struct_fields__ if n != "timeline"}, timeline=untold)
     return flow_, grouped
 
 
@@ -206,7 +206,7 @@ def test_damaged_arguments_are_refused() -> None:
 def test_activities_of_no_operator_are_refused() -> None:
     found, grouped = read("chain")
     alone = Groups(
-        **{n: getattr(grouped, n) for n in Groups.__dataclass_fields__ if n not in ("activity_group", "activity_node")},
+        **{n: getattr(grouped, n) for n in Groups.__struct_fields__ if n not in ("activity_group", "activity_node")},
         activity_group=np.full_like(grouped.activity_group, -1),
         activity_node=np.full_like(grouped.activity_node, -1),
     )

@@ -6,13 +6,13 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.triton.source import generate

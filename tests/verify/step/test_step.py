@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from tests.report.scans import SCAN
 from tracemine.causes import CAUSES

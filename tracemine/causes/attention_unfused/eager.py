@@ -7,8 +7,10 @@ The products tell the sizes: [heads, queries, width] by [heads, width, keys] giv
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.calls.call import sizes
 from tracemine.causes.attention_unfused.fused_call import Attention, attention_ns, backend_of
@@ -30,8 +32,7 @@ _Factors = tuple[tuple[int, ...], tuple[int, ...], str]
 _NOT_MEASURED: Final = "its kernels are taken to do as well as NVIDIA's, of which alone some were measured (assumed)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EagerAttention:
+class EagerAttention(Struct, frozen=True, kw_only=True):
     """One occurrence. `call`: the forward pass of the fused call that takes its place."""
 
     call: Attention

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracemine.causes.attention_unfused.eager import eager_attention, fused_attention
 from tracemine.causes.attention_unfused.scores import score_function

@@ -11,7 +11,6 @@ Time is that of library_rates.py, of FLOPs that tiles really do: short rows fill
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -38,8 +37,7 @@ _INTERVAL: Final = {
 _MASK_ALIGNED: Final = 8  # elements
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
+class Attention(Struct, frozen=True, kw_only=True):
     """One call. `key_heads`: fewer than `heads` where they are shared (GQA); None: as many."""
 
     batch: int

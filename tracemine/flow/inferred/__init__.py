@@ -6,11 +6,10 @@ operator is bound to a live tensor of its shape, dtype and strides, and gets tha
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
 from tracemine.columns import numbers, string_ids, with_columns

@@ -194,7 +194,7 @@ class _Walk:
             return
         alike = {chosen, *self._bound.alike.get(place, ())}
         others = self._instead.keys()
-        waiting = alike & others
+        waiting = others & alike if len(alike) <= _MOST_ALIKE else set()
         while waiting and len(alike) <= _MOST_ALIKE:
             more = self._instead[waiting.pop()] - alike
             alike |= more
@@ -229,8 +229,8 @@ class _Walk:
     def _before(self, by_storage: Mapping[int, Sequence[int]], storages: Iterable[int], later: Iterable[int]) -> None:
         """What is there for these storages may have to run before the later nodes."""
         earlier: list[int] = []
-        for storage in storages:
-            earlier += by_storage.get(storage, ())[-_MOST:]
+        for storage in by_storage.keys() & storages:
+            earlier += by_storage[storage][-_MOST:]
         if earlier:
             for node in later:
                 self.pairs.add(earlier, node)

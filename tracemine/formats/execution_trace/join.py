@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from tracemine.columns import Array, numbers, sorted_unique, string_ids, with_columns
 from tracemine.errors import InputError, Location

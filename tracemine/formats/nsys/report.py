@@ -6,10 +6,10 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress

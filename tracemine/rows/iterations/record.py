@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,7 @@ _FLOATS = 1 << 24  # of counts that are held at once
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Iterations:
+class Iterations(Struct, frozen=True, kw_only=True):
     """The iterations of a trace, in order of time. Nanoseconds on the trace's clock."""
 
     source: str  # one of the five above

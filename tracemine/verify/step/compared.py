@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tracemine.findings.record import Finding, Scan
 from tracemine.matching import load_rules
