@@ -27,7 +27,19 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-TRACEMINE, TORCH, WORKERS = "tracemine", "torch", "workers"  # what such a process has loaded
+# What such a process has loaded; LIBRARIES: what tracemine imports, of whichever checkout is run there.
+TRACEMINE, TORCH, WORKERS, LIBRARIES = "tracemine", "torch", "workers", "libraries"
+_TORCH = ("torch", "triton", "triton.language", "triton.runtime.interpreter", "numpy")
+_LIBRARIES = (
+    *_TORCH,
+    "pyarrow.parquet",
+    "pyarrow.compute",
+    "msgspec",
+    "typer",
+    "rich.table",
+    "rich.progress",
+    "jinja2",
+)
 _MODULES = ("tracemine.validate.worker", "tracemine.verify.library.worker")  # of WORKERS: each with a `main`
 _PLACE = "FORKED_WORKERS"  # in the environment of TRACEMINE: where its commands find WORKERS
 _ANSWER_BYTES = 16
@@ -137,7 +149,7 @@ def place(loaded: str) -> str:
     """The socket of the process that has something loaded; it begins when it is first asked for."""
     found = str(Path(tempfile.mkdtemp(prefix="forked-")) / "socket")
     env = {name: text for name, text in os.environ.items() if not name.startswith(("TRACEMINE_", "PYTHON"))}
-    env |= {"TRITON_INTERPRET": "1"} | ({} if loaded == TORCH else {"PYTHONPATH": str(ROOT)})
+    env |= {"TRITON_INTERPRET": "1"} | ({} if loaded in (TORCH, LIBRARIES) else {"PYTHONPATH": str(ROOT)})
     env |= {"OMP_NUM_THREADS": "1"} if loaded == WORKERS else {}
     env |= {_PLACE: place(WORKERS)} if loaded == TRACEMINE else {}
     command = [sys.executable, "-P", str(Path(__file__)), found, loaded]
@@ -164,12 +176,9 @@ def _serve(at: str, loaded: str) -> None:
 
 def _load(loaded: str) -> None:
     """Import, and do once what fills caches."""
-    if loaded == TORCH:
-        for name in ("torch", "triton", "triton.language", "triton.runtime.interpreter", "numpy"):
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-    elif loaded == WORKERS:
-        for name in _MODULES:
+    modules = {TORCH: _TORCH, WORKERS: _MODULES, LIBRARIES: _LIBRARIES}
+    if loaded in modules:
+        for name in modules[loaded]:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     else:
