@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import shutil
 import signal
 import socket
@@ -21,18 +22,33 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-TRACEMINE, TORCH = "tracemine", "torch"  # what such a process has loaded
+# What such a process has loaded; LIBRARIES: what tracemine imports, of whichever checkout is run there.
+TRACEMINE, TORCH, WORKERS, LIBRARIES = "tracemine", "torch", "workers", "libraries"
+_TORCH = ("torch", "triton", "triton.language", "triton.runtime.interpreter", "numpy")
+_LIBRARIES = (
+    *_TORCH,
+    "pyarrow.parquet",
+    "pyarrow.compute",
+    "msgspec",
+    "typer",
+    "rich.table",
+    "rich.progress",
+    "jinja2",
+)
+_MODULES = ("tracemine.validate.worker", "tracemine.verify.library.worker")  # of WORKERS: each with a `main`
+_PLACE = "FORKED_WORKERS"  # in the environment of TRACEMINE: where its commands find WORKERS
 _ANSWER_BYTES = 16
 # The program `tracemine` for scripts of shells: it hands its streams over and waits for the exit code.
 _PROGRAM = """\
 #!{python} -IS
 import json, os, socket, sys
-order = json.dumps({{"file": None, "args": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}}).encode()
+what = {{"file": None, "module": None, "args": sys.argv[1:]}}
+order = json.dumps({{**what, "cwd": os.getcwd(), "env": dict(os.environ)}}).encode()
 with socket.socket(socket.AF_UNIX) as to:
     to.connect({place!r})
     socket.send_fds(to, [len(order).to_bytes(8)], [0, 1, 2])
@@ -45,8 +61,8 @@ def run(
     loaded: str, args: Sequence[str], *, file: Path | None = None, cwd: Path, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Run tracemine's command line, or a file as Python's main program, as `subprocess.run` does with pipes."""
-    order = {"file": None if file is None else str(file), "args": [*args], "cwd": str(cwd), "env": dict(env)}
-    content = json.dumps(order).encode()
+    order = {"file": None if file is None else str(file), "module": None, "args": [*args]}
+    content = json.dumps({**order, "cwd": str(cwd), "env": dict(env)}).encode()
     with (
         open(os.devnull) as nothing,  # noqa: PTH123
         tempfile.TemporaryFile() as out,
@@ -67,12 +83,75 @@ def write_program(path: Path) -> None:
     path.chmod(0o755)
 
 
+class Worker:
+    """A worker that begins loaded, for `tracemine.processes`: of `subprocess.Popen` what is used there."""
+
+    def __init__(self, module: str, env: Mapping[str, str], at: str) -> None:
+        ends = [os.pipe() for _ in range(3)]
+        theirs = [ends[0][0], ends[1][1], ends[2][1]]
+        order = {"file": None, "module": module, "args": [], "cwd": str(Path.cwd()), "env": dict(env)}
+        content = json.dumps(order).encode()
+        self._to = socket.socket(socket.AF_UNIX)
+        self._to.connect(at)
+        socket.send_fds(self._to, [len(content).to_bytes(8)], theirs)
+        self._to.sendall(content)
+        for descriptor in theirs:
+            os.close(descriptor)
+        self.pid = int(self._to.recv(_ANSWER_BYTES))
+        self.returncode: int | None = None
+        self.stdin: Any = open(ends[0][1], "wb", buffering=0)  # noqa: PTH123, SIM115
+        self.stdout: Any = open(ends[1][0], "rb", buffering=0)  # noqa: PTH123, SIM115
+        self.stderr: Any = open(ends[2][0], "rb", buffering=0)  # noqa: PTH123, SIM115
+
+    def poll(self) -> int | None:
+        """The exit code, where it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it ends. Raises TimeoutExpired."""
+        if self.returncode is None:
+            if not select.select([self._to], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("worker", timeout or 0.0)
+            self.returncode = int(self._to.recv(_ANSWER_BYTES))
+            self._to.close()
+        return self.returncode
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+def fork_workers(at: Callable[[], str]) -> None:
+    """Let those that `tracemine.processes` starts begin loaded, if none of their modules may lie elsewhere.
+
+    at: where the process is that forks them.
+    """
+    from tracemine import processes, programs
+
+    stock = processes.start
+
+    def start(command: Sequence[str], given: Mapping[str, str], **how: Any) -> Any:
+        env = programs.environment(given)
+        ours = env.get("PYTHONPATH", str(ROOT)) == str(ROOT)
+        if command[-1] in _MODULES and (*command[:-1],) == programs.python("-m", "tracemine.processes") and ours:
+            return Worker(command[-1], env, at())
+        return stock(command, given, **how)
+
+    processes.start = start
+
+
 @functools.cache
 def place(loaded: str) -> str:
     """The socket of the process that has something loaded; it begins when it is first asked for."""
     found = str(Path(tempfile.mkdtemp(prefix="forked-")) / "socket")
     env = {name: text for name, text in os.environ.items() if not name.startswith(("TRACEMINE_", "PYTHON"))}
-    env |= {"TRITON_INTERPRET": "1"} | ({"PYTHONPATH": str(ROOT)} if loaded == TRACEMINE else {})
+    env |= {"TRITON_INTERPRET": "1"} | ({} if loaded in (TORCH, LIBRARIES) else {"PYTHONPATH": str(ROOT)})
+    env |= {"OMP_NUM_THREADS": "1"} if loaded == WORKERS else {}
+    env |= {_PLACE: place(WORKERS)} if loaded == TRACEMINE else {}
     command = [sys.executable, "-P", str(Path(__file__)), found, loaded]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
     atexit.register(process.communicate)  # it ends with whoever began it, however that ends
@@ -97,12 +176,16 @@ def _serve(at: str, loaded: str) -> None:
 
 def _load(loaded: str) -> None:
     """Import, and do once what fills caches."""
-    if loaded == TORCH:
-        for name in ("torch", "triton", "triton.language", "triton.runtime.interpreter", "numpy"):
+    modules = {TORCH: _TORCH, WORKERS: _MODULES, LIBRARIES: _LIBRARIES}
+    if loaded in modules:
+        for name in modules[loaded]:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     else:
         from tracemine.cli import main
+
+        at = os.environ.pop(_PLACE)
+        fork_workers(lambda: at)
 
         trace = str(ROOT / "fixtures/kineto/decoder_prefill.json.gz")
         with tempfile.TemporaryDirectory() as folder:
@@ -127,6 +210,10 @@ def _answer(listener: socket.socket) -> None:
             if not pid:
                 connection.close()
                 os._exit(_done(order, streams))
+            for stream in streams:
+                os.close(stream)
+            if order["module"] is not None:
+                connection.sendall(str(pid).encode().rjust(_ANSWER_BYTES))
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             with contextlib.suppress(OSError):  # whoever asked may be gone
                 connection.sendall(str(code).encode().rjust(_ANSWER_BYTES))
@@ -144,10 +231,13 @@ def _done(order: dict[str, Any], streams: Sequence[int]) -> int:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         setattr(sys, name, open(("stdin", "stdout", "stderr").index(name), mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     try:
-        if order["file"] is None:
+        if order["module"] is not None:
+            os.setpgid(0, 0)
+            code: object = importlib.import_module(order["module"]).main()
+        elif order["file"] is None:
             from tracemine.cli import main
 
-            code: object = main(order["args"])
+            code = main(order["args"])
         else:
             sys.argv = [order["file"], *order["args"]]
             sys.path[:0] = [str(Path(order["file"]).parent), *order["env"].get("PYTHONPATH", "").split(os.pathsep)]

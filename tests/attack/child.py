@@ -6,6 +6,7 @@ the standard library and tracemine are loaded: it runs as a file, with `-P`, as 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import glob
 import importlib
@@ -16,13 +17,27 @@ import pkgutil
 import resource
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-# Loaded by no command that forks here, for it needs torch.
-_LATER = ("__main__", "calibrate", "recording", "gpu", "worker", "replay", "validation", "library", "interpreter")
+_FIXTURES = ROOT / "fixtures"
+_TORCH = ("torch", "triton")  # what needs them is loaded by no command that forks here
+# What fills caches: templates, tables of commands, rules that are read. @ is a folder for what is written.
+_FILLING = (
+    *(f"scan {_FIXTURES}/kineto/triton_kernel.json.gz --format {form} -q -o @/report.{form}"
+      for form in ("json", "html", "markdown", "text")),
+    f"scan {_FIXTURES}/nsys/block_graph_whole.sqlite -q -o @/report.text",
+    f"ingest {_FIXTURES}/kineto/triton_kernel.json.gz -q -o @/timeline",
+    f"verify {_FIXTURES}/kineto/clean_gemms.json.gz -q -o @/verified",
+    f"counters {_FIXTURES}/ncu/chain/raw.csv.gz",
+    "report @/report.json -q",
+    "report @/report.json -q --format html",
+    "rules show rmsnorm_unfused",
+    "--version",
+)  # fmt: skip
 
 _HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -39,18 +54,30 @@ def main() -> None:
 
 def _load() -> None:
     import tracemine
-    from tracemine.cli import main as command_line
 
+    sys.modules.update(dict.fromkeys(_TORCH))
     for module in pkgutil.walk_packages(tracemine.__path__, "tracemine."):
-        if not any(part in module.name for part in _LATER):
-            importlib.import_module(module.name)
-    out, sys.stdout = sys.stdout, io.StringIO()
-    command_line(
-        ["scan", str(ROOT / "fixtures/kineto/triton_kernel.json.gz"), "--format", "json", "-q"]
-    )  # fills caches
-    sys.stdout = out
+        if module.name != "tracemine.__main__":
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module.name)
+    for name in _TORCH:
+        del sys.modules[name]
+    _fill()
     gc.collect()
     gc.freeze()  # so that children share its pages
+
+
+def _fill() -> None:
+    """Run commands once, silently."""
+    from tracemine.cli import main as command_line
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        for line in _FILLING:
+            command_line(line.replace("@", folder).split())
 
 
 def _begun(order: dict[str, Any], number: int) -> int:

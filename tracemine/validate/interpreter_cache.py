@@ -92,6 +92,17 @@ def _helper(self, *given, **named):
         raise interpreter.InterpreterError(repr(error)) from error
 
 
+def _patch_builtin(package, *rest):
+    """Patch what a launch patches. What there is to patch stays the same: to list it took longer than to do it."""
+    for name, member in _builtins(package):
+        interpreter._patch_attr(package, name, member, *rest)
+
+
+@cache
+def _builtins(package):
+    return [(name, member) for name, member in inspect.getmembers(package) if core.is_builtin(member)]
+
+
 @cache
 def _modules(function):
     return [value for value in function.__globals__.values() if inspect.ismodule(value)]
@@ -108,3 +119,4 @@ def install():
     # Sums of integers are made again in 64 bits, for a check that a mode of debugging alone carries out.
     semantic.TritonSemantic.binary_op_sanitize_overflow_impl = lambda *_: None
     interpreter.InterpretedFunction.__call__ = _helper
+    interpreter._patch_builtin = _patch_builtin
