@@ -52,8 +52,9 @@ def top(
     """Say where the step's time goes, as recorded: GPU time by kernel, operator, module, line, stream, device or phase.
 
     Next to TFLOP/s and GB/s stands their share of what the device reaches. The last column names the findings of
-    `tracemine scan` that a row's time is part of, and how much of it. What a backward pass launches counts for the module
-    and the line of its forward operator. Shares add up to all GPU time; the head says how much of it runs side by side.
+    `tracemine scan` that a row's time is part of, and how much of it. What a backward pass launches counts for the
+    module and the line of its forward operator. Shares add up to all GPU time; the head says how much of it runs side
+    by side.
 
     Exit code: 0 done, 2 the call or the trace is wrong.
 
@@ -92,10 +93,7 @@ def _found(given: str, by: str, request: ScanRequest, *, whole: bool) -> Top:
     path = one_trace(given, quiet=request.quiet)
     with from_standard_input(path) as file, reading(path, quiet=request.quiet) as progress:
         analysis = analyse(
-            file,
-            execution_trace=request.execution_trace,
-            graph_capture=request.graph_capture,
-            progress=progress,
+            file, execution_trace=request.execution_trace, graph_capture=request.graph_capture, progress=progress
         )
     if file is not path:
         analysis = replace(analysis, path=str(path))

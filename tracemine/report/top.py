@@ -22,6 +22,8 @@ _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 _CLAIMS = 2  # findings that a row names
 _OVER = 1.05  # of what memory reaches
 _NARROWEST = 24  # of a name
+_LONGEST_NAME = 400
+_WITH_MEAN = ("kernel", "operator")  # tables in which a call is one thing
 _NOT_KNOWN = "not known"
 _OWN = "(own)"
 
@@ -86,7 +88,8 @@ def _times(top: Top) -> Iterator[str]:
     """Yield how long it took: recorded, unprofiled, at work."""
     if top.per == "step":
         told = "" if top.steps_source == "marked" else f", inferred from {top.steps_source}"
-        yield f"{count_text(top.steps, 'step')}{told}: {time_text(top.recorded_ns)} each as recorded"
+        each = " each" if top.steps > 1 else ""
+        yield f"{count_text(top.steps, 'step')}{told}: {time_text(top.recorded_ns)}{each} as recorded"
     else:
         yield f"{time_text(top.recorded_ns)} as recorded"
     if top.unprofiled_ns is not None:
@@ -97,7 +100,7 @@ def _times(top: Top) -> Iterator[str]:
     else:
         yield f"busy for {time_text(busy)}" + (" of it" if busy <= top.recorded_ns else "")
     if top.overlap_ns:
-        yield f"{time_text(top.overlap_ns / top.steps)} beside other work"
+        yield f"{time_text(top.overlap_ns / top.steps)} more beside other work"
 
 
 def _foot(top: Top) -> Iterator[str]:
@@ -140,20 +143,25 @@ class _Line:
 def _table(top: Top, shown: Shown) -> Iterator[str]:
     lines = _lines(top, shown)
     unit_ns, unit = _unit(top)
-    titles = (unit, "share", "calls", f"{unit}/call")
+    titles = (unit, "share", "calls", f"{unit}/call" if top.by in _WITH_MEAN else "")
     steps = top.steps
     cells = [_numbers(one, top, unit_ns, steps) for one in lines]
     rates = [("", "") if one.row is None or one.name == _OWN else _rates(one.row) for one in lines]
-    busy = ["" if one.row is None or one.row.busy_ns is None else f"{one.row.busy_ns / steps / unit_ns:,.1f}" for one in lines]
+    busy = [
+        "" if one.row is None or one.row.busy_ns is None else _amount(one.row.busy_ns / steps / unit_ns)
+        for one in lines
+    ]
     claims = [_claims(one.row, unit_ns, steps) if one.row is not None and one.name != _OWN else "" for one in lines]
-    columns: list[tuple[str, Sequence[str]]] = [(title, [each[at] for each in cells]) for at, title in enumerate(titles)]
+    columns: list[tuple[str, Sequence[str]]] = [
+        (title, [each[at] for each in cells]) for at, title in enumerate(titles)
+    ]
     columns += [(f"{unit} busy", busy), ("TFLOP/s", [each[0] for each in rates]), ("GB/s", [each[1] for each in rates])]
-    columns = [(title, values) for title, values in columns if any(values)]
+    columns = [(title, values) for title, values in columns if title and any(values)]
     widths = [max(len(title), *map(len, values)) for title, values in columns]
     left = "  ".join(f"{title:>{width}}" for (title, _), width in zip(columns, widths, strict=True))
     wide = max(len(each) for each in (*claims, "in finding")) if any(claims) else 0
     room = max(shown.width - len(left) - 2 - (wide + 2 if wide else 0), _NARROWEST)
-    names = [_name(one, room) for one in lines]
+    names = _told_apart(lines, [_name(one, room) for one in lines], room)
     longest = max(len(top.by), *map(len, names))
     yield f"{left}  {top.by:<{longest}}{'  in finding' if wide else ''}".rstrip()
     for at, name in enumerate(names):
@@ -167,13 +175,22 @@ def _unit(top: Top) -> tuple[int, str]:
 
 
 def _numbers(one: _Line, top: Top, unit_ns: int, steps: int) -> tuple[str, str, str, str]:
-    time = f"{one.gpu_time_ns / steps / unit_ns:,.1f}"
+    time = _amount(one.gpu_time_ns / steps / unit_ns)
     share = _percent(one.gpu_time_ns / max(top.gpu_time_ns, 1))
     if one.row is None or one.name == _OWN:
         return time, share, "", ""
     calls = one.row.calls / steps
     said = f"{calls:,.0f}" if calls >= 10 or calls == round(calls) else f"{calls:.1f}"
-    return time, share, said, f"{one.gpu_time_ns / one.row.calls / unit_ns:,.{1 if unit_ns == 1_000 else 3}f}"
+    return time, share, said, _amount(one.gpu_time_ns / one.row.calls / unit_ns, small=unit_ns > 1_000)
+
+
+def _amount(value: float, *, small: bool = False) -> str:
+    """Return a number with one decimal, from a thousand on with none. small: with three, below ten.
+
+    >>> _amount(12.34), _amount(5522.6), _amount(0.0123, small=True)
+    ('12.3', '5,523', '0.012')
+    """
+    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3f}" if small and value < 9.9995 else f"{value:.1f}"
 
 
 def _percent(share: float) -> str:
@@ -195,7 +212,7 @@ def _claims(row: TopRow, unit_ns: int, steps: int) -> str:
         return "–"
     if row.findings[0].gpu_time_ns == row.gpu_time_ns:
         return str(row.findings[0].rank)
-    named = [f"{one.rank}: {one.gpu_time_ns / steps / unit_ns:,.1f}" for one in row.findings[:_CLAIMS]]
+    named = [f"{one.rank}: {_amount(one.gpu_time_ns / steps / unit_ns)}" for one in row.findings[:_CLAIMS]]
     return ", ".join([*named, *(["…"] if len(row.findings) > _CLAIMS else [])])
 
 
@@ -204,9 +221,8 @@ def _name(one: _Line, room: int) -> str:
     indent = "  " * one.depth
     often = "" if one.row is None or one.row.instances < 2 or one.name == _OWN else f" ×{one.row.instances}"
     longest = max(room - len(indent) - len(often), 8)
-    text = line(one.name, 400).replace("_kernel (", " (")
-    place, colon, rest = text.rpartition(":")
-    if len(text) > longest and colon and "/" in place:
+    text = line(one.name, _LONGEST_NAME).replace("_kernel (", " (")
+    if len(text) > longest and "/" in text.rpartition(":")[0]:
         parts = text.split("/")
         while len(parts) > 1 and len("/".join(("…", *parts[1:]))) > longest:
             parts = parts[1:]
@@ -214,7 +230,24 @@ def _name(one: _Line, room: int) -> str:
     return f"{indent}{shorten(text, longest)}{often}"
 
 
-# --- which rows ---------------------------------------------------------------------------------------------------------
+def _told_apart(lines: Sequence[_Line], names: Sequence[str], room: int) -> list[str]:
+    """Return names within their room; of those that are alike when cut, what differs is kept."""
+    found = list(names)
+    alike: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        alike.setdefault(name, []).append(at)
+    for cut, places in alike.items():
+        whole = [line(lines[at].name, _LONGEST_NAME).replace("_kernel (", " (") for at in places]
+        if len(set(whole)) < 2 or "…" not in cut:
+            continue
+        same = next((at for at, each in enumerate(zip(*whole, strict=False)) if len(set(each)) > 1), len(min(whole)))
+        for at, text in zip(places, whole, strict=True):
+            begin = "  " * lines[at].depth + text[: room // 3]
+            found[at] = f"{begin}…{text[max(same - 2, room // 3) :][: max(room - len(begin) - 1, 4)]}"
+    return found
+
+
+# --- which rows -----------------------------------------------------------------------------------------------------
 
 
 def _lines(top: Top, shown: Shown) -> list[_Line]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 
@@ -127,7 +128,11 @@ class Tops:
             return
         kinds = [f"{sum(one.why == why for one in step.apart)} {why}" for why in ("first", "last", "slow")]
         apart = ", ".join(kind for kind in kinds if not kind.startswith("0"))
-        says = "in no step" + (f", or in {count_text(len(step.apart), 'step')} that {_TELLS} ({apart})" if apart else "")
+        reason = categories(self._asked.timeline.activities["unowned_reason"])
+        count = int((left & reason.among("before_window")).sum())
+        early = f", {count:,} of them launched before the recording began" if count else ""
+        also = f", or in {count_text(len(step.apart), 'step')} that {_TELLS} ({apart})" if apart else ""
+        says = f"in no step{also}{early}"
         yield LeftOut(says=says, calls=int(left.sum()), gpu_time_ns=int(self._asked.accounts.dur_ns[left].sum()))
 
 
@@ -165,6 +170,17 @@ def _busy(timeline: Timeline, chosen: BoolArray, of: IntArray, count: int) -> In
     return found
 
 
+class _Rates(TypedDict):
+    """The fields of a row that say what it computes and moves."""
+
+    flops: int | None
+    flops_per_s: float | None
+    flops_reach: float | None
+    bytes: int | None
+    bytes_per_s: float | None
+    bytes_reach: float | None
+
+
 class _Sums:
     """Sums over groups, of what is in their parts too: time, calls, FLOPs and bytes, and time of what those are of."""
 
@@ -174,7 +190,7 @@ class _Sums:
         dur = dur_ns[rows].astype(np.float64)
 
         def inclusive(values: FloatArray) -> FloatArray:
-            added: FloatArray = np.bincount(of, weights=np.nan_to_num(values), minlength=count)
+            added: FloatArray = np.bincount(of, weights=np.nan_to_num(values), minlength=count).astype(np.float64)
             return grouping.inclusive(added)
 
         def during(known: FloatArray | BoolArray) -> FloatArray:
@@ -185,13 +201,13 @@ class _Sums:
             each[rows] for each in (reach.flops, reach.flops_ns, reach.bytes, reach.bytes_ns)
         )
         self.dur_ns = grouping.inclusive(_sums(grouping.of, dur_ns, chosen, count))
-        self.calls = grouping.inclusive(np.bincount(of, minlength=count))
+        self.calls = grouping.inclusive(np.bincount(of, minlength=count).astype(np.int64))
         self._flops, self._flops_ns, self._bytes, self._bytes_ns = map(inclusive, (flops, flops_ns, moved, moved_ns))
         self._counted = during(reach.counted[rows])
         self._of_flops, self._of_bytes = during(flops), during(moved)
         self._of_flops_ns, self._of_bytes_ns = during(flops_ns), during(moved_ns)
 
-    def rates(self, at: int) -> dict[str, int | float | None]:
+    def rates(self, at: int) -> _Rates:
         """Return the fields of a row that say what it computes and moves.
 
         FLOPs are over all of its time, as what is no product has none worth counting; bytes over that of known ones.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tracemine.rows.table import Categories, IntArray
 
+_Number = TypeVar("_Number", np.int64, np.float64)
 Path = tuple[str | None, ...]  # names from the outermost group inwards; (None,): not known
 NOT_KNOWN: Path = (None,)
 
@@ -22,7 +25,7 @@ class Grouping:
     of: IntArray
     instances: Sequence[int] = ()  # of each group, where that is more than one
 
-    def inclusive(self, sums: IntArray) -> IntArray:
+    def inclusive(self, sums: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
         """Return sums over groups (along the first axis) with those of all their parts added."""
         found = sums.copy()
         for at in range(len(self.parents) - 1, -1, -1):

@@ -15,17 +15,21 @@ from tracemine.timeline import Timeline
 from tracemine.top.grouping import NOT_KNOWN, Grouping, Path, by_category, by_path
 from tracemine.top.lines import line_paths
 from tracemine.top.origin import Origin
+from tracemine.top.phase_names import FORWARD
 from tracemine.top.record import By
 
 _COUNTER = re.compile(r"_\d+$")
+_RESULT = re.compile(r"^(std::)?enable_if<[^<>]{0,200}>::type ")  # what a kernel returns, before its name
+_LONGEST_RESULT = 400  # characters
+_INSIDE = re.compile(r"^(?:void )?(?:\w{1,60}::){0,8}(\w{1,60})::kernel\b")
 _SAID = {"gemm": "GEMM", "conv": "convolution", "attention": "attention", "collective": "collective"}
-_OUTSIDE = "(in no module)"
+_OUTSIDE, _COMMUNICATION = "(in no module)", "communication"
 _MOST_PARTS = 200  # of a module's path
 
 
 def _kernels(activities: Rows, origin: Origin) -> Grouping:
     """Group by kernel: its function and what it computes, and of a library's kernel the class of its operator."""
-    names = mapped(category(activities, "name"), short_name)
+    names = mapped(category(activities, "name"), _short)
     kind = mapped(category(activities, "op_class"), _SAID.get)
     pair = codes(names.codes.astype(np.int64), kind.codes.astype(np.int64))
     one = examples(pair)
@@ -34,6 +38,21 @@ def _kernels(activities: Rows, origin: Origin) -> Grouping:
         for name, said in zip(names.codes[one].tolist(), kind.codes[one].tolist(), strict=True)
     ]
     return by_path(paths, pair)
+
+
+def _short(name: str) -> str:
+    """Return a kernel's short name; of a graph that was traced as a whole its title.
+
+    >>> _short("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float>(cublasGemvParams)")
+    'gemvx::kernel'
+    """
+    if name.startswith("CUDA graph"):
+        return name
+    bare = _RESULT.sub("", name[:_LONGEST_RESULT]) + name[_LONGEST_RESULT:]
+    found = short_name(bare)
+    if found == "kernel" and (inside := _INSIDE.match(bare)):
+        return f"{inside[1]}::kernel"
+    return found
 
 
 def _kernel(name: str, kind: str) -> Path:
@@ -45,7 +64,13 @@ def _operators(activities: Rows, origin: Origin) -> Grouping:
 
 
 def _phases(activities: Rows, origin: Origin) -> Grouping:
-    return by_category(origin.phase)
+    """Group by phase, and collectives apart in each."""
+    phase, collective = origin.phase, category(activities, "op_class").among("collective")
+    known: list[Path] = [(name,) for name in phase.values]
+    paths = [*known, *(((*path, _COMMUNICATION)) for path in known), (_COMMUNICATION,), NOT_KNOWN]
+    apart = np.where(collective, len(known) + phase.codes, phase.codes)
+    unknown = np.where(collective, len(paths) - 2, len(paths) - 1)
+    return by_path(paths, np.where(phase.codes >= 0, apart, unknown).astype(np.int64))
 
 
 def _streams(activities: Rows, origin: Origin) -> Grouping:
@@ -85,15 +110,20 @@ def _modules(activities: Rows, origin: Origin) -> Grouping:
 def _outside(activities: Rows, origin: Origin) -> tuple[list[Path], IntArray]:
     """Return paths of what is in no module, and which of them each activity has."""
     phase, op = origin.phase, category(activities, "op")
-    pair = codes(phase.codes.astype(np.int64), op.codes.astype(np.int64))
+    collective = category(activities, "op_class").among("collective")
+    pair = codes(phase.codes.astype(np.int64), op.codes.astype(np.int64), collective.astype(np.int64))
     one = examples(pair)
     paths: list[Path] = []
-    for of_phase, of_op in zip(phase.codes[one].tolist(), op.codes[one].tolist(), strict=True):
-        if of_op < 0:
-            paths.append(NOT_KNOWN)
-            continue
+    for of_phase, of_op, communicates in zip(
+        *(each[one].tolist() for each in (phase.codes, op.codes, collective)), strict=True
+    ):
         said = "" if of_phase < 0 else phase.values[of_phase]
-        paths.append((_OUTSIDE, op.values[of_op] if said in ("", "forward") else said))
+        if communicates:
+            paths.append((_OUTSIDE, _COMMUNICATION))
+        elif of_op < 0:
+            paths.append(NOT_KNOWN)
+        else:
+            paths.append((_OUTSIDE, op.values[of_op] if said in ("", FORWARD) else said))
     return paths, pair
 
 
@@ -125,9 +155,14 @@ def _parts(path: str, ranges: Collection[str]) -> tuple[str, ...]:
 
 def _lines(activities: Rows, origin: Origin) -> Grouping:
     """Group by the user's own line; within it by the library's line that led on from there."""
-    stacks, stack_row = origin.timeline.stacks, origin.stack_row
-    paths = line_paths(stacks)
-    return by_path([*paths.values, NOT_KNOWN], np.append(paths.codes, len(paths.values))[stack_row])
+    paths = line_paths(origin.timeline.stacks)
+    values: list[Path] = [*paths.values, NOT_KNOWN, (f"({_COMMUNICATION})",)]
+    no_line = len(paths.values)
+    of = np.append(paths.codes, no_line)[origin.stack_row]
+    lost = np.array([each == NOT_KNOWN for each in values], np.bool_)[of]
+    if not lost.all():
+        of = np.where(lost & category(activities, "op_class").among("collective"), no_line + 1, of)
+    return by_path(values, of)
 
 
 GROUPINGS: Mapping[By, Callable[[Rows, Origin], Grouping]] = {

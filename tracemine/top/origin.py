@@ -16,7 +16,7 @@ from tracemine.findings.forwards import Forwards
 from tracemine.rows.ancestors import first_known, last_begun, nearest, taken
 from tracemine.rows.arrow import categories, joined, rows_of, take
 from tracemine.rows.host import threads
-from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category
+from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, flags
 from tracemine.timeline import Timeline
 from tracemine.top.phase_names import BACKWARD, BETWEEN, FORWARD, OPTIMIZER, PHASES, RECOMPUTE, phase_of
 
@@ -66,7 +66,7 @@ class Origin:
 
     @cached_property
     def recomputed(self) -> BoolArray:
-        """Which rows of `ops` run again within a backward pass what its forward pass did: autograd records them anew."""
+        """Which rows of `ops` run again in a backward pass what the forward pass did: autograd records them anew."""
         ops = self.timeline.ops
         parent = rows_of(ops["parent_row"])
         names = categories(ops["name"])
@@ -92,9 +92,21 @@ class Origin:
         again = np.append(self.recomputed, False)[self.around]
         code = np.where(again & np.isin(code, [_position(BACKWARD), _position(FORWARD)]), _position(RECOMPUTE), code)
         code = np.where(category(self.activities, "optimizer").codes >= 0, _position(OPTIMIZER), code)
-        unmarked = (code < 0) & (self.around >= 0)
+        unmarked = (code < 0) & self._of_program
         code[unmarked] = np.where(self._precede_update(code)[unmarked], _position(BETWEEN), _position(FORWARD))
         return Categories(code.astype(np.int32), PHASES)
+
+    @property
+    def _of_program(self) -> BoolArray:
+        """Which activities an operator launched; where nothing is trained, what the program launched itself too.
+
+        A replayed graph may hold anything, and where no operators were recorded nothing is known of what ran between.
+        """
+        op_row = rows_of(self.timeline.activities["op_row"])
+        trains = (self._marks[1] == _position(BACKWARD)).any() or (self._marks[1] == _position(OPTIMIZER)).any()
+        if trains or not categories(self.timeline.ops["kind"]).among("op").any():
+            return op_row >= 0
+        return (op_row >= 0) | ((self.around >= 0) & ~flags(self.activities, "graph"))
 
     def _precede_update(self, code: IntArray) -> BoolArray:
         """Return which activities are launched after a backward pass and before the optimizer's step that follows."""

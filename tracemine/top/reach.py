@@ -19,6 +19,8 @@ COUNTED = ("gemm", "conv", "attention", "rnn")  # classes that compute more than
 _OVER_HOST_LINK, _OVER_PEER_LINK = ("HtoD", "DtoH", "HtoH"), ("PtoP",)
 _UNITS = ("matrix", "vector")
 _S = 1e9
+_IN_CACHE = 3.0  # times as fast as device memory: what is beyond was not moved
+_FASTEST_MEMORY = 8e12  # bytes a second, of a GPU that is not known
 
 
 class Reach(Struct, frozen=True):
@@ -36,21 +38,22 @@ class Reach(Struct, frozen=True):
 def reach_of(rows: Rows, kernels: Categories, device: Device | None, rates: Rates | None) -> Reach:
     """Return FLOPs and bytes of the row set `activities`. device: None where its rates are not known."""
     dur = number(rows, "dur_ns")
-    call, together = number(rows, "call"), number(rows, "call_dur_ns", null=0)
-    part = np.divide(dur, together, out=np.zeros(len(dur)), where=together > 0)
-    flops = _known(number(rows, "call_flops", null=-1)) * np.where(part > 0, part, np.nan)
-    flops = np.where(call > 0, flops, np.nan)
-    moved = _bytes(rows, part)
+    main = _main(rows)
+    part = _parts(number(rows, "call"), main, dur)
+    flops = _known(number(rows, "call_flops", null=-1)) * part
+    moved = _believed(_bytes(rows, part), dur, _bandwidth(rows, device))
     kinds, of = _kinds(rows, kernels)
     reached = [None if rates is None else rates.of(*kind) for kind in kinds]
     peaks = [None if device is None else peak_of(device, kind[1]) for kind in kinds]
     peak_ns = flops * _S / _spread([None if one is None else float(one) for one in peaks], of)
     by_arithmetic = {
-        name: float(np.nansum(np.where(np.isin(of, [at for at, kind in enumerate(kinds) if kind[1] == name]), flops, 0)))
+        name: float(
+            np.nansum(np.where(np.isin(of, [at for at, kind in enumerate(kinds) if kind[1] == name]), flops, 0))
+        )
         for name in dict.fromkeys(kind[1] for kind, peak in zip(kinds, peaks, strict=True) if peak)
     }
     return Reach(
-        counted=(call > 0) | category(rows, "op_class").among(*COUNTED),
+        counted=main,
         flops=flops,
         flops_ns=flops * _S / _spread([None if one is None else one.flops_per_s for one in reached], of),
         peak_ns=peak_ns,
@@ -58,6 +61,30 @@ def reach_of(rows: Rows, kernels: Categories, device: Device | None, rates: Rate
         bytes_ns=moved * _S / _bandwidth(rows, device),
         arithmetics=sorted((name for name, count in by_arithmetic.items() if count), key=lambda n: -by_arithmetic[n]),
     )
+
+
+def _main(rows: Rows) -> BoolArray:
+    """Return which activities compute: kernels of such a class, and where a library's call has none, all of it."""
+    call = number(rows, "call")
+    found = category(rows, "op_class").among(*COUNTED)
+    has_main = np.zeros(int(call.max(initial=0)) + 1, np.bool_)
+    has_main[call[found]] = True
+    main: BoolArray = found | ((call > 0) & ~has_main[call])
+    return main
+
+
+def _parts(call: IntArray, main: BoolArray, dur: IntArray) -> FloatArray:
+    """Return the share of its call that each activity does, by time; NaN of what is in none, or only prepares it."""
+    own = main & (call > 0) & (dur > 0)
+    together = np.bincount(call[own], weights=dur[own], minlength=int(call.max(initial=0)) + 1)
+    found: FloatArray = np.divide(dur, together[call], out=np.full(len(dur), np.nan), where=own)
+    return found
+
+
+def _believed(moved: FloatArray, dur: IntArray, bandwidth: FloatArray) -> FloatArray:
+    """Return bytes; NaN where no cache is as fast: a kernel that takes a tensor need not read all of it."""
+    most = _IN_CACHE * np.where(np.isnan(bandwidth), _FASTEST_MEMORY, bandwidth) / _S
+    return np.where(moved <= most * dur, moved, np.nan)
 
 
 def _known(values: IntArray) -> FloatArray:
@@ -74,8 +101,7 @@ def _bytes(rows: Rows, part: FloatArray) -> FloatArray:
     """Return bytes: as recorded of a copy over a link, else of device memory, of a library's call by its shapes."""
     own, call = _known(number(rows, "bytes", null=-1)), _known(number(rows, "call_bytes", null=-1))
     over_link = category(rows, "copy_kind").among(*_OVER_HOST_LINK, *_OVER_PEER_LINK)
-    shared = np.where(part > 0, call * part, np.nan)
-    return np.where(over_link, _known(number(rows, "bytes_moved", null=-1)), np.where(np.isnan(own), shared, own))
+    return np.where(over_link, _known(number(rows, "bytes_moved", null=-1)), np.where(np.isnan(own), call * part, own))
 
 
 def _bandwidth(rows: Rows, device: Device | None) -> FloatArray:

@@ -50,8 +50,9 @@ def notes_of(timeline: Timeline, activities: Rows, by: By, chosen: BoolArray, gr
 def _of_recording(timeline: Timeline) -> Iterator[str]:
     ingest = timeline.meta.ingest
     if not timeline.activities.num_rows:
-        host = "only the host was recorded" if timeline.ops.num_rows else "nothing was recorded"
-        yield f"no GPU activity was recorded, {host}: there is no GPU time to tell (record with ProfilerActivity.CUDA)"
+        host = "the CPU alone was" if timeline.ops.num_rows else "nor anything else"
+        says = "there is no GPU time to add up (record with ProfilerActivity.CUDA)"
+        yield f"no GPU activity was recorded, {host}: {says}"
     elif ingest.unusable:
         yield f"its times cannot be believed: {'; '.join(ingest.doubts[:2])}"
     elif ingest.doubts:
