@@ -24,6 +24,7 @@ from tracemine.agents.served import TOOLS, Served
 from tracemine.agents.server import result_of
 from tracemine.cli import main
 from tracemine.errors import UsageError
+from tracemine.top import BY
 
 PREFILL = "captures/decoder_prefill"
 
@@ -67,6 +68,7 @@ def server() -> Served:
     ("name", "rows", "arguments"),
     [
         ("findings", "findings", {"path": PREFILL}),
+        ("top", "rows", {"path": PREFILL, "by": "module"}),
         ("why_not", "refused", {"path": PREFILL}),
         ("diff", "changes", {"before": PREFILL, "after": "kineto/decoder_prefill_compiled.json.gz"}),
     ],
@@ -303,7 +305,7 @@ HOSTILE = (
 OWN = {
     "fingerprint", "rule", "severity", "evidence", "evidence_says", "format", "per", "basis", "source",
     "bound_by", "status", "what", "id", "title", "why", "limits", "false_positives", "references", "reason", "says",
-    "before", "after", "next_cursor", "level",
+    "before", "after", "next_cursor", "level", "findings",
 }  # fmt: skip
 SEVERAL_LINES = {"fix.untrusted": TEXT, "text.untrusted": LONGEST_ANSWER}
 
@@ -342,6 +344,7 @@ def calls(mark: str) -> list[tuple[str, dict[str, Any]]]:
     return [
         ("scan", {"path": "run"}),
         ("findings", {"path": "run", "min_saving": "0ns"}),
+        *(("top", {"path": "run", "by": by}) for by in BY),
         ("explain", {"path": "run", "fingerprint": mark}),
         ("why_not", {"path": "run"}),
         ("diff", {"before": "run", "after": "run"}),
@@ -365,7 +368,7 @@ def test_names_of_a_trace_are_quoted_shortened_and_without_what_is_not_seen(host
             assert faults(found) == []
             assert len(msgspec.json.encode(given)) <= LONGEST_ANSWER
             seen |= {name for _, text in texts(found) if OBEY in text}
-    assert {"scan", "findings", "explain", "why_not", "diff"} <= seen
+    assert {"scan", "top", "findings", "explain", "why_not", "diff"} <= seen
 
 
 def poisoned(value: Any) -> Any:

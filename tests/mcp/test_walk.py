@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.mcp.sessions import FIXTURES, ROOT, Session, over_stdio
+from tracemine.agents.served import TOOLS
 from tracemine.version import __version__
 
 CAPTURE, BEFORE, AFTER = (
@@ -46,13 +47,13 @@ def walk() -> Walk:
 def test_the_server_says_what_it_is_and_every_tool_has_both_schemas(walk: Walk) -> None:
     assert (walk["server"].name, walk["server"].version) == ("tracemine", __version__)
     names = [tool.name for tool in walk["tools"]]
-    assert names == ["scan", "findings", "explain", "why_not", "diff", "emit", "verify"]
+    assert names == ["scan", "top", "findings", "explain", "why_not", "diff", "emit", "verify"]
     for tool in walk["tools"]:
         assert tool.input_schema["type"] == tool.output_schema["type"] == "object"
         assert tool.input_schema["additionalProperties"] is False
         assert tool.annotations.read_only_hint is True
         assert tool.annotations.destructive_hint is False
-    assert len(json.dumps([tool.model_dump(mode="json") for tool in walk["tools"]])) < 30_000
+    assert len(json.dumps([tool.model_dump(mode="json") for tool in walk["tools"]])) < 32_000
 
 
 def test_a_scan_says_in_short_what_findings_say_one_by_one(walk: Walk) -> None:
@@ -140,7 +141,7 @@ def test_a_client_of_no_sdk_speaks_lines_of_json() -> None:
     assert (server.returncode, rest, errors) == (0, "", "")
     assert answers[1]["serverInfo"]["name"] == "tracemine"
     assert '"untrusted"' in answers[1]["instructions"]
-    assert len(answers[2]["tools"]) == 7
+    assert len(answers[2]["tools"]) == len(TOOLS)
     assert answers[3]["structuredContent"]["findings"] == 4
 
 

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from tracemine.agents.quoted import Quoted
 from tracemine.perfmodel import Range, Traffic
+from tracemine.top import By
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
@@ -49,6 +50,16 @@ class AskFindings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     min_saving: Annotated[
         Short | None, Meta(description='Only what saves so much: "50us", "1%". "0ns" is all; null is as reports show.')
     ] = None
+    gpu: GPU = None
+    limit: Limit = 10
+    cursor: Cursor = None
+
+
+class AskTop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `top` takes."""
+
+    path: TracePath
+    by: Annotated[By, Meta(description="What GPU time is added up by.")] = "kernel"
     gpu: GPU = None
     limit: Limit = 10
     cursor: Cursor = None
@@ -176,6 +187,36 @@ class FindingsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     findings: tuple[FindingRow, ...]
     next_cursor: str | None
+
+
+class TopEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """GPU time of one kernel, module …; a key that is left out is not known. Reaches are shares of the device's."""
+
+    name: Quoted | None  # null: what could not be attributed
+    ns: int
+    share: float
+    calls: int
+    depth: int = 0  # a row is part of the one before it that is less deep
+    tflop_per_s: float | None = None
+    flops_reach: float | None = None
+    gb_per_s: float | None = None
+    bytes_reach: float | None = None
+    findings: tuple[str, ...] = ()
+
+
+class TopAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where GPU time goes: of a step, or of the whole trace."""
+
+    per: Literal["step", "trace"]
+    gpu_time_ns: int
+    busy_ns: int
+    recorded_ns: int
+    mfu: float | None
+    hfu: float | None
+    total: int
+    rows: tuple[TopEntry, ...]
+    next_cursor: str | None
+    notes: tuple[Quoted, ...]
 
 
 class RuleText(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from tracemine.agents.answers import (
     AskExplain,
     AskFindings,
     AskScan,
+    AskTop,
     AskWhyNot,
     ChangeRow,
     DiffAnswer,
@@ -22,6 +23,8 @@ from tracemine.agents.answers import (
     RuleText,
     ScanAnswer,
     StepTook,
+    TopAnswer,
+    TopEntry,
     UnprofiledAnswer,
     VariantRow,
     VerdictRow,
@@ -31,14 +34,17 @@ from tracemine.agents.pages import page
 from tracemine.agents.quoted import SENTENCE, lines, maybe, quoted, some, word
 from tracemine.agents.reading import Reader
 from tracemine.api.explain import Explanation, explain
+from tracemine.api.tops import tops_of
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
 from tracemine.findings.record import Finding, Refused, Scan, Verified
 from tracemine.matching import Rule
 from tracemine.report.words import all_of, left_out_text, of_finding, operator_name, source_text
+from tracemine.top import TopRow
 from tracemine.verify.pipeline import fusable
 
 _BEST, _NAMES, _SENTENCES, _VARIANTS = 3, 12, 8, 8  # entries of an answer that has no pages for them
+_TOP_NAME, _MARK, _MOST_CLAIMS = 48, 8, 2  # characters of a name and of a fingerprint; findings of a row
 
 
 def scan(reader: Reader, ask: AskScan) -> ScanAnswer:
@@ -90,6 +96,42 @@ def findings(reader: Reader, ask: AskFindings) -> FindingsAnswer:
         total=len(rows),
         findings=tuple(shown),
         next_cursor=cursor,
+    )
+
+
+def top(reader: Reader, ask: AskTop) -> TopAnswer:
+    """Return a page of where the GPU's time goes, most first; of modules and lines each before its parts."""
+    read, analysis = reader.analysed(ask.path, ask.gpu)
+    found = tops_of(analysis, read.scan, reader.options(ask.gpu)).by(ask.by)
+    rows, cursor = page(found.rows, ask.limit, ask.cursor, ("top", read.key, ask.by))
+    used = found.utilisation
+    return TopAnswer(
+        per=found.per,
+        gpu_time_ns=found.gpu_time_ns // found.steps,
+        busy_ns=found.busy_ns // found.steps,
+        recorded_ns=found.recorded_ns,
+        mfu=None if used is None or used.mfu is None else round(used.mfu, 4),
+        hfu=None if used is None else round(used.hfu, 4),
+        total=len(found.rows),
+        rows=tuple(_top_entry(row, found.steps) for row in rows),
+        next_cursor=cursor,
+        notes=some(found.notes, _SENTENCES, SENTENCE),
+    )
+
+
+def _top_entry(row: TopRow, steps: int) -> TopEntry:
+    flops, moved = row.flops_per_s, row.bytes_per_s
+    return TopEntry(
+        name=maybe(row.name, _TOP_NAME),
+        ns=row.gpu_time_ns // steps,
+        share=round(row.share, 3),
+        calls=round(row.calls / steps),
+        depth=row.depth,
+        tflop_per_s=None if flops is None else round(flops / 1e12, 1),
+        flops_reach=None if row.flops_reach is None else round(row.flops_reach, 2),
+        gb_per_s=None if moved is None else round(moved / 1e9),
+        bytes_reach=None if row.bytes_reach is None else round(row.bytes_reach, 2),
+        findings=tuple(word(one.fingerprint)[:_MARK] for one in row.findings[:_MOST_CLAIMS]),
     )
 
 

@@ -7,9 +7,15 @@ from tracemine.findings.notes import gpu_name, sm_count
 from tracemine.findings.record import Scan
 from tracemine.perfmodel import GPU, Curves, chosen, of_this_user, rates_of
 from tracemine.pipeline import Analysis, ScanOptions
-from tracemine.top import Asked, Tops
+from tracemine.top import BY, Asked, Top, Tops
 
-__all__ = ["tops_of"]
+__all__ = ["all_tops", "tops_of"]
+
+
+def all_tops(analysis: Analysis, found: Scan, options: ScanOptions) -> dict[str, Top]:
+    """Return every table of a trace, by what it adds up by. found: what was mined in it, with these options."""
+    tops = tops_of(analysis, found, options)
+    return {by: tops.by(by) for by in BY}
 
 
 def tops_of(analysis: Analysis, found: Scan, options: ScanOptions, *, whole: bool = False) -> Tops:

@@ -6,6 +6,7 @@ Everything is summed over arrays that earlier stages give; only names, modules a
 """
 
 from tracemine.top.build import Asked, Tops
-from tracemine.top.record import BY, Claim, LeftOut, Top, TopRow, Utilisation
+from tracemine.top.record import BY, By, Claim, LeftOut, Top, TopRow, Utilisation
+from tracemine.top.table import top_table
 
-__all__ = ["BY", "Asked", "Claim", "LeftOut", "Top", "TopRow", "Tops", "Utilisation"]
+__all__ = ["BY", "Asked", "By", "Claim", "LeftOut", "Top", "TopRow", "Tops", "Utilisation", "top_table"]

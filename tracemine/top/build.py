@@ -193,19 +193,17 @@ class _Sums:
             added: FloatArray = np.bincount(of, weights=np.nan_to_num(values), minlength=count).astype(np.float64)
             return grouping.inclusive(added)
 
-        def during(known: FloatArray | BoolArray) -> FloatArray:
-            """Return the time of what is known, or holds."""
-            return inclusive(np.where(known if known.dtype == np.bool_ else ~np.isnan(known), dur, 0.0))
+        def during(holds: BoolArray) -> FloatArray:
+            return inclusive(np.where(holds, dur, 0.0))
 
         flops, flops_ns, moved, moved_ns = (
             each[rows] for each in (reach.flops, reach.flops_ns, reach.bytes, reach.bytes_ns)
         )
         self.dur_ns = grouping.inclusive(_sums(grouping.of, dur_ns, chosen, count))
         self.calls = grouping.inclusive(np.bincount(of, minlength=count).astype(np.int64))
-        self._flops, self._flops_ns, self._bytes, self._bytes_ns = map(inclusive, (flops, flops_ns, moved, moved_ns))
-        self._counted = during(reach.counted[rows])
-        self._of_flops, self._of_bytes = during(flops), during(moved)
-        self._of_flops_ns, self._of_bytes_ns = during(flops_ns), during(moved_ns)
+        sums = map(inclusive, (flops, flops_ns, moved, moved_ns))
+        known = (~np.isnan(each) for each in (flops, flops_ns, moved, moved_ns))
+        self._all = (*sums, during(reach.counted[rows]), *map(during, known))
 
     def rates(self, at: int) -> _Rates:
         """Return the fields of a row that say what it computes and moves.
@@ -213,17 +211,20 @@ class _Sums:
         FLOPs are over all of its time, as what is no product has none worth counting; bytes over that of known ones.
         """
         dur = float(self.dur_ns[at])
-        computes = self._flops[at] > 0 and self._of_flops[at] >= _MOSTLY * self._counted[at] and dur > 0
-        reached = computes and self._of_flops_ns[at] >= _MOSTLY * self._of_flops[at]
-        moves = self._bytes[at] > 0 and 2 * self._of_bytes[at] >= dur > 0
-        at_link = moves and self._of_bytes_ns[at] >= _MOSTLY * self._of_bytes[at]
+        flops, flops_ns, moved, moved_ns, counted, of_flops, of_flops_ns, of_bytes, of_bytes_ns = (
+            float(each[at]) for each in self._all
+        )
+        computes = flops > 0 and of_flops >= _MOSTLY * counted and dur > 0
+        reached = computes and of_flops_ns >= _MOSTLY * of_flops
+        moves = moved > 0 and 2 * of_bytes >= dur > 0
+        at_link = moves and of_bytes_ns >= _MOSTLY * of_bytes
         return {
-            "flops": round(self._flops[at]) if computes else None,
-            "flops_per_s": self._flops[at] * 1e9 / dur if computes else None,
-            "flops_reach": self._flops_ns[at] / dur if reached else None,
-            "bytes": round(self._bytes[at]) if moves else None,
-            "bytes_per_s": self._bytes[at] * 1e9 / self._of_bytes[at] if moves else None,
-            "bytes_reach": self._bytes_ns[at] / self._of_bytes_ns[at] if at_link else None,
+            "flops": round(flops) if computes else None,
+            "flops_per_s": flops * 1e9 / dur if computes else None,
+            "flops_reach": flops_ns / dur if reached else None,
+            "bytes": round(moved) if moves else None,
+            "bytes_per_s": moved * 1e9 / of_bytes if moves else None,
+            "bytes_reach": moved_ns / of_bytes_ns if at_link else None,
         }
 
 
