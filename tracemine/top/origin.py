@@ -118,7 +118,8 @@ class Origin:
         marked = marked[np.argsort(moment[marked], kind="stable")]
         after = np.searchsorted(moment[marked], moment, side="right")
         kinds = np.concatenate(([-1], code[marked], [-1]))
-        found: BoolArray = (kinds[after] == _position(BACKWARD)) & (kinds[after + 1] == _position(OPTIMIZER))
+        backwards = np.isin(kinds[after], [_position(BACKWARD), _position(RECOMPUTE)])
+        found: BoolArray = backwards & (kinds[after + 1] == _position(OPTIMIZER))
         return found & (launch >= 0)
 
     @cached_property
