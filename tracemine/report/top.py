@@ -49,7 +49,7 @@ def render_csv(top: Top) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow((top.by, "part_of", "share", *names, "per", "steps", "findings"))
     for row in top.rows:
-        claims = " ".join(f"{one.fingerprint}:{one.gpu_time_ns}" for one in row.findings)
+        claims = " ".join(f"{entry.fingerprint}:{entry.gpu_time_ns}" for entry in row.findings)
         inside = None if row.parent is None else _csv_text(top.rows[row.parent].name)
         values = [getattr(row, name) for name in names]
         writer.writerow((_csv_text(row.name), inside, row.share, *values, top.per, top.steps, claims))
@@ -119,9 +119,9 @@ def _utilisation(used: Utilisation) -> str:
     if used.mfu is not None and not used.recomputed_flops:
         del shares["HFU"]
     said = ", ".join(
-        f"{name} {percent_text(one, 1)}" + ("" if alone is None else f" ({percent_text(alone, 1)} unprofiled)")
-        for name, (one, alone) in shares.items()
-        if one is not None
+        f"{name} {percent_text(share, 1)}" + ("" if alone is None else f" ({percent_text(alone, 1)} unprofiled)")
+        for name, (share, alone) in shares.items()
+        if share is not None
     )
     why = "" if used.mfu is not None else "; what is computed again cannot be told from the rest, so no MFU"
     return f"{said} of {used.peak}{why}"
@@ -139,29 +139,24 @@ class _Line:
     gpu_time_ns: int
     name: str
 
+    @property
+    def whole(self) -> bool:
+        """Whether it is a row, and not a part of it or what is not shown."""
+        return self.row is not None and self.name != _OWN
+
 
 def _table(top: Top, shown: Shown) -> Iterator[str]:
     lines = _lines(top, shown)
     unit_ns, unit = _unit(top)
-    titles = (unit, "share", "calls", f"{unit}/call" if top.by in _WITH_MEAN else "")
-    steps = top.steps
-    cells = [_numbers(one, top, unit_ns, steps) for one in lines]
-    rates = [("", "") if one.row is None or one.name == _OWN else _rates(one.row) for one in lines]
-    busy = [
-        "" if one.row is None or one.row.busy_ns is None else _amount(one.row.busy_ns / steps / unit_ns)
-        for one in lines
+    claims = [
+        _claims(entry.row, unit_ns, top.steps) if entry.row is not None and entry.whole else "" for entry in lines
     ]
-    claims = [_claims(one.row, unit_ns, steps) if one.row is not None and one.name != _OWN else "" for one in lines]
-    columns: list[tuple[str, Sequence[str]]] = [
-        (title, [each[at] for each in cells]) for at, title in enumerate(titles)
-    ]
-    columns += [(f"{unit} busy", busy), ("TFLOP/s", [each[0] for each in rates]), ("GB/s", [each[1] for each in rates])]
-    columns = [(title, values) for title, values in columns if title and any(values)]
+    columns = _columns(lines, top, unit_ns, unit)
     widths = [max(len(title), *map(len, values)) for title, values in columns]
     left = "  ".join(f"{title:>{width}}" for (title, _), width in zip(columns, widths, strict=True))
-    wide = max(len(each) for each in (*claims, "in finding")) if any(claims) else 0
+    wide = max(map(len, (*claims, "in finding"))) if any(claims) else 0
     room = max(shown.width - len(left) - 2 - (wide + 2 if wide else 0), _NARROWEST)
-    names = _told_apart(lines, [_name(one, room) for one in lines], room)
+    names = _distinguished(lines, [_name(entry, room) for entry in lines], room)
     longest = max(len(top.by), *map(len, names))
     yield f"{left}  {top.by:<{longest}}{'  in finding' if wide else ''}".rstrip()
     for at, name in enumerate(names):
@@ -169,19 +164,32 @@ def _table(top: Top, shown: Shown) -> Iterator[str]:
         yield f"{numbers}  {name:<{longest}}  {claims[at]}".rstrip()
 
 
+def _columns(lines: Sequence[_Line], top: Top, unit_ns: int, unit: str) -> list[tuple[str, Sequence[str]]]:
+    """Return titles and cells of the columns in which something stands."""
+    times, shares, calls, means = zip(*(_numbers(entry, top, unit_ns, top.steps) for entry in lines), strict=True)
+    flops, moved = zip(*(_rates(entry.row) if entry.whole else ("", "") for entry in lines), strict=True)
+    busy_ns = [None if entry.row is None else entry.row.busy_ns for entry in lines]
+    busy = ["" if ns is None else _amount(ns / top.steps / unit_ns) for ns in busy_ns]
+    columns: dict[str, Sequence[str]] = {unit: times, "share": shares, "calls": calls, f"{unit}/call": means}
+    if top.by not in _WITH_MEAN:
+        del columns[f"{unit}/call"]
+    columns |= {f"{unit} busy": busy, "TFLOP/s": flops, "GB/s": moved}
+    return [(title, values) for title, values in columns.items() if any(values)]
+
+
 def _unit(top: Top) -> tuple[int, str]:
     """Return the unit that the largest time of a table is told in."""
     return next((each for each in _UNITS if top.gpu_time_ns / top.steps >= 200 * each[0]), _UNITS[-1])
 
 
-def _numbers(one: _Line, top: Top, unit_ns: int, steps: int) -> tuple[str, str, str, str]:
-    time = _amount(one.gpu_time_ns / steps / unit_ns)
-    share = _percent(one.gpu_time_ns / max(top.gpu_time_ns, 1))
-    if one.row is None or one.name == _OWN:
+def _numbers(entry: _Line, top: Top, unit_ns: int, steps: int) -> tuple[str, str, str, str]:
+    time = _amount(entry.gpu_time_ns / steps / unit_ns)
+    share = _percent(entry.gpu_time_ns / max(top.gpu_time_ns, 1))
+    if entry.row is None or entry.name == _OWN:
         return time, share, "", ""
-    calls = one.row.calls / steps
+    calls = entry.row.calls / steps
     said = f"{calls:,.0f}" if calls >= 10 or calls == round(calls) else f"{calls:.1f}"
-    return time, share, said, _amount(one.gpu_time_ns / one.row.calls / unit_ns, small=unit_ns > 1_000)
+    return time, share, said, _amount(entry.gpu_time_ns / entry.row.calls / unit_ns, small=unit_ns > 1_000)
 
 
 def _amount(value: float, *, small: bool = False) -> str:
@@ -197,8 +205,10 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.0995 or not share else f"{share:.1%}" if share >= 0.0005 else "<0.1%"
 
 
-def _rates(row: TopRow) -> tuple[str, str]:
+def _rates(row: TopRow | None) -> tuple[str, str]:
     """Return what is computed and moved a second, and how much of what the device reaches that is."""
+    if row is None:
+        return "", ""
     found = []
     for rate, unit, reach in ((row.flops_per_s, 1e12, row.flops_reach), (row.bytes_per_s, 1e9, row.bytes_reach)):
         share = "    " if reach is None else f"{min(reach, 9.99):4.0%}"
@@ -212,16 +222,16 @@ def _claims(row: TopRow, unit_ns: int, steps: int) -> str:
         return "–"
     if row.findings[0].gpu_time_ns == row.gpu_time_ns:
         return str(row.findings[0].rank)
-    named = [f"{one.rank}: {_amount(one.gpu_time_ns / steps / unit_ns)}" for one in row.findings[:_CLAIMS]]
+    named = [f"{entry.rank}: {_amount(entry.gpu_time_ns / steps / unit_ns)}" for entry in row.findings[:_CLAIMS]]
     return ", ".join([*named, *(["…"] if len(row.findings) > _CLAIMS else [])])
 
 
-def _name(one: _Line, room: int) -> str:
+def _name(entry: _Line, room: int) -> str:
     """Return a name within its room: of a path its end, of all else beginning and end."""
-    indent = "  " * one.depth
-    often = "" if one.row is None or one.row.instances < 2 or one.name == _OWN else f" ×{one.row.instances}"
+    indent = "  " * entry.depth
+    often = "" if entry.row is None or entry.row.instances < 2 or entry.name == _OWN else f" ×{entry.row.instances}"
     longest = max(room - len(indent) - len(often), 8)
-    text = line(one.name, _LONGEST_NAME).replace("_kernel (", " (")
+    text = line(entry.name, _LONGEST_NAME).replace("_kernel (", " (")
     if len(text) > longest and "/" in text.rpartition(":")[0]:
         parts = text.split("/")
         while len(parts) > 1 and len("/".join(("…", *parts[1:]))) > longest:
@@ -230,7 +240,7 @@ def _name(one: _Line, room: int) -> str:
     return f"{indent}{shorten(text, longest)}{often}"
 
 
-def _told_apart(lines: Sequence[_Line], names: Sequence[str], room: int) -> list[str]:
+def _distinguished(lines: Sequence[_Line], names: Sequence[str], room: int) -> list[str]:
     """Return names within their room; of those that are alike when cut, what differs is kept."""
     found = list(names)
     alike: dict[str, list[int]] = {}
@@ -279,27 +289,27 @@ def _lines(top: Top, shown: Shown) -> list[_Line]:
 
 
 def _visible(top: Top, shown: Shown, parts: dict[int | None, list[int]]) -> set[int]:
-    """Return the rows that are shown: the outermost, and within the limit the parts of the largest."""
-    if shown.limit is None or shown.depth is not None:
-        deepest = shown.depth if shown.depth is not None else max((row.depth for row in top.rows), default=0) + 1
-        visible = {at for at, row in enumerate(top.rows) if row.depth < deepest}
-        if shown.limit is None or len(visible) <= shown.limit:
-            return visible
-        most = sorted(visible, key=lambda at: (-top.rows[at].gpu_time_ns, at))[: shown.limit]
-        return set(most)  # a row is no smaller than its parts, so what it is part of is among them
-    limit = shown.limit
+    """Return the rows that are shown: so deep as is asked, or the parts of the largest, within the limit."""
+    if shown.limit is not None and shown.depth is None:
+        return _opened(top, shown.limit, parts)
+    visible = {at for at, row in enumerate(top.rows) if shown.depth is None or row.depth < shown.depth}
+    most = sorted(visible, key=lambda at: (-top.rows[at].gpu_time_ns, at))
+    return set(most[: shown.limit])  # a row is no smaller than its parts, so what it is part of is among them
+
+
+def _opened(top: Top, limit: int, parts: dict[int | None, list[int]]) -> set[int]:
+    """Return the outermost rows, and the parts of the largest while there is room for all that are worth a line."""
     visible = set(parts.get(None, [])[:limit])
-    left = [(-top.rows[at].gpu_time_ns, at) for at in visible]
-    left.sort()
+    left = sorted((-top.rows[at].gpu_time_ns, at) for at in visible)
     room = limit - len(visible)
     while left and room > 0:
         _, at = heappop(left)
-        worth = [each for each in parts.get(at, []) if top.rows[each].share >= _LEAST_SHARE]
-        extra = bool(top.rows[at].own_ns) + (len(worth) < len(parts.get(at, [])))
-        if not worth or len(worth) + extra > room:
-            continue
-        visible.update(worth)
-        room -= len(worth) + extra
-        for each in worth:
-            heappush(left, (-top.rows[each].gpu_time_ns, each))
+        inside = parts.get(at, [])
+        worth = [part for part in inside if top.rows[part].share >= _LEAST_SHARE]
+        lines = len(worth) + bool(top.rows[at].own_ns) + (len(worth) < len(inside))
+        if worth and lines <= room:
+            visible.update(worth)
+            room -= lines
+            for part in worth:
+                heappush(left, (-top.rows[part].gpu_time_ns, part))
     return visible

@@ -32,10 +32,10 @@ def _kernels(activities: Rows, origin: Origin) -> Grouping:
     names = mapped(category(activities, "name"), _short)
     kind = mapped(category(activities, "op_class"), _SAID.get)
     pair = codes(names.codes.astype(np.int64), kind.codes.astype(np.int64))
-    one = examples(pair)
+    sample = examples(pair)
     paths = [
         _kernel(names.values[name], kind.values[said] if said >= 0 else "")
-        for name, said in zip(names.codes[one].tolist(), kind.codes[one].tolist(), strict=True)
+        for name, said in zip(names.codes[sample].tolist(), kind.codes[sample].tolist(), strict=True)
     ]
     return by_path(paths, pair)
 
@@ -85,10 +85,10 @@ def _places(timeline: Timeline, *columns: str) -> Grouping:
     """Group by device, or by stream of a device; not known where one of them is not."""
     values = [rows_of(timeline.activities[name]) for name in columns]
     code = codes(*values)
-    one = examples(code)
+    sample = examples(code)
     paths: list[Path] = [
         NOT_KNOWN if min(each) < 0 else (" ".join(f"{n} {v}" for n, v in zip(columns, each, strict=True)),)
-        for each in zip(*(value[one].tolist() for value in values), strict=True)
+        for each in zip(*(value[sample].tolist() for value in values), strict=True)
     ]
     return by_path(paths, code)
 
@@ -112,10 +112,10 @@ def _outside(activities: Rows, origin: Origin) -> tuple[list[Path], IntArray]:
     phase, op = origin.phase, category(activities, "op")
     collective = category(activities, "op_class").among("collective")
     pair = codes(phase.codes.astype(np.int64), op.codes.astype(np.int64), collective.astype(np.int64))
-    one = examples(pair)
+    sample = examples(pair)
     paths: list[Path] = []
     for of_phase, of_op, communicates in zip(
-        *(each[one].tolist() for each in (phase.codes, op.codes, collective)), strict=True
+        *(each[sample].tolist() for each in (phase.codes, op.codes, collective)), strict=True
     ):
         said = "" if of_phase < 0 else phase.values[of_phase]
         if communicates:

@@ -54,9 +54,9 @@ def line_paths(stacks: pa.Table) -> Lines:
     text, texts = _texts(stacks)
     outer_text, inner_text = (taken(text, rows) for rows in (own, inner))
     pair = codes(outer_text, inner_text)
-    one = examples(pair)
+    sample = examples(pair)
     values: list[Path] = []
-    for outer, within in zip(outer_text[one].tolist(), inner_text[one].tolist(), strict=True):
+    for outer, within in zip(outer_text[sample].tolist(), inner_text[sample].tolist(), strict=True):
         names = [texts[each] for each in dict.fromkeys((outer, within)) if each >= 0]
         values.append(tuple(names) or NOT_KNOWN)
     return Lines(values, pair)
@@ -70,8 +70,8 @@ def _texts(stacks: pa.Table) -> tuple[IntArray, list[str]]:
     is_forward = called & function.among("forward")
     of_module = np.where(is_forward, module.codes, -1)
     code = codes(*(each.astype(np.int64) for each in (file.codes, function.codes, line, of_module)))
-    one = examples(code)
-    columns = (each[one].tolist() for each in (file.codes, function.codes, line, of_module))
+    sample = examples(code)
+    columns = (each[sample].tolist() for each in (file.codes, function.codes, line, of_module))
     found = []
     for of_file, of_function, number, of in zip(*columns, strict=True):
         name = written_name(function.values[of_function]) if of_function >= 0 else ""

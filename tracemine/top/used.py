@@ -44,18 +44,27 @@ def utilisation(
     recorded, unprofiled = (None if not ns else available_ns * ns for ns in times_ns)
     if recorded is None:
         return None
-    arithmetic = reach.arithmetics[0]
-    more = f", and in {', '.join(_SPOKEN[name] for name in reach.arithmetics[1:])}" if reach.arithmetics[1:] else ""
-    tflops = (peak_of(device, arithmetic) or 0) / 1e12
     return Utilisation(
-        mfu=None if needed is None else needed / recorded,
+        mfu=_share(needed, recorded),
         hfu=in_all / recorded,
-        unprofiled_mfu=None if needed is None or unprofiled is None else needed / unprofiled,
-        unprofiled_hfu=None if unprofiled is None else in_all / unprofiled,
+        unprofiled_mfu=_share(needed, unprofiled),
+        unprofiled_hfu=_share(in_all, unprofiled),
         flops=round(float(flops[known].sum())),
         recomputed_flops=None if again is None else round(float(flops[known & again].sum())),
-        peak=f"{tflops:,.0f} TFLOP/s in {_SPOKEN[arithmetic]}{more}, dense",
+        peak=_peak(reach, device),
     )
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or whole is None else part / whole
+
+
+def _peak(reach: Reach, device: Device) -> str:
+    """Return the peak of the arithmetic that most FLOPs are in, in words."""
+    first, *others = (_SPOKEN[name] for name in reach.arithmetics)
+    tflops = (peak_of(device, reach.arithmetics[0]) or 0) / 1e12
+    more = f", and in {', '.join(others)}" if others else ""
+    return f"{tflops:,.0f} TFLOP/s in {first}{more}, dense"
 
 
 def _again(timeline: Timeline, origin: Origin, known: BoolArray) -> BoolArray | None:
