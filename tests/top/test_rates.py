@@ -62,7 +62,7 @@ def test_bytes_that_no_cache_delivers_are_not_told() -> None:
     assert row(found, "aten::mul").bytes is None
 
 
-def test_what_a_checkpoint_computes_again_is_used_and_not_needed() -> None:
+def test_without_recomputation_all_that_is_used_is_needed() -> None:
     path = Path("fixtures/kineto/decoder_prefill.json.gz")
     used = tops(path)["kernel"].utilisation
     assert used is not None
