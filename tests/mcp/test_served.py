@@ -24,6 +24,7 @@ from tracemine.agents.served import Served
 from tracemine.agents.server import result_of
 from tracemine.cli import main
 from tracemine.errors import UsageError
+from tracemine.top import BY
 
 PREFILL = "captures/decoder_prefill"
 
@@ -67,6 +68,7 @@ def server() -> Served:
     ("name", "rows", "arguments"),
     [
         ("scan", "findings", {"path": PREFILL}),
+        ("top", "rows", {"path": PREFILL, "by": "module"}),
         ("why_not", "refused", {"path": PREFILL, "operator": "aten"}),
         ("diff", "changes", {"before": PREFILL, "after": "kineto/decoder_prefill_compiled.json.gz"}),
     ],
@@ -302,8 +304,8 @@ HOSTILE = (
 # Keys of texts that are tracemine's own: all others stand below "untrusted".
 OWN = {
     "id", "variant_of", "shows", "rule", "per", "bound_by", "takes", "gpu_work", "all_save", "missing", "next",
-    "next_cursor", "saves", "saves_gpu", "costs", "evidence", "moves", "limits", "false_positives", "title", "what",
-    "why", "references", "step", "cost",
+    "next_cursor", "saves", "saves_gpu", "costs", "evidence", "moves", "gpu_time", "limits", "false_positives",
+    "title", "what", "why", "references", "step", "cost",
 }  # fmt: skip
 SEVERAL_LINES = {"untrusted.fix": TEXT, "untrusted.text": LONGEST_ANSWER}
 
@@ -342,6 +344,7 @@ def calls(mark: str) -> list[tuple[str, dict[str, Any]]]:
     return [
         ("traces", {}),
         ("scan", {"path": "run", "min_saving": "0ns", "limit": 25}),
+        *(("top", {"path": "run", "by": by}) for by in BY),
         ("explain", {"path": "run", "id": mark, "details": True}),
         ("why_not", {"path": "run"}),
         ("diff", {"before": "run", "after": "run"}),
@@ -469,6 +472,7 @@ def test_no_answer_costs_an_agent_more_than_1500_tokens(server: Served, name: st
     path = f"captures/{name}"
     first = answer(server, "scan", path=path, min_saving="0ns", limit=10)
     asked = [("scan", {"path": path}), ("why_not", {"path": path}), ("diff", {"before": path, "after": path})]
+    asked += [("top", {"path": path, "by": by}) for by in BY]
     for row in first["untrusted"]["findings"]:
         asked += [("explain", {"path": path, "id": row["id"], "details": more}) for more in (False, True)]
     for tool, arguments in asked:

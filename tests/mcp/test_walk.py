@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.mcp.sessions import FIXTURES, ROOT, Session, over_stdio
+from tracemine.agents.served import TOOLS
 from tracemine.version import __version__
 
 CAPTURE, BEFORE, AFTER = (
@@ -45,7 +46,8 @@ def walk() -> Walk:
 
 def test_the_server_says_what_it_is_and_its_tools_in_few_words(walk: Walk) -> None:
     assert (walk["server"].name, walk["server"].version) == ("tracemine", __version__)
-    assert [tool.name for tool in walk["tools"]] == ["traces", "scan", "explain", "why_not", "diff", "emit", "verify"]
+    names = [tool.name for tool in walk["tools"]]
+    assert names == ["traces", "scan", "top", "explain", "why_not", "diff", "emit", "verify"]
     for tool in walk["tools"]:
         assert tool.input_schema["type"] == "object"
         assert tool.input_schema["additionalProperties"] is False
@@ -140,7 +142,7 @@ def test_a_client_of_no_sdk_speaks_lines_of_json() -> None:
     assert (server.returncode, rest, errors) == (0, "", "")
     assert answers[1]["serverInfo"]["name"] == "tracemine"
     assert '"untrusted"' in answers[1]["instructions"]
-    assert len(answers[2]["tools"]) == 7
+    assert len(answers[2]["tools"]) == len(TOOLS)
     assert answers[3]["structuredContent"]["total"] == 4
 
 

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from tracemine.top import By
+
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 Short = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -39,6 +41,16 @@ class AskScan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rule: Annotated[Short | None, Meta(description="Only findings of this rule.")] = None
     min_saving: Annotated[Short | None, Meta(description='Only what saves so much: "50us", "1%"; "0ns" is all.')] = None
     limit: Limit = 3
+    cursor: Cursor = None
+
+
+class AskTop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `top` takes."""
+
+    path: TracePath
+    by: By = "kernel"
+    gpu: GPU = None
+    limit: Limit = 10
     cursor: Cursor = None
 
 
@@ -157,6 +169,42 @@ class ScanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | None
     next: str
     untrusted: ScanTexts
+
+
+class TopEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """GPU time of one kernel, module …; a key that is left out is not known. Reaches are shares of the device's."""
+
+    name: str | None  # null: what could not be attributed
+    us: float
+    share: float
+    calls: int
+    depth: int = 0  # a row is part of the one before it that is less deep
+    tflop_per_s: float | None = None
+    flops_reach: float | None = None
+    gb_per_s: float | None = None
+    bytes_reach: float | None = None
+    findings: tuple[str, ...] = ()
+
+
+class TopTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows, most GPU time first."""
+
+    trace: str
+    rows: tuple[TopEntry, ...]
+    notes: tuple[str, ...]
+
+
+class TopAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where GPU time goes, as recorded: of a step, or of the whole trace."""
+
+    per: Per
+    gpu_time: str
+    mfu: float | None
+    hfu: float | None
+    total: int
+    next_cursor: str | None
+    next: str
+    untrusted: TopTexts
 
 
 class VariantRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from tracemine.findings.record import Finding, Scan
 from tracemine.findings.stored import one_stored
 from tracemine.formats import NSYS_REPORTS
 from tracemine.formats.discover import traces
-from tracemine.pipeline import Analysis
+from tracemine.pipeline import Analysis, ScanOptions
 from tracemine.units import count_text
 
 _MOST_SCANS = 16  # kept; of the last trace alone what is needed to generate kernels is kept too
@@ -93,6 +93,10 @@ class Reader:
     def shown(self, read: Read) -> str:
         """Return a path as answers name it."""
         return self.folders.shown(read.path)
+
+    def options(self, gpu: str | None = None) -> ScanOptions:
+        """Return what is asked of every scan."""
+        return Settings(gpu=gpu, rules=tuple(self.rules), why_not=True).options()[0]
 
     def _scanned(self, path: Path, key: _Key, gpu: str | None) -> tuple[Read, Analysis]:
         asked, notes = Settings(gpu=gpu, rules=tuple(self.rules), why_not=True).options()

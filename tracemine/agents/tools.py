@@ -10,6 +10,7 @@ from tracemine.agents.answers import (
     AskDiff,
     AskExplain,
     AskScan,
+    AskTop,
     AskTraces,
     AskWhyNot,
     ChangeRow,
@@ -24,6 +25,9 @@ from tracemine.agents.answers import (
     RuleText,
     ScanAnswer,
     ScanTexts,
+    TopAnswer,
+    TopEntry,
+    TopTexts,
     TraceRow,
     TracesAnswer,
     TraceTexts,
@@ -35,6 +39,7 @@ from tracemine.agents.pages import page
 from tracemine.agents.quoted import SENTENCE, lines, maybe, quoted, some, word
 from tracemine.agents.reading import Read, Reader, asked_id
 from tracemine.api.explain import Explanation, explain
+from tracemine.api.tops import tops_of
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
 from tracemine.findings.record import Finding, Recorded, Refused, Scan, Verified
@@ -52,11 +57,13 @@ from tracemine.report.words import (
     source_text,
     unprofiled_text,
 )
+from tracemine.top import TopRow
 from tracemine.units import bytes_text, percent_text, range_text, time_text
 from tracemine.verify.pipeline import fusable
 
 _NAMES, _SENTENCES, _VARIANTS, _REASONS = 6, 3, 8, 6  # entries of an answer that has no pages for them
 _NAME = 120  # characters
+_TOP_NAME, _MARK, _MOST_CLAIMS = 48, 8, 2  # characters of a name in a table and of an id there; ids of a row
 
 
 def traces(reader: Reader, ask: AskTraces) -> TracesAnswer:
@@ -99,6 +106,45 @@ def scan(reader: Reader, ask: AskScan) -> ScanAnswer:
             findings=tuple(_row(finding, found) for finding in shown),
             warnings=some(found.warnings, _SENTENCES, SENTENCE // 2),
         ),
+    )
+
+
+def top(reader: Reader, ask: AskTop) -> TopAnswer:
+    """Return a page of where the GPU's time goes, most first; of modules and lines each before its parts."""
+    read, analysis = reader.analysed(ask.path, ask.gpu)
+    found = tops_of(analysis, read.scan, reader.options(ask.gpu)).by(ask.by)
+    rows, cursor = page(found.rows, ask.limit, ask.cursor, ("top", read.key, ask.by))
+    used = found.utilisation
+    claimed = next((one.fingerprint for row in rows for one in row.findings), None)
+    return TopAnswer(
+        per=found.per,
+        gpu_time=f"{time_text(found.gpu_time_ns / found.steps)} of {time_text(found.recorded_ns)}, recorded",
+        mfu=None if used is None or used.mfu is None else round(used.mfu, 4),
+        hfu=None if used is None else round(used.hfu, 4),
+        total=len(found.rows),
+        next_cursor=cursor,
+        next="scan it: no finding holds these" if claimed is None else f"explain {word(claimed)}",
+        untrusted=TopTexts(
+            trace=quoted(reader.shown(read)),
+            rows=tuple(_top_entry(row, found.steps) for row in rows),
+            notes=some(found.notes, _SENTENCES, SENTENCE),
+        ),
+    )
+
+
+def _top_entry(row: TopRow, steps: int) -> TopEntry:
+    flops, moved = row.flops_per_s, row.bytes_per_s
+    return TopEntry(
+        name=maybe(row.name, _TOP_NAME),
+        us=round(row.gpu_time_ns / steps / 1e3, 1),
+        share=round(row.share, 3),
+        calls=round(row.calls / steps),
+        depth=row.depth,
+        tflop_per_s=None if flops is None else round(flops / 1e12, 1),
+        flops_reach=None if row.flops_reach is None else round(row.flops_reach, 2),
+        gb_per_s=None if moved is None else round(moved / 1e9),
+        bytes_reach=None if row.bytes_reach is None else round(row.bytes_reach, 2),
+        findings=tuple(word(one.fingerprint)[:_MARK] for one in row.findings[:_MOST_CLAIMS]),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -23,6 +23,7 @@ from tracemine.frames import frame
 from tracemine.report import Drawing, fragment, render
 from tracemine.report.picture import Picture
 from tracemine.timeline import Timeline
+from tracemine.top import Top, top_table
 from tracemine.units import count_text, time_text
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Report:
 
     scan: Scan
     picture: Picture | None = field(default=None, compare=False)  # None: of a file, or one of several traces
+    tops: Mapping[str, Top] | None = field(default=None, compare=False)  # as `picture`
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -110,7 +112,8 @@ class Report:
             replace(one, reported=one.step_saving_ns.mid >= step_ns or one.gpu_saving_ns.mid >= gpu_ns)
             for one in self.scan.findings
         )
-        return Report(replace(self.scan, findings=tuple(ordered(marked, self.summary.gpu_time_ns))), self.picture)
+        scan = replace(self.scan, findings=tuple(ordered(marked, self.summary.gpu_time_ns)))
+        return Report(scan, self.picture, self.tops)
 
     def to_arrow(self) -> pa.Table:
         """Return one row a finding; docs/reference/timeline.md has the columns."""
@@ -123,6 +126,54 @@ class Report:
     def to_pandas(self) -> pd.DataFrame:
         """Return one row a finding. Integers that are not known are `pd.NA`, and the others stay integers."""
         return frame(self.to_arrow())
+
+    def top(self, by: str = "kernel") -> Top:
+        """Return where the step's time goes, as `tracemine top --by` prints it, whatever findings there are.
+
+        by: `kernel`, `operator`, `module`, `line`, `stream`, `device` or `phase`. Raises UsageError for anything else,
+        and where the report is not of `tracemine.scan`: what was loaded, or is one of `scan_many`, has no such tables.
+        """
+        if self.tops is None:
+            says = "this report does not hold where the time goes"
+            raise UsageError(says, hint="tracemine.scan of the trace itself makes one that does")
+        if by not in self.tops:
+            raise UsageError(f"nothing is added up by {by!a}", hint=f"there are: {', '.join(self.tops)}")
+        return self.tops[by]
+
+    @property
+    def kernels(self) -> pd.DataFrame:
+        """GPU time by kernel, one row each, most first. Raises UsageError as `top`; so do the six that follow."""
+        return frame(top_table(self.top("kernel")))
+
+    @property
+    def operators(self) -> pd.DataFrame:
+        """GPU time by operator."""
+        return frame(top_table(self.top("operator")))
+
+    @property
+    def modules(self) -> pd.DataFrame:
+        """GPU time by module class, a row before those of the modules in it; backward passes with their forward."""
+        return frame(top_table(self.top("module")))
+
+    @property
+    def lines(self) -> pd.DataFrame:
+        """GPU time by the user's own line of Python, a row before those of the libraries' lines that it leads to."""
+        return frame(top_table(self.top("line")))
+
+    @property
+    def streams(self) -> pd.DataFrame:
+        """GPU time by stream."""
+        return frame(top_table(self.top("stream")))
+
+    @property
+    def devices(self) -> pd.DataFrame:
+        """GPU time by device."""
+        return frame(top_table(self.top("device")))
+
+    @property
+    def phases(self) -> pd.DataFrame:
+        """GPU time by phase: forward, backward, optimizer; prefill, decode."""
+        return frame(top_table(self.top("phase")))
 
     def occurrences(self) -> pa.Table:
         """Return one row an activity: joins `to_arrow()` by `fingerprint`, `activities` by `activity_row`."""

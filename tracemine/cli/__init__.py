@@ -44,6 +44,7 @@ from tracemine.cli.report import report
 from tracemine.cli.scan import scan
 from tracemine.cli.settings import NO_SETTINGS, NONE, current_folder, defaults
 from tracemine.cli.tickets import tickets
+from tracemine.cli.top import top
 from tracemine.cli.verify import verify
 from tracemine.errors import DEBUG, TracemineError, UsageError, bug_text
 from tracemine.version import __version__
@@ -66,6 +67,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command(short_help="Say what is worth fixing in a trace.")(scan)
+app.command(short_help="Say where the step's time goes.")(top)
 app.command(
     short_help="Run a program and record some of its steps.", context_settings={"allow_interspersed_args": False}
 )(capture)

@@ -1,0 +1,121 @@
+"""GPU time of `top` against sums over raw events, for each trace of folders: `python -m benchmarks top_totals FOLDER`.
+
+    python -m benchmarks top_totals fixtures            # what differs by more than 0.1 % is marked
+    python -m benchmarks top_totals fixtures --pairs 5  # processor time against that of `scan`, alternating
+
+Raw events are read with json and sqlite3, not with tracemine's readers. What a trace holds twice, or what cannot have
+been (tracemine ends or leaves it out, and says so), makes a difference that is told with its reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import resource
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from tracemine.api.tops import tops_of
+from tracemine.errors import TracemineError
+from tracemine.formats.discover import traces
+from tracemine.pipeline import Analysis, ScanOptions, analyse, mined
+
+_MOST = 0.001
+_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
+_TABLES = ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
+
+
+def raw_ns(path: Path) -> int | None:
+    """Nanoseconds of all GPU events of a file as they stand there; None: neither JSON of Kineto nor SQLite of nsys."""
+    if path.is_dir():
+        inside = [one for one in (path / "trace.json.gz", path / "trace.json") if one.exists()]
+        return raw_ns(inside[0]) if inside else None
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+    if data[:6] == b"SQLite":
+        return _of_sqlite(data)
+    try:
+        events = json.loads(data.decode("utf-8", "replace"), strict=False)["traceEvents"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return sum(
+        max(round(1000 * event.get("dur", 0)), 0)
+        for event in events
+        if event.get("ph") == "X" and event.get("cat") in _GPU
+    )
+
+
+def _of_sqlite(data: bytes) -> int:
+    with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
+        file.write(data)
+        file.flush()
+        connection = sqlite3.connect(file.name)
+        there = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
+        names = [f"CUPTI_ACTIVITY_KIND_{kind}" for kind in _TABLES]
+        found = sum(
+            connection.execute(f'select coalesce(sum("end" - start), 0) from {name}').fetchone()[0]  # noqa: S608
+            for name in names
+            if name in there
+        )
+        connection.close()
+    return int(found)
+
+
+def compared(path: Path) -> tuple[int, int | None, str]:
+    """GPU time as `top` has it, as the file has it, and what may make them differ. Raises TracemineError."""
+    analysis = analyse(path)
+    top = tops_of(analysis, mined(analysis), ScanOptions(), whole=True).by("device")
+    return top.gpu_time_ns, raw_ns(path), _reason(analysis)
+
+
+def _reason(analysis: Analysis) -> str:
+    ingest = analysis.timeline.meta.ingest
+    dropped = ", ".join(f"{name} {count}" for name, count in ingest.dropped.items())
+    return "; ".join(filter(None, (*ingest.doubts, f"dropped: {dropped}" if dropped else "")))[:90]
+
+
+def seconds(*arguments: str) -> float:
+    """Processor time of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "tracemine", *arguments], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--pairs", type=int, default=0, metavar="N", help="also time N pairs of scan and top of each")
+    asked = parser.parse_args()
+    apart = count = 0
+    for folder in asked.folders:
+        for path in traces(str(folder)):
+            try:
+                ours, raw, reason = compared(path)
+            except TracemineError as error:
+                print(f"{'–':>14} {'–':>14} {'':8} {path}: {str(error).splitlines()[0][-60:]}")
+                continue
+            if raw is None:
+                continue
+            count += 1
+            differs = abs(ours - raw) / max(raw, 1)
+            apart += differs > _MOST
+            mark = f"{100 * differs:7.3f}%" if differs else "  equal "
+            print(f"{ours:>14,} {raw:>14,} {mark} {path}{f'  ({reason})' if differs > _MOST else ''}")
+            for by in ("kernel", "module") if asked.pairs else ():
+                ratios = [
+                    seconds("top", str(path), "--by", by, "-q") / seconds("scan", str(path), "-q")
+                    for _ in range(asked.pairs)
+                ]
+                print(f"{'':14} {'':14} {'':8} --by {by}: {median(ratios):.2f} × scan (median of {asked.pairs} pairs)")
+    print(f"{apart} of {count} differ by more than {100 * _MOST:g} %")
+
+
+if __name__ == "__main__":
+    main()

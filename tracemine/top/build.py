@@ -1,0 +1,257 @@
+"""Rows of where the time goes, from what earlier stages say of each activity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+
+from tracemine.columns import sorted_unique, uncovered
+from tracemine.devices import Device
+from tracemine.findings.accounting import Accounts
+from tracemine.findings.members import activity_rows
+from tracemine.findings.record import Scan
+from tracemine.perfmodel import Rates
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.table import BoolArray, FloatArray, IntArray, Rows
+from tracemine.timeline import Timeline
+from tracemine.top.grouping import Grouping
+from tracemine.top.keys import GROUPINGS
+from tracemine.top.origin import Origin
+from tracemine.top.reach import Reach, reach_of
+from tracemine.top.record import By, Claim, LeftOut, Top, TopRow
+from tracemine.top.used import utilisation
+from tracemine.top.words import notes_of
+from tracemine.units import count_text
+
+_MOSTLY = 0.9  # of the time of what computes, or moves: what is known of less says nothing of the whole
+_WITH_BUSY = ("stream", "device")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is looked at: a timeline, what was found in it, and the device that it ran on."""
+
+    timeline: Timeline
+    activities: Rows
+    accounts: Accounts
+    scan: Scan
+    device: Device | None = None  # None: its rates are not known
+    rates: Rates | None = None
+    whole: bool = False  # all that was recorded, not the steps
+
+
+class Tops:
+    """Tables of one trace; what all of them need is made once."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        accounts = asked.accounts
+        self._in_steps = accounts.per_step is not None and not asked.whole
+        self._chosen: BoolArray = accounts.in_step if self._in_steps else np.ones(len(accounts.dur_ns), np.bool_)
+        self._origin = Origin(asked.timeline, asked.activities)
+        kernels = categories(asked.timeline.activities["name"])
+        self._reach = reach_of(asked.activities, kernels, asked.device, asked.rates)
+
+    def by(self, by: By) -> Top:
+        """Return where the time goes by one of BY."""
+        asked, chosen = self._asked, self._chosen
+        accounts, summary = asked.accounts, asked.scan.summary
+        step = accounts.per_step if self._in_steps else None
+        grouping = GROUPINGS[by](asked.activities, self._origin)
+        busy_ns = _busy(asked.timeline, chosen, np.zeros(len(chosen), np.int64), 1)
+        of_device = int(busy_ns.sum()) // max(accounts.devices, 1)
+        recorded_ns = accounts.span_ns if step is None else max(step.span_ns, of_device // step.count)
+        alone = summary.unprofiled_ns if step is None else (summary.per_step or step).unprofiled_ns
+        unprofiled_ns = alone.mid if alone is not None and alone.source != "recorded" and not asked.whole else None
+        return Top(
+            by=by,
+            trace=asked.scan.trace.path,
+            gpu=asked.scan.trace.gpu,
+            per="trace" if step is None else "step",
+            steps=1 if step is None else step.count,
+            steps_source=None if step is None else step.source,
+            gpu_time_ns=int(accounts.dur_ns[chosen].sum()),
+            busy_ns=int(busy_ns.sum()),
+            calls=int(chosen.sum()),
+            devices=accounts.devices,
+            recorded_ns=recorded_ns,
+            unprofiled_ns=unprofiled_ns,
+            utilisation=utilisation(
+                asked.timeline,
+                self._origin,
+                self._reach,
+                chosen,
+                accounts.dur_ns,
+                device=asked.device,
+                available_ns=accounts.devices * (1 if step is None else step.count),
+                times_ns=(recorded_ns, unprofiled_ns),
+            ),
+            rows=tuple(self._rows(by, grouping)),
+            left_out=tuple(self._left_out()),
+            notes=tuple(notes_of(asked.timeline, asked.activities, by, chosen, grouping)),
+        )
+
+    def _rows(self, by: By, grouping: Grouping) -> Iterator[TopRow]:
+        asked, chosen = self._asked, self._chosen
+        count = len(grouping.names)
+        own_ns = _sums(grouping.of, asked.accounts.dur_ns, chosen, count)
+        sums = _Sums(grouping, self._reach, asked.accounts.dur_ns, chosen)
+        busy = _busy(asked.timeline, chosen, grouping.of, count) if by in _WITH_BUSY else None
+        claims = _Claims(asked.scan, grouping, asked.accounts.dur_ns, chosen)
+        whole = max(int(own_ns.sum()), 1)
+        place: dict[int, int] = {}
+        for depth, at in _in_order(grouping.parents, sums.dur_ns, sums.calls):
+            place[at] = len(place)
+            parent = grouping.parents[at]
+            yield TopRow(
+                name=grouping.names[at],
+                parent=None if parent < 0 else place[parent],
+                depth=depth,
+                instances=grouping.instances[at] if grouping.instances else 1,
+                calls=int(sums.calls[at]),
+                gpu_time_ns=int(sums.dur_ns[at]),
+                own_ns=int(own_ns[at]),
+                share=round(int(sums.dur_ns[at]) / whole, 6),
+                busy_ns=None if busy is None else int(busy[at]),
+                findings=claims.of(at),
+                **sums.rates(at),
+            )
+
+    def _left_out(self) -> Iterator[LeftOut]:
+        """Yield what was recorded and is in no row."""
+        left = ~self._chosen
+        step = self._asked.accounts.per_step
+        if not left.any() or step is None:
+            return
+        kinds = [f"{sum(one.why == why for one in step.apart)} {why}" for why in ("first", "last", "slow")]
+        apart = ", ".join(kind for kind in kinds if not kind.startswith("0"))
+        reason = categories(self._asked.timeline.activities["unowned_reason"])
+        count = int((left & reason.among("before_window")).sum())
+        early = f", {count:,} of them launched before the recording began" if count else ""
+        also = f", or in {count_text(len(step.apart), 'step')} that {_TELLS} ({apart})" if apart else ""
+        says = f"in no step{also}{early}"
+        yield LeftOut(says=says, calls=int(left.sum()), gpu_time_ns=int(self._asked.accounts.dur_ns[left].sum()))
+
+
+_TELLS = "took longer than is usual"
+
+
+def _sums(of: IntArray, values: IntArray, chosen: BoolArray, count: int) -> IntArray:
+    found = np.zeros(count, np.int64)
+    np.add.at(found, of[chosen], values[chosen])
+    return found
+
+
+def _in_order(parents: Sequence[int], dur_ns: IntArray, calls: IntArray) -> Iterator[tuple[int, int]]:
+    """Yield depth and number of each group that has activities: most time first, each before its parts."""
+    parts: dict[int, list[int]] = {}
+    for at in np.argsort(-dur_ns, kind="stable").tolist():
+        if calls[at]:
+            parts.setdefault(parents[at], []).append(at)
+    left = [(0, at) for at in reversed(parts.get(-1, []))]
+    while left:
+        depth, at = left.pop()
+        yield depth, at
+        left += [(depth + 1, part) for part in reversed(parts.get(at, []))]
+
+
+def _busy(timeline: Timeline, chosen: BoolArray, of: IntArray, count: int) -> IntArray:
+    """Return for how long each group kept a device busy, each moment of a device once."""
+    start, dur, device = (rows_of(timeline.activities[name]) for name in ("start_ns", "dur_ns", "device"))
+    rows = np.flatnonzero(chosen)
+    found = np.zeros(count, np.int64)
+    places = of[rows] * (int(device.max(initial=0)) + 2) + device[rows] + 1
+    for place in sorted_unique(places):
+        own = rows[places == place]  # in order of start
+        found[of[own[0]]] += int(uncovered(start[own], start[own] + dur[own]).sum())
+    return found
+
+
+class _Rates(TypedDict):
+    """The fields of a row that say what it computes and moves."""
+
+    flops: int | None
+    flops_per_s: float | None
+    flops_reach: float | None
+    bytes: int | None
+    bytes_per_s: float | None
+    bytes_reach: float | None
+
+
+class _Sums:
+    """Sums over groups, of what is in their parts too: time, calls, FLOPs and bytes, and time of what those are of."""
+
+    def __init__(self, grouping: Grouping, reach: Reach, dur_ns: IntArray, chosen: BoolArray) -> None:
+        rows = np.flatnonzero(chosen)
+        of, count = grouping.of[rows], len(grouping.names)
+        dur = dur_ns[rows].astype(np.float64)
+
+        def inclusive(values: FloatArray) -> FloatArray:
+            added: FloatArray = np.bincount(of, weights=np.nan_to_num(values), minlength=count).astype(np.float64)
+            return grouping.inclusive(added)
+
+        def during(holds: BoolArray) -> FloatArray:
+            return inclusive(np.where(holds, dur, 0.0))
+
+        flops, flops_ns, moved, moved_ns = (
+            each[rows] for each in (reach.flops, reach.flops_ns, reach.bytes, reach.bytes_ns)
+        )
+        self.dur_ns = grouping.inclusive(_sums(grouping.of, dur_ns, chosen, count))
+        self.calls = grouping.inclusive(np.bincount(of, minlength=count).astype(np.int64))
+        sums = map(inclusive, (flops, flops_ns, moved, moved_ns))
+        known = (~np.isnan(each) for each in (flops, flops_ns, moved, moved_ns))
+        self._all = (*sums, during(reach.counted[rows]), *map(during, known))
+
+    def rates(self, at: int) -> _Rates:
+        """Return the fields of a row that say what it computes and moves.
+
+        FLOPs are over all of its time, as what is no product has none worth counting; bytes over that of known ones.
+        """
+        dur = float(self.dur_ns[at])
+        flops, flops_ns, moved, moved_ns, counted, of_flops, of_flops_ns, of_bytes, of_bytes_ns = (
+            float(each[at]) for each in self._all
+        )
+        computes = flops > 0 and of_flops >= _MOSTLY * counted and dur > 0
+        reached = computes and of_flops_ns >= _MOSTLY * of_flops
+        moves = moved > 0 and 2 * of_bytes >= dur > 0
+        at_link = moves and of_bytes_ns >= _MOSTLY * of_bytes
+        return {
+            "flops": round(flops) if computes else None,
+            "flops_per_s": flops * 1e9 / dur if computes else None,
+            "flops_reach": flops_ns / dur if reached else None,
+            "bytes": round(moved) if moves else None,
+            "bytes_per_s": moved * 1e9 / of_bytes if moves else None,
+            "bytes_reach": moved_ns / of_bytes_ns if at_link else None,
+        }
+
+
+class _Claims:
+    """How much of each group findings claim."""
+
+    def __init__(self, scan: Scan, grouping: Grouping, dur_ns: IntArray, chosen: BoolArray) -> None:
+        self._findings = [(rank, one) for rank, one in enumerate(scan.reported, 1) if one.on_gpu]
+        width = len(self._findings) + 1
+        claim = np.zeros(len(dur_ns), np.int64)
+        for number, (_, finding) in enumerate(self._findings, 1):
+            claim[activity_rows([finding])] = number
+        rows = np.flatnonzero(chosen & (claim > 0))
+        added = np.zeros(len(grouping.names) * width, np.int64)
+        np.add.at(added, grouping.of[rows] * width + claim[rows], dur_ns[rows])
+        self._ns = grouping.inclusive(added.reshape(-1, width))
+
+    def of(self, at: int) -> tuple[Claim, ...]:
+        """Return the claims on a group, most time first."""
+        own = self._ns[at]
+        most = sorted(np.flatnonzero(own[1:]).tolist(), key=lambda number: -int(own[number + 1]))
+        return tuple(
+            Claim(
+                rank=self._findings[number][0],
+                fingerprint=self._findings[number][1].fingerprint,
+                rule=self._findings[number][1].rule,
+                gpu_time_ns=int(own[number + 1]),
+            )
+            for number in most
+        )

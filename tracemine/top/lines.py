@@ -1,0 +1,82 @@
+"""Lines of Python that kernels come from: the user's own, and within it the innermost line of a library."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tracemine.columns import codes, examples
+from tracemine.columns import numbers as integers
+from tracemine.rows.ancestors import nearest, taken
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.table import IntArray
+from tracemine.rows.user_frames import own_frames, written_name
+from tracemine.top.grouping import NOT_KNOWN, Path
+
+# Profilers cut off what sys.path holds, so that a library's file begins with the library's name.
+_LIBRARIES: Final = (
+    "accelerate|apex|deepspeed|diffusers|einops|fairscale|fbgemm_gpu|flash_attn|flashinfer|lightning|lightning_fabric|"
+    "mamba_ssm|numpy|peft|pytorch_lightning|sentence_transformers|sglang|tensorrt_llm|timm|torchao|torchaudio|torchrec|"
+    "torchvision|tqdm|transformer_engine|transformers|trl|vllm|xformers"
+)
+_LIBRARY: Final = re.compile(
+    rf"(^|[/\\])(site-packages|dist-packages)[/\\]|(^|[/\\])lib[/\\]python\d[\w.]*[/\\]|^({_LIBRARIES})[/\\]"
+)
+# Standard modules that call whoever calls the user's code, and capture's own.
+_STANDARD: Final = re.compile(
+    r"^(threading|contextlib|functools|runpy|socketserver|asyncio[/\\]\w+|concurrent[/\\]futures[/\\]\w+"
+    r"|multiprocessing[/\\]\w+)\.py$|(^|[/\\])tracemine[/\\]recording[/\\]|(^|[/\\])bin[/\\](torchrun|accelerate)$"
+)
+_CALLS_FORWARD: Final = re.compile(r"(^|[/\\])torch[/\\]nn[/\\]modules[/\\]module\.py$")
+
+
+class Lines(NamedTuple):
+    """Paths of lines, and which of them each row of `stacks` has; as many as there are: none."""
+
+    values: list[Path]
+    codes: IntArray
+
+
+def line_paths(stacks: pa.Table) -> Lines:
+    """Return the lines that each call path leads through: the user's own, and within it a library's.
+
+    Where none is the user's, a library's alone; where all are the framework's, or none has a file: not known.
+    """
+    parent = rows_of(stacks["parent_row"])
+    file = categories(stacks["file"])
+    has_file = file.codes >= 0
+    library = own_frames(stacks) & has_file & ~file.that(_STANDARD.search)
+    of_user = library & ~file.that(_LIBRARY.search)
+    inner, own = nearest(parent, library), nearest(parent, of_user)
+    text, texts = _texts(stacks)
+    outer_text, inner_text = (taken(text, rows) for rows in (own, inner))
+    pair = codes(outer_text, inner_text)
+    sample = examples(pair)
+    values: list[Path] = []
+    for outer, within in zip(outer_text[sample].tolist(), inner_text[sample].tolist(), strict=True):
+        names = [texts[each] for each in dict.fromkeys((outer, within)) if each >= 0]
+        values.append(tuple(names) or NOT_KNOWN)
+    return Lines(values, pair)
+
+
+def _texts(stacks: pa.Table) -> tuple[IntArray, list[str]]:
+    """Return `file:line function` of each frame that has a file, as codes; −1: it has none."""
+    file, function = categories(stacks["file"]), categories(stacks["function"])
+    line, module = integers(stacks["line"], 0), categories(stacks["module"])
+    called = taken(file.that(_CALLS_FORWARD.search).astype(np.int64), rows_of(stacks["parent_row"])) == 1
+    is_forward = called & function.among("forward")
+    of_module = np.where(is_forward, module.codes, -1)
+    code = codes(*(each.astype(np.int64) for each in (file.codes, function.codes, line, of_module)))
+    sample = examples(code)
+    columns = (each[sample].tolist() for each in (file.codes, function.codes, line, of_module))
+    found = []
+    for of_file, of_function, number, of in zip(*columns, strict=True):
+        name = written_name(function.values[of_function]) if of_function >= 0 else ""
+        owner = "" if of < 0 else module.values[of].rpartition(".")[2].rpartition("_")[0] + "."
+        found.append(f"{file.values[of_file]}:{number} {owner}{name}".rstrip() if of_file >= 0 else "")
+    distinct = {text: at for at, text in enumerate(dict.fromkeys(found))}
+    number_of = np.array([distinct[text] if text else -1 for text in found], np.int64)
+    return (number_of[code] if len(code) else code), list(distinct)

@@ -1,0 +1,91 @@
+"""Records of where the time goes. Sums are over all steps that count, or over the trace: `Top.per` says which."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+By = Literal["kernel", "operator", "module", "line", "stream", "device", "phase"]
+BY: Final[tuple[By, ...]] = ("kernel", "operator", "module", "line", "stream", "device", "phase")
+TOP_SCHEMA_VERSION: Final = 1
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding that says something of a row's kernels, and how much of the row's GPU time they are."""
+
+    rank: int  # its place among the findings that reports show, from 1
+    fingerprint: str
+    rule: str
+    gpu_time_ns: int
+
+
+class TopRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row: a kernel, an operator, a module … Null: not known. A row has what its parts have, and more."""
+
+    name: str | None  # null: what could not be attributed
+    parent: int | None  # the row that it is part of
+    depth: int  # 0: part of no other
+    instances: int  # modules of this class in this place; 1 of all else
+    calls: int  # kernels, copies and sets
+    gpu_time_ns: int
+    own_ns: int  # of it, in none of its parts
+    share: float  # of the GPU time of all rows, 0 to 1
+    busy_ns: int | None  # of a stream or a device: each moment once
+    flops: int | None  # of products, convolutions and attention, from shapes
+    flops_per_s: float | None  # over all of its time
+    flops_reach: float | None  # of the rate that the device's libraries reach, 0 to 1
+    bytes: int | None  # moved, from shapes or as recorded, of what that is known of
+    bytes_per_s: float | None  # over the time of that
+    bytes_reach: float | None  # of what a large copy reaches; of a copy over a link, of what the link does
+    findings: tuple[Claim, ...]  # most time first
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """GPU time in no row, as no step that counts launched it."""
+
+    says: str
+    calls: int
+    gpu_time_ns: int
+
+
+class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the device's peak arithmetic was used, 0 to 1: FLOPs at the data sheet's dense peaks ÷ time.
+
+    `mfu` counts what the model needs, `hfu` what was computed again for the backward pass as well.
+    """
+
+    mfu: float | None  # null: what was computed again cannot be told from the rest
+    hfu: float
+    unprofiled_mfu: float | None  # of the unprofiled step; null: that is not known
+    unprofiled_hfu: float | None
+    flops: int
+    recomputed_flops: int | None
+    peak: str  # in words
+
+
+class Top(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the GPU's time goes. Nanoseconds; sums over `steps` steps where `per` is `step`, else over the trace."""
+
+    schema_version: int = TOP_SCHEMA_VERSION
+    by: str
+    trace: str
+    gpu: str | None
+    per: Literal["step", "trace"]
+    steps: int  # that are summed over; 1 where `per` is `trace`
+    steps_source: str | None  # as `summary.per_step.source` of a scan; null: no steps are known
+    gpu_time_ns: int  # of all rows
+    busy_ns: int  # the same, each moment of a device once
+    calls: int
+    devices: int
+    recorded_ns: int  # of one step, or of the whole span
+    unprofiled_ns: int | None  # the same, estimated or timed alone
+    utilisation: Utilisation | None  # null: FLOPs, or the device's peak, are not known
+    rows: tuple[TopRow, ...]  # most GPU time first, each before its parts
+    left_out: tuple[LeftOut, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def overlap_ns(self) -> int:
+        """GPU time at which something else ran on the same device."""
+        return self.gpu_time_ns - self.busy_ns

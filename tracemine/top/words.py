@@ -1,0 +1,59 @@
+"""What to know before a table is believed, a sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tracemine.rows.arrow import categories
+from tracemine.rows.table import BoolArray, Rows, number
+from tracemine.timeline import Timeline
+from tracemine.top.grouping import Grouping
+from tracemine.top.record import By
+from tracemine.units import percent_text
+
+_WORTH_A_WORD = 0.02  # of GPU time
+_REASONS: Mapping[str, str] = {
+    "before_window": "was launched before the recording began",
+    "no_host_events": "has no operators recorded: record with CPU activities, or with NVTX ranges",
+    "no_launch_call": "has no recorded launch",
+    "graph_replay": "was replayed by CUDA graphs: --graph-capture names a trace that says what is in them",
+    "outside_any_op": "was launched outside of every operator",
+}
+_UNRECORDED: Mapping[By, str] = {
+    "module": "no modules were recorded: record with with_stack=True, or with NVTX ranges",
+    "line": "no Python lines were recorded: record with with_stack=True",
+    "operator": "no operators were recorded: record with CPU activities, or with NVTX ranges",
+    "phase": "nothing was recorded that tells phases: record with CPU activities, or with NVTX ranges",
+}
+
+
+def notes_of(timeline: Timeline, activities: Rows, by: By, chosen: BoolArray, grouping: Grouping) -> Iterator[str]:
+    """Yield what a table does not say: that nothing ran, that its times are in doubt, why something is not known."""
+    yield from _of_recording(timeline)
+    dur = np.where(chosen, number(activities, "dur_ns"), 0)
+    unnamed = np.array([name is None for name in grouping.names], np.bool_)
+    unknown = np.where(unnamed[grouping.of], dur, 0) if len(dur) else dur
+    if not unknown.any():
+        return
+    if unknown.sum() == dur.sum() and by in _UNRECORDED:
+        yield f"{_UNRECORDED[by]}; --by kernel needs none"
+        return
+    reason = categories(timeline.activities["unowned_reason"])
+    spent = np.bincount(reason.codes + 1, weights=unknown, minlength=len(reason.values) + 1)
+    for at in np.argsort(-spent, kind="stable").tolist():
+        if at and spent[at] >= _WORTH_A_WORD * dur.sum() and (why := _REASONS.get(reason.values[at - 1])):
+            yield f"not known: {percent_text(spent[at], dur.sum())} {why}"
+
+
+def _of_recording(timeline: Timeline) -> Iterator[str]:
+    ingest = timeline.meta.ingest
+    if not timeline.activities.num_rows:
+        host = "the CPU alone was" if timeline.ops.num_rows else "nor anything else"
+        says = "there is no GPU time to add up (record with ProfilerActivity.CUDA)"
+        yield f"no GPU activity was recorded, {host}: {says}"
+    elif ingest.unusable:
+        yield f"its times cannot be believed: {'; '.join(ingest.doubts[:2])}"
+    elif ingest.doubts:
+        yield f"some of its times cannot have been: {'; '.join(ingest.doubts[:2])}"
