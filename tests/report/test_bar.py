@@ -7,8 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracemine.documents.bar import TITLES, bar, legend, rest, segments
 from tracemine.findings.record import Part, Parts, Range
-from tracemine.report.bar import TITLES, bar, legend, rest, segments
 
 STEPS = st.lists(st.integers(0, 10**12), min_size=len(TITLES), max_size=len(TITLES)).map(
     lambda every: Parts(

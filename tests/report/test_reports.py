@@ -15,9 +15,9 @@ from markdown_it import MarkdownIt
 from rich.text import Text
 
 from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFIED, hostile, hostile_verdicts
+from tracemine.documents.words import of_finding
 from tracemine.findings.record import NOTHING, Finding, Payback, Scan, Variant
 from tracemine.report import REPORTS, Drawing, explain, render
-from tracemine.report.words import of_finding
 from tracemine.tickets import Figures, findings_of
 from tracemine.tickets.markdown import markdown
 from tracemine.units import percent_text

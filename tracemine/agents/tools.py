@@ -33,9 +33,9 @@ from tracemine.agents.reading import Reader
 from tracemine.api.explain import Explanation, explain
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
+from tracemine.documents.words import all_of, left_out_text, of_finding, operator_name, source_text
 from tracemine.findings.record import Finding, Refused, Scan, Verified
 from tracemine.matching import Rule
-from tracemine.report.words import all_of, left_out_text, of_finding, operator_name, source_text
 from tracemine.verify.pipeline import fusable
 
 _BEST, _NAMES, _SENTENCES, _VARIANTS = 3, 12, 8, 8  # entries of an answer that has no pages for them

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from tracemine.verdicts.verdict import Verdicts
 
 # What programs ask of single reports: whoever only scans does not wait for what words and draws.
-__getattr__ = on_demand(
-    __name__, {name: f"{__name__}.{name}" for name in ("escape", "overlay", "verdict_words", "words")}
-)
+__getattr__ = on_demand(__name__, {name: f"{__name__}.{name}" for name in ("escape", "overlay")})
 
 REPORTS = ("text", "json", "markdown", "html")
 PICTURED = frozenset({"html"})  # of these, that draw more of a trace than its findings; one trace each

@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from tracemine.documents import verdict_words, words
+from tracemine.documents.bar import bar, legend, segments
+from tracemine.documents.cost_words import cost_rows, traffic_texts
+from tracemine.documents.step_words import device_texts, headline, nothing_text, step_texts
+from tracemine.documents.trust import is_unusable, no_findings, notes, nothing_found, trust_text
 from tracemine.findings.record import Range, Variant
-from tracemine.report import verdict_words, words
-from tracemine.report.bar import bar, legend, segments
-from tracemine.report.cost_words import cost_rows, traffic_texts
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
-from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
-from tracemine.report.trust import is_unusable, no_findings, notes, nothing_found, trust_text
 from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
-from tracemine.report import words
-from tracemine.report.bar import EDGE, rest, segments
+from tracemine.documents import words
+from tracemine.documents.bar import EDGE, rest, segments
+from tracemine.documents.step_words import device_texts, headline, nothing_text, step_texts
+from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
+from tracemine.documents.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
+from tracemine.documents.words import blocks
 from tracemine.report.console import console_for
 from tracemine.report.escape import line, shorten
 from tracemine.report.paragraphs import (
@@ -25,10 +29,6 @@ from tracemine.report.paragraphs import (
     savings,
     verdict,
 )
-from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
-from tracemine.report.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
-from tracemine.report.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
-from tracemine.report.words import blocks
 from tracemine.units import bytes_text, count_text, percent_text, time_text
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracemine.documents.bar import segments
 from tracemine.findings.record import Parts, Range
-from tracemine.report.bar import segments
 from tracemine.units import shares, time_text
 
 __all__ = ["Bar", "IntervalFigure", "bar", "interval"]

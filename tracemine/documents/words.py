@@ -7,8 +7,8 @@ from itertools import groupby
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+from tracemine.documents.step_words import share_text
 from tracemine.findings.record import NOTHING, Range
-from tracemine.report.step_words import share_text
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text, uneven_text
 
 if TYPE_CHECKING:
