@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Of each part its name for people. One that is missing here is called as it is.
 TITLES = {
-    "products": "products",
+    "products": "GEMM/conv",
     "attention": "attention",
     "memory_bound": "memory-bound",
     "optimizer": "optimizer",
@@ -49,7 +49,7 @@ def segments(parts: Parts, width: int) -> list[BarSegment]:
     ...     Part(name="products", ns=59, gpu_time_ns=59), Part(name="copies", ns=1, gpu_time_ns=1),
     ...     Part(name="idle", ns=40, gpu_time_ns=0)))
     >>> print(bar(segments(step, 40)))
-    │products 59 % ━━━━━━━│c│idle 40 % ····│
+    │GEMM/conv 59 % ━━━━━━│c│idle 40 % ····│
     >>> rest(segments(step, 40), step)
     'copies 1 %'
     """
@@ -62,6 +62,20 @@ def segments(parts: Parts, width: int) -> list[BarSegment]:
         _segment(part, _percent(percent, alone), columns)
         for part, percent, columns in zip(shown, percents, widths, strict=True)
     ]
+
+
+def shown_parts(parts: Parts) -> list[tuple[str, str, int]]:
+    """Return the name of each part that takes any time, its share in per cent as a text, and its nanoseconds.
+
+    >>> from tracemine.findings.record import Part, Parts, Range
+    >>> step = Parts(ns=100, covered_communication_ns=0, after_ns=Range(50, 60, 70), parts=(
+    ...     Part(name="copies", ns=60, gpu_time_ns=60), Part(name="idle", ns=40, gpu_time_ns=0)))
+    >>> shown_parts(step)
+    [('copies', '60%', 60), ('idle', '40%', 40)]
+    """
+    shown = [part for part in parts.parts if part.ns]
+    texts = [_percent(each, len(shown) == 1).replace(" ", "") for each in _percents(shown)]
+    return [(part.name, text, part.ns) for part, text in zip(shown, texts, strict=True)]
 
 
 def bar(pieces: Sequence[BarSegment]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from tracemine.documents import verdict_words, words
 from tracemine.documents.bar import bar, legend, segments
 from tracemine.documents.cost_words import cost_rows, traffic_texts
+from tracemine.documents.numbered import claimed
 from tracemine.documents.step_words import device_texts, headline, nothing_text, step_texts
 from tracemine.documents.trust import is_unusable, no_findings, notes, nothing_found, trust_text
 from tracemine.findings.record import Range, Variant
@@ -36,14 +37,14 @@ _RECORDS_LINES = {
 
 def render(scan: Scan, out: TextIO, options: Drawing) -> None:
     """Write the head, a section for each of the first `options.top` findings, and what was left out."""
-    claimed = [finding for finding in scan.reported if not finding.refuted]
-    shown = claimed[: options.top]
+    numbered = claimed(scan)
+    shown = numbered[: options.top]
     parts = [*_head(scan)]
     for rank, finding in enumerate(shown, 1):
         parts += [f"## {rank}. {prose(finding.title)}", *_finding(finding, scan)]
     parts += _refuted([finding for finding in scan.reported if finding.refuted])
     parts += _why_not(scan)
-    parts += _foot(scan, len(claimed) - len(shown))
+    parts += _foot(scan, len(numbered) - len(shown))
     out.write("\n\n".join(parts) + "\n")
 
 

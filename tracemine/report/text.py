@@ -11,10 +11,12 @@ from rich.text import Text
 
 from tracemine.documents import words
 from tracemine.documents.bar import EDGE, rest, segments
+from tracemine.documents.numbered import claimed
 from tracemine.documents.step_words import device_texts, headline, nothing_text, step_texts
 from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.documents.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
 from tracemine.documents.words import blocks
+from tracemine.report import screen
 from tracemine.report.console import console_for
 from tracemine.report.escape import line, shorten
 from tracemine.report.paragraphs import (
@@ -59,17 +61,20 @@ _NO_PATHS = ("", "standard input")  # where a trace came from that is no file an
 
 
 def render(scan: Scan, out: TextIO, options: Drawing) -> None:
-    """Write the report; nothing but text and, with `options.color`, styles."""
+    """Write the report, or its first screen alone; nothing but text and, with `options.color`, styles."""
+    if not options.whole:
+        screen.render(scan, out, options)
+        return
     console = console_for(out, options)
-    claimed = [finding for finding in scan.reported if not finding.refuted]
+    numbered = claimed(scan)
     refuted = [finding for finding in scan.reported if finding.refuted]
-    shown = claimed[: options.top]
+    shown = numbered[: options.top]
     blocks = [
         _head(scan, options.width),
         *(_finding(rank, finding, scan, options.width) for rank, finding in enumerate(shown, 1)),
         *([_refuted(refuted)] if refuted else []),
         *([_why_not(scan.refused)] if scan.refused is not None else []),
-        _foot(scan, len(claimed) - len(shown)),
+        _foot(scan, len(numbered) - len(shown)),
     ]
     for number, block in enumerate(blocks):
         if number:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tracemine.documents import verdict_words, words
 from tracemine.documents.bar import legend
 from tracemine.documents.cost_words import cost_rows, traffic_texts
+from tracemine.documents.numbered import claimed
 from tracemine.documents.step_words import device_texts, headline, nothing_text, step_texts
 from tracemine.documents.trust import no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.findings.record import Finding, Range, Scan, Variant, Verified
@@ -112,7 +113,7 @@ class Page:
 
 def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
     """Return the report of a scan. timeline: why it is not drawn, "" where it is."""
-    shown = [finding for finding in scan.reported if not finding.refuted]
+    shown = claimed(scan)
     summary = scan.summary
     drawn, legend_text = (None, "") if summary.parts is None else (bar(summary.parts), legend(summary.parts))
     return Page(
