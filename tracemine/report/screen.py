@@ -16,7 +16,7 @@ from tracemine.report.escape import line
 from tracemine.units import shares
 
 if TYPE_CHECKING:
-    from tracemine.documents.screen import BarPart
+    from tracemine.documents.bar import BarPart
     from tracemine.findings.record import Scan
     from tracemine.report import Drawing
 
@@ -50,19 +50,20 @@ def render(scan: Scan, out: TextIO, options: Drawing) -> None:
 
 def rows_of(screen: Screen, width: int) -> Iterator[Text]:
     """Yield the lines of a screen, none wider than that."""
-    yield from _wrapped(screen.doubts, width, "bold red", 3)
+    yield from _wrapped(screen.doubts, width, "bold red", 2 if screen.rows else 3)
     yield from _wrapped(screen.headline, width, _BOLD, 2)
     yield from _about(screen, width)
     if screen.bar:
         yield Text()
-        yield from _bar(screen.bar, width)
+        yield from bar_rows(screen.bar, width)
+    yield from _wrapped(screen.beside, width, _DIM, 1)
     yield Text()
     yield from _table(screen, width)
     yield from _wrapped(screen.total, width, _BOLD if screen.rows else "", 2)
     for number, text in enumerate(screen.nothing):
         yield from _wrapped(text, width, "" if number else _BOLD, 2)
     yield from _notes(screen, width)
-    yield from _wrapped(f"Next: {' · '.join(screen.commands)}", width, _DIM, 2)
+    yield from _wrapped(f"Next: {' · '.join(screen.commands)}", width, _DIM, _folded(width))
 
 
 def _about(screen: Screen, width: int) -> Iterator[Text]:
@@ -73,15 +74,20 @@ def _about(screen: Screen, width: int) -> Iterator[Text]:
         yield Text.assemble(path, (f" · {facts}", _DIM))
         return
     yield Text(_end_of(path, width))
-    yield from _wrapped(facts, width, _DIM, 2)
+    yield from _wrapped(facts, width, _DIM, _folded(width))
 
 
-def _bar(parts: Sequence[BarPart], width: int) -> Iterator[Text]:
+def _folded(width: int) -> int:
+    """Return how many lines a text has that fits into one where a terminal is as wide as usual."""
+    return 1 if width >= WIDEST else 2
+
+
+def bar_rows(parts: Sequence[BarPart], width: int) -> Iterator[Text]:
     """Yield the bar with names in front of pieces and shares below them; shares alone where there is no room."""
     least = [max(cell_len(part.title) + 2, len(part.share)) for part in parts]
     room = width - sum(least) - len(parts) + 1
     if room < 0:
-        yield from _wrapped(", ".join(f"{part.title} {part.share}" for part in parts), width, "", 2)
+        yield from _wrapped(", ".join(part.label for part in parts), width, "", 4)
         return
     lengths = [each + 1 for each in shares([part.ns for part in parts], room)] if room else [1] * len(parts)
     lengths = [
@@ -186,7 +192,7 @@ def _lines(text: str, width: int) -> list[str]:
     if cell_len(text) <= width:
         return [text] if text else []
     if text.isascii():
-        return wrap(text, width)
+        return wrap(text, width, break_on_hyphens=False)
     found, now = [], ""
     for word in text.split(" "):
         while cell_len(word) > width:
