@@ -42,7 +42,7 @@ def picture() -> str:
     """Return the first lines of a fixture's report as SVG."""
     drawn = io.StringIO()
     with contextlib.chdir(Path(__file__).resolve().parents[1]):
-        render("text", tracemine.scan(TRACE).scan, drawn, Drawing(width=COLUMNS, color=True))
+        render("text", tracemine.scan(TRACE).scan, drawn, Drawing(width=COLUMNS, color=True, whole=False))
     console = Console(file=io.StringIO(), record=True, width=WIDEST)
     console.print(Text.from_ansi("\n".join(drawn.getvalue().splitlines()[:LINES])))
     return console.export_svg(

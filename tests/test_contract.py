@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tracemine import pipeline
+from tracemine.documents.step_words import headline
 from tracemine.findings import Scan
 from tracemine.perfmodel import NOTHING
-from tracemine.report.step_words import headline
 
 _ROOT = Path(os.environ.get("TRACEMINE_COMPAT_TRACES", "/nowhere"))
 _COMPAT = [

@@ -84,7 +84,7 @@ def test_a_file_that_nothing_built_in_reads_is_read_by_another_packages_format(i
     timeline = open_trace(kernels)
     assert timeline.meta.format == "lines"
     assert timeline.activities["name"].to_pylist() == ["relu", "add"]
-    done = command("scan", kernels, "--quiet")
+    done = command("scan", kernels, "--all", "--quiet")
     assert done.returncode == 0, done.stderr
     assert "lines · GPU not named · 0 steps · 2 activities" in done.stdout
 

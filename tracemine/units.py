@@ -38,6 +38,39 @@ def time_text(ns: float) -> str:
     return _scaled(ns, _TIME)
 
 
+@dataclass(frozen=True, slots=True)
+class TimeUnit:
+    """One unit for a column of times, as fine as the longest of them needs."""
+
+    name: str
+    ns: int
+    digits: int
+
+    @staticmethod
+    def of(longest_ns: int) -> TimeUnit:
+        """Return the unit in which a time has two digits before the point, and what is a hundredth of it one.
+
+        >>> TimeUnit.of(1_360_000).text(270_000), TimeUnit.of(15_000_000).text(270_000), TimeUnit.of(85_000).text(900)
+        ('270', '0.3', '0.9')
+        """
+        for ns, name in _TIME:
+            if longest_ns >= 9.9995 * ns or ns == 1:
+                return TimeUnit(name, ns, 1 if (longest_ns < 99.95 * ns or ns > 1_000) and ns > 1 else 0)
+        raise AssertionError("the last factor is 1")
+
+    def text(self, ns: float) -> str:
+        """Return a time in this unit, without its name: something is not said to be nothing.
+
+        >>> TimeUnit.of(1_360_000).text(1_360_499), TimeUnit.of(1_360_000).text(100), TimeUnit.of(1_360_000).text(0)
+        ('1,360', '<1', '0')
+        """
+        least = 10.0**-self.digits
+        number = ns / self.ns
+        if 0 < number < least:
+            return f"<{least:.{self.digits}f}"
+        return f"{number:,.{self.digits}f}" if number else "0"
+
+
 def bytes_text(count: float) -> str:
     """Return a size in decimal units with three significant digits.
 

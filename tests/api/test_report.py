@@ -310,7 +310,7 @@ def test_a_notebook_shows_the_head_and_a_table() -> None:
     for part in ("runs/decoder.json.gz", "NVIDIA H200", "a step", NORM.title, "modeling_llama.py:71", "2.55 ms"):
         assert part in text
     assert "host-bound: unprofiled, the GPU idles 77 % (71–81 %)" in text
-    assert [share in text for share in ("products 9 %", "memory-bound 12 %", "communication <1 %")] == [True] * 3
+    assert [share in text for share in ("GEMM/conv 9%", "memory-bound 12%", "communication <1%")] == [True] * 3
     assert "1 finding too small to show" in text
 
 

@@ -106,6 +106,17 @@ def test_a_mark_that_names_none_is_answered_with_those_that_there_are(run: Run, 
     assert run("explain", "ff", stored)[2] == "FINGERPRINT: a fingerprint has 16 digits; give 4 at least\n"
 
 
+def test_a_number_is_that_of_the_first_screen(run: Run, stored: Path) -> None:
+    known = [one["fingerprint"] for one in json.loads(stored.read_text())["findings"] if one["reported"]]
+    for number, fingerprint in enumerate(known, 1):
+        assert run("explain", number, stored) == run("explain", fingerprint, stored)
+    assert run("explain", "1", TRACE, "-q")[1] == run("explain", known[0], TRACE, "-q")[1]
+    for none in ("0", len(known) + 1):
+        code, out, err = run("explain", none, stored)
+        assert (code, out) == (2, "")
+        assert err == f"FINGERPRINT: no finding has the number {none}\n  hint: there are: {', '.join(known)}\n"
+
+
 def test_a_file_where_the_fingerprint_stands_is_told(run: Run, stored: Path) -> None:
     code, out, err = run("explain", stored, "10bb")
     assert (code, out) == (2, "")

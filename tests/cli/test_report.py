@@ -85,7 +85,7 @@ def test_measured_savings_take_the_place_of_predicted_ones(
 
 
 def test_measured_and_predicted_are_distinguished_at_a_glance(run: Run, results: Path) -> None:
-    _, out, _ = run("scan", TRACE, "--evidence", results)
+    _, out, _ = run("scan", TRACE, "--all", "--evidence", results)
     assert "of the step's GPU time, measured" in out
     assert "refuted: no finding claims what was predicted here" in out
     assert "this fusion loses" in out

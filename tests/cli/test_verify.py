@@ -560,7 +560,7 @@ def test_where_there_is_nothing_to_verify_it_says_so_and_its_verdicts_are_eviden
     assert "no finding to verify" in out
     assert "levels:" not in out
     for file in ("verdicts.json", "verdicts.parquet"):
-        code, out, err = run("scan", clean, "--evidence", tmp_path / file)
+        code, out, err = run("scan", clean, "--all", "--evidence", tmp_path / file)
         assert code == 0
         assert "no verdicts" in out
         assert "nothing to verify" in err

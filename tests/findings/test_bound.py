@@ -6,11 +6,11 @@ from io import StringIO
 from typing import Any
 
 from tests.timelines import Trace
+from tracemine.documents.step_words import bound_text, headline, work_text
 from tracemine.findings.record import Bound, Scan
 from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.report import Drawing as ReportOptions
 from tracemine.report import render
-from tracemine.report.step_words import bound_text, headline, work_text
 from tracemine.timeline import RecordedDevice
 
 GEMM, ADD, NCCL = "sm90_xmma_gemm_bf16", "vectorized_elementwise_kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
@@ -199,7 +199,7 @@ def test_next_to_nothing_is_no_verdict() -> None:
         out = StringIO()
         render(kind, found, out, ReportOptions())
         assert (
-            "nothing to judge" in out.getvalue()
+            "othing to judge" in out.getvalue()
             and "busy" not in out.getvalue().split("<script")[0].split("</style>")[-1]
         )
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.timelines import Trace
 from tracemine import pipeline
+from tracemine.documents.step_words import headline
 from tracemine.findings.record import DeviceTime, Scan
 from tracemine.report import Drawing, render
-from tracemine.report.step_words import headline
 from tracemine.timeline import RecordedDevice
 
 GEMM = "sm90_xmma_gemm_bf16"

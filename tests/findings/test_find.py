@@ -14,6 +14,7 @@ from tests.findings.build import BIG, H200, kernel, matches, rows_of_timeline, r
 from tests.timelines import Trace
 from tracemine.causes import CAUSES
 from tracemine.devices import Device
+from tracemine.documents.step_words import headline
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.ranking import SEVERITIES
 from tracemine.findings.steps import Fix, steps_of
@@ -21,7 +22,6 @@ from tracemine.flow import flow
 from tracemine.fusion import groups
 from tracemine.matching.rule import Matches
 from tracemine.perfmodel import NOTHING, REPLAY_FLOOR_NS, SLOWDOWNS, Range
-from tracemine.report.step_words import headline
 from tracemine.rows import row_sets
 from tracemine.timeline import RecordedDevice, Timeline
 

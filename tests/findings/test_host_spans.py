@@ -9,10 +9,10 @@ import pytest
 
 from tests.findings.build import H200
 from tests.timelines import Trace
+from tracemine.documents.step_words import headline
 from tracemine.findings.host_spans import loading, within_operators
 from tracemine.findings.record import Scan
 from tracemine.pipeline import analysed, mined
-from tracemine.report.step_words import headline
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.host import HostCalls, threads
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report.scans import GAP, NORM, SCAN
+from tracemine.documents.words import payback_text
 from tracemine.findings.payback import payback
 from tracemine.findings.record import Finding, PerStep, Range
-from tracemine.report.words import payback_text
 
 
 def compiled(ns: int, fix: str = "f = torch.compile(f)") -> Finding:

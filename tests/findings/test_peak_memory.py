@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from tests.timelines import Trace
+from tracemine.documents.words import memory_text
 from tracemine.findings import peak_memory as module
 from tracemine.findings.peak_memory import Events, events_of, gone_bytes
 from tracemine.findings.record import Scan
 from tracemine.flow import flow
 from tracemine.fusion import Groups, groups
 from tracemine.pipeline import scan
-from tracemine.report.words import memory_text
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 MB = 1 << 20

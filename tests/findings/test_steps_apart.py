@@ -8,10 +8,10 @@ import pytest
 
 from tests.findings.build import H200
 from tests.timelines import Trace
+from tracemine.documents.step_words import step_texts
 from tracemine.findings.accounting import measure
 from tracemine.findings.record import Scan, StepSummary
 from tracemine.pipeline import analysed, mined
-from tracemine.report.step_words import step_texts
 from tracemine.timeline import Timeline
 
 LENGTH = 2_000_000

@@ -8,13 +8,13 @@ import msgspec
 from msgspec.structs import replace
 
 from tests.report.scans import SCAN
+from tracemine.documents.words import unprofiled_text
 from tracemine.findings.accounting import measure
 from tracemine.findings.context import ScanContext
 from tracemine.findings.record import UnprofiledTime
 from tracemine.perfmodel import Unprofiled
 from tracemine.perfmodel.unprofiled import as_recorded, estimated
 from tracemine.pipeline import analyse
-from tracemine.report.words import unprofiled_text
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

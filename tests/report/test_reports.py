@@ -15,9 +15,9 @@ from markdown_it import MarkdownIt
 from rich.text import Text
 
 from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFIED, hostile, hostile_verdicts
+from tracemine.documents.words import of_finding
 from tracemine.findings.record import NOTHING, Finding, Payback, Scan, Variant
 from tracemine.report import REPORTS, Drawing, explain, render
-from tracemine.report.words import of_finding
 from tracemine.tickets import Figures, findings_of
 from tracemine.tickets.markdown import markdown
 from tracemine.units import percent_text
@@ -278,7 +278,9 @@ def test_a_name_adds_no_markup_to_the_ticket(text: str, made: Callable[[str], Sc
     tokens = parser.parse(drawn("markdown", made(text)))
     leaves = [leaf for token in tokens for leaf in [token, *(token.children or [])]]
     kinds = {leaf.type for leaf in leaves}
-    assert not kinds & {"html_block", "html_inline", "link_open", "image", "blockquote_open", "s_open", "hr"}
+    assert not kinds & {"html_inline", "link_open", "image", "blockquote_open", "s_open", "hr"}
+    html = {token.content.strip() for token in tokens if token.type == "html_block"}
+    assert all(re.fullmatch(r"<details>\n<summary>(The step|Finding \d+)</summary>|</details>", one) for one in html)
     headings = [token for token in tokens if token.type == "heading_open"]
     ordinary = [t for t in parser.parse(drawn("markdown", made("name"))) if t.type == "heading_open"]
     assert [h.tag for h in headings] == [h.tag for h in ordinary]

@@ -14,10 +14,10 @@ import pytest
 
 from tests.findings.build import H200
 from tests.timelines import Trace
+from tracemine.documents.words import cost_text
 from tracemine.findings.record import Scan
 from tracemine.pipeline import analysed, mined, scan
 from tracemine.report import Drawing, render
-from tracemine.report.words import cost_text
 from tracemine.timeline import Timeline
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"

@@ -192,6 +192,16 @@ def test_that_nothing_asks_for_a_ticket_is_said(run: Run, findings: Path, world:
     assert (code, err.splitlines()[0]) == (0, "no finding asks for a ticket, and there is none to change")
 
 
+def test_one_finding_is_asked_for_by_its_number_or_its_name(run: Run, findings: Path, tmp_path: Path) -> None:
+    every = run("tickets", findings, "--project", "decoder", "--out", tmp_path / "all")[1].split()
+    _, second, *_ = (Path(path).stem for path in every)
+    for name, mark in enumerate(("2", second[:6])):
+        code, out, _ = run(
+            "tickets", findings, "--project", "decoder", "--finding", mark, "--out", tmp_path / str(name)
+        )
+        assert (code, [Path(path).stem for path in out.split()]) == (0, [second])
+
+
 def test_max_of_0_is_all_as_everywhere(run: Run, findings: Path, world: World) -> None:
     where = ("--project", "decoder", "--github", "you/model", "--github-url", world.address)
     creates = {n: run("tickets", findings, *where, "--max", n)[1].count("create  ") for n in (0, 1, 2)}

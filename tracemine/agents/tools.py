@@ -42,11 +42,8 @@ from tracemine.api.explain import Explanation, explain
 from tracemine.api.tops import tops_of
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
-from tracemine.findings.record import Finding, Recorded, Refused, Scan, Verified
-from tracemine.matching import Rule
-from tracemine.perfmodel import Range, Traffic
-from tracemine.report.step_words import headline
-from tracemine.report.words import (
+from tracemine.documents.step_words import headline
+from tracemine.documents.words import (
     all_of,
     busy_text,
     cost_text,
@@ -57,6 +54,9 @@ from tracemine.report.words import (
     source_text,
     unprofiled_text,
 )
+from tracemine.findings.record import Finding, Recorded, Refused, Scan, Verified
+from tracemine.matching import Rule
+from tracemine.perfmodel import Range, Traffic
 from tracemine.top import TopRow
 from tracemine.units import bytes_text, percent_text, range_text, time_text
 from tracemine.verify.pipeline import fusable

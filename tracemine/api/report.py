@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tracemine import files, report
 from tracemine.api.settings import PathLike, path_of, threshold_of
+from tracemine.documents import verdict_words, words
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import make_folder, write_file, writing
 from tracemine.findings.ranking import ordered
@@ -238,7 +239,7 @@ class Report:
 
     def _unprofiled_ns(self) -> int:
         """Return the time of all unprofiled steps; the recorded span where that is not known."""
-        each = report.verdict_words.unprofiled_ns(self.summary)
+        each = verdict_words.unprofiled_ns(self.summary)
         return self.summary.span_ns if each is None else each * max(self.trace.steps if self.summary.per_step else 1, 1)
 
     def _check_same_trace(self, folder: Path) -> None:
@@ -262,8 +263,8 @@ class Report:
     def __repr__(self) -> str:
         name = report.escape.line(Path(self.trace.path).name or self.trace.path, 80)
         findings = count_text(len(self), "finding")
-        step = report.words.all_of(self.scan, "step_saving_ns").mid
-        whole = report.verdict_words.unprofiled_ns(self.summary)
+        step = words.all_of(self.scan, "step_saving_ns").mid
+        whole = verdict_words.unprofiled_ns(self.summary)
         each = "" if self.summary.per_step is None else "each "
         of = "" if whole is None else f" of {each}{time_text(whole)}{' step' if each else ''}"
         return f"Report({name}: {findings}, {time_text(step)}{of} could be saved)"

@@ -78,7 +78,7 @@ def write(
 
 def _check_whole(scan: Scan, trace: str) -> None:
     """Raises InputError for what no later scan could be compared with."""
-    from tracemine.report.trust import RECORD_GPU
+    from tracemine.documents.trust import RECORD_GPU
 
     if scan.recorded is not None and scan.recorded.cut_off:
         says, hint = "is cut off, and no baseline", "copy or record the trace again, to its end"

@@ -23,7 +23,7 @@ _WIDEST, _NARROWEST = 120, 60
 _WIDTH_WITHOUT_TERMINAL = 100
 _LONGEST = 2000  # characters of a message
 # What replaces our own characters where an encoding does not have them (ASCII): as wide, and no other one's meaning.
-_PLAIN = dict(zip("µ→←…·×–−━─│≤≥", "u><~.x--=-|<>", strict=True))
+_PLAIN = dict(zip("µ→←…·×–−━─│≤≥█░", "u><~.x--=-|<>#.", strict=True))
 _LIKE = "tracemine.alike"  # the name under which codecs know _alike
 
 INTERRUPTED, BUG = 130, 3  # exit codes

@@ -26,7 +26,7 @@ from tracemine.errors import UsageError
 
 def explain(
     fingerprint: Annotated[
-        str, typer.Argument(metavar="FINGERPRINT", help="Of the finding, as a report's `id` says; its first digits do.")
+        str, typer.Argument(metavar="N|FINGERPRINT", help="The finding's number in scan, or first digits of its `id`.")
     ],
     path: Annotated[str, typer.Argument(metavar="FINDINGS.json|TRACE", help="Findings as JSON, or a trace to scan.")],
     evidence: EvidenceOption = None,
@@ -44,6 +44,7 @@ def explain(
 
     \b
     Examples:
+      tracemine explain 1 trace.json.gz
       tracemine explain 10bb trace.json.gz
       tracemine explain 10bb findings.json --evidence results/
     """

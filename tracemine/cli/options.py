@@ -33,6 +33,17 @@ OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")
 ]
 TopOption = Annotated[int, typer.Option(metavar="N", help="Print so many findings, 0 for all. JSON and HTML have all.")]
+ListTopOption = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="List so many findings, 0 for all; 10 with --all. JSON and HTML have all."),
+]
+AllOption = Annotated[
+    bool, typer.Option("--all", help="List findings with cost, place and fix, not the first screen alone.")
+]
+FindingOption = Annotated[
+    str | None,
+    typer.Option("--finding", metavar="N|FINGERPRINT", help="This finding alone: its number in scan, or first digits."),
+]
 MinSavingOption = Annotated[
     str | None,
     typer.Option(
@@ -142,6 +153,9 @@ def group_help(context: typer.Context) -> int:
         return 0
     say_lines(context.get_help().splitlines())
     return UsageError.exit_code
+
+
+LISTED = 10  # findings, where nothing else is asked for
 
 
 def check_top(top: int, all_of_them: str) -> None:

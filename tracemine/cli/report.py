@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,11 +13,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracemine.cli.console import options, say, say_error, write
+from tracemine.cli.console import say, say_error, write
 from tracemine.cli.findings import findings_files, named_finding, stored_scans
-from tracemine.cli.options import EvidenceOption, NoColorOption, OutputOption, QuietOption, TopOption, check_top
+from tracemine.cli.options import (
+    AllOption,
+    EvidenceOption,
+    ListTopOption,
+    NoColorOption,
+    OutputOption,
+    QuietOption,
+    check_top,
+)
 from tracemine.cli.request import FoundIn, ScanRequest, all_traces, evidence_in, found_in
-from tracemine.cli.scan import FLEET_PAGE, check_report
+from tracemine.cli.scan import FLEET_PAGE, check_report, drawing
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import PICTURED, REPORTS, Drawing, render
@@ -41,11 +48,12 @@ def report(
     ] = None,
     finding: Annotated[
         str | None,
-        typer.Option(metavar="FINGERPRINT", help="Print a ticket's text for this finding alone; its first digits do."),
+        typer.Option(metavar="N|FINGERPRINT", help="A ticket's text for this finding: its number or first digits."),
     ] = None,
     evidence: EvidenceOption = None,
     output: OutputOption = None,
-    top: TopOption = 10,
+    every: AllOption = False,
+    top: ListTopOption = None,
     quiet: QuietOption = False,
     no_color: NoColorOption = False,
 ) -> int:
@@ -66,13 +74,13 @@ def report(
     check_report(name, output)
     if finding is not None and name != "markdown":
         raise UsageError("--finding: a ticket's text is Markdown", hint="leave --format out")
-    check_top(top, "prints all findings")
+    check_top(top or 0, "prints all findings")
     text = StringIO()
-    how = options(text if output else sys.stdout, top=top, no_color=no_color)
+    how = drawing(output, top, whole=every, no_color=no_color)
     pictured = name in PICTURED
     judged = evidence_in(evidence or (), quiet=quiet)
-    every = list(chain.from_iterable(_scans(given, judged, quiet=quiet, pictured=pictured) for given in paths))
-    scans = _readable(every)
+    found = list(chain.from_iterable(_scans(given, judged, quiet=quiet, pictured=pictured) for given in paths))
+    scans = _readable(found)
     if pictured and len(scans) > 1:
         raise UsageError(
             f"--format {name}: is of one trace, and these are {len(scans)}", hint=f"name them one by one; {FLEET_PAGE}"
@@ -80,7 +88,7 @@ def report(
     _draw(name, scans, finding, text, how)
     if scans:
         (write if output is None else partial(write_file, output))(text.getvalue())
-    return UsageError.exit_code if len(scans) < len(every) else 0
+    return UsageError.exit_code if len(scans) < len(found) else 0
 
 
 def _readable(every: Sequence[FoundIn | TracemineError]) -> list[FoundIn]:
@@ -100,7 +108,7 @@ def _draw(name: str, scans: Sequence[FoundIn], finding: str | None, text: String
         return
     for number, found in enumerate(scans):
         text.write("\n\n" if number and name != "json" else "")
-        render(name, found.scan, text, replace(how, picture=found.picture))
+        render(name, found.scan, text, replace(how, picture=found.picture, frames=found.frames))
 
 
 def _scans(given: str, evidence: Evidence | None, *, quiet: bool, pictured: bool) -> Iterator[FoundIn | TracemineError]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from tracemine.units import count_text
 if TYPE_CHECKING:
     from tracemine.counters import CounterReport
     from tracemine.devices import Device
-    from tracemine.findings import Scan
+    from tracemine.findings.record import Scan, Source
     from tracemine.matching import Rule
     from tracemine.perfmodel import UserCalibration
     from tracemine.pipeline import ScanOptions
@@ -33,6 +33,7 @@ class FoundIn:
 
     scan: Scan
     picture: Picture | None = None
+    frames: Mapping[str, Source] = field(default_factory=dict)  # the user's own, of findings that hold none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +175,7 @@ def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn
     """
     from msgspec.structs import replace
 
+    from tracemine.documents.own_code import deeper_frames
     from tracemine.pipeline import analyse, mined, write_tables
 
     with from_standard_input(path) as file, reading(path, quiet=request.quiet, position=position) as progress:
@@ -192,8 +194,9 @@ def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn
     found = mined(analysis, request.options)
     if request.tables is not None:
         write_tables(analysis, found, request.tables)
+    frames = deeper_frames(found, analysis.timeline)
     if not request.pictured:
-        return FoundIn(found)
+        return FoundIn(found, frames=frames)
     from tracemine.api.pictures import picture_of
 
-    return FoundIn(found, picture_of(analysis, found, request.options))
+    return FoundIn(found, picture_of(analysis, found, request.options), frames)

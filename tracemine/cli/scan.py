@@ -11,6 +11,8 @@ from pathlib import Path
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.gates import BaselineOption, Gate, scan_gate
 from tracemine.cli.options import (
+    LISTED,
+    AllOption,
     CalibrationOption,
     CountersOption,
     EvidenceOption,
@@ -19,6 +21,7 @@ from tracemine.cli.options import (
     FormatOption,
     GPUOption,
     GraphCaptureOption,
+    ListTopOption,
     MinSavingOption,
     NoColorOption,
     OutputOption,
@@ -28,7 +31,6 @@ from tracemine.cli.options import (
     RulesOption,
     SkipOption,
     TablesOption,
-    TopOption,
     WhyNotOption,
     check_top,
 )
@@ -45,7 +47,8 @@ def scan(
     paths: PathsArgument,
     report: FormatOption = "text",
     output: OutputOption = None,
-    top: TopOption = 10,
+    every: AllOption = False,
+    top: ListTopOption = None,
     min_saving: MinSavingOption = None,
     fail_on: FailOnOption = None,
     gpu: GPUOption = None,
@@ -63,7 +66,7 @@ def scan(
     quiet: QuietOption = False,
     no_color: NoColorOption = False,
 ) -> int:
-    """Find what is worth fusing and which gaps are worth closing, most first.
+    """Say on one screen what bounds the step and what to change first; --all lists everything that was found.
 
     `scan` may be left out where a file is named. Several traces are reported one after the other; as JSON, one object a
     line each. One that cannot be read does not stop the others.
@@ -73,11 +76,11 @@ def scan(
     \b
     Examples:
       tracemine scan trace.json.gz
+      tracemine scan trace.json.gz --all
       tracemine scan runs/ --format json -o findings.jsonl
       tracemine scan trace.json.gz --format html -o report.html
       tracemine scan trace.json.gz --fail-on high --min-saving 0.5%
       tracemine scan trace.json.gz --et et.json.gz --why-not
-      tracemine scan trace.json.gz --rule '*_unfused' --skip rotary_unfused
       tracemine scan trace.json.gz --ncu report.ncu-rep --evidence results/
       tracemine scan trace.json.gz --baseline decoder.json --fail-on new,worse
       curl -s https://host/trace.json.gz | tracemine scan -
@@ -89,7 +92,7 @@ def scan(
         calibration=calibration, counters=counters, why_not=why_not, execution_trace=execution_trace,
         graph_capture=graph_capture, tables=tables, pictured=report in PICTURED,
     )  # fmt: skip
-    drawn = _Drawn(report, output, options(StringIO() if output else sys.stdout, top=top, no_color=no_color))
+    drawn = _Drawn(report, output, drawing(output, top, whole=every or why_not, no_color=no_color))
     traces: Iterable[Path | TracemineError] = all_traces(paths, quiet=quiet)
     of_one = {
         "--et": execution_trace,
@@ -97,9 +100,8 @@ def scan(
         "--parquet": tables,
         f"--format {report}": report in PICTURED or None,
     }
-    for option, given in of_one.items():
-        if given is not None:
-            traces = [_only(option, traces)]
+    for option in (option for option, given in of_one.items() if given is not None):
+        traces = [_only(option, traces)]
     return drawn.exit_code(_each(traces, request), gate)
 
 
@@ -118,7 +120,7 @@ class _Drawn:
         text = StringIO()
         if self.count and self.report != "json":
             text.write("\n\n")
-        render(self.report, found.scan, text, replace(self.how, picture=found.picture))
+        render(self.report, found.scan, text, replace(self.how, picture=found.picture, frames=found.frames))
         shut = gate(found.scan, self.report, text, self.how)
         (self.text.write if self.file else write)(text.getvalue())
         self.count += 1
@@ -149,9 +151,15 @@ def _each(paths: Iterable[Path | TracemineError], request: ScanRequest) -> Itera
             yield error
 
 
-def _check(report: str, output: Path | None, top: int) -> None:
+def drawing(output: Path | None, top: int | None, *, whole: bool, no_color: bool) -> Drawing:
+    """Return how to draw into a file or on the terminal: the first screen, or, where that is asked for, the list."""
+    how = options(StringIO() if output else sys.stdout, top=LISTED if top is None else top, no_color=no_color)
+    return replace(how, whole=whole or top is not None)
+
+
+def _check(report: str, output: Path | None, top: int | None) -> None:
     check_report(report, output)
-    check_top(top, "prints all findings")
+    check_top(top or 0, "prints all findings")
 
 
 def check_report(name: str, output: Path | None) -> None:

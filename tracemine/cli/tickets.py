@@ -12,8 +12,8 @@ import typer
 
 import tracemine.tickets as services
 from tracemine.cli.console import say, write
-from tracemine.cli.findings import stored_scans
-from tracemine.cli.options import FindingsArgument, QuietOption
+from tracemine.cli.findings import named_finding, stored_scans
+from tracemine.cli.options import FindingOption, FindingsArgument, QuietOption
 from tracemine.cli.progress import reading
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.report.escape import line
@@ -61,6 +61,7 @@ MaxOption = Annotated[
 def tickets(
     path: FindingsArgument,
     project: ProjectOption,
+    finding: FindingOption = None,
     out: OutOption = None,
     github: GitHubOption = None,
     github_url: GitHubUrlOption = None,
@@ -87,6 +88,7 @@ def tickets(
     \b
     Examples:
       tracemine tickets findings.json --project decoder --out tickets/
+      tracemine tickets trace.json.gz --project decoder --finding 1 --out tickets/
       tracemine tickets trace.json.gz --project decoder --github you/model
       tracemine tickets after.json --project decoder --github you/model --after diff.json --apply
       tracemine tickets findings.json --project decoder --jira https://you.atlassian.net --jira-project PERF
@@ -94,9 +96,11 @@ def tickets(
     where = Where(out, github, github_url, jira, jira_project, jira_type, apply, most, quiet)
     where.check()
     scan, details = _read(path, quiet=quiet)
-    deliver(
-        services.findings_of(scan, project, after=after, redact=redact, details=details), where, unseen=after is None
-    )
+    found = services.findings_of(scan, project, after=after, redact=redact, details=details)
+    if finding is not None:
+        one, _ = named_finding(finding, [scan], "--finding")
+        found = found.of_one(one.identity.finding)
+    deliver(found, where, unseen=after is None)
     return 0
 
 

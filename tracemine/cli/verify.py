@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, options, say, say_error, write
-from tracemine.cli.findings import stored_scans
+from tracemine.cli.findings import named_finding, stored_scans
 from tracemine.cli.options import (
     ExecutionTraceOption,
+    FindingOption,
     FindingsArgument,
     NoColorOption,
     QuietOption,
@@ -74,6 +75,7 @@ def verify(
     output: OutputOption = None,
     top: TopOption = 10,
     rule: RuleOption = None,
+    finding: FindingOption = None,
     emit: EmitOption = None,
     step: StepOption = False,
     again: AgainOption = False,
@@ -92,6 +94,7 @@ def verify(
     \b
     Examples:
       tracemine verify trace.json.gz --et et.json.gz --top 3
+      tracemine verify trace.json.gz --finding 1
       tracemine verify findings.json --format json
       tracemine verify run/ --step --emit reproductions/
     """
@@ -102,7 +105,7 @@ def verify(
     _check(report, top, time_limit)
     needed()
     begun = time.monotonic()
-    given = _read(path, output, emit, execution_trace, rules or (), quiet=quiet)
+    given = _read(path, output, emit, execution_trace, rules or (), finding=finding, quiet=quiet)
     kept, skipped = _selected(given, rule or (), rules or (), top=top, again=again, step=step)
     gpu = gpu_name()
     if given.stem is not None:
@@ -131,6 +134,7 @@ class _Given:
     analysis: Analysis
     scan: Scan  # whose findings are variants: a verdict is of one
     stem: Path | None  # None: nowhere
+    asked: frozenset[str] | None = None  # names of the finding that is asked for; None: all are
     identity: Identity | None = None  # of findings that a file holds: it may be made up
 
 
@@ -149,6 +153,7 @@ def _read(
     execution_trace: Path | None,
     rules: Sequence[Path],
     *,
+    finding: str | None,
     quiet: bool,
 ) -> _Given:
     """Return the findings of a file and their trace, or those of a trace."""
@@ -169,10 +174,17 @@ def _read(
         analysis = analyse(trace, execution_trace=execution_trace, progress=progress)
     known = load_rules(*rules)
     if given is None:
-        scan = scan_of_variants(mined(analysis, ScanOptions(rules=known)))
-        return _Given(trace=trace, analysis=analysis, scan=scan, stem=stem)
+        scan = mined(analysis, ScanOptions(rules=known))
+        asked = _asked(finding, scan)
+        return _Given(trace=trace, analysis=analysis, scan=scan_of_variants(scan), stem=stem, asked=asked)
     identity = identities(analysis.timeline, analysis.rows["activities"], known)
-    return _Given(trace=trace, analysis=analysis, scan=scan_of_variants(given), stem=stem, identity=identity)
+    asked, given = _asked(finding, given), scan_of_variants(given)
+    return _Given(trace=trace, analysis=analysis, scan=given, stem=stem, asked=asked, identity=identity)
+
+
+def _asked(mark: str | None, scan: Scan) -> frozenset[str] | None:
+    """Return the names of the finding that --finding means, those of its variants too; None: of all."""
+    return None if mark is None else frozenset(named_finding(mark, [scan], "--finding")[0].names)
 
 
 def _selected(
@@ -189,14 +201,16 @@ def _selected(
         _known(names, given.scan, rules)
     findings = given.scan.reported
     able = fusable([unjudged(f) for f in findings])
-    chosen = [f for f in able if not names or f.rule in names]
+    wanted = [f for f in able if given.asked is None or f.fingerprint in given.asked]
+    chosen = [f for f in wanted if not names or f.rule in names]
     settled = {f.fingerprint for f in findings if f.verdict is not None and f.verdict.basis != "predicted"}
     left = [f for f in chosen if again or f.fingerprint not in settled]
     kept = left[:top] if top else left
     return kept, {
         "not_reported": len(given.scan.findings) - len(findings),
         "nothing_to_fuse": len(findings) - len(able),
-        "another_rule": len(able) - len(chosen),
+        "another_finding": len(able) - len(wanted),
+        "another_rule": len(wanted) - len(chosen),
         "settled": len(chosen) - len(left),
         "beyond_top": len(left) - len(kept),
     }

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from tracemine.documents.words import EVIDENCE
 from tracemine.findings.record import Source
 from tracemine.fleet.places import scheme_of, shown
 from tracemine.fleet.query import ASSUMED_HOURS, connected, rows
-from tracemine.report.words import EVIDENCE
 from tracemine.tickets.content import FindingPlace, head_of, rule_text, rules
 from tracemine.tickets.document import (
     Block,

@@ -6,8 +6,8 @@ is found by its entry point (tracemine/plugins.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,14 +17,12 @@ from tracemine.on_demand import on_demand
 
 if TYPE_CHECKING:
     from tracemine.comparison import Difference
-    from tracemine.findings.record import Scan
+    from tracemine.findings.record import Scan, Source
     from tracemine.report.picture import Picture
     from tracemine.verdicts.verdict import Verdicts
 
 # What programs ask of single reports: whoever only scans does not wait for what words and draws.
-__getattr__ = on_demand(
-    __name__, {name: f"{__name__}.{name}" for name in ("escape", "overlay", "verdict_words", "words")}
-)
+__getattr__ = on_demand(__name__, {name: f"{__name__}.{name}" for name in ("escape", "overlay")})
 
 REPORTS = ("text", "json", "markdown", "html")
 PICTURED = frozenset({"html"})  # of these, that draw more of a trace than its findings; one trace each
@@ -37,13 +35,16 @@ DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown"
 class Drawing:
     """How to draw: at most `top` findings (None: all), `width` columns, and whether colours may be used.
 
-    picture: what is drawn of the trace besides its findings; None: nothing is at hand.
+    picture: what is drawn of the trace besides its findings; None: nothing is at hand. whole: as a text the list of
+    findings, not the first screen alone. frames: the user's own lines of findings that hold none, by fingerprint.
     """
 
     top: int | None = 10
     width: int = 100
     color: bool = False
     picture: Picture | None = None
+    whole: bool = True
+    frames: Mapping[str, Source] = field(default_factory=dict)
 
 
 def render(name: str, scan: Scan, out: TextIO, options: Drawing | None = None) -> None:

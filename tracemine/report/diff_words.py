@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tracemine.report.trust import RECORD_GPU
+from tracemine.documents.trust import RECORD_GPU
 from tracemine.units import count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TextIO
 from rich.table import Table
 from rich.text import Text
 
+from tracemine.documents import words
+from tracemine.documents.verdict_words import not_tested_text
 from tracemine.ops.kernel_names import short_name
-from tracemine.report import words
 from tracemine.report.console import console_for
 from tracemine.report.escape import line
 from tracemine.report.paragraphs import LABEL, LabelledText, labelled, savings, verdict
-from tracemine.report.verdict_words import not_tested_text
 from tracemine.units import bytes_text, ratio_text, time_text
 
 if TYPE_CHECKING:

@@ -9,23 +9,24 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from tracemine.documents import verdict_words, words
+from tracemine.documents.bar import legend
+from tracemine.documents.cost_words import cost_rows, traffic_texts
+from tracemine.documents.numbered import claimed
+from tracemine.documents.screen import first_screen
+from tracemine.documents.step_words import bound_sentence, device_texts, step_texts
 from tracemine.findings.record import Range, Variant
-from tracemine.report import verdict_words, words
-from tracemine.report.bar import bar, legend, segments
-from tracemine.report.cost_words import cost_rows, traffic_texts
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
-from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
-from tracemine.report.trust import is_unusable, no_findings, notes, nothing_found, trust_text
 from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:
+    from tracemine.documents.screen import Screen
     from tracemine.findings.record import Finding, Scan, Verified
     from tracemine.report import Drawing
 
 _LONGEST_CODE_LINE = 1_000
 _MOST_ALIASES = 8
 _LONGEST_KERNEL = 160
-_BAR_WIDTH = 90
 
 # How each profiler records source lines, or what stands in their place.
 _RECORDS_LINES = {
@@ -35,16 +36,26 @@ _RECORDS_LINES = {
 
 
 def render(scan: Scan, out: TextIO, options: Drawing) -> None:
-    """Write the head, a section for each of the first `options.top` findings, and what was left out."""
-    claimed = [finding for finding in scan.reported if not finding.refuted]
-    shown = claimed[: options.top]
-    parts = [*_head(scan)]
+    """Write the first screen, and below it, folded, the first `options.top` findings and what was left out."""
+    numbered = claimed(scan)
+    shown = numbered[: options.top]
+    screen = first_screen(scan, options.frames)
+    parts = [*_screen(screen, scan)]
+    if screen.bar:
+        parts += _folded("The step", [*_facts(scan)])
     for rank, finding in enumerate(shown, 1):
-        parts += [f"## {rank}. {prose(finding.title)}", *_finding(finding, scan)]
+        parts += _folded(f"Finding {rank}", [f"## {rank}. {prose(finding.title)}", *_finding(finding, scan)])
     parts += _refuted([finding for finding in scan.reported if finding.refuted])
     parts += _why_not(scan)
-    parts += _foot(scan, len(claimed) - len(shown))
+    parts += _foot(scan, len(numbered) - len(shown))
     out.write("\n\n".join(parts) + "\n")
+
+
+def _folded(summary: str, parts: Sequence[str]) -> Iterator[str]:
+    """Yield parts that a reader unfolds. summary: ours, nothing of a trace."""
+    yield f"<details>\n<summary>{summary}</summary>"
+    yield from parts
+    yield "</details>"
 
 
 def ticket(finding: Finding, scan: Scan, out: TextIO) -> None:
@@ -53,33 +64,43 @@ def ticket(finding: Finding, scan: Scan, out: TextIO) -> None:
     out.write("\n\n".join([f"# {prose(finding.title)}", trace, *_finding(finding, scan)]) + "\n")
 
 
-def _head(scan: Scan) -> Iterator[str]:
-    summary = scan.summary
-    yield f"# tracemine: {code(scan.trace.path)}"
-    if text := trust_text(scan):
-        yield f"**{prose(text)}**"
-    yield prose(" · ".join(words.summary_parts(scan.trace)))
-    if not scan.trace.activities or is_unusable(scan):
-        return
-    if text := nothing_text(scan) or headline(scan):
-        yield f"**{prose(text)}**"
-    if nothing_text(scan):
-        return
-    if summary.parts is not None:
-        drawn = code(bar(segments(summary.parts, _BAR_WIDTH)))
-        yield drawn
-        yield f"{'A step' if summary.per_step else 'All'}: {prose(legend(summary.parts))}."
-    yield " ".join(_facts(scan))
-    if text := verdict_words.evidence_text(scan):
-        yield f"Verdicts: {prose(text)}."
+def _screen(screen: Screen, scan: Scan) -> Iterator[str]:
+    """Yield what a terminal's first screen says."""
+    yield f"# tracemine: {code(screen.path)}"
+    yield from (f"**{prose(text)}**" for text in (screen.doubts, screen.headline) if text)
+    yield prose(" · ".join(screen.about))
+    if scan.summary.parts is not None:
+        yield f"{'A step' if scan.summary.per_step else 'All'}: {prose(legend(scan.summary.parts))}."
+    if screen.rows:
+        yield "\n".join(_table(screen))
+    if screen.total:
+        yield prose(screen.total.replace(": --all", ""))
+    for number, text in enumerate(screen.nothing):
+        yield prose(text) if number else f"**{prose(text)}**"
+    if screen.notes:
+        yield "\n".join(f"- {prose(note)}" for note in screen.notes)
+
+
+def _table(screen: Screen) -> Iterator[str]:
+    place = "your code" if screen.own else "where"
+    yield f"| # | saves, {screen.unit} | {screen.whole} | cause | {place} | sure | effort | to do |"
+    yield "|--:|--:|--:|---|---|---|---|---|"
+    for row in screen.rows:
+        cells = (row.cause, row.place, row.sure, row.effort, row.todo)
+        shown = (prose_cell(cells[0]), code_cell(cells[1]), *map(prose_cell, cells[2:4]), code_cell(cells[4]))
+        yield f"| {row.number} | {row.saves} | {prose_cell(row.share)} | {' | '.join(shown)} |"
 
 
 def _facts(scan: Scan) -> list[str]:
-    """Return a sentence each: busy time, steps, what all findings save, limits, memory."""
+    """Return a paragraph each: what was read, busy time, steps, savings, what bounds the step, limits, verdicts."""
     summary = scan.summary
     whole = summary.gpu_busy_ns + summary.gpu_idle_ns
     share = percent_text(summary.gpu_busy_ns, whole)
-    facts = [f"The GPU was busy for {share} of the time ({time_text(summary.gpu_busy_ns)} of {time_text(whole)})."]
+    read = f"{prose(' · '.join(words.summary_parts(scan.trace)))}."
+    facts = [
+        read,
+        f"The GPU was busy for {share} of the time ({time_text(summary.gpu_busy_ns)} of {time_text(whole)}).",
+    ]
     steps = [] if summary.per_step is None else list(step_texts(summary.per_step))
     if texts := [*([text] if (text := words.unprofiled_text(summary)) else []), *steps]:
         facts.append(f"{'A step' if steps else 'All'}: {prose('; '.join(texts))}.")
@@ -91,11 +112,10 @@ def _facts(scan: Scan) -> list[str]:
         first = f", {text}" if (text := words.first_text(scan)) else ""
         facts.append(f"All findings together save {_savings(step, gpu, scan)}{first}{left}.")
     memory = f"memory: {text}" if (text := words.memory_text(scan)) else ""
-    facts += [
-        f"{prose(text[:1].upper() + text[1:])}."
-        for text in (words.ceiling_text(scan), memory, words.payback_text(scan))
-        if text
-    ]
+    sentences = (bound_sentence(scan), words.ceiling_text(scan), memory, words.payback_text(scan))
+    facts += [f"{prose(text[:1].upper() + text[1:])}." for text in sentences if text]
+    if text := verdict_words.evidence_text(scan):
+        facts.append(f"Verdicts: {prose(text)}.")
     return facts
 
 
@@ -297,14 +317,9 @@ def _why_not(scan: Scan) -> Iterator[str]:
 
 
 def _foot(scan: Scan, hidden: int) -> Iterator[str]:
-    if not scan.reported:
-        yield f"**{prose(no_findings(scan))}**"
-        yield prose(nothing_found(scan))
     if hidden:
         yield f"{words.shown_text(scan, hidden)}: `--top 0` shows all"
     if text := words.little_text(scan):
         yield prose(text)
     if scan.dropped:
         yield f"Left out: {prose(words.dropped_text(scan.dropped))}."
-    if warnings := notes(scan):
-        yield "\n".join(f"- {prose(warning)}" for warning in warnings)

@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 
 from tracemine.columns import sorted_unique
+from tracemine.documents.words import of_finding
 from tracemine.findings.record import Finding, Scan
 from tracemine.report.escape import json_text, line
 from tracemine.report.picture import Activities
-from tracemine.report.words import of_finding
 from tracemine.rows.table import IntArray
 from tracemine.units import range_text, time_text
 

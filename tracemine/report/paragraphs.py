@@ -9,9 +9,9 @@ from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
+from tracemine.documents.verdict_words import error_text, said_text, times_text, unprofiled_ns
+from tracemine.documents.words import basis_text, gpu_text, of_finding, outside_steps, share_of_text
 from tracemine.report.escape import line
-from tracemine.report.verdict_words import error_text, said_text, times_text, unprofiled_ns
-from tracemine.report.words import basis_text, gpu_text, of_finding, outside_steps, share_of_text
 from tracemine.units import percent_text, range_text, time_text
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
+from tracemine.documents.words import left_out_text
 from tracemine.report.console import console_for
 from tracemine.report.escape import line, shorten
 from tracemine.report.paragraphs import LABEL, labelled
-from tracemine.report.words import left_out_text
 from tracemine.units import count_text
 
 if TYPE_CHECKING:

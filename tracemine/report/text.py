@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
-from tracemine.report import words
-from tracemine.report.bar import EDGE, rest, segments
+from tracemine.documents import words
+from tracemine.documents.bar import bar_parts, covered_text
+from tracemine.documents.numbered import claimed
+from tracemine.documents.step_words import device_texts, headline, nothing_text, step_texts
+from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
+from tracemine.documents.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
+from tracemine.documents.words import blocks
+from tracemine.report import screen
 from tracemine.report.console import console_for
 from tracemine.report.escape import line, shorten
 from tracemine.report.paragraphs import (
@@ -25,10 +31,7 @@ from tracemine.report.paragraphs import (
     savings,
     verdict,
 )
-from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
-from tracemine.report.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
-from tracemine.report.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
-from tracemine.report.words import blocks
+from tracemine.report.screen import bar_rows
 from tracemine.units import bytes_text, count_text, percent_text, time_text
 
 if TYPE_CHECKING:
@@ -36,18 +39,7 @@ if TYPE_CHECKING:
     from tracemine.report import Drawing
 
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "low": "dim"}
-_PART_STYLES = {
-    "products": "black on cyan",
-    "attention": "black on magenta",
-    "memory_bound": "black on yellow",
-    "optimizer": "black on green",
-    "other": "black on white",
-    "copies": "white on blue",
-    "communication": "white on red",
-    "idle": "dim",
-}
 _BAR_WIDTH = 30
-_WIDEST_BAR = 90
 _RIGHT_EDGE = 90
 _LINES_OF_OPS = 2
 _LONGEST_NAME = 40
@@ -59,17 +51,20 @@ _NO_PATHS = ("", "standard input")  # where a trace came from that is no file an
 
 
 def render(scan: Scan, out: TextIO, options: Drawing) -> None:
-    """Write the report; nothing but text and, with `options.color`, styles."""
+    """Write the report, or its first screen alone; nothing but text and, with `options.color`, styles."""
+    if not options.whole:
+        screen.render(scan, out, options)
+        return
     console = console_for(out, options)
-    claimed = [finding for finding in scan.reported if not finding.refuted]
+    numbered = claimed(scan)
     refuted = [finding for finding in scan.reported if finding.refuted]
-    shown = claimed[: options.top]
+    shown = numbered[: options.top]
     blocks = [
         _head(scan, options.width),
         *(_finding(rank, finding, scan, options.width) for rank, finding in enumerate(shown, 1)),
         *([_refuted(refuted)] if refuted else []),
         *([_why_not(scan.refused)] if scan.refused is not None else []),
-        _foot(scan, len(claimed) - len(shown)),
+        _foot(scan, len(numbered) - len(shown)),
     ]
     for number, block in enumerate(blocks):
         if number:
@@ -111,7 +106,8 @@ def _step(summary: Summary, width: int) -> Iterator[LabelledText]:
         yield from labelled("GPU busy", _busy(summary))
     steps = [words.busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
     if texts := [*([text] if (text := words.unprofiled_text(summary)) else []), *steps]:
-        drawn = () if summary.parts is None else _parts(summary.parts, width - LABEL_WIDTH)
+        room = min(width - LABEL_WIDTH, _RIGHT_EDGE)
+        drawn = () if summary.parts is None else _parts(summary.parts, room)
         yield from labelled(
             "in all" if summary.per_step is None else "a step", *drawn, *(Text(line(text)) for text in texts)
         )
@@ -119,17 +115,10 @@ def _step(summary: Summary, width: int) -> Iterator[LabelledText]:
 
 
 def _parts(parts: Parts, width: int) -> Iterator[Text]:
-    """Yield the step as a bar, and what cannot be read in it."""
-    pieces = segments(parts, min(width, _WIDEST_BAR))
-    if not pieces:
-        return
-    drawn = Text(EDGE)
-    for piece in pieces:
-        drawn.append(line(piece.text), _PART_STYLES.get(piece.name, ""))
-        drawn.append(EDGE)
-    yield drawn
-    if text := rest(pieces, parts):
-        yield Text(line(text))
+    """Yield the step as a bar, and what cannot be seen in it."""
+    yield from bar_rows(bar_parts(parts), width)
+    if text := covered_text(parts):
+        yield Text(text)
 
 
 def _busy(summary: Summary) -> Text:

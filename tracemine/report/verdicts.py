@@ -49,6 +49,7 @@ _CHANGES = {
 _SKIPPED = {
     "nothing_to_fuse": "with nothing to fuse",
     "not_reported": "too small to be reported (scan --min-saving 0ns reports all)",
+    "another_finding": "others than --finding",
     "another_rule": "of other rules",
     "settled": "with a verdict that settles it (--again)",
     "beyond_top": "beyond --top",

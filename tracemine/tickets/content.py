@@ -8,12 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from tracemine.findings.record import Finding, Range, Scan, Source, Variant
-from tracemine.matching import Rule, load_rules
-from tracemine.ops.kernel_names import short_name
-from tracemine.report.escape import shorten
-from tracemine.report.verdict_words import error_text, times_text, unprofiled_ns
-from tracemine.report.words import (
+from tracemine.documents.verdict_words import error_text, times_text, unprofiled_ns
+from tracemine.documents.words import (
     EVIDENCE,
     a_step,
     blocks,
@@ -26,6 +22,10 @@ from tracemine.report.words import (
     source_text,
     unprofiled_text,
 )
+from tracemine.findings.record import Finding, Range, Scan, Source, Variant
+from tracemine.matching import Rule, load_rules
+from tracemine.ops.kernel_names import short_name
+from tracemine.report.escape import shorten
 from tracemine.tickets.document import (
     Block,
     Bullets,

@@ -13,10 +13,10 @@ made without stacks, or of another part of the program.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracemine.tickets.fixed import FixedFinding
-from tracemine.tickets.marks import MOST_ALIASES
+from tracemine.tickets.marks import MOST_ALIASES, key_of
 from tracemine.tickets.record import Figures, Issue, Kind, TicketDraft
 from tracemine.units import count_text
 
@@ -52,6 +52,16 @@ class TicketsAsked:
     drafts: tuple[TicketDraft, ...]  # to have a ticket
     others: Mapping[str, str]  # keys of findings that get none, and why: `too small`, `refuted`, `gone`
     fixed: tuple[tuple[str, FixedFinding], ...] = ()  # by key
+
+    def of_one(self, identity: str) -> TicketsAsked:
+        """Return what is asked of one finding, by its identity: nothing is done to the others' tickets."""
+        key = key_of(self.project, identity)
+        return replace(
+            self,
+            drafts=tuple(one for one in self.drafts if one.mark.key == key),
+            others={name: why for name, why in self.others.items() if name == key},
+            fixed=(),
+        )
 
 
 def plan(found: TicketsAsked, issues: Sequence[Issue], most: int) -> list[PlannedStep]:

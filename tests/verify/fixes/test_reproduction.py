@@ -19,9 +19,9 @@ from tests.verify.repro import emitted
 from tests.verify.repro.emitted import run
 from tracemine.causes import CAUSES
 from tracemine.cli import main
+from tracemine.documents.verdict_words import times_text
 from tracemine.findings.record import CALL, Alike, Finding
 from tracemine.perfmodel import Range
-from tracemine.report.verdict_words import times_text
 from tracemine.verdicts.evidence import read_evidence
 from tracemine.verify.fixes.by_rule import fix_of
 from tracemine.verify.fixes.calls import Ways, fixed_call

@@ -14,9 +14,9 @@ from tests.verdicts.test_evidence import FINDING, H200, printed, put
 from tests.verify.repro import emitted
 from tests.verify.repro.emitted import run
 from tracemine.cli import main
+from tracemine.documents.verdict_words import times_text
 from tracemine.findings.record import PINNED, Finding
 from tracemine.findings.verdicts import judged
-from tracemine.report.verdict_words import times_text
 from tracemine.verdicts.evidence import read_evidence
 from tracemine.verify.gpu.marks import name_digest
 from tracemine.verify.repro.host_copy import LARGEST_BYTES, Copy, copy_reproduction, host_copy

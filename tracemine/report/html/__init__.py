@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from tracemine.documents.words import blocks
 from tracemine.report.escape import line, spans
 from tracemine.report.html.data import findings_json, not_drawn, trace_json
 from tracemine.report.html.page import mark, page
-from tracemine.report.words import blocks
 from tracemine.units import count_text
 
 if TYPE_CHECKING:

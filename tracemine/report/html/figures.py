@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracemine.documents.bar import bar_parts
 from tracemine.findings.record import Parts, Range
-from tracemine.report.bar import segments
 from tracemine.units import shares, time_text
 
 __all__ = ["Bar", "IntervalFigure", "bar", "interval"]
@@ -44,11 +44,11 @@ def bar(parts: Parts) -> Bar:
     >>> made = bar(Parts(ns=100, covered_communication_ns=0, after_ns=Range(50, 60, 70), parts=(
     ...     Part(name="products", ns=99, gpu_time_ns=99), Part(name="idle", ns=1, gpu_time_ns=0))))
     >>> [(piece.label, piece.begin, piece.width) for piece in made.pieces]
-    [('products 99 %', '0.0%', '99.0%'), ('idle 1 %', '99.0%', '1.0%')]
+    [('GEMM/conv 99%', '0.0%', '99.0%'), ('idle 1%', '99.0%', '1.0%')]
     """
     widths = shares([part.ns for part in parts.parts if part.ns], _WHOLE)
     pieces, begin = [], 0
-    for segment, width in zip(segments(parts, 0), widths, strict=True):
+    for segment, width in zip(bar_parts(parts), widths, strict=True):
         pieces.append(
             BarPiece(segment.name, segment.label, f"{begin / 10}%", f"{width / 10}%", _fits(segment.label, width))
         )

@@ -9,16 +9,17 @@ from itertools import groupby
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from tracemine.documents import verdict_words, words
+from tracemine.documents.bar import legend
+from tracemine.documents.cost_words import cost_rows, traffic_texts
+from tracemine.documents.numbered import claimed
+from tracemine.documents.step_words import device_texts, headline, nothing_text, step_texts
+from tracemine.documents.trust import no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.findings.record import Finding, Range, Scan, Variant, Verified
 from tracemine.ops.kernel_names import short_name
-from tracemine.report import verdict_words, words
-from tracemine.report.bar import legend
-from tracemine.report.cost_words import cost_rows, traffic_texts
 from tracemine.report.html.figures import Bar, IntervalFigure, bar, interval
 from tracemine.report.html.flow_figure import FlowFigure, flow_figure
 from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figure
-from tracemine.report.step_words import device_texts, headline, nothing_text, step_texts
-from tracemine.report.trust import no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.units import percent_text, range_text, time_text
 from tracemine.version import __version__
 
@@ -112,7 +113,7 @@ class Page:
 
 def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
     """Return the report of a scan. timeline: why it is not drawn, "" where it is."""
-    shown = [finding for finding in scan.reported if not finding.refuted]
+    shown = claimed(scan)
     summary = scan.summary
     drawn, legend_text = (None, "") if summary.parts is None else (bar(summary.parts), legend(summary.parts))
     return Page(

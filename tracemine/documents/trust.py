@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tracemine.documents.step_words import headline, nothing_text, unestimated
 from tracemine.findings import Scan
-from tracemine.report.step_words import headline, nothing_text, unestimated
 from tracemine.units import count_text, percent_text
 
 # The way out where there is no GPU activity.

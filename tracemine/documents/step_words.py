@@ -40,9 +40,16 @@ if TYPE_CHECKING:
 
 def headline(scan: Scan) -> str:
     """Say what bounds the unprofiled step, in one line; "" where nothing ran."""
+    if scan.summary.bound is None:
+        return nothing_text(scan)
+    return "; ".join(filter(None, (bound_sentence(scan), unestimated(scan))))
+
+
+def bound_sentence(scan: Scan) -> str:
+    """Say what bounds the step with the ends of the estimate, as recorded too, and how unlike devices are."""
     bound, summary = scan.summary.bound, scan.summary
     if bound is None:
-        return nothing_text(scan)
+        return ""
     as_recorded = _as_recorded(summary)
     parts = [
         bound_text(bound, summary.parts, as_recorded=as_recorded),
@@ -51,7 +58,7 @@ def headline(scan: Scan) -> str:
     ]
     if summary.parts is None:
         parts.append(work_text(bound))
-    return "; ".join(filter(None, (*parts, unestimated(scan))))
+    return "; ".join(filter(None, parts))
 
 
 def nothing_text(scan: Scan) -> str:

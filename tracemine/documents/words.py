@@ -7,8 +7,9 @@ from itertools import groupby
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+from tracemine.documents.numbered import claimed
+from tracemine.documents.step_words import share_text
 from tracemine.findings.record import NOTHING, Range
-from tracemine.report.step_words import share_text
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text, uneven_text
 
 if TYPE_CHECKING:
@@ -329,8 +330,8 @@ def left_out_text(reason: str) -> str:
 
 def shown_text(scan: Scan, hidden: int) -> str:
     """Say how many findings a report shows of how many; what verdicts took away is not counted."""
-    claimed = sum(not finding.refuted for finding in scan.reported)
-    return f"{claimed - hidden:,} of {count_text(claimed, 'finding')} shown"
+    every = len(claimed(scan))
+    return f"{every - hidden:,} of {count_text(every, 'finding')} shown"
 
 
 def chain(names: Sequence[str]) -> tuple[str, ...]:

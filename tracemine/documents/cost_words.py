@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tracemine.documents.words import a_step, basis_text
 from tracemine.findings.record import Range
-from tracemine.report.words import a_step, basis_text
 from tracemine.units import bytes_text, ratio_text, time_text
 
 if TYPE_CHECKING:

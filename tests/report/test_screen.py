@@ -1,0 +1,168 @@
+"""The first screen: 24 lines of 100 columns for any trace, and what stands in them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from io import StringIO
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFIED, hostile, hostile_verdicts
+from tracemine.documents.screen import first_screen, sure_of
+from tracemine.documents.short_causes import SHORT
+from tracemine.findings.record import NOTHING, Range, Scan, Source
+from tracemine.matching import load_rules
+from tracemine.report import Drawing, render
+
+ROOT = Path(__file__).parents[2]
+COMPAT = os.environ.get("TRACEMINE_COMPAT_TRACES")
+WIDE = "/data/" + "a_very_long_folder/" * 20 + "trace.json.gz"
+MANY = tuple(f"Warning {n}: {'something that takes many words to say of this trace, ' * 6}" for n in range(40))
+
+
+def tool() -> ModuleType:
+    """tools/first_screens.py, which is no package's."""
+    spec = importlib.util.spec_from_file_location("first_screens", ROOT / "tools" / "first_screens.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["first_screens"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def screen(scan: Scan, **options: object) -> list[str]:
+    out = StringIO()
+    render("text", scan, out, Drawing(whole=False, **options))  # type: ignore[arg-type]
+    return out.getvalue().splitlines()
+
+
+def with_trace(scan: Scan, **fields: object) -> Scan:
+    return msgspec.structs.replace(scan, trace=msgspec.structs.replace(scan.trace, **fields))
+
+
+WITHOUT_STEPS = msgspec.structs.replace(
+    SCAN,
+    summary=msgspec.structs.replace(SCAN.summary, per_step=None),
+    findings=tuple(msgspec.structs.replace(one, per_step=None) for one in SCAN.findings),
+)
+LONG = "Wörter, die 長い説明 sind, " * 20
+WORST = msgspec.structs.replace(
+    with_trace(SCAN, path=WIDE, gpu="長い" * 60),
+    warnings=MANY,
+    recorded=None,
+    findings=tuple(
+        msgspec.structs.replace(one, title=LONG, fix=LONG, module=f"長い.{'x' * 200}", fingerprint=f"{n:016x}")
+        for n, one in enumerate((NORM, GAP, NORM, GAP))
+    ),
+)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+@pytest.mark.parametrize(
+    "scan",
+    [
+        *(SCAN, EMPTY, QUIET, VERIFIED, WITHOUT_STEPS, WORST),
+        *(with_trace(SCAN, path=WIDE), with_trace(SCAN, path="模型/跟踪.json"), with_trace(SCAN, gpu=None)),
+        msgspec.structs.replace(SCAN, warnings=MANY),
+        msgspec.structs.replace(SCAN, findings=()),
+        *map(hostile, HOSTILE_STRINGS),
+        *map(hostile_verdicts, HOSTILE_STRINGS),
+    ],
+)
+def test_no_screen_is_over(scan: Scan, width: int) -> None:
+    lines = screen(scan, width=width)
+    assert len(lines) <= 24
+    for line in lines:
+        assert cell_len(line) <= min(width, 100)
+        assert line == line.rstrip()
+
+
+@given(st.text(max_size=400), st.text(max_size=400), st.text(max_size=2_000))
+@settings(max_examples=60)
+def test_no_text_of_a_trace_makes_a_screen_over(path: str, title: str, fix: str) -> None:
+    finding = msgspec.structs.replace(NORM, title=title, fix=fix, module=path, source=())
+    scan = msgspec.structs.replace(with_trace(SCAN, path=path), findings=(finding,), warnings=(title, fix))
+    lines = screen(scan, width=80)
+    assert len(lines) <= 24
+    assert max(map(cell_len, lines)) <= 80
+
+
+def test_the_screen_of_every_fixture_is_one() -> None:
+    first_screens = tool()
+    found = [first_screens.measured(path) for path in first_screens.every([str(ROOT / "fixtures")])]
+    assert len(found) > 20
+    assert not [one.path for one in found if one.over]
+    assert [one.path.name for one in found if one.lineless] == ["decoder_decode_graph.json.gz"]  # replayed: no stacks
+
+
+@pytest.mark.skipif(COMPAT is None, reason="TRACEMINE_COMPAT_TRACES is not set")
+def test_the_screen_of_every_shared_trace_is_one() -> None:
+    first_screens = tool()
+    assert first_screens.main(["--brief", str(COMPAT)]) == 0
+
+
+def test_it_says_bound_step_bar_findings_rest_and_next(golden: object) -> None:
+    golden("screen_100.txt", "\n".join(screen(SCAN)) + "\n")  # type: ignore[operator]
+    golden("screen_60.txt", "\n".join(screen(SCAN, width=60)) + "\n")  # type: ignore[operator]
+
+
+def test_the_headline_has_the_figures_of_the_bar() -> None:
+    found = first_screen(SCAN)
+    shares = {part.title: part.share for part in found.bar}
+    idle, memory = shares["idle"], shares["memory-bound"]
+    assert found.headline == f"Host-bound: the GPU idles {idle} of the step; memory-bound {memory}"
+
+
+def test_notes_are_two_lines_and_the_rest_is_counted() -> None:
+    lines = screen(msgspec.structs.replace(SCAN, warnings=MANY))
+    notes = [line for line in lines if line.startswith("Note: ")]
+    assert len(notes) == 2
+    assert notes[1].endswith("(+38 more: --all)")
+
+
+def test_the_users_own_line_is_shown_and_never_a_librarys() -> None:
+    library = (Source(file="transformers/models/llama/modeling_llama.py", line=71, function="forward", begins=True),)
+    gap = msgspec.structs.replace(GAP, source=library, module="Llama_*.LlamaMLP_*")
+    scan = msgspec.structs.replace(SCAN, findings=(gap,))
+    assert first_screen(scan).rows[0].place == "Llama_*.LlamaMLP_*"
+    deeper = {gap.fingerprint: Source(file="train.py", line=9, function="step")}
+    assert first_screen(scan, deeper).rows[0].place == "train.py:9 → LlamaMLP"
+    own = msgspec.structs.replace(gap, source=(*library, Source(file="/home/me/run.py", line=3, function="main")))
+    assert first_screen(msgspec.structs.replace(scan, findings=(own,))).rows[0].place == "run.py:3 → LlamaMLP"
+
+
+def test_certainty_is_one_scale() -> None:
+    narrow, wide = Range(80, 100, 120), Range(0, 100, 300)
+    proven, near = msgspec.structs.replace(GAP, evidence="proven"), msgspec.structs.replace(GAP, evidence="adjacent")
+    assert [sure_of(*each) for each in ((proven, narrow), (proven, wide), (near, narrow), (near, wide))] == [
+        *("high", "medium", "medium", "low")
+    ]
+
+
+def test_rows_save_a_hundredth_at_least_and_the_rest_is_counted() -> None:
+    found = first_screen(SCAN)
+    assert all(not row.share.startswith("<") and row.share != "0%" for row in found.rows)
+    assert found.total.endswith(f"{3 - len(found.rows)} smaller: --all")
+
+
+def test_where_the_step_gains_nothing_gpu_time_is_said_to_be_saved() -> None:
+    per_step = msgspec.structs.replace(NORM.per_step, step_saving_ns=NOTHING)
+    finding = msgspec.structs.replace(NORM, per_step=per_step, step_saving_ns=NOTHING)
+    found = first_screen(msgspec.structs.replace(SCAN, findings=(finding,)))
+    assert (found.whole, [row.saves for row in found.rows]) == ("GPU time", ["206"])
+    assert "of GPU time; the step gains it once nothing else sets its pace" in found.total
+
+
+def test_every_title_of_a_rule_has_a_short_form_that_fits() -> None:
+    titles = {title for rule in load_rules() for title in (rule.title, *(a.title for a in rule.advice if a.title))}
+    assert titles <= SHORT.keys()
+    assert max(map(len, SHORT.values())) <= 30

@@ -1,0 +1,86 @@
+"""What bounds the step, in the words and figures of the bar below it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracemine.documents.bar import IDLE, bar_parts
+from tracemine.documents.step_words import bound_text, nothing_text
+from tracemine.units import bytes_text
+
+if TYPE_CHECKING:
+    from tracemine.findings.record import Bound, Parts, Scan, Transfers
+
+_MOST_PARTS = 3
+_LEAST_PERCENT = 10  # of the step, that a part has which is named
+_OF = {"communication": "communication", "transfer": "copies"}  # what a bound has said of the bar already
+
+
+def bound_headline(scan: Scan) -> str:
+    """Return one line: who waits for whom, and the largest parts of the step; "" where nothing ran."""
+    bound, parts = scan.summary.bound, scan.summary.parts
+    if bound is None:
+        return nothing_text(scan)
+    if parts is None:
+        return bound_text(bound)
+    step = "the step" if scan.summary.per_step is not None else "the recorded time"
+    shares = {part.name: part.share for part in bar_parts(parts)}
+    said = _OF.get(bound.by, IDLE)
+    work = _largest(parts, {IDLE, said})
+    if bound.by in ("gpu", "unclear"):
+        lead = f"{_BUSY[bound.by]}, {_busy(shares)} busy"
+        return f"{lead}: {work} of {step}" if work else lead
+    lead = _LEADS.get(bound.by, _waiting)(bound, shares, step)
+    return f"{lead}; {work}" if work else lead
+
+
+_BUSY = {"gpu": "GPU-bound", "unclear": "GPU-bound or host-bound, cannot tell"}
+
+
+def _busy(shares: dict[str, str]) -> str:
+    """Return the rest of what idles, in the bar's own per cents.
+
+    >>> _busy({"idle": "13%"}), _busy({}), _busy({"idle": "<1%"}), _busy({"idle": ">99%"})
+    ('87%', '100%', '>99%', '<1%')
+    """
+    idle = shares.get(IDLE, "0%")
+    if idle[0] in "<>":
+        return {"<1%": ">99%", ">99%": "<1%"}[idle]
+    return f"{100 - int(idle.rstrip('%'))}%"
+
+
+def _host(bound: Bound, shares: dict[str, str], step: str) -> str:
+    return f"Host-bound: the GPU idles {shares.get(IDLE, '0%')} of {step}"
+
+
+def _communication(bound: Bound, shares: dict[str, str], step: str) -> str:
+    return f"Communication-bound: exposed communication is {shares.get('communication', '0%')} of {step}"
+
+
+def _transfer(bound: Bound, shares: dict[str, str], step: str) -> str:
+    moved = "" if bound.transfers is None else f" ({_moved(bound.transfers)})"
+    return f"Transfer-bound: copies are {shares.get('copies', '0%')} of {step}{moved}"
+
+
+def _moved(transfers: Transfers) -> str:
+    memory = "" if transfers.memory is None else f", {transfers.memory} host memory"
+    return f"{bytes_text(transfers.bytes)} at {bytes_text(transfers.bytes_per_s)}/s{memory}"
+
+
+def _waiting(bound: Bound, shares: dict[str, str], step: str) -> str:
+    idles = f"The GPU idles {shares.get(IDLE, '0%')} of {step}"
+    if bound.by != "unknown":
+        return f"{idles}, mostly for {bound.by}"
+    return (
+        f"{idles}, cause not recorded" if bound.held is None else f"{idles}, mostly while the host is in {bound.held}"
+    )
+
+
+_LEADS = {"host": _host, "communication": _communication, "transfer": _transfer}
+
+
+def _largest(parts: Parts, but: set[str]) -> str:
+    """Return the largest parts with their shares, most first, without some."""
+    shown = sorted((part for part in bar_parts(parts) if part.name not in but), key=lambda part: -part.ns)
+    most = [part.label for part in shown if 100 * part.ns >= _LEAST_PERCENT * max(parts.ns, 1)]
+    return ", ".join(most[:_MOST_PARTS])

@@ -1,0 +1,246 @@
+"""The first screen: what bounds the step, and what to do about it on Monday morning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from tracemine.documents.bar import BarPart, bar_parts, covered_text
+from tracemine.documents.headline import bound_headline
+from tracemine.documents.next_step import effort, next_step
+from tracemine.documents.numbered import claimed
+from tracemine.documents.own_code import is_own, own_frame
+from tracemine.documents.short_causes import short_cause
+from tracemine.documents.step_words import nothing_text, unequal_text, unestimated
+from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
+from tracemine.documents.verdict_words import unprofiled_ns
+from tracemine.documents.words import all_of, basis_text, chain, of_finding, operator_name, outside_steps
+from tracemine.findings.labels import class_of
+from tracemine.perfmodel import Range
+from tracemine.units import TimeUnit, count_text
+
+if TYPE_CHECKING:
+    from tracemine.findings.record import Finding, Scan, Source
+
+MOST_ROWS = 3
+_WORTH = 0.01  # of the step, or of GPU time: a row
+_SURE = 0.3  # of the middle: ends of an interval that is sure
+_SLOWED = "makes the host take about"
+_UNPROFILED = {"captured": "unprofiled, timed", "estimated": "unprofiled", "recorded": "as recorded"}
+
+
+class ScreenRow(Struct, frozen=True, kw_only=True):
+    """A finding in a row of the table, and what to do about it."""
+
+    number: int  # by which commands take it
+    saves: str  # in the table's unit
+    share: str
+    cause: str
+    place: str
+    sure: str
+    effort: str
+    todo: str
+
+
+class Screen(Struct, frozen=True, kw_only=True):
+    """All of the first screen."""
+
+    doubts: str  # before all else
+    headline: str
+    path: str
+    about: tuple[str, ...]
+    bar: tuple[BarPart, ...]
+    beside: str  # what the bar does not show
+    unit: str
+    whole: str  # what shares are of
+    own: bool  # some row names a line of the user's
+    rows: tuple[ScreenRow, ...]
+    total: str
+    nothing: tuple[str, ...]  # why there is no row
+    unpriced: bool  # the first note says that no GPU time is estimated, and the way out
+    notes: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
+def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: int = 100) -> Screen:
+    """Return the first screen of a scan. frames: the user's own, of findings that hold none (`deeper_frames`)."""
+    judged = bool(scan.trace.activities) and not is_unusable(scan) and not nothing_text(scan)
+    saved = _Saved.of(scan)
+    rows = [_row(number, one, scan, saved, frames or {}, width) for number, one in saved.rows] if judged else []
+    nothing = () if scan.reported else (no_findings(scan), nothing_found(scan))
+    return Screen(
+        doubts=trust_text(scan),
+        headline=_sentence(bound_headline(scan)),
+        path=scan.trace.path,
+        about=_about(scan, saved),
+        bar=bar_parts(scan.summary.parts),
+        beside=covered_text(scan.summary.parts),
+        unit=saved.unit.name,
+        whole=saved.whole,
+        own=any(own_of(one, frames or {}) for _, one in saved.rows),
+        rows=tuple(rows),
+        total=_total(scan, saved) if rows or scan.reported else "",
+        nothing=nothing,
+        unpriced=bool(unestimated(scan)),
+        notes=_notes(scan),
+        commands=_commands(rows, judged=judged),
+    )
+
+
+class _Saved(Struct, frozen=True):
+    """Which findings are rows, and in what their savings are said."""
+
+    name: str  # step_saving_ns, or where the step gains of none of them, gpu_saving_ns
+    whole_ns: int
+    whole: str
+    unit: TimeUnit
+    rows: tuple[tuple[int, Finding], ...]
+
+    @staticmethod
+    def of(scan: Scan) -> _Saved:
+        numbered = list(enumerate(claimed(scan), 1))
+        step, step_ns = scan.summary.per_step, unprofiled_ns(scan.summary)
+        found = _Saved._of_kind("step_saving_ns", step_ns or scan.summary.span_ns, "step" if step else "span", numbered)
+        if found.rows or not numbered:
+            return found
+        gpu_ns = scan.summary.gpu_time_ns if step is None else step.gpu_busy_ns
+        return _Saved._of_kind("gpu_saving_ns", gpu_ns, "GPU time", numbered)
+
+    @staticmethod
+    def _of_kind(name: str, whole_ns: int, whole: str, numbered: Sequence[tuple[int, Finding]]) -> _Saved:
+        worth = [(at, one) for at, one in numbered if _saving(one, name).mid >= _WORTH * max(whole_ns, 1)]
+        worth.sort(key=lambda each: -_saving(each[1], name).mid)
+        return _Saved(name, whole_ns, whole, TimeUnit.of(whole_ns), tuple(worth[:MOST_ROWS]))
+
+
+def _saving(finding: Finding, name: str) -> Range:
+    return Range(0, 0, 0) if outside_steps(finding) else of_finding(finding, name)
+
+
+def _row(
+    number: int, finding: Finding, scan: Scan, saved: _Saved, frames: Mapping[str, Source], width: int
+) -> ScreenRow:
+    saving = _saving(finding, saved.name)
+    lines = effort(finding.fix)
+    return ScreenRow(
+        number=number,
+        saves=saved.unit.text(saving.mid),
+        share=whole_percent(saving.mid, saved.whole_ns),
+        cause=short_cause(finding.title) + _times(finding, scan),
+        place=place_of(finding, frames),
+        sure=sure_of(finding, saving),
+        effort="–" if lines is None else count_text(lines, "line"),
+        todo=next_step(finding.fix, width),
+    )
+
+
+def whole_percent(part_ns: int, whole_ns: int) -> str:
+    """Return a share in whole per cents.
+
+    >>> whole_percent(1, 3), whole_percent(1, 1_000), whole_percent(0, 5)
+    ('33%', '<1%', '0%')
+    """
+    share = 100 * part_ns / max(whole_ns, 1)
+    return "<1%" if 0 < share < 0.5 else f"{share:.0f}%"
+
+
+def _times(finding: Finding, scan: Scan) -> str:
+    """Return how often it occurs in a step, where that is the same in each."""
+    if finding.per_step is None or outside_steps(finding):
+        return ""
+    apart = () if scan.summary.per_step is None else scan.summary.per_step.apart
+    each, left = divmod(finding.occurrences, max(scan.trace.steps + len(apart), 1))
+    return f" ×{each:,}" if not left and each > 1 else ""
+
+
+def own_of(finding: Finding, frames: Mapping[str, Source]) -> Source | None:
+    """Return the user's own line of a finding; None: it has none."""
+    return own_frame(finding) or frames.get(finding.fingerprint)
+
+
+def place_of(finding: Finding, frames: Mapping[str, Source]) -> str:
+    """Return the user's own line, else the module, else the operators."""
+    if (own := own_of(finding, frames)) is not None:
+        line = f"{PurePath(own.file.replace(chr(92), '/')).name}:{own.line}"
+        within = finding.module is not None and not is_own(finding.source[0].file)
+        return f"{line} → {class_of(finding.module or '')}" if within else f"{line} {own.function}"
+    if finding.module:
+        return ".".join(finding.module.split(".")[-2:])
+    if finding.ops:
+        names = ", ".join(chain([operator_name(name) for name in finding.ops])[:2])
+        return names if finding.on_gpu else f"before {names}"
+    return "–"
+
+
+def sure_of(finding: Finding, saving: Range) -> str:
+    """Return how sure a saving is: measured; high where dataflow is proven and the interval is narrow; medium; low."""
+    if basis_text(finding) == "measured":
+        return "measured"
+    narrow = saving.low >= (1 - _SURE) * saving.mid and saving.high <= (1 + _SURE) * saving.mid
+    return ("low", "medium", "high")[narrow + (finding.evidence == "proven")]
+
+
+def _about(scan: Scan, saved: _Saved) -> tuple[str, ...]:
+    """Return device, steps and the one time that all figures are of."""
+    step, of = scan.summary.per_step, scan.summary
+    alone = of.unprofiled_ns if step is None else step.unprofiled_ns
+    about = [scan.trace.gpu or "GPU not named"]
+    if scan.summary.bound is None:
+        return (*about, count_text(scan.trace.activities, "GPU activity"))
+    unit = TimeUnit.of(unprofiled_ns(of) or of.span_ns)
+    how = "" if alone is None else f" {_UNPROFILED.get(alone.source, alone.source)}"
+    if step is None:
+        return (*about, f"no steps found: of all {unit.text(unprofiled_ns(of) or of.span_ns)} {unit.name}{how}")
+    if alone is None:
+        return (*about, count_text(scan.trace.steps, "step"))
+    return (*about, count_text(scan.trace.steps, "step"), f"{unit.text(alone.mid)} {unit.name} per step{how}")
+
+
+def _total(scan: Scan, saved: _Saved) -> str:
+    """Return what all findings save together, once, with before and after; and how many more there are."""
+    every, unit = len(claimed(scan)), saved.unit
+    refuted = len(scan.reported) - every
+    more = [
+        f"{every - len(saved.rows):,} smaller" if every > len(saved.rows) else "",
+        f"{refuted} refuted" if refuted else "",
+    ]
+    behind = f" {', '.join(filter(None, more))}: --all" if any(more) else ""
+    together = all_of(scan, saved.name).mid
+    lead = {1: "This finding", 2: "Both findings together"}.get(every, f"All {every} findings together")
+    if not saved.rows:
+        small = f"{count_text(every, 'finding')} below 1% of the step" if every else "No finding is left"
+        return f"{small}{f', {refuted:,} refuted' if refuted else ''}: --all"
+    text = f"{unit.text(together)} {unit.name} ({whole_percent(together, saved.whole_ns)})"
+    if saved.name == "gpu_saving_ns":
+        return f"{lead}: {text} of GPU time; the step gains it once nothing else sets its pace.{behind}"
+    after = unit.text(max(saved.whole_ns - together, 0))
+    per = " per step" if saved.whole == "step" else ""
+    return f"{lead}: {text}, {unit.text(saved.whole_ns)} → {after} {unit.name}{per}.{behind}"
+
+
+def _notes(scan: Scan) -> tuple[str, ...]:
+    """Return what to know before believing the rest, the most important first; each once."""
+    first = (unestimated(scan), no_lines(scan), unequal_text(scan.summary.devices))
+    known = [text for text in dict.fromkeys((*first, *notes_below(scan))) if text]
+    return tuple(sorted(known, key=lambda text: _SLOWED in text))  # its figures are without that already
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _commands(rows: Sequence[ScreenRow], *, judged: bool) -> tuple[str, ...]:
+    if not judged:
+        return ("scan FILE --all",)
+    if not rows:
+        return ("scan FILE --all", "scan FILE --why-not", "scan FILE --format html -o report.html")
+    number = rows[0].number
+    return (
+        f"explain {number} FILE",
+        f"verify FILE --finding {number}",
+        f"tickets FILE --finding {number}",
+        "scan FILE -f html",
+    )

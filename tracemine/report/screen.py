@@ -1,0 +1,226 @@
+"""The first screen on a terminal: 24 lines at most, and no line that wraps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, TextIO
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from tracemine.documents.bar import IDLE
+from tracemine.documents.screen import Screen, ScreenRow, first_screen
+from tracemine.report.console import console_for
+from tracemine.report.escape import line
+from tracemine.units import shares
+
+if TYPE_CHECKING:
+    from tracemine.documents.bar import BarPart
+    from tracemine.findings.record import Scan
+    from tracemine.report import Drawing
+
+WIDEST = 100
+_DIM, _BOLD = "dim", "bold"
+_PART_STYLES = {
+    "products": "cyan",
+    "attention": "magenta",
+    "memory_bound": "yellow",
+    "optimizer": "green",
+    "other": "white",
+    "copies": "blue",
+    "communication": "red",
+    "idle": "dim",
+}
+_WORK, _IDLE = "█", "░"
+_NARROW = {"cause": 16, "place": 12}  # columns that give way, and how far
+_LEFT_OUT = "effort"  # where that is not enough
+_NOTES = 2
+_GAP = 2  # columns between two
+
+
+def render(scan: Scan, out: TextIO, options: Drawing) -> None:
+    """Write the first screen of a scan."""
+    width = min(options.width, WIDEST)
+    console = console_for(out, options)
+    for row in rows_of(first_screen(scan, options.frames, width - 2 * _GAP - 1), width):
+        row.rstrip()
+        console.print(row, no_wrap=True, overflow="ignore", crop=False)
+
+
+def rows_of(screen: Screen, width: int) -> Iterator[Text]:
+    """Yield the lines of a screen, none wider than that."""
+    yield from _wrapped(screen.doubts, width, "bold red", 2 if screen.rows else 3)
+    yield from _wrapped(screen.headline, width, _BOLD, 2)
+    yield from _about(screen, width)
+    if screen.bar:
+        yield Text()
+        yield from bar_rows(screen.bar, width)
+    yield from _wrapped(screen.beside, width, _DIM, 1)
+    yield Text()
+    yield from _table(screen, width)
+    yield from _wrapped(screen.total, width, _BOLD if screen.rows else "", 2)
+    for number, text in enumerate(screen.nothing):
+        yield from _wrapped(text, width, "" if number else _BOLD, 2)
+    yield from _notes(screen, width)
+    yield from _wrapped(f"Next: {' · '.join(screen.commands)}", width, _DIM, _folded(width))
+
+
+def _about(screen: Screen, width: int) -> Iterator[Text]:
+    """Yield the path with what is said of the trace, or each on a line; a wider path gives way at its beginning."""
+    facts = " · ".join(line(text) for text in screen.about)
+    path = line(screen.path)
+    if cell_len(path) + cell_len(facts) + 3 <= width:
+        yield Text.assemble(path, (f" · {facts}", _DIM))
+        return
+    yield Text(_end_of(path, width))
+    yield from _wrapped(facts, width, _DIM, _folded(width))
+
+
+def _folded(width: int) -> int:
+    """Return how many lines a text has that fits into one where a terminal is as wide as usual."""
+    return 1 if width >= WIDEST else 2
+
+
+def bar_rows(parts: Sequence[BarPart], width: int) -> Iterator[Text]:
+    """Yield the bar with names in front of pieces and shares below them; shares alone where there is no room."""
+    least = [max(cell_len(part.title) + 2, len(part.share)) for part in parts]
+    room = width - sum(least) - len(parts) + 1
+    if room < 0:
+        yield from _wrapped(", ".join(part.label for part in parts), width, "", 4)
+        return
+    lengths = [each + 1 for each in shares([part.ns for part in parts], room)] if room else [1] * len(parts)
+    lengths = [
+        each + least_ - cell_len(part.title) - 2 for part, each, least_ in zip(parts, lengths, least, strict=True)
+    ]
+    drawn, below = Text(), Text()
+    for part, length in zip(parts, lengths, strict=True):
+        fill = _IDLE if part.name == IDLE else _WORK
+        piece = Text.assemble(f"{part.title} ", (fill * max(length, 1), _PART_STYLES.get(part.name, "")), " ")
+        drawn.append_text(piece)
+        below.append(f"{part.share:<{piece.cell_len}}")
+    yield drawn
+    yield below
+
+
+def _table(screen: Screen, width: int) -> Iterator[Text]:
+    """Yield the head, and two lines a finding: what it is, and what to do."""
+    if not screen.rows:
+        return
+    heads = {
+        "number": ("", ""),
+        "saves": ("saves", screen.unit),
+        "share": ("", screen.whole),
+        "cause": ("cause", ""),
+        "place": ("your code" if screen.own else "where", ""),
+        "sure": ("sure", ""),
+        "effort": ("effort", ""),
+    }
+    above, below = ({name: head[at] for name, head in heads.items()} for at in (0, 1))
+    cells = [{name: line(str(getattr(row, name))) for name in heads} for row in screen.rows]
+    widths = _widths([above, below, *cells], width)
+    yield Text(_joined(above, widths), _DIM)
+    yield Text(_joined(below, widths), _DIM)
+    for row, each in zip(screen.rows, cells, strict=True):
+        yield _styled(_joined(each, widths), widths)
+        yield from _todo(row, width, widths["number"] + _GAP)
+
+
+def _widths(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
+    """Return how wide each column is, some narrower than their cells where the table would be too wide."""
+    widths = {name: max(cell_len(row[name]) for row in rows) for name in rows[0]}
+    over = sum(widths.values()) + _GAP * (len(widths) - 1) - width
+    for name in sorted(_NARROW, key=lambda name: -widths[name]):
+        less = max(min(over, widths[name] - _NARROW[name]), 0)
+        widths[name], over = widths[name] - less, over - less
+    if over > 0:
+        del widths[_LEFT_OUT]
+    return widths
+
+
+_RIGHT = ("number", "saves", "share")
+
+
+def _joined(cells: dict[str, str], widths: dict[str, int]) -> str:
+    fitted = []
+    for name, room in widths.items():
+        text = cells[name]
+        text = text if cell_len(text) <= room else f"{set_cell_size(text, room - 1)}…"
+        blanks = " " * (room - cell_len(text))
+        fitted.append(blanks + text if name in _RIGHT else text + blanks)
+    return (" " * _GAP).join(fitted)
+
+
+def _styled(text: str, widths: dict[str, int]) -> Text:
+    """Return a row with its saving and its cause in the styles that catch the eye."""
+    drawn, saves = Text(text), widths["number"] + _GAP
+    cause = saves + widths["saves"] + widths["share"] + 2 * _GAP
+    drawn.stylize("bold green", saves, saves + widths["saves"])
+    drawn.stylize(_BOLD, cause, cause + widths["cause"])
+    return drawn
+
+
+def _todo(row: ScreenRow, width: int, indent: int) -> Iterator[Text]:
+    for one in _wrapped(row.todo, width - indent, "cyan", 1):
+        yield Text.assemble(" " * indent, one)
+
+
+def _notes(screen: Screen, width: int) -> Iterator[Text]:
+    """Yield a line a note, two at most, or two lines of the one that decides what was looked for; and how many more."""
+    notes, label = screen.notes, "Note: "
+    shown = notes[: 1 if screen.unpriced else _NOTES]
+    behind = f" (+{len(notes) - len(shown):,} more: --all)" if len(notes) > len(shown) else ""
+    for number, note in enumerate(shown):
+        last = behind if number == len(shown) - 1 else ""
+        if screen.unpriced:
+            yield from _wrapped(f"{label}{note}{last}", width, "", 2)
+            continue
+        (text,) = _wrapped(note, width - len(label) - len(last), "", 1)
+        yield Text.assemble((label, _DIM), text, (last, _DIM))
+
+
+def _wrapped(text: str, width: int, style: str, most: int) -> Iterator[Text]:
+    """Yield a text in so many lines at most; what does not fit is cut at a word."""
+    lines = _lines(line(text, 2_000), width)
+    for number, one in enumerate(lines[:most]):
+        cut = number == most - 1 and len(lines) > most
+        yield Text(f"{_fitting(one, width - 1)}…" if cut else one, style)
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """Return a text wrapped by the cells that its characters take, a word that is too wide broken."""
+    if cell_len(text) <= width:
+        return [text] if text else []
+    if text.isascii():
+        return wrap(text, width, break_on_hyphens=False)
+    found, now = [], ""
+    for word in text.split(" "):
+        while cell_len(word) > width:
+            head = _fitting(word, width)
+            found += [now] if now else []
+            found, now, word = [*found, head], "", word[len(head) :]
+        longer = f"{now} {word}" if now else word
+        if cell_len(longer) > width:
+            found, longer = [*found, now], word
+        now = longer
+    return [*found, now] if now else found
+
+
+def _fitting(text: str, width: int) -> str:
+    """Return as much of the beginning of a text as fits."""
+    while cell_len(text) > width:
+        text = text[: -max((cell_len(text) - width) // 2, 1)]
+    return text.rstrip()
+
+
+def _end_of(text: str, width: int) -> str:
+    """Return a text, or its end behind "…" where it is too wide.
+
+    >>> _end_of("runs/decoder.json.gz", 12)
+    '…der.json.gz'
+    """
+    if cell_len(text) <= width:
+        return text
+    while cell_len(text) > width - 1:
+        text = text[max((cell_len(text) - width + 1) // 2, 1) :]
+    return f"…{text}"
