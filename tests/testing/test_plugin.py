@@ -58,7 +58,7 @@ def test_where_it_is_not_used_it_costs_nothing() -> None:
 def test_the_guide_s_example_runs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     page = (ROOT / "docs/guide/pytest.md").read_text("utf-8")
-    example = re.search(r"<!-- a test file.*? -->\n```python\n(.*?)```", page, re.S)
+    example = re.search(r"<!-- suite -->\n```python\n(.*?)```", page, re.S)
     assert example is not None
     done = ran(pytester, example[1], "-rs")
     done.assert_outcomes(passed=2, skipped=1)
