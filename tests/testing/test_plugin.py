@@ -15,8 +15,8 @@ import tracemine
 from tracemine.errors import UsageError
 from tracemine.recording.files import Capture
 from tracemine.testing import measure, plugin
-from tracemine.testing.limits import Limits, limits_of
-from tracemine.testing.measure import Measured
+from tracemine.testing.limits import StepLimits, limits_of
+from tracemine.testing.measure import MeasuredStep
 from tracemine.testing.message import LINES, message
 
 pytest_plugins = ["pytester"]
@@ -174,7 +174,7 @@ def test_findings_fail_a_test_on_a_gpu(pytester: pytest.Pytester, monkeypatch: p
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-def recorded(step_ns: int = 14_100_000, trace: Path | str = DECODER, **changes: Any) -> Measured:
+def recorded(step_ns: int = 14_100_000, trace: Path | str = DECODER, **changes: Any) -> MeasuredStep:
     """What a step took, of a recording of a GPU."""
     facts: dict[str, Any] = {
         "tracemine": "0", "torch": "2.13", "cuda": None, "hip": None, "driver": None, "python": "3.11",
@@ -183,28 +183,30 @@ def recorded(step_ns: int = 14_100_000, trace: Path | str = DECODER, **changes: 
         "stacks": True, "memory": False, "alone_step_ns": step_ns, "alone_step_p10_ns": 13_900_000,
         "alone_step_p90_ns": 14_400_000, "host_step_ns": None, "recorded_step_ns": None, "slowdown": None,
     }  # fmt: skip
-    return Measured(Capture(**(facts | changes)), Path("/tmp/a folder/step"), tracemine.scan(trace, min_saving="0ns"))
+    return MeasuredStep(
+        Capture(**(facts | changes)), Path("/tmp/a folder/step"), tracemine.scan(trace, min_saving="0ns")
+    )
 
 
 def test_a_slow_step_is_said_with_its_causes() -> None:
-    lines = message(Limits(step_ms=12), recorded()).splitlines()
+    lines = message(StepLimits(step_ms=12), recorded()).splitlines()
     assert lines[0] == "step 14.1 ms > step_ms=12 (unprofiled, median of 10, 13.9–14.4 ms)"
     assert lines[-1].endswith("'/tmp/a folder/step'")
     assert 4 < len(lines) <= LINES
-    assert message(Limits(step_ms=14.1), recorded()) == ""
+    assert message(StepLimits(step_ms=14.1), recorded()) == ""
 
 
 @pytest.mark.parametrize(
     ("limits", "says"),
     [
-        (Limits(severity="high"), "> max_findings=0 of severity=high"),
-        (Limits(rule=("rmsnorm_*",)), "1 finding > max_findings=0 of rule=rmsnorm_*"),
-        (Limits(max_findings=1, severity="low"), "> max_findings=1 of severity=low"),
-        (Limits(rule=("no_such_rule",)), ""),
-        (Limits(max_findings=99), ""),
+        (StepLimits(severity="high"), "> max_findings=0 of severity=high"),
+        (StepLimits(rule=("rmsnorm_*",)), "1 finding > max_findings=0 of rule=rmsnorm_*"),
+        (StepLimits(max_findings=1, severity="low"), "> max_findings=1 of severity=low"),
+        (StepLimits(rule=("no_such_rule",)), ""),
+        (StepLimits(max_findings=99), ""),
     ],
 )
-def test_findings_count_by_severity_and_rule(limits: Limits, says: str) -> None:
+def test_findings_count_by_severity_and_rule(limits: StepLimits, says: str) -> None:
     said = message(limits, recorded())
     assert says in said.partition("\n")[0]
     assert bool(said) == bool(says)
@@ -214,7 +216,7 @@ def test_a_recording_without_a_gpu_passes_no_count_of_findings(tmp_path: Path) -
     (tmp_path / "t.json").write_text(
         '{"traceEvents":[{"ph":"X","cat":"cpu_op","name":"aten::neg","ts":1,"dur":2,"pid":1,"tid":1}]}'
     )
-    assert "cannot be counted" in message(Limits(max_findings=0), recorded(trace=tmp_path / "t.json"))
+    assert "cannot be counted" in message(StepLimits(max_findings=0), recorded(trace=tmp_path / "t.json"))
 
 
 @pytest.mark.parametrize(

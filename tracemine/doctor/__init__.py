@@ -7,7 +7,7 @@ render(checkup, width)     the same on one screen
 """
 
 from tracemine.doctor.checkup import check_up
-from tracemine.doctor.record import CHECKUP_SCHEMA_VERSION, Checkup, Doubt, Part
+from tracemine.doctor.record import CHECKUP_SCHEMA_VERSION, Checkup, Doubt, Holding
 from tracemine.doctor.text import render
 
-__all__ = ["CHECKUP_SCHEMA_VERSION", "Checkup", "Doubt", "Part", "check_up", "render"]
+__all__ = ["CHECKUP_SCHEMA_VERSION", "Checkup", "Doubt", "Holding", "check_up", "render"]

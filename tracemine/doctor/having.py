@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tracemine.doctor.record import Part
+from tracemine.doctor.record import Holding
 from tracemine.findings import Scan
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, percent_text, time_text
@@ -102,9 +102,9 @@ _ROWS = (
 )
 
 
-def parts_of(timeline: Timeline, scan: Scan) -> Iterator[Part]:
+def parts_of(timeline: Timeline, scan: Scan) -> Iterator[Holding]:
     """Yield each thing that a recording may hold, in the order in which one looks at them."""
     for row in _ROWS:
         amount = row.amount(timeline, scan)
         switch = row.nsys if timeline.meta.format == "nsys" else row.torch
-        yield Part(name=row.name, recorded=bool(amount), says=amount or row.costs, switch=None if amount else switch)
+        yield Holding(name=row.name, recorded=bool(amount), says=amount or row.costs, switch=None if amount else switch)

@@ -7,7 +7,7 @@ import msgspec
 CHECKUP_SCHEMA_VERSION = 1
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a recording may hold."""
 
     name: str
@@ -42,7 +42,7 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
     producer: str | None
     gpu: str | None
     verdict: str  # `fine`; `limited`: something is missing or slows the host; `serious`: a doubt is
-    parts: tuple[Part, ...]
+    parts: tuple[Holding, ...]
     doubts: tuple[Doubt, ...]  # serious ones first
     recipe: Recipe
 

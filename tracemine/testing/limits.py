@@ -16,7 +16,7 @@ _HINT = "docs: guide/pytest.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class StepLimits:
     """What a step may take, and how it is run."""
 
     step_ms: float | None = None  # unprofiled, median
@@ -36,29 +36,29 @@ class Limits:
     def counts(self, rule: str, severity: str) -> bool:
         """Return whether a finding counts.
 
-        >>> Limits(severity="medium", rule=("*_unfused",)).counts("rmsnorm_unfused", "high")
+        >>> StepLimits(severity="medium", rule=("*_unfused",)).counts("rmsnorm_unfused", "high")
         True
         """
         severe = self.severity is None or SEVERITIES.index(severity) >= SEVERITIES.index(self.severity)
         return severe and (not self.rule or any(fnmatchcase(rule, pattern) for pattern in self.rule))
 
 
-def limits_of(places: Sequence[object], given: Mapping[str, Any]) -> Limits:
+def limits_of(places: Sequence[object], given: Mapping[str, Any]) -> StepLimits:
     """Return the limits that a marker or a call gives. Raises UsageError where they are none."""
-    names = [field.name for field in fields(Limits)]
+    names = [field.name for field in fields(StepLimits)]
     if places:
         raise UsageError("limits are given by name", hint="@pytest.mark.tracemine(step_ms=12)")
     if unknown := next((name for name in given if name not in names), None):
         raise UsageError(f"there is no limit {unknown!r}", hint=f"there are: {', '.join(names)}")
     rule = given.get("rule") or ()
-    limits = Limits(**{**given, "rule": (rule,) if isinstance(rule, str) else tuple(rule)})
+    limits = StepLimits(**{**given, "rule": (rule,) if isinstance(rule, str) else tuple(rule)})
     for wrong, says in _checks(limits):
         if wrong:
             raise UsageError(says, hint=_HINT)
     return limits
 
 
-def _checks(limits: Limits) -> list[tuple[bool, str]]:
+def _checks(limits: StepLimits) -> list[tuple[bool, str]]:
     counted = ("steps", 1), ("warmup", 0), ("timed", 1)
     return [
         (not _is_time(limits.step_ms), f"step_ms={limits.step_ms!r}: milliseconds are needed, more than 0"),

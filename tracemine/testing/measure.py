@@ -11,11 +11,11 @@ from tracemine.api.report import Report
 from tracemine.errors import TracemineError
 from tracemine.recording import capture, torch_here
 from tracemine.recording.files import Capture
-from tracemine.testing.limits import Limits
+from tracemine.testing.limits import StepLimits
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredStep:
     """What a step took, and what was found in it."""
 
     written: Capture
@@ -41,7 +41,7 @@ def lacking(device: str) -> str:
     return ""
 
 
-def measured(step: Callable[[], object], limits: Limits, folder: Path) -> Measured:
+def measured(step: Callable[[], object], limits: StepLimits, folder: Path) -> MeasuredStep:
     """Run a step as often as it takes, and keep the recording in a folder. Whatever the step raises goes through."""
     __tracebackhide__ = True
     on_gpu = limits.device == "cuda"
@@ -58,4 +58,4 @@ def measured(step: Callable[[], object], limits: Limits, folder: Path) -> Measur
             step()
     if recording.written is None:
         raise TracemineError("the step was not recorded")
-    return Measured(recording.written, folder, scan(folder) if on_gpu else None)
+    return MeasuredStep(recording.written, folder, scan(folder) if on_gpu else None)

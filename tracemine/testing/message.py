@@ -11,8 +11,8 @@ from tracemine.report.escape import line
 from tracemine.report.step_words import headline
 from tracemine.report.trust import trust_text
 from tracemine.report.words import first_sentence
-from tracemine.testing.limits import Limits
-from tracemine.testing.measure import Measured
+from tracemine.testing.limits import StepLimits
+from tracemine.testing.measure import MeasuredStep
 from tracemine.units import count_text, range_text, time_text
 
 LINES, COLUMNS = 15, 200
@@ -20,7 +20,7 @@ _SHOWN = 4  # findings
 _INSTALLED = re.compile(r"(?:site|dist)-packages|^<")
 
 
-def message(limits: Limits, found: Measured) -> str:
+def message(limits: StepLimits, found: MeasuredStep) -> str:
     """Return what a test fails with; "" where the step is within its limits."""
     scan = None if found.report is None else found.report.scan
     counted = () if scan is None else tuple(one for one in scan.reported if limits.counts(one.rule, one.severity))
@@ -32,7 +32,7 @@ def message(limits: Limits, found: Measured) -> str:
     return "\n".join(line(text, longest=COLUMNS) for text in lines[:LINES])
 
 
-def _slow(limits: Limits, found: Measured) -> Iterator[str]:
+def _slow(limits: StepLimits, found: MeasuredStep) -> Iterator[str]:
     step_ns = found.written.alone_step_ns
     if limits.step_ms is None or step_ns is None or step_ns <= limits.step_ms * 1e6:
         return
@@ -42,7 +42,7 @@ def _slow(limits: Limits, found: Measured) -> Iterator[str]:
     yield f"step {time_text(step_ns)} > step_ms={limits.step_ms:g} ({how})"
 
 
-def _unjudged(limits: Limits, scan: Scan | None) -> Iterator[str]:
+def _unjudged(limits: StepLimits, scan: Scan | None) -> Iterator[str]:
     """Yield that nothing can be said of findings, where they are to be counted: a test does not pass for that."""
     if scan is None or limits.most_findings is None:
         return
@@ -50,7 +50,7 @@ def _unjudged(limits: Limits, scan: Scan | None) -> Iterator[str]:
         yield f"findings cannot be counted: {trust_text(scan)}"
 
 
-def _many(limits: Limits, counted: Sequence[Finding]) -> Iterator[str]:
+def _many(limits: StepLimits, counted: Sequence[Finding]) -> Iterator[str]:
     most = limits.most_findings
     if most is None or len(counted) <= most:
         return
@@ -85,7 +85,7 @@ def _place(source: Sequence[Source]) -> str:
     return "" if own is None else f"  {own.file}:{own.line} {own.function}"
 
 
-def _next(found: Measured, findings: Sequence[Finding]) -> Iterator[str]:
+def _next(found: MeasuredStep, findings: Sequence[Finding]) -> Iterator[str]:
     folder = shlex.quote(str(found.folder))
     if findings:
         yield f"more: tracemine explain {findings[0].fingerprint[:8]} {folder}"
