@@ -11,6 +11,7 @@ import msgspec
 from msgspec import inspect
 
 from tracemine.comparison.record import DIFFERENCE_SCHEMA_VERSION, Difference
+from tracemine.doctor import CHECKUP_SCHEMA_VERSION, Checkup
 from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Scan
 from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION, Verdicts
 
@@ -30,6 +31,7 @@ class Printed:
 PRINTED = {
     "findings": Printed(Scan, FINDINGS_SCHEMA_VERSION, "tracemine scan --format json"),
     "differences": Printed(Difference, DIFFERENCE_SCHEMA_VERSION, "tracemine diff --format json"),
+    "checkups": Printed(Checkup, CHECKUP_SCHEMA_VERSION, "tracemine doctor --format json"),
     "verdicts": Printed(Verdicts, VERDICTS_SCHEMA_VERSION, "tracemine verify --format json"),
 }
 

@@ -1,7 +1,8 @@
 """Run every code block of the guide as it stands, in the order of its page, in a folder that has fixtures/.
 
 A block that needs a program which is not there (Nsight's, or a GPU's) is checked for its syntax alone. One marked
-`service` speaks to GitHub: here to the one of tests/tickets/server.py, which is empty where a page begins.
+`service` speaks to GitHub: here to the one of tests/tickets/server.py, which is empty where a page begins. One marked
+`suite` is a file of tests, which tests/testing runs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 INTERNALS = [ROOT / "docs" / "internals" / f"{name}.md" for name in ("codegen", "validation")]
 FENCE = re.compile(
-    r"^(?:<!-- (?P<mark>printed|service|needs (?P<program>[\w-]+)) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```$",
+    r"^(?:<!-- (?P<mark>printed|service|suite|needs (?P<program>[\w-]+)) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```$",
     re.M | re.S,
 )
 SHOWN = {"text", "json"}  # output, no code
@@ -82,6 +83,8 @@ def test_a_page_runs(page: Path, world: World, tmp_path: Path, monkeypatch: pyte
         kind, code = fence["kind"], fence["code"]
         if fence["program"] and shutil.which(fence["program"]) is None:
             bash(f"set -n\n{code}", tmp_path)  # its syntax
+        elif fence["mark"] == "suite":
+            compile(code, str(page), "exec")
         elif fence["mark"] == "service":
             printed = with_service(code, tmp_path, world)
         elif kind == "bash":

@@ -109,6 +109,13 @@ def test_what_diff_prints_is_as_the_schema_says(before: str, after: str) -> None
     assert wrong("differences", printed | {"basis": 3}) != []
 
 
+@pytest.mark.parametrize("trace", TRACES[:1] + TRACES[-1:], ids=lambda path: path.name)
+def test_what_doctor_prints_is_as_the_schema_says(run: Run, trace: Path) -> None:
+    printed = json.loads(run("doctor", trace, "--format", "json", "--quiet")[1])
+    assert wrong("checkups", printed, closed("checkups")) == []
+    assert wrong("checkups", printed | {"parts": None}) != []
+
+
 def test_verdicts_are_as_the_schema_says() -> None:
     assert wrong("verdicts", as_printed(VERDICTS), closed("verdicts")) == []
 

@@ -242,7 +242,7 @@ def test_a_baseline_makes_its_folder_and_is_of_one_project(capsys: pytest.Captur
     before = kept.read_bytes()
     code, _, err = run(capsys, *write, "encoder")
     assert code == 2
-    assert err.startswith(f"--project: {kept} is a baseline of 'decoder', with what that one accepts")
+    assert err.startswith(f"--name: {kept} is a baseline of 'decoder', with what that one accepts")
     assert kept.read_bytes() == before
     assert run(capsys, *write, "decoder")[0] == 0
     for label, says in (
@@ -253,6 +253,80 @@ def test_a_baseline_makes_its_folder_and_is_of_one_project(capsys: pytest.Captur
     ):
         code, _, err = run(capsys, *write, label)
         assert (code, says in err) == (2, True), label
+
+
+def test_a_baseline_is_kept_and_meant_by_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "decoder").mkdir()  # a folder of that name is no baseline
+    code, _, err = run(capsys, "baseline", "write", COMPILED, "--name", "decoder")
+    assert (code, err.startswith(".tracemine/decoder.json: ")) == (0, True)
+    watched = ("scan", EAGER, "-q", "--fail-on", "new,worse", "--baseline")
+    code, _, err = run(capsys, *watched, "decoder")
+    marks = [line.rsplit("(", 1)[1].rstrip(")") for line in err.splitlines()]
+    assert (code, len(marks) > 2) == (1, True)
+    for mark in marks[:2]:
+        assert run(capsys, "baseline", "accept", "decoder", mark, "--reason", "to be compiled")[0] == 0
+    for mark in marks[2:]:
+        assert run(capsys, "baseline", "accept", "--name", "decoder", mark, "--reason", "ships \x1b[2J in Q3")[0] == 0
+    assert run(capsys, *watched, ".tracemine/decoder.json")[0] == 0
+    code, out, _ = run(capsys, "baseline", "list", "--name", "decoder")
+    assert (code, out.count("to be compiled"), "\x1b" in out) == (0, 2, False)
+    assert "NVIDIA H200, .tracemine/decoder.json" in out
+
+
+def test_a_file_goes_before_a_name_and_a_setting_may_name_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, "baseline", "write", EAGER, "-q", "--name", "decoder")[0] == 0
+    assert run(capsys, "baseline", "write", COMPILED, "-q", "--output", "decoder")[0] == 0  # named by its stem
+    assert json.loads((tmp_path / "decoder").read_text())["project"] == "decoder"
+    assert run(capsys, "scan", EAGER, "-q", "--baseline", "decoder", "--fail-on", "new")[0] == 1
+    (tmp_path / "decoder").unlink()
+    assert run(capsys, "scan", EAGER, "-q", "--baseline", "decoder", "--fail-on", "new")[0] == 0
+    (tmp_path / "pyproject.toml").write_text('[tool.tracemine]\nbaseline = "decoder"\nfail-on = "new"\n')
+    code, out, _ = run(capsys, "scan", EAGER, "-q")
+    assert (code, "decoder_prefill.json.gz → decoder_prefill.json.gz" in out) == (0, True)
+
+
+def test_baselines_are_listed_with_what_is_wrong_with_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run(capsys, "baseline", "list")
+    assert (code, out.startswith("No baseline is kept here")) == (0, True)
+    for name in ("eager", "compiled"):
+        assert run(capsys, "baseline", "write", EAGER, "-q", "--name", name)[0] == 0
+    code, out, _ = run(capsys, "baseline", "list", "--format", "json")
+    rows = [json.loads(text) for text in out.splitlines()]
+    assert (code, [row["name"] for row in rows]) == (0, ["compiled", "eager"])
+    assert rows[0]["step_ns"] > 0 and rows[0]["accepted"] == []
+    (tmp_path / ".tracemine/broken.json").write_text("{}")
+    code, out, err = run(capsys, "baseline", "list")
+    assert (code, len(out.splitlines()), "broken.json" in err) == (2, 3, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["write", EAGER], "neither --name nor --output"),
+        (["write", EAGER, "--name", "../x"], "--name: '../x' is no label"),
+        (["accept", "decoder", "--reason", "r"], "a baseline and a fingerprint are needed"),
+        (["accept", "f", "80c2", "--name", "decoder", "--reason", "r"], "a baseline and a fingerprint are needed"),
+        (["accept", "--name", "../../x", "80c2", "--reason", "r"], "--name: '../../x' is no label"),
+        (["list", "--name", "none"], "there is no such file"),
+        (["list", "--format", "html"], "there is no report 'html'"),
+    ],
+)
+def test_a_baseline_that_is_not_named_right_is_refused(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, "baseline", *arguments)
+    assert (code, says in err) == (2, True), err
+    assert not (tmp_path / ".tracemine").exists()
 
 
 def test_a_file_of_tracemine_given_to_the_wrong_command_is_told_where_it_belongs(

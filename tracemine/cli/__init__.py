@@ -35,6 +35,7 @@ from tracemine.cli.console import (
 )
 from tracemine.cli.counters import counters
 from tracemine.cli.diff import diff
+from tracemine.cli.doctor import doctor
 from tracemine.cli.explain import explain
 from tracemine.cli.ingest import ingest
 from tracemine.cli.mcp import mcp
@@ -71,6 +72,7 @@ app.command(short_help="Say where the step's time goes.")(top)
 app.command(
     short_help="Run a program and record some of its steps.", context_settings={"allow_interspersed_args": False}
 )(capture)
+app.command(short_help="Say whether a recording can be trusted.")(doctor)
 app.command(short_help="Keep a trace as a timeline (Parquet).")(ingest)
 app.command(short_help="Say what Nsight Compute counted of each kernel.")(counters)
 app.command(short_help="Validate and time the kernels that findings ask for.")(verify)

@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracemine.cli.console import say
-from tracemine.cli.options import GPUOption, QuietOption, RuleOption, RulesOption, SkipOption, group_help
+from tracemine.cli.console import say, say_error
+from tracemine.cli.console import write as printed
+from tracemine.cli.options import GPUOption, QuietOption, RuleOption, RulesOption, SkipOption, check_format, group_help
 from tracemine.cli.request import asked, one_scan
-from tracemine.errors import InputError, Location, UsageError
+from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import make_folder, writing
+from tracemine.report.escape import json_text, line
 from tracemine.tickets.marks import check_project
-from tracemine.units import count_text
+from tracemine.units import count_text, time_text
 
 if TYPE_CHECKING:
+    from tracemine.comparison.baseline import Baseline
     from tracemine.findings import Scan
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
+_FORMATS = ("text", "json")
+_KEPT = ".tracemine/NAME.json"
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        "--project",
+        metavar="NAME",
+        help="What is compared with what: a program on a GPU, such as decoder-h100. It stands in the file, so that no "
+        f"recording of another takes its place. Kept in {_KEPT}, where no FILE is named.",
+    ),
+]
+
+
 @app.callback(invoke_without_command=True)
 def baseline(context: typer.Context) -> int:
-    """Keep what a trace holds, so that later scans say what is new or worse: write, accept.
+    """Keep what a trace holds, so that later scans say what is new or worse: write, accept, list.
 
     \b
     Example:
-      tracemine baseline write trace.json.gz -o .tracemine/decoder.json --project decoder
+      tracemine baseline write trace.json.gz --name decoder
+      tracemine scan new.json.gz --baseline decoder --fail-on new,worse
     """
     return group_help(context)
 
@@ -36,9 +55,12 @@ def baseline(context: typer.Context) -> int:
 def write(
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="A trace, timeline, capture, or findings as JSON.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The baseline. What is accepted in one there stays.")
-    ],
-    project: Annotated[str, typer.Option("--project", metavar="LABEL", help="What it is a baseline of: a short name.")],
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help=f"Instead of {_KEPT}. What is accepted in one there stays."
+        ),
+    ] = None,
+    name: NameOption = None,
     gpu: GPUOption = None,
     rules: RulesOption = None,
     rule: RuleOption = None,
@@ -51,29 +73,55 @@ def write(
 
     \b
     Example:
-      tracemine baseline write trace.json.gz -o .tracemine/decoder.json --project decoder
-      tracemine scan new.json.gz --baseline .tracemine/decoder.json --fail-on worse,2%
+      tracemine baseline write trace.json.gz --name decoder
+      tracemine scan new.json.gz --baseline decoder --fail-on worse,2%
     """
-    from tracemine.comparison.baseline import baseline_of, read_baseline, write_baseline
+    from tracemine.comparison.baseline import baseline_of, write_baseline
 
-    check_project(project)
-    there = read_baseline(output) if output.exists() else None
-    if there is not None and there.project != project:
-        raise UsageError(
-            f"--project: {output} is a baseline of {there.project!r}, with what that one accepts",
-            hint="name another file with --output, or delete this one",
-        )
+    file, name, there = _place(output, name)
     accepted = there.accepted if there is not None else ()
     scan = one_scan(trace, asked(quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip))
     _check_whole(scan, trace)
-    found = baseline_of(scan, project, accepted)
-    with writing(output):
-        make_folder(output.parent)
-    write_baseline(found, output)
+    found = baseline_of(scan, name, accepted)
+    with writing(file):
+        make_folder(file.parent)
+    write_baseline(found, file)
     if not quiet:
         kept = f", {count_text(len(accepted), 'accepted finding')} as before" if accepted else ""
-        say(f"{output}: {count_text(len(found.findings), 'finding')} of {project}{kept}")
+        say(f"{file}: {count_text(len(found.findings), 'finding')} of {name}{kept}")
     return 0
+
+
+def _place(output: Path | None, name: str | None) -> tuple[Path, str, Baseline | None]:
+    """Return the file of a baseline, its name, and what it holds now. Raises UsageError, InputError."""
+    from tracemine.comparison.baseline import read_baseline
+    from tracemine.comparison.named import file_of
+
+    if name is not None:
+        _check_name(name)
+    if output is None:
+        if name is None:
+            raise UsageError(
+                "baseline write: neither --name nor --output", hint="tracemine baseline write TRACE --name NAME"
+            )
+        output = file_of(name)
+    there = read_baseline(output) if output.exists() else None
+    if name is None:
+        name = output.stem if there is None else there.project
+        _check_name(name)
+    if there is not None and there.project != name:
+        raise UsageError(
+            f"--name: {output} is a baseline of {there.project!r}, with what that one accepts",
+            hint="name another file with --output, or delete this one",
+        )
+    return output, name, there
+
+
+def _check_name(name: str) -> None:
+    try:
+        check_project(name)
+    except UsageError as error:
+        raise UsageError(error.message.replace("--project", "--name", 1), hint=error.hint) from None
 
 
 def _check_whole(scan: Scan, trace: str) -> None:
@@ -92,14 +140,15 @@ def _check_whole(scan: Scan, trace: str) -> None:
     raise InputError(says, where=Location(trace), hint=hint)
 
 
-@app.command(short_help="Let a finding be new or worse.")
+@app.command(short_help="Accept a finding: a gate lets it pass.")
 def accept(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The baseline.")],
+    file: Annotated[str, typer.Argument(metavar="[FILE|NAME]", help="The baseline; left out where --name says which.")],
     fingerprint: Annotated[
-        str,
+        str | None,
         typer.Argument(metavar="FINGERPRINT", help="Of the finding; of one that is in the file the first digits do."),
-    ],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept, and printed.")],
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept, and printed.")] = "",
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help=f"The baseline in {_KEPT}.")] = None,
     quiet: QuietOption = False,
 ) -> int:
     """Let a finding be new or worse from now on, for a reason.
@@ -108,13 +157,87 @@ def accept(
 
     \b
     Example:
-      tracemine baseline accept .tracemine/decoder.json 80c2800cc9860f75 --reason "ships in Q3, PERF-123"
+      tracemine baseline accept decoder 80c2800cc9860f75 --reason "ships in Q3, PERF-123"
+      tracemine baseline accept --name decoder 80c2 --reason "ships in Q3, PERF-123"
     """
     from tracemine.comparison.baseline import accept as accepting
     from tracemine.comparison.baseline import read_baseline, write_baseline
+    from tracemine.comparison.named import file_meant, file_of
 
-    found = accepting(read_baseline(file), fingerprint, reason)
-    write_baseline(found, file)
+    if (name is None) == (fingerprint is None):
+        raise UsageError(
+            "baseline accept: a baseline and a fingerprint are needed, each once",
+            hint='tracemine baseline accept NAME FINGERPRINT --reason "…"',
+        )
+    if name is not None:
+        _check_name(name)
+    place = file_meant(Path(file)) if name is None else file_of(name)
+    found = accepting(read_baseline(place), fingerprint or file, reason)
+    write_baseline(found, place)
     if not quiet:
-        say(f"{file}: {count_text(len(found.accepted), 'finding')} accepted")
+        say(f"{place}: {count_text(len(found.accepted), 'finding')} accepted")
     return 0
+
+
+@app.command("list", short_help="List the baselines that are kept by name.")
+def list_all(
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="This one alone, with what it accepts and why.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
+) -> int:
+    """List the baselines in .tracemine/: of what each is, and how much it accepts.
+
+    Exit code: 0 done, 2 the call or a file is wrong.
+
+    \b
+    Example:
+      tracemine baseline list
+      tracemine baseline list --name decoder
+    """
+    from tracemine.comparison.baseline import read_baseline
+    from tracemine.comparison.named import file_of, kept_in
+
+    check_format(form, _FORMATS)
+    if name is not None:
+        _check_name(name)
+    each = list(kept_in()) if name is None else [(file_of(name), read_baseline(file_of(name)))]
+    rows = [(file, one) for file, one in each if not isinstance(one, TracemineError)]
+    for _, one in each:
+        if isinstance(one, TracemineError):
+            say_error(one)
+    if form == "json":
+        printed("".join(json_text(json.dumps(_facts(file, one))) + "\n" for file, one in rows))
+    else:
+        printed("".join(f"{text}\n" for text in _table(rows, accepted=name is not None)))
+    return UsageError.exit_code if len(rows) < len(each) else 0
+
+
+def _facts(file: Path, one: Baseline) -> dict[str, Any]:
+    """Return what is listed of a baseline. Its step is unprofiled where that is known, else as recorded."""
+    about = one.about
+    step_ns = about.span_ns if about.unprofiled_ns is None else about.unprofiled_ns.mid
+    return {
+        "name": one.project,
+        "file": str(file),
+        "gpu": about.gpu,
+        "step_ns": step_ns if about.steps else None,
+        "findings": len(one.findings),
+        "accepted": [{"fingerprint": each.fingerprint, "reason": each.reason} for each in one.accepted],
+        "tracemine": one.tracemine,
+    }
+
+
+def _table(rows: list[tuple[Path, Baseline]], *, accepted: bool) -> list[str]:
+    """Return a line for each baseline; accepted: also for each finding that it accepts."""
+    if not rows:
+        return ["No baseline is kept here: tracemine baseline write TRACE --name NAME"]
+    lines = [f"{'name':<24} {'step':>10} {'findings':>8} {'accepted':>8}  gpu, file"]
+    for file, one in rows:
+        facts = _facts(file, one)
+        step = "–" if facts["step_ns"] is None else time_text(facts["step_ns"])
+        gpu, where = line(facts["gpu"] or "GPU not named", longest=40), line(str(file))
+        counts = f"{facts['findings']:>8} {len(one.accepted):>8}"
+        lines.append(f"{line(one.project, longest=24):<24} {step:>10} {counts}  {gpu}, {where}")
+        lines += [f"  {each.fingerprint}  {line(each.reason)}" for each in one.accepted if accepted]
+    return lines

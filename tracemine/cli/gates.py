@@ -35,7 +35,7 @@ BaselineOption = Annotated[
     Path | None,
     typer.Option(
         "--baseline",
-        metavar="FILE",
+        metavar="FILE|NAME",
         help="Also say what became of the findings that `tracemine baseline write` kept; --fail-on is about that then.",
     ),
 ]
@@ -92,8 +92,9 @@ class Watch:
 def watch(baseline: Path, fail_on: str | None) -> Watch:
     """Return the baseline of a file. Raises UsageError or InputError where the file or --fail-on is wrong."""
     from tracemine.comparison.baseline import read_baseline
+    from tracemine.comparison.named import file_meant
 
-    return Watch(read_baseline(baseline), gates_given([] if fail_on is None else [fail_on]))
+    return Watch(read_baseline(file_meant(baseline)), gates_given([] if fail_on is None else [fail_on]))
 
 
 def scan_gate(baseline: Path | None, fail_on: str | None) -> Gate:

@@ -169,7 +169,7 @@ def _room(accounts: Accounts, unprofiled: Unprofiled) -> Room:
     outside_ns = accounts.span_ns - accounts.judged_ns  # what lies in no step
     devices = max(accounts.devices, 1)
     busy_ns = accounts.gpu_busy_ns // devices
-    a_step = with_slow_steps(unprofiled.range_ns, unprofiled.p90_ns, int(busy_ns / max(scale, 1)))
+    a_step = with_slow_steps(unprofiled.range_ns, unprofiled.p90_ns, int(busy_ns / max(scale, Fraction(1))))
     return Room(Range(*(int(each * scale) + outside_ns for each in _ends(a_step))), busy_ns, devices)
 
 

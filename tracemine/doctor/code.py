@@ -1,0 +1,32 @@
+"""How to record a program with everything that a scan uses, to paste."""
+
+from __future__ import annotations
+
+from tracemine.doctor.record import Recipe
+
+_CAPTURE = """\
+with tracemine.capture("run/", steps=3) as recording:
+    for batch in recording.steps(loader):
+        train_step(batch)"""
+_TORCH = """\
+from torch.profiler import ProfilerActivity as A, profile, schedule
+with profile(activities=[A.CPU, A.CUDA], schedule=schedule(wait=5, warmup=2, active=3),
+             record_shapes=True, with_stack=True,
+             on_trace_ready=lambda p: p.export_chrome_trace("trace.json.gz")) as prof:
+    for batch in loader: train_step(batch); prof.step()"""
+_NSYS = """\
+nsys profile --trace=cuda,nvtx --pytorch=autograd-shapes-nvtx --cuda-graph-trace=node \\
+    -o run python train.py
+nsys export --type sqlite run.nsys-rep"""
+COMMAND = "tracemine capture -o run -- python train.py"
+
+
+def recipe_for(trace_format: str) -> Recipe:
+    """Return how to record what a trace of this format is of.
+
+    >>> recipe_for("kineto").command
+    'tracemine capture -o run -- python train.py'
+    """
+    if trace_format == "nsys":
+        return Recipe(code=_NSYS, capture=_CAPTURE, command=COMMAND)
+    return Recipe(code=_TORCH, capture=_CAPTURE, command=COMMAND)

@@ -1,0 +1,95 @@
+"""Say in at most fifteen lines what a step exceeds, why it takes so long, and what to do."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from tracemine.documents.step_words import headline
+from tracemine.documents.trust import trust_text
+from tracemine.documents.words import first_sentence
+from tracemine.findings.record import Finding, Scan, Source
+from tracemine.report.escape import line
+from tracemine.testing.limits import StepLimits
+from tracemine.testing.measure import MeasuredStep
+from tracemine.units import count_text, range_text, time_text
+
+LINES, COLUMNS = 15, 200
+_SHOWN = 4  # findings
+_INSTALLED = re.compile(r"(?:site|dist)-packages|^<")
+
+
+def message(limits: StepLimits, found: MeasuredStep) -> str:
+    """Return what a test fails with; "" where the step is within its limits."""
+    scan = None if found.report is None else found.report.scan
+    counted = () if scan is None else tuple(one for one in scan.reported if limits.counts(one.rule, one.severity))
+    exceeded = [*_slow(limits, found), *_unjudged(limits, scan), *_many(limits, counted)]
+    if not exceeded:
+        return ""
+    findings = counted if limits.most_findings is not None or scan is None else scan.reported
+    lines = [*exceeded, *_why(scan, findings), *_next(found, findings)]
+    return "\n".join(line(text, longest=COLUMNS) for text in lines[:LINES])
+
+
+def _slow(limits: StepLimits, found: MeasuredStep) -> Iterator[str]:
+    step_ns = found.written.alone_step_ns
+    if limits.step_ms is None or step_ns is None or step_ns <= limits.step_ms * 1e6:
+        return
+    p10_ns, p90_ns = found.written.alone_step_p10_ns, found.written.alone_step_p90_ns
+    spread = "" if p10_ns is None or p90_ns is None else f", {range_text(p10_ns, p90_ns)}"
+    how = f"unprofiled, median of {found.written.timed}{spread}"
+    yield f"step {time_text(step_ns)} > step_ms={limits.step_ms:g} ({how})"
+
+
+def _unjudged(limits: StepLimits, scan: Scan | None) -> Iterator[str]:
+    """Yield that nothing can be said of findings, where they are to be counted: a test does not pass for that."""
+    if scan is None or limits.most_findings is None:
+        return
+    if not scan.trace.activities or (scan.recorded is not None and scan.recorded.unusable):
+        yield f"findings cannot be counted: {trust_text(scan)}"
+
+
+def _many(limits: StepLimits, counted: Sequence[Finding]) -> Iterator[str]:
+    most = limits.most_findings
+    if most is None or len(counted) <= most:
+        return
+    which = [f"severity={limits.severity}"] if limits.severity else []
+    which += [f"rule={','.join(limits.rule)}"] if limits.rule else []
+    yield f"{count_text(len(counted), 'finding')} > max_findings={most}{' of ' * bool(which)}{' '.join(which)}"
+
+
+def _why(scan: Scan | None, findings: Sequence[Finding]) -> Iterator[str]:
+    if scan is None:
+        return
+    if said := headline(scan):
+        yield said
+    for finding in findings[:_SHOWN]:
+        yield f"  {_saves(finding)}  {finding.title}{_place(finding.source)}"
+        yield f"      {first_sentence(finding.fix)}"
+    if len(findings) > _SHOWN:
+        yield f"  {len(findings) - _SHOWN} more"
+
+
+def _saves(finding: Finding) -> str:
+    if finding.per_step is None:
+        saved_ns = max(finding.step_saving_ns.mid, finding.gpu_saving_ns.mid)
+        return f"{time_text(saved_ns)} in all"
+    saved_ns = finding.per_step.step_saving_ns.mid or finding.per_step.gpu_saving_ns.mid
+    return f"{time_text(saved_ns)} per step"
+
+
+def _place(source: Sequence[Source]) -> str:
+    """Return the innermost line that is no installed package's; of none that of a package."""
+    own = next((one for one in source if not _INSTALLED.search(one.file)), next(iter(source), None))
+    return "" if own is None else f"  {own.file}:{own.line} {own.function}"
+
+
+def _next(found: MeasuredStep, findings: Sequence[Finding]) -> Iterator[str]:
+    folder = shlex.quote(str(found.folder))
+    if findings:
+        yield f"more: tracemine explain {findings[0].fingerprint[:8]} {folder}"
+    elif found.report is not None:
+        yield f"more: tracemine scan {folder}"
+    else:
+        yield "a step on a CPU is timed alone: there are no findings"
