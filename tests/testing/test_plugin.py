@@ -22,7 +22,19 @@ from tracemine.testing.message import LINES, message
 pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[2]
 DECODER = ROOT / "fixtures/captures/decoder_prefill"
+
+
+def has_gpu() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
+
+
 FAST = 'import pytest, time\n@pytest.mark.tracemine(device="cpu", steps=1, warmup=1, timed=2, {})\ndef test_it(): {}\n'
+# Where a GPU is, a capture times three steps more, and a test that needs one is not skipped.
+WITHOUT_GPU = pytest.mark.skipif(has_gpu(), reason="a GPU is here: says what happens without one")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,6 +67,7 @@ def test_where_it_is_not_used_it_costs_nothing() -> None:
     assert len(new) < 8, new
 
 
+@WITHOUT_GPU
 def test_the_guide_s_example_runs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     page = (ROOT / "docs/guide/pytest.md").read_text("utf-8")
@@ -78,6 +91,7 @@ def test_a_step_that_is_fast_enough_passes_and_is_kept_for_junit(pytester: pytes
     assert kept is not None and 1 <= float(kept[1]) < 2000
 
 
+@WITHOUT_GPU
 def test_the_body_runs_once_a_step_and_its_fixtures_are_made_once(pytester: pytest.Pytester) -> None:
     code = """
         import pytest
@@ -106,6 +120,7 @@ def test_an_error_of_the_body_is_the_test_s_own(pytester: pytest.Pytester) -> No
     ran(pytester, FAST.format("step_ms=2000", "pytest.skip('no data')")).assert_outcomes(skipped=1)
 
 
+@WITHOUT_GPU
 def test_a_marked_test_with_the_fixture_runs_once(pytester: pytest.Pytester) -> None:
     code = """
         import pytest, time

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from tracemine.documents.step_words import headline
+from tracemine.documents.headline import bound_headline
+from tracemine.documents.next_step import next_step
+from tracemine.documents.own_code import own_frame
+from tracemine.documents.short_causes import short_cause
 from tracemine.documents.trust import trust_text
-from tracemine.documents.words import first_sentence
-from tracemine.findings.record import Finding, Scan, Source
+from tracemine.findings.record import Finding, Scan
 from tracemine.report.escape import line
 from tracemine.testing.limits import StepLimits
 from tracemine.testing.measure import MeasuredStep
@@ -17,7 +18,7 @@ from tracemine.units import count_text, range_text, time_text
 
 LINES, COLUMNS = 15, 200
 _SHOWN = 4  # findings
-_INSTALLED = re.compile(r"(?:site|dist)-packages|^<")
+_NEXT = 100  # characters of what to do
 
 
 def message(limits: StepLimits, found: MeasuredStep) -> str:
@@ -62,11 +63,11 @@ def _many(limits: StepLimits, counted: Sequence[Finding]) -> Iterator[str]:
 def _why(scan: Scan | None, findings: Sequence[Finding]) -> Iterator[str]:
     if scan is None:
         return
-    if said := headline(scan):
+    if said := bound_headline(scan):
         yield said
     for finding in findings[:_SHOWN]:
-        yield f"  {_saves(finding)}  {finding.title}{_place(finding.source)}"
-        yield f"      {first_sentence(finding.fix)}"
+        yield f"  {_saves(finding)}  {short_cause(finding.title)}{_place(finding)}"
+        yield f"      {next_step(finding.fix, _NEXT)}"
     if len(findings) > _SHOWN:
         yield f"  {len(findings) - _SHOWN} more"
 
@@ -79,9 +80,9 @@ def _saves(finding: Finding) -> str:
     return f"{time_text(saved_ns)} per step"
 
 
-def _place(source: Sequence[Source]) -> str:
+def _place(finding: Finding) -> str:
     """Return the innermost line that is no installed package's; of none that of a package."""
-    own = next((one for one in source if not _INSTALLED.search(one.file)), next(iter(source), None))
+    own = own_frame(finding) or next(iter(finding.source), None)
     return "" if own is None else f"  {own.file}:{own.line} {own.function}"
 
 
