@@ -197,6 +197,7 @@ def _ranked(
         least_ns=threshold_ns,
         least_share=least_share,
         hidden=overlapping,
+        timed=context.steps.slowdown is not None,
     )
     inside = inside_steps(
         findings,

@@ -28,6 +28,7 @@ class RankScale(Struct, frozen=True, kw_only=True):
     least_ns: int = 0  # saved over the trace, below which nothing is shown
     least_share: float = SHOWN_SHARE  # of the step or of GPU time; below both nothing is shown
     hidden: frozenset[str] = frozenset()  # rules of which a fix hides work behind other work, and closes no gap
+    timed: bool = False  # how long a step takes unprofiled is known from timing
 
     @property
     def whole_ns(self) -> int:
@@ -43,7 +44,7 @@ def ranked(findings: Iterable[Finding], scale: RankScale, inside: dict[str, Insi
     """
     found = [_scaled(finding, scale, inside.get(finding.fingerprint, ALL_OF_IT)) for finding in findings]
     if scale.room is not None and scale.steps:
-        found = within_step(found, scale.room, scale.hidden)
+        found = within_step(found, scale.room, scale.hidden, timed=scale.timed)
     return ordered((_judged_by(finding, scale) for finding in found), scale.gpu_time_ns)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.findings.accounting import Room, idle_of, most_saved
 from tracemine.findings.class_estimate import ClassEstimate
@@ -17,6 +17,8 @@ from tracemine.findings.record import Finding
 from tracemine.findings.steps import Fix
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import COMPILED_CALL_NS, NOTHING, Range
+from tracemine.perfmodel.ranges import outwards
+from tracemine.perfmodel.unprofiled import timing_spread
 from tracemine.rows.table import IntArray
 
 # Findings of little GPU time that are tried for what the step gains, those with most launches first, and how many times
@@ -131,7 +133,7 @@ def with_steps(
     counted = {one.finding.fingerprint for one in unfelt}  # below the threshold before
     return [
         *(_unfelt(one.finding) for one in unfelt if one.finding.on_gpu),
-        *(msgspec.structs.replace(one.finding, step_saving_ns=NOTHING) for one in reported if one.finding.refuted),
+        *(replace(one.finding, step_saving_ns=NOTHING) for one in reported if one.finding.refuted),
         *(_gaining(one, step) for one, step in zip(on_gpu, given, strict=False)),
         *_still_idle(context, zip(idle, given[len(on_gpu) :], strict=True), counted, threshold_ns),
     ]
@@ -178,7 +180,7 @@ def _still_idle(
             continue
         if step.mid < threshold_ns and one.finding.fingerprint not in counted:
             context.drop("below_threshold", one.finding.occurrences)
-        yield msgspec.structs.replace(one.finding, step_saving_ns=step)
+        yield replace(one.finding, step_saving_ns=step)
 
 
 def share_out(claims: Sequence[Claim], left: Range, idle: Range) -> list[Range]:
@@ -213,25 +215,35 @@ def share_out(claims: Sequence[Claim], left: Range, idle: Range) -> list[Range]:
     ]
 
 
-def within_step(findings: Sequence[Finding], room: Room, hidden: frozenset[str] = frozenset()) -> list[Finding]:
+def within_step(
+    findings: Sequence[Finding], room: Room, hidden: frozenset[str] = frozenset(), *, timed: bool = False
+) -> list[Finding]:
     """Cut what findings save a step to what there is of it, as over the trace: their share of it is only estimated.
 
-    hidden: rules of which a fix hides work behind other work, and closes no gap.
+    hidden: rules of which a fix hides work behind other work, and closes no gap. timed: how long a step takes
+    unprofiled is known from timing, here or elsewhere; what closing gaps saves is told by a second such timing.
     """
     gaps_last = sorted(findings, key=lambda one: not one.on_gpu)
     each = [one.per_step for one in gaps_last if one.per_step is not None]
     if len(each) < len(findings):
         return list(findings)
+    idle_ns = sum(own.step_saving_ns.mid for one, own in zip(gaps_last, each, strict=True) if not one.on_gpu)
+    spread = timing_spread(idle_ns, room.unprofiled.mid) if timed else 0.0
     claims = []
     for finding, own in zip(gaps_last, each, strict=True):
-        most_ns = own.measured_ns + (room.idle.high if finding.on_gpu and finding.rule not in hidden else 0)
-        claims.append(Claim(own.step_saving_ns, Range(0, most_ns, most_ns), NOTHING if finding.on_gpu else None))
+        most_ns, saving = Range(0, own.measured_ns, own.measured_ns), own.step_saving_ns
+        if finding.on_gpu:  # as wide as timings are apart already
+            more_ns = 0 if finding.rule in hidden else room.idle.high
+            claims.append(Claim(saving, most_ns + Range(0, more_ns, more_ns), NOTHING))
+        else:
+            wide = outwards(saving.low * (1 - spread), saving.mid, saving.high * (1 + spread))
+            claims.append(Claim(wide, most_ns, None))
     left = room.most_saved(sum((own.gpu_saving_ns for own in each), NOTHING))
     found = []
     for finding, own, step in zip(gaps_last, each, share_out(claims, left, room.idle), strict=True):
         share = round(step.mid / max(room.unprofiled.mid, 1), 4)
-        cut = msgspec.structs.replace(own, step_saving_ns=step, share_of_unprofiled=share)
-        found.append(msgspec.structs.replace(finding, per_step=cut))
+        cut = replace(own, step_saving_ns=step, share_of_unprofiled=share)
+        found.append(replace(finding, per_step=cut))
     return found
 
 
@@ -255,7 +267,7 @@ def _in_proportion(whole: int, rooms: Sequence[int]) -> list[int]:
 
 def _unfelt(finding: Finding) -> Finding:
     note = "it saves too little to be reported: what the step gains counts as the gaps' around it"
-    return msgspec.structs.replace(finding, step_saving_ns=NOTHING, assumptions=(*finding.assumptions, note))
+    return replace(finding, step_saving_ns=NOTHING, assumptions=(*finding.assumptions, note))
 
 
 def _gaining(one: Reported, gained: Range) -> Finding:
@@ -266,5 +278,5 @@ def _gaining(one: Reported, gained: Range) -> Finding:
         else "something else sets the pace here, and the step gains nothing before that is fixed"
     )
     notes = (note, _COMPILED_NOTE) if one.call in ("compiled", "iteration") else (note,)
-    finding = msgspec.structs.replace(one.finding, step_saving_ns=gained)
-    return msgspec.structs.replace(finding, assumptions=(*finding.assumptions, *notes))
+    finding = replace(one.finding, step_saving_ns=gained)
+    return replace(finding, assumptions=(*finding.assumptions, *notes))
