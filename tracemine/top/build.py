@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
@@ -126,8 +127,8 @@ class Tops:
         step = self._asked.accounts.per_step
         if not left.any() or step is None:
             return
-        kinds = [f"{sum(one.why == why for one in step.apart)} {why}" for why in ("first", "last", "slow")]
-        apart = ", ".join(kind for kind in kinds if not kind.startswith("0"))
+        kinds = Counter(one.why for one in step.apart)
+        apart = ", ".join(f"{count} {why}" for why, count in sorted(kinds.items()))
         reason = categories(self._asked.timeline.activities["unowned_reason"])
         count = int((left & reason.among("before_window")).sum())
         early = f", {count:,} of them launched before the recording began" if count else ""
@@ -140,9 +141,9 @@ _TELLS = "took longer than is usual"
 
 
 def _sums(of: IntArray, values: IntArray, chosen: BoolArray, count: int) -> IntArray:
-    found = np.zeros(count, np.int64)
-    np.add.at(found, of[chosen], values[chosen])
-    return found
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, of[chosen], values[chosen])
+    return sums
 
 
 def _in_order(parents: Sequence[int], dur_ns: IntArray, calls: IntArray) -> Iterator[tuple[int, int]]:
@@ -162,12 +163,12 @@ def _busy(timeline: Timeline, chosen: BoolArray, of: IntArray, count: int) -> In
     """Return for how long each group kept a device busy, each moment of a device once."""
     start, dur, device = (rows_of(timeline.activities[name]) for name in ("start_ns", "dur_ns", "device"))
     rows = np.flatnonzero(chosen)
-    found = np.zeros(count, np.int64)
+    busy_ns = np.zeros(count, np.int64)
     places = of[rows] * (int(device.max(initial=0)) + 2) + device[rows] + 1
     for place in sorted_unique(places):
         own = rows[places == place]  # in order of start
-        found[of[own[0]]] += int(uncovered(start[own], start[own] + dur[own]).sum())
-    return found
+        busy_ns[of[own[0]]] += int(uncovered(start[own], start[own] + dur[own]).sum())
+    return busy_ns
 
 
 class _Rates(TypedDict):

@@ -49,10 +49,10 @@ def _short(name: str) -> str:
     if name.startswith("CUDA graph"):
         return name
     bare = _RESULT.sub("", name[:_LONGEST_RESULT]) + name[_LONGEST_RESULT:]
-    found = short_name(bare)
-    if found == "kernel" and (inside := _INSIDE.match(bare)):
+    short = short_name(bare)
+    if short == "kernel" and (inside := _INSIDE.match(bare)):
         return f"{inside[1]}::kernel"
-    return found
+    return short
 
 
 def _kernel(name: str, kind: str) -> Path:
@@ -144,13 +144,13 @@ def _parts(path: str, ranges: Collection[str]) -> tuple[str, ...]:
     words = path.split(".")[:_MOST_PARTS]
     if not ranges:
         return tuple(words)
-    found, at = [], 0
+    paths, at = [], 0
     while at < len(words):
         ends = (end for end in range(len(words), at + 1, -1) if ".".join(words[at:end]) in ranges)
         end = next(ends, at + 1)
-        found.append(".".join(words[at:end]))
+        paths.append(".".join(words[at:end]))
         at = end
-    return tuple(found)
+    return tuple(paths)
 
 
 def _lines(activities: Rows, origin: Origin) -> Grouping:

@@ -72,11 +72,11 @@ def _texts(stacks: pa.Table) -> tuple[IntArray, list[str]]:
     code = codes(*(each.astype(np.int64) for each in (file.codes, function.codes, line, of_module)))
     sample = examples(code)
     columns = (each[sample].tolist() for each in (file.codes, function.codes, line, of_module))
-    found = []
+    texts = []
     for of_file, of_function, number, of in zip(*columns, strict=True):
         name = written_name(function.values[of_function]) if of_function >= 0 else ""
         owner = "" if of < 0 else module.values[of].rpartition(".")[2].rpartition("_")[0] + "."
-        found.append(f"{file.values[of_file]}:{number} {owner}{name}".rstrip() if of_file >= 0 else "")
-    distinct = {text: at for at, text in enumerate(dict.fromkeys(found))}
-    number_of = np.array([distinct[text] if text else -1 for text in found], np.int64)
+        texts.append(f"{file.values[of_file]}:{number} {owner}{name}".rstrip() if of_file >= 0 else "")
+    distinct = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+    number_of = np.array([distinct[text] if text else -1 for text in texts], np.int64)
     return (number_of[code] if len(code) else code), list(distinct)

@@ -48,14 +48,14 @@ class Origin:
         of_api, of_ops = threads(self.timeline)
         begin, parent = rows_of(ops["start_ns"]), rows_of(ops["parent_row"])
         end, at = begin + rows_of(ops["dur_ns"]), rows_of(api["start_ns"])[calls]
-        found = last_begun(of_ops, begin, of_api[calls], at)
+        around = last_begun(of_ops, begin, of_api[calls], at)
         for _ in range(_MOST_NESTED):
-            over = (found >= 0) & (taken(end, found) <= at)
+            over = (around >= 0) & (taken(end, around) <= at)
             if not over.any():
-                return found
-            up = taken(parent, found)
-            found = np.where(over, np.where(up < found, up, -1), found)
-        return np.where(taken(end, found) > at, found, -1)
+                return around
+            up = taken(parent, around)
+            around = np.where(over, np.where(up < around, up, -1), around)
+        return np.where(taken(end, around) > at, around, -1)
 
     @cached_property
     def _marks(self) -> tuple[IntArray, IntArray]:

@@ -66,10 +66,10 @@ def reach_of(rows: Rows, kernels: Categories, device: Device | None, rates: Rate
 def _main(rows: Rows) -> BoolArray:
     """Return which activities compute: kernels of such a class, and where a library's call has none, all of it."""
     call = number(rows, "call")
-    found = category(rows, "op_class").among(*COUNTED)
+    counted = category(rows, "op_class").among(*COUNTED)
     has_main = np.zeros(int(call.max(initial=0)) + 1, np.bool_)
-    has_main[call[found]] = True
-    main: BoolArray = found | ((call > 0) & ~has_main[call])
+    has_main[call[counted]] = True
+    main: BoolArray = counted | ((call > 0) & ~has_main[call])
     return main
 
 
@@ -77,8 +77,8 @@ def _parts(call: IntArray, main: BoolArray, dur: IntArray) -> FloatArray:
     """Return the share of its call that each activity does, by time; NaN of what is in none, or only prepares it."""
     own = main & (call > 0) & (dur > 0)
     together = np.bincount(call[own], weights=dur[own], minlength=int(call.max(initial=0)) + 1)
-    found: FloatArray = np.divide(dur, together[call], out=np.full(len(dur), np.nan), where=own)
-    return found
+    shares: FloatArray = np.divide(dur, together[call], out=np.full(len(dur), np.nan), where=own)
+    return shares
 
 
 def _believed(moved: FloatArray, dur: IntArray, bandwidth: FloatArray) -> FloatArray:

@@ -192,13 +192,7 @@ class _Walk:
         """The nodes read one of those that look right, and perhaps write it."""
         if not nodes:
             return
-        alike = {chosen, *self._bound.alike.get(place, ())}
-        others = self._instead.keys()
-        waiting = others & alike if len(alike) <= _MOST_ALIKE else set()
-        while waiting and len(alike) <= _MOST_ALIKE:
-            more = self._instead[waiting.pop()] - alike
-            alike |= more
-            waiting |= more & others
+        alike = self._all_alike({chosen, *self._bound.alike.get(place, ())})
         self._may_read(nodes, (*alike, *self._bound.older.get(place, ())))
         if len(alike) > _MOST_ALIKE:
             self.takes_anything.extend(nodes)
@@ -214,6 +208,16 @@ class _Walk:
         if place in self._bound.unnamed or not self._in_doubt.isdisjoint(alike):
             for node in nodes:
                 self.pairs.add(self._unnamed[-_MOST:], node)
+
+    def _all_alike(self, alike: set[int]) -> set[int]:
+        """Return these storages and all that may be meant instead, until they are too many."""
+        instead = self._instead.keys()
+        waiting = instead & alike if len(alike) <= _MOST_ALIKE else set()
+        while waiting and len(alike) <= _MOST_ALIKE:
+            more = self._instead[waiting.pop()] - alike
+            alike |= more
+            waiting |= more & instead
+        return alike
 
     def _may_read(self, nodes: Iterable[int], storages: Sequence[int]) -> None:
         """Note that each of these nodes may read each of these storages."""
