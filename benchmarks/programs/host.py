@@ -517,9 +517,7 @@ HOST = (
     Program(
         "clip_in_loop", clip_in_loop, {"library": (WAITS, clip_by_library)}, then_compiled=("library",), training=True
     ),
-    Program(
-        "adamw_in_loop", adamw_in_loop, {"fused": (("optimizer_unfused", "launch_gap"), adamw_fused)}, training=True
-    ),
+    Program("adamw_in_loop", adamw_in_loop, {"fused": (("optimizer_unfused",), adamw_fused)}, training=True),
     Program(
         "logged_each_step",
         logged_each_step,

@@ -81,7 +81,15 @@ def facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], na
     gaps = np.concatenate([one.matrix.reshape(-1) for one in classes])
     following, idle_ns = number(context.rows["gaps"], "next_row")[gaps], context.facts["gaps"].dur_ns[gaps]
     independent = context.alike[following]
-    return {
+    return _optimizers(context, following, idle_ns) | {
         "recurrent": recurrent_cell(context, following, idle_ns),
         "alike": 2 * int(idle_ns[independent].sum()) > int(idle_ns.sum()),
     }
+
+
+def _optimizers(context: ScanContext, following: IntArray, idle_ns: IntArray) -> dict[str, Fact]:
+    """Return that it is no optimizer's, where another finding has that one's step: its fix is not to be made twice."""
+    stepping = context.facts["activities"].optimizer.codes[following] >= 0
+    claimed = context.claimed["activities"][following]
+    left_ns, all_ns = (int(idle_ns[rows].sum()) for rows in (stepping & ~claimed, stepping))
+    return {"optimizer": None} if all_ns and 2 * left_ns < all_ns else {}
