@@ -147,7 +147,7 @@ LIMITED: dict[str, tuple[dict[str, Any], list[str], tuple[int, ...]]] = {
     "umask 077, verify": ({"umask": 0o077}, ["verify", CLEAN, "-q", "-o", "out"], (0,)),
     "umask 002, ingest": ({"umask": 0o002}, ["ingest", TRACE, "-q", "-o", "out"], (0,)),
     "files of 1 kB, scan": ({"file_size": 1024}, ["scan", TRACE, "-q", "--format", "json", "-o", "out"], (2,)),
-    "files of 1 kB, report": ({"file_size": 1024}, ["report", TRACE, "-q", "-o", "out"], (2,)),
+    "files of 1 kB, report": ({"file_size": 1024}, ["report", TRACE, "--all", "-q", "-o", "out"], (2,)),
     "files of 1 kB, ingest": ({"file_size": 1024}, ["ingest", TRACE, "-q", "-o", "out"], (2,)),
     "files of 1 kB, verify": ({"file_size": 1024}, ["verify", CLEAN, "-q", "-o", "out"], (2,)),
     "files of 30 kB, verify --emit": ({"file_size": 30_000}, ["verify", TRACE, "-q", "--top", "1", "--emit", "out"], (0, 2)),

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from tests.findings.build import H200
+from tests.timelines import Trace
 from tracemine.findings import Scan
 from tracemine.findings.steps import steps_of
 from tracemine.formats import open_trace
@@ -55,15 +57,36 @@ def test_a_capture_without_an_execution_trace_is_a_recording_all_the_same(tmp_pa
     assert not alone.tensors.num_rows and alone.meta.alone_step_ns == 1_100_000
 
 
-@pytest.mark.parametrize("host_ns", [1_500_000, 700_000])
-def test_the_hosts_part_of_a_step_tells_its_pace_where_the_device_sets_the_steps(tmp_path: Path, host_ns: int) -> None:
-    about = f'{{"alone_step_ns": 5600000, "recorded_step_ns": 5660000, "host_step_ns": {host_ns}}}'
-    timeline = opened(tmp_path / "run", about)
-    assert timeline.meta.host_step_ns == host_ns
+def queued(alone_ns: int, host_ns: int, kernel_ns: int) -> Timeline:
+    """Steps in which the host launches 20 kernels in a millisecond, waits for nothing, and the device runs them."""
+    trace = Trace(resolution=1, devices=(H200,))
+    free_ns = 0
+    for begin in range(0, 3_000_000, 1_000_000):
+        step = trace.step(begin, 1_000_000)
+        for number in range(20):
+            launch = begin + 50_000 * number
+            free_ns = max(free_ns, launch + 10_000)
+            rows = {"op": "aten::add", "shapes": [[4096], [4096]], "dtypes": ["float", "float"], "step_row": step}
+            trace.kernel("add", free_ns, kernel_ns, launch=(launch, 5_000), **rows)
+            free_ns += kernel_ns + 500
+    timeline = trace.timeline()
+    meta = msgspec.structs.replace(timeline.meta, alone_step_ns=alone_ns, host_step_ns=host_ns)
+    return replace(timeline, meta=meta)
+
+
+@pytest.mark.parametrize("host_ns", [400_000, 250_000])
+def test_the_hosts_part_of_a_step_tells_its_pace_where_the_device_sets_the_steps(host_ns: int) -> None:
+    timeline = queued(5_000_000, host_ns, kernel_ns=250_000)
     without = replace(timeline, meta=msgspec.structs.replace(timeline.meta, host_step_ns=None))
     told, guessed = (steps_of(each, gap_rows(each)).paces for each in (timeline, without))
-    recorded_ns = timeline.steps["dur_ns"][0].as_py()  # it launches, and waits for nothing
-    assert told[1] == pytest.approx(recorded_ns / host_ns, rel=0.02) and guessed[1] != told[1]
+    assert told[1] == pytest.approx(1_000_000 / host_ns, rel=0.05) and guessed[1] != told[1]
+
+
+def test_where_the_device_has_no_work_for_the_difference_the_step_tells_the_pace() -> None:
+    timeline = queued(600_000, 250_000, kernel_ns=2_000)
+    without = replace(timeline, meta=msgspec.structs.replace(timeline.meta, host_step_ns=None))
+    told, alone = (steps_of(each, gap_rows(each)).paces for each in (timeline, without))
+    assert told == alone and told[1] == pytest.approx(1_000_000 / 600_000, rel=0.1)
 
 
 def test_a_measured_capture_saves_about_what_the_step_alone_had_idle_and_no_more(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_terminal(machine: Machine) -> None:
     from tests.tickets.server import running
 
     with running() as world:
-        scanned = machine.run(f"tracemine scan {BEFORE}")
+        scanned = machine.run(f"tracemine scan {BEFORE} --all")
         where = f"--project decoder --github you/model --github-url {world.address}"
         filed = machine.run(f"tracemine tickets {BEFORE} {where} --apply", GH_ENTERPRISE_TOKEN="t0ken")
     assert len(machine.lines) <= 3
@@ -94,7 +94,7 @@ def test_ci(machine: Machine) -> None:
 
 
 def test_agent(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session over standard input and output: scan, findings, explain, why not, the kernel, what became of it."""
+    """A session over standard input and output: scan, top, explain, why not, the kernel, what became of it."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     sessions = pytest.importorskip("tests.mcp.sessions")
     runs = machine.folder / "runs"
@@ -109,20 +109,20 @@ def test_agent(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
                 found[name] = await session.answer(name, **arguments)
 
         await ask("scan", path="before")
-        await ask("findings", path="before", limit=2)
-        mark = found["findings"]["findings"][0]["fingerprint"]
-        await ask("explain", path="before", fingerprint=mark)
+        await ask("top", path="before", by="module")
+        mark = found["scan"]["untrusted"]["findings"][0]["id"]
+        await ask("explain", path="before", id=mark)
         await ask("why_not", path="before", operator="aten::mm")
-        await ask("emit", path="before", fingerprint=mark)
+        await ask("emit", path="before", id=mark)
         await ask("diff", before="before", after="after.json.gz", status="fixed")
         return found
 
     with machine.timed("the whole session, with its start"):
         found = sessions.over_stdio(walked, [runs], python=machine.python)
-    assert found["scan"]["findings"] == 4
-    assert found["explain"]["rule"]["id"] == "rmsnorm_unfused"
+    assert found["scan"]["total"] == 4
+    assert found["explain"]["rule"] == "rmsnorm_unfused"
     assert found["why_not"]["total"] > 0
-    ast.parse(found["emit"]["text"]["untrusted"])
+    ast.parse(found["emit"]["untrusted"]["text"])
     assert found["diff"]["total"] == 3
 
 

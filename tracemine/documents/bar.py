@@ -53,7 +53,7 @@ def bar_parts(parts: Parts | None) -> tuple[BarPart, ...]:
     shown = [] if parts is None else [part for part in parts.parts if part.ns]
     texts = [_percent(each, len(shown) == 1) for each in _percents(shown)]
     return tuple(
-        BarPart(part.name, TITLES.get(part.name, part.name), text, part.ns)
+        BarPart(part.name, TITLES.get(part.name, "other"), text, part.ns)  # a file of findings may name any
         for part, text in zip(shown, texts, strict=True)
     )
 
