@@ -96,10 +96,13 @@ class Reader:
 
     def options(self, gpu: str | None = None) -> ScanOptions:
         """Return what is asked of every scan."""
-        return Settings(gpu=gpu, rules=tuple(self.rules), why_not=True).options()[0]
+        return self._settings(gpu).options()[0]
+
+    def _settings(self, gpu: str | None) -> Settings:
+        return Settings(gpu=gpu, rules=tuple(self.rules), why_not=True)
 
     def _scanned(self, path: Path, key: _Key, gpu: str | None) -> tuple[Read, Analysis]:
-        asked, notes = Settings(gpu=gpu, rules=tuple(self.rules), why_not=True).options()
+        asked, notes = self._settings(gpu).options()
         self._last = None  # so that two are never held
         with within(self.folders.roots):  # a file may be swapped for a link by now
             analysis = pipeline.analyse(path)

@@ -1,56 +1,18 @@
-"""Which frame of a stack is the user's own: a library is not edited on Monday morning."""
+"""Which frame of a finding is the user's own: a library is not edited on Monday morning."""
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tracemine.findings.record import Source
+from tracemine.rows.user_frames import is_own
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
     from tracemine.timeline import Timeline
 
-# Packages whose files profilers record without the folder that they are installed in.
-_LIBRARIES = frozenset({
-    "absl", "accelerate", "aiohttp", "aiter", "anyio", "apex", "apex_C", "bitsandbytes", "click", "colossalai",
-    "composer", "cupy", "cv2", "dask", "datasets", "deepspeed", "detectron2", "dgl", "diffusers", "einops",
-    "evaluate", "fairscale", "fairseq", "fastai", "fastapi", "fbgemm_gpu", "flash_attn", "flashinfer", "flax",
-    "functorch", "fvcore", "gradio", "huggingface_hub", "hydra", "ignite", "jax", "jaxlib", "keras", "kornia",
-    "liger_kernel", "lightning", "lightning_fabric", "lightning_utilities", "megatron", "mmcv", "mmdet", "mmengine",
-    "monai", "mosaicml", "nemo", "numba", "numpy", "nvidia", "omegaconf", "onnxruntime", "optax", "optimum", "orbax",
-    "pandas", "peft", "PIL", "pydantic", "pytorch3d", "pytorch_lightning", "ray", "requests", "safetensors", "scipy",
-    "sentence_transformers", "sglang", "skimage", "sklearn", "starlette", "tensorflow", "tensorrt", "timm",
-    "tokenizers", "torch", "torch_geometric", "torch_npu", "torch_scatter", "torch_sparse", "torch_xla", "torchao",
-    "torchaudio", "torchdata", "torchinductor", "torchmetrics", "torchrec", "torchtext", "torchtitan", "torchtune",
-    "torchvision", "tqdm", "transformer_engine", "transformers", "triton", "trl", "typer", "ultralytics", "unsloth",
-    "uvicorn", "uvloop", "vllm", "wandb", "xformers",
-})  # fmt: skip
-_INSTALLED = re.compile(
-    r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python3[\d.]*[/\\]|[/\\](torchinductor_|\.cache[/\\])|^/tmp/[^/]+\.py$"
-    r"|(^|[/\\])tracemine[/\\]recording(\.py$|[/\\])|^<",
-    re.IGNORECASE,
-)
 _MOST_FRAMES = 400  # of a stack
-
-
-def is_own(file: str) -> bool:
-    """Return whether a file is neither a library's, nor Python's, nor generated.
-
-    >>> is_own("train.py"), is_own("/home/me/model/llama.py"), is_own("transformers/models/llama/modeling_llama.py")
-    (True, True, False)
-    >>> is_own("/x/lib/python3.12/site-packages/mine.py"), is_own("threading.py"), is_own("<string>")
-    (False, False, False)
-    """
-    if not file or _INSTALLED.search(file):
-        return False
-    parts = re.split(r"[/\\]", file)
-    if parts[0] in ("", ".", "..") or ":" in parts[0]:  # a path from the root, or from where the program ran
-        return True
-    name = parts[0].removesuffix(".py")
-    return name not in _LIBRARIES and name not in sys.stdlib_module_names
 
 
 def own_frame(finding: Finding) -> Source | None:

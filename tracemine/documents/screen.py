@@ -12,7 +12,7 @@ from tracemine.documents.bar import BarPart, bar_parts, covered_text
 from tracemine.documents.headline import bound_headline
 from tracemine.documents.next_step import effort, next_step
 from tracemine.documents.numbered import claimed
-from tracemine.documents.own_code import is_own, own_frame
+from tracemine.documents.own_code import own_frame
 from tracemine.documents.short_causes import short_cause
 from tracemine.documents.step_words import nothing_text, unequal_text, unestimated
 from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
@@ -20,6 +20,7 @@ from tracemine.documents.verdict_words import unprofiled_ns
 from tracemine.documents.words import all_of, basis_text, chain, of_finding, operator_name, outside_steps
 from tracemine.findings.labels import class_of
 from tracemine.perfmodel import Range
+from tracemine.rows.user_frames import is_own
 from tracemine.units import TimeUnit, count_text
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,27 @@ from tracemine.rows.table import BoolArray, Categories
 # Frames of the framework: they say how a call was dispatched, not who made it.
 _FRAMEWORK = re.compile(
     r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor|torchinductor(_[\w.-]+)?)[/\\]|^<"
+)
+# Packages whose files profilers record without the folder that they are installed in.
+_LIBRARIES = frozenset({
+    "absl", "accelerate", "aiohttp", "aiter", "anyio", "apex", "apex_C", "bitsandbytes", "click", "colossalai",
+    "composer", "cupy", "cv2", "dask", "datasets", "deepspeed", "detectron2", "dgl", "diffusers", "einops",
+    "evaluate", "fairscale", "fairseq", "fastai", "fastapi", "fbgemm_gpu", "flash_attn", "flashinfer", "flax",
+    "functorch", "fvcore", "gradio", "huggingface_hub", "hydra", "ignite", "jax", "jaxlib", "keras", "kornia",
+    "liger_kernel", "lightning", "lightning_fabric", "lightning_utilities", "mamba_ssm", "megatron", "mmcv",
+    "mmdet", "mmengine", "monai", "mosaicml", "nemo", "numba", "numpy", "nvidia", "omegaconf", "onnxruntime",
+    "optax", "optimum", "orbax", "pandas", "peft", "PIL", "pydantic", "pytorch3d", "pytorch_lightning", "ray",
+    "requests", "safetensors", "scipy", "sentence_transformers", "sglang", "skimage", "sklearn", "starlette",
+    "tensorflow", "tensorrt", "tensorrt_llm", "timm", "tokenizers", "torch", "torch_geometric", "torch_npu",
+    "torch_scatter", "torch_sparse", "torch_xla", "torchao", "torchaudio", "torchdata", "torchinductor",
+    "torchmetrics", "torchrec", "torchtext", "torchtitan", "torchtune", "torchvision", "tqdm", "transformer_engine",
+    "transformers", "triton", "trl", "typer", "ultralytics", "unsloth", "uvicorn", "uvloop", "vllm", "wandb",
+    "xformers",
+})  # fmt: skip
+_INSTALLED = re.compile(
+    r"(^|[/\\])((site|dist)-packages|lib[/\\]python\d[\w.]*)[/\\]|[/\\](torchinductor_|\.cache[/\\])|^/tmp/[^/]+\.py$"
+    r"|(^|[/\\])tracemine[/\\]recording(\.py$|[/\\])|^<",
+    re.IGNORECASE,
 )
 # What dynamo calls the rest of a function behind a graph break. Its recorded line is the one that broke the graph.
 _RESUMED = re.compile(r"^(?:torch_dynamo_resume_in_)+(.+?)(?:_at_\d+)+$")
@@ -28,8 +50,25 @@ def written_name(function: str) -> str:
     return found[1] if found else function
 
 
+def is_own(file: str) -> bool:
+    """Return whether a file is neither a library's, nor Python's, nor generated.
+
+    >>> is_own("train.py"), is_own("/home/me/model/llama.py"), is_own("transformers/models/llama/modeling_llama.py")
+    (True, True, False)
+    >>> is_own("/x/lib/python3.12/site-packages/mine.py"), is_own("threading.py"), is_own("<string>")
+    (False, False, False)
+    """
+    if not file or _INSTALLED.search(file):
+        return False
+    parts = re.split(r"[/\\]", file)
+    if parts[0] in ("", ".", "..") or ":" in parts[0]:  # a path from the root, or from where the program ran
+        return True
+    name = parts[0].removesuffix(".py")
+    return name not in _LIBRARIES and name not in sys.stdlib_module_names
+
+
 def own_frames(stacks: pa.Table) -> BoolArray:
-    """Return which rows of `stacks` are frames of the user's own: in a file that is not the framework's."""
+    """Return which rows of `stacks` are in a file that is not the framework's: the user's own, or a library's."""
     file = categories(stacks.column("file"))
     return file.that(lambda name: _FRAMEWORK.search(name) is None)
 

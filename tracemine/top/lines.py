@@ -13,18 +13,9 @@ from tracemine.columns import numbers as integers
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import IntArray
-from tracemine.rows.user_frames import own_frames, written_name
+from tracemine.rows.user_frames import is_own, own_frames, written_name
 from tracemine.top.grouping import NOT_KNOWN, Path
 
-# Profilers cut off what sys.path holds, so that a library's file begins with the library's name.
-_LIBRARIES: Final = (
-    "accelerate|apex|deepspeed|diffusers|einops|fairscale|fbgemm_gpu|flash_attn|flashinfer|lightning|lightning_fabric|"
-    "mamba_ssm|numpy|peft|pytorch_lightning|sentence_transformers|sglang|tensorrt_llm|timm|torchao|torchaudio|torchrec|"
-    "torchvision|tqdm|transformer_engine|transformers|trl|vllm|xformers"
-)
-_LIBRARY: Final = re.compile(
-    rf"(^|[/\\])(site-packages|dist-packages)[/\\]|(^|[/\\])lib[/\\]python\d[\w.]*[/\\]|^({_LIBRARIES})[/\\]"
-)
 # Standard modules that call whoever calls the user's code, and capture's own.
 _STANDARD: Final = re.compile(
     r"^(threading|contextlib|functools|runpy|socketserver|asyncio[/\\]\w+|concurrent[/\\]futures[/\\]\w+"
@@ -49,7 +40,7 @@ def line_paths(stacks: pa.Table) -> Lines:
     file = categories(stacks["file"])
     has_file = file.codes >= 0
     library = own_frames(stacks) & has_file & ~file.that(_STANDARD.search)
-    of_user = library & ~file.that(_LIBRARY.search)
+    of_user = library & file.that(is_own)
     inner, own = nearest(parent, library), nearest(parent, of_user)
     text, texts = _texts(stacks)
     outer_text, inner_text = (taken(text, rows) for rows in (own, inner))
