@@ -1,4 +1,4 @@
-"""Whether Perfetto itself takes what `scan --format perfetto` writes: each slice, on the trace's clock, without an error.
+"""Whether Perfetto takes what `scan --format perfetto` writes: each slice, on the trace's clock, without an error.
 
     python -m benchmarks overlay_perfetto WEB_DIST [TRACE ...]
 
