@@ -36,7 +36,7 @@ def timeline_page() -> str:
         "A timeline is a directory of one Parquet file a table and `meta.json`. It holds what the profiler said and no "
         "opinion. A *row* in a column's name is a position in the table it names, counted from 0. Times are whole "
         "nanoseconds, sizes whole bytes. Null means *not recorded*; the last column says what that comes from, "
-        "and — that the column is never null. `edges.parquet` is an exception: `tracemine ingest` writes it where an "
+        "and — that the column is never null. `edges.parquet` is an exception: `scan --parquet` writes it where an "
         "execution trace was given, for other readers; tracemine itself derives it anew from the facts. "
         "`counters.parquet` is there where reports of Nsight Compute were given "
         "([counters](../guide/counters.md)), which are of other runs than the trace.\n",

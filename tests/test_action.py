@@ -97,7 +97,7 @@ def test_each_line_of_traces_has_a_page_and_one_that_is_several_has_none(runner:
 
 def test_a_fault_against_the_baseline_fails_and_nothing_new_passes(runner: Path) -> None:
     baseline = runner / "workspace" / "baseline.json"
-    assert main(["baseline", "write", FAST, "-o", str(baseline), "--project", "decoder", "-q"]) == 0
+    assert main(["scan", FAST, "--save-baseline", str(baseline), "-q"]) == 0
     gate = {"baseline": "baseline.json", "fail-on": "new,worse,2%"}
     assert step(runner, "Scan", {"traces": FAST, **gate}).code == 0
     ran = step(runner, "Scan", {"traces": SLOW, **gate})
@@ -187,7 +187,7 @@ def test_the_report_is_kept_whatever_the_scan_came_to() -> None:
 def test_the_example_gives_the_action_inputs_that_it_has_and_runs_as_it_stands(runner: Path) -> None:
     workspace = runner / "workspace"
     steps = WORKFLOW["jobs"]["trace"]["steps"]
-    assert main(["baseline", "write", FAST, "-o", str(workspace / "base.json"), "--project", "decoder", "-q"]) == 0
+    assert main(["scan", FAST, "--save-baseline", str(workspace / "base.json"), "-q"]) == 0
     (workspace / ".tracemine").mkdir()
     (workspace / "base.json").rename(workspace / ".tracemine" / "decoder.json")
     (workspace / "run").mkdir()

@@ -61,7 +61,7 @@ def test_no_report_repeats_the_environment(trace: Path, report: str, capsys: pyt
 
 def test_no_file_of_a_timeline_holds_the_environment(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = trace.parent / "timeline"
-    assert main(["ingest", str(trace), "-o", str(directory)]) == 0
+    assert main(["scan", str(trace), "--parquet", str(directory)]) == 0
     said = capsys.readouterr()
     assert SECRET not in said.out + said.err
     for path in sorted(directory.iterdir()):

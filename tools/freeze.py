@@ -37,7 +37,7 @@ def scans(root: Path) -> Iterator[list[str]]:
         ):
             continue
         if plain.endswith(".ncu-rep") or ("ncu" in path.parts and plain.endswith(".csv")):
-            yield ["counters", str(path), "--format", "json"]
+            yield ["top", str(path), "--format", "json"]
         elif plain.endswith((".sqlite", ".csv")) or (plain.endswith(".json") and "_et" not in plain):
             yield ["scan", str(path), "--format", "json", "--why-not"]
             for et in execution_traces(path):

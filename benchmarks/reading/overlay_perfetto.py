@@ -1,4 +1,4 @@
-"""Whether Perfetto itself takes what `tracemine overlay` writes: each slice, on the trace's clock, without an error.
+"""Whether Perfetto takes what `scan --format perfetto` writes: each slice, on the trace's clock, without an error.
 
     python -m benchmarks overlay_perfetto WEB_DIST [TRACE ...]
 
@@ -52,9 +52,9 @@ def holds(folder: Path, path: Path, scratch: Path) -> bool:
     path = path.resolve()
     trace = path / "trace.json.gz" if path.is_dir() else path
     plain.write_bytes(gzip.decompress(trace.read_bytes()))
-    for file, more in ((alone, []), (both, ["--merge"])):
-        command = [sys.executable, "-m", "tracemine", "overlay", str(path), "-o", str(file), *more]
-        subprocess.run(command, check=True, capture_output=True)
+    tracemine.scan(path).to_perfetto(alone)
+    command = [sys.executable, "-m", "tracemine", "scan", str(path), "--format", "perfetto", "-o", str(both)]
+    subprocess.run(command, check=True, capture_output=True)
     written = sum(event["ph"] == "X" for event in json.loads(alone.read_text("utf-8"))["traceEvents"])
     of_kernels = sum(len(one.activities) for one in tracemine.scan(path) if one.gpu_saving_ns.high)
     before, overlay, merged = (asked(folder, file) for file in (plain, alone, both))

@@ -194,7 +194,7 @@ def test_a_place_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> N
 
 def test_tables_are_written_beside_the_timeline_of_their_trace(run: Run, tmp_path: Path) -> None:
     trace = FIXTURES / "captures" / "chain"
-    assert run("ingest", trace, "-o", tmp_path / "out", "--quiet")[0] == 0
+    assert run("scan", trace, "--parquet", tmp_path / "out", "--quiet")[0] == 0
     report = tracemine.scan(trace)
     report.to_parquet(tmp_path / "out")
     report.to_parquet(tmp_path / "out")  # again

@@ -159,7 +159,7 @@ def prepared() -> Path:
     for name in ("captures/chain", "kineto/decoder_decode_graph.json.gz", "nsys/block_train.sqlite"):
         open_trace(FIXTURES / name).write(folder / f"timeline_{Path(name).name}")
     report = str(FIXTURES / "ncu/chain/details.csv.gz")
-    args = ["ingest", str(FIXTURES / "ncu/chain/trace.json.gz"), "--ncu", report, "-q", "-o"]
+    args = ["scan", str(FIXTURES / "ncu/chain/trace.json.gz"), "--ncu", report, "-q", "--parquet"]
     assert main([*args, str(folder / "timeline_counters")]) == 0
     for name in ("chain", "decoder_prefill"):
         target = folder / f"findings_{name}.json"
@@ -244,7 +244,7 @@ def kineto_events(r: Random, here: Path) -> list[str]:
     for mark in raw:
         text = text.replace(f'"{mark}"', r.choice((*RAW, DEEP[4900:5100])), 1)
     (here / "t.json").write_bytes(text.encode("utf-8", "surrogatepass").replace(b"\xc3\xbf", b"\xff"))
-    return ["ingest", "t.json", "-o", "out"] if r.random() < 0.1 else _scan("t.json", r)
+    return ["scan", "t.json", "--parquet", "out"] if r.random() < 0.1 else _scan("t.json", r)
 
 
 def kineto_bytes(r: Random, here: Path) -> list[str]:
@@ -338,13 +338,13 @@ def ncu_table(r: Random, here: Path) -> list[str]:
         content = "\n".join(_changed_lines(content.decode().splitlines(), r, ",", _CELLS)).encode()
     (here / "r.csv").write_bytes(content)
     shutil.copyfile(base.parent / "trace.json.gz", here / "t.json.gz")
-    report = ["counters", "r.csv", "--format", r.choice(("text", "json", "markdown"))]
+    report = ["top", "r.csv", "--format", r.choice(("text", "json", "markdown"))]
     return r.choice((report, [*report, "--trace", "t.json.gz"], ["scan", "t.json.gz", "-q", "--ncu", "r.csv"]))
 
 
 def ncu_binary(r: Random, here: Path) -> list[str]:
     (here / "r.ncu-rep").write_bytes(changed_bytes((FIXTURES / "ncu/compiled/report.ncu-rep").read_bytes(), r))
-    return ["counters", "r.ncu-rep"]
+    return ["top", "r.ncu-rep"]
 
 
 def _changed_lines(lines: list[str], r: Random, between: str, cells: tuple[str, ...]) -> list[str]:
@@ -410,20 +410,17 @@ def recording(r: Random, here: Path) -> list[str]:
 def findings(r: Random, here: Path) -> list[str]:
     document = json.loads(r.choice(sorted(prepared().glob("findings_*.json"))).read_bytes())
     (here / "f.json").write_bytes(json_bytes(document, r, r.choice((0.0002, 0.001, 0.01))))
-    more = r.choice(
-        (
-            *([], ["--format", "json"], ["--format", "markdown"], ["--format", "html"]),
-            ["--finding", document["findings"][0]["fingerprint"][:6]],
-        )
-    )
-    return ["report", "f.json", "--top", "0", "-q", *more]
+    more = r.choice((*([], ["--format", "json"], ["--format", "markdown"], ["--format", "html"]), ["explain"]))
+    if more == ["explain"]:
+        return ["explain", document["findings"][0]["fingerprint"][:6], "f.json", "--format", "markdown", "-q"]
+    return ["scan", "f.json", "--top", "0", "-q", *more]
 
 
 def verdicts(r: Random, here: Path) -> list[str]:
     lines = (FIXTURES / "verdicts/captures_h200.jsonl").read_bytes().splitlines()
     (here / "v.json").write_bytes(b"\n".join(json_bytes(json.loads(x), r, r.choice((0, 0.002, 0.05))) for x in lines))
     shutil.copyfile(prepared() / "findings_decoder_prefill.json", here / "f.json")
-    report = ["report", "f.json", "-q", "--evidence", "v.json", "--format", r.choice(("text", "json", "html"))]
+    report = ["scan", "f.json", "-q", "--evidence", "v.json", "--format", r.choice(("text", "json", "html"))]
     return report if r.random() < 0.7 else [*_scan(str(FIXTURES / "captures/chain"), r), "--evidence", "v.json"]
 
 

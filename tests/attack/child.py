@@ -30,11 +30,11 @@ _FILLING = (
     *(f"scan {_FIXTURES}/kineto/triton_kernel.json.gz --format {form} -q -o @/report.{form}"
       for form in ("json", "html", "markdown", "text")),
     f"scan {_FIXTURES}/nsys/block_graph_whole.sqlite -q -o @/report.text",
-    f"ingest {_FIXTURES}/kineto/triton_kernel.json.gz -q -o @/timeline",
+    f"scan {_FIXTURES}/kineto/triton_kernel.json.gz -q --parquet @/timeline",
     f"verify {_FIXTURES}/kineto/clean_gemms.json.gz -q -o @/verified",
-    f"counters {_FIXTURES}/ncu/chain/raw.csv.gz",
-    "report @/report.json -q",
-    "report @/report.json -q --format html",
+    f"top {_FIXTURES}/ncu/chain/raw.csv.gz",
+    "scan @/report.json -q",
+    "scan @/report.json -q --format html",
     "rules show rmsnorm_unfused",
     "--version",
 )  # fmt: skip

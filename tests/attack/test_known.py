@@ -206,7 +206,7 @@ def holds(condition: Callable[[Path], object]) -> Callable[[Ended, Path], None]:
 
 
 AFTER = "after|behind|second|further|document"  # what is said of what stands behind a trace's end
-INGEST = ("ingest", "t.json", "-o", "out")
+INGEST = ("scan", "t.json", "--all", "--parquet", "out")
 NO_UTF8 = '{"schema_version":1,"trace":{"path":"\udcff"}}'
 DEEP = '{"schema_version":1,"trace":"t","zz":' + "[" * 5000 + "]" * 5000 + ',"verdicts":[]}'
 FEW = {"may_write": ("em", "f.verdicts.json", "f.verdicts.parquet")}
@@ -221,17 +221,17 @@ KNOWN: dict[str, Row] = {
         **FEW),
     "a link where a reproduction goes": Row(emitted_link, ("verify", "f.json", "-q", "--top", "1", "--emit", "em"),
         **FEW),
-    "a file beside the tables of a timeline": Row(timeline_with_notes, ("ingest", TRACE, "-q", "-o", "out"), (0, 2), holds(lambda here: (here / "out/notes.txt").exists())),
+    "a file beside the tables of a timeline": Row(timeline_with_notes, ("scan", TRACE, "-q", "--parquet", "out"), (0, 2), holds(lambda here: (here / "out/notes.txt").exists())),
     "links under guessed names": Row(old_names, ("scan", TRACE, "-q", "-o", "out"), (0,), holds(lambda here: not (here / "out").is_symlink())),
-    "a full disk, told with its place": Row(put(), ("ingest", TRACE, "-q", "-o", "out"), must=says(r"^out\b"), how={"file_size": 2000}),
+    "a full disk, told with its place": Row(put(), ("scan", TRACE, "-q", "--parquet", "out"), must=says(r"^out\b"), how={"file_size": 2000}),
     "a rule with a number of thousands of digits": Row(lambda here: with_rule(here, size="9" * 5000), ("rules", "list", "--rules", "rules"), must=says("is not TOML")),
     "settings with a number of thousands of digits": Row(put(pyproject__toml=f"[tool.x]\nbig = {'9' * 5000}\n"), ("scan", TRACE), must=says("is not TOML")),
     # what is printed
     "escape sequences in names of a folder": Row(escapes, ("scan", "."), (0,), says("left out")),
-    "escape sequences in a report's name": Row(cut_report, ("counters", "r\x1b[31mX.csv"), (0, 2)),
+    "escape sequences in a report's name": Row(cut_report, ("top", "r\x1b[31mX.csv"), (0, 2)),
     "escape sequences in a rule": Row(lambda here: with_rule(here, title='"a\\u001b[2J"', why='"y \\u202e <img src=x>"'), ("rules", "show", "r1", "--rules", "rules"), (0, 2)),
     # what is read
-    "findings that are no UTF-8": Row(put(f__json=NO_UTF8), ("report", "f.json")),
+    "findings that are no UTF-8": Row(put(f__json=NO_UTF8), ("scan", "f.json")),
     "findings that are no UTF-8, verified": Row(put(f__json=NO_UTF8), ("verify", "f.json")),
     "verdicts that are no UTF-8": Row(lambda here: (findings(here), put(f__verdicts__json='{"trace":"\udcff"}')(here)), ("verify", "f.json", "-q")),
     "verdicts that are deep": Row(lambda here: (findings(here), put(f__verdicts__json=DEEP)(here)), ("verify", "f.json", "-q")),
@@ -239,7 +239,7 @@ KNOWN: dict[str, Row] = {
     "a timeline's sizes past the last": Row(table("tensors", "numel", 2**63 - 1), ("scan", "tl", "-q"), (0, 2)),
     "a timeline's shapes, deep": Row(table("ops", "input_shapes", "[" * 3000), ("scan", "tl", "-q"), (0, 2)),
     "counters whose activity is beyond the last": Row(table("counters", "activity_rows", [2**62], "timeline_counters"), ("scan", "tl", "-q")),
-    "counters with a name that acts on a terminal": Row(table("counters", "name", "k\x1b[2J\u202e", "timeline_counters"), ("counters", "tl"), (0,)),
+    "counters with a name that acts on a terminal": Row(table("counters", "name", "k\x1b[2J\u202e", "timeline_counters"), ("top", "tl", "--ncu", "tl"), (0,)),
     "counters with more bytes than can be": Row(table("counters", "dram_bytes", 2**63 - 1, "timeline_counters"), ("scan", "tl", "-q")),
     "a FIFO among a timeline's tables": Row(fifo("tl/ops.parquet"), ("scan", "tl", "-q"), how={"limit_s": 10.0}),
     "a FIFO that is a rule": Row(fifo("rules/r1/rule.toml"), ("rules", "list", "--rules", "rules"), how={"limit_s": 10.0}),
@@ -252,17 +252,17 @@ KNOWN: dict[str, Row] = {
     "blanks and zeros after the end": Row(put(t__json=gzip.compress(TEXT.encode() + b" \n") + b"\0" * 512), INGEST, (0,), lambda ended, here: _quiet(ended)),
     "events that are an object": Row(put(t__json='{"schemaVersion":1,"traceEvents":{"a":1}}'), ("scan", "t.json", "-q")),
     "events that are a text": Row(put(t__json='{"schemaVersion":1,"traceEvents":"x"}'), ("scan", "t.json", "-q")),
-    "a wrong checksum": Row(put(t__json=gzip.compress(TEXT.encode())[:-8] + b"\0" * 8), ("ingest", "t.json", "-o", "out"), (0,), says(r"activities +40 rows")),
-    "a table of kernels that is a view": Row(viewed, ("ingest", "t.sqlite", "-o", "out"), (0, 2), says("view|left out|activities +[1-9]")),
+    "a wrong checksum": Row(put(t__json=gzip.compress(TEXT.encode())[:-8] + b"\0" * 8), ("scan", "t.json", "--parquet", "out"), (0,), says(r"rows of 40 activities")),
+    "a table of kernels that is a view": Row(viewed, ("scan", "t.sqlite", "--parquet", "out"), (0, 2), says("view|left out|rows of [1-9]")),
     # what is claimed
     "an argument that was not recorded": Row(no_argument, ("verify", "t.json", "-q", "--top", "1", "--emit", "em"), (0,),
         holds(lambda here: not list((here / "em").glob("*.py"))), ("em",)),
     "a fingerprint that is a path": Row(fingerprint("/../" + str(PRECIOUS)), ("verify", "f.json", "-q", "--top", "1", "--emit", "em"), may_write=("em",)),
     "a fingerprint of another finding": Row(fingerprint("0123456789abcdef"), ("verify", "f.json", "-q", "--top", "1"), (0, 2),
         lambda ended, here: _unproved(ended), **FEW),
-    "a fingerprint of other letters": Row(fingerprint("\x1b[2J0123456789ab"), ("report", "f.json"), (0, 2)),
+    "a fingerprint of other letters": Row(fingerprint("\x1b[2J0123456789ab"), ("scan", "f.json"), (0, 2)),
     "a gain of three hundred years": Row(
-        lambda here: put(f__json=json.dumps(_huge(findings(here))))(here), ("report", "f.json"), (0, 2), lambda ended, here: _no_centuries(ended)),
+        lambda here: put(f__json=json.dumps(_huge(findings(here))))(here), ("scan", "f.json"), (0, 2), lambda ended, here: _no_centuries(ended)),
     # what takes time
     "a rule with a search in a name of megabytes": Row(
         lambda here: (with_rule(here, **{"define.a": '{ name.re = "k.*b" }'}),

@@ -39,7 +39,7 @@ def test_an_ingest_that_is_ended_leaves_its_output_whole(
             open_trace(CLEAN).write(attack.here / "out")
         when = str(attack.here / ".*")  # the folder in which it writes; now and then nothing is there yet
         how = {"signal": number, "when": when if turn % 2 == 0 else str(attack.here), "after_s": 0.01 * turn}
-        ended = attack.run("ingest", TRACE, "-q", "-o", "out", **how)
+        ended = attack.run("scan", TRACE, "-q", "--parquet", "out", **how)
         polite = number in POLITE
         allowed = ["here"] if not polite else ["here/out"]
         found = judge(ended, (0, 130, -number), allowed)
@@ -73,8 +73,8 @@ def test_a_verify_that_is_ended_leaves_no_process_and_no_file(
 
 AT_ONCE = {
     "scan": ["scan", TRACE, "-q", "--format", "json", "-o", "out"],
-    "ingest": ["ingest", TRACE, "-q", "-o", "out"],
-    "ingest over one": ["ingest", TRACE, "-q", "-o", "out"],
+    "scan --parquet": ["scan", TRACE, "-q", "--parquet", "out"],
+    "scan --parquet over one": ["scan", TRACE, "-q", "--parquet", "out"],
     "verify": ["verify", CLEAN, "-q", "-o", "out"],
 }
 
@@ -86,13 +86,13 @@ def test_several_at_once_with_one_output_leave_one_that_is_whole(
     attack = attacks("runs at once")
     for turn in range(times(2)):
         attack.fresh()
-        if command == "ingest over one":
+        if command == "scan --parquet over one":
             open_trace(CLEAN).write(attack.here / "out")
         every = attack.several(*AT_ONCE[command], copies=4)
         for number, ended in enumerate(every):
             attack.count(f"{command} {turn} {number}", judge(ended, (0,), ["here/out"]))
         out = attack.here / "out"
-        if command.startswith("ingest"):
+        if command.startswith("scan --parquet"):
             assert whole(out)
         else:
             json.loads((out / "verdicts.json" if out.is_dir() else out).read_bytes())

@@ -40,9 +40,9 @@ def planted(here: Path) -> None:
 HOSTILE = {
     "scan": ["scan", "t.json.gz"],
     "scan a folder": ["scan", "c", "--rules", "rules"],
-    "ingest": ["ingest", "t.json.gz", "-o", "out"],
-    "report": ["report", "f.json", "--evidence", "v.jsonl"],
-    "counters": ["counters", "r.ncu-rep"],
+    "scan --parquet": ["scan", "t.json.gz", "--parquet", "out"],
+    "findings": ["scan", "f.json", "--evidence", "v.jsonl"],
+    "counters": ["top", "r.ncu-rep"],
     "an export by nsys": ["scan", "r.nsys-rep"],
     "rules": ["rules", "test", "--rules", "rules"],
     "calibrate": ["calibrate", "-o", "out"],
@@ -78,7 +78,7 @@ def test_nothing_that_lies_beside_a_trace_is_run(attacks: Callable[..., Attack],
     beside(attacks("hostile folders"), command, exec=True)
 
 
-@pytest.mark.parametrize("command", ["scan", "report", "rules"])
+@pytest.mark.parametrize("command", ["scan", "findings", "rules"])
 def test_nor_is_it_by_python_m(attacks: Callable[..., Attack], command: str) -> None:
     """`python -m` puts the current folder first among those that are searched."""
     attack = attacks("hostile folders")
@@ -117,13 +117,13 @@ SURROUNDINGS: dict[str, tuple[dict[str, Any], list[str], tuple[int, ...]]] = {
     "help, standard output full": ({"out": FULL}, ["scan", "--help"], (0, 2)),
     "all streams closed": ({"out": SHUT, "err": SHUT}, ["scan", TRACE, "--fail-on", "high"], (1,)),
     "no command, all closed": ({"out": SHUT, "err": SHUT}, [], (2,)),
-    "ingest, all closed": ({"out": SHUT, "err": SHUT}, ["ingest", TRACE, "-o", "out"], (0, 2)),
+    "ingest, all closed": ({"out": SHUT, "err": SHUT}, ["scan", TRACE, "--parquet", "out"], (0, 2)),
     "rules, standard output full": ({"out": FULL}, ["rules", "list"], (2,)),
     "findings to a file, all closed": ({"out": SHUT, "err": SHUT}, ["scan", TRACE, "-q", "-o", "out"], (0,)),
     "LANG=C": ({"env": {"LANG": "C", "LC_ALL": "C"}}, ["scan", TRACE], (0,)),
     "ascii": ({"env": {"PYTHONIOENCODING": "ascii"}}, ["scan", TRACE], (0,)),
     "no HOME": ({"env": {"HOME": None}}, ["scan", TRACE], (0,)),
-    "a HOME that is not there": ({"env": {"HOME": "/nowhere"}}, ["ingest", TRACE, "-o", "out"], (0,)),
+    "a HOME that is not there": ({"env": {"HOME": "/nowhere"}}, ["scan", TRACE, "--parquet", "out"], (0,)),
     "COLUMNS that are no number": ({"env": {"COLUMNS": "abc", "LINES": "-1"}}, ["scan", TRACE], (0,)),
     "20 columns": ({"env": {"COLUMNS": "20"}}, ["scan", "--help"], (0,)),
     "bad colours": ({"env": {"COLORTERM": "\x1b[2J", "TERM": "\x1b[2J"}}, ["scan", TRACE], (0,)),
@@ -143,16 +143,16 @@ def test_in_other_surroundings_it_does_what_it_can(attacks: Callable[..., Attack
 # In a child that is forked, for Python itself does not look at these: what is written, and what must hold of it.
 LIMITED: dict[str, tuple[dict[str, Any], list[str], tuple[int, ...]]] = {
     "umask 077, scan": ({"umask": 0o077}, ["scan", TRACE, "-q", "-o", "out"], (0,)),
-    "umask 077, ingest": ({"umask": 0o077}, ["ingest", TRACE, "-q", "-o", "out"], (0,)),
+    "umask 077, parquet": ({"umask": 0o077}, ["scan", TRACE, "-q", "--parquet", "out"], (0,)),
     "umask 077, verify": ({"umask": 0o077}, ["verify", CLEAN, "-q", "-o", "out"], (0,)),
-    "umask 002, ingest": ({"umask": 0o002}, ["ingest", TRACE, "-q", "-o", "out"], (0,)),
+    "umask 002, parquet": ({"umask": 0o002}, ["scan", TRACE, "-q", "--parquet", "out"], (0,)),
     "files of 1 kB, scan": ({"file_size": 1024}, ["scan", TRACE, "-q", "--format", "json", "-o", "out"], (2,)),
-    "files of 1 kB, report": ({"file_size": 1024}, ["report", TRACE, "--all", "-q", "-o", "out"], (2,)),
-    "files of 1 kB, ingest": ({"file_size": 1024}, ["ingest", TRACE, "-q", "-o", "out"], (2,)),
+    "files of 1 kB, all": ({"file_size": 1024}, ["scan", TRACE, "--all", "-q", "-o", "out"], (2,)),
+    "files of 1 kB, parquet": ({"file_size": 1024}, ["scan", TRACE, "-q", "--parquet", "out"], (2,)),
     "files of 1 kB, verify": ({"file_size": 1024}, ["verify", CLEAN, "-q", "-o", "out"], (2,)),
     "files of 30 kB, verify --emit": ({"file_size": 30_000}, ["verify", TRACE, "-q", "--top", "1", "--emit", "out"], (0, 2)),
     "the current folder is gone, scan": ({"cwd_gone": True}, ["scan", TRACE, "-q"], (0,)),
-    "the current folder is gone, ingest": ({"cwd_gone": True}, ["ingest", TRACE, "-q", "-o", "out"], (2,)),
+    "the current folder is gone, parquet": ({"cwd_gone": True}, ["scan", TRACE, "-q", "--parquet", "out"], (2,)),
     "the current folder is gone, verify": ({"cwd_gone": True}, ["verify", CLEAN, "-q"], (0, 2)),
     "1 GB of addresses, scan": ({"memory": 1 << 30}, ["scan", TRACE, "-q"], (0, 2)),
 }  # fmt: skip
@@ -182,5 +182,9 @@ def test_with_less_than_usual_what_is_written_is_whole_or_not_there(attacks: Cal
 def test_into_a_folder_that_may_not_be_written_nothing_is(attacks: Callable[..., Attack]) -> None:
     attack = attacks("surroundings")
     (attack.here / "out").mkdir(mode=0o500)
-    for args in (["scan", TRACE, "-o", "out/x"], ["ingest", TRACE, "-o", "out/x"], ["verify", CLEAN, "-o", "out/x"]):
+    for args in (
+        ["scan", TRACE, "--parquet", "out/x"],
+        ["scan", TRACE, "--parquet", "out/x"],
+        ["verify", CLEAN, "--parquet", "out/x"],
+    ):
         attack(*args, "-q", label=args[0], codes=(2,))

@@ -141,14 +141,14 @@ def test_every_text_in_every_place_comes_out_harmless(attacks: Callable[..., Att
         ["scan", "all.json", "--format", "json"],
         ["scan", name, "--format", "html"],
         ["scan", "all.json", "--format", "html"],
-        ["report", "f.json", "--format", "html"],
-        ["overlay", "all.json", "-q", "-o", "over.json"],
-        ["report", "f.json", "--format", "markdown"],
-        ["report", "f.json", "--finding", "FIRST"],
-        ["ingest", name, "-o", "tl"],
+        ["scan", "f.json", "--format", "html"],
+        ["scan", "all.json", "-q", "-f", "perfetto", "-o", "over.json"],
+        ["scan", "f.json", "--format", "markdown"],
+        ["explain", "FIRST", "f.json", "--format", "markdown"],
+        ["scan", name, "--parquet", "tl"],
     ):
         if "FIRST" in args:
-            args[-1] = json.loads((attack.here / "f.json").read_bytes())["findings"][0]["fingerprint"]
+            args[1] = json.loads((attack.here / "f.json").read_bytes())["findings"][0]["fingerprint"]
         attack(
             *args, label=f"{turn} {args[:1]}", codes=(0,), may_write=["f.json", "tl", "over.json"], must=harmless(args)
         )
@@ -163,9 +163,9 @@ def test_texts_of_findings_come_out_harmless(attacks: Callable[..., Attack], lon
         attack.run("scan", "t.json", "-q", "--format", "json", "-o", "f.json")
         whole = json.loads((attack.here / "f.json").read_bytes())
         (attack.here / "f.json").write_text(json.dumps(_with_texts(whole, text)))
-        for more in ([], ["--format", "markdown"], ["--format", "json"], ["--format", "html"], ["--finding", "c"]):
-            args = ["report", "f.json", "-q", *more]
-            attack(*args, label=f"findings {turn} {more}", must=harmless(args) if more != ["--finding", "c"] else None)
+        for more in ([], ["--format", "markdown"], ["--format", "json"], ["--format", "html"], ["c"]):
+            args = ["explain", "c", "f.json", "-q"] if more == ["c"] else ["scan", "f.json", "-q", *more]
+            attack(*args, label=f"findings {turn} {more}", must=harmless(args) if more != ["c"] else None)
 
 
 def _with_texts(value: Any, text: str, key: str = "") -> Any:
@@ -207,7 +207,7 @@ def ruled(here: Path, text: str) -> None:
 
 
 OTHERS: dict[str, tuple[Callable[[Path, str], None], list[list[str]]]] = {
-    "counters": (counted, [["counters", "r.csv"], ["counters", "r.csv", "--format", "markdown"], ["counters", "r.csv", "--format", "json"]]),
+    "counters": (counted, [["top", "r.csv"], ["top", "r.csv", "--format", "markdown"], ["top", "r.csv", "--format", "json"]]),
     "databases": (exported, [["scan", "t.sqlite", "--top", "0"], ["scan", "t.sqlite", "--format", "markdown"], ["scan", "t.sqlite", "--format", "json"]]),
     "rules": (ruled, [["rules", "list", "--rules", "rules"], ["rules", "show", "r1", "--rules", "rules"]]),
 }  # fmt: skip

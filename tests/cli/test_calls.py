@@ -37,16 +37,14 @@ def test_a_page_is_not_printed_on_a_terminal(run: Run, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     said = (2, "", "--format html: is a page, and this is a terminal\n  hint: -o report.html writes it\n")
     assert run("scan", TRACE, "--format", "html") == said
-    assert run("report", TRACE, "--format", "html") == said
     assert run("scan", TRACE, "--format", "html", "-o", tmp_path / "report.html")[0] == 0
 
 
 def test_a_page_of_several_traces_is_answered_with_the_ways_there_are(run: Run) -> None:
     several = (TRACE, FIXTURES / "chain.json.gz")
-    for command in ("scan", "report"):
-        code, out, err = run(command, *several, "--format", "html")
-        assert (code, out) == (2, "")
-        assert "one by one; a page over many: tracemine fleet PATH" in err
+    code, out, err = run("scan", *several, "--format", "html")
+    assert (code, out) == (2, "")
+    assert "one by one; a page over many: tracemine fleet PATH" in err
     assert "tracemine scan AFTER --format html" in run("diff", *several, "--format", "html")[2]
     assert "scan AFTER" not in run("diff", *several, "--format", "htm")[2]
 
@@ -91,8 +89,8 @@ def test_scan_may_be_left_out_where_a_file_is_named(run: Run) -> None:
 
 def test_a_command_comes_before_a_file_of_its_name(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "report").write_text("{}")
-    assert run("report")[2].startswith("tracemine report: missing argument")
+    (tmp_path / "explain").write_text("{}")
+    assert run("explain")[2].startswith("tracemine explain: missing argument")
 
 
 def test_help_and_version_are_answered_without_dashes(run: Run) -> None:

@@ -233,7 +233,7 @@ def test_a_timeline_whose_name_is_not_text_is_written_and_scanned(run: Run, tmp_
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
     folder.mkdir()
     trace = trace_without_gpu(folder / "t\udcff.json")
-    assert run("ingest", trace, "-o", folder / "o\udcfe", "-q") == (0, "", "")
+    assert run("scan", trace, "--parquet", folder / "o\udcfe", "-q", "-o", folder / "text") == (0, "", "")
     code, out, err = run("scan", folder / "o\udcfe", "--format", "json", "-o", folder / "f\udcff")
     assert (code, out, err) == (0, "", "")
     assert json.loads((folder / "f\udcff").read_text())["trace"]["path"] == f"{tmp_path}/?/o?"
@@ -241,7 +241,7 @@ def test_a_timeline_whose_name_is_not_text_is_written_and_scanned(run: Run, tmp_
 
 def test_what_the_machine_refuses_is_no_bug(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    code, out, err = run("ingest", CLEAN, "-o", tmp_path / "file" / "timeline")
+    code, out, err = run("scan", CLEAN, "--parquet", tmp_path / "file" / "timeline")
     assert (code, out) == (2, "")
     assert err == f"{tmp_path / 'file' / 'timeline'}: cannot be written: Not a directory\n"
 
@@ -321,7 +321,7 @@ def test_a_folder_stands_for_the_traces_and_timelines_below_it(run: Run, tmp_pat
     (tmp_path / "deep" / "a.pt.trace.json.gz").write_bytes(gzip.compress(trace.read_bytes()))
     (tmp_path / "settings.json").write_text('{"lr": 1}')
     (tmp_path / "notes.txt").write_text("no")
-    assert run("ingest", trace, "-o", tmp_path / "timeline", "--quiet") == (0, "", "")
+    assert run("scan", trace, "--parquet", tmp_path / "timeline", "-q", "-o", tmp_path / "text") == (0, "", "")
     code, out, err = run("scan", tmp_path, "--format", "json")
     found = [json.loads(one)["trace"]["path"] for one in out.splitlines()]
     assert code == 0
@@ -338,7 +338,7 @@ def test_a_quoted_pattern_is_expanded(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_timeline_is_scanned_like_its_trace(run: Run, tmp_path: Path) -> None:
-    run("ingest", TRACE, "-o", tmp_path / "timeline")
+    run("scan", TRACE, "--parquet", tmp_path / "timeline")
     of_trace = json.loads(run("scan", TRACE, "--format", "json")[1])
     of_timeline = json.loads(run("scan", tmp_path / "timeline", "--format", "json")[1])
     assert of_timeline.pop("trace") | {"path": TRACE} == of_trace.pop("trace")
@@ -503,12 +503,13 @@ def test_a_calibration_that_is_none_is_an_error_where_it_is_named_and_a_note_in_
         ["scan", CLEAN, "--et", ""],
         ["scan", CLEAN, "--rules", ""],
         ["scan", CLEAN, "--calibration", ""],
-        ["ingest", "", "-o", "timeline"],
-        ["ingest", CLEAN, "-o", ""],
-        ["counters", ""],
+        ["scan", "", "--parquet", "timeline"],
+        ["scan", CLEAN, "--parquet", ""],
+        ["top", ""],
+        ["top", CLEAN, "--ncu", ""],
         ["verify", ""],
         ["verify", CLEAN, "--emit="],
-        ["report", ""],
+        ["explain", "1", ""],
         ["calibrate", "-o", ""],
         ["rules", "lint", "--rules", ""],
     ],
@@ -703,13 +704,13 @@ def told_to_end(name: str, where: Path, *arguments: str, before: str = "") -> Sa
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGXCPU"])
 def test_an_ingest_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
-    assert told_to_end(name, tmp_path, "ingest", CLEAN, "-o", "out") == (130, "", "")
+    assert told_to_end(name, tmp_path, "scan", CLEAN, "--parquet", "out") == (130, "", "")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_signal_that_is_to_be_passed_over_is_passed_over(tmp_path: Path) -> None:
     nohup = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
-    assert told_to_end("SIGHUP", tmp_path, "ingest", CLEAN, "-o", "out", before=nohup)[0] == -signal.SIGKILL
+    assert told_to_end("SIGHUP", tmp_path, "scan", CLEAN, "--parquet", "out", before=nohup)[0] == -signal.SIGKILL
 
 
 def on_a_terminal(*arguments: str, columns: int = 80, **env: str) -> str:
@@ -777,7 +778,7 @@ def test_names_of_counter_reports_reach_no_terminal_as_they_are(run: Run, tmp_pa
     report = tmp_path / f"r{ACTS}.csv"
     report.write_text(f'"ID","Process ID","Kernel Name","Grid Size"\n"0","1","k{ACTS}","(1, 1, 1)"\n"x')
     for form in ("text", "json", "markdown"):
-        code, out, err = run("counters", report, "--format", form)
+        code, out, err = run("top", report, "--format", form)
         assert (code, unseen(out), unseen(err)) == (0, [], [])
         assert "left out 1 row" in err
 
@@ -842,20 +843,20 @@ def test_a_rule_is_shown_as_markdown_without_html(run: Run, tmp_path: Path) -> N
     assert "<img" not in re.sub(r"^```\w+\n.*?^```$", "", out, flags=re.MULTILINE | re.DOTALL)
 
 
-# --- ingest and rules -------------------------------------------------------------------------------------------------
+# --- timelines and rules ---------------------------------------------------------------------------------------------
 
 
-def test_ingest_says_what_became_of_every_event(run: Run, tmp_path: Path) -> None:
-    code, out, err = run("ingest", CLEAN, "-o", tmp_path / "timeline")
-    assert (code, err) == (0, "")
-    assert out.startswith(f"{CLEAN} → {tmp_path / 'timeline'}\n  activities           22 rows\n")
-    assert "6 activities without a known operator: launched before recording began" in out
+def test_a_timeline_that_is_kept_says_what_became_of_the_events(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("scan", CLEAN, "--parquet", tmp_path / "timeline")
+    assert code == 0
+    assert err.startswith(f"{tmp_path / 'timeline'}: rows of 22 activities, ")
+    assert "; no operator: 6 " in err
     assert (tmp_path / "timeline" / "activities.parquet").is_file()
 
 
-def test_ingest_leaves_a_folder_alone_that_is_no_timeline(run: Run, tmp_path: Path) -> None:
+def test_parquet_leaves_a_folder_alone_that_is_no_timeline(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
-    code, out, err = run("ingest", CLEAN, "-o", tmp_path)
+    code, out, err = run("scan", CLEAN, "--parquet", tmp_path)
     assert (code, out) == (2, "")
     assert err.startswith(f"{tmp_path}: exists and is not a timeline directory, so it is left alone\n  hint: ")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
@@ -923,15 +924,14 @@ def test_a_rule_that_fails_its_checks_gives_exit_code_1(run: Run, tmp_path: Path
     assert out.endswith("0 cases passed, 1 failed\n")
 
 
-def test_scan_and_ingest_say_that_a_file_goes_on_behind_its_trace(run: Run, tmp_path: Path) -> None:
+def test_it_is_said_that_a_file_goes_on_behind_its_trace(run: Run, tmp_path: Path) -> None:
     text = gzip.decompress(Path(CLEAN).read_bytes())
     (tmp_path / "two.json").write_bytes(text + text)
     said = f"Behind the trace's end the file goes on: {len(text):,} bytes of content were left out."
     printed = json.loads(run("scan", str(tmp_path / "two.json"), "--format", "json")[1])
     assert said in printed["warnings"]
-    for command in (["scan"], ["ingest", "-o", str(tmp_path / "tl")]):
-        code, out, err = run(*command, str(tmp_path / "two.json"))
-        assert (code, said in " ".join((out + err).split())) == (0, True)
+    code, out, err = run("scan", tmp_path / "two.json")
+    assert (code, said in " ".join((out + err).split())) == (0, True)
 
 
 def test_a_graphs_capture_belongs_to_one_trace_and_must_fit_it(run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -97,7 +98,7 @@ def test_a_baseline_lets_pass_what_it_holds_and_what_is_accepted(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     kept = str(tmp_path / "b.json")
-    assert run(capsys, "baseline", "write", COMPILED, "-o", kept, "--project", "decoder")[0] == 0
+    assert run(capsys, "scan", COMPILED, "--save-baseline", kept, "-o", os.devnull)[0] == 0
     watched = ("scan", "-q", "--baseline", kept, "--fail-on", "new,worse")
     assert run(capsys, *watched, COMPILED)[0] == 0
     code, out, err = run(capsys, *watched, EAGER)
@@ -111,7 +112,7 @@ def test_a_baseline_lets_pass_what_it_holds_and_what_is_accepted(
     assert (code, err) == (0, "")
     assert "accepted: to be compiled" in out
     # Written anew, what was accepted stays.
-    code, _, err = run(capsys, "baseline", "write", COMPILED, "-o", kept, "--project", "decoder")
+    code, _, err = run(capsys, "scan", COMPILED, "--save-baseline", kept, "-o", os.devnull)
     assert f"{len(marks)} accepted finding" in err
     assert run(capsys, *watched, EAGER)[0] == 0
 
@@ -120,7 +121,7 @@ def test_json_of_a_scan_is_the_scan_alone_with_a_baseline_too(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     kept = str(tmp_path / "b.json")
-    assert run(capsys, "baseline", "write", COMPILED, "-o", kept, "--project", "decoder", "-q")[0] == 0
+    assert run(capsys, "scan", COMPILED, "--save-baseline", kept, "-o", os.devnull, "-q")[0] == 0
     code, out, _ = run(capsys, "scan", EAGER, "-q", "-f", "json", "--baseline", kept, "--fail-on", "new")
     assert code == 1
     assert "findings" in json.loads(out)
@@ -130,8 +131,8 @@ def test_a_baseline_without_a_reason_a_project_or_a_file_is_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     kept = str(tmp_path / "b.json")
-    assert run(capsys, "baseline", "write", EAGER, "-o", kept, "--project", " ")[0] == 2
-    assert run(capsys, "baseline", "write", EAGER, "-o", kept, "--project", "p", "-q")[0] == 0
+    assert run(capsys, "scan", EAGER, "--save-baseline", " ")[0] == 2
+    assert run(capsys, "scan", EAGER, "--save-baseline", kept, "-o", os.devnull, "-q")[0] == 0
     mark = json.loads(Path(kept).read_text())["findings"][0]["fingerprint"]
     assert run(capsys, "baseline", "accept", kept, mark)[0] == 2
     assert run(capsys, "baseline", "accept", kept, mark, "--reason", " ")[0] == 2
@@ -181,7 +182,7 @@ def test_what_is_cut_off_or_empty_is_unknown_first_and_passes_no_gate(
         assert "improved" not in out
         assert "--fail-on: unknown: nothing compares" in err
     assert run(capsys, "diff", EAGER, broken, "-q")[0] == 0
-    assert run(capsys, "baseline", "write", EAGER, "-o", kept, "--project", "p", "-q")[0] == 0
+    assert run(capsys, "scan", EAGER, "--save-baseline", kept, "-o", os.devnull, "-q")[0] == 0
     watched = ("scan", broken, "-q", "--baseline", kept)
     assert run(capsys, *watched, "--fail-on", "new,worse,2%")[0] == 1
     assert run(capsys, *watched)[0] == 0
@@ -192,7 +193,7 @@ def test_no_baseline_is_written_of_what_is_cut_off_or_empty(
     how: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     broken, kept = BROKEN[how](tmp_path), tmp_path / "b.json"
-    code, _, err = run(capsys, "baseline", "write", broken, "-o", str(kept), "--project", "p", "-q")
+    code, _, err = run(capsys, "scan", broken, "--save-baseline", str(kept), "-o", os.devnull, "-q")
     assert code == 2
     assert "no baseline\n  hint: " in err
     assert not kept.exists()
@@ -219,7 +220,7 @@ def test_another_program_is_unknown_first_and_passes_no_gate(
     assert code == 1
     assert out.startswith("unknown    nothing compares: the programs have nothing in common")
     assert "  fixed" not in out
-    assert run(capsys, "baseline", "write", EAGER, "-o", kept, "--project", "p", "-q")[0] == 0
+    assert run(capsys, "scan", EAGER, "--save-baseline", kept, "-o", os.devnull, "-q")[0] == 0
     assert run(capsys, "scan", chain, "-q", "--baseline", kept, "--fail-on", "new,worse")[0] == 1
 
 
@@ -235,22 +236,22 @@ def test_commas_work_alike_in_every_fail_on(gates: tuple[str, ...], capsys: pyte
     assert (code, "'hihg' is not a time" in err) == (2, True)
 
 
-def test_a_baseline_makes_its_folder_and_is_of_one_project(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_baseline_makes_its_folder_and_is_of_one_project(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = tmp_path / ".tracemine/sub/decoder.json"
-    write = ("baseline", "write", EAGER, "-q", "-o", str(kept), "--project")
-    assert run(capsys, *write, "decoder")[0] == 0
+    write = ("scan", EAGER, "-q", "-o", os.devnull, "--save-baseline")
+    assert run(capsys, *write, str(kept))[0] == 0
     before = kept.read_bytes()
+    kept.rename(tmp_path / ".tracemine/encoder.json")
+    monkeypatch.chdir(tmp_path)
     code, _, err = run(capsys, *write, "encoder")
     assert code == 2
-    assert err.startswith(f"--name: {kept} is a baseline of 'decoder', with what that one accepts")
-    assert kept.read_bytes() == before
-    assert run(capsys, *write, "decoder")[0] == 0
-    for label, says in (
-        ("../x", "'../x' is no label"),
-        ("-->", "'-->'"),
-        ("$(id)", "'$(id)'"),
-        ("dé", "'dé' is no label"),
-    ):
+    assert err.startswith("--save-baseline: .tracemine/encoder.json is a baseline of 'decoder', with what that one")
+    assert (tmp_path / ".tracemine/encoder.json").read_bytes() == before
+    assert run(capsys, *write, "other")[0] == 0
+    assert run(capsys, *write, str(tmp_path / ".tracemine/encoder.json"))[0] == 0  # of the name that stands in it
+    for label, says in (("-x", "'-x'"), ("-->", "'-->'"), ("$(id)", "'$(id)'"), ("dé", "'dé' is no label")):
         code, _, err = run(capsys, *write, label)
         assert (code, says in err) == (2, True), label
 
@@ -260,7 +261,7 @@ def test_a_baseline_is_kept_and_meant_by_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "decoder").mkdir()  # a folder of that name is no baseline
-    code, _, err = run(capsys, "baseline", "write", COMPILED, "--name", "decoder")
+    code, _, err = run(capsys, "scan", COMPILED, "-o", os.devnull, "--save-baseline", "decoder")
     assert (code, err.startswith(".tracemine/decoder.json: ")) == (0, True)
     watched = ("scan", EAGER, "-q", "--fail-on", "new,worse", "--baseline")
     code, _, err = run(capsys, *watched, "decoder")
@@ -280,8 +281,8 @@ def test_a_file_goes_before_a_name_and_a_setting_may_name_one(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(capsys, "baseline", "write", EAGER, "-q", "--name", "decoder")[0] == 0
-    assert run(capsys, "baseline", "write", COMPILED, "-q", "--output", "decoder")[0] == 0  # named by its stem
+    assert run(capsys, "scan", EAGER, "-q", "--save-baseline", "decoder")[0] == 0
+    assert run(capsys, "scan", COMPILED, "-q", "--save-baseline", "./decoder")[0] == 0  # named by its stem
     assert json.loads((tmp_path / "decoder").read_text())["project"] == "decoder"
     assert run(capsys, "scan", EAGER, "-q", "--baseline", "decoder", "--fail-on", "new")[0] == 1
     (tmp_path / "decoder").unlink()
@@ -298,7 +299,7 @@ def test_baselines_are_listed_with_what_is_wrong_with_one(
     code, out, _ = run(capsys, "baseline", "list")
     assert (code, out.startswith("No baseline is kept here")) == (0, True)
     for name in ("eager", "compiled"):
-        assert run(capsys, "baseline", "write", EAGER, "-q", "--name", name)[0] == 0
+        assert run(capsys, "scan", EAGER, "-q", "--save-baseline", name)[0] == 0
     code, out, _ = run(capsys, "baseline", "list", "--format", "json")
     rows = [json.loads(text) for text in out.splitlines()]
     assert (code, [row["name"] for row in rows]) == (0, ["compiled", "eager"])
@@ -311,8 +312,6 @@ def test_baselines_are_listed_with_what_is_wrong_with_one(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["write", EAGER], "neither --name nor --output"),
-        (["write", EAGER, "--name", "../x"], "--name: '../x' is no label"),
         (["accept", "decoder", "--reason", "r"], "a baseline and a fingerprint are needed"),
         (["accept", "f", "80c2", "--name", "decoder", "--reason", "r"], "a baseline and a fingerprint are needed"),
         (["accept", "--name", "../../x", "80c2", "--reason", "r"], "--name: '../../x' is no label"),
@@ -334,19 +333,25 @@ def test_a_file_of_tracemine_given_to_the_wrong_command_is_told_where_it_belongs
 ) -> None:
     findings, kept, diff = (str(tmp_path / f"{name}.json") for name in ("findings", "baseline", "diff"))
     stored(tmp_path / "findings.json", EAGER)
-    assert run(capsys, "baseline", "write", EAGER, "-o", kept, "--project", "p", "-q")[0] == 0
+    assert run(capsys, "scan", EAGER, "--save-baseline", kept, "-o", os.devnull, "-q")[0] == 0
     assert run(capsys, "diff", EAGER, COMPILED, "-q", "-f", "json", "-o", diff)[0] == 0
     tickets = ("--project", "p", "--out", str(tmp_path / "out"))
     for call, what, way_out in (
-        (("scan", findings), "holds findings, not a trace", "tracemine report FILE"),
         (("scan", kept), "is a baseline", "scan TRACE --baseline FILE"),
-        (("report", kept), "is a baseline", "scan TRACE --baseline FILE"),
         (("diff", kept, EAGER, "-q"), "is a baseline", "scan TRACE --baseline FILE"),
         (("tickets", kept, *tickets), "is a baseline", "scan TRACE --baseline FILE"),
         (("tickets", diff, *tickets), "is what tracemine diff printed", "--after FILE"),
-        (("report", diff), "is what tracemine diff printed", "--after FILE"),
-        (("scan", EAGER, "--baseline", findings), "is no baseline: it holds findings", "tracemine baseline write"),
-        (("scan", EAGER, "--baseline", diff), "is no baseline: it is what tracemine diff", "tracemine baseline write"),
+        (("scan", diff), "is what tracemine diff printed", "--after FILE"),
+        (
+            ("scan", EAGER, "--baseline", findings),
+            "is no baseline: it holds findings",
+            "tracemine scan TRACE --save-baseline FILE",
+        ),
+        (
+            ("scan", EAGER, "--baseline", diff),
+            "is no baseline: it is what tracemine diff",
+            "tracemine scan TRACE --save-baseline FILE",
+        ),
     ):
         code, _, err = run(capsys, *call)
         assert code == 2, call

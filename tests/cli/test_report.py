@@ -1,4 +1,4 @@
-"""`tracemine report` and `scan --evidence` as their users meet them: verdicts from a GPU machine beside a recording."""
+"""Findings that were kept, and `scan --evidence`, as their users meet them: verdicts of a GPU machine."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ def test_measured_and_predicted_are_distinguished_at_a_glance(run: Run, results:
 
 def test_a_stored_scan_is_printed_again_as_it_was(run: Run, stored: Path) -> None:
     for form in ("text", "json", "markdown"):
-        assert run("report", stored, "--format", form)[:2] == run("scan", TRACE, "--format", form)[:2]
+        assert run("scan", stored, "--format", form)[:2] == run("scan", TRACE, "--format", form)[:2]
 
 
 def test_a_stored_scan_takes_the_same_verdicts(run: Run, stored: Path, results: Path) -> None:
     scanned = found_by(run("scan", TRACE, "--evidence", results, "--format", "json")[1])
-    code, out, _ = run("report", stored, "--evidence", results, "--format", "json")
+    code, out, _ = run("scan", stored, "--evidence", results, "--format", "json")
     assert code == 0
     assert {k: f["gpu_saving_ns"] for k, f in found_by(out).items()} == {
         k: f["gpu_saving_ns"] for k, f in scanned.items()
@@ -111,18 +111,18 @@ def test_verdicts_beside_findings_are_named_where_they_are_not_asked_for(
 ) -> None:
     findings, beside = tmp_path / "f.json", tmp_path / "f.verdicts.json"
     findings.write_bytes(stored.read_bytes())
-    assert "verdicts lie next to" not in run("report", findings)[2]
+    assert "verdicts lie next to" not in run("scan", findings)[2]
     beside.write_text("{}", encoding="utf-8")
     said = f"{findings}: verdicts lie next to it and are not looked at: --evidence {beside}\n"
-    assert run("report", findings)[2] == said
-    assert run("report", findings, "-q")[2] == ""
-    assert "verdicts lie next to" not in run("report", findings, "--evidence", results)[2]
+    assert run("scan", findings)[2] == said
+    assert run("scan", findings, "-q")[2] == ""
+    assert "verdicts lie next to" not in run("scan", findings, "--evidence", results)[2]
 
 
 def test_verdicts_within_stored_findings_are_printed(run: Run, results: Path, tmp_path: Path) -> None:
     path = tmp_path / "judged.json"
     assert run("scan", TRACE, "--evidence", results, "--format", "json", "-o", path)[0] == 0
-    out = run("report", path)[1]
+    out = run("scan", path)[1]
     assert out == run("scan", TRACE, "--evidence", results)[1]
 
 
@@ -130,7 +130,7 @@ def test_a_ticket_is_one_finding_that_stands_alone(
     run: Run, stored: Path, results: Path, findings: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     mark = findings[0]["fingerprint"]
-    code, out, _ = run("report", stored, "--finding", mark[:6], "--evidence", results)
+    code, out, _ = run("explain", mark[:6], stored, "--format", "markdown", "--evidence", results)
     assert code == 0
     assert out.startswith(f"# {findings[0]['title']}\n\nFound in `{TRACE}`: kineto · NVIDIA H200")
     assert out.count("\n# ") == 0
@@ -138,21 +138,20 @@ def test_a_ticket_is_one_finding_that_stands_alone(
     assert "| GPU time saved, measured |" in out
     assert f"fingerprint `{findings[0]['whole']}`" in out
     path = tmp_path / "ticket.md"
-    assert run("report", stored, "--finding", mark, "--evidence", results, "-o", path)[:2] == (0, "")
+    assert run("explain", mark, stored, "--format", "markdown", "--evidence", results, "-o", path)[:2] == (0, "")
     assert path.read_text() == out
 
 
 def test_a_refuted_finding_has_a_ticket_that_says_so(
     run: Run, stored: Path, results: Path, findings: list[dict[str, Any]]
 ) -> None:
-    out = run("report", stored, "--finding", findings[1]["fingerprint"], "--evidence", results)[1]
+    out = run("explain", findings[1]["fingerprint"], stored, "--format", "markdown", "--evidence", results)[1]
     assert "**Refuted**: nothing is claimed any more" in out
     assert "| GPU time saved, predicted |" in out
 
 
-def test_a_trace_is_scanned_first_and_a_folder_is_its_findings(run: Run, stored: Path, results: Path) -> None:
-    assert run("report", TRACE, "--evidence", results)[:2] == run("scan", TRACE, "--evidence", results)[:2]
-    assert run("report", stored.parent)[:2] == run("report", stored)[:2]
+def test_a_folder_without_traces_is_its_findings(run: Run, stored: Path) -> None:
+    assert run("scan", stored.parent)[:2] == run("scan", stored)[:2]
 
 
 def test_what_is_refuted_reaches_no_fail_on(run: Run, findings: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -178,17 +177,20 @@ def test_a_refuted_finding_reaches_no_severity(run: Run, tmp_path: Path) -> None
     ("arguments", "said"),
     [
         (["--format", "htm"], "--format: there is no report 'htm'"),
-        (["--finding", "0123456", "--format", "json"], "--finding: a ticket's text is Markdown"),
-        (["--finding", "abc"], "--finding: a fingerprint has 16 digits; give 4 at least"),
-        (["--finding", "0000000"], "--finding: 0 findings begin with '0000000'"),
+        (["--gpu", "h100"], "{stored}: --gpu: is of a trace, and this holds findings"),
+        (["--et", "et.json"], "{stored}: --et: is of a trace, and this holds findings"),
+        (
+            ["--format", "perfetto", "-o", "f.json"],
+            "{stored}: --format perfetto: is of a trace, and this holds findings",
+        ),
         (["--top", "-1"], "--top: -1 is negative"),
         (["--evidence", "no/such"], "no/such: there is no such file"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_a_hint(run: Run, stored: Path, arguments: list[str], said: str) -> None:
-    code, out, err = run("report", stored, *arguments)
+    code, out, err = run("scan", stored, *arguments)
     assert (code, out) == (2, "")
-    assert err.splitlines()[0] == said
+    assert err.splitlines()[0] == said.format(stored=stored)
     assert len(err.splitlines()) <= 2
 
 
@@ -210,7 +212,7 @@ def test_findings_that_cannot_be_read_say_where(
 ) -> None:
     path = tmp_path / "f.json"
     path.write_text(spoil(stored.read_text()))
-    code, out, err = run("report", path)
+    code, out, err = run("scan", path)
     assert (code, out) == (2, "")
     assert err.startswith(f"{path}{said}")
 
@@ -226,7 +228,7 @@ def test_findings_that_cannot_be_read_say_where(
 def test_findings_that_no_scan_printed_are_one_line(run: Run, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "f.json"
     path.write_bytes(content)
-    for command in ("report", "verify"):
+    for command in ("scan", "verify"):
         code, out, err = run(command, path)
         assert (code, out) == (2, "")
         assert err.startswith(f"{path}:1: is no findings file: ")
@@ -254,7 +256,7 @@ def test_times_of_findings_that_cannot_be_are_refused(
     inner[where[-1]] = value
     path = tmp_path / "f.json"
     path.write_text(json.dumps(found))
-    code, out, err = run("report", path)
+    code, out, err = run("scan", path)
     assert (code, out, said in err, len(err.splitlines())) == (2, "", True, 2)
 
 
@@ -276,8 +278,8 @@ def test_verdicts_that_verify_did_not_write_are_one_line_before_anything_is_prov
 def test_what_is_neither_findings_nor_a_trace_is_an_error(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text('{"a": 1}')
-    assert run("report", path)[0] == 2
-    assert run("report", tmp_path / "nowhere.json") == (2, "", f"{tmp_path / 'nowhere.json'}: there is no such file\n")
+    assert run("scan", path)[0] == 2
+    assert run("scan", tmp_path / "nowhere.json") == (2, "", f"{tmp_path / 'nowhere.json'}: there is no such file\n")
 
 
 def test_what_a_verdict_has_settled_is_not_verified_again_unless_asked_for(
@@ -321,7 +323,7 @@ def test_numbers_of_stored_findings_may_be_anything(run: Run, results: Path, tmp
             inner[place[-1]] = chosen.choice((0, -1, 7, 10**18, -(10**18), 2**63 - 1))
         path.write_text(json.dumps(scan))
         form = chosen.choice(("text", "json", "markdown"))
-        assert run("report", path, "--format", form, "--evidence", results)[0] in (0, 2)
+        assert run("scan", path, "--format", form, "--evidence", results)[0] in (0, 2)
 
 
 def test_verdicts_are_read_without_torch_or_triton(results: Path) -> None:

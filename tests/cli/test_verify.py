@@ -581,7 +581,7 @@ def test_findings_that_were_printed_prettily_are_read(run: Run, tmp_path: Path) 
     path, pretty = tmp_path / "findings.json", tmp_path / "pretty.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     pretty.write_text(json.dumps(json.loads(path.read_text()), indent=2))
-    assert run("report", pretty) == run("report", path)
+    assert run("scan", pretty) == run("scan", path)
 
 
 def test_wrong_kernels_that_were_not_found_out_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -605,7 +605,7 @@ def test_findings_and_verdicts_that_are_mistaken_for_each_other_are_distinguishe
     path, verdicts = tmp_path / "findings.json", tmp_path / "findings.verdicts.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     assert run("verify", path)[0] == 0
-    for command in ("verify", "report"):
+    for command in ("verify", "scan"):
         code, out, err = run(command, verdicts)
         assert (code, out) == (2, "")
         assert err.startswith(f"{verdicts}: holds verdicts, not findings\n")

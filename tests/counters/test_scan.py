@@ -125,20 +125,20 @@ def test_a_report_that_is_none_is_one_line_and_no_scan(run: Run, tmp_path: Path)
 def test_rows_that_were_left_out_are_said(run: Run, tmp_path: Path) -> None:
     path = chain_report(tmp_path / "r.csv", sm="20.00", memory="85.00")
     path.write_text(path.read_text()[:-9])
-    code, out, err = run("counters", path)
+    code, out, err = run("top", path)
     assert code == 0
     assert err == f"{path}: left out 1 row cut off, or broken by other output\n"
     assert len(out.splitlines()) == 4
 
 
 def test_counters_prints_a_line_a_kernel_with_its_place_on_the_roofline(run: Run) -> None:
-    code, out, err = run("counters", CHAIN / "raw.csv.gz", "--trace", CHAIN / "trace.json.gz")
+    code, out, err = run("top", CHAIN / "trace.json.gz", "--ncu", CHAIN / "raw.csv.gz")
     assert code == 0
     title, *lines = out.splitlines()
     assert [word in title for word in ("modelled", "FLOP/byte", "ridge", "bound")] == [True] * 4
     assert len(lines) == 4
     assert "found here, 8 by name, grid and order" in err
-    code, out, _ = run("counters", CHAIN / "raw.csv.gz", "--format", "json")
+    code, out, _ = run("top", CHAIN / "raw.csv.gz", "--format", "json")
     assert [each["launches"] for each in json.loads(out)] == [2, 2, 2, 2]
 
 
@@ -154,7 +154,7 @@ def test_nothing_of_the_host_or_the_user_is_printed(run: Run, tmp_path: Path) ->
     for form in ("text", "json", "markdown"):
         for command in (
             ("scan", CHAIN / "trace.json.gz", "--ncu", path),
-            ("counters", path, "--trace", CHAIN / "trace.json.gz"),
+            ("top", CHAIN / "trace.json.gz", "--ncu", path),
         ):
             code, out, err = run(*command, "--format", form)
             assert code == 0

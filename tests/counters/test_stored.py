@@ -49,7 +49,7 @@ def change(directory: Path, column: str, alter: Callable[[list[Any]], list[Any]]
 
 @pytest.fixture
 def with_trace(run: Run, tmp_path: Path) -> Path:
-    code, _, _ = run("ingest", CHAIN / "trace.json.gz", "--ncu", CHAIN / "raw.csv.gz", "-q", "-o", tmp_path / "tl")
+    code, _, _ = run("scan", CHAIN / "trace.json.gz", "--ncu", CHAIN / "raw.csv.gz", "-q", "--parquet", tmp_path / "tl")
     assert code == 0
     return tmp_path / "tl"
 
@@ -77,35 +77,22 @@ def test_every_field_of_a_kernel_has_a_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", TABLES, ids=name_of)
-def test_a_report_alone_is_a_directory_of_counters(path: Path, run: Run, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert run("ingest", path, "-o", out)[0] == 0
-    (report,) = stored_reports(out)
-    assert report.kernels == read_counters(path).kernels
-    assert Timeline.read(out).meta.format == "ncu"
-    assert {(each["activity_rows"], each["evidence"], each["unmatched_reason"]) for each in stored(out)} == {
-        (None, None, None)
-    }
-    assert run("counters", out, "--format", "json") == run("counters", path, "--format", "json")
-
-
-@pytest.mark.parametrize("path", TABLES, ids=name_of)
 def test_a_timeline_with_counters_is_scanned_as_its_trace_with_the_report(path: Path, run: Run, tmp_path: Path) -> None:
     trace, out = path.parent / "trace.json.gz", tmp_path / "out"
-    assert run("ingest", trace, "--ncu", path, "-q", "-o", out)[0] == 0
+    assert run("scan", trace, "--ncu", path, "-q", "--parquet", out)[0] == 0
     code, text, _ = run("scan", out, "--format", "json", "--why-not")
     again = run("scan", trace, "--ncu", path, "--format", "json", "--why-not")
     assert code == 0
     assert text.replace(json.dumps(str(out)), "@") == again[1].replace(json.dumps(str(trace)), "@")
     assert text != run("scan", trace, "--format", "json", "--why-not")[1].replace(str(trace), str(out))
     for form in ("text", "json", "markdown"):
-        assert run("counters", out, "--format", form) == run("counters", path, "--trace", trace, "--format", form)
+        assert run("top", out, "--ncu", out, "--format", form) == run("top", trace, "--ncu", path, "--format", form)
 
 
 @pytest.mark.parametrize("path", TABLES, ids=name_of)
 def test_each_kernel_says_which_activities_it_is_and_how_that_is_known(path: Path, run: Run, tmp_path: Path) -> None:
     trace, out = path.parent / "trace.json.gz", tmp_path / "out"
-    assert run("ingest", trace, "--ncu", path, "-q", "-o", out)[0] == 0
+    assert run("scan", trace, "--ncu", path, "-q", "--parquet", out)[0] == 0
     joined = match(open_trace(trace), [read_counters(path)])
     rows = stored(out)
     of = {activity: at for at, each in enumerate(rows) for activity in each["activity_rows"] or ()}
@@ -117,7 +104,7 @@ def test_each_kernel_says_which_activities_it_is_and_how_that_is_known(path: Pat
 
 def test_what_is_of_no_activity_says_why(run: Run, tmp_path: Path) -> None:
     trace = RECORDED / "compiled" / "trace.json.gz"
-    assert run("ingest", trace, "--ncu", CHAIN / "raw.csv.gz", "-q", "-o", tmp_path / "out")[0] == 0
+    assert run("scan", trace, "--ncu", CHAIN / "raw.csv.gz", "-q", "--parquet", tmp_path / "out")[0] == 0
     assert {
         (each["activity_rows"], each["evidence"], each["unmatched_reason"]) for each in stored(tmp_path / "out")
     } == {(None, None, "not_in_timeline")}
@@ -126,7 +113,7 @@ def test_what_is_of_no_activity_says_why(run: Run, tmp_path: Path) -> None:
 def test_several_reports_keep_their_names_and_their_order(run: Run, tmp_path: Path) -> None:
     trace, out = CHAIN / "trace.json.gz", tmp_path / "out"
     reports = ("--ncu", CHAIN / "details.csv.gz", "--ncu", CHAIN / "raw.csv.gz")
-    assert run("ingest", trace, *reports, "-q", "-o", out)[0] == 0
+    assert run("scan", trace, *reports, "-q", "--parquet", out)[0] == 0
     assert [report.source for report in stored_reports(out)] == ["details.csv.gz", "raw.csv.gz"]
     scanned, again = (run("scan", *each, "--format", "json")[1] for each in ((out,), (trace, *reports)))
     assert scanned.replace(str(out), "@") == again.replace(str(trace), "@")
@@ -137,62 +124,39 @@ def test_a_report_that_lies_in_the_timeline_already_counts_once(run: Run, with_t
     assert run("scan", with_trace, "--ncu", CHAIN / "raw.csv.gz", "--format", "json") == once
     assert run("scan", with_trace, "--ncu", with_trace, "--format", "json") == once
     before = stored(with_trace)
-    assert run("ingest", with_trace, "--ncu", CHAIN / "raw.csv.gz", "-q", "-o", with_trace)[0] == 0
+    assert run("scan", with_trace, "--ncu", CHAIN / "raw.csv.gz", "-q", "--parquet", with_trace)[0] == 0
     assert stored(with_trace) == before
 
 
-def test_counters_of_a_directory_go_with_another_trace(run: Run, tmp_path: Path) -> None:
-    trace, out = CHAIN / "trace.json.gz", tmp_path / "out"
-    assert run("ingest", CHAIN / "raw.csv.gz", "-q", "-o", out)[0] == 0
+def test_counters_of_a_directory_go_with_another_trace(run: Run, with_trace: Path) -> None:
+    trace = CHAIN / "trace.json.gz"
     by_file = run("scan", trace, "--ncu", CHAIN / "raw.csv.gz", "--format", "json")
-    assert run("scan", trace, "--ncu", out, "--format", "json") == by_file
+    assert run("scan", trace, "--ncu", with_trace, "--format", "json") == by_file
 
 
 def test_a_timeline_without_counters_replaces_one_with_them_whole(run: Run, with_trace: Path) -> None:
     assert (with_trace / "counters.parquet").is_file()
-    assert run("ingest", CHAIN / "trace.json.gz", "-q", "-o", with_trace)[0] == 0
+    assert run("scan", CHAIN / "trace.json.gz", "-q", "--parquet", with_trace)[0] == 0
     assert not (with_trace / "counters.parquet").exists()
     assert stored_reports(with_trace) == ()
-    code, _, said = run("counters", with_trace)
+    code, _, said = run("top", with_trace, "--ncu", with_trace)
     assert code == 2
-    assert "is a folder without counters of Nsight Compute\n  hint: put them there: tracemine ingest" in said
+    assert "is a folder without counters of Nsight Compute\n  hint: put them there: tracemine scan" in said
 
 
-# --- a directory of counters alone -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("command", ["scan", "report", "verify"])
-def test_counters_alone_are_no_trace(command: str, run: Run, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert run("ingest", CHAIN / "raw.csv.gz", "-q", "-o", out)[0] == 0
-    code, text, said = run(command, out, "-q")
-    assert (code, text) == (2, "")
-    assert (
-        f"{out}: holds counters of Nsight Compute and no timeline\n  hint: print them: tracemine counters {out}" in said
-    )
-
-
-def test_what_was_left_out_of_a_report_alone_is_printed_and_kept(run: Run, tmp_path: Path) -> None:
-    path, out = tmp_path / "r.csv", tmp_path / "out"
-    lines = gzip.decompress((CHAIN / "details.csv.gz").read_bytes()).decode().splitlines()
-    path.write_text("\n".join([*lines, '"7","1","python3"']) + "\n")
-    code, text, said = run("ingest", path, "-o", out)
-    assert (code, said) == (0, "")
-    assert "counters              8 rows\n" in text
-    assert "left out              1 ragged row\n" in text
-    assert Timeline.read(out).meta.ingest.dropped == {"ragged_row": 1}
+# --- a report alone --------------------------------------------------------------------------------------------------
 
 
 def test_a_table_behind_what_the_program_printed_is_told_by_its_name(run: Run, tmp_path: Path) -> None:
     content = gzip.decompress((CHAIN / "raw.csv.gz").read_bytes())
+    plain = run("top", CHAIN / "raw.csv.gz", "--format", "json")
     for name, text in (
         ("a.csv", b"step done\n" * 20_000 + content),
         ("b.csv", b"\xff\xfe" + content.decode().encode("utf-16-le")),
         ("c.csv.gz", gzip.compress(b"step done\n" * 20_000 + content)),
     ):
         (tmp_path / name).write_bytes(text)
-        assert run("ingest", tmp_path / name, "-q", "-o", tmp_path / "out")[0] == 0, name
-        assert stored_reports(tmp_path / "out")[0].kernels == read_counters(CHAIN / "raw.csv.gz").kernels
+        assert run("top", tmp_path / name, "--format", "json") == plain, name
 
 
 @pytest.mark.parametrize(
@@ -206,16 +170,9 @@ def test_a_table_behind_what_the_program_printed_is_told_by_its_name(run: Run, t
 )
 def test_what_is_no_report_is_refused(name: str, content: bytes, said: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    code, _, err = run("ingest", tmp_path / name, "-o", tmp_path / "out")
-    assert code == 2
+    code, out, err = run("top", tmp_path / name)
+    assert (code, out) == (2, "")
     assert f"{name}: {said}\n" in err
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_execution_trace_goes_with_a_trace_alone(run: Run, tmp_path: Path) -> None:
-    code, _, said = run("ingest", CHAIN / "raw.csv.gz", "--et", CHAIN / "trace.json.gz", "-o", tmp_path / "out")
-    assert code == 2
-    assert "--et: belongs to a trace, and " in said
 
 
 # --- what ncu's own rules say ----------------------------------------------------------------------------------------
@@ -276,7 +233,7 @@ def test_what_no_report_says_is_refused(column: str, value: object, said: str, r
 def test_amounts_up_to_the_largest_of_a_report_are_read(run: Run, with_trace: Path) -> None:
     change(with_trace, "dram_bytes", lambda values: [1 << 60] * len(values))
     change(with_trace, "waves", lambda values: [0.0] * len(values))
-    assert run("counters", with_trace, "-q")[0] == 0
+    assert run("top", with_trace, "--ncu", with_trace, "-q")[0] == 0
 
 
 def other_schema(path: Path) -> None:
@@ -325,12 +282,12 @@ def dangling(path: Path) -> None:
         (dangling, "counters.parquet there is no such file"),
     ],
 )
-@pytest.mark.parametrize("command", ["scan", "counters", "ingest"])
+@pytest.mark.parametrize("call", [["scan", "@"], ["top", "@", "--ncu", "@"], ["scan", "@", "--parquet", "new"]])
 def test_a_damaged_table_is_an_error_of_one_line(
-    command: str, damage: Callable[[Path], None], said: str, run: Run, with_trace: Path
+    call: list[str], damage: Callable[[Path], None], said: str, run: Run, with_trace: Path
 ) -> None:
     damage(with_trace / "counters.parquet")
-    code, text, err = run(command, with_trace, *(("-o", with_trace.parent / "new") if command == "ingest" else ()))
+    code, text, err = run(*(with_trace if one == "@" else one for one in call))
     assert (code, text) == (2, "")
     assert said in err.splitlines()[0]
 

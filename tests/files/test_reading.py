@@ -116,8 +116,8 @@ def test_a_pipe_as_a_trace_or_beside_one_is_refused(tmp_path: Path, refused: Ref
     path = pipe(tmp_path / "p.json")
     said = f"{path}: is not a regular file"
     assert refused("scan", path) == said
-    assert refused("report", path) == said
-    assert refused("counters", path) == said
+    assert refused("scan", path) == said
+    assert refused("top", path) == said
     assert refused("scan", TRACE, "--et", path) == said
     assert refused("scan", TRACE, "--ncu", path) == said
     assert refused("scan", TRACE, "--evidence", path) == said
@@ -145,7 +145,7 @@ def test_a_disk_that_fails_is_said_with_the_name_of_the_file(tmp_path: Path, ref
                 read()
     assert refused("scan", failing) == said
     assert refused("scan", TRACE, "--et", failing) == said
-    assert refused("counters", failing) == said
+    assert refused("top", failing) == said
 
 
 def test_pipes_in_a_folder_of_rules_are_refused(tmp_path: Path, refused: Refused) -> None:

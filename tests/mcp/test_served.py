@@ -222,7 +222,8 @@ def test_what_is_no_readable_trace_says_so_in_one_line(folder: Path) -> None:
 
 def test_a_timeline_an_export_and_a_capture_are_read_and_nothing_is_written(tmp_path: Path) -> None:
     assert (
-        main(["ingest", str(FIXTURES / "kineto" / "chain.json.gz"), "-o", str(tmp_path / "timeline"), "--quiet"]) == 0
+        main(["scan", str(FIXTURES / "kineto" / "chain.json.gz"), "--parquet", str(tmp_path / "timeline"), "--quiet"])
+        == 0
     )
     shutil.copy(next((FIXTURES / "nsys").glob("*.sqlite")), tmp_path / "t.sqlite")
     shutil.copytree(FIXTURES / PREFILL, tmp_path / "capture")

@@ -132,8 +132,8 @@ def test_what_was_loaded_does_not_know_when_activities_ran(tmp_path: Path) -> No
 
 def test_a_merged_trace_has_all_of_the_trace_and_the_findings(run: Run, tmp_path: Path) -> None:
     alone, both = tmp_path / "findings.json", tmp_path / "both.json.gz"
-    assert run("overlay", PREFILL, "-o", alone)[0] == 0
-    code, _, said = run("overlay", PREFILL, "-o", both, "--merge")
+    assert tracemine.scan(PREFILL).to_perfetto(alone)
+    code, _, said = run("scan", PREFILL, "--format", "perfetto", "-o", both)
     assert (code, "and the trace; open it in" in said) == (0, True)
     trace, merged = read(PREFILL), read(both)
     added = read(alone)["traceEvents"]
@@ -207,17 +207,18 @@ def test_merging_holds_little_of_a_long_trace() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((FIXTURES / "nsys" / "block_train.sqlite", "--merge"), "adds to what torch.profiler wrote"),
-        (("no/such.json", "--merge"), "there is no such file"),
-        ((FIXTURES / "captures", "--merge"), "5 traces, and one is looked at"),
+        (("no/such.json",), "there is no such file"),
+        ((FIXTURES / "captures",), "--format perfetto: belongs to one trace, and 5 are named"),
     ],
 )
 def test_what_cannot_be_merged_is_said(arguments: tuple[object, ...], says: str, run: Run, tmp_path: Path) -> None:
-    code, _, said = run("overlay", *arguments, "-o", tmp_path / "both.json", "--quiet")
+    code, _, said = run("scan", *arguments, "-f", "perfetto", "-o", tmp_path / "both.json", "--quiet")
     assert (code, says in said) == (2, True), said
     assert not (tmp_path / "both.json").exists()
 
 
 def test_an_export_of_another_profiler_has_an_overlay_of_its_own(run: Run, tmp_path: Path) -> None:
-    assert run("overlay", FIXTURES / "nsys" / "block_train.sqlite", "-o", tmp_path / "o.json", "--quiet")[0] == 0
+    assert (
+        run("scan", FIXTURES / "nsys" / "block_train.sqlite", "-f", "perfetto", "-o", tmp_path / "o.json", "-q")[0] == 0
+    )
     assert any(event["ph"] == "X" for event in read(tmp_path / "o.json")["traceEvents"])

@@ -82,7 +82,7 @@ def test_ci(machine: Machine) -> None:
     for name in ("workspace", "temporary"):
         (runner / name).mkdir(parents=True)
     (runner / "temporary" / "tracemine-environment").symlink_to(machine.environment)
-    machine.run(f"tracemine baseline write {FAST} -o runner/workspace/baseline.json --project decoder")
+    machine.run(f"tracemine scan {FAST} --save-baseline runner/workspace/baseline.json")
     gate = {"baseline": "baseline.json", "fail-on": "new,worse,2%"}
     for trace, code in ((FAST, 0), (SLOW, 1)):
         with machine.timed(f"the step Scan, {Path(trace).name}: {code}"):

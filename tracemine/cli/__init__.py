@@ -33,15 +33,11 @@ from tracemine.cli.console import (
     say_lines,
     write,
 )
-from tracemine.cli.counters import counters
 from tracemine.cli.diff import diff
 from tracemine.cli.doctor import doctor
 from tracemine.cli.explain import explain
-from tracemine.cli.ingest import ingest
 from tracemine.cli.mcp import mcp
 from tracemine.cli.options import group_help
-from tracemine.cli.overlay import overlay
-from tracemine.cli.report import report
 from tracemine.cli.scan import scan
 from tracemine.cli.settings import NO_SETTINGS, NONE, current_folder, defaults
 from tracemine.cli.tickets import tickets
@@ -58,6 +54,17 @@ _CallError = cast("type[Exception]", typer.BadParameter.__mro__[1])
 
 _COMPLETE = "_TRACEMINE_COMPLETE"  # set by a shell that asks how an argument may go on
 _ANSWERED = ("--help", "-h", "--version", "--install-completion", "--show-completion")
+_HELP_ALL = "--help-all"
+# Options that --help lists, of commands of which it leaves the others to --help-all.
+_SHOWN = {"scan": ("--format", "--output", "--all", "--fail-on", "--baseline", "--et", "--evidence", "--gpu", "--help")}
+# Commands of earlier versions, and what does their work.
+_FORMER = {
+    ("report",): "tracemine scan FINDINGS.json, or tracemine explain N FINDINGS.json --format markdown",
+    ("ingest",): "tracemine scan TRACE --parquet DIR",
+    ("counters",): "tracemine top REPORT, or tracemine top TRACE --ncu REPORT",
+    ("overlay",): "tracemine scan TRACE --format perfetto -o FILE",
+    ("baseline", "write"): "tracemine scan TRACE --save-baseline NAME",
+}
 _EMPTY_OPTION = re.compile(r"--[a-z-]+=")
 
 # Plain help: drawing it with rich would take half the time that --help may take.
@@ -73,17 +80,13 @@ app.command(
     short_help="Run a program and record some of its steps.", context_settings={"allow_interspersed_args": False}
 )(capture)
 app.command(short_help="Say whether a recording can be trusted.")(doctor)
-app.command(short_help="Keep a trace as a timeline (Parquet).")(ingest)
-app.command(short_help="Say what Nsight Compute counted of each kernel.")(counters)
 app.command(short_help="Validate and time the kernels that findings ask for.")(verify)
-app.command(short_help="Print findings again, with their verdicts.")(report)
-app.command(short_help="Put findings over a trace, for Perfetto.")(overlay)
 app.command(short_help="Explain one finding in full.")(explain)
 app.command(short_help="Give each finding a ticket of GitHub or Jira.")(tickets)
 app.command(short_help="Say what became of each finding.")(diff)
 app.command(short_help="Measure this machine's GPU.")(calibrate)
 app.command(short_help="Answer a coding agent (Model Context Protocol).")(mcp)
-app.add_typer(baseline.app, name="baseline", short_help="Keep findings that later scans are compared with.")
+app.add_typer(baseline.app, name="baseline", short_help="What later scans are compared with: list it, accept findings.")
 app.add_typer(fleet.app, name="fleet", short_help="Scan many traces, and say what costs most over all.")
 app.add_typer(rules.app, name="rules", short_help="List, show, lint and test the rules.")
 
@@ -142,8 +145,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_given(given)
         given, reads_settings = _without(NO_SETTINGS, given)
+        _check_not_former(given)
         given = _meant(given, _names())
+        given, shows_all = _with_all_help(given)
         command = _command(next(iter(given), ""))
+        _hide_rare_options(command, given, shows_all=shows_all)
         folder = current_folder() if reads_settings else None
         known = NONE if _asks_for_help(given) else defaults(folder, os.environ)
         if note := known.said_of_gates(given):
@@ -208,6 +214,31 @@ def _meant(arguments: list[str], commands: Collection[str]) -> list[str]:
     if first == "help":
         return [*others, "--help"]
     return ["--version"] if arguments == ["version"] else arguments
+
+
+def _with_all_help(arguments: list[str]) -> tuple[list[str], bool]:
+    """Return a call that asks for all help as one that asks for help, and whether it does."""
+    left, without = _without(_HELP_ALL, arguments)
+    return (left, False) if without else ([*left[:1], "--help"], True)
+
+
+def _hide_rare_options(group: Any, arguments: Sequence[str], *, shows_all: bool) -> None:
+    """Leave out of --help what few calls need, and say how to list it."""
+    if shows_all or not _asks_for_help(arguments) or _COMPLETE in os.environ:
+        return
+    for name, shown in _SHOWN.items():
+        command = getattr(group, "commands", {}).get(name)
+        if command is not None:
+            for one in command.params:
+                one.hidden = one.param_type_name == "option" and not set(one.opts) & set(shown)
+            command.epilog = f"tracemine {name} {_HELP_ALL} lists all options."
+
+
+def _check_not_former(arguments: Sequence[str]) -> None:
+    """Raises UsageError for a command that another one took the place of."""
+    for former, instead in _FORMER.items():
+        if tuple(arguments[: len(former)]) == former and (len(former) > 1 or not Path(former[0]).exists()):
+            raise UsageError(f"there is no command {' '.join(former)!r} any more", hint=instead)
 
 
 def _asks_for_help(arguments: Sequence[str]) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from tracemine.cli.console import say, say_error
 from tracemine.cli.console import write as printed
-from tracemine.cli.options import GPUOption, QuietOption, RuleOption, RulesOption, SkipOption, check_format, group_help
-from tracemine.cli.request import asked, one_scan
+from tracemine.cli.options import QuietOption, check_format, group_help
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import make_folder, writing
 from tracemine.report.escape import json_text, line
@@ -19,7 +20,7 @@ from tracemine.tickets.marks import check_project
 from tracemine.units import count_text, time_text
 
 if TYPE_CHECKING:
-    from tracemine.comparison.baseline import Baseline
+    from tracemine.comparison.baseline import Accepted, Baseline
     from tracemine.findings import Scan
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -27,104 +28,81 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _FORMATS = ("text", "json")
 _KEPT = ".tracemine/NAME.json"
-NameOption = Annotated[
+SaveBaselineOption = Annotated[
     str | None,
     typer.Option(
-        "--name",
-        "--project",
-        metavar="NAME",
-        help="What is compared with what: a program on a GPU, such as decoder-h100. It stands in the file, so that no "
-        f"recording of another takes its place. Kept in {_KEPT}, where no FILE is named.",
+        "--save-baseline",
+        metavar="NAME|FILE",
+        help="Keep the findings, for later scans to be compared with: by the name of a program on a GPU, such as "
+        f"decoder-h100, in {_KEPT}, or in a file to commit.",
     ),
 ]
 
 
 @app.callback(invoke_without_command=True)
 def baseline(context: typer.Context) -> int:
-    """Keep what a trace holds, so that later scans say what is new or worse: write, accept, list.
+    """Keep what a trace holds, so that later scans say what is new or worse: accept, list.
 
     \b
     Example:
-      tracemine baseline write trace.json.gz --name decoder
+      tracemine scan trace.json.gz --save-baseline decoder
       tracemine scan new.json.gz --baseline decoder --fail-on new,worse
     """
     return group_help(context)
 
 
-@app.command(short_help="Keep a trace's findings.")
-def write(
-    trace: Annotated[str, typer.Argument(metavar="TRACE", help="A trace, timeline, capture, or findings as JSON.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help=f"Instead of {_KEPT}. What is accepted in one there stays."
-        ),
-    ] = None,
-    name: NameOption = None,
-    gpu: GPUOption = None,
-    rules: RulesOption = None,
-    rule: RuleOption = None,
-    skip: SkipOption = None,
-    quiet: QuietOption = False,
-) -> int:
-    """Keep a trace's findings and what its operators take, one a line: a file to commit.
+class Kept(NamedTuple):
+    """Where a baseline is kept, what it is called, and what it accepts by now."""
 
-    Exit code: 0 done, 2 the call or a file is wrong.
+    file: Path
+    name: str
+    accepted: Sequence[Accepted] = ()
 
-    \b
-    Example:
-      tracemine baseline write trace.json.gz --name decoder
-      tracemine scan new.json.gz --baseline decoder --fail-on worse,2%
+    def write(self, scan: Scan, *, quiet: bool) -> None:
+        """Keep a scan's findings, one a line. Raises InputError for what no later scan could be compared with."""
+        from tracemine.comparison.baseline import baseline_of, write_baseline
+
+        _check_whole(scan)
+        found = baseline_of(scan, self.name, self.accepted)
+        with writing(self.file):
+            make_folder(self.file.parent)
+        write_baseline(found, self.file)
+        if not quiet:
+            kept = f", {count_text(len(self.accepted), 'accepted finding')} as before" if self.accepted else ""
+            say(f"{self.file}: {count_text(len(found.findings), 'finding')} of {self.name}{kept}")
+
+
+def place_of(given: str) -> Kept:
+    """Return what a file, or a name, keeps: the name of a file's baseline is the one in it, of a new one its stem.
+
+    Raises UsageError for what can be no name, InputError for a file that holds something else.
     """
-    from tracemine.comparison.baseline import baseline_of, write_baseline
-
-    file, name, there = _place(output, name)
-    accepted = there.accepted if there is not None else ()
-    scan = one_scan(trace, asked(quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip))
-    _check_whole(scan, trace)
-    found = baseline_of(scan, name, accepted)
-    with writing(file):
-        make_folder(file.parent)
-    write_baseline(found, file)
-    if not quiet:
-        kept = f", {count_text(len(accepted), 'accepted finding')} as before" if accepted else ""
-        say(f"{file}: {count_text(len(found.findings), 'finding')} of {name}{kept}")
-    return 0
-
-
-def _place(output: Path | None, name: str | None) -> tuple[Path, str, Baseline | None]:
-    """Return the file of a baseline, its name, and what it holds now. Raises UsageError, InputError."""
     from tracemine.comparison.baseline import read_baseline
     from tracemine.comparison.named import file_of
 
-    if name is not None:
-        _check_name(name)
-    if output is None:
-        if name is None:
-            raise UsageError(
-                "baseline write: neither --name nor --output", hint="tracemine baseline write TRACE --name NAME"
-            )
-        output = file_of(name)
-    there = read_baseline(output) if output.exists() else None
-    if name is None:
-        name = output.stem if there is None else there.project
-        _check_name(name)
+    named = "/" not in given and os.sep not in given and not given.endswith(".json")
+    if named:
+        _check_name(given, "--save-baseline")
+    file = file_of(given) if named else Path(given)
+    there = read_baseline(file) if file.exists() else None
+    name = given if named else file.stem if there is None else there.project
+    _check_name(name, "--save-baseline")
     if there is not None and there.project != name:
         raise UsageError(
-            f"--name: {output} is a baseline of {there.project!r}, with what that one accepts",
-            hint="name another file with --output, or delete this one",
+            f"--save-baseline: {file} is a baseline of {there.project!r}, with what that one accepts",
+            hint="name another, or delete this one",
         )
-    return output, name, there
+    return Kept(file, name, there.accepted if there is not None else ())
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, option: str = "--name") -> None:
     try:
         check_project(name)
     except UsageError as error:
-        raise UsageError(error.message.replace("--project", "--name", 1), hint=error.hint) from None
+        raise UsageError(error.message.replace("--project", option, 1), hint=error.hint) from None
 
 
-def _check_whole(scan: Scan, trace: str) -> None:
+def _check_whole(scan: Scan) -> None:
     """Raises InputError for what no later scan could be compared with."""
     from tracemine.documents.trust import RECORD_GPU
 
@@ -137,7 +115,7 @@ def _check_whole(scan: Scan, trace: str) -> None:
         hint = RECORD_GPU
     else:
         return
-    raise InputError(says, where=Location(trace), hint=hint)
+    raise InputError(says, where=Location(scan.trace.path), hint=hint)
 
 
 @app.command(short_help="Accept a finding: a gate lets it pass.")
@@ -231,7 +209,7 @@ def _facts(file: Path, one: Baseline) -> dict[str, Any]:
 def _table(rows: list[tuple[Path, Baseline]], *, accepted: bool) -> list[str]:
     """Return a line for each baseline; accepted: also for each finding that it accepts."""
     if not rows:
-        return ["No baseline is kept here: tracemine baseline write TRACE --name NAME"]
+        return ["No baseline is kept here: tracemine scan TRACE --save-baseline NAME"]
     lines = [f"{'name':<24} {'step':>10} {'findings':>8} {'accepted':>8}  gpu, file"]
     for file, one in rows:
         facts = _facts(file, one)

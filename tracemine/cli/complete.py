@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tracemine.report import REPORTS
+from tracemine.report import PERFETTO, REPORTS
 
 
 def complete_report(incomplete: str) -> list[str]:
     """List the reports whose names begin so."""
-    return _beginning(REPORTS, incomplete)
+    return _beginning((*REPORTS, PERFETTO), incomplete)
 
 
 def complete_rule(incomplete: str) -> list[str]:

@@ -1,15 +1,13 @@
-"""tracemine counters: what a report of Nsight Compute says of each kernel, and which activities of a trace they are."""
+"""top --ncu: what a report of Nsight Compute says of each kernel, and which activities of a trace they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from tracemine.cli.console import say, write
-from tracemine.cli.options import QuietOption, check_format
+from tracemine.cli.options import check_format
 from tracemine.errors import InputError, Location
 from tracemine.report.escape import code_cell, json_text, line, shorten
 from tracemine.units import bytes_text, ratio_text, time_text
@@ -17,44 +15,28 @@ from tracemine.units import bytes_text, ratio_text, time_text
 if TYPE_CHECKING:
     from tracemine.counters import CounterReport
     from tracemine.findings.counter_summary import KernelLine
-    from tracemine.timeline import Timeline
 
 _FORMATS = ("text", "json", "markdown")
 
 
-def counters(
-    reports: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="REPORT|DIR",
-            help="Reports of Nsight Compute: .ncu-rep, what ncu --csv prints, or a timeline's folder.",
-        ),
-    ],
-    trace: Annotated[
-        Path | None,
-        typer.Option("--trace", metavar="TRACE", help="Say which activities of this trace they are. Default: of DIR."),
-    ] = None,
-    form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
-    quiet: QuietOption = False,
-) -> int:
-    """Say what Nsight Compute counted: traffic, arithmetic, what limits each kernel, and its place on the roofline.
+def print_counters(path: Path, reports: Sequence[Path], form: str, *, quiet: bool) -> None:
+    """Print what Nsight Compute counted: traffic, arithmetic, what limits each kernel, its place on the roofline.
 
-    Launches of one kernel with equal grid, block and modelled traffic share a line, with the middle one's counters.
+    path: the trace that the reports are matched with; itself a report, it stands alone. Launches of one kernel with
+    equal grid, block and modelled traffic share a line, with the middle one's counters.
 
-    \b
-    Examples:
-      tracemine counters report.ncu-rep
-      ncu --import report.ncu-rep --csv --page raw | gzip > report.csv.gz; tracemine counters report.csv.gz
-      tracemine counters report.csv.gz --trace trace.json.gz
-      tracemine counters timeline/
+    Raises UsageError for a format that there is none of, InputError where a file cannot be read.
     """
-    check_format(form, _FORMATS)
-    found = [report for path in reports for report in said_reports(path, quiet=quiet)]
     from tracemine.counters import match
     from tracemine.findings.counter_summary import kernel_lines
     from tracemine.findings.measured import match_texts
+    from tracemine.formats import is_counters, open_trace
+    from tracemine.timeline import Meta, Timeline
 
-    timeline = _timeline(trace, reports)
+    check_format(form, _FORMATS)
+    alone = path.is_file() and is_counters(path)
+    found = [report for one in ([path] if alone else []) + list(reports) for report in said_reports(one, quiet=quiet)]
+    timeline = Timeline(meta=Meta(tracemine_version="", source="", format="")) if alone else open_trace(path)
     joined = match(timeline, found)
     lines = kernel_lines(timeline, joined)
     if form == "json":
@@ -63,24 +45,9 @@ def counters(
         write(json_text(json.format(json.encode(lines), indent=1).decode()) + "\n")
     else:
         write("".join(f"{row}\n" for row in (_markdown if form == "markdown" else _text)(_cells(lines))))
-    if (trace or timeline.activities.num_rows) and not quiet:
+    if not alone and not quiet:
         for text in match_texts(joined):
             say(text)
-    return 0
-
-
-def _timeline(trace: Path | None, reports: Sequence[Path]) -> Timeline:
-    """Return the trace that is named; else the timeline that the counters lie in; else an empty one."""
-    from tracemine.formats import open_trace
-    from tracemine.formats.stored import checked
-    from tracemine.timeline import Meta, Timeline
-
-    if trace is not None:
-        return open_trace(trace)
-    directory = next((path for path in reports if path.is_dir()), None)
-    if directory is not None and len(reports) == 1:
-        return checked(Timeline.read(directory), directory)
-    return Timeline(meta=Meta(tracemine_version="", source="", format=""))
 
 
 def said_reports(path: Path, *, quiet: bool) -> Sequence[CounterReport]:
@@ -91,7 +58,7 @@ def said_reports(path: Path, *, quiet: bool) -> Sequence[CounterReport]:
 
     found = stored_reports(path)
     if not found:
-        hint = "put them there: tracemine ingest TRACE --ncu REPORT -o DIR"
+        hint = "put them there: tracemine scan TRACE --ncu REPORT --parquet DIR"
         raise InputError("is a folder without counters of Nsight Compute", where=Location(str(path)), hint=hint)
     return found
 

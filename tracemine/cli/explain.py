@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Annotated
@@ -10,18 +11,22 @@ from typing import Annotated
 import typer
 
 from tracemine.cli.console import options, write
-from tracemine.cli.findings import named_finding, one_stored
+from tracemine.cli.findings import judged, named_finding, one_stored, say_verdicts
 from tracemine.cli.options import (
     EvidenceOption,
     ExecutionTraceOption,
     GPUOption,
     NoColorOption,
+    OutputOption,
     QuietOption,
     RulesOption,
+    check_format,
 )
-from tracemine.cli.report import say_verdicts, with_evidence
 from tracemine.cli.request import asked, evidence_in, found_in, one_trace, rules_asked
 from tracemine.errors import UsageError
+from tracemine.files import write_file
+
+_FORMATS = ("text", "markdown")
 
 
 def explain(
@@ -31,6 +36,8 @@ def explain(
     path: Annotated[str, typer.Argument(metavar="FINDINGS.json|TRACE", help="Findings as JSON, or a trace to scan.")],
     evidence: EvidenceOption = None,
     execution_trace: ExecutionTraceOption = None,
+    form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
+    output: OutputOption = None,
     gpu: GPUOption = None,
     rules: RulesOption = None,
     quiet: QuietOption = False,
@@ -38,7 +45,7 @@ def explain(
 ) -> int:
     """Explain one finding: what it is, where, on what evidence, what it costs, what its fix saves, and the whole fix.
 
-    Nothing is cut. For a ticket's text see `tracemine report --finding`.
+    Nothing is cut. As Markdown it is the text of a ticket.
 
     Exit code: 0 done, 2 the call or a file is wrong.
 
@@ -46,10 +53,12 @@ def explain(
     Examples:
       tracemine explain 1 trace.json.gz
       tracemine explain 10bb trace.json.gz
-      tracemine explain 10bb findings.json --evidence results/
+      tracemine explain 10bb findings.json --evidence results/ --format markdown -o ticket.md
     """
     from tracemine.report.explain import render
+    from tracemine.report.markdown import ticket
 
+    check_format(form, _FORMATS)
     if Path(fingerprint).exists() and not Path(path).exists():
         raise UsageError(f"FINGERPRINT: {fingerprint!r} is a file", hint=f"tracemine explain {path} {fingerprint}")
     known = rules_asked(rules)
@@ -59,12 +68,15 @@ def explain(
         scan = found_in(one_trace(path, quiet=quiet), request).scan
     else:
         verdicts = evidence_in(evidence or (), quiet=quiet)
-        scan = with_evidence(stored, verdicts)
+        scan = judged(stored, verdicts)
         if verdicts is None and not quiet:
-            say_verdicts([Path(path)])
+            say_verdicts(Path(path))
     finding, _ = named_finding(fingerprint, [scan], "FINGERPRINT")
     text = StringIO()
-    rule = next((rule for rule in known if rule.id == finding.rule), None)
-    render(finding, scan, rule, text, options(sys.stdout, top=0, no_color=no_color))
-    write(text.getvalue())
+    if form == "markdown":
+        ticket(finding, scan, text)
+    else:
+        rule = next((rule for rule in known if rule.id == finding.rule), None)
+        render(finding, scan, rule, text, options(text if output else sys.stdout, top=0, no_color=no_color))
+    (write if output is None else partial(write_file, output))(text.getvalue())
     return 0

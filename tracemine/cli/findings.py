@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracemine.cli.console import say
 from tracemine.documents.numbered import by_number
-from tracemine.errors import UsageError
+from tracemine.errors import TracemineError, UsageError
 from tracemine.report.escape import line
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
+    from tracemine.verdicts.evidence import Evidence
 
 _SHORTEST_MARK = 4  # digits
 _SHOWN = 10  # fingerprints in a hint
@@ -37,6 +40,48 @@ def findings_files(folder: Path) -> list[Path]:
     from tracemine.findings import stored
 
     return stored.findings_files(folder)
+
+
+def stored_in(path: Path) -> list[tuple[Path, Scan]]:
+    """Return the scans that a file holds, each with its file; of a folder its findings, where no trace lies in it.
+
+    Raises InputError for a file that begins as findings do and does not go on so.
+    """
+    files = [path] if path.is_file() else findings_files(path) if path.is_dir() and not _holds_traces(path) else []
+    return [(file, scan) for file in files for scan in stored_scans(file) or ()]
+
+
+def _holds_traces(folder: Path) -> bool:
+    from tracemine.formats.discover import traces
+
+    try:
+        return next(traces(str(folder)), None) is not None
+    except TracemineError:
+        return False
+
+
+def judged(scan: Scan, evidence: Evidence | None) -> Scan:
+    """Add verdicts to stored findings; None: leave them as they are.
+
+    What the step gains was found with the trace: where a verdict lowers the saving of GPU time it is lowered in
+    proportion, and never raised.
+    """
+    if evidence is None:
+        return scan
+    from msgspec.structs import replace
+
+    from tracemine.findings.verdicts import with_verdicts
+
+    gpu = scan.trace.gpu
+    found = with_verdicts(scan, lambda finding: evidence.on(finding, gpu))
+    return replace(found, evidence=evidence.account(found, gpu))
+
+
+def say_verdicts(file: Path) -> None:
+    """Name the verdicts that verify wrote next to findings, and that are not asked for."""
+    verdicts = file.with_name(f"{file.stem}.verdicts.json")
+    if verdicts.is_file():
+        say(f"{file}: verdicts lie next to it and are not looked at: --evidence {shlex.quote(str(verdicts))}")
 
 
 def named_finding(mark: str, scans: Sequence[Scan], option: str) -> tuple[Finding, Scan]:

@@ -36,7 +36,7 @@ BaselineOption = Annotated[
     typer.Option(
         "--baseline",
         metavar="FILE|NAME",
-        help="Also say what became of the findings that `tracemine baseline write` kept; --fail-on is about that then.",
+        help="Also say what became of the findings that --save-baseline kept; --fail-on is about that then.",
     ),
 ]
 

@@ -12,7 +12,7 @@ from tracemine.cli.complete import complete_gpu, complete_report, complete_rule
 from tracemine.cli.console import say_lines
 from tracemine.cli.thresholds import SEVERITIES
 from tracemine.errors import UsageError
-from tracemine.report import REPORTS
+from tracemine.report import PERFETTO, REPORTS
 
 PathsArgument = Annotated[
     list[str],
@@ -23,7 +23,7 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         "-f",
-        metavar="|".join(REPORTS),
+        metavar="|".join((*REPORTS, PERFETTO)),
         help="What to print.",
         show_default=True,
         autocompletion=complete_report,

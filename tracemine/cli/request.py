@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tracemine.perfmodel import UserCalibration
     from tracemine.pipeline import ScanOptions
     from tracemine.report.picture import Picture
+    from tracemine.timeline import Timeline
     from tracemine.verdicts.evidence import Evidence
 
 
@@ -34,6 +35,7 @@ class FoundIn:
     scan: Scan
     picture: Picture | None = None
     frames: Mapping[str, Source] = field(default_factory=dict)  # the user's own, of findings that hold none
+    trace: Path | None = None  # what may be read again: neither standard input nor findings that were kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +109,14 @@ def device_named(name: str) -> Device:
         raise UsageError(f"--gpu: {error.message}", hint=error.hint) from None
 
 
-def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:
-    """Yield every trace named, each once; what is wrong with an argument in its place."""
+def all_traces(paths: Sequence[str], *, quiet: bool, seen: set[Path] | None = None) -> Iterator[Path | TracemineError]:
+    """Yield every trace named, each once; what is wrong with an argument in its place.
+
+    seen: traces that are passed over; those found are added.
+    """
     from tracemine.formats.discover import traces
 
-    seen: set[Path] = set()
+    seen = set() if seen is None else seen
     for given in paths:
         if given == "-":
             yield STDIN
@@ -194,9 +199,26 @@ def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn
     found = mined(analysis, request.options)
     if request.tables is not None:
         write_tables(analysis, found, request.tables)
+        if not request.quiet:
+            say(f"{request.tables}: {_kept(analysis.timeline)}")
     frames = deeper_frames(found, analysis.timeline)
     if not request.pictured:
         return FoundIn(found, frames=frames)
+    again = path if file is path else None
     from tracemine.api.pictures import picture_of
 
-    return FoundIn(found, picture_of(analysis, found, request.options), frames)
+    return FoundIn(found, picture_of(analysis, found, request.options), frames, again)
+
+
+def _kept(timeline: Timeline) -> str:
+    """Return how many rows each table of a timeline has, and what was left out or repaired, with the reason."""
+    from tracemine.timeline import TABLES
+
+    became = timeline.meta.ingest
+    parts = [("rows of", {name: getattr(timeline, name).num_rows for name in TABLES})]
+    parts += [("left out:", became.dropped), ("repaired:", became.repaired), ("no operator:", became.unowned)]
+    return "; ".join(
+        f"{label} " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
+        for label, counts in parts
+        if counts
+    )

@@ -1,14 +1,17 @@
-"""tracemine scan: from traces to reports."""
+"""tracemine scan: from traces, and findings that were kept, to reports."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tracemine.cli.baseline import Kept, SaveBaselineOption, place_of
 from tracemine.cli.console import options, say_error, write
+from tracemine.cli.findings import judged, say_verdicts, stored_in
 from tracemine.cli.gates import BaselineOption, Gate, scan_gate
 from tracemine.cli.options import (
     LISTED,
@@ -34,10 +37,14 @@ from tracemine.cli.options import (
     WhyNotOption,
     check_top,
 )
+from tracemine.cli.perfetto import with_findings
 from tracemine.cli.request import FoundIn, ScanRequest, all_traces, asked, found_in
-from tracemine.errors import TracemineError, UsageError
+from tracemine.errors import Location, TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import PICTURED, REPORTS, Drawing, render, renderer
+from tracemine.report import PERFETTO, PICTURED, REPORTS, Drawing, render, renderer
+
+if TYPE_CHECKING:
+    from tracemine.findings.record import Scan
 
 FAIL_ON_REACHED = 1
 FLEET_PAGE = "a page over many: tracemine fleet PATH… -o DATASET, then tracemine fleet report DATASET --format html"
@@ -61,6 +68,7 @@ def scan(
     evidence: EvidenceOption = None,
     calibration: CalibrationOption = None,
     baseline: BaselineOption = None,
+    save_baseline: SaveBaselineOption = None,
     tables: TablesOption = None,
     why_not: WhyNotOption = False,
     quiet: QuietOption = False,
@@ -68,41 +76,66 @@ def scan(
 ) -> int:
     """Say on one screen what bounds the step and what to change first; --all lists everything that was found.
 
-    `scan` may be left out where a file is named. Several traces are reported one after the other; as JSON, one object a
-    line each. One that cannot be read does not stop the others.
+    `scan` may be left out where a file is named. Several traces are reported one after the other; as JSON, a line each.
+    Findings that were kept as JSON or HTML need no trace: they are printed again, with the verdicts of --evidence.
 
     Exit code: 0 done, 1 --fail-on reached, 2 the call or a trace is wrong.
 
     \b
     Examples:
-      tracemine scan trace.json.gz
-      tracemine scan trace.json.gz --all
       tracemine scan runs/ --format json -o findings.jsonl
-      tracemine scan trace.json.gz --format html -o report.html
-      tracemine scan trace.json.gz --fail-on high --min-saving 0.5%
-      tracemine scan trace.json.gz --et et.json.gz --why-not
-      tracemine scan trace.json.gz --ncu report.ncu-rep --evidence results/
-      tracemine scan trace.json.gz --baseline decoder.json --fail-on new,worse
+      tracemine scan trace.json.gz --et et.json.gz --format html -o report.html
+      tracemine scan trace.json.gz --format perfetto -o both.json.gz
+      tracemine scan findings.json --evidence results/ --format markdown
       curl -s https://host/trace.json.gz | tracemine scan -
     """
     _check(report, output, top)
     gate = scan_gate(baseline, fail_on)
+    kept = None if save_baseline is None else place_of(save_baseline)
     request = asked(
         quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip, min_saving=min_saving, evidence=evidence,
         calibration=calibration, counters=counters, why_not=why_not, execution_trace=execution_trace,
-        graph_capture=graph_capture, tables=tables, pictured=report in PICTURED,
+        graph_capture=graph_capture, tables=tables, pictured=report in (*PICTURED, PERFETTO),
     )  # fmt: skip
-    drawn = _Drawn(report, output, drawing(output, top, whole=every or why_not, no_color=no_color))
-    traces: Iterable[Path | TracemineError] = all_traces(paths, quiet=quiet)
+    drawn = _Drawn(report, output, drawing(output, top, whole=every or why_not, no_color=no_color), kept, quiet)
     of_one = {
-        "--et": execution_trace,
-        "--graph-capture": graph_capture,
-        "--parquet": tables,
-        f"--format {report}": report in PICTURED or None,
-    }
-    for option in (option for option, given in of_one.items() if given is not None):
-        traces = [_only(option, traces)]
-    return drawn.exit_code(_each(traces, request), gate)
+        "--et": execution_trace, "--graph-capture": graph_capture, "--parquet": tables,
+        f"--format {report}": report in (*PICTURED, PERFETTO), "--save-baseline": save_baseline,
+    }  # fmt: skip
+    of_traces = {
+        "--gpu": gpu, "--rules": rules, "--rule": rule, "--skip": skip, "--min-saving": min_saving,
+        "--calibration": calibration, "--ncu": counters, f"--format {PERFETTO}": report == PERFETTO,
+        **{name: of_one[name] for name in ("--et", "--graph-capture", "--parquet")},
+    }  # fmt: skip
+    sources = list(_sources(paths, request, [name for name, given in of_traces.items() if given]))
+    _check_one([name for name, given in of_one.items() if given], len(sources))
+    return drawn.exit_code(_each(sources, request), gate)
+
+
+def _sources(
+    given: Sequence[str], request: ScanRequest, of_traces: Sequence[str]
+) -> Iterator[Path | Scan | TracemineError]:
+    """Yield the traces that arguments name, each once, and the scans that were kept; what is wrong in its place.
+
+    of_traces: options that were given, and that say how to look at a trace.
+    """
+    seen: set[Path] = set()
+    for one in given:
+        try:
+            found = stored_in(Path(one))
+        except TracemineError as error:
+            yield error
+            continue
+        if found and of_traces:
+            says = f"{of_traces[0]}: is of a trace, and this holds findings"
+            yield UsageError(says, where=Location(one), hint="name the trace they were found in, or leave it out")
+        elif found:
+            yield from (scan for _, scan in found)
+            if request.options.evidence is None and not request.quiet:
+                for file in dict.fromkeys(file for file, _ in found):
+                    say_verdicts(file)
+        else:
+            yield from all_traces([one], quiet=request.quiet, seen=seen)
 
 
 @dataclass(slots=True)
@@ -112,6 +145,8 @@ class _Drawn:
     report: str
     file: Path | None
     how: Drawing
+    kept: Kept | None  # where the one scan is kept, for later ones to be compared with
+    quiet: bool
     text: StringIO = field(default_factory=StringIO)  # for the file
     count: int = 0
 
@@ -120,7 +155,12 @@ class _Drawn:
         text = StringIO()
         if self.count and self.report != "json":
             text.write("\n\n")
-        render(self.report, found.scan, text, replace(self.how, picture=found.picture, frames=found.frames))
+        if self.report == PERFETTO and self.file is not None:
+            with_findings(found, self.file, quiet=self.quiet)
+        else:
+            render(self.report, found.scan, text, replace(self.how, picture=found.picture, frames=found.frames))
+        if self.kept is not None:
+            self.kept.write(found.scan, quiet=self.quiet)
         shut = gate(found.scan, self.report, text, self.how)
         (self.text.write if self.file else write)(text.getvalue())
         self.count += 1
@@ -135,18 +175,22 @@ class _Drawn:
                 failed = True
             else:
                 shut |= self.add(found, gate)
-        if self.file and self.count:
+        if self.file and self.count and self.report != PERFETTO:
             write_file(self.file, self.text.getvalue())
         return UsageError.exit_code if failed else FAIL_ON_REACHED if shut else 0
 
 
-def _each(paths: Iterable[Path | TracemineError], request: ScanRequest) -> Iterator[FoundIn | TracemineError]:
-    """Yield what is found in each trace; what is wrong with one in its place."""
-    several = list(paths)
-    for number, path in enumerate(several, 1):
-        position = f"{number} of {len(several)} · " if len(several) > 1 else ""
+def _each(sources: Sequence[Path | Scan | TracemineError], request: ScanRequest) -> Iterator[FoundIn | TracemineError]:
+    """Yield what is found in each trace, and what was found before; what is wrong with one in its place."""
+    for number, one in enumerate(sources, 1):
+        position = f"{number} of {len(sources)} · " if len(sources) > 1 else ""
         try:
-            yield path if isinstance(path, TracemineError) else found_in(path, request, position=position)
+            if isinstance(one, TracemineError):
+                yield one
+            elif isinstance(one, Path):
+                yield found_in(one, request, position=position)
+            else:
+                yield FoundIn(judged(one, request.options.evidence))
         except TracemineError as error:
             yield error
 
@@ -168,20 +212,20 @@ def check_report(name: str, output: Path | None) -> None:
     """
     if name in PICTURED and output is None and sys.stdout.isatty():
         raise UsageError(f"--format {name}: is a page, and this is a terminal", hint="-o report.html writes it")
-    if name not in REPORTS:
+    if name == PERFETTO and output is None:
+        raise UsageError(f"--format {name}: is a trace to open, and no file is named", hint="-o findings.json.gz")
+    if name not in (*REPORTS, PERFETTO):
         try:
             renderer(name)
         except TracemineError as error:
             raise UsageError(f"--format: {error.message}", hint=error.hint) from None
 
 
-def _only(option: str, paths: Iterable[Path | TracemineError]) -> Path | TracemineError:
-    """Return the one trace that an option's file belongs to."""
-    found = list(paths)
-    if len(found) != 1:
+def _check_one(options: Sequence[str], count: int) -> None:
+    """Raises UsageError where there is an option whose file belongs to one trace, and not one is named."""
+    if options and count != 1:
         ways = {"--et": ", or put each into a folder as trace.json and et.json", "--format html": f"; {FLEET_PAGE}"}
         raise UsageError(
-            f"{option}: belongs to one trace, and {len(found)} are named",
-            hint=f"scan them one by one{ways.get(option, '')}",
+            f"{options[0]}: belongs to one trace, and {count} are named",
+            hint=f"scan them one by one{ways.get(options[0], '')}",
         )
-    return found[0]

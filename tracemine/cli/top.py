@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tracemine.cli.console import options, write
+from tracemine.cli.counters import print_counters
 from tracemine.cli.options import (
+    CountersOption,
     ExecutionTraceOption,
     GPUOption,
     GraphCaptureOption,
@@ -31,7 +34,12 @@ _FORMATS = ("text", "json", "csv")
 
 
 def top(
-    path: Annotated[str, typer.Argument(metavar="TRACE", help="A trace or timeline; - for standard input.")],
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRACE", help="A trace or timeline, or a report of Nsight Compute; - for standard input."
+        ),
+    ],
     by: Annotated[str, typer.Option("--by", "-b", metavar="|".join(_BY), help="What to add up by.")] = "kernel",
     depth: Annotated[
         int | None,
@@ -43,6 +51,7 @@ def top(
         bool, typer.Option("--whole", help="Add up all that was recorded, not the steps that tell what one takes.")
     ] = False,
     form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
+    counters: CountersOption = None,
     gpu: GPUOption = None,
     rules: RulesOption = None,
     execution_trace: ExecutionTraceOption = None,
@@ -51,10 +60,10 @@ def top(
 ) -> int:
     """Say where the step's time goes, as recorded: GPU time by kernel, operator, module, line, stream, device or phase.
 
-    Next to TFLOP/s and GB/s stands their share of what the device reaches. The last column names the findings of
-    `tracemine scan` that a row's time is part of, and how much of it. What a backward pass launches counts for the
-    module and the line of its forward operator. Shares add up to all GPU time; the head says how much of it runs side
-    by side.
+    Next to TFLOP/s and GB/s stands their share of what the device reaches; the last column names the findings that a
+    row's time is part of, and how much of it. What a backward pass launches counts for the module and the line of its
+    forward operator. Shares add up to all GPU time. With --ncu, and of a report of Nsight Compute, a line for each
+    kernel says what was counted of it, what limits it, and its place on the roofline (as --format markdown too).
 
     Exit code: 0 done, 2 the call or the trace is wrong.
 
@@ -62,9 +71,12 @@ def top(
     Examples:
       tracemine top trace.json.gz
       tracemine top trace.json.gz --by module --depth 3
-      tracemine top trace.json.gz --by line
       tracemine top trace.json.gz --by phase --format csv
+      tracemine top trace.json.gz --ncu report.csv.gz
     """
+    if counters or _is_report(Path(path)):
+        print_counters(Path(path), counters or (), form, quiet=quiet)
+        return 0
     check_format(form, _FORMATS)
     if by not in _BY:
         raise UsageError(f"--by: nothing is added up by {by!r}", hint=f"there are: {', '.join(_BY)}")
@@ -80,6 +92,13 @@ def top(
     else:
         write((render_json if form == "json" else render_csv)(found))
     return 0
+
+
+def _is_report(path: Path) -> bool:
+    """Return whether a file is a report of Nsight Compute."""
+    from tracemine.formats import is_counters
+
+    return path.is_file() and is_counters(path)
 
 
 def _found(given: str, by: str, request: ScanRequest, *, whole: bool) -> Top:

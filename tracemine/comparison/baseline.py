@@ -30,7 +30,7 @@ _MOST_NS = 1 << 62  # as in a timeline
 _MARK = re.compile(r"[0-9a-f]{16}")
 _SHORTEST_MARK = 4
 _LONGEST_REASON = 1_000
-_HINT = "tracemine baseline write makes one"
+_HINT = "tracemine scan TRACE --save-baseline FILE makes one"
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tracemine.counters.match import Counters, match
 from tracemine.counters.record import Bound, CounterReport, ProfiledKernel
-from tracemine.counters.stored import counters_table, stored_reports, timeline_of, with_stored
+from tracemine.counters.stored import counters_table, stored_reports, with_stored
 
 __all__ = [
     "Bound",
@@ -19,6 +19,5 @@ __all__ = [
     "counters_table",
     "match",
     "stored_reports",
-    "timeline_of",
     "with_stored",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -16,8 +15,7 @@ from tracemine.counters.match import EXACT, NAME_AND_GRID, REASON_TEXTS, Counter
 from tracemine.counters.record import CounterReport, ProfiledKernel
 from tracemine.errors import Location, TimelineError
 from tracemine.files import path_text
-from tracemine.timeline import COUNTERS, COUNTERS_ONLY, IngestReport, Meta, Timeline, read_counters_table
-from tracemine.version import __version__
+from tracemine.timeline import COUNTERS, Timeline, read_counters_table
 
 _FLOPS = "_flops"  # ends the columns of Kernel.flops
 _DTYPES = tuple(column.name.removesuffix(_FLOPS) for column in COUNTERS.columns if column.name.endswith(_FLOPS))
@@ -62,25 +60,6 @@ def _row(kernel: ProfiledKernel) -> dict[str, Any]:
     return {name: getattr(kernel, name) for name in _PLAIN} | flops
 
 
-def timeline_of(reports: Sequence[CounterReport]) -> Timeline:
-    """Return a timeline without rows, for reports alone; its meta tells what became of them.
-
-    >>> report = CounterReport(source="r.csv", page="raw", kernels=(), dropped={"ragged_row": 1})
-    >>> timeline_of([report]).meta.ingest.dropped
-    {'ragged_row': 1}
-    """
-    dropped: Counter[str] = Counter()
-    for report in reports:
-        dropped.update(report.dropped)
-    became = IngestReport(
-        events={"kernel": sum(len(report.kernels) for report in reports)},
-        dropped=dict(dropped),
-        warnings=tuple(f"{report.source}: {text}" for report in reports for text in report.warnings),
-    )
-    source = reports[0].source
-    return Timeline(meta=Meta(tracemine_version=__version__, source=source, format=COUNTERS_ONLY, ingest=became))
-
-
 def stored_reports(directory: Path, activities: int | None = None) -> tuple[CounterReport, ...]:
     """Return the reports whose kernels lie in a timeline directory; none where it has no counters.
 
@@ -96,7 +75,9 @@ def stored_reports(directory: Path, activities: int | None = None) -> tuple[Coun
         return ()
     if wrong := _wrong(table, activities):
         where = Location(str(directory / f"{COUNTERS.name}.parquet"))
-        raise TimelineError(f"is damaged: {wrong}", where=where, hint="ingest the report again")
+        raise TimelineError(
+            f"is damaged: {wrong}", where=where, hint="keep it again: tracemine scan TRACE --ncu REPORT --parquet DIR"
+        )
     reports = []
     for _, rows in groupby(table.drop_columns(["activity_rows"]).to_pylist(), key=lambda row: row["report"]):
         of_report = list(rows)

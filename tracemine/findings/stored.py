@@ -144,7 +144,7 @@ def _check_no_verdicts(path: Path) -> None:
     """Raise InputError for a file that begins as `verify` writes it."""
     head = _head(path)
     if b'"schema_version"' in head and b'"trace":"' in head.replace(b" ", b"") and b'"verdicts":[' in head:
-        hint = "name the findings, and these as --evidence of scan or report"
+        hint = "name the findings, and these as --evidence of scan"
         raise InputError("holds verdicts, not findings", where=Location(str(path)), hint=hint)
 
 

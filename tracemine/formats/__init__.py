@@ -22,7 +22,7 @@ from tracemine.formats.source import FileSource
 from tracemine.formats.stored import check_times, checked
 from tracemine.formats.trust import trusted
 from tracemine.on_demand import on_demand
-from tracemine.timeline import COUNTERS_ONLY, Timeline
+from tracemine.timeline import Timeline
 from tracemine.units import count_text
 
 __all__ = ["FORMATS", "format_of", "is_counters", "is_nsys_folder", "open_trace", "recording_in"]
@@ -123,17 +123,11 @@ def open_trace(
             raise InputError(
                 "is a folder, and no timeline lies in it",
                 where=Location(str(path)),
-                hint="name a file, or a folder that ingest or capture wrote; scan_many reads all below a folder",
+                hint="name a file, or a folder that scan --parquet or capture wrote; scan_many reads a folder's",
             )
         path, execution_trace = recording[0], execution_trace or recording[1]
     if path.is_dir():
         timeline = checked(Timeline.read(path), path)
-        if timeline.meta.format == COUNTERS_ONLY:
-            raise InputError(
-                "holds counters of Nsight Compute and no timeline",
-                where=Location(str(path)),
-                hint=f"print them: tracemine counters {path}",
-            )
     else:
         with FileSource(path) as source:
             timeline = trusted(check_times(_noted(format_of(source, formats).read(source, progress), source), path))

@@ -9,7 +9,7 @@ from tracemine.formats.look import Look, begins, has
 from tracemine.formats.source import FileSource
 
 _ONE_TABLE = "pass the folder that nsys export --type parquetdir or arrowdir wrote, or a timeline's folder"
-_COUNTERS = "pass the trace of the same program, and this with --ncu; or print it: tracemine counters FILE"
+_COUNTERS = "pass the trace of the same program, and this with --ncu; or print it: tracemine top FILE"
 _TRACE_WANTED = "pass the .json or .json.gz that torch.profiler's export_chrome_trace wrote"
 
 
@@ -92,7 +92,7 @@ _OWN = (
     (
         {"schema_version", "trace", "summary"},
         "holds findings, not a trace",
-        "print them with tracemine report FILE, compare with tracemine diff, keep with tracemine baseline write",
+        "print them with tracemine scan FILE, compare with tracemine diff",
     ),
     (
         {"schema_version", "trace", "verdicts"},

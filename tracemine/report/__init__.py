@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __getattr__ = on_demand(__name__, {name: f"{__name__}.{name}" for name in ("escape", "overlay")})
 
 REPORTS = ("text", "json", "markdown", "html")
+PERFETTO = "perfetto"  # what scan draws over the trace's own file, for ui.perfetto.dev: no text
 PICTURED = frozenset({"html"})  # of these, that draw more of a trace than its findings; one trace each
 VERDICT_REPORTS = {"text": "verdicts", "json": "json"}  # of what `verify` came to: the module that draws each
 

@@ -30,14 +30,13 @@ from tracemine.files import beside, folder_beside, locked, make_folder, read_fil
 from tracemine.frames import frame
 from tracemine.ops.kernel_names import short_name
 from tracemine.timeline.meta import SCHEMA_VERSION, IngestReport, Meta, RecordedDevice
-from tracemine.timeline.schema import COUNTERS, COUNTERS_ONLY, EDGES, ROW, TABLES, ColumnSchema, TableSchema
+from tracemine.timeline.schema import COUNTERS, EDGES, ROW, TABLES, ColumnSchema, TableSchema
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
     "COUNTERS",
-    "COUNTERS_ONLY",
     "EDGES",
     "SCHEMA_VERSION",
     "TABLES",

@@ -46,7 +46,7 @@ ROW = ColumnSchema("row", pa.int64(), "this row's own number, which other tables
 _SHORT_NAME = ColumnSchema(
     "short_name",
     _TEXT,
-    "`name` in few words, as `tracemine counters` prints it: the function, and the operation that its template arguments show; of copies and sets the title",
+    "`name` in few words, as `tracemine top --ncu` prints it: the function, and the operation that its template arguments show; of copies and sets the title",
 )
 
 _TABLES = (
@@ -261,6 +261,5 @@ COUNTERS = TableSchema(
     ),
 )  # fmt: skip
 
-COUNTERS_ONLY = "ncu"  # Meta.format of a directory that holds counters and no timeline
 
 TABLES: dict[str, TableSchema] = {table.name: table for table in _TABLES}

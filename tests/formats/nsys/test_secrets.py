@@ -43,7 +43,7 @@ def artefacts(folder: Path, path: Path) -> Iterator[tuple[str, bytes]]:
         result = runner.invoke(app, ["scan", str(path), "--format", report])
         assert result.exit_code == 0, result.output
         yield report, result.output.encode()
-    result = runner.invoke(app, ["ingest", str(path), "-o", str(folder / "timeline")])
+    result = runner.invoke(app, ["scan", str(path), "--parquet", str(folder / "timeline")])
     assert result.exit_code == 0, result.output
     yield "ingest", result.output.encode()
     for file in sorted((folder / "timeline").iterdir()):
