@@ -10,7 +10,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SUBJECTS = ("reading", "dataflow", "answers", "predictions", "recordings", "proofs", "fleets")
 # Beside those that lie in a folder of their subject by their own name.
-OTHERS = {"causes": "causes/check.py", "programs": "programs/run.py", "programs_score": "programs/score.py"}
+OTHERS = {
+    "causes": "causes/check.py",
+    "programs": "programs/run.py",
+    "programs_score": "programs/score.py",
+    "programs_reading": "programs/reading.py",
+}
 GPU = frozenset(
     (
         *("agent_verify", "judge", "programs", "record_causes", "record_compiled", "record_dataflow", "record_deep"),

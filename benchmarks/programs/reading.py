@@ -1,0 +1,89 @@
+"""Ask a reader what to change first, who sees first screens alone: `python benchmarks/programs/reading.py RECORDINGS`.
+
+    reading.py RECORDINGS                   print the screens, numbered, without the programs' names
+    reading.py RECORDINGS --key             print what was measured of each: fixes, best first, and which are close
+    reading.py RECORDINGS --answers FILE    count a reader's answers: lines "NUMBER FIX", as --key names it
+
+The reader answers in words; who knows the key says which fix the words mean, or "none". An answer is right where the
+fix gains at least nine tenths of what the best one did; a first change is one fix, so what joins two is left out. So
+are programs in which nothing gained 5 %. Close are those whose second fix, of another kind, gained at least two thirds
+of the best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+import tracemine
+from benchmarks.programs.score import GAIN, usable
+from tracemine.report import Drawing, render
+
+RIGHT, CLOSE = 0.9, 2 / 3
+
+
+def gains(variants: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Each fix that computes the same and the share of the step it saves, best first."""
+    before = variants["eager"]["step_ns"]
+    single = {name: one for name, one in variants.items() if name != "eager" and "+" not in name}
+    found = [(name, 1 - one["step_ns"] / before) for name, one in single.items() if usable(one)]
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def kind(variant: str) -> str:
+    """What a variant changes: modes of torch.compile are one kind."""
+    return "compile" if variant.startswith("compile") else variant
+
+
+def close(measured: list[tuple[str, float]]) -> bool:
+    best = measured[0]
+    other = next((gain for name, gain in measured if kind(name) != kind(best[0])), 0.0)
+    return other >= CLOSE * best[1]
+
+
+def screen(folder: Path) -> str:
+    """The first screen of a recording, without its path."""
+    report, text = tracemine.scan(folder), StringIO()
+    render("text", report.scan, text, Drawing(whole=False, width=100))
+    return re.sub(r"\S*" + re.escape(folder.name) + r"\S*", "TRACE", text.getvalue())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recordings", type=Path)
+    parser.add_argument("--key", action="store_true")
+    parser.add_argument("--answers", type=Path)
+    options = parser.parse_args()
+    runs = json.loads((options.recordings / "runs.json").read_text("utf-8"))["programs"]
+    every = {name: gains(variants) for name, variants in sorted(runs.items()) if (options.recordings / name).is_dir()}
+    asked = {name: measured for name, measured in every.items() if measured and measured[0][1] >= GAIN}
+    if options.answers:
+        given = dict(line.split()[:2] for line in options.answers.read_text("utf-8").splitlines() if line.strip())
+        right = of_close = 0
+        for number, (name, measured) in enumerate(asked.items(), 1):
+            answer = given.get(str(number), "none")
+            good = dict(measured).get(answer, 0.0) >= RIGHT * measured[0][1]
+            right, of_close = right + good, of_close + (good and close(measured))
+            said = "right" if good else f"{answer} gains {dict(measured).get(answer, 0.0):.0%}"
+            print(f"{number:>3} {name:<20} best {measured[0][0]} {measured[0][1]:.0%}: {said}")
+        print(f"{right} of {len(asked)} right; of {sum(map(close, asked.values()))} close ones {of_close}")
+        return 0
+    for number, (name, measured) in enumerate(asked.items(), 1):
+        if options.key:
+            each = ", ".join(f"{variant} {gain:.0%}" for variant, gain in measured)
+            print(f"{number:>3} {name}{' (close)' if close(measured) else ''}: {each}")
+        else:
+            print(f"=== {number} ===\n{screen(options.recordings / name)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
