@@ -6,19 +6,21 @@ optional; most causes need none. Rows, findings and verify take causes as argume
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tracemine.findings.context import Estimator, FactsOf
+from tracemine.findings.context import AdviceFacts, Estimator
+from tracemine.rows.table import Columns
 
 if TYPE_CHECKING:
     from tracemine.verify.fixes.by_rule import Maker
     from tracemine.verify.fixes.calls import Ways
 
 
-class Cause(Struct, frozen=True, kw_only=True):
+class Cause(Struct, frozen=True, kw_only=True, eq=False):
     """A cause, by its rule's id.
 
     >>> Cause(rule="layout_leak").fix is None
@@ -26,8 +28,10 @@ class Cause(Struct, frozen=True, kw_only=True):
     """
 
     rule: str
-    estimates: tuple[str, Estimator] | None = None  # the kind of saving that rules name, and its estimate
-    facts: FactsOf | None = None  # that advice may ask for
+    columns: Columns | None = None  # of activities, that rules may test
+    estimate: Estimator | None = None  # of its rule's matches
+    savings: Mapping[str, Estimator] = {}  # estimates by the kind of saving that any rule may name
+    facts: AdviceFacts | None = None  # that advice may ask for
     part: str | None = None  # of the step that its findings are, whatever their operators' classes say
     closed_by_graph: bool = False  # its gaps are the host's launching: a step that is one CUDA graph has none
     fix_at: str | None = None  # `module:name` of its fixed form: scanning never imports it
