@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracemine.calls import calls_of
-from tracemine.causes import CAUSES, Cause, columns_of, load_rules
+from tracemine.causes import Cause, columns_of, known, load_rules
 from tracemine.collector import paused
 from tracemine.counters import CounterReport, Counters, counters_table, match, with_stored
 from tracemine.devices import Device
@@ -55,7 +55,7 @@ class Analysis(Struct, frozen=True, kw_only=True, dict=True):
     reports: Sequence[CounterReport] = ()  # of Nsight Compute
     counters: Counters | None = None  # what they say of the trace's activities; None: no report was given
     execution_trace: str | None = None  # where one was named; None: none, or the one that lies next to the trace
-    causes: Sequence[Cause] = CAUSES
+    causes: Sequence[Cause] = field(default_factory=lambda: known().causes)
 
     @cached_property
     def rows(self) -> dict[str, Rows]:
@@ -157,7 +157,7 @@ def mined(analysis: Analysis, options: ScanOptions | None = None) -> Scan:
         path=analysis.path,
         causes=analysis.causes,
     )
-    notes = [*unread, *calibrated.notes, *compile_losses(timeline, analysis.dataflow, found.findings)]
+    notes = [*known().notes, *unread, *calibrated.notes, *compile_losses(timeline, analysis.dataflow, found.findings)]
     if damaged := calls_of(timeline).damaged:
         notes.append(f"left out: what {count_text(damaged, 'damaged text')} of recorded calls would have said")
     if analysis.device is None and options.device is not None:

@@ -7,11 +7,13 @@ optional; most causes need none. Rows, findings and verify take causes as argume
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from tracemine.errors import TracemineError
 from tracemine.findings.context import AdviceFacts, Estimator
 from tracemine.rows.table import Columns
 
@@ -28,6 +30,7 @@ class Cause(Struct, frozen=True, kw_only=True, eq=False):
     """
 
     rule: str
+    folder: Path | None = None  # of a package's cause, where its rule lies; None: in rules/
     columns: Columns | None = None  # of activities, that rules may test
     estimate: Estimator | None = None  # of its rule's matches
     savings: Mapping[str, Estimator] = {}  # estimates by the kind of saving that any rule may name
@@ -39,5 +42,10 @@ class Cause(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def fix(self) -> Maker | Ways | None:
         """Return how its fixed form is made; None where there is none."""
-        found: Maker | Ways | None = None if self.fix_at is None else resolve_name(self.fix_at)
+        if self.fix_at is None:
+            return None
+        try:
+            found: Maker | Ways = resolve_name(self.fix_at)
+        except (AttributeError, ImportError, ValueError) as error:
+            raise TracemineError(f"the fixed form of {self.rule} cannot be loaded: {error}") from error
         return found

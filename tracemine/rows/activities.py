@@ -131,7 +131,7 @@ class _Calls:
         calls, of = calls_of(timeline).distinct(op_row)
         self.shape = coded([_shape_text(call) for call in calls], of)
         self.dtype = coded([call.first_tensor[1] for call in calls], of)
-        self.width = np.array([*((call.first_tensor[0] or (-1,))[-1] for call in calls), -1], np.int64)[of]
+        self.width = np.array([*map(_width, calls), -1], np.int64)[of]
         self.op_class = coded([call.op_class for call in calls], of)
         # The dtype of a list's members is not recorded; what the kernel's name says of its element will do to count
         # bytes.
@@ -155,6 +155,11 @@ def _shape_text(call: Call) -> str | None:
     """
     shape = call.first_tensor[0]
     return None if shape is None else "[" + ",".join(map(str, shape)) + "]"
+
+
+def _width(call: Call) -> int:
+    """Return the last extent of a call's first tensor; −1: none."""
+    return (call.first_tensor[0] or (-1,))[-1]
 
 
 def _operation(op: str) -> str:
