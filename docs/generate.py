@@ -21,8 +21,8 @@ from pages_rules import rules_page
 from pages_schemas import PRINTED, schema_page
 from picture import picture
 
+from tracemine.causes import load_rules
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
-from tracemine.matching import load_rules
 from tracemine.timeline import COUNTERS, EDGES, SCHEMA_VERSION, TABLES, IngestReport, Meta, RecordedDevice
 
 HERE = Path(__file__).resolve().parent

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tracemine.matching.advice import FLAGS, PLACEHOLDER, TEXTS
+from tracemine.causes import VOCABULARY
+from tracemine.matching.advice import PLACEHOLDER
 from tracemine.matching.catalogue import rule_text
 from tracemine.matching.graph_match import WAYS
 from tracemine.matching.graph_parse import MOST_REPEATED
@@ -85,16 +86,16 @@ def _graph_text() -> str:
 
 def _facts_text() -> str:
     """What an advice may ask of a trace and of a finding's place."""
-    lines = [f"| `{name}` | {says} |" for name, says in FLAGS.items()]
-    for name, (says, known) in TEXTS.items():
-        of = "" if known is None else f": {', '.join(f'`{each}`' for each in known)}"
-        lines.append(f"| `{name}` | {says}{of} |")
+    lines = []
+    for name, fact in VOCABULARY.facts.items():
+        of = "" if fact.values is None else f": {', '.join(f'`{each}`' for each in fact.values)}"
+        lines.append(f"| `{name}` | {'text' if fact.text else 'flag'} | {fact.says}{of} |")
     return (
         "\nA rule has one fix, and may have others where the trace or the finding's place asks for them: `[[advice]]` "
-        "tables with `when` and `text`, of which the first that fits counts. `when` asks for facts: those below "
-        f"`{list(FLAGS)[-1]}` have texts, the others hold or do not; what is not known does not hold. `{PLACEHOLDER}` "
-        "in a text stands for what would break the capture of a CUDA graph. A table may have a `title` as well."
-        "\n\n| fact | says |\n|---|---|\n" + "\n".join(lines) + "\n"
+        "tables with `when` and `text`, of which the first that fits counts. `when` asks for facts: a flag holds or "
+        f"does not, a text is one of several; what is not known does not hold. `{PLACEHOLDER}` in a text stands for "
+        "what would break the capture of a CUDA graph. A table may have a `title` as well."
+        "\n\n| fact | kind | says |\n|---|---|---|\n" + "\n".join(lines) + "\n"
     )
 
 

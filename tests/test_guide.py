@@ -35,7 +35,7 @@ FENCE = re.compile(
     r"^(?:<!-- (?P<mark>printed|service|suite|needs (?P<program>[\w-]+)) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```$",
     re.M | re.S,
 )
-SHOWN = {"text", "json"}  # output, no code
+SHOWN = {"text", "json", "toml"}  # output and settings, no code
 MOST_WORDS = 600
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.recipes import blocks_of, run
-from tracemine.matching import Rule, load_rules
+from tracemine.causes import load_rules
+from tracemine.matching import Rule
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

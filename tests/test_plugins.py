@@ -170,8 +170,10 @@ def test_a_scan_of_what_is_known_loads_no_plug_in_and_lists_no_package(install: 
 
 
 def test_packages_that_cannot_be_listed_are_an_error_where_plug_ins_are_wanted(
-    kernels: Path, monkeypatch: pytest.MonkeyPatch
+    install: Install, kernels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    install("both", "[tracemine.formats]\nf = a:F\n[tracemine.reports]\nr = a:R\n")
+
     def fails(**_: object) -> None:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 

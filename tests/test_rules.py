@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tracemine.matching import load_rule
+from tracemine.causes import load_rule, load_rules
 from tracemine.matching.cases import run_cases
 from tracemine.matching.lint import lint
-from tracemine.matching.load import load_rules, rules_directory
+from tracemine.matching.load import rules_directory
 
 FOLDERS = sorted(path.parent for path in rules_directory().glob("*/rule.toml"))
 

@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracemine.calls import calls_of
-from tracemine.causes import CAUSES, Cause
+from tracemine.causes import Cause, columns_of, known, load_rules
 from tracemine.collector import paused
 from tracemine.counters import CounterReport, Counters, counters_table, match, with_stored
 from tracemine.devices import Device
@@ -33,7 +33,7 @@ from tracemine.flow.record import Flow
 from tracemine.formats import open_trace
 from tracemine.formats.format import Progress
 from tracemine.fusion import Groups, groups
-from tracemine.matching import Rule, load_rules, mine
+from tracemine.matching import Rule, mine
 from tracemine.perfmodel import GPU, UserCalibration, chosen, of_this_user
 from tracemine.rows import Rows, row_sets
 from tracemine.timeline import Timeline
@@ -55,12 +55,18 @@ class Analysis(Struct, frozen=True, kw_only=True, dict=True):
     reports: Sequence[CounterReport] = ()  # of Nsight Compute
     counters: Counters | None = None  # what they say of the trace's activities; None: no report was given
     execution_trace: str | None = None  # where one was named; None: none, or the one that lies next to the trace
-    causes: Sequence[Cause] = CAUSES
+    causes: Sequence[Cause] = field(default_factory=lambda: known().causes)
 
     @cached_property
     def rows(self) -> dict[str, Rows]:
         """The row sets that rules are matched against, by name."""
-        return row_sets(self.timeline, self.groups, counters=self.counters, dataflow=self.dataflow)
+        columns, counters = columns_of(self.causes), self.counters
+        return row_sets(self.timeline, self.groups, counters=counters, dataflow=self.dataflow, columns=columns)
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """The rules that are asked where no others are given."""
+        return load_rules()
 
     @cached_property
     def device(self) -> Device | None:
@@ -142,7 +148,7 @@ def mined(analysis: Analysis, options: ScanOptions | None = None) -> Scan:
     found = find(
         timeline,
         analysis.rows,
-        mine(analysis.rows, load_rules() if options.rules is None else options.rules),
+        mine(analysis.rows, analysis.rules if options.rules is None else options.rules),
         device,
         groups=analysis.groups,
         curves=calibrated.curves,
@@ -151,7 +157,7 @@ def mined(analysis: Analysis, options: ScanOptions | None = None) -> Scan:
         path=analysis.path,
         causes=analysis.causes,
     )
-    notes = [*unread, *calibrated.notes, *compile_losses(timeline, analysis.dataflow, found.findings)]
+    notes = [*known().notes, *unread, *calibrated.notes, *compile_losses(timeline, analysis.dataflow, found.findings)]
     if damaged := calls_of(timeline).damaged:
         notes.append(f"left out: what {count_text(damaged, 'damaged text')} of recorded calls would have said")
     if analysis.device is None and options.device is not None:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tracemine.causes import load_rules
 from tracemine.errors import InputError
-from tracemine.matching import load_rules
 from tracemine.ops.kernel_names import short_name
 from tracemine.pipeline import scan
 

@@ -127,8 +127,8 @@ def told_by(folder: Path, fixes: Sequence[str] = ()) -> Told:
     """
     from msgspec.structs import replace as with_fields
 
+    from tracemine.causes import load_rules
     from tracemine.formats import open_trace
-    from tracemine.matching import load_rules
     from tracemine.pipeline import ScanOptions, analysed, mined
 
     timeline, beside = open_trace(folder), folder.parent / "step.json"

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
+from tracemine.causes import load_rules
 from tracemine.devices import Device, find_device
 from tracemine.errors import InputError
 from tracemine.findings.record import FINDINGS_SCHEMA_VERSION
-from tracemine.matching import load_rules
 from tracemine.pipeline import Analysis, ScanOptions, analyse, mined
 
 _SUFFIXES = (".json", ".json.gz", ".sqlite")

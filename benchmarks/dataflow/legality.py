@@ -45,13 +45,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.dataflow.dataflow import known_pairs, pairs_below, without_execution_trace
 from benchmarks.dataflow.def_use import Fault, Launch, Recording, read_json, read_nodes
 from benchmarks.reading.nvtx_twin import makers_of, write_twin
+from tracemine.causes import load_rules
 from tracemine.columns import numbers
 from tracemine.devices import find_device
 from tracemine.flow import flow
 from tracemine.flow.record import Evidence, IntArray
 from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
-from tracemine.matching import load_rules
 from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.timeline import Timeline
 

@@ -29,8 +29,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.predictions.prediction_models import Outcome, outcome
+from tracemine.causes import load_rules
 from tracemine.findings import device_of
-from tracemine.matching import load_rules
 from tracemine.perfmodel import Curves
 from tracemine.timeline import Timeline
 

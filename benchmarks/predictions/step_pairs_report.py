@@ -25,9 +25,9 @@ from msgspec.structs import replace
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.predictions.unprofiled import gpu_of
+from tracemine.causes import load_rules
 from tracemine.findings.record import NOTHING, Finding, Range, Scan
 from tracemine.formats import open_trace
-from tracemine.matching import load_rules
 from tracemine.pipeline import ScanOptions, analysed, mined
 
 

@@ -22,7 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tracemine.matching import Rule, load_rules
+from tracemine.causes import load_rules
+from tracemine.matching import Rule
 from tracemine.pipeline import ScanOptions, scan
 from tracemine.units import Threshold
 

@@ -19,7 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tracemine.matching import find, load_rules, mine
+from tracemine.causes import load_rules
+from tracemine.matching import find, mine
 from tracemine.pipeline import analyse, mined
 
 

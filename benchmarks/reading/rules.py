@@ -20,8 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tracemine.causes import load_rules
 from tracemine.flow import Evidence
-from tracemine.matching import Matches, Rule, find, load_rule, load_rules
+from tracemine.matching import Matches, Rule, find
+from tracemine.matching.advice import FACTS
+from tracemine.matching.load import Vocabulary, load_rule
 from tracemine.rows.graph import MOST_AXES, NodeGraph, NodeTensors
 from tracemine.rows.table import Categories, ColumnDoc, Flags, Numbers, Rows
 
@@ -188,7 +191,7 @@ def rule_from(text: str) -> Rule:
         path = Path(folder) / "benchmark"
         path.mkdir()
         (path / "rule.toml").write_text(HEAD + text)
-        return load_rule(path, DOCS)
+        return load_rule(path, Vocabulary(DOCS, FACTS))
 
 
 def status_megabytes(field: str) -> float:

@@ -24,7 +24,8 @@ def module(path: str) -> ModuleType:
 def reached(known: ModuleType) -> set[str]:
     """Modules that a reader is led to from one: those of what it imports, and those that a cause names."""
     causes = [each for each in vars(known).values() if isinstance(each, Cause)]
-    brought = [value for cause in causes for value in (*(cause.estimates or ()), getattr(cause.fix, "made", None))]
+    made = [getattr(cause.fix, "made", None) for cause in causes]
+    brought = [*made, *(value for cause in causes for value in (cause.estimate, *cause.savings.values()))]
     return {getattr(value, "__module__", "") for value in (*vars(known).values(), *brought)}
 
 

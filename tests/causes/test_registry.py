@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracemine.causes import CAUSES, Cause
-from tracemine.matching import load_rules
+from tracemine.causes import CAUSES, Cause, load_rules
 
 IDS = {rule.id for rule in load_rules()}
 
@@ -19,5 +18,5 @@ def test_every_cause_is_of_a_rule_and_once() -> None:
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.rule)
 def test_what_a_cause_names_is_there(cause: Cause) -> None:
     rule = next(rule for rule in load_rules() if rule.id == cause.rule)
-    assert cause.estimates is None or cause.estimates[0] == rule.saving
+    assert not cause.savings or [*cause.savings] == [rule.saving]
     assert (cause.fix_at is None) == (cause.fix is None)

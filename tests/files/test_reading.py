@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.formats.nsys.test_schemas import recording
+from tracemine.causes import load_rule
 from tracemine.cli import main
 from tracemine.errors import InputError, RuleError
 from tracemine.files import opened, read_file, read_head, read_parquet
 from tracemine.formats import open_trace
 from tracemine.formats.nsys.ipc import read_arrow
 from tracemine.matching.cases import read_cases
-from tracemine.matching.load import load_rule
 from tracemine.perfmodel.calibration import read_calibration
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"

@@ -19,12 +19,15 @@ from msgspec.structs import replace
 from tests.findings.build import kernel, rows_of_timeline, table, timeline_of
 from tests.timelines import Trace
 from tracemine import pipeline
+from tracemine.causes import load_rules
+from tracemine.causes.allocation_stall.facts import uncached
+from tracemine.causes.host_stall.facts import waited_in
 from tracemine.findings import Scan
 from tracemine.findings.blockers import derived_twice
-from tracemine.findings.environment import Environment, environment_of, library_of, waited_in
+from tracemine.findings.environment import Environment, environment_of, library_of
 from tracemine.findings.facts import activity_facts, backward_ops
 from tracemine.findings.recorder import of_recorder
-from tracemine.matching import Rule, load_rules
+from tracemine.matching import Rule
 from tracemine.matching.advice import Fact, advised
 from tracemine.rows import row_sets
 from tracemine.timeline import Timeline
@@ -178,12 +181,12 @@ def test_rocm_is_told_by_its_calls_and_cuda_is_not_it() -> None:
 
 def test_a_cache_that_is_off_frees_as_often_as_it_allocates_all_the_time() -> None:
     timeline = timeline_of([kernel(0, US, queued_ns=None)])
-    assert environment(with_calls(timeline, ["cudaMalloc", "cudaFree"] * 20)).uncached
-    assert environment(with_calls(timeline, [*["cudaMalloc"] * 6, "cudaFree"] * 6)).uncached
+    assert uncached(with_calls(timeline, ["cudaMalloc", "cudaFree"] * 20))
+    assert uncached(with_calls(timeline, [*["cudaMalloc"] * 6, "cudaFree"] * 6))
     # Near misses: a warm-up, which allocates and keeps; and one cache that was emptied at the end.
-    assert not environment(with_calls(timeline, ["cudaMalloc"] * 40)).uncached
-    assert not environment(with_calls(timeline, [*["cudaMalloc"] * 40, *["cudaFree"] * 40])).uncached
-    assert not environment(with_calls(timeline, ["cudaMalloc", "cudaFree"])).uncached
+    assert not uncached(with_calls(timeline, ["cudaMalloc"] * 40))
+    assert not uncached(with_calls(timeline, [*["cudaMalloc"] * 40, *["cudaFree"] * 40]))
+    assert not uncached(with_calls(timeline, ["cudaMalloc", "cudaFree"]))
 
 
 def test_what_breaks_a_capture_is_named_with_how_often() -> None:
@@ -282,11 +285,11 @@ def test_an_adam_in_a_loop_breaks_a_capture_and_a_fused_one_does_not() -> None:
         assert ("capturable" in environment_of(timeline, rows, own).blockers_text) is breaks
 
 
-def test_a_capture_names_its_torch_and_old_ones_have_no_fused_norm(tmp_path: Path) -> None:
+def test_a_capture_names_its_torch() -> None:
     timeline = timeline_of([kernel(0, US)])
-    for version, old in (("2.8.0+cu128", True), ("2.9.0", False), ("2.11.0", False)):
+    for version, torch in (("2.8.0+cu128", (2, 8)), ("2.11.0", (2, 11)), ("nightly", None)):
         meta = msgspec.structs.replace(timeline.meta, versions={"torch": version})
-        assert environment(replace(timeline, meta=meta)).facts["no_fused_norm"] is old
+        assert environment(replace(timeline, meta=meta)).torch == torch
 
 
 def test_a_library_is_told_by_the_innermost_line() -> None:

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.findings.test_library_calls import F32, FFMA, HALF, NVJET, SGEMM, WGRAD, Calls
+from tracemine.causes import load_rules
 from tracemine.findings.advice_facts import call_class
-from tracemine.matching import Rule, load_rules
+from tracemine.matching import Rule
 from tracemine.matching.advice import Fact, advised
 from tracemine.matching.call_advice import misfits
 from tracemine.ops.infer.library import OPERATIONS, LibraryCall

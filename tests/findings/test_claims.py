@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
+from tracemine.causes import load_rule
 from tracemine.columns import codes
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.classes import groups_of_sequences, without_overlaps
 from tracemine.matching import find as match
-from tracemine.matching import load_rule
 from tracemine.matching.rule import Matches, Rule
 
 US = 1_000

@@ -8,10 +8,11 @@ import pytest
 
 from tests.timelines import Trace
 from tracemine import pipeline
+from tracemine.causes import load_rules
 from tracemine.findings import Scan
 from tracemine.findings.environment import Environment, environment_of
 from tracemine.findings.facts import activity_facts
-from tracemine.matching import Rule, load_rules
+from tracemine.matching import Rule
 from tracemine.matching.advice import Fact, advised
 from tracemine.rows import row_sets
 from tracemine.rows.captures import captured_graphs, captures

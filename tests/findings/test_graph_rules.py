@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tracemine.causes import load_rules
 from tracemine.findings import Finding, find
 from tracemine.flow import Evidence
-from tracemine.matching import Matches, load_rules, mine
+from tracemine.matching import Matches, mine
 from tracemine.pipeline import Analysis, analyse
 
 CAPTURE = Path(__file__).parents[2] / "fixtures" / "captures" / "decoder_prefill"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from tests.flow.programs import ADD
 from tests.rows.test_invariants import CONVOLUTION, MM, MUL, NUMBER, PLAIN, SIN, TRIU, VAR, Loop, batch
+from tracemine.causes import load_rules
 from tracemine.findings import Scan
-from tracemine.matching import load_rules
 from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.units import Threshold
 

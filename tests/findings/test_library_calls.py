@@ -10,8 +10,8 @@ import pytest
 
 from tests.rows.test_gaps import column
 from tests.timelines import Trace
+from tracemine.causes import load_rules
 from tracemine.findings import Finding, Scan
-from tracemine.matching import load_rules
 from tracemine.pipeline import ScanOptions, analysed, mined, scan
 from tracemine.rows import row_sets
 from tracemine.timeline import RecordedDevice

@@ -10,7 +10,9 @@ import pytest
 
 from tests.timelines import Trace
 from tracemine.causes.embedding_bags_apart.estimate import bag_bytes
-from tracemine.findings.lists import Call, Lists, loop_work, step_share, step_work
+from tracemine.causes.optimizer_unfused.passes import step_share, step_work
+from tracemine.causes.parameter_loop.passes import loop_work
+from tracemine.findings.lists import Call, Lists
 from tracemine.findings.record import Finding
 from tracemine.perfmodel import Pass
 from tracemine.pipeline import analysed, mined

@@ -10,8 +10,8 @@ import torch
 
 from tests.dispatched import dispatched
 from tests.recipes import run
+from tracemine.causes import load_rules
 from tracemine.findings import Finding
-from tracemine.matching import load_rules
 from tracemine.matching.advice import advised
 from tracemine.pipeline import ScanOptions, analysed, mined
 

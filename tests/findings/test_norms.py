@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.timelines import Trace
+from tracemine.causes import load_rules
 from tracemine.findings import Finding
-from tracemine.matching import load_rules
 from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.timeline import RecordedDevice
 

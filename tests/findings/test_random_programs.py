@@ -11,9 +11,9 @@ import pytest
 from tests.findings.test_step_savings import adds_up
 from tests.fusion.test_legality import made
 from tests.timelines import Trace
+from tracemine.causes import load_rules
 from tracemine.findings import Scan
 from tracemine.findings.accounting import measure
-from tracemine.matching import load_rules
 from tracemine.perfmodel import NOTHING, Range
 from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.timeline import RecordedDevice, Timeline

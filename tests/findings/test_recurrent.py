@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.findings.build import kernel, timeline_of
+from tracemine.causes import load_rules
 from tracemine.findings import Finding
-from tracemine.matching import load_rules
 from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.units import Threshold
 

@@ -10,12 +10,11 @@ from msgspec.structs import replace
 from msgspec.structs import replace as replace_rows
 
 from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
-from tracemine.causes import CAUSES
+from tracemine.causes import CAUSES, load_rules
 from tracemine.findings import Finding, Scan, device_of, find
 from tracemine.findings.accounting import Room, room_of_step
 from tracemine.findings.record import NOTHING, Range
 from tracemine.findings.step_savings import Claim, share_out, within_step
-from tracemine.matching import load_rules
 from tracemine.perfmodel import TRAINED_CALL_NS
 from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.rows import Categories

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.findings.build import H200
 from tests.timelines import Trace
+from tracemine.causes import load_rules
 from tracemine.findings.accounting import Accounts, most_saved
 from tracemine.findings.record import Range, Scan
 from tracemine.findings.steps import slowdown_of
 from tracemine.formats import open_trace
-from tracemine.matching import load_rules
 from tracemine.perfmodel import SLOWDOWNS
 from tracemine.perfmodel.unprofiled import captured, estimated
 from tracemine.pipeline import ScanOptions, analysed, mined, scan

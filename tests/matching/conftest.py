@@ -8,28 +8,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracemine.matching import Rule, load_rule
+from tracemine.matching import Rule
+from tracemine.matching.advice import FACTS
+from tracemine.matching.load import Vocabulary, load_rule
 from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
 
-DOCS = {
-    "activities": (
-        ColumnDoc("op", "categories", "operator"),
-        ColumnDoc("name", "categories", "kernel name"),
-        ColumnDoc("dur_ns", "numbers", "duration"),
-        ColumnDoc("gap_ns", "numbers", "idle before", "first on its stream"),
-        ColumnDoc("bytes", "numbers", "traffic", "not recorded"),
-        ColumnDoc("graph", "flags", "launched by a graph"),
-        ColumnDoc("start_ns", "numbers", "start"),
-        ColumnDoc("device", "numbers", "device", "not recorded"),
-        ColumnDoc("stream", "numbers", "stream", "not recorded"),
-    ),
-    "gaps": (
-        ColumnDoc("cause", "categories", "cause"),
-        ColumnDoc("dur_ns", "numbers", "duration"),
-        ColumnDoc("start_ns", "numbers", "start"),
-        ColumnDoc("device", "numbers", "device"),
-    ),
-}
+DOCS = Vocabulary(
+    {
+        "activities": (
+            ColumnDoc("op", "categories", "operator"),
+            ColumnDoc("name", "categories", "kernel name"),
+            ColumnDoc("dur_ns", "numbers", "duration"),
+            ColumnDoc("gap_ns", "numbers", "idle before", "first on its stream"),
+            ColumnDoc("bytes", "numbers", "traffic", "not recorded"),
+            ColumnDoc("graph", "flags", "launched by a graph"),
+            ColumnDoc("start_ns", "numbers", "start"),
+            ColumnDoc("device", "numbers", "device", "not recorded"),
+            ColumnDoc("stream", "numbers", "stream", "not recorded"),
+        ),
+        "gaps": (
+            ColumnDoc("cause", "categories", "cause"),
+            ColumnDoc("dur_ns", "numbers", "duration"),
+            ColumnDoc("start_ns", "numbers", "start"),
+            ColumnDoc("device", "numbers", "device"),
+        ),
+    },
+    FACTS,
+)
 
 HEAD = """title = "Bias and activation run apart from their GEMM"
 status = "experimental"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.matching.conftest import DOCS
 from tracemine.errors import RuleError
 from tracemine.matching.cases import read_cases, run_cases
 from tracemine.rows.table import Numbers
@@ -61,7 +60,7 @@ def with_cases(rule):
 
 
 def test_cases_that_agree_pass_and_a_known_miss_passes_by_failing(with_cases):
-    results = run_cases(with_cases(CASES), DOCS)
+    results = run_cases(with_cases(CASES))
     assert [(result.heading, result.where.line, result.known_miss, result.problems) for result in results] == [
         ("Bias and GELU follow the GEMM on its stream", 5, False, ()),
         ("Near miss: the add comes too late", 16, False, ()),
@@ -70,12 +69,12 @@ def test_cases_that_agree_pass_and_a_known_miss_passes_by_failing(with_cases):
 
 
 def test_the_day_a_known_miss_passes_the_result_says_so(with_cases):
-    (result,) = run_cases(with_cases("## Known miss: x\n\n|op|expect|\n|-|-|\n|gemm|mm|\n|gelu|act|\n"), DOCS)
+    (result,) = run_cases(with_cases("## Known miss: x\n\n|op|expect|\n|-|-|\n|gemm|mm|\n|gelu|act|\n"))
     assert result.problems == ("it passes now: take 'Known miss:' off its heading",)
 
 
 def test_what_was_bound_otherwise_is_said_row_by_row(with_cases):
-    (result,) = run_cases(with_cases("## x\n\n|op|expect|\n|-|-|\n|gemm|mm|\n|add|bias|\n|gelu||\n|gelu|act|\n"), DOCS)
+    (result,) = run_cases(with_cases("## x\n\n|op|expect|\n|-|-|\n|gemm|mm|\n|add|bias|\n|gelu||\n|gelu|act|\n"))
     assert not result.passed
     assert result.problems == (
         "row 1: expected mm, found nothing",
@@ -85,7 +84,7 @@ def test_what_was_bound_otherwise_is_said_row_by_row(with_cases):
 
 
 def test_blank_cells_are_null_and_absent_columns_stand_on_one_stream_in_order(with_cases):
-    case = read_cases(with_cases(CASES), DOCS)[0]
+    case = read_cases(with_cases(CASES))[0]
     columns = case.rows.columns
     assert list(columns) == ["stream", "op", "gap_ns", "name", "dur_ns", "bytes", "graph", "start_ns", "device"]
     gap = columns["gap_ns"]
@@ -98,17 +97,17 @@ def test_blank_cells_are_null_and_absent_columns_stand_on_one_stream_in_order(wi
     assert columns["bytes"].valid.tolist() == [False] * 4
     assert columns["name"].codes.tolist() == [-1] * 4
     assert columns["graph"].values.tolist() == [False] * 4
-    assert read_cases(with_cases(CASES), DOCS)[1].rows.columns["name"].values == ("a|b",)
+    assert read_cases(with_cases(CASES))[1].rows.columns["name"].values == ("a|b",)
 
 
 def test_a_row_of_two_overlapping_matches_expects_both_variables(with_cases):
     body = 'after_match = "skip to next row"\npattern = "a b"\n[define]\na = { op = "x" }\nb = { dur_ns = 1 }\n'
     cases = "## x\n\n|op|dur_ns|expect|\n|-|-|-|\n|x|1|a|\n|x|1|a, b|\n|x|1|b|\n"
-    assert run_cases(with_cases(cases, body), DOCS)[0].passed
+    assert run_cases(with_cases(cases, body))[0].passed
 
 
 def test_a_rule_without_cases_has_none(rule):
-    assert run_cases(rule(RULE), DOCS) == ()
+    assert run_cases(rule(RULE)) == ()
 
 
 @pytest.mark.parametrize(
@@ -130,5 +129,5 @@ def test_a_rule_without_cases_has_none(rule):
 )  # fmt: skip
 def test_a_broken_table_is_said_with_its_line(with_cases, tmp_path, cases, text):
     with pytest.raises(RuleError) as error:
-        read_cases(with_cases(cases), DOCS)
+        read_cases(with_cases(cases))
     assert str(error.value) == f"{tmp_path}/epilogue/cases.md{text}"

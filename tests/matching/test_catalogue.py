@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from docs.pages_rules import rules_page
-from tests.matching.conftest import DOCS
 from tracemine.errors import UsageError
 from tracemine.matching.catalogue import case_results, lint_rules, list_rules, show_rule
 
@@ -30,7 +29,7 @@ def loaded(rule):
 
 
 def test_a_rule_is_shown_with_everything_it_says(loaded):
-    page = show_rule([loaded], "epilogue", DOCS)
+    page = show_rule([loaded], "epilogue")
     assert page.rule is loaded
     assert page.cases == ("Found",)
     assert (
@@ -81,7 +80,7 @@ def test_the_page_lists_every_rule_and_then_shows_it(loaded):
     assert (
         "| [epilogue](#epilogue) | Bias and activation run apart from their GEMM | activities | experimental |" in page
     )
-    assert page.endswith(show_rule([loaded], "epilogue", DOCS).text)
+    assert page.endswith(show_rule([loaded], "epilogue").text)
 
 
 def test_a_list_has_a_line_a_rule(loaded):
@@ -90,11 +89,11 @@ def test_a_list_has_a_line_a_rule(loaded):
 
 
 def test_lint_and_cases_can_be_asked_of_one_rule(loaded):
-    assert [problem.check for problem in lint_rules([loaded], ["epilogue"], DOCS)] == ["a_case_is_a_near_miss"]
-    assert [result.passed for result in case_results([loaded], docs=DOCS)] == [True]
+    assert [problem.check for problem in lint_rules([loaded], ["epilogue"])] == ["a_case_is_a_near_miss"]
+    assert [result.passed for result in case_results([loaded])] == [True]
 
 
 def test_a_rule_that_is_not_there_is_named_with_those_that_are(loaded):
     with pytest.raises(UsageError) as error:
-        show_rule([loaded], "epilog", DOCS)
+        show_rule([loaded], "epilog")
     assert str(error.value) == "there is no rule 'epilog'\n  hint: there are: epilogue"

@@ -11,12 +11,13 @@ import pytest
 
 from tests.matching.conftest import DOCS, HEAD
 from tracemine.errors import RuleError
-from tracemine.matching import find, load_rule
+from tracemine.matching import find
 from tracemine.matching.cases import read_cases, run_cases
 from tracemine.matching.catalogue import rule_text
 from tracemine.matching.graph_parse import parse_graph
 from tracemine.matching.graph_pattern import Comparison, Group, Operand, SameInput, Segment, Vertex
 from tracemine.matching.lint import lint
+from tracemine.matching.load import load_rule
 from tracemine.matching.pattern import PatternError
 
 LABELS = ("product", "softmax", "pointwise", "cast")
@@ -148,20 +149,20 @@ CASES = """## The activation reads the product
 def test_cases_with_a_column_reads_are_graphs(rule):
     loaded = rule(RULE)
     (loaded.folder / "cases.md").write_text(CASES, "utf-8")
-    assert [(result.heading, result.problems) for result in run_cases(loaded, DOCS)] == [
+    assert [(result.heading, result.problems) for result in run_cases(loaded)] == [
         ("The activation reads the product", ()),
         ("Near miss: it reads something else", ()),
         ("Near miss: in a table of rows nobody reads anything", ()),
     ]
-    assert [problem.message for problem in lint(loaded, DOCS)] == []
-    case = read_cases(loaded, DOCS)[0]
+    assert [problem.message for problem in lint(loaded)] == []
+    case = read_cases(loaded)[0]
     assert find(loaded, case.rows).measures["kernels"].tolist() == [3]
 
 
 def test_a_wrong_expectation_fails(rule):
     loaded = rule(RULE)
     (loaded.folder / "cases.md").write_text(CASES.replace("| mm     |", "|        |"), "utf-8")
-    assert run_cases(loaded, DOCS)[0].problems == ("row 1: expected nothing, found mm",)
+    assert run_cases(loaded)[0].problems == ("row 1: expected nothing, found mm",)
 
 
 def test_lint_asks_for_a_case_of_every_variable(rule):
@@ -169,7 +170,7 @@ def test_lint_asks_for_a_case_of_every_variable(rule):
     (loaded.folder / "cases.md").write_text(
         CASES.replace("| copy   |\n\n", "|        |\n\n").replace("copy", "mul"), "utf-8"
     )
-    assert "no case expects 'copy'" in [problem.message for problem in lint(loaded, DOCS)]
+    assert "no case expects 'copy'" in [problem.message for problem in lint(loaded)]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,7 @@ def test_a_broken_graph_is_said_with_its_line(rule, tmp_path, table, text):
     loaded = rule(RULE)
     (loaded.folder / "cases.md").write_text(f"## x\n{table}\n", "utf-8")
     with pytest.raises(RuleError) as error:
-        read_cases(loaded, DOCS)
+        read_cases(loaded)
     if text is None:
         assert "the rows have no column 'kernel'" in str(error.value)
     else:
@@ -248,7 +249,7 @@ def test_where_compares_shapes_dtypes_layouts_and_axes_and_what_is_not_known_doe
         "|b   |a, c, w|gelu|         |         |             |[4,6]    |float32  |strided   |-1  |      |\n",
         "utf-8",
     )
-    (case,) = read_cases(loaded, DOCS)
+    (case,) = read_cases(loaded)
     assert len(find(loaded, case.rows)) == holds
 
 
@@ -267,9 +268,9 @@ def test_what_stays_is_needed_for_a_match_and_is_not_found(rule):
     lines = "## x\n|node|reads|op|expect|\n|-|-|-|-|\n|a|x|{0}||\n|b|a|add||\n|c|b|gelu|{1}|\n"
     for op, matched in (("gemm", True), ("relu", False)):
         (loaded.folder / "cases.md").write_text(lines.format(op, "act" if matched else ""), "utf-8")
-        (result,) = run_cases(loaded, DOCS)
+        (result,) = run_cases(loaded)
         assert not result.problems
-        (case,) = read_cases(loaded, DOCS)
+        (case,) = read_cases(loaded)
         assert find(loaded, case.rows).rows.tolist() == ([2] if matched else [])
 
 
@@ -278,7 +279,7 @@ def test_a_match_of_which_all_stays_is_none(rule):
     (loaded.folder / "cases.md").write_text(
         "## x\n|node|reads|op|expect|\n|-|-|-|-|\n|a|x|gemm||\n|b|a|add||\n|c|x|gemm||\n|d|c|gelu|act|\n", "utf-8"
     )
-    (case,) = read_cases(loaded, DOCS)
+    (case,) = read_cases(loaded)
     found = find(loaded, case.rows)
     assert (found.rows.tolist(), found.offsets.tolist(), len(found.evidence)) == ([3], [0, 1], 1)
 
@@ -306,8 +307,8 @@ def test_of_a_rule_with_both_the_row_pattern_counts_only_where_reads_are_unknown
     ):
         expected = ("mm", "act") if matched else ("", "")
         (loaded.folder / "cases.md").write_text(lines.format(*expected, reads, guessed, unknown), "utf-8")
-        assert run_cases(loaded, DOCS)[0].problems == ()
-        found = find(loaded, read_cases(loaded, DOCS)[0].rows)
+        assert run_cases(loaded)[0].problems == ()
+        found = find(loaded, read_cases(loaded)[0].rows)
         assert found.evidence is not None
         assert found.evidence.tolist() == evidence
 

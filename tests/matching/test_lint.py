@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.matching.conftest import DOCS, HEAD
+from tests.matching.conftest import HEAD
 from tracemine.matching.lint import CHECKS, lint
 
 RULE = """references = ["https://docs.nvidia.com/cutlass/"]
@@ -46,7 +46,7 @@ def problems(rule):
         loaded = rule(body, head=head)
         if cases is not None:
             (loaded.folder / "cases.md").write_text(cases, "utf-8")
-        return [str(problem).removeprefix(f"{loaded.folder}/") for problem in lint(loaded, DOCS)]
+        return [str(problem).removeprefix(f"{loaded.folder}/") for problem in lint(loaded)]
 
     return make
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.matching.conftest import DOCS, HEAD
+from tracemine.causes import VOCABULARY
 from tracemine.errors import RuleError, UsageError
 from tracemine.matching.advice import advised
 from tracemine.matching.load import load_rule, load_rules, rules_directory
@@ -229,9 +230,9 @@ def test_an_id_that_is_there_twice_names_both_folders(tmp_path, monkeypatch):
         folder.mkdir(parents=True)
         (folder / "rule.toml").write_text(HEAD + GOOD)
     monkeypatch.setattr("tracemine.matching.load.rules_directory", lambda: tmp_path / "one")
-    assert [rule.id for rule in load_rules(docs=DOCS)] == ["epilogue"]
+    assert [rule.id for rule in load_rules(vocabulary=DOCS)] == ["epilogue"]
     with pytest.raises(RuleError) as error:
-        load_rules(tmp_path / "two", docs=DOCS)
+        load_rules(tmp_path / "two", vocabulary=DOCS)
     assert str(error.value) == (
         f"{tmp_path}/two/epilogue/rule.toml: a rule named 'epilogue' is already in {tmp_path}/one/epilogue\n"
         "  hint: rename the folder: an id names one rule"
@@ -243,7 +244,7 @@ def test_rules_claim_by_priority_and_then_by_id(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         (tmp_path / name / "rule.toml").write_text(HEAD + f"priority = {priority}\n" + GOOD)
     monkeypatch.setattr("tracemine.matching.load.rules_directory", lambda: tmp_path)
-    assert [rule.id for rule in load_rules(docs=DOCS)] == ["z", "a", "b"]
+    assert [rule.id for rule in load_rules(vocabulary=DOCS)] == ["z", "a", "b"]
 
 
 def test_what_comes_with_tracemine_is_read_once_and_again_where_it_changed(tmp_path, monkeypatch):
@@ -252,28 +253,28 @@ def test_what_comes_with_tracemine_is_read_once_and_again_where_it_changed(tmp_p
     path = tmp_path / "a" / "rule.toml"
     path.write_text(text)
     monkeypatch.setattr("tracemine.matching.load.rules_directory", lambda: tmp_path)
-    (before,) = load_rules()
-    assert load_rules()[0] is before
+    (before,) = load_rules(vocabulary=VOCABULARY)
+    assert load_rules(vocabulary=VOCABULARY)[0] is before
     path.write_text(f"{text}\n# so many bytes more")
-    (after,) = load_rules()
+    (after,) = load_rules(vocabulary=VOCABULARY)
     assert after is not before
     path.write_text("title = 1")
     with pytest.raises(RuleError):
-        load_rules()
+        load_rules(vocabulary=VOCABULARY)
 
 
 def test_a_single_rule_folder_is_a_directory_of_rules(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "rule.toml").write_text(HEAD + GOOD)
     monkeypatch.setattr("tracemine.matching.load.rules_directory", lambda: tmp_path / "none")
-    assert [rule.id for rule in load_rules(tmp_path / "a", docs=DOCS)] == ["a"]
+    assert [rule.id for rule in load_rules(tmp_path / "a", vocabulary=DOCS)] == ["a"]
 
 
 def test_a_directory_that_is_not_there_or_empty_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="there is no such directory"):
-        load_rules(tmp_path / "absent", docs=DOCS)
+        load_rules(tmp_path / "absent", vocabulary=DOCS)
     with pytest.raises(UsageError, match=r"the directory holds no rule\n  hint: a rule is DIR/<id>/rule\.toml"):
-        load_rules(tmp_path, docs=DOCS)
+        load_rules(tmp_path, vocabulary=DOCS)
 
 
 def test_the_built_in_rules_are_beside_the_package_in_a_checkout():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracemine.matching import load_rule, load_rules
+from tracemine.causes import load_rule, load_rules
 from tracemine.matching.cases import read_cases
 from tracemine.matching.nearest_miss import why
 

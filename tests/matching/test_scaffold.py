@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tracemine.matching.load import load_rule
+from tracemine.causes import load_rule
 from tracemine.matching.scaffold import new_rule
 
 Run = Callable[..., tuple[int, str, str]]

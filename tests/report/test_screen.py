@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFIED, hostile, hostile_verdicts
+from tracemine.causes import load_rules
 from tracemine.documents.screen import first_screen, sure_of
 from tracemine.documents.short_causes import SHORT
 from tracemine.findings.record import NOTHING, Range, Scan, Source
-from tracemine.matching import load_rules
 from tracemine.report import Drawing, render
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from tests.rows.test_gaps import column
 from tests.timelines import Trace
+from tracemine.causes import CAUSES, columns_of, load_rules
 from tracemine.formats import open_trace
-from tracemine.matching import load_rules, mine
+from tracemine.matching import mine
 from tracemine.rows import Rows, row_sets
 from tracemine.rows.ancestors import nearest, within
 from tracemine.rows.compiled import compilations, compiled
@@ -36,7 +37,7 @@ BREAKS = {  # in each of the two steps
 @cache
 def recorded(name: str) -> tuple[Timeline, dict[str, Rows]]:
     timeline = open_trace(FIXTURES / "kineto" / f"{name}.json.gz")
-    return timeline, row_sets(timeline)
+    return timeline, row_sets(timeline, columns=columns_of(CAUSES))
 
 
 def reasons(timeline: Timeline) -> list[str]:
@@ -146,7 +147,7 @@ def test_public_traces_of_compiled_models_are_compiled_in_one_piece(name: str) -
     if PUBLIC is None:
         pytest.skip("TRACEMINE_COMPAT_TRACES does not say where the public traces are")
     timeline = open_trace(Path(PUBLIC) / f"{name}.json.gz")
-    rows = row_sets(timeline)
+    rows = row_sets(timeline, columns=columns_of(CAUSES))
     assert set(column(rows["activities"], "compiled")) == {True}
     assert reasons(timeline) == []
     matches = [found for found in mine(rows, load_rules()) if len(found)]

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.rows.test_gaps import column
+from tracemine.causes import CAUSES, columns_of, load_rules
 from tracemine.formats import open_trace
-from tracemine.matching import load_rules, mine
+from tracemine.matching import mine
 from tracemine.rows import Rows, row_sets
 from tracemine.timeline import Timeline
 
@@ -22,7 +23,7 @@ PUBLIC = os.environ.get("TRACEMINE_COMPAT_TRACES")
 @cache
 def rows_of_trace(path: Path) -> tuple[Timeline, dict[str, Rows]]:
     timeline = open_trace(path)
-    return timeline, row_sets(timeline)
+    return timeline, row_sets(timeline, columns=columns_of(CAUSES))
 
 
 def lengths(path: Path) -> dict[str, list[int]]:

@@ -16,7 +16,7 @@ from tracemine.agents.folders import Folders
 from tracemine.agents.kernels import Allowed
 from tracemine.agents.schemas import short_schema_of
 from tracemine.agents.served import INSTRUCTIONS, TOOLS, Served
-from tracemine.matching import load_rules
+from tracemine.causes import load_rules
 from tracemine.version import __version__
 
 

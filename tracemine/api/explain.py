@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from tracemine.api.report import Report
 from tracemine.api.settings import Paths, paths_of
+from tracemine.causes import load_rules
 from tracemine.documents.words import EVIDENCE
 from tracemine.findings.record import Finding
-from tracemine.matching import Rule, load_rules
+from tracemine.matching import Rule
 
 __all__ = ["Explanation", "explain"]
 

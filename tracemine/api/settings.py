@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tracemine import verdicts
+from tracemine.causes import load_rules
 from tracemine.devices import Device, device_named
 from tracemine.errors import UsageError
-from tracemine.matching import Rule, load_rules
+from tracemine.matching import Rule
 from tracemine.matching.selection import selected
 from tracemine.perfmodel import of_this_user, read_measured
 from tracemine.pipeline import ScanOptions

@@ -6,19 +6,23 @@ optional; most causes need none. Rows, findings and verify take causes as argume
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tracemine.findings.context import Estimator, FactsOf
+from tracemine.errors import TracemineError
+from tracemine.findings.context import AdviceFacts, Estimator
+from tracemine.rows.table import Columns
 
 if TYPE_CHECKING:
     from tracemine.verify.fixes.by_rule import Maker
     from tracemine.verify.fixes.calls import Ways
 
 
-class Cause(Struct, frozen=True, kw_only=True):
+class Cause(Struct, frozen=True, kw_only=True, eq=False):
     """A cause, by its rule's id.
 
     >>> Cause(rule="layout_leak").fix is None
@@ -26,8 +30,11 @@ class Cause(Struct, frozen=True, kw_only=True):
     """
 
     rule: str
-    estimates: tuple[str, Estimator] | None = None  # the kind of saving that rules name, and its estimate
-    facts: FactsOf | None = None  # that advice may ask for
+    folder: Path | None = None  # of a package's cause, where its rule lies; None: in rules/
+    columns: Columns | None = None  # of activities, that rules may test
+    estimate: Estimator | None = None  # of its rule's matches
+    savings: Mapping[str, Estimator] = {}  # estimates by the kind of saving that any rule may name
+    facts: AdviceFacts | None = None  # that advice may ask for
     part: str | None = None  # of the step that its findings are, whatever their operators' classes say
     closed_by_graph: bool = False  # its gaps are the host's launching: a step that is one CUDA graph has none
     fix_at: str | None = None  # `module:name` of its fixed form: scanning never imports it
@@ -35,5 +42,10 @@ class Cause(Struct, frozen=True, kw_only=True):
     @property
     def fix(self) -> Maker | Ways | None:
         """Return how its fixed form is made; None where there is none."""
-        found: Maker | Ways | None = None if self.fix_at is None else resolve_name(self.fix_at)
+        if self.fix_at is None:
+            return None
+        try:
+            found: Maker | Ways = resolve_name(self.fix_at)
+        except (AttributeError, ImportError, ValueError) as error:
+            raise TracemineError(f"the fixed form of {self.rule} cannot be loaded: {error}") from error
         return found

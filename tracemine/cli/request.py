@@ -94,7 +94,7 @@ def rules_asked(
     folders: Sequence[Path] | None, only: Sequence[str] | None = None, skip: Sequence[str] | None = None
 ) -> tuple[Rule, ...]:
     """Return the rules that --rules, --rule and --skip leave. Raises RuleError, UsageError."""
-    from tracemine.matching import load_rules
+    from tracemine.causes import load_rules
     from tracemine.matching.selection import selected
 
     return selected(load_rules(*(folders or ())), only or (), skip or ())

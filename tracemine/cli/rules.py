@@ -229,6 +229,6 @@ def _draw(shown: RenderableType) -> None:
 
 
 def _loaded(directories: list[Path] | None) -> tuple[Rule, ...]:
-    from tracemine.matching import load_rules
+    from tracemine.causes import load_rules
 
     return load_rules(*(directories or ()))

@@ -157,9 +157,9 @@ def _read(
     quiet: bool,
 ) -> _Given:
     """Return the findings of a file and their trace, or those of a trace."""
+    from tracemine.causes import load_rules
     from tracemine.findings.grouping import scan_of_variants
     from tracemine.findings.identity import identities
-    from tracemine.matching import load_rules
     from tracemine.pipeline import ScanOptions, analyse, mined
 
     given = _findings_in(path)
@@ -263,7 +263,7 @@ def _writable(folder: Path, unasked: bool) -> None:
 
 def _known(names: Sequence[str], scan: Scan, rules: Sequence[Path]) -> None:
     """Raises UsageError for a name that is neither a rule nor a finding's."""
-    from tracemine.matching import load_rules
+    from tracemine.causes import load_rules
 
     known = {finding.rule for finding in scan.findings} | {rule.id for rule in load_rules(*rules)}
     for name in names:

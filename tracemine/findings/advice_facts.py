@@ -8,13 +8,12 @@ import numpy as np
 
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
-from tracemine.findings.environment import library_of, runs_unfused, waited_in
-from tracemine.findings.labels import text_at
+from tracemine.findings.environment import library_of, runs_unfused
 from tracemine.matching.advice import Fact, merged
 from tracemine.matching.rule import Rule
 from tracemine.ops import lookup
 from tracemine.ops.infer.library import OPERATIONS
-from tracemine.rows.table import BoolArray, IntArray, category, number
+from tracemine.rows.table import BoolArray, IntArray, number
 
 
 def facts_of(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
@@ -40,8 +39,10 @@ def facts_of(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate],
         found |= _of_gaps(context, rows)
     else:
         found |= _of_activities(context, classes, named)
+    asked = {name for one in rule.advice for name in one.when}
     for cause in context.causes:
-        found |= {} if cause.facts is None else cause.facts(context, rule, classes, named)
+        if cause.facts is not None and not asked.isdisjoint(cause.facts.docs):
+            found |= cause.facts.find(context, rule, classes, named)
     return found
 
 
@@ -49,25 +50,13 @@ def _of_gaps(context: ScanContext, rows: IntArray) -> dict[str, Fact]:
     """Return what most of the idle time of gaps has to do with."""
     facts = context.facts["gaps"]
     spent = facts.dur_ns[rows]
-
-    def most(chosen: BoolArray) -> bool:
-        return 2 * int(spent[chosen].sum()) > int(spent.sum())
-
-    found: dict[str, Fact] = {"rounds": most(category(context.rows["gaps"], "cause").among("after_wait")[rows])}
     by_optimizer = np.bincount(facts.optimizer.codes[rows] + 1, weights=spent)
     code = int(by_optimizer.argmax()) - 1
-    found["optimizer"] = facts.optimizer.values[code] if code >= 0 else None
-    waited = waited_in(context.timeline, context.rows["gaps"], rows.tolist())
-    return found | dict.fromkeys(waited, True)
+    return {"optimizer": facts.optimizer.values[code] if code >= 0 else None}
 
 
 def _of_activities(context: ScanContext, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
-    rows, first = context.rows["activities"], int(classes[0].matrix.reshape(-1)[0])
-    found: dict[str, Fact] = {
-        "loop": text_at(category(rows, "sweep_kind"), first),
-        "fused_step": any(context.environment.has_fused_step(one.label.optimizer) for one in classes),
-        "widened": not all(named[one.matrix].all() for one in classes),
-    }
+    found: dict[str, Fact] = {"widened": not all(named[one.matrix].all() for one in classes)}
     if any(one.label.backward for one in classes):
         members = np.concatenate([one.matrix.reshape(-1) for one in classes])
         found["forward_function"] = context.forwards.function(context.facts["activities"].op_row[members])

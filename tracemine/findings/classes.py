@@ -87,7 +87,7 @@ def _classes(
     columns += [category(rows, "cause").codes] if rule.rows == "gaps" else []
     columns += [weakest] if rule.match else []
     columns += [number(rows, "bytes_moved")] if rule.saving == "pin_memory" else []
-    columns += [category(rows, "invariant_evidence").codes] if rule.of_invariants else []
+    columns += [] if rule.evidence is None else [category(rows, rule.evidence).codes]
     if rule.saving == "fuse" and context.groups is not None:
         kind = (context.groups.kernel + 1) * len(Evidence) + context.groups.evidence
         figures = (

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.columns import sorted_unique
 from tracemine.devices import Device
@@ -22,18 +23,26 @@ from tracemine.findings.lists import Lists
 from tracemine.findings.recorder import of_recorder
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.fusion import Groups
-from tracemine.matching.advice import Fact
+from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, Curves, Rates, Unprofiled, rates_of
 from tracemine.rows.arrow import categories
+from tracemine.rows.loops import independent_rounds, independent_turns
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category
-from tracemine.rows.turns import independent_rounds, independent_turns
 from tracemine.timeline import Timeline
 
-# What a class of matches would save, as a rule's `saving` says; and facts that advice may ask of a variant, whose rows
-# the rule's pattern names.
+# What a class of matches would save, as a rule's `saving` says.
 Estimator = Callable[["ScanContext", Rule, IntArray], ClassEstimate | Abstained]
-FactsOf = Callable[["ScanContext", Rule, Sequence[ClassEstimate], BoolArray], dict[str, Fact]]
+
+
+class AdviceFacts(Struct, frozen=True):
+    """Facts of a variant that advice may ask for: what each says, and how they are found.
+
+    The last argument of `find`: activities that the rule's pattern names.
+    """
+
+    docs: Mapping[str, FactDoc]
+    find: Callable[[ScanContext, Rule, Sequence[ClassEstimate], BoolArray], dict[str, Fact]]
 
 
 class Cause(Protocol):
@@ -43,10 +52,13 @@ class Cause(Protocol):
     def rule(self) -> str: ...
 
     @property
-    def estimates(self) -> tuple[str, Estimator] | None: ...
+    def estimate(self) -> Estimator | None: ...
 
     @property
-    def facts(self) -> FactsOf | None: ...
+    def savings(self) -> Mapping[str, Estimator]: ...
+
+    @property
+    def facts(self) -> AdviceFacts | None: ...
 
     @property
     def part(self) -> str | None: ...
@@ -63,8 +75,7 @@ class ScanContext:
     groups: Groups | None = None  # where dataflow is known
     curves: Curves | None = None  # None: those that the package has for the device
     causes: Sequence[Cause] = ()
-    # By rule ("" is any other) and kind of saving.
-    estimates: Mapping[tuple[str, str], Estimator] = field(default_factory=dict)
+    savings: Mapping[str, Estimator] = field(default_factory=dict)  # by kind of saving; a cause may have its own
     dropped: dict[str, int] = field(default_factory=dict)
     facts: dict[str, Facts] = field(init=False)
     claimed: dict[str, BoolArray] = field(init=False)
@@ -144,8 +155,8 @@ class ScanContext:
 
     def estimate(self, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
         """Estimate a class of a rule's matches: as the rule's own cause does, else as its kind of saving says."""
-        estimator = self.estimates.get((rule.id, rule.saving)) or self.estimates["", rule.saving]
-        return estimator(self, rule, matrix)
+        own = next((cause.estimate for cause in self.causes if cause.rule == rule.id), None)
+        return (own or self.savings[rule.saving])(self, rule, matrix)
 
     def drop(self, reason: str, occurrences: int) -> None:
         if occurrences:

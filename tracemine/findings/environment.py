@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import sorted_unique, string_ids
-from tracemine.findings.blockers import ALLOCATED, blockers, derived_twice, in_model, model_calls
+from tracemine.columns import sorted_unique
+from tracemine.findings.blockers import blockers, derived_twice, in_model, model_calls
 from tracemine.findings.facts import backward_ops
 from tracemine.matching.advice import Fact
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import named
-from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows, number
+from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows
 from tracemine.timeline import Timeline
 
 # Operators' namespaces, and folders of Python files, that only these engines have.
@@ -30,15 +29,6 @@ _TENSORFLOW = re.compile(r"\btensorflow::|\bEigen::internal::EigenMetaKernel\b")
 _LIBRARY = re.compile(r"(?:^|[/\\])(transformers|diffusers)[/\\]")
 _COMPILED = re.compile(r"^(Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction)")
 _INDUCTOR = re.compile(r"^(## Call CompiledFxGraph|triton_)")  # in operators and kernels: what it makes is fused
-_FREED = re.compile(r"^(cuda|hip)Free(?!ze)(?!Host)")
-_FEWEST_ALLOCATIONS, _MOST_ALLOCATIONS_A_FREE = 20, 8
-# Of gaps within operators: so many shapes, in so many steps, and so many of the gaps have their own, where each new one
-# is planned.
-_FEWEST_NEW_SHAPES, _SHARE_OF_NEW_SHAPES = 3, 0.8
-_FUSED_NORM_SINCE = (2, 9)  # pytorch/pytorch#153666
-# The first release in which an optimizer takes `fused=True` on CUDA; the newest that is known not to is one before.
-_FUSED_STEP_SINCE = {"Adam": (1, 13), "AdamW": (2, 0), "SGD": (2, 3), "Adagrad": (2, 13)}
-_USUAL = (2, 3)  # where the release is not known
 
 
 class Environment(Struct, frozen=True):
@@ -53,7 +43,6 @@ class Environment(Struct, frozen=True):
     replayed: bool
     graph_pieces: bool
     no_torch: bool
-    uncached: bool
     model_calls: int  # of the outermost module that runs most often, in all steps; 1 a step where none is known
     repeated: bool  # it runs several times a step
     derived_twice: bool  # autograd differentiates what a backward pass computed
@@ -70,17 +59,10 @@ class Environment(Struct, frozen=True):
             "replayed": self.replayed,
             "graph_pieces": self.graph_pieces,
             "no_torch": self.no_torch,
-            "uncached": self.uncached,
             "repeated": self.repeated,
             "derived_twice": self.derived_twice,
             "blockers": bool(self.blockers),
-            "no_fused_norm": self.torch is not None and self.torch < _FUSED_NORM_SINCE,
         }
-
-    def has_fused_step(self, optimizer: str | None) -> bool:
-        """Return whether this torch's optimizer of that class takes `fused=True` on a GPU."""
-        since = _FUSED_STEP_SINCE.get(optimizer or "")
-        return since is not None and (self.torch or _USUAL) >= since
 
     @property
     def blockers_text(self) -> str:
@@ -118,7 +100,6 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
         no_torch=timeline.meta.format == "nsys"  # torch.profiler writes all others
         and "torch" not in timeline.meta.versions
         and not any(map(_TORCH.search, (*names, *files, *kernels))),
-        uncached=_uncached(timeline, calls),
         model_calls=max(calls_of_model, timeline.steps.num_rows, 1),
         repeated=bool(timeline.steps.num_rows) and calls_of_model >= 2 * timeline.steps.num_rows,
         derived_twice=derived_twice(timeline, backward),
@@ -144,42 +125,6 @@ def _graph_pieces(timeline: Timeline, graph: BoolArray) -> bool:
     inside = (launch >= 0) & (step >= 0)
     replays, steps = len(sorted_unique(launch[inside])), len(sorted_unique(step[inside]))
     return replays > _MOST_REPLAYS_A_STEP * steps
-
-
-def _uncached(timeline: Timeline, calls: Categories) -> bool:
-    """Return whether memory is freed about as often as allocated in the first half and in the second."""
-    begin = rows_of(timeline.api["start_ns"])
-    freed, allocated = named(calls, _FREED), named(calls, ALLOCATED)
-    if allocated.sum() < _FEWEST_ALLOCATIONS:
-        return False
-    late = begin > (begin.min() + begin.max()) // 2
-    return all(
-        0 < (allocated & half).sum() <= _MOST_ALLOCATIONS_A_FREE * (freed & half).sum() for half in (late, ~late)
-    )
-
-
-def waited_in(timeline: Timeline, gaps: Rows, rows: Sequence[int]) -> frozenset[str]:
-    """Return where the host was in most of these gaps, `in_launch` or `in_operator`, and whether the latter had other
-    shapes nearly each time, `new_shapes`; nothing: neither, or not known."""
-    chosen = np.array(rows, np.int64)
-    begin, dur = number(gaps, "start_ns")[chosen], number(gaps, "dur_ns")[chosen]
-    middle = begin + dur // 2
-    next_row, launch = number(gaps, "next_row")[chosen], number(gaps, "launch_row", null=-1)[chosen]
-    op = rows_of(timeline.activities["op_row"])[next_row]
-    launched = taken(rows_of(timeline.api["start_ns"]), launch)
-    within = taken(rows_of(timeline.ops["start_ns"]), op)
-    half = max(int(dur.sum()), 1) / 2
-    if dur[(launched >= 0) & (launched <= middle)].sum() > half:
-        return frozenset(["in_launch"])
-    inside = (within >= 0) & (within <= middle)
-    if dur[inside].sum() <= half:
-        return frozenset()
-    shapes = string_ids(timeline.ops["input_shapes"])[0][op[inside]]
-    distinct = len(sorted_unique(shapes[shapes >= 0]))
-    steps = sorted_unique(rows_of(timeline.activities["step_row"])[next_row[inside]])
-    new = distinct >= max(_FEWEST_NEW_SHAPES, _SHARE_OF_NEW_SHAPES * len(shapes))
-    new &= (steps >= 0).sum() >= _FEWEST_NEW_SHAPES  # layers of one step differ too, and are planned in the first
-    return frozenset(["in_operator", "new_shapes"] if new else ["in_operator"])
 
 
 def runs_unfused(timeline: Timeline, environment: Environment, activities: IntArray) -> bool:

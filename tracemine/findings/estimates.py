@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -11,7 +10,6 @@ from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import Estimator, ScanContext
 from tracemine.findings.gap_estimates import close
 from tracemine.findings.labels import by_operator, label_of, text_at
-from tracemine.findings.lists import Call, ListWork, loop_work, step_share, step_work
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.matching.rule import Rule
@@ -26,15 +24,10 @@ from tracemine.perfmodel import (
     at_its_rate,
     fused_run,
     one_kernel,
-    one_pass,
     removed,
-    share_of,
-    without_zeros,
 )
 from tracemine.rows.library import recorded_call
 from tracemine.rows.table import FloatArray, IntArray, category, number
-
-_TAKEN_AS_SAME = "numbers that were not recorded, and tensors from before the recording, stay as they are (assumed)"
 
 
 def _fuse(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -61,7 +54,7 @@ def _fuse_or_remove(context: ScanContext, rule: Rule, matrix: IntArray) -> Class
     fused = _fuse(context, rule, matrix)
     if rule.left is None:
         return fused
-    folded = _remove(context, rule, matrix)
+    folded = remove(context, rule, matrix)
     if isinstance(fused, Abstained) or isinstance(folded, Abstained):
         return folded
     return max(fused, folded, key=lambda one: one.gpu_saving_ns.mid)
@@ -99,58 +92,15 @@ def _one_kernel(
     )
 
 
-def _pass(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate one pass over lists in place of an optimizer's step or a loop over tensors."""
-    rows, members = context.rows["activities"], matrix[0]
-    durations = context.facts["activities"].dur_ns[matrix]
-    measured_ns = float(durations.sum(axis=1).mean())
-    optimizer = text_at(context.facts["activities"].optimizer, members[0])
-    style = text_at(category(rows, "update_style"), members[0])
-    compiled = optimizer is not None and not context.environment.has_fused_step(optimizer)
-    if compiled and style == "lists" and rule.call == "operator":  # lists are what PyTorch has for this class
-        return Abstained("no_fused_step")
-    if number(rows, "zeroing", null=-1)[members[0]] >= 0:
-        added = [text_at(category(rows, "operation"), row) == "add" for row in members]
-        return on_gpu(context, matrix, without_zeros(measured_ns, float(durations.mean(axis=0)[added].sum())))
-    if matrix.shape[1] < 2:
-        return Abstained("nothing_to_win")
-    calls = _calls(context, members)
-    work = _work(context, calls, optimizer, text_at(category(rows, "sweep_kind"), members[0]))
-    if work is not None:
-        traffic, alike = work.traffic, style == "lists"
-        estimate = one_pass(
-            work.passes, traffic, measured_ns, context.curves, sure=work.sure, compiled=compiled, alike=alike
-        )
-        return on_gpu(context, matrix, estimate, Evidence.PROVEN if work.sure else Evidence.CONSISTENT)
-    if optimizer is None:
-        return Abstained("bytes_unknown")
-    after, before = step_share(calls, optimizer)
-    estimate = share_of(measured_ns, after, before, context.curves, loop=matrix.shape[1] if style == "loop" else 0)
-    return on_gpu(context, matrix, estimate, Evidence.CONSISTENT)
-
-
-def _work(context: ScanContext, calls: Sequence[Call], optimizer: str | None, loop: str | None) -> ListWork | None:
-    """Return what an optimizer's step, or a loop of this kind, must move."""
-    if optimizer is not None:
-        return step_work(context.lists, calls, optimizer)
-    return None if loop is None else loop_work(context.lists, calls, loop)
-
-
-def _calls(context: ScanContext, members: IntArray) -> list[Call]:
-    names = [text_at(context.kernel_names, row) or "" for row in members]
-    return context.lists.calls(context.facts["activities"].op_row[members], names)
-
-
-def _remove(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+def remove(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate work that is not done any more, but for the share of it that the rule says stays."""
     assert rule.left is not None  # noqa: S101 - as the rule was read
     durations = context.facts["activities"].dur_ns[matrix]
-    estimate, evidence = removed(float(durations.sum(axis=1).mean()), rule.left), Evidence.PROVEN
-    if rule.of_invariants:
-        told = text_at(category(context.rows["activities"], "invariant_evidence"), int(matrix[0, 0]))
-        evidence = Evidence[(told or "adjacent").upper()]
-    if evidence < Evidence.PROVEN:
-        estimate = replace(estimate, assumptions=(*estimate.assumptions, _TAKEN_AS_SAME))
-    return on_gpu(context, matrix, estimate, evidence)
+    evidence = Evidence.PROVEN
+    if rule.evidence is not None:
+        recorded = text_at(category(context.rows["activities"], rule.evidence), int(matrix[0, 0]))
+        evidence = Evidence[(recorded or "adjacent").upper()]
+    return on_gpu(context, matrix, removed(float(durations.sum(axis=1).mean()), rule.left), evidence)
 
 
 def _reach(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -202,8 +152,7 @@ def on_gpu(
 
 ESTIMATES: dict[str, Estimator] = {
     "fuse": _fuse_or_remove,
-    "one_pass": _pass,
-    "remove": _remove,
+    "remove": remove,
     "reach_rate": _reach,
     "close_gap": close,
     "close_break": close,

@@ -7,13 +7,12 @@ import re
 import numpy as np
 from msgspec import Struct
 
-from tracemine.rows.ancestors import nearest, taken
+from tracemine.rows.ancestors import engine_of, taken
 from tracemine.rows.arrow import categories, mapped, rows_of, take
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, number
 from tracemine.timeline import Timeline
 
 _COUNTER = re.compile(r"_\d+(?=\.|$)")
-_ENGINE = "autograd::engine::"
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -82,8 +81,7 @@ def gap_facts(rows: Rows, activities: Facts) -> Facts:
 
 def backward_ops(timeline: Timeline) -> BoolArray:
     """Return which operators the autograd engine ran, or operators that it ran."""
-    names = mapped(categories(timeline.ops["name"]), lambda name: name if name.startswith(_ENGINE) else None)
-    run: BoolArray = nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0) >= 0
+    run: BoolArray = engine_of(timeline) >= 0
     return run
 
 

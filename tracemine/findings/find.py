@@ -81,10 +81,8 @@ def find(
     `judge` gives the verdict on a variant. What has one is listed, whatever it then saves, and keeps what it claimed.
     `path` is only repeated in the scan. `causes` bring estimates, facts and parts of the step that rules ask for.
     """
-    own = {(cause.rule, cause.estimates[0]): cause.estimates[1] for cause in causes if cause.estimates is not None}
-    shared = {kind: estimator for (_, kind), estimator in own.items()} | ESTIMATES
-    estimates = own | {("", kind): estimator for kind, estimator in shared.items()}
-    context = ScanContext(timeline, rows, device, measure(timeline), groups, curves, causes, estimates)
+    savings = {kind: estimator for cause in causes for kind, estimator in cause.savings.items()} | ESTIMATES
+    context = ScanContext(timeline, rows, device, measure(timeline), groups, curves, causes, savings)
     gaps_ns = context.unprofiled_gaps_ns[1]  # before anything is fixed
     threshold_ns = min_saving_ns
     if threshold_ns is None:

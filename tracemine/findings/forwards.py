@@ -10,12 +10,9 @@ import numpy as np
 
 from tracemine.columns import numbers
 from tracemine.findings.labels import sources
-from tracemine.rows.ancestors import nearest, taken
-from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.ancestors import engine_of, taken
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
-
-_ENGINE = "autograd::engine::"
 
 
 class Forwards:
@@ -27,10 +24,7 @@ class Forwards:
     @cached_property
     def _nodes(self) -> tuple[IntArray, IntArray]:
         """The sequence number of each operator, and its node of autograd; −1: none."""
-        ops = self._timeline.ops
-        names = categories(ops["name"])
-        of_engine = np.array([*(name.startswith(_ENGINE) for name in names.values), False], np.bool_)[names.codes]
-        return numbers(ops["sequence_number"], -1), nearest(rows_of(ops["parent_row"]), of_engine)
+        return numbers(self._timeline.ops["sequence_number"], -1), engine_of(self._timeline)
 
     @cached_property
     def _last(self) -> tuple[IntArray, IntArray]:

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from tracemine.causes import load_rules
 from tracemine.columns import of_values
 from tracemine.devices import device_named
 from tracemine.errors import TracemineError
@@ -33,7 +34,7 @@ from tracemine.fleet.dataset import (
 from tracemine.fleet.known import run_key, unread
 from tracemine.fleet.places import without_secrets
 from tracemine.fleet.traces import Labels, TraceSource, Unreachable, content_sha256, fetched
-from tracemine.matching import Rule, load_rules
+from tracemine.matching import Rule
 from tracemine.matching.rule_file import RULE_SIZE_LIMIT
 from tracemine.matching.selection import selected
 from tracemine.pipeline import Analysis, ScanOptions, analyse, mined

@@ -8,67 +8,49 @@ from typing import Final
 from msgspec import Struct
 
 from tracemine.ops.infer.library import OPERATIONS
-from tracemine.rows.invariants import KINDS
 
 Fact = bool | str | None  # None: not known; no condition holds of it
 Facts = Mapping[str, Fact]
 
-# Facts that a condition may ask for, and what they say; those whose values are texts, with the texts that can be.
-FLAGS: Final = {
-    "tensorflow": "TensorFlow launched it, not PyTorch: kernels are its own, and no operator is ATen's",
-    "amd": "the GPU is AMD's: ROCm, HIP",
-    "compiled": "torch.compile has compiled part of what was recorded",
-    "unfused_backend": "torch.compile ran it in its graph, by a backend that makes no kernels of its own",
-    "replayed": "part of what was recorded is a CUDA graph's",
-    "graph_pieces": "a step replays more than two CUDA graphs",
-    "no_torch": "nothing of PyTorch is in the profile: no operator, no kernel, no file",
-    "blockers": "in the model something was recorded that a CUDA graph's capture does not allow: `{blockers}` names it",
-    "repeated": "the outermost module runs several times a step",
-    "derived_twice": "autograd differentiates what a backward pass computed (`create_graph=True`)",
-    "uncached": "memory is freed nearly as often as allocated, all the time: the allocator's cache is off, or full",
-    "no_fused_norm": "this torch, which a capture names, has no kernel of its own for `F.rms_norm`",
-    "slow_norm": "PyTorch's own kernel for `F.rms_norm` takes clearly longer on these rows than one made for them",
-    "offset_weight": "a number is added to the norm's weight before it is multiplied by",
-    "fused_step": "the optimizer's class takes `fused=True` in the torch that a capture names, else in 2.3",
-    "training": "a backward pass, or an optimizer's step, was recorded",
-    "module": "it lies in a module",
-    "backward": "it is part of a backward pass",
-    "widened": "one kernel could do more than the pattern names: what is counted is all of it",
-    "alike": "most of it lies in a loop of eight rounds or more of the same operators, none of which needs another",
-    "rounds": "most of it follows waits of a loop that waits ten times or more in a step",
-    "at_once": "most of it lies in a loop of eight rounds or more of the same operators, none of which needs another",
-    "in_operator": "the host was inside the operator that is named, not before it",
-    "new_shapes": "that operator had other shapes nearly each time",
-    "computing_stream": "communication runs in order with other kernels, on their stream",
-    "in_launch": "the host was inside the launch call",
-}
-TEXTS: Final = {
-    "engine": ("what serves the model", ("vllm", "sglang")),
-    "optimizer": ("class of the optimizer whose step it is: `{optimizer}` in the text names it", None),
-    "forward_function": (
-        "the function outside of every module whose backward pass it is: `{forward}` in the text names it",
-        None,
+
+class FactDoc(Struct, frozen=True):
+    """A fact that a condition may ask for: it holds or not, or is a text, one of `values` where these are all."""
+
+    says: str
+    text: bool = False
+    values: tuple[str, ...] | None = None
+
+
+# Facts of the trace and of a finding's place; causes bring more.
+FACTS: Final[Mapping[str, FactDoc]] = {
+    "tensorflow": FactDoc("TensorFlow launched it, not PyTorch: kernels are its own, and no operator is ATen's"),
+    "amd": FactDoc("the GPU is AMD's: ROCm, HIP"),
+    "compiled": FactDoc("torch.compile has compiled part of what was recorded"),
+    "unfused_backend": FactDoc("torch.compile ran it in its graph, by a backend that makes no kernels of its own"),
+    "replayed": FactDoc("part of what was recorded is a CUDA graph's"),
+    "graph_pieces": FactDoc("a step replays more than two CUDA graphs"),
+    "no_torch": FactDoc("nothing of PyTorch is in the profile: no operator, no kernel, no file"),
+    "blockers": FactDoc(
+        "in the model something was recorded that a CUDA graph's capture does not allow: `{blockers}` names it"
     ),
-    "recurrent": (
-        "of gaps: the module whose cell, called once a position, most of them are of",
-        ("GRU", "LSTM", "RNN"),
+    "repeated": FactDoc("the outermost module runs several times a step"),
+    "derived_twice": FactDoc("autograd differentiates what a backward pass computed (`create_graph=True`)"),
+    "training": FactDoc("a backward pass, or an optimizer's step, was recorded"),
+    "module": FactDoc("it lies in a module"),
+    "backward": FactDoc("it is part of a backward pass"),
+    "widened": FactDoc("one kernel could do more than the pattern names: what is counted is all of it"),
+    "engine": FactDoc("what serves the model", text=True, values=("vllm", "sglang")),
+    "optimizer": FactDoc("class of the optimizer whose step it is: `{optimizer}` in the text names it", text=True),
+    "forward_function": FactDoc(
+        "the function outside of every module whose backward pass it is: `{forward}` in the text names it", text=True
     ),
-    "loop": ("what a loop over tensors does to each, as `sweep_kind` says it", ("zero", "norm", "average", "update")),
-    "library": ("the library in whose files the line is", ("transformers", "diffusers")),
-    "operation": ("the one operator that is named, without `aten::`", None),
-    "call_class": ("what kind of a library's call all of it is, forward or backward", tuple(OPERATIONS.values())),
-    "norm_order": (
-        "how the norm and one residual sum follow each other, where nothing else is added to it",
-        ("sum first", "norm first", "between norms"),
+    "library": FactDoc("the library in whose files the line is", text=True, values=("transformers", "diffusers")),
+    "operation": FactDoc("the one operator that is named, without `aten::`", text=True),
+    "call_class": FactDoc(
+        "what kind of a library's call all of it is, forward or backward", text=True, values=tuple(OPERATIONS.values())
     ),
-    "score_function": (
-        "what attention does to its scores that `scaled_dot_product_attention` has no argument for",
-        ("soft cap", "bias of queries", "other"),
-    ),
-    "invariant": ("what work gives that is the same in every step, as `invariant_kind` says it", KINDS),
 }
 PLACEHOLDER: Final = "{blockers}"
-NAMED: Final = ("optimizer", "recurrent")  # `{optimizer}` in a text that asks for one of several classes
 FORWARD: Final = "{forward}"  # in a text that asks that the function is known
 # Texts that hold of all parts together or not at all: what fits one part would be wrong of another.
 _OF_ALL: Final = frozenset({"call_class", "forward_function"})
@@ -114,8 +96,8 @@ def advised(advice: Sequence[Advice], otherwise: str, facts: Facts, blockers: st
     if found is None:
         return otherwise.replace(PLACEHOLDER, blockers)
     text = found.text
-    for name in NAMED:
-        if isinstance(found.when.get(name), tuple):  # so it is one of those, and no other text of the trace's
+    for name, wanted in found.when.items():
+        if isinstance(wanted, tuple):  # so it is one of those, and no other text of the trace's
             text = text.replace(f"{{{name}}}", str(facts[name]))
     if found.when.get("forward_function") is True:  # a plain name: see findings/forwards.py
         text = text.replace(FORWARD, str(facts["forward_function"]))

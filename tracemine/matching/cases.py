@@ -39,12 +39,10 @@ import numpy as np
 from tracemine.errors import InputError, Location, RuleError
 from tracemine.files import read_file
 from tracemine.matching.graph_cases import GRAPH_CELLS, READS, graph_of_table
-from tracemine.matching.load import RowDocs
 from tracemine.matching.match import find
 from tracemine.matching.nearest import nearest
 from tracemine.matching.rule import Rule
-from tracemine.rows import ROW_DOCS
-from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
+from tracemine.rows.table import Categories, Column, Flags, Numbers, Rows
 
 KNOWN_MISS: Final = "Known miss:"
 _EXPECT: Final = "expect"
@@ -89,9 +87,9 @@ class CaseResult:
         return not self.problems
 
 
-def run_cases(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[CaseResult, ...]:
+def run_cases(rule: Rule) -> tuple[CaseResult, ...]:
     """Return every case of a rule, in the order of the file. Raises RuleError for a file that cannot be read."""
-    return tuple(run_case(rule, case) for case in read_cases(rule, docs))
+    return tuple(run_case(rule, case) for case in read_cases(rule))
 
 
 def run_case(rule: Rule, case: RuleCase) -> CaseResult:
@@ -116,7 +114,7 @@ def _names(variables: frozenset[str] | set[str]) -> str:
     return ", ".join(sorted(variables)) or "nothing"
 
 
-def read_cases(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[RuleCase, ...]:
+def read_cases(rule: Rule) -> tuple[RuleCase, ...]:
     """Return the cases of a rule; none where there is no cases.md. Raises RuleError naming the line."""
     path = rule.folder / "cases.md"
     if not path.exists():
@@ -128,8 +126,7 @@ def read_cases(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[RuleCase, ...]:
     except UnicodeDecodeError:
         raise RuleError("the file is not UTF-8", where=Location(str(path))) from None
     return tuple(
-        _case(rule, Location(str(path), line), heading, table, docs[rule.rows])
-        for line, heading, table in _tables(path, content)
+        _case(rule, Location(str(path), line), heading, table) for line, heading, table in _tables(path, content)
     )
 
 
@@ -172,10 +169,10 @@ def _cells(line: str) -> list[str]:
 # --- cells to rows ---------------------------------------------------------------------------------------------------
 
 
-def _case(rule: Rule, where: Location, heading: str, table: _Table, docs: Sequence[ColumnDoc]) -> RuleCase:
+def _case(rule: Rule, where: Location, heading: str, table: _Table) -> RuleCase:
     names = table[0][1]
     is_graph = READS in names
-    kinds = {column.name: column.kind for column in docs} | (GRAPH_CELLS if is_graph else {})
+    kinds = {column.name: column.kind for column in rule.docs} | (GRAPH_CELLS if is_graph else {})
     _check_head(where, table, kinds)
     body = table[2:]
     given = {

@@ -12,10 +12,8 @@ from tracemine.matching.advice import PLACEHOLDER, Advice, when_text
 from tracemine.matching.cases import CaseResult, read_cases, run_cases
 from tracemine.matching.graph_pattern import GraphPattern
 from tracemine.matching.lint import Problem, lint
-from tracemine.matching.load import RowDocs
 from tracemine.matching.nearest import RULE_NAMES, nearest
 from tracemine.matching.rule import CALLS, Measure, Rule
-from tracemine.rows import ROW_DOCS
 
 SAVING_TEXT: Final = {
     "fuse": "device time: one kernel in place of several moves each tensor once",
@@ -63,25 +61,23 @@ def _pattern_text(rule: Rule) -> str:
     return "\n".join(pattern.text for pattern in (*rule.match, rule.pattern) if pattern is not None)
 
 
-def show_rule(
-    rules: Sequence[Rule], rule_id: str, docs: RowDocs = ROW_DOCS, written: Callable[[str], str] = str
-) -> RulePage:
+def show_rule(rules: Sequence[Rule], rule_id: str, written: Callable[[str], str] = str) -> RulePage:
     """Return everything a rule says. Raises UsageError for an id that is not there.
 
     written: as in `rule_text`.
     """
     rule = chosen(rules, [rule_id])[0]
-    return RulePage(rule, rule_text(rule, written), tuple(case.heading for case in read_cases(rule, docs)))
+    return RulePage(rule, rule_text(rule, written), tuple(case.heading for case in read_cases(rule)))
 
 
-def lint_rules(rules: Sequence[Rule], ids: Sequence[str] = (), docs: RowDocs = ROW_DOCS) -> tuple[Problem, ...]:
+def lint_rules(rules: Sequence[Rule], ids: Sequence[str] = ()) -> tuple[Problem, ...]:
     """Return the problems of the rules named; of all where none is named."""
-    return tuple(problem for rule in chosen(rules, ids) for problem in lint(rule, docs))
+    return tuple(problem for rule in chosen(rules, ids) for problem in lint(rule))
 
 
-def case_results(rules: Sequence[Rule], ids: Sequence[str] = (), docs: RowDocs = ROW_DOCS) -> tuple[CaseResult, ...]:
+def case_results(rules: Sequence[Rule], ids: Sequence[str] = ()) -> tuple[CaseResult, ...]:
     """Return the cases of the rules named; of all where none is named."""
-    return tuple(result for rule in chosen(rules, ids) for result in run_cases(rule, docs))
+    return tuple(result for rule in chosen(rules, ids) for result in run_cases(rule))
 
 
 def chosen(rules: Sequence[Rule], ids: Sequence[str]) -> tuple[Rule, ...]:

@@ -12,13 +12,11 @@ from typing import Final
 
 from tracemine.errors import Location
 from tracemine.files import read_file
-from tracemine.matching.advice import FORWARD, NAMED, PLACEHOLDER, Advice, when_text
+from tracemine.matching.advice import FORWARD, PLACEHOLDER, Advice, when_text
 from tracemine.matching.call_advice import misfits
 from tracemine.matching.cases import CaseResult, RuleCase, read_cases, run_case
-from tracemine.matching.load import RowDocs
 from tracemine.matching.rule import Rule
 from tracemine.matching.rule_file import RULE_SIZE_LIMIT, key_line
-from tracemine.rows import ROW_DOCS
 
 _TODO: Final = "TODO"
 
@@ -50,9 +48,9 @@ _Found = Iterator[tuple[str | None, str]]  # key of rule.toml (None: cases.md), 
 _Check = Callable[[_Linted], _Found]
 
 
-def lint(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[Problem, ...]:
+def lint(rule: Rule) -> tuple[Problem, ...]:
     """Return every problem of one rule, in the order of CHECKS. Raises RuleError where cases.md cannot be read."""
-    cases = read_cases(rule, docs)
+    cases = read_cases(rule)
     content = read_file(rule.folder / "rule.toml", RULE_SIZE_LIMIT).decode()
     linted = _Linted(rule, content, cases, tuple(run_case(rule, case) for case in cases))
     return tuple(
@@ -144,8 +142,8 @@ def advice_can_be_reached(linted: _Linted) -> _Found:
 def _without_names(advice: Advice) -> str:
     """Return the text without placeholders of what it asks for: one of several classes, a function that is known."""
     text = advice.text
-    for name in NAMED:
-        text = text.replace(f"{{{name}}}", "") if isinstance(advice.when.get(name), tuple) else text
+    for name, wanted in advice.when.items():
+        text = text.replace(f"{{{name}}}", "") if isinstance(wanted, tuple) else text
     return text.replace(FORWARD, "") if advice.when.get("forward_function") is True else text
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from tracemine.errors import Location, RuleError, UsageError
-from tracemine.matching.advice import FLAGS, TEXTS, Advice
+from tracemine.matching.advice import Advice, FactDoc
 from tracemine.matching.define import exclusive
 from tracemine.matching.graph_parse import parse_graph
 from tracemine.matching.graph_pattern import GraphPattern
@@ -33,10 +35,15 @@ from tracemine.matching.rule import (
     Rule,
 )
 from tracemine.matching.rule_file import RuleFile, toml_type
-from tracemine.rows import ROW_DOCS
 from tracemine.rows.table import ColumnDoc
 
-RowDocs = Mapping[str, Sequence[ColumnDoc]]
+
+class Vocabulary(Struct, frozen=True, eq=False):
+    """What rules may name: the columns of each row set, and the facts that advice asks for."""
+
+    columns: Mapping[str, Sequence[ColumnDoc]]
+    facts: Mapping[str, FactDoc]
+
 
 DEFAULT_PRIORITY: Final = 100
 _ID = re.compile(r"[a-z][a-z0-9_]*")
@@ -77,14 +84,11 @@ def rules_directory() -> Path:
     return installed if installed.is_dir() else package.parent / "rules"
 
 
-def load_rules(*directories: str | Path, docs: RowDocs = ROW_DOCS) -> tuple[Rule, ...]:
+def load_rules(*directories: str | Path, vocabulary: Vocabulary) -> tuple[Rule, ...]:
     """Return the built-in rules and those in further directories, in the order in which they claim: priority, then id.
 
     A directory holds one folder a rule, or is itself one. Raises RuleError for a rule that cannot be used or an id
     that is there twice, UsageError for a directory that is not there or holds no rule.
-
-    >>> all(rule.title for rule in load_rules())
-    True
     """
     folders: list[Path] = []
     for directory in map(Path, directories):
@@ -96,9 +100,9 @@ def load_rules(*directories: str | Path, docs: RowDocs = ROW_DOCS) -> tuple[Rule
                 "the directory holds no rule", where=Location(str(directory)), hint="a rule is DIR/<id>/rule.toml"
             )
         folders += found
-    rules = {rule.id: rule for rule in _built_in(docs)}
+    rules = {rule.id: rule for rule in _built_in(vocabulary)}
     for folder in folders:
-        rule = load_rule(folder, docs)
+        rule = load_rule(folder, vocabulary)
         if rule.id in rules:
             raise RuleError(
                 f"a rule named {rule.id!r} is already in {rules[rule.id].folder}",
@@ -109,12 +113,10 @@ def load_rules(*directories: str | Path, docs: RowDocs = ROW_DOCS) -> tuple[Rule
     return tuple(sorted(rules.values(), key=lambda rule: (rule.priority, rule.id)))
 
 
-def _built_in(docs: RowDocs) -> Sequence[Rule]:
+def _built_in(vocabulary: Vocabulary) -> Sequence[Rule]:
     directory = rules_directory()
     folders = _rule_folders(directory) if directory.is_dir() else []
-    if docs is ROW_DOCS:
-        return _loaded_once(tuple(map(_stamp, folders)))
-    return [load_rule(folder, docs) for folder in folders]
+    return _loaded_once(tuple(map(_stamp, folders)), vocabulary)
 
 
 def _stamp(folder: Path) -> tuple[Path, int, int]:
@@ -123,10 +125,10 @@ def _stamp(folder: Path) -> tuple[Path, int, int]:
     return folder, at.st_mtime_ns, at.st_size
 
 
-@cache
-def _loaded_once(stamps: tuple[tuple[Path, int, int], ...]) -> tuple[Rule, ...]:
+@lru_cache(maxsize=16)
+def _loaded_once(stamps: tuple[tuple[Path, int, int], ...], vocabulary: Vocabulary) -> tuple[Rule, ...]:
     """Return the rules in these folders: a third of what a small scan takes, once a process."""
-    return tuple(load_rule(folder) for folder, *_ in stamps)
+    return tuple(load_rule(folder, vocabulary) for folder, *_ in stamps)
 
 
 def _rule_folders(directory: Path) -> list[Path]:
@@ -141,7 +143,7 @@ def check_id(name: str) -> None:
         raise UsageError(f"{name[:100]!a} is not a valid id", hint="an id is small letters, digits, _")
 
 
-def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
+def load_rule(folder: str | Path, vocabulary: Vocabulary) -> Rule:
     """Load one folder of rules/. Raises RuleError."""
     path = Path(folder) / "rule.toml"
     file = RuleFile(path)
@@ -151,8 +153,8 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
             f"the folder's name {name!r} is no id", where=Location(str(path)), hint="an id is small letters, digits, _"
         )
     file.only(_KEYS, file.data)
-    rows = file.choice("rows", tuple(docs), "activities")
-    columns = {column.name: column for column in docs[rows]}
+    rows = file.choice("rows", tuple(vocabulary.columns), "activities")
+    columns = {column.name: column for column in vocabulary.columns[rows]}
     define = define_of(file, columns)
     after_match = file.choice("after_match", AFTER_MATCH, SKIP_PAST_LAST_ROW)
     saving = file.choice("saving", SAVINGS)
@@ -165,7 +167,7 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
         what=file.text("what"),
         why=file.text("why"),
         fix=file.text("fix"),
-        advice=_advice(file),
+        advice=_advice(file, vocabulary.facts),
         limits=tuple(file.texts("limits", ())),
         false_positives=tuple(file.texts("false_positives", ())),
         references=tuple(file.texts("references", ())),
@@ -186,6 +188,7 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
         define=define,
         measures=_measures(file, variables, columns),
         where=Location(str(path)),
+        docs=tuple(vocabulary.columns[rows]),
         unprofiled_gte_ns=_unprofiled_gte_ns(file, rows),
     )
 
@@ -216,14 +219,13 @@ def _left(file: RuleFile) -> tuple[float, float, float]:
     return low, mid, high
 
 
-def _advice(file: RuleFile) -> tuple[Advice, ...]:
+def _advice(file: RuleFile, facts: Mapping[str, FactDoc]) -> tuple[Advice, ...]:
     """Return the texts with conditions, each `[[advice]]` in order."""
-    return tuple(
-        _one_advice(file, table) for table in file.value("advice", list, "a list of tables, each `[[advice]]`", [])
-    )
+    tables = file.value("advice", list, "a list of tables, each `[[advice]]`", [])
+    return tuple(_one_advice(file, table, facts) for table in tables)
 
 
-def _one_advice(file: RuleFile, table: object) -> Advice:
+def _one_advice(file: RuleFile, table: object, facts: Mapping[str, FactDoc]) -> Advice:
     if not isinstance(table, dict):
         raise file.wrong("advice", f"this is {toml_type(table)}; it must be a table", "write [[advice]]")
     file.only(("when", "text", "call", "title"), table, "advice.")
@@ -231,11 +233,11 @@ def _one_advice(file: RuleFile, table: object) -> Advice:
     text = _said(file, table, "text", "an advice has a text")
     if not isinstance(when, dict) or not when:
         raise file.wrong("advice.when", "an advice says when it fits", "when = { compiled = true }")
-    file.only((*FLAGS, *TEXTS), when, "advice.when.")
+    file.only(tuple(facts), when, "advice.when.")
     if call is not None and call not in CALLS:
         raise file.wrong("advice.call", f"{call!r} is none of its values", nearest(str(call), tuple(CALLS)))
     title = _said(file, table, "title", "this is no title") if table.get("title") is not None else None
-    return Advice({name: _wanted(file, name, value) for name, value in when.items()}, text, call, title)
+    return Advice({name: _wanted(file, name, value, facts[name]) for name, value in when.items()}, text, call, title)
 
 
 def _said(file: RuleFile, table: Mapping[str, object], key: str, wrong: str) -> str:
@@ -245,27 +247,20 @@ def _said(file: RuleFile, table: Mapping[str, object], key: str, wrong: str) -> 
     return text.strip()
 
 
-def _wanted(file: RuleFile, name: str, value: object) -> bool | tuple[str, ...]:
+def _wanted(file: RuleFile, name: str, value: object, fact: FactDoc) -> bool | tuple[str, ...]:
     """Return what a condition asks of a fact: that it holds or not, or that it is one of several texts."""
     if isinstance(value, bool):
         return value
     key, values = f"advice.when.{name}", [value] if isinstance(value, str) else value
     texts = isinstance(values, list) and values and all(isinstance(one, str) for one in values)
-    if name in FLAGS or not texts:
-        kind = "true or false" if name in FLAGS else "true, false, a string, or a list of strings"
+    if not fact.text or not texts:
+        kind = "true, false, a string, or a list of strings" if fact.text else "true or false"
         raise file.wrong(key, f"this is {toml_type(value)}; it must be {kind}")
     assert isinstance(values, list)  # noqa: S101 - as asked above
-    known = TEXTS[name][1]
     for one in values:
-        if known is not None and one not in known:
-            raise file.wrong(key, f"{one!r} is none of its values", nearest(one, known))
+        if fact.values is not None and one not in fact.values:
+            raise file.wrong(key, f"{one!r} is none of its values", nearest(one, fact.values))
     return tuple(values)
-
-
-# --- reading with a place for every error ----------------------------------------------------------------------------
-
-
-# --- define ----------------------------------------------------------------------------------------------------------
 
 
 # --- pattern, order, measures ----------------------------------------------------------------------------------------

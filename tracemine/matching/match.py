@@ -38,7 +38,6 @@ def mine(rows_by_kind: Mapping[str, Rows], rules: Iterable[Rule]) -> list[Matche
 
     Raises RuleError where a rule reads a row set or column that is not there.
 
-    >>> from tracemine.matching.load import load_rules
     >>> mine({}, ())
     []
     """

@@ -15,7 +15,7 @@ from tracemine.errors import Location
 from tracemine.matching.advice import Advice
 from tracemine.matching.graph_pattern import GraphPattern
 from tracemine.matching.pattern import Pattern, variables
-from tracemine.rows.table import BoolArray, IntArray
+from tracemine.rows.table import BoolArray, ColumnDoc, IntArray
 
 STATUSES = ("experimental", "stable", "deprecated")
 SAVINGS = (
@@ -103,6 +103,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     stays: tuple[
         str, ...
     ] = ()  # of a graph's match what has one of these labels stays as it is: it is not what is found
+    docs: tuple[ColumnDoc, ...] = ()  # columns that its rows have
     advice: tuple[Advice, ...] = ()  # in place of `fix`: the first whose conditions hold
     unprofiled_gte_ns: int = 0  # of gaps: the least that a match lasts once nothing records it
 
@@ -112,9 +113,9 @@ class Rule(Struct, frozen=True, kw_only=True):
         return Path(self.where.path).parent
 
     @property
-    def of_invariants(self) -> bool:
-        """Whether a match is a piece of work that gives the same in every step."""
-        return "invariant" in self.partition_by
+    def evidence(self) -> str | None:
+        """The column that tells how sure the matches are; None: nothing but what was recorded makes them."""
+        return next((doc.evidence for doc in self.docs if doc.evidence and doc.name in self.partition_by), None)
 
     @property
     def overlapping_matches(self) -> bool:

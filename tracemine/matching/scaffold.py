@@ -7,7 +7,7 @@ from typing import Final
 
 from tracemine.errors import Location, UsageError
 from tracemine.files import make_folder, write_file, writing
-from tracemine.matching.load import check_id, load_rules
+from tracemine.matching.load import check_id, rules_directory
 from tracemine.matching.rule import SAVINGS
 
 _RULE: Final = """\
@@ -60,7 +60,7 @@ def new_rule(name: str, directory: Path) -> Path:
     """
     folder = directory / name
     check_id(name)
-    if any(rule.id == name for rule in load_rules()):
+    if (rules_directory() / name).is_dir():
         raise UsageError(f"tracemine has a rule {name!r}", hint=f"tracemine rules show {name}")
     if folder.exists():
         raise UsageError("is there already", where=Location(str(folder)), hint="name another rule, or another --in")

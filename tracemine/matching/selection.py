@@ -15,7 +15,7 @@ def selected(rules: Sequence[Rule], only: Sequence[str] = (), skip: Sequence[str
 
     Raises UsageError for a name that is no rule's, a pattern that fits none, and where nothing is left.
 
-    >>> from tracemine.matching.load import load_rules
+    >>> from tracemine.causes import load_rules
     >>> [rule.id for rule in selected(load_rules(), ["host_*", "launch_gap"], ["host_stall"])]
     ['host_sync', 'launch_gap']
     """

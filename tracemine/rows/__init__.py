@@ -1,10 +1,12 @@
 """Row sets: columns derived from a timeline, on which rules are matched.
 
 row_sets(timeline)   → {"activities": Rows, "gaps": Rows}
-ROW_DOCS             what each column says, its kind, and what null means
+ROW_DOCS             what each column says, its kind, and what null means; causes bring more (tracemine/causes)
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -17,26 +19,26 @@ from tracemine.rows.compiled import activity_columns, compiled, gap_columns
 from tracemine.rows.docs import ROW_DOCS
 from tracemine.rows.gaps import gap_rows
 from tracemine.rows.graph import graph_of
-from tracemine.rows.hand_casts import hand_casts
-from tracemine.rows.invariants import invariant_columns
 from tracemine.rows.library import library_columns
 from tracemine.rows.measured import measured_columns, ungrouped_columns
-from tracemine.rows.operands import operand_columns
-from tracemine.rows.precision import scaling_columns
-from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
+from tracemine.rows.table import Categories, Column, ColumnDoc, Columns, Flags, Numbers, Rows, Sources, in_order
 from tracemine.rows.transfers import transfer_columns
-from tracemine.rows.turns import turn_columns
 from tracemine.rows.updates import update_columns
 from tracemine.timeline import Timeline
 
-__all__ = ["ROW_DOCS", "Categories", "Column", "ColumnDoc", "Flags", "Numbers", "Rows", "row_sets"]
+__all__ = ["ROW_DOCS", "Categories", "Column", "ColumnDoc", "Columns", "Flags", "Numbers", "Rows", "row_sets"]
 
 
 def row_sets(
-    timeline: Timeline, groups: Groups | None = None, *, counters: Counters | None = None, dataflow: Flow | None = None
+    timeline: Timeline,
+    groups: Groups | None = None,
+    *,
+    counters: Counters | None = None,
+    dataflow: Flow | None = None,
+    columns: Sequence[Columns] = (),
 ) -> dict[str, Rows]:
-    """Return every row set of a timeline, by name: with fusion groups and def-use edges where dataflow is known, and
-    what Nsight Compute counted, where a report was joined.
+    """Return every row set of a timeline, by name: with fusion groups and def-use edges where dataflow is known, what
+    Nsight Compute counted, where a report was joined, and the columns of activities that causes bring.
 
     >>> from tracemine.timeline import Meta
     >>> sets = row_sets(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")))
@@ -48,14 +50,9 @@ def row_sets(
     activities = activities.with_columns(library_columns(timeline, activities) | transfer_columns(timeline, activities))
     activities = activities.with_columns(measured_columns(timeline, activities, counters))
     activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))
-    activities = activities.with_columns(update_columns(timeline, activities) | operand_columns(timeline, activities))
-    activities = activities.with_columns(invariant_columns(timeline, activities, dataflow, groups))
-    activities = activities.with_columns(scaling_columns(timeline, activities) | ungrouped_columns(activities))
+    activities = activities.with_columns(update_columns(timeline) | ungrouped_columns(activities))
     activities = replace(activities, graph=None if dataflow is None else graph_of(dataflow))
-    casts = activities.columns["weight_cast"]
-    assert isinstance(casts, Flags)  # noqa: S101 - the row set's documented kind
-    by_graph = {"weight_cast": Flags(casts.values | hand_casts(timeline, activities))}
-    return {
-        "activities": activities.with_columns(by_graph | turn_columns(timeline, activities)),
-        "gaps": gaps.with_columns(gap_columns(timeline, found, gaps)),
-    }
+    sources = Sources(timeline, dataflow, groups)
+    for each in in_order(columns):
+        activities = activities.with_columns(each.derive(sources, activities))
+    return {"activities": activities, "gaps": gaps.with_columns(gap_columns(timeline, found, gaps))}

@@ -68,8 +68,6 @@ def activity_rows(timeline: Timeline) -> Rows:
             "op_class": op_class,
             "bound": mapped(op_class, lambda each: CLASSES[each].bound),
             "auxiliary": Flags(auxiliary),
-            "layout_call": Numbers(op_row, auxiliary & family.among("layout")),
-            "undone_layout": Flags(_undone_layout(call.op, call.shape)),
             "generated": Flags(family.among(*_GENERATED) | call.generated),
             "start_ns": Numbers(start),
             "dur_ns": Numbers(dur),
@@ -80,6 +78,7 @@ def activity_rows(timeline: Timeline) -> Rows:
             "bytes_moved": numbers(column("bytes")),
             "shape": call.shape,
             "dtype": call.dtype,
+            "width": Numbers(np.maximum(call.width, 0), call.width >= 0),
             "module": _module(timeline, op_row, launch_row),
             "source": take(source_lines(timeline.stacks), stack),
             "device": device,
@@ -92,31 +91,6 @@ def activity_rows(timeline: Timeline) -> Rows:
             **launch,
         },
     )
-
-
-# Norms whose CUDA kernels want NCHW of tensors with so many dimensions: group norms copy what comes otherwise, forward
-# and backward; a BatchNorm of channels_last_3d runs elementwise (torch 2.11, recorded on an H100).
-_WANT_NCHW = {
-    "aten::native_group_norm": (4, 5),
-    "aten::native_group_norm_backward": (4, 5),
-    "aten::native_batch_norm": (5,),
-}
-
-
-def _undone_layout(op: Categories, shape: Categories) -> BoolArray:
-    """Return whether an activity's tensor is as large as one that a norm of the trace wants in NCHW.
-
-    >>> op = Categories(np.array([0, 1, 1], np.int32), ("aten::native_group_norm", "aten::cudnn_convolution"))
-    >>> _undone_layout(op, Categories(np.array([0, 0, 1], np.int32), ("[8,64,9,9]", "[8,3,9,9]"))).tolist()
-    [True, True, False]
-    """
-    dimensions = np.array([*(text.count(",") + 1 for text in shape.values), 0])[shape.codes]
-    found = np.zeros(len(shape.values) + 1, np.bool_)
-    for name, wanted in _WANT_NCHW.items():
-        found[shape.codes[op.among(name) & np.isin(dimensions, wanted)]] = True
-    found[-1] = False
-    undone: BoolArray = found[shape.codes]
-    return undone
 
 
 def stream_gaps(start: IntArray, dur: IntArray, device: Numbers, stream: Numbers) -> Numbers:
@@ -157,6 +131,7 @@ class _Calls:
         calls, of = calls_of(timeline).distinct(op_row)
         self.shape = coded([_shape_text(call) for call in calls], of)
         self.dtype = coded([call.first_tensor[1] for call in calls], of)
+        self.width = np.array([*map(_width, calls), -1], np.int64)[of]
         self.op_class = coded([call.op_class for call in calls], of)
         # The dtype of a list's members is not recorded; what the kernel's name says of its element will do to count
         # bytes.
@@ -180,6 +155,11 @@ def _shape_text(call: Call) -> str | None:
     """
     shape = call.first_tensor[0]
     return None if shape is None else "[" + ",".join(map(str, shape)) + "]"
+
+
+def _width(call: Call) -> int:
+    """Return the last extent of a call's first tensor; −1: none."""
+    return (call.first_tensor[0] or (-1,))[-1]
 
 
 def _operation(op: str) -> str:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, IntArray
+from tracemine.timeline import Timeline
+
+_ENGINE = "autograd::engine::"
 
 
 def nearest(parent: IntArray, marked: BoolArray) -> IntArray:
@@ -25,6 +29,12 @@ def nearest(parent: IntArray, marked: BoolArray) -> IntArray:
     while len(left := left[~ended[jump[left]]]):
         jump[left] = jump[jump[left]]
     return jump
+
+
+def engine_of(timeline: Timeline) -> IntArray:
+    """Return the innermost node of the autograd engine around each operator, a row of `ops`; −1: none."""
+    names = categories(timeline.ops["name"])
+    return nearest(rows_of(timeline.ops["parent_row"]), names.that(lambda name: name.startswith(_ENGINE)))
 
 
 def above(marked: IntArray, parent: IntArray) -> IntArray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tracemine.ops import CLASSES
 from tracemine.rows.idle_causes import CAUSES
-from tracemine.rows.invariants import KINDS as INVARIANT_KINDS
 from tracemine.rows.library import CAUSES as LIBRARY_CAUSES
 from tracemine.rows.library import LEAST_PERCENT
 from tracemine.rows.table import ColumnDoc
@@ -18,9 +17,7 @@ _NO_BYTES = (
     "more than one kernel"
 )
 _NO_BREAK = "in no graph break"
-_NO_UPDATE = "in no optimizer's step, or no operators were recorded"
-_NO_SWEEP = "in no such loop, or shapes were not recorded"
-_NO_INVARIANT = "in none, fewer than two steps were recorded, or dataflow is not known"
+NO_UPDATE = "in no optimizer's step, or no operators were recorded"
 _A_KERNEL = "a kernel, or not recorded"
 
 _NO_COUNTERS = "no report of Nsight Compute was given, none of its kernels is this one, or it lacks the metric"
@@ -36,8 +33,6 @@ _ACTIVITIES = (
     ColumnDoc("op_class", "categories", "kind of work, one of " + ", ".join(f"`{name}`" for name in CLASSES) + "; the operator decides for its only kernel, each kernel's own name where there are several or none is known"),
     ColumnDoc("bound", "categories", "`memory` or `compute`: what limits a large kernel of this op_class; `compute` too where counters show that of this kernel (measured_bound)", "the class does not tell"),
     ColumnDoc("auxiliary", "flags", "launched by a library operator (gemm, convolution, attention …) next to its main kernel: a layout change, a split-K reduction. It cannot be fused from outside"),
-    ColumnDoc("layout_call", "numbers", "row of `ops`: the library call that converts a layout by it, next to its main kernel", "it converts no layout for a library call"),
-    ColumnDoc("undone_layout", "flags", "its operator's first tensor is as large as one that a norm of the trace wants in NCHW (a group norm, or a BatchNorm of five dimensions): channels_last would be undone there"),
     ColumnDoc("generated", "flags", "written by a compiler (Triton), so fused already as far as the compiler went"),
     ColumnDoc("start_ns", "numbers", "start, nanoseconds on the trace's clock"),
     ColumnDoc("dur_ns", "numbers", "duration in nanoseconds"),
@@ -49,12 +44,6 @@ _ACTIVITIES = (
     ColumnDoc("shape", "categories", "shape of the operator's first tensor, such as `[16,559,1024]`; of a TensorList, its first member's", _NO_SHAPES),
     ColumnDoc("dtype", "categories", "dtype of the operator's first tensor, such as `bfloat16`", _NO_SHAPES + "; or it is a TensorList"),
     ColumnDoc("width", "numbers", "last extent of `shape`", _NO_SHAPES + "; or it has no axes"),
-    ColumnDoc("weight_cast", "flags", "a copy from float32 to half width that autocast makes of a weight or bias, within `linear`, `addmm` or a convolution: recognised by the argument whose shape it has, and not where the input has the same; or one that the program makes in every step of what is there before, or what an optimizer wrote, for the weight of a product or convolution"),
-    ColumnDoc("bags", "numbers", "which kind of embedding bags it is, where it looks one up, or computes the offsets right before: equal for bags of one width, type and mode, all of them weighted or none", "no such kernel, or its inputs were not recorded"),
-    ColumnDoc("unscaled_apart", "flags", "checks gradients for infinities and unscales them right before the step of an optimizer over lists or in a loop, where something takes float16 or float8; a fused one does it in its own pass"),
-    ColumnDoc("needless_scaling", "flags", "part of what a GradScaler does to gradients (checks and unscales them, or moves its scale on), where no product, convolution or attention of the recording takes float16 or float8; not where one's inputs were not recorded, or a CUDA graph was replayed"),
-    ColumnDoc("appended", "flags", "a `cat` of two tensors of three axes or more that differ in the last but one, where the second has at most eight rows and the first at least 16 times as many: a few rows are appended to many"),
-    ColumnDoc("running_statistics", "flags", "a BatchNorm that was recorded with `training=False`: it normalises by its running statistics"),
     ColumnDoc("module", "categories", "nn.Modules around the operator, outermost first, joined by `.`", "no stacks were recorded, or outside any module"),
     ColumnDoc("source", "categories", "`file:line function` of the innermost Python frame outside the framework; the line is where the function begins", _NO_STACKS),
     ColumnDoc("device", "numbers", "device ordinal", "the export does not say"),
@@ -87,17 +76,8 @@ _ACTIVITIES = (
     ColumnDoc("compiled", "flags", "launched by a graph that torch.compile's Inductor made of a function, whoever wrote the kernel"),
     ColumnDoc("handwritten", "flags", "written by hand for the purpose, so fused already: launched by an operator of another library (vLLM, FBGEMM …), or named as such a library's (Apex, Transformer Engine …); or with a plain C name, as Triton's have, and launched outside every operator that is known, although operators were recorded"),
     ColumnDoc("island", "numbers", "number of the graph break in which it was launched, eagerly, between two compiled graphs of one function; counted over the trace", "in no graph break"),
-    ColumnDoc("optimizer", "categories", "class of the optimizer in whose step it was launched, as PyTorch annotates it: `Optimizer.step#AdamW.step`", _NO_UPDATE),
-    ColumnDoc("update", "numbers", "which step of an optimizer that is: equal for all that one call of `step` launched", _NO_UPDATE),
-    ColumnDoc("update_style", "categories", "how that step is done: `fused` (a fused optimizer's kernels, or another library's), `compiled` (by torch.compile, or replayed from a CUDA graph), `other` (something else than pointwise operators, copies and fills is part of it: products, norms, collectives, sparse rows, a state on the host), `lists` (most of its time in `_foreach_*`), `loop` (a parameter at a time)", _NO_UPDATE),
-    ColumnDoc("zeroing", "numbers", "which filling of gradients with zeros it is part of: what a call of an optimizer's `zero_grad` launches, as PyTorch annotates it; fills of tensors that the autograd engine adds to, by a loop (`sweep_kind` is `zero`), by `_foreach_zero_`, or, where an execution trace names tensors, by any operator of the program's in one step; and the first addition to each of them", "in none, or no operators were recorded"),
-    ColumnDoc("sweep", "numbers", "which loop over tensors it is part of: up to four operators that repeat eight times or more, one after the other on one stream, each time on tensors of one shape, of three shapes or more in all, or of two where an optimizer's step is recorded; outside optimizers' steps, their `zero_grad` and the autograd engine", _NO_SWEEP),
-    ColumnDoc("sweep_kind", "categories", "what that loop does: `zero` (fills), `norm` (one norm a tensor), `average` (`mul_` and `add_`, `lerp_`, or their sum copied), `copy` (`copy_` alone: data-parallel buckets, inputs of compiled graphs), `update` (other operators, the last of them in place)", _NO_SWEEP),
-    ColumnDoc("invariant", "numbers", "which piece of work it is part of that gives the same in every recorded step, and that something reads which does not: equal where one result goes into the next. It rests on constants alone, or on tensors that nothing writes and is used as a weight (of a convolution, `linear`, a norm, an embedding)", _NO_INVARIANT),
-    ColumnDoc("invariant_kind", "categories", "what that work gives, one of " + ", ".join(f"`{kind}`" for kind in INVARIANT_KINDS), _NO_INVARIANT),
-    ColumnDoc("invariant_evidence", "categories", "how sure that is: `proven`; `consistent`: some of the dataflow is, or a number that was not recorded is taken to be the same", _NO_INVARIANT),
-    ColumnDoc("turns_of", "numbers", "which loop over independent products it is part of: up to 16 operators, a product among them, that repeat eight times or more on one stream with the same shapes, where no product of an iteration reads, by any path within the loop, what another one wrote; without those operators of an iteration that do. Outside of steps something has to read the results of several iterations", "in no such loop, shapes were not recorded, or dataflow is not known"),
-    ColumnDoc("turns", "numbers", "how many iterations that loop has", "in no such loop"),
+    ColumnDoc("optimizer", "categories", "class of the optimizer in whose step it was launched, as PyTorch annotates it: `Optimizer.step#AdamW.step`", NO_UPDATE),
+    ColumnDoc("update", "numbers", "which step of an optimizer that is: equal for all that one call of `step` launched", NO_UPDATE),
     ColumnDoc("counters", "categories", "how it was found in a report of Nsight Compute: `exact` (name, grid, block and the order of launches agree) or `name_and_grid`", "no report was given, or none of its kernels is this one"),
     ColumnDoc("measured_bound", "categories", "`memory` or `compute`: that unit is at 60 % or more of what it can sustain and 10 points ahead; `neither`: both are, closer than that, or compute is below 80 % and intensity below ridge; `latency`: neither reaches 60 % (the thresholds of Nsight Compute's own rule)", _NO_COUNTERS),
     ColumnDoc("dram_bytes", "numbers", "bytes between DRAM and L2, both ways, as counted", _NO_COUNTERS),

@@ -6,7 +6,7 @@ numbers or categories; both can be null, and a test on a null never holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,10 @@ import numpy.typing as npt
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from tracemine.flow.record import Flow
+    from tracemine.fusion.record import Groups
     from tracemine.rows.graph import NodeGraph
+    from tracemine.timeline import Timeline
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -64,6 +67,7 @@ class ColumnDoc(Struct, frozen=True):
     kind: str  # "numbers", "categories" or "flags"
     says: str
     null: str | None = None
+    evidence: str | None = None  # the column that tells how sure it is
 
 
 class Rows(Struct, frozen=True):
@@ -88,6 +92,39 @@ class Rows(Struct, frozen=True):
     def compact(self) -> Rows:
         """Return the same rows, with columns of one value in next to no memory: most are, of most traces."""
         return self.with_columns(self.columns)
+
+
+class Sources(Struct, frozen=True):
+    """A recording, as columns are derived from it: dataflow and fusion groups where they are known."""
+
+    timeline: Timeline
+    flow: Flow | None = None
+    groups: Groups | None = None
+
+
+class Columns(Struct, frozen=True, kw_only=True):
+    """Columns of activities that one cause brings: what each says, and how they follow from the others."""
+
+    docs: tuple[ColumnDoc, ...]
+    derive: Callable[[Sources, Rows], dict[str, Column]]
+    needs: tuple[str, ...] = ()  # columns that other causes bring
+
+
+def in_order(columns: Sequence[Columns]) -> list[Columns]:
+    """Return columns such that each comes after those that it needs; what needs each other stays as it is.
+
+    >>> made = [Columns(docs=(ColumnDoc(name, "flags", ""),), derive=dict, needs=needs) for name, needs in
+    ...     (("b", ("a",)), ("a", ()))]
+    >>> [each.docs[0].name for each in in_order(made)]
+    ['a', 'b']
+    """
+    left, found = list(columns), list[Columns]()
+    while left:
+        missing = {doc.name for each in left for doc in each.docs}
+        free = next((each for each in left if missing.isdisjoint(each.needs)), left[0])
+        found.append(free)
+        left.remove(free)
+    return found
 
 
 def _compact(column: Column) -> Column:

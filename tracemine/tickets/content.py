@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
+from tracemine.causes import load_rules
 from tracemine.documents.verdict_words import error_text, times_text, unprofiled_ns
 from tracemine.documents.words import (
     EVIDENCE,
@@ -23,7 +24,7 @@ from tracemine.documents.words import (
     unprofiled_text,
 )
 from tracemine.findings.record import Finding, Range, Scan, Source, Variant
-from tracemine.matching import Rule, load_rules
+from tracemine.matching import Rule
 from tracemine.ops.kernel_names import short_name
 from tracemine.report.escape import shorten
 from tracemine.tickets.document import (

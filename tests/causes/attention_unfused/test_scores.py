@@ -10,8 +10,8 @@ import torch
 
 from tests.dispatched import dispatched
 from tests.recipes import run
+from tracemine.causes import load_rules
 from tracemine.findings import Finding
-from tracemine.matching import load_rules
 from tracemine.pipeline import ScanOptions, analysed, mined
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -7,13 +7,13 @@ scores.py      what is done to scores that the call has no argument for
 fix.py         the call, next to the calls of a finding, forward and backward
 """
 
-from tracemine.causes.attention_unfused.estimate import estimate, facts
+from tracemine.causes.attention_unfused.estimate import FACTS, estimate
 from tracemine.causes.cause import Cause
 
 CAUSE = Cause(
     rule="attention_unfused",
-    estimates=("attention", estimate),
-    facts=facts,
+    savings={"attention": estimate},
+    facts=FACTS,
     part="attention",
     fix_at=f"{__name__}.fix:FIX",
 )

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from tracemine.causes.attention_unfused.eager import eager_attention, fused_attention
 from tracemine.causes.attention_unfused.scores import score_function
 from tracemine.findings.class_estimate import ClassEstimate
-from tracemine.findings.context import ScanContext
+from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.estimates import on_gpu
-from tracemine.matching.advice import Fact
+from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained
 from tracemine.rows.table import BoolArray, IntArray, number
@@ -33,9 +33,21 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     return on_gpu(context, matrix, found)
 
 
-def facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
+def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
     """Return what is done to scores that the fused call has no argument for, of the first class that shows any."""
     if rule.saving != "attention":
         return {}
     occurrences = (np.sort(one.matrix[0]) for one in classes)
     return {"score_function": next(filter(None, (score_function(context, each) for each in occurrences)), None)}
+
+
+FACTS = AdviceFacts(
+    docs={
+        "score_function": FactDoc(
+            "what attention does to its scores that `scaled_dot_product_attention` has no argument for",
+            text=True,
+            values=("soft cap", "bias of queries", "other"),
+        )
+    },
+    find=_facts,
+)

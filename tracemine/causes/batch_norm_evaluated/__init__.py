@@ -1,8 +1,10 @@
 """A norm in evaluation behind a convolution that could do its work.
 
-fix.py  the convolution, with the weight and bias that the norm makes of them
+columns.py  running statistics
+fix.py      the convolution, with the weight and bias that the norm makes of them
 """
 
+from tracemine.causes.batch_norm_evaluated.columns import COLUMNS
 from tracemine.causes.cause import Cause
 
-CAUSE = Cause(rule="batch_norm_evaluated", fix_at=f"{__name__}.fix:FIX")
+CAUSE = Cause(rule="batch_norm_evaluated", columns=COLUMNS, fix_at=f"{__name__}.fix:FIX")

@@ -1,8 +1,10 @@
 """Convolutions around which layouts are converted.
 
-fix.py  the same convolution on channels-last tensors
+columns.py  layouts converted, and undone
+fix.py      the same convolution on channels-last tensors
 """
 
 from tracemine.causes.cause import Cause
+from tracemine.causes.channels_last.columns import COLUMNS
 
-CAUSE = Cause(rule="channels_last", fix_at=f"{__name__}.fix:FIX")
+CAUSE = Cause(rule="channels_last", columns=COLUMNS, fix_at=f"{__name__}.fix:FIX")

@@ -4,6 +4,6 @@ estimate.py  what of it can hide behind other work
 """
 
 from tracemine.causes.cause import Cause
-from tracemine.causes.communication_exposed.estimate import estimate, facts
+from tracemine.causes.communication_exposed.estimate import FACTS, estimate
 
-CAUSE = Cause(rule="communication_exposed", estimates=("overlap", estimate), facts=facts)
+CAUSE = Cause(rule="communication_exposed", savings={"overlap": estimate}, facts=FACTS)

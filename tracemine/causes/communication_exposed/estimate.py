@@ -9,9 +9,9 @@ import numpy as np
 from tracemine.columns import codes
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.communication import ASSUMED, a_step, is_typed, linked_ns, of_communication
-from tracemine.findings.context import ScanContext
+from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.estimates import on_gpu
-from tracemine.matching.advice import Fact
+from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, Estimate
 from tracemine.perfmodel.ranges import outwards
@@ -86,7 +86,7 @@ def hidden(exposed_ns: float, transfer_ns: float, calls: float, room: float, *, 
     )
 
 
-def facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
+def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
     """Return whether the collectives' stream has other work to do."""
     if rule.saving != "overlap":
         return {}
@@ -100,3 +100,8 @@ def computes(context: ScanContext, members: IntArray) -> bool:
     kernels = category(rows, "kind").among("kernel") & ~category(rows, "op_class").among(COLLECTIVE)
     shared, exposed = np.isin(place[members], place[kernels]), number(rows, "exposed_ns")[members]
     return 2 * int(exposed[shared].sum()) > int(exposed.sum())
+
+
+FACTS = AdviceFacts(
+    docs={"computing_stream": FactDoc("communication runs in order with other kernels, on their stream")}, find=_facts
+)

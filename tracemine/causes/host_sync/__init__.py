@@ -4,6 +4,6 @@ estimate.py  what a loop saves whose rounds can be done at once, and what waits 
 """
 
 from tracemine.causes.cause import Cause
-from tracemine.causes.host_sync.estimate import estimate, facts
+from tracemine.causes.host_sync.estimate import FACTS, estimate
 
-CAUSE = Cause(rule="host_sync", estimates=("close_gap", estimate), facts=facts)
+CAUSE = Cause(rule="host_sync", estimate=estimate, facts=FACTS)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracemine.findings.class_estimate import ClassEstimate
-from tracemine.findings.context import ScanContext
+from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.gap_estimates import cause_of, close, closed, of_gaps
-from tracemine.matching.advice import Fact
+from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained
 from tracemine.rows.table import BoolArray, IntArray, category, number
@@ -29,12 +29,25 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     return of_gaps(context, matrix, saving, assumptions)
 
 
-def facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
-    """Return whether most of the gaps' time is of a loop whose rounds can be done at once."""
+def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
+    """Return whether most of the gaps' time follows a loop's waits, and whether its rounds can be done at once."""
     if rule.rows != "gaps":
         return {}
     gaps = np.concatenate([one.matrix.reshape(-1) for one in classes])
-    if not category(context.rows["gaps"], "cause").among("after_wait")[gaps].any():
-        return {}
+    waits = category(context.rows["gaps"], "cause").among("after_wait")[gaps]
+    if not waits.any():
+        return {"rounds": False}
     following, idle_ns = number(context.rows["gaps"], "next_row")[gaps], context.facts["gaps"].dur_ns[gaps]
-    return {"at_once": 2 * int(idle_ns[context.asked_at_once[following]].sum()) > int(idle_ns.sum())}
+    found = {"rounds": waits, "at_once": context.asked_at_once[following]}
+    return {name: 2 * int(idle_ns[chosen].sum()) > int(idle_ns.sum()) for name, chosen in found.items()}
+
+
+FACTS = AdviceFacts(
+    docs={
+        "at_once": FactDoc(
+            "most of it lies in a loop of eight rounds or more of the same operators, none of which needs another"
+        ),
+        "rounds": FactDoc("most of it follows waits of a loop that waits ten times or more in a step"),
+    },
+    find=_facts,
+)

@@ -5,6 +5,6 @@ recurrent.py  recurrent cells called once a position
 """
 
 from tracemine.causes.cause import Cause
-from tracemine.causes.launch_gap.estimate import estimate, facts
+from tracemine.causes.launch_gap.estimate import FACTS, estimate
 
-CAUSE = Cause(rule="launch_gap", estimates=("launch_less", estimate), facts=facts, closed_by_graph=True)
+CAUSE = Cause(rule="launch_gap", savings={"launch_less": estimate}, facts=FACTS, closed_by_graph=True)

@@ -8,9 +8,9 @@ import numpy as np
 
 from tracemine.causes.launch_gap.recurrent import recurrent_cell
 from tracemine.findings.class_estimate import ClassEstimate
-from tracemine.findings.context import ScanContext
+from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.gap_estimates import close, closed, of_gaps
-from tracemine.matching.advice import Fact
+from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import COMPILED_CALL_NS, TRAINED_CALL_NS, Abstained, Range
 from tracemine.rows.table import BoolArray, IntArray, category, flags, number
@@ -74,7 +74,7 @@ def _without_calls(saving: Range, each: Range, what: str, calls: int, share: flo
     return left, (note,)
 
 
-def facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
+def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
     """Return whose recurrent cell most of the gaps' time is of, and whether it is a loop's over independent parts."""
     if rule.saving != "launch_less":
         return {}
@@ -93,3 +93,18 @@ def _optimizers(context: ScanContext, following: IntArray, idle_ns: IntArray) ->
     claimed = context.claimed["activities"][following]
     left_ns, all_ns = (int(idle_ns[rows].sum()) for rows in (stepping & ~claimed, stepping))
     return {"optimizer": None} if all_ns and 2 * left_ns < all_ns else {}
+
+
+FACTS = AdviceFacts(
+    docs={
+        "alike": FactDoc(
+            "most of it lies in a loop of eight rounds or more of the same operators, none of which needs another"
+        ),
+        "recurrent": FactDoc(
+            "of gaps: the module whose cell, called once a position, most of them are of",
+            text=True,
+            values=("GRU", "LSTM", "RNN"),
+        ),
+    },
+    find=_facts,
+)

@@ -6,4 +6,4 @@ estimate.py  the same copy with pinned memory
 from tracemine.causes.cause import Cause
 from tracemine.causes.pageable_copy.estimate import estimate
 
-CAUSE = Cause(rule="pageable_copy", estimates=("pin_memory", estimate))
+CAUSE = Cause(rule="pageable_copy", savings={"pin_memory": estimate})

@@ -5,6 +5,6 @@ norm_order.py  how norms and the residual sum follow each other
 """
 
 from tracemine.causes.cause import Cause
-from tracemine.causes.rmsnorm_unfused.facts import facts
+from tracemine.causes.rmsnorm_unfused.facts import FACTS
 
-CAUSE = Cause(rule="rmsnorm_unfused", facts=facts)
+CAUSE = Cause(rule="rmsnorm_unfused", facts=FACTS)

@@ -8,14 +8,16 @@ import numpy as np
 
 from tracemine.causes.rmsnorm_unfused.norm_order import has_offset, norm_order
 from tracemine.findings.class_estimate import ClassEstimate
-from tracemine.findings.context import ScanContext
-from tracemine.matching.advice import Fact
+from tracemine.findings.context import AdviceFacts, ScanContext
+from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import rms_norm_loses
 from tracemine.rows.table import BoolArray
 
+_FUSED_NORM_SINCE = (2, 9)  # pytorch/pytorch#153666
 
-def facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
+
+def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
     """Return what is added next to norms, whether their weights have an offset, and whether a kernel is slow for them.
 
     named: activities that the rule's pattern names, of all.
@@ -29,8 +31,18 @@ def facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], na
     return {
         "norm_order": next(filter(None, orders), None),
         "offset_weight": any(has_offset(lists, rows) for rows, _ in each),
+        "no_fused_norm": lacks_fused_norm(context.environment.torch),
         "slow_norm": _slow_norm(context, classes),
     }
+
+
+def lacks_fused_norm(torch: tuple[int, int] | None) -> bool:
+    """Return whether a release of torch has no kernel of its own for `F.rms_norm`, as far as it is known.
+
+    >>> [lacks_fused_norm(torch) for torch in ((2, 8), (2, 9), (2, 11), None)]
+    [True, False, False, False]
+    """
+    return torch is not None and torch < _FUSED_NORM_SINCE
 
 
 def _slow_norm(context: ScanContext, classes: Sequence[ClassEstimate]) -> bool:
@@ -41,3 +53,20 @@ def _slow_norm(context: ScanContext, classes: Sequence[ClassEstimate]) -> bool:
     of_first = groups.activity_group[np.array([one.matrix[0, 0] for one in classes])]
     kernels = groups.kernel[of_first[of_first >= 0]]
     return any(rms_norm_loses(curves, groups.kernels[kernel]) for kernel in kernels[kernels >= 0].tolist())
+
+
+FACTS = AdviceFacts(
+    docs={
+        "no_fused_norm": FactDoc("this torch, which a capture names, has no kernel of its own for `F.rms_norm`"),
+        "slow_norm": FactDoc(
+            "PyTorch's own kernel for `F.rms_norm` takes clearly longer on these rows than one made for them"
+        ),
+        "offset_weight": FactDoc("a number is added to the norm's weight before it is multiplied by"),
+        "norm_order": FactDoc(
+            "how the norm and one residual sum follow each other, where nothing else is added to it",
+            text=True,
+            values=("sum first", "norm first", "between norms"),
+        ),
+    },
+    find=_facts,
+)

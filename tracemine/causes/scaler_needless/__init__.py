@@ -1,8 +1,10 @@
 """A gradient scaler that nothing needs.
 
-fix.py  gradients that are never scaled
+columns.py  scaling without float16
+fix.py      gradients that are never scaled
 """
 
 from tracemine.causes.cause import Cause
+from tracemine.causes.scaler_needless.columns import COLUMNS
 
-CAUSE = Cause(rule="scaler_needless", fix_at=f"{__name__}.fix:FIX")
+CAUSE = Cause(rule="scaler_needless", columns=COLUMNS, fix_at=f"{__name__}.fix:FIX")

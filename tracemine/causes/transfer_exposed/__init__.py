@@ -6,4 +6,4 @@ estimate.py  what of them can hide behind other work
 from tracemine.causes.cause import Cause
 from tracemine.causes.transfer_exposed.estimate import estimate
 
-CAUSE = Cause(rule="transfer_exposed", estimates=("hide", estimate))
+CAUSE = Cause(rule="transfer_exposed", savings={"hide": estimate})

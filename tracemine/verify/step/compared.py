@@ -15,7 +15,6 @@ import msgspec
 from msgspec.structs import replace
 
 from tracemine.findings.record import Finding, Scan
-from tracemine.matching import load_rules
 from tracemine.matching.rule import IDLE_SAVINGS
 from tracemine.perfmodel import NOTHING, Range
 from tracemine.pipeline import Analysis, ScanOptions, mined
@@ -89,7 +88,7 @@ def expected(scan: Scan, analysis: Analysis, findings: Sequence[Finding]) -> Exp
     timeline = analysis.timeline
     steps = max(timeline.steps.num_rows, 1)
     # One graph of the step closes them all, not only the model's.
-    gaps = [replace(rule, saving="close_gap") for rule in load_rules() if rule.saving in IDLE_SAVINGS]
+    gaps = [replace(rule, saving="close_gap") for rule in analysis.rules if rule.saving in IDLE_SAVINGS]
     alone = mined(analysis, ScanOptions(rules=gaps, threshold=Threshold(ns=0))).summary.step_saving_ns
     busy_ns, alone_ns = scan.summary.gpu_busy_ns // steps, timeline.meta.alone_step_ns
     more_ns = LAUNCHER_NS - CALL_NS if alone_ns and _host_bound(busy_ns, alone_ns) else 0

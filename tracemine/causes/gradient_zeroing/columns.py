@@ -13,17 +13,39 @@ from typing import Final
 import numpy as np
 
 from tracemine.calls import Call, calls_of
+from tracemine.causes.parameter_loop.columns import the_programs_own
 from tracemine.columns import booleans, numbers
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, is_named, named_at, rows_of, take
-from tracemine.rows.table import BoolArray, Categories, IntArray
+from tracemine.rows.table import (
+    BoolArray,
+    Categories,
+    Column,
+    ColumnDoc,
+    Columns,
+    IntArray,
+    Numbers,
+    Rows,
+    Sources,
+    category,
+    number,
+)
+from tracemine.rows.updates import zero_grads
 from tracemine.timeline import Timeline
 
 _ACCUMULATES: Final = "AccumulateGrad"  # torch::autograd::AccumulateGrad, whatever is in front of it
 _LISTED: Final = "aten::_foreach_zero_"
 
 
-def zeroed_gradients(timeline: Timeline, zeroing: IntArray, zeroed: IntArray, alone: IntArray) -> IntArray:
+def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
+    timeline = sources.timeline
+    zeroed = np.where(category(activities, "sweep_kind").among("zero"), number(activities, "sweep", -1), -1)
+    alone = np.where(the_programs_own(timeline, activities), number(activities, "segment", -1), -1)
+    zeroing = _zeroed_gradients(timeline, zero_grads(timeline), zeroed, alone)
+    return {"zeroing": Numbers(np.maximum(zeroing, 0), zeroing >= 0)}
+
+
+def _zeroed_gradients(timeline: Timeline, zeroing: IntArray, zeroed: IntArray, alone: IntArray) -> IntArray:
     """Return, for each activity, the call, loop or list that fills gradients and that it is part of; −1: none.
 
     `zeroing`: of each activity the row of the `zero_grad` that it is part of, `zeroed`: the number of the loop of
@@ -146,3 +168,12 @@ def _each(numbers_of: IntArray) -> list[IntArray]:
     rows = np.flatnonzero(numbers_of >= 0)
     order = rows[np.argsort(numbers_of[rows], kind="stable")]
     return np.split(order, np.flatnonzero(np.diff(numbers_of[order])) + 1) if len(order) else []
+
+
+COLUMNS = Columns(
+    docs=(
+        ColumnDoc("zeroing", "numbers", "which filling of gradients with zeros it is part of: what a call of an optimizer's `zero_grad` launches, as PyTorch annotates it; fills of tensors that the autograd engine adds to, by a loop (`sweep_kind` is `zero`), by `_foreach_zero_`, or, where an execution trace names tensors, by any operator of the program's in one step; and the first addition to each of them", "in none, or no operators were recorded"),
+    ),
+    derive=_columns,
+    needs=("sweep", "sweep_kind"),
+)  # fmt: skip

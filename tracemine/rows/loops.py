@@ -1,4 +1,4 @@
-"""Loops whose iterations are independent: the same operators on the same shapes, a product among them.
+"""Loops whose iterations are independent: the same operators on the same shapes, a product among them or none.
 
 A loop is a stretch of a stream in which up to 16 operators repeat, eight times or more. It counts where no product of
 an iteration reads, by any path within the loop, what another one wrote: then one call on all of it gives the same.
@@ -16,7 +16,7 @@ from tracemine.calls import DTYPES, NAME, SHAPES, Call, calls_of
 from tracemine.columns import codes
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.graph import NodeGraph
-from tracemine.rows.table import BoolArray, Column, IntArray, Numbers, Rows, category, number
+from tracemine.rows.table import BoolArray, IntArray, Rows, category, number
 from tracemine.timeline import Timeline
 
 _LONGEST_PERIOD, _LEAST_TURNS = 16, 8
@@ -39,7 +39,7 @@ def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) ->
     return list(zip(begins[long].tolist(), ends[long].tolist(), strict=True))
 
 
-class _Loop(Struct, frozen=True):
+class Loop(Struct, frozen=True):
     """Nodes begin to end, `period` of them an iteration; `own[i]`: the i-th of one needs nothing of another."""
 
     begin: int
@@ -48,26 +48,16 @@ class _Loop(Struct, frozen=True):
     own: BoolArray
 
 
-def turn_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
-    """Return `turns_of` and `turns`; `activities` has all other columns, and its graph where dataflow is known.
-
-    >>> from tracemine.timeline import Meta
-    >>> from tracemine.rows.activities import activity_rows
-    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
-    >>> sorted(turn_columns(empty, activity_rows(empty)))
-    ['turns', 'turns_of']
-    """
-    number, turns = np.full(activities.count, -1, np.int64), np.zeros(activities.count, np.int64)
+def loops_of_products(timeline: Timeline, activities: Rows) -> Iterator[tuple[Loop, IntArray]]:
+    """Yield loops with a product in each iteration, and which activities are of those that need no other iteration."""
     graph = activities.graph
     for loop in () if graph is None or not len(graph.activity) else _Nodes(timeline, activities, graph).loops():
         assert graph is not None  # noqa: S101 - else there is no loop
         node = np.arange(loop.begin, loop.end)
         node = node[loop.own[(node - loop.begin) % loop.period]]
         begin, end = graph.activity_begin[node], graph.activity_begin[node + 1]
-        rows = np.concatenate([graph.activity[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)])
-        number[rows], turns[rows] = loop.begin, (loop.end - loop.begin) // loop.period
-    known = number >= 0
-    return {"turns_of": Numbers(np.maximum(number, 0), known), "turns": Numbers(turns, known)}
+        rows = [graph.activity[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
+        yield loop, np.concatenate(rows)
 
 
 def independent_turns(timeline: Timeline, activities: Rows) -> BoolArray:
@@ -125,7 +115,7 @@ class _Nodes:
             chosen[activity[begin[loop.begin] : begin[loop.end]]] = True
         return chosen
 
-    def loops(self, most_tried: int = _MOST_TRIED) -> Iterator[_Loop]:
+    def loops(self, most_tried: int = _MOST_TRIED) -> Iterator[Loop]:
         """Yield the loops, those of few operators an iteration first; at most so many stretches are tried."""
         if not self.apart.any():
             return
@@ -140,7 +130,7 @@ class _Nodes:
                     taken[loop.begin : loop.end] = True
                     yield loop
 
-    def loop(self, begin: int, end: int, period: int) -> _Loop | None:
+    def loop(self, begin: int, end: int, period: int) -> Loop | None:
         """Return the loop of a stretch, wherever its first iteration begins; None where it is none."""
         for first in range(begin, begin + period):
             turns = (end - first) // period
@@ -150,7 +140,7 @@ class _Nodes:
                 continue
             own = self._alone(first, last, period)
             if own is not None and (self.in_step[first] or self._together(first, last, period, own)):
-                return _Loop(first, last, period, own)
+                return Loop(first, last, period, own)
         return None
 
     def _alone(self, begin: int, end: int, period: int) -> BoolArray | None:

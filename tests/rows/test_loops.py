@@ -8,8 +8,8 @@ import pytest
 
 from tests.flow.programs import ADD, ADD_, COPY_, RELU, Program
 from tracemine.pipeline import analysed
+from tracemine.rows.loops import independent_rounds, independent_turns
 from tracemine.rows.table import Numbers
-from tracemine.rows.turns import independent_rounds, independent_turns
 from tracemine.timeline import Timeline
 
 MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"

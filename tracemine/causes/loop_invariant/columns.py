@@ -20,16 +20,14 @@ from tracemine.fusion.barriers import unowned
 from tracemine.fusion.record import Groups
 from tracemine.ops import lookup
 from tracemine.ops.facts import base_name
-from tracemine.rows.ancestors import nearest, taken
+from tracemine.rows.ancestors import engine_of, nearest, taken
 from tracemine.rows.arrow import coded, rows_of
-from tracemine.rows.table import BoolArray, Column, FloatArray, IntArray, Numbers, Rows
-from tracemine.timeline import Timeline
+from tracemine.rows.table import BoolArray, Column, ColumnDoc, Columns, FloatArray, IntArray, Numbers, Rows, Sources
 
 # What a value rests on: tensors from outside; some of them inputs, or labels of such; narrow integers that are
 # computed with, and floating ones: a packed weight and its scales; what was looked up, for which numbers say where.
 _OUTSIDE, _INPUT, _NARROW, _FLOATING, _LOOKED_UP = 1, 2, 4, 8, 16
 _DEQUANTISED: Final = _NARROW | _FLOATING
-_ENGINE: Final = "autograd::engine::"
 _LAYERS: Final = frozenset({"conv", "norm", "embedding"})  # that have weights: what attention calls bias is a mask
 _AS_WEIGHTS: Final = frozenset({"weight", "bias", "running_mean", "running_var"})  # arguments of operators
 # What a product takes within `linear`: its input, and its weight and bias.
@@ -64,21 +62,11 @@ KINDS: Final = (
 )
 
 
-def invariant_columns(
-    timeline: Timeline, activities: Rows, flow: Flow | None, groups: Groups | None
-) -> dict[str, Column]:
-    """Return `invariant`, `invariant_kind` and `invariant_evidence`.
-
-    >>> from tracemine.timeline import Meta
-    >>> from tracemine.rows.activities import activity_rows
-    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
-    >>> sorted(invariant_columns(empty, activity_rows(empty), None, None))
-    ['invariant', 'invariant_evidence', 'invariant_kind']
-    """
+def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     piece, kind, evidence = np.full((3, activities.count), -1)
-    if flow is not None and len(flow.nodes):
-        found = _pieces(flow, activities, groups)
-        piece, kind, evidence = (taken(each, flow.activity_node) for each in found)
+    if sources.flow is not None and len(sources.flow.nodes):
+        found = _pieces(sources.flow, activities, sources.groups)
+        piece, kind, evidence = (taken(each, sources.flow.activity_node) for each in found)
     return {
         "invariant": Numbers(np.maximum(piece, 0), piece >= 0),
         "invariant_kind": coded(KINDS, kind),
@@ -131,7 +119,7 @@ class _Operators:
         self.name = name[rows]
         self.operation = tuple(base_name(text) for text in texts)
         self.op_class = tuple("" if (known := lookup(text)) is None else known.op_class for text in texts)
-        self.of_engine = nearest(parent, _flags(text.startswith(_ENGINE) for text in texts)[name])[rows] >= 0
+        self.of_engine = engine_of(flow.timeline)[rows] >= 0
         self.of_linear = nearest(parent, _flags(text == "aten::linear" for text in texts)[name])[rows] >= 0
         position = numbers(flow.timeline.tensors.column("position"), -1)[flow.reads.tensor_row]
         position = np.where((position >= 0) & (position < _MOST_ARGUMENTS), position, _MOST_ARGUMENTS)
@@ -372,3 +360,14 @@ def _kinds(flow: Flow, operators: _Operators, weights: BoolArray, kept: BoolArra
         kept,
     )
     return np.where(kept, np.select(told, range(len(KINDS)), -1), -1)
+
+
+_NONE: Final = "in none, fewer than two steps were recorded, or dataflow is not known"
+COLUMNS = Columns(
+    docs=(
+        ColumnDoc("invariant", "numbers", "which piece of work it is part of that gives the same in every recorded step, and that something reads which does not: equal where one result goes into the next. It rests on constants alone, or on tensors that nothing writes and is used as a weight (of a convolution, `linear`, a norm, an embedding)", _NONE, evidence="invariant_evidence"),
+        ColumnDoc("invariant_kind", "categories", "what that work gives, one of " + ", ".join(f"`{kind}`" for kind in KINDS), _NONE),
+        ColumnDoc("invariant_evidence", "categories", "how sure that is: `proven`; `consistent`: some of the dataflow is, or a number that was not recorded is taken to be the same", _NONE),
+    ),
+    derive=_columns,
+)  # fmt: skip

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.flow.programs import ADD, ADD_, COPY_, RELU, Program, T
+from tracemine.causes.loop_invariant.columns import COLUMNS
 from tracemine.flow import flow
 from tracemine.fusion import groups
 from tracemine.rows import row_sets
@@ -70,7 +71,8 @@ class Loop(Program):
         every step; operators as `Program.labels` names them. `fused`: where fusion groups are known."""
         timeline = self.recorded()
         found = flow(timeline)
-        columns = row_sets(timeline, groups(found) if fused else None, dataflow=found)["activities"].columns
+        grouped = groups(found) if fused else None
+        columns = row_sets(timeline, grouped, dataflow=found, columns=[COLUMNS])["activities"].columns
         names = self.labels(timeline, found)
         kind, sure, piece = (columns[f"invariant{more}"] for more in ("_kind", "_evidence", ""))
         assert isinstance(kind, Categories)
@@ -444,7 +446,7 @@ def told_of(lines: list[Call], steps: int) -> set[int]:
             scalars = (str(line.number),) if line.op == "fill" else ("0", "1") if line.op == "random" else ()
             loop.op(SCHEMAS[line.op], takes, gives, *scalars, *SCALARS.get(line.op, ()))
     timeline = loop.timeline()
-    found = row_sets(timeline, dataflow=flow(timeline))["activities"].columns["invariant"]
+    found = row_sets(timeline, dataflow=flow(timeline), columns=[COLUMNS])["activities"].columns["invariant"]
     assert isinstance(found, Numbers)
     valid = [True] * len(found.values) if found.valid is None else found.valid.tolist()
     every = [{at for at in range(len(lines)) if valid[step * len(lines) + at]} for step in range(steps)]

@@ -18,7 +18,7 @@ from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, IntArray, Rows, number
 from tracemine.timeline import Timeline
 
-_HALVES: Final = ("float16", "bfloat16")
+HALVES: Final = ("float16", "bfloat16")
 # Where the weight of each operator stands, and the activation next to it.
 _OPERANDS: Final = {
     "aten::mm": (1, 0), "aten::bmm": (1, 0), "aten::addmm": (2, 1), "aten::baddbmm": (2, 1), "aten::linear": (1, 0),
@@ -54,7 +54,7 @@ def _to_half(call: Call) -> bool:
     >>> [_to_half(Call("aten::copy_", None, types)) for types in (("c10::Half", "float"), ("float", "c10::Half"))]
     [True, False]
     """
-    return call.name == "aten::copy_" and call.dtype(0) in _HALVES and call.dtype(1) == "float32"
+    return call.name == "aten::copy_" and call.dtype(0) in HALVES and call.dtype(1) == "float32"
 
 
 def _known_sources(activities: Rows, graph: NodeGraph, first: IntArray) -> BoolArray:
