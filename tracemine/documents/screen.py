@@ -17,7 +17,7 @@ from tracemine.documents.short_causes import short_cause
 from tracemine.documents.step_words import nothing_text, unequal_text, unestimated
 from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.documents.verdict_words import unprofiled_ns
-from tracemine.documents.words import all_of, basis_text, chain, of_finding, operator_name, outside_steps
+from tracemine.documents.words import all_of, basis_text, chain, of_finding, operator_name, outside_steps, saved_alone
 from tracemine.findings.labels import class_of
 from tracemine.perfmodel import Range
 from tracemine.rows.user_frames import is_own
@@ -57,6 +57,7 @@ class Screen(Struct, frozen=True, kw_only=True):
     beside: str  # what the bar does not show
     unit: str
     whole: str  # what shares are of
+    alone: bool  # a row's saving is that of its fix alone, and rows do not add up
     own: bool  # some row names a line of the user's
     rows: tuple[ScreenRow, ...]
     total: str
@@ -81,6 +82,7 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
         beside=covered_text(scan.summary.parts),
         unit=saved.unit.name,
         whole=saved.whole,
+        alone=saved.name == "step_saving_ns",
         own=any(own_of(one, frames or {}) for _, one in saved.rows),
         rows=tuple(rows),
         total=_total(scan, saved) if rows or scan.reported else "",
@@ -118,7 +120,9 @@ class _Saved(Struct, frozen=True):
 
 
 def _saving(finding: Finding, name: str) -> Range:
-    return Range(0, 0, 0) if outside_steps(finding) else of_finding(finding, name)
+    if outside_steps(finding):
+        return Range(0, 0, 0)
+    return saved_alone(finding) if name == "step_saving_ns" else of_finding(finding, name)
 
 
 def _row(

@@ -200,6 +200,12 @@ def of_finding(finding: Finding, name: str) -> Range:
     return found
 
 
+def saved_alone(finding: Finding) -> Range:
+    """Return by how much its fix alone makes a step shorter; where that is not known, its part of what all save."""
+    alone = (finding.per_step or finding).step_saving_alone_ns
+    return of_finding(finding, "step_saving_ns") if alone is None else alone
+
+
 def each_text(finding: Finding) -> str:
     """Return what a finding's figures are of."""
     return "over the trace" if finding.per_step is None or outside_steps(finding) else "a step"

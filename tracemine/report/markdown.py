@@ -83,7 +83,8 @@ def _screen(screen: Screen, scan: Scan) -> Iterator[str]:
 
 def _table(screen: Screen) -> Iterator[str]:
     place = "your code" if screen.own else "where"
-    yield f"| # | saves, {screen.unit} | {screen.whole} | cause | {place} | sure | effort | to do |"
+    saves = f"saves{' alone' if screen.alone else ''}, {screen.unit}"
+    yield f"| # | {saves} | {screen.whole} | cause | {place} | sure | effort | to do |"
     yield "|--:|--:|--:|---|---|---|---|---|"
     for row in screen.rows:
         cells = (row.cause, row.place, row.sure, row.effort, row.todo)
