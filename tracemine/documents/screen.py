@@ -13,11 +13,19 @@ from tracemine.documents.headline import bound_headline
 from tracemine.documents.next_step import effort, next_step
 from tracemine.documents.numbered import claimed
 from tracemine.documents.own_code import own_frame
-from tracemine.documents.short_causes import short_cause
 from tracemine.documents.step_words import nothing_text, unequal_text, unestimated
 from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.documents.verdict_words import unprofiled_ns
-from tracemine.documents.words import all_of, basis_text, chain, of_finding, operator_name, outside_steps, saved_alone
+from tracemine.documents.words import (
+    all_of,
+    basis_text,
+    cause_of,
+    chain,
+    of_finding,
+    operator_name,
+    outside_steps,
+    saved_alone,
+)
 from tracemine.findings.labels import class_of
 from tracemine.perfmodel import Range
 from tracemine.rows.user_frames import is_own
@@ -134,7 +142,7 @@ def _row(
         number=number,
         saves=saved.unit.text(saving.mid),
         share=whole_percent(saving.mid, saved.whole_ns),
-        cause=short_cause(finding.title) + _times(finding, scan),
+        cause=cause_of(finding) + _times(finding, scan),
         place=place_of(finding, frames),
         sure=sure_of(finding, saving),
         effort="–" if lines is None else count_text(lines, "line"),

@@ -200,6 +200,11 @@ def of_finding(finding: Finding, name: str) -> Range:
     return found
 
 
+def cause_of(finding: Finding) -> str:
+    """Return a finding's title without the place behind it: the title of its rule or of the advice that fits it."""
+    return re.split(r": | · ", finding.title, maxsplit=1)[0]
+
+
 def saved_alone(finding: Finding) -> Range:
     """Return by how much its fix alone makes a step shorter; where that is not known, its part of what all save."""
     alone = (finding.per_step or finding).step_saving_alone_ns
