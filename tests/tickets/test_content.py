@@ -186,7 +186,7 @@ def test_redacted_tickets_name_no_module_file_or_function_and_always_say_the_sam
     other = draft(found, scan_of(found), ShownNames("encoder", redact=True), Details())
     assert other.title != one.title, "pseudonyms are a project's own"
     open_text = markdown.body(draft(found, scan_of(found), ShownNames("decoder"), Details()))
-    assert "secretlib/secret_norm.py:7 in secret_forward" in open_text
+    assert "secretlib/secret_norm.py:7 secret_forward()" in open_text
     assert "site-packages" not in open_text
 
 

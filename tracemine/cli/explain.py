@@ -20,7 +20,7 @@ from tracemine.cli.options import (
     RulesOption,
 )
 from tracemine.cli.report import say_verdicts, with_evidence
-from tracemine.cli.request import asked, evidence_in, found_in, one_trace, rules_asked
+from tracemine.cli.request import asked, evidence_in, found_in, one_trace
 from tracemine.errors import UsageError
 
 
@@ -38,7 +38,7 @@ def explain(
 ) -> int:
     """Explain one finding: what it is, where, on what evidence, what it costs, what its fix saves, and the whole fix.
 
-    Nothing is cut. For a ticket's text see `tracemine report --finding`.
+    What its rule may be wrong about says `tracemine rules show`. For a ticket's text see `tracemine report --finding`.
 
     Exit code: 0 done, 2 the call or a file is wrong.
 
@@ -52,7 +52,6 @@ def explain(
 
     if Path(fingerprint).exists() and not Path(path).exists():
         raise UsageError(f"FINGERPRINT: {fingerprint!r} is a file", hint=f"tracemine explain {path} {fingerprint}")
-    known = rules_asked(rules)
     stored = one_stored(Path(path))
     if stored is None:
         request = asked(quiet=quiet, gpu=gpu, rules=rules, evidence=evidence, execution_trace=execution_trace)
@@ -64,7 +63,6 @@ def explain(
             say_verdicts([Path(path)])
     finding, _ = named_finding(fingerprint, [scan], "FINGERPRINT")
     text = StringIO()
-    rule = next((rule for rule in known if rule.id == finding.rule), None)
-    render(finding, scan, rule, text, options(sys.stdout, top=0, no_color=no_color))
+    render(finding, scan, text, options(sys.stdout, top=0, no_color=no_color))
     write(text.getvalue())
     return 0

@@ -175,7 +175,7 @@ def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn
     """
     from msgspec.structs import replace
 
-    from tracemine.documents.own_code import deeper_frames
+    from tracemine.documents.own_code import DeeperFrames
     from tracemine.pipeline import analyse, mined, write_tables
 
     with from_standard_input(path) as file, reading(path, quiet=request.quiet, position=position) as progress:
@@ -194,7 +194,7 @@ def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn
     found = mined(analysis, request.options)
     if request.tables is not None:
         write_tables(analysis, found, request.tables)
-    frames = deeper_frames(found, analysis.timeline)
+    frames = DeeperFrames(found, analysis.timeline)
     if not request.pictured:
         return FoundIn(found, frames=frames)
     from tracemine.api.pictures import picture_of

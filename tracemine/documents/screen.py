@@ -76,7 +76,7 @@ class Screen(Struct, frozen=True, kw_only=True):
 
 
 def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: int = 100) -> Screen:
-    """Return the first screen of a scan. frames: the user's own, of findings that hold none (`deeper_frames`)."""
+    """Return the first screen of a scan. frames: the user's own, of findings that hold none (`DeeperFrames`)."""
     judged = bool(scan.trace.activities) and not is_unusable(scan) and not nothing_text(scan)
     saved = _Saved.of(scan)
     rows = [_row(number, one, scan, saved, frames or {}, width) for number, one in saved.rows] if judged else []

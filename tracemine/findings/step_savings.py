@@ -273,8 +273,7 @@ def _unfelt(finding: Finding) -> Finding:
 
 def _gaining(one: Reported, gained: Range) -> Finding:
     note = (
-        "the step gains what its critical path does, after the findings that claim before: GPU time where the device "
-        "sets the pace; where the host does, launches that are not made any more (none of them at the low end)"
+        "saving = the step's critical path after the findings above; low end: no launch time comes back"
         if gained.mid
         else "something else sets the pace here, and the step gains nothing before that is fixed"
     )
