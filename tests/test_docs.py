@@ -138,7 +138,7 @@ def test_the_example_of_the_page_of_the_api_runs(
 ) -> None:
     names = ran(example("docs/reference/api.md"), folder, monkeypatch)
     assert names["report"] == tracemine.load(folder / "findings.json")
-    assert capsys.readouterr().out.startswith("high RMSNorm")
+    assert capsys.readouterr().out.startswith("high Unfused RMSNorm")
 
 
 def test_the_example_of_the_readme_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

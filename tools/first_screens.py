@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from rich.cells import cell_len  # noqa: E402
 
-from tracemine.documents.own_code import deeper_frames  # noqa: E402
+from tracemine.documents.own_code import DeeperFrames  # noqa: E402
 from tracemine.documents.screen import Screen, first_screen  # noqa: E402
 from tracemine.errors import TracemineError  # noqa: E402
 from tracemine.formats.discover import traces  # noqa: E402
@@ -63,7 +63,7 @@ def measured(path: Path) -> Measured:
     """The first screen of a trace, as `tracemine scan` prints it. Raises TracemineError where it cannot be read."""
     analysis = analyse(path)
     scan = mined(analysis)
-    frames = deeper_frames(scan, analysis.timeline)
+    frames = DeeperFrames(scan, analysis.timeline)
     out = StringIO()
     render("text", scan, out, Drawing(width=MOST_COLUMNS, whole=False, frames=frames))
     stacks = scan.recorded is not None and scan.recorded.stacks and analysis.timeline.stacks.num_rows > 0

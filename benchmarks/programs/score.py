@@ -4,10 +4,11 @@ RECORDINGS: a folder of recordings as `run.py` writes them; the times come from 
 
 first fix: what the first finding's text asks for, tried in the program itself: does it run, compute the same, what
     does it gain, and what share of the best that was tried (of variants whose output is the original's).
-pairs: a fix made by hand beside what its rules' findings are said to save; and torch.compile, in the mode that is asked
-    for, beside what all findings that ask for it are said to save. Where a program has a fix by hand that torch.compile
-    would make in its own way as well, what compiling saves is what it adds to that fix. Findings that are said to save
-    the step nothing promise nothing: those are counted, and how many of their fixes gained all the same.
+pairs: a fix made by hand beside what its rules' findings are said to save alone; and torch.compile, in the mode that is
+    asked for, beside what all findings that ask for it save of what all findings save together. Where a program has a
+    fix by hand that torch.compile would make in its own way as well, what compiling saves is what it adds to that fix.
+    Findings that are said to save the step nothing promise nothing: those are counted, and how many of their fixes
+    gained all the same.
 can save: the joint saving of the findings shown beside the best that was tried. Opposites stand beside: intervals'
     width beside what they hold, signs beside ratios.
 
@@ -73,6 +74,11 @@ def compiled_by(found: Sequence[Any]) -> tuple[str, Sequence[Any]] | None:
     return (modes[0], [saving for mode, saving in asking if mode]) if modes else None
 
 
+def saved_alone(finding: Any) -> Any:
+    """What a step gains of the finding's fix alone; where that is not said, its part of what all give."""
+    return finding.per_step.step_saving_alone_ns or finding.per_step.step_saving_ns
+
+
 def said_of(folder: Path, by_hand: Mapping[str, Any]) -> Said | None:
     report = tracemine.scan(folder)
     found = [finding for finding in report if finding.per_step is not None]
@@ -82,11 +88,11 @@ def said_of(folder: Path, by_hand: Mapping[str, Any]) -> Said | None:
         return None
     savings: dict[str, list[Any]] = {}
     for finding in found:
-        savings.setdefault(finding.rule, []).append(finding.per_step.step_saving_ns)
+        savings.setdefault(finding.rule, []).append(saved_alone(finding))
     first = found[0]
     a_step = {end: getattr(joint, end) / max(steps, 1) for end in ("low", "mid", "high")}
     step_ns = report.summary.per_step.unprofiled_ns.mid
-    own = first.per_step.step_saving_ns
+    own = saved_alone(first)
     return Said(first.rule, asked(first, by_hand), own, a_step, savings, compiled_by(found), step_ns)
 
 

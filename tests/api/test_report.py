@@ -311,7 +311,7 @@ def test_a_notebook_shows_the_head_and_a_table() -> None:
         assert part in text
     assert "host-bound: unprofiled, the GPU idles 77 % (71–81 %)" in text
     assert [share in text for share in ("GEMM/conv 9%", "memory-bound 12%", "communication <1%")] == [True] * 3
-    assert "1 finding too small to show" in text
+    assert "1 smaller finding hidden" in text
 
 
 def test_a_notebook_shows_twenty_rows_at_most_and_says_how_many_more() -> None:

@@ -20,12 +20,11 @@ from tracemine.report.explain import render
 TRACE = str(Path(__file__).parents[2] / "fixtures" / "kineto" / "decoder_prefill.json.gz")
 Run = Callable[..., tuple[int, str, str]]
 Golden = Callable[[str, str], None]
-RULES = {rule.id: rule for rule in load_rules()}
 
 
 def explained(finding: Finding, scan: Scan = SCAN, **options: object) -> str:
     out = StringIO()
-    render(finding, scan, RULES.get(finding.rule), out, Drawing(**options))  # type: ignore[arg-type]
+    render(finding, scan, out, Drawing(**options))  # type: ignore[arg-type]
     return out.getvalue()
 
 
@@ -69,10 +68,17 @@ def test_idle_time_is_explained_without_kernels_of_its_own() -> None:
     assert "\nkernels" not in text
 
 
-def test_a_rule_that_is_not_loaded_leaves_its_own_words_out() -> None:
-    text = explained(msgspec.structs.replace(NORM, rule="of_a_stranger"))
-    assert "rule of_a_stranger" in text
-    assert "\nwhat " not in text
+def test_what_repeats_is_folded() -> None:
+    many = msgspec.structs.replace(NORM, kernels=("sgemm_a", "sgemm_b") * 20, ops=("aten::mm", "aten::add") * 20)
+    text = explained(many)
+    assert "(mm → add) ×20" in text
+    assert "sgemm_a ×20, sgemm_b ×20" in text
+
+
+@pytest.mark.parametrize("name", ["decoder_prefill", "convnet_train"])
+def test_a_finding_takes_about_forty_lines(run: Run, name: str) -> None:
+    trace = Path(TRACE).with_name(f"{name}.json.gz")
+    assert len(run("explain", "1", trace, "-q")[1].splitlines()) <= 50
 
 
 @pytest.mark.parametrize("hostile_string", HOSTILE_STRINGS)

@@ -1,4 +1,4 @@
-"""Communication between ranks that nothing hides, as one rank sees it."""
+"""Exposed communication, as one rank sees it."""
 
 from __future__ import annotations
 

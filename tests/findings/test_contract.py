@@ -22,6 +22,7 @@ from tracemine.causes import CAUSES
 from tracemine.findings import Finding, Range, Scan, device_of, find
 from tracemine.findings import contract as of_reports
 from tracemine.findings.contract import ContractError, breaches, kept
+from tracemine.findings.record import NOTHING
 from tracemine.units import Threshold
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -77,6 +78,12 @@ PLANTED: dict[str, tuple[Callable[[Scan], Scan], str]] = {
     "all of the step": (lambda scan: each_step(scan, True, step_saving_ns=Range(0, 10**12, 10**12)), "do not leave"),
     "idle time": (lambda scan: each_step(scan, False, step_saving_ns=Range(0, 10**12, 10**12)), "than a step is idle"),
     "the joint saving": (joint, "add up to what all save"),
+    "a gap alone": (lambda scan: each_step(scan, False, step_saving_alone_ns=NOTHING), "alone saves more than there"),
+    "alone, the GPU": (
+        lambda scan: each_step(scan, True, step_saving_alone_ns=Range(0, 10**12, 10**12)),
+        "alone saves more than there",
+    ),
+    "alone, of all": (lambda scan: first(scan, step_saving_alone_ns=Range(0, 10**12, 10**12)), "one of them alone"),
 }
 
 

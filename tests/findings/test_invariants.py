@@ -32,7 +32,7 @@ def two_layers(loop: Loop, number: int) -> None:
 
 def test_the_layers_of_a_step_are_one_finding_that_saves_all_of_the_work_and_names_it() -> None:
     (finding,) = scanned(two_layers).findings
-    assert finding.title.startswith("A weight is standardised in every step")
+    assert finding.title.startswith("Weight standardised every step")
     assert (finding.rule, finding.evidence, finding.occurrences) == ("loop_invariant", "proven", 4)
     assert finding.ops == ("aten::var", "aten::mul")
     assert finding.measured_ns == finding.gpu_saving_ns.mid == 4 * 2 * 5
@@ -49,7 +49,7 @@ def test_a_number_that_was_not_recorded_is_said_to_be_taken_as_the_same() -> Non
         loop.op(MM, [batch(loop, number), table], loop.tensor("out", 4, 4))
 
     (finding,) = scanned(step).findings
-    assert finding.title.startswith("A table of sines is built anew in every step")
+    assert finding.title.startswith("Sine table rebuilt every step")
     assert finding.evidence == "consistent"
     assert any("numbers that were not recorded" in text for text in finding.assumptions)
 
@@ -61,5 +61,5 @@ def test_what_is_kept_is_no_chain_to_fuse_as_well() -> None:
         loop.op(MM, [batch(loop, number), upper], loop.tensor("out", 4, 4))
 
     (finding,) = scanned(step).findings
-    assert finding.title.startswith("A mask is built anew in every step")
+    assert finding.title.startswith("Mask rebuilt every step")
     assert len({row for rows in finding.activities for row in rows}) == 4

@@ -1,4 +1,4 @@
-"""Copies between host and device that nothing hides."""
+"""Exposed host-device copies."""
 
 from __future__ import annotations
 

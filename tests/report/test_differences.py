@@ -21,14 +21,7 @@ EVIL = "\x1b[2J|<img src=x onerror=alert(1)>@everyone `x` \u202e#1\nnext"
 def ordinary() -> Difference:
     """One of each status but `same`, and two of that."""
     before = side(
-        item(
-            A,
-            150,
-            ("aten::pow",),
-            title="RMSNorm run as separate operators: LlamaRMSNorm",
-            rule="rmsnorm_unfused",
-            module="L.N_*",
-        ),
+        item(A, 150, ("aten::pow",), title="Unfused RMSNorm: LlamaRMSNorm", rule="rmsnorm_unfused", module="L.N_*"),
         item(B, 60, ("aten::copy_",), title="A copy from pageable memory", source="train.py:44 main"),
         item(C, 50, ("aten::cat",), title="Rotary embedding", module="A_*", shapes=("[1, 64]",)),
         item(D, 40, ("aten::add",), title="Chain"),

@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFIED, hostile, hostile_verdicts
 from tracemine.causes import load_rules
 from tracemine.documents.screen import first_screen, sure_of
-from tracemine.documents.short_causes import SHORT
+from tracemine.documents.words import cause_of
 from tracemine.findings.record import NOTHING, Range, Scan, Source
 from tracemine.report import Drawing, render
 
@@ -162,7 +162,8 @@ def test_where_the_step_gains_nothing_gpu_time_is_said_to_be_saved() -> None:
     assert "of GPU time; the step gains it once nothing else sets its pace" in found.total
 
 
-def test_every_title_of_a_rule_has_a_short_form_that_fits() -> None:
+def test_every_title_of_a_rule_fits_and_ends_where_the_place_begins() -> None:
     titles = {title for rule in load_rules() for title in (rule.title, *(a.title for a in rule.advice if a.title))}
-    assert titles <= SHORT.keys()
-    assert max(map(len, SHORT.values())) <= 30
+    for title in titles:
+        assert len(title) <= 40
+        assert cause_of(msgspec.structs.replace(NORM, title=f"{title}: Llama_*, LlamaMLP_* · mul, add")) == title

@@ -51,7 +51,7 @@ def test_without_apply_it_says_what_it_would_do(run: Run, findings: Path, world:
     assert code == 0
     first, second = out.splitlines()
     assert first == "create  The device waits for the host: item (saves 2.55 ms a step): it has no ticket"
-    assert second.startswith("create  RMSNorm run as separate operators: model.layers.*.input_layernorm (saves 19.0 µs")
+    assert second.startswith("create  Unfused RMSNorm: model.layers.*.input_layernorm (saves 19.0 µs")
     assert err == "nothing was changed: --apply does it\n"
     assert not world.issues
     assert {method for method, _, _ in world.requests} == {"GET"}

@@ -171,7 +171,7 @@ def test_what_is_no_path_stays(text: str) -> None:
 def test_redacted_tickets_name_no_module_file_or_function_and_always_say_the_same() -> None:
     found = msgspec.structs.replace(
         NORM,
-        title="RMSNorm run as separate operators: SecretNorm",
+        title="Unfused RMSNorm: SecretNorm",
         module="SecretModel.layers.*.SecretNorm_*",
         source=(Source(file="/x/site-packages/secretlib/secret_norm.py", line=7, function="secret_forward"),),
         why="SecretNorm reads it twice.",
@@ -186,20 +186,20 @@ def test_redacted_tickets_name_no_module_file_or_function_and_always_say_the_sam
     other = draft(found, scan_of(found), ShownNames("encoder", redact=True), Details())
     assert other.title != one.title, "pseudonyms are a project's own"
     open_text = markdown.body(draft(found, scan_of(found), ShownNames("decoder"), Details()))
-    assert "secretlib/secret_norm.py:7 in secret_forward" in open_text
+    assert "secretlib/secret_norm.py:7 secret_forward()" in open_text
     assert "site-packages" not in open_text
 
 
 def test_the_rules_own_words_are_never_redacted() -> None:
     found = msgspec.structs.replace(
         NORM,
-        title="RMSNorm run as separate operators: RMSNorm",
+        title="Unfused RMSNorm: RMSNorm",
         module="Decoder_*.RMSNorm_*",
         source=(Source(file="secret.py", line=7, function="tensor"),),
         variants=(),
     )
     one = draft(found, scan_of(found), ShownNames("decoder", redact=True), Details())
-    assert one.title.startswith("RMSNorm run as separate operators: Module_")
+    assert one.title.startswith("Unfused RMSNorm: Module_")
     assert "Decoder" not in one.title + markdown.body(one)
     assert "The tensor is read five times." in markdown.body(one)
     assert mark_in(markdown.body(one)).redacted  # type: ignore[union-attr]

@@ -31,7 +31,7 @@ def explain(report: Report, fingerprint: str, *, rules: Paths | None = None) -> 
     >>> from tracemine import scan
     >>> found = explain(scan("fixtures/captures/decoder_prefill"), "10bb")
     >>> found.rule.title, found.finding.evidence, found.evidence
-    ('RMSNorm run as separate operators', 'proven', 'it follows from what the profiler recorded')
+    ('Unfused RMSNorm', 'proven', 'it follows from what the profiler recorded')
     """
     finding = report[fingerprint]
     rule = next((rule for rule in load_rules(*paths_of(rules, "rules")) if rule.id == finding.rule), None)

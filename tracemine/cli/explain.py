@@ -22,7 +22,7 @@ from tracemine.cli.options import (
     RulesOption,
     check_format,
 )
-from tracemine.cli.request import asked, evidence_in, found_in, one_trace, rules_asked
+from tracemine.cli.request import asked, evidence_in, found_in, one_trace
 from tracemine.errors import UsageError
 from tracemine.files import write_file
 
@@ -45,7 +45,7 @@ def explain(
 ) -> int:
     """Explain one finding: what it is, where, on what evidence, what it costs, what its fix saves, and the whole fix.
 
-    Nothing is cut. As Markdown it is the text of a ticket.
+    As Markdown it is the text of a ticket. What its rule may be wrong about says `tracemine rules show`.
 
     Exit code: 0 done, 2 the call or a file is wrong.
 
@@ -61,7 +61,6 @@ def explain(
     check_format(form, _FORMATS)
     if Path(fingerprint).exists() and not Path(path).exists():
         raise UsageError(f"FINGERPRINT: {fingerprint!r} is a file", hint=f"tracemine explain {path} {fingerprint}")
-    known = rules_asked(rules)
     stored = one_stored(Path(path))
     if stored is None:
         request = asked(quiet=quiet, gpu=gpu, rules=rules, evidence=evidence, execution_trace=execution_trace)
@@ -76,7 +75,6 @@ def explain(
     if form == "markdown":
         ticket(finding, scan, text)
     else:
-        rule = next((rule for rule in known if rule.id == finding.rule), None)
-        render(finding, scan, rule, text, options(text if output else sys.stdout, top=0, no_color=no_color))
+        render(finding, scan, text, options(text if output else sys.stdout, top=0, no_color=no_color))
     (write if output is None else partial(write_file, output))(text.getvalue())
     return 0

@@ -180,7 +180,7 @@ def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn
     """
     from msgspec.structs import replace
 
-    from tracemine.documents.own_code import deeper_frames
+    from tracemine.documents.own_code import DeeperFrames
     from tracemine.pipeline import analyse, mined, write_tables
 
     with from_standard_input(path) as file, reading(path, quiet=request.quiet, position=position) as progress:
@@ -201,7 +201,7 @@ def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn
         write_tables(analysis, found, request.tables)
         if not request.quiet:
             say(f"{request.tables}: {_kept(analysis.timeline)}")
-    frames = deeper_frames(found, analysis.timeline)
+    frames = DeeperFrames(found, analysis.timeline)
     if not request.pictured:
         return FoundIn(found, frames=frames)
     again = path if file is path else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tracemine.findings.record import Source
@@ -20,15 +21,32 @@ def own_frame(finding: Finding) -> Source | None:
     return next((source for source in finding.source if is_own(source.file)), None)
 
 
-def deeper_frames(scan: Scan, timeline: Timeline) -> dict[str, Source]:
-    """Return, of findings whose kept frames are all a library's, the user's own further out; by fingerprint."""
-    found = {}
-    for finding in scan.reported:
-        if finding.source and own_frame(finding) is None:
-            source = next(_own_callers(finding, timeline), None)
-            if source is not None:
-                found[finding.fingerprint] = source
-    return found
+class DeeperFrames(Mapping[str, Source]):
+    """The user's own frames further out, of findings whose kept frames are all a library's; by fingerprint.
+
+    They are looked for when one is asked for: most formats ask for none.
+    """
+
+    def __init__(self, scan: Scan, timeline: Timeline) -> None:
+        self._scan, self._timeline = scan, timeline
+
+    @cached_property
+    def _found(self) -> dict[str, Source]:
+        sources = {
+            finding.fingerprint: next(_own_callers(finding, self._timeline), None)
+            for finding in self._scan.reported
+            if finding.source and own_frame(finding) is None
+        }
+        return {mark: source for mark, source in sources.items() if source is not None}
+
+    def __getitem__(self, fingerprint: str) -> Source:
+        return self._found[fingerprint]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def _own_callers(finding: Finding, timeline: Timeline) -> Iterator[Source]:

@@ -13,11 +13,19 @@ from tracemine.documents.headline import bound_headline
 from tracemine.documents.next_step import effort, next_step
 from tracemine.documents.numbered import claimed
 from tracemine.documents.own_code import own_frame
-from tracemine.documents.short_causes import short_cause
 from tracemine.documents.step_words import nothing_text, unequal_text, unestimated
 from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.documents.verdict_words import unprofiled_ns
-from tracemine.documents.words import all_of, basis_text, chain, of_finding, operator_name, outside_steps
+from tracemine.documents.words import (
+    all_of,
+    basis_text,
+    cause_of,
+    chain,
+    of_finding,
+    operator_name,
+    outside_steps,
+    saved_alone,
+)
 from tracemine.findings.labels import class_of
 from tracemine.perfmodel import Range
 from tracemine.rows.user_frames import is_own
@@ -57,6 +65,7 @@ class Screen(Struct, frozen=True, kw_only=True):
     beside: str  # what the bar does not show
     unit: str
     whole: str  # what shares are of
+    alone: bool  # a row's saving is that of its fix alone, and rows do not add up
     own: bool  # some row names a line of the user's
     rows: tuple[ScreenRow, ...]
     total: str
@@ -67,7 +76,7 @@ class Screen(Struct, frozen=True, kw_only=True):
 
 
 def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: int = 100) -> Screen:
-    """Return the first screen of a scan. frames: the user's own, of findings that hold none (`deeper_frames`)."""
+    """Return the first screen of a scan. frames: the user's own, of findings that hold none (`DeeperFrames`)."""
     judged = bool(scan.trace.activities) and not is_unusable(scan) and not nothing_text(scan)
     saved = _Saved.of(scan)
     rows = [_row(number, one, scan, saved, frames or {}, width) for number, one in saved.rows] if judged else []
@@ -81,6 +90,7 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
         beside=covered_text(scan.summary.parts),
         unit=saved.unit.name,
         whole=saved.whole,
+        alone=saved.name == "step_saving_ns",
         own=any(own_of(one, frames or {}) for _, one in saved.rows),
         rows=tuple(rows),
         total=_total(scan, saved) if rows or scan.reported else "",
@@ -118,7 +128,9 @@ class _Saved(Struct, frozen=True):
 
 
 def _saving(finding: Finding, name: str) -> Range:
-    return Range(0, 0, 0) if outside_steps(finding) else of_finding(finding, name)
+    if outside_steps(finding):
+        return Range(0, 0, 0)
+    return saved_alone(finding) if name == "step_saving_ns" else of_finding(finding, name)
 
 
 def _row(
@@ -130,7 +142,7 @@ def _row(
         number=number,
         saves=saved.unit.text(saving.mid),
         share=whole_percent(saving.mid, saved.whole_ns),
-        cause=short_cause(finding.title) + _times(finding, scan),
+        cause=cause_of(finding) + _times(finding, scan),
         place=place_of(finding, frames),
         sure=sure_of(finding, saving),
         effort="–" if lines is None else count_text(lines, "line"),

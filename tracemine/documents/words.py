@@ -7,6 +7,7 @@ from itertools import groupby
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+from tracemine.documents.bar import TITLES
 from tracemine.documents.numbered import claimed
 from tracemine.documents.step_words import share_text
 from tracemine.findings.record import NOTHING, Range
@@ -21,22 +22,22 @@ if TYPE_CHECKING:
 EVIDENCE = {
     "proven": "it follows from what the profiler recorded",
     "consistent": "the one reading that fits by shape, dtype, stride and order",
-    "adjacent": "they are neighbours, or who feeds whom is the likeliest of several readings",
+    "adjacent": "inferred from order and shapes, not confirmed by dataflow",
 }
 
 # Keys of a scan's `dropped` that read badly as they are.
 _DROPPED = {
-    "attention_sizes_unknown": "spelled-out attentions whose sizes are not recorded",
-    "no_fused_attention": "spelled-out attentions that no fused kernel takes",
+    "attention_sizes_unknown": "unfused attentions whose sizes are not recorded",
+    "no_fused_attention": "unfused attentions that no fused kernel takes",
     "below_threshold": "below --min-saving",
     "claimed_by_another_rule": "within findings of other rules",
     "nothing_to_win": "with nothing to win",
-    "at_its_rate": "of a library, about as fast as the device reaches",
+    "at_its_rate": "library kernels near roofline",
     "no_fused_step": "of optimizers over lists, whose class has no fused step",
     "rate_unknown": "of a library whose rate on this GPU is not known",
     "of_the_recorder": "that exist only because an execution trace was recorded",
     "shorter_unprofiled": "gaps that are long only while something records them",
-    "path_not_known": "pairs with something unknown between them",
+    "path_not_known": "pairs skipped: unknown op in between",
     "spread_out": "spread over more than a hundred times their own time",
     "device_unknown": "on a GPU whose rates are not known",
     "compute_bound": "bound by arithmetic",
@@ -120,7 +121,7 @@ def ceiling_text(scan: Scan) -> str:
     ...     after_ns=Range(5_000, 6_000, 7_000), gpu_time_after_ns=Range(4_000, 5_000, 6_000), least_gpu_time_ns=3_000,
     ...     least_known_share=0.8)
     >>> print(_ceiling(parts, findings=True))
-    GPU time could fall from 8.00 µs to 3.00 µs at the least (20 % of it as it is); the findings reach 5.00 µs
+    roofline floor of GPU time 3.00 µs (20 % of it as it is); these fixes reach 5.00 µs (now 8.00 µs)
     """
     parts = scan.summary.parts
     return "" if parts is None else _ceiling(parts, findings=bool(scan.findings))
@@ -133,9 +134,9 @@ def _ceiling(parts: Parts, *, findings: bool) -> str:
         return ""
     not_known = 1 - parts.least_known_share
     rest = f" ({share_text(not_known)} of it as it is)" if not_known >= _WORTH_A_WORD else ""
-    reach = f"; the findings reach {time_text(after.mid)}" if findings else ""
+    reach = f"; these fixes reach {time_text(after.mid)}" if findings else ""
     by = _by_part(parts, spent - least)
-    return f"GPU time could fall from {time_text(spent)} to {time_text(least)} at the least{rest}{by}{reach}"
+    return f"roofline floor of GPU time {time_text(least)}{rest}{by}{reach} (now {time_text(spent)})"
 
 
 def _by_part(parts: Parts, whole_ns: int) -> str:
@@ -145,7 +146,7 @@ def _by_part(parts: Parts, whole_ns: int) -> str:
     >>> each = (("products", 8_000, 3_000), ("attention", 1_000, 700), ("memory_bound", 3_000, 1_000))
     >>> parts = [Part(name=name, ns=ns, gpu_time_ns=ns, least_gpu_time_ns=least) for name, ns, least in each]
     >>> _by_part(Parts(ns=12_000, parts=tuple(parts), covered_communication_ns=0, after_ns=Range(0, 0, 0)), 7_300)
-    ': products by 5.00 µs, memory-bound by 2.00 µs'
+    ': GEMM/conv by 5.00 µs, memory-bound by 2.00 µs'
     """
     less = [
         (part.gpu_time_ns - part.least_gpu_time_ns, part.name)
@@ -153,7 +154,7 @@ def _by_part(parts: Parts, whole_ns: int) -> str:
         if part.least_gpu_time_ns is not None
     ]
     most = [(ns, name) for ns, name in sorted(less, reverse=True)[:2] if ns > _WORTH_NAMING * max(whole_ns, 1)]
-    return ": " + ", ".join(f"{name.replace('_', '-')} by {time_text(ns)}" for ns, name in most) if most else ""
+    return ": " + ", ".join(f"{TITLES.get(name, name)} by {time_text(ns)}" for ns, name in most) if most else ""
 
 
 def memory_text(scan: Scan) -> str:
@@ -172,7 +173,7 @@ def payback_text(scan: Scan) -> str:
         return ""
     takes = range_text(of.compile_low_ns, of.compile_high_ns)
     low, high = (f"{float(f'{steps:.2g}'):,.0f}" for steps in (of.low_steps, of.high_steps))
-    return f"torch.compile takes {takes} once ({of.source}): it pays off after {low}–{high} steps"
+    return f"compile time {takes} once ({of.source}): regained after {low}–{high} steps"
 
 
 def all_of(scan: Scan, name: str) -> Range:
@@ -186,29 +187,34 @@ def all_of(scan: Scan, name: str) -> Range:
     return sum((of_finding(finding, name) for finding in scan.findings), NOTHING)
 
 
-def first_text(scan: Scan) -> str:
-    """Return what the first finding has of what all save of the step; "" where it is the only one, or has nothing."""
-    shown = [finding for finding in scan.findings if finding.reported and not finding.refuted]
-    if len(shown) < 2 or not of_finding(shown[0], "step_saving_ns").mid:
-        return ""
-    return f"{time_text(of_finding(shown[0], 'step_saving_ns').mid)} of it by the first finding"
-
-
 def of_finding(finding: Finding, name: str) -> Range:
     """Return what a finding saves, a step where steps are known, as `all_of`."""
     found: Range = getattr(finding if finding.per_step is None else finding.per_step, name)
     return found
 
 
+def cause_of(finding: Finding) -> str:
+    """Return a finding's title without the place behind it: the title of its rule or of the advice that fits it."""
+    return re.split(r": | · ", finding.title, maxsplit=1)[0]
+
+
+def saved_alone(finding: Finding) -> Range:
+    """Return by how much its fix alone makes a step shorter; where that is not known, its part of what all save."""
+    alone = (finding.per_step or finding).step_saving_alone_ns
+    return of_finding(finding, "step_saving_ns") if alone is None else alone
+
+
 def each_text(finding: Finding) -> str:
     """Return what a finding's figures are of."""
-    return "over the trace" if finding.per_step is None or outside_steps(finding) else "a step"
+    return "over the trace" if finding.per_step is None or outside_steps(finding) else "per step"
 
 
 def saving_of_each(finding: Finding, name: str) -> Range:
-    """Return what a finding saves, `gpu_saving_ns` or `step_saving_ns`, of what `each_text` says."""
-    saving: Range = getattr(finding if outside_steps(finding) else finding.per_step or finding, name)
-    return saving
+    """Return what a finding's fix alone saves, `gpu_saving_ns` or `step_saving_ns`, of what `each_text` says."""
+    if outside_steps(finding):
+        found: Range = getattr(finding, name)
+        return found
+    return saved_alone(finding) if name == "step_saving_ns" else of_finding(finding, name)
 
 
 def outside_steps(finding: Finding) -> bool:
@@ -234,9 +240,9 @@ def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> s
     apart = () if scan.summary.per_step is None else scan.summary.per_step.apart
     steps = max(scan.trace.steps + len(apart), 1)
     each, left = divmod(one.occurrences, steps)
-    times = f"{each:,} × a step" if not left else f"{one.occurrences:,} × in {count_text(steps, 'step')}"
+    times = f"{each:,} × per step" if not left else f"{one.occurrences:,} × in {count_text(steps, 'step')}"
     cost_ns = a_step(finding, Range(*[one.measured_ns] * 3)).mid
-    return f"{times}, {time_text(cost_ns)} a step{_of_what(cost_ns, finding, scan)}"
+    return f"{times}, {time_text(cost_ns)} per step{_of_what(cost_ns, finding, scan)}"
 
 
 def _of_what(cost_ns: int, finding: Finding, scan: Scan) -> str:
@@ -256,13 +262,9 @@ def little_text(scan: Scan) -> str:
     little = [finding for finding in scan.findings if not finding.reported]
     if not little:
         return ""
-    step, gpu = (sum(of_finding(f, name).mid for f in little) for name in ("step_saving_ns", "gpu_saving_ns"))
-    a_step = " a step" if little[0].per_step is not None else ""
-    whom = "it" if len(little) == 1 else "them"
-    return (
-        f"{count_text(len(little), 'finding')} too small to show: step {time_text(step)} and GPU {time_text(gpu)}"
-        f"{a_step} in all; --min-saving 0ns shows {whom}, --format json has {whom}"
-    )
+    ns = sum(max(of_finding(one, name).mid for name in ("step_saving_ns", "gpu_saving_ns")) for one in little)
+    per_step = " per step" if little[0].per_step is not None else ""
+    return f"{count_text(len(little), 'smaller finding')} hidden ({time_text(ns)}{per_step} together): --min-saving 0ns"
 
 
 def source_text(source: Source, file: str) -> str:
@@ -270,13 +272,13 @@ def source_text(source: Source, file: str) -> str:
 
     >>> from tracemine.findings.record import Source
     >>> source_text(Source(file="/a/norm.py", line=70, function="forward", begins=True), "a/norm.py")
-    'a/norm.py: in forward, which starts at line 70'
+    'a/norm.py:70 forward() (line of def)'
     >>> source_text(Source(file="/a/norm.py", line=71, function="forward"), "a/norm.py")
-    'a/norm.py:71 in forward'
+    'a/norm.py:71 forward()'
     """
     if source.begins:
-        return f"{file}: in {source.function}, which starts at line {source.line}"
-    return f"{file}:{source.line} in {source.function}"
+        return f"{file}:{source.line} {source.function}() (line of def)"
+    return f"{file}:{source.line} {source.function}()"
 
 
 def counted_text(counted: Counted) -> str:

@@ -131,6 +131,34 @@ def _gaps_are_idle(scan: Scan) -> bool:
     return room is None or sum(one.step_saving_ns.mid for one in gaps) <= room.idle.mid
 
 
+def _alone(scan: Scan) -> Iterator[tuple[Finding, Finding | PerStep, Range]]:
+    """Yield the findings of which it is known what each saves alone, over the trace and a step."""
+    for finding, part in _figures(scan):
+        if not isinstance(part, Variant) and part.step_saving_alone_ns is not None:
+            yield finding, part, part.step_saving_alone_ns
+
+
+def _alone_within(scan: Scan) -> bool:
+    room = room_of_step(scan.summary)
+    for finding, part, alone in _alone(scan):
+        gaps = finding.on_gpu or part.step_saving_ns.mid <= alone.mid <= alone.high <= part.measured_ns
+        if not (gaps and 0 <= alone.low <= alone.mid <= alone.high):
+            return False
+        if room is not None and isinstance(part, PerStep):
+            most = room.most_saved(part.gpu_saving_ns) if finding.on_gpu else room.idle
+            if alone.mid > most.mid:
+                return False
+    return True
+
+
+def _no_less_together(scan: Scan) -> bool:
+    for parts in (scan.findings, _each_step(scan.findings)):
+        best = max(((part.step_saving_alone_ns or NOTHING).mid for part in parts), default=0)
+        if best > sum(part.step_saving_ns.mid for part in parts):
+            return False
+    return True
+
+
 def _together(scan: Scan) -> bool:
     step = scan.summary.per_step
     if step is None or step.step_saving_ns is None:
@@ -153,4 +181,6 @@ _RULES: tuple[tuple[str, Callable[[Scan], bool]], ...] = (
     ("savings do not leave the GPU's work that is left", _leaves_the_work),
     ("gaps save more than a step is idle", _gaps_are_idle),
     ("findings do not add up to what all save together", _together),
+    ("a finding alone saves more than there is, or less than of gaps", _alone_within),
+    ("all findings save less than one of them alone", _no_less_together),
 )

@@ -7,7 +7,7 @@ distinct chain, never once a match.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tracemine.devices import Device
 from tracemine.findings.accounting import Room, measure, most_saved_by, summarise, with_slow_steps
 from tracemine.findings.advice_facts import facts_of
+from tracemine.findings.alone import with_alone
 from tracemine.findings.benchmark_loops import loop_texts
 from tracemine.findings.bound import bound_of
 from tracemine.findings.class_estimate import ClassEstimate
@@ -69,7 +70,7 @@ def find(
     path: str | None = None,
     causes: Sequence[Cause] = (),
 ) -> Scan:
-    """Find everything there is to say about a trace, the most worth first: by what the step gains, then by GPU time.
+    """Find everything there is to say about a trace, the most worth first: by what the step gains of a fix alone.
 
     So where the device is mostly idle gaps lead, where it is busy fusions, and of two the one that the step feels.
 
@@ -92,10 +93,13 @@ def find(
     graphs = captured_graphs(timeline)
     told = () if timeline.meta.ingest.unusable or graphs else matches
     by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
-    variants, places = _variants(context, by_priority, judge, threshold_ns)
+    variants, known = _variants(context, by_priority, judge, threshold_ns)
+    places = {mark: one.placed for mark, one in known.items()}
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
     overlapping = frozenset(each.rule.id for each in by_priority if each.rule.saving == "overlap")
-    findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0, overlapping)
+    findings = _ranked(
+        context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0, overlapping, known
+    )
     scan = Scan(
         trace=_trace_summary(context, path),
         summary=_summary(context, findings, gaps_ns),
@@ -150,8 +154,8 @@ def _summary(context: ScanContext, findings: Sequence[Finding], gaps_ns: IntArra
 
 def _variants(
     context: ScanContext, by_priority: Sequence[Matches], judge: Judge | None, threshold_ns: int
-) -> tuple[list[Finding], dict[str, Placed]]:
-    """Return the variants of all findings, with what the step gains of each; and where each is, by its fingerprint."""
+) -> tuple[list[Finding], dict[str, Reported]]:
+    """Return the variants of all findings, with what the step gains of each; and by fingerprint before that."""
     reported: list[Reported] = []
     little: list[Reported] = []
     launch_ns = _LAUNCH_NS if context.unprofiled_gaps_ns[1].sum() > context.accounts.gpu_time_ns else 0
@@ -162,12 +166,12 @@ def _variants(
                 reported += variants
             else:
                 little += variants
-    places = {one.finding.fingerprint: one.placed for one in (*reported, *little)}
     more, unfelt = split_by_gain(context, reported, little, threshold_ns)
     reported += more
     if judge is not None:
         reported = _lowered([_judged(one, judge) for one in reported])
-    return with_steps(context, reported, unfelt, threshold_ns), places
+    known = {one.finding.fingerprint: one for one in (*little, *reported)}
+    return with_steps(context, reported, unfelt, threshold_ns), known
 
 
 def _ranked(
@@ -176,8 +180,12 @@ def _ranked(
     threshold_ns: int,
     least_share: float,
     overlapping: frozenset[str],
+    variants: Mapping[str, Reported],
 ) -> list[Finding]:
-    """Rank findings. overlapping: the rules whose findings cost what of their activities' time nothing else runs."""
+    """Rank findings, and say what each saves alone.
+
+    overlapping: the rules whose findings cost what of their activities' time nothing else runs.
+    """
     accounts = context.accounts
     # High ends of variants do not add up: all of them together save no more than there is.
     findings = [
@@ -197,18 +205,25 @@ def _ranked(
         hidden=overlapping,
         timed=context.steps.slowdown is not None,
     )
-    inside = inside_steps(
-        findings,
-        accounts.step_of,
-        accounts.dur_ns,
-        accounts.exclusive_ns,
-        context.rows["gaps"],
-        context.in_steps_ns,
-        context.steps.gaps_ns()[1],
-        context.unprofiled_gaps_ns,
-        {rule: number(context.rows["activities"], "exposed_ns") for rule in sorted(overlapping)},
+    gaps_ns = context.steps.gaps_ns()
+    inside, alone = (
+        inside_steps(
+            chosen,
+            accounts.step_of,
+            accounts.dur_ns,
+            accounts.exclusive_ns,
+            context.rows["gaps"],
+            context.in_steps_ns,
+            gaps_ns[1],
+            unprofiled_ns,
+            {rule: number(context.rows["activities"], "exposed_ns") for rule in sorted(overlapping)},
+        )
+        for chosen, unprofiled_ns in (
+            (findings, context.unprofiled_gaps_ns),
+            ([one for one in findings if not one.on_gpu], gaps_ns),
+        )
     )
-    return ranked(findings, scale, inside)
+    return with_alone(context, ranked(findings, scale, inside), variants, scale, inside | alone)
 
 
 def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:

@@ -12,6 +12,7 @@ from tracemine.findings.accounting import Room
 from tracemine.findings.inside import ALL_OF_IT, Inside
 from tracemine.findings.record import Finding, PerStep, Range, Scan
 from tracemine.findings.step_savings import within_step
+from tracemine.findings.together import no_less_together
 
 # A finding whose larger saving is at least this share of what is not recorded any longer is of this severity.
 SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
@@ -37,7 +38,7 @@ class RankScale(Struct, frozen=True, kw_only=True):
 
 
 def ranked(findings: Iterable[Finding], scale: RankScale, inside: dict[str, Inside]) -> list[Finding]:
-    """Rank findings by what a step gains, then by GPU time; set severity, savings a step, and whether they are shown.
+    """Rank findings by what a step gains of each; set severity, savings a step, and whether they are shown.
 
     inside: by fingerprint, the part of a finding that lies in steps. All together they leave a step no shorter than the
     GPU's work in it.
@@ -45,7 +46,21 @@ def ranked(findings: Iterable[Finding], scale: RankScale, inside: dict[str, Insi
     found = [_scaled(finding, scale, inside.get(finding.fingerprint, ALL_OF_IT)) for finding in findings]
     if scale.room is not None and scale.steps:
         found = within_step(found, scale.room, scale.hidden, timed=scale.timed)
+    return rated(found, scale)
+
+
+def rated(findings: Iterable[Finding], scale: RankScale) -> list[Finding]:
+    """Return findings with a saving a step in order, with their severity and whether they are shown."""
+    found = no_less_together(list(findings), scale.unprofiled_ns)
     return ordered((_judged_by(finding, scale) for finding in found), scale.gpu_time_ns)
+
+
+def of_step(finding: Finding, scale: RankScale, inside: Inside) -> Range:
+    """Return what a finding saves a step where its fix is the only one that is made: no more than there is."""
+    found = [_scaled(finding, scale, inside)]
+    if scale.room is not None and scale.steps:
+        found = within_step(found, scale.room, scale.hidden, timed=scale.timed)
+    return found[0].step_saving_ns if found[0].per_step is None else found[0].per_step.step_saving_ns
 
 
 # Of so many findings that come first, those are among them that save at least this share of GPU time: while the host
@@ -61,7 +76,7 @@ def ordered(findings: Iterable[Finding], gpu_time_ns: int) -> list[Finding]:
     """
     found = sorted(findings, key=_order)
     places = _FIRST if found and not found[0].on_gpu else _FIRST - 1
-    large = [one for one in found[1:] if one.reported and _worth(one)[1] and _is_large(one, gpu_time_ns)]
+    large = [one for one in found[1:] if one.reported and _worth(one).gpu_saving_ns.mid and _is_large(one, gpu_time_ns)]
     large = sorted(large, key=lambda one: -one.gpu_saving_ns.mid)[:places]
     chosen = {one.fingerprint for one in large}
     rest = [one for one in found[1:] if one.fingerprint not in chosen]
@@ -73,17 +88,26 @@ def _is_large(finding: Finding, gpu_time_ns: int) -> bool:
     return finding.gpu_saving_ns.mid >= _LARGE * max(gpu_time_ns, 1)
 
 
-def _order(finding: Finding) -> tuple[bool, bool, int, int, str]:
-    """Order by worth, most first; what no step has comes behind what one has, and last what is not shown."""
-    step_ns, gpu_ns = _worth(finding)
-    nowhere = finding.per_step is not None and finding.per_step.measured_ns == 0
-    return not finding.reported, nowhere, -step_ns, -gpu_ns, finding.fingerprint
+def _order(finding: Finding) -> tuple[bool, bool, int, int, int, str]:
+    """Order by worth, most first; what no step has comes behind what one has, and last what is not shown.
+
+    First counts what a fix saves alone: it is made before the others. Then its part of what all save, and GPU time.
+    """
+    of, nowhere = _worth(finding), finding.per_step is not None and finding.per_step.measured_ns == 0
+    alone = of.step_saving_ns if of.step_saving_alone_ns is None else of.step_saving_alone_ns
+    return (
+        not finding.reported,
+        nowhere,
+        -alone.mid,
+        -of.step_saving_ns.mid,
+        -of.gpu_saving_ns.mid,
+        finding.fingerprint,
+    )
 
 
-def _worth(finding: Finding) -> tuple[int, int]:
-    """Return what is saved of the step and of GPU time, a step where steps are known."""
-    of = finding if finding.per_step is None or finding.per_step.measured_ns == 0 else finding.per_step
-    return of.step_saving_ns.mid, of.gpu_saving_ns.mid
+def _worth(finding: Finding) -> Finding | PerStep:
+    """Return what holds the savings that count: of a step, where steps are known and have some of it."""
+    return finding if finding.per_step is None or finding.per_step.measured_ns == 0 else finding.per_step
 
 
 def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
@@ -100,9 +124,24 @@ def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
     for finding in findings:
         stored = before[finding.fingerprint]
         if finding != stored:
-            finding = _judged_by(_scaled(finding, scale, _inside(stored, steps)), scale)
+            finding = _alone_again(_scaled(finding, scale, _inside(stored, steps)), stored)
+            finding = _judged_by(finding, scale)
         found.append(replace(finding, reported=_judged(finding) or stored.reported))
-    return ordered(found, scan.summary.gpu_time_ns)
+    return ordered(no_less_together(found, scale.unprofiled_ns), scale.gpu_time_ns)
+
+
+def _alone_again(finding: Finding, stored: Finding) -> Finding:
+    """Return a finding of which verdicts changed what it saves, with what it saves alone in proportion to GPU time."""
+    before, after = stored.gpu_saving_ns.mid, finding.gpu_saving_ns.mid
+    part = Fraction(0) if finding.refuted else Fraction(min(after, before), before) if before else Fraction(1)
+    step = finding.per_step
+    if step is not None and stored.per_step is not None:
+        step = replace(step, step_saving_alone_ns=_part(stored.per_step.step_saving_alone_ns, part))
+    return replace(finding, step_saving_alone_ns=_part(stored.step_saving_alone_ns, part), per_step=step)
+
+
+def _part(of: Range | None, part: Fraction) -> Range | None:
+    return Range(*(int(ns * part) for ns in (of.low, of.mid, of.high))) if of is not None and part else None
 
 
 def _inside(finding: Finding, steps: int) -> Inside:

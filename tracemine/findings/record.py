@@ -122,6 +122,7 @@ class PerStep(msgspec.Struct, frozen=True, kw_only=True):
     measured_ns: int
     gpu_saving_ns: Range
     step_saving_ns: Range
+    step_saving_alone_ns: Range | None = None  # by its fix alone, as that of Finding
     share_of_unprofiled: float  # step_saving_ns ÷ summary.per_step.unprofiled_ns, mid of both
 
 
@@ -181,7 +182,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     arithmetic_intensity: Intensity | None
     intermediate_bytes: int | None  # of the largest occurrence
     gpu_saving_ns: Range
-    step_saving_ns: Range
+    step_saving_ns: Range  # its part of what all findings save together: these add up
+    # What the steps get shorter by where its fix is the only one that is made: these do not add up. Null: too small to
+    # be reported, refuted, or stored by a version that did not say.
+    step_saving_alone_ns: Range | None = None
     per_step: PerStep | None = None  # null: no steps are known
     why: str
     fix: str

@@ -145,10 +145,11 @@ def _claims_on_gpu(context: ScanContext, on_gpu: Sequence[Reported]) -> list[Cla
         return []
     gains = context.steps.gains([one.fix for one in on_gpu])
     context.unprofiled_gaps_ns = context.steps.gaps_ns([context.steps.change(one.fix) for one in on_gpu])
-    return [_claim_on_gpu(context, one, gained) for one, gained in zip(on_gpu, gains, strict=True)]
+    return [claim_on_gpu(context, one, gained) for one, gained in zip(on_gpu, gains, strict=True)]
 
 
-def _claim_on_gpu(context: ScanContext, one: Reported, gained: Range) -> Claim:
+def claim_on_gpu(context: ScanContext, one: Reported, gained: Range) -> Claim:
+    """Return what a fix on the GPU would have of a step that it makes shorter by `gained`."""
     # Streams that then overlap more can gain more than is idle or measured: that much is not claimed. What is hidden
     # behind other work is launched as before, so that no idle time goes with it.
     hides = one.rule.saving == "overlap"
@@ -272,8 +273,7 @@ def _unfelt(finding: Finding) -> Finding:
 
 def _gaining(one: Reported, gained: Range) -> Finding:
     note = (
-        "the step gains what its critical path does, after the findings that claim before: GPU time where the device "
-        "sets the pace; where the host does, launches that are not made any more (none of them at the low end)"
+        "saving = the step's critical path after the findings above; low end: no launch time comes back"
         if gained.mid
         else "something else sets the pace here, and the step gains nothing before that is fixed"
     )

@@ -167,19 +167,28 @@ class Steps:
         return ran, idle_before(ran.starts, ran.ends, self.device)
 
     def gains(self, fixes: Sequence[Fix]) -> list[Range]:
-        """Return what the step gains of each finding's fix, made after those before.
+        """Return what the step gains of each finding's fix, made after those before."""
+        return self.gains_of([fixes])[0]
+
+    def gains_of(self, cases: Sequence[Sequence[Fix]]) -> list[list[Range]]:
+        """Return the same of several cases, in each of which no fix of another is made.
 
         On a slow host launches are expensive, on a fast one GPU time: the high end is the larger of what both give.
         """
         least, usual, most = self.paces
         ends = {_MID: [usual], _LOW: [least], _HIGH: sorted({most, least}, reverse=True)}
-        takes = self.replay.takes([([self.change(fix, end) for fix in fixes], pace) for end, pace in ends.items()])
-        takes = [self.longer * each for case in takes for each in case]
-        found = [gained(each).astype(np.int64).tolist() for each in takes]
-        spread = 0.0 if self.slowdown is None else timing_spread(sum(found[0]), float(takes[0][0]) - self._outside_ns)
+        asked = [([self.change(fix, end) for fix in fixes], pace) for fixes in cases for end, pace in ends.items()]
+        takes = self.replay.takes(asked) if asked else []
+        return [self._gained(takes[at : at + len(ends)]) for at in range(0, len(takes), len(ends))]
+
+    def _gained(self, takes: Sequence[Floats]) -> list[Range]:
+        """Return the intervals of a case, from how long its ends take: usual, low, high."""
+        every = [self.longer * pace for end in takes for pace in end]
+        gains = [gained(pace).astype(np.int64).tolist() for pace in every]
+        spread = 0.0 if self.slowdown is None else timing_spread(sum(gains[0]), float(every[0][0]) - self._outside_ns)
         return [
             outwards(min(least, mid) * (1 - spread), mid, max(mid, *rest) * (1 + spread))
-            for mid, least, *rest in zip(*found, strict=True)
+            for mid, least, *rest in zip(*gains, strict=True)
         ]
 
     def usual_gains(self, fixes: Sequence[Fix]) -> list[int]:

@@ -27,6 +27,7 @@ class _Of(Struct, frozen=True):
 
 
 _TEXT, _INT, _FLOAT, _BOOL, _TEXTS = pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.list_(pa.string())
+_NOT_ALONE = "no steps are known, or it saves too little to be reported"
 _NO_STEPS = "no steps are known"
 _NO_SOURCE = "no Python stacks were recorded, or no line leads to it"
 _NOT_ESTIMATED = "of idle time, or not estimated"
@@ -89,7 +90,8 @@ _COLUMNS = (
     *_range("step_saving", "step_saving_ns", "time by which the steps get shorter, over the trace"),
     _Of("per_step_measured_ns", _INT, "measured_ns, the mean over the steps, nanoseconds", _NO_STEPS, _field("per_step.measured_ns")),
     *_range("per_step_gpu_saving", "per_step.gpu_saving_ns", "GPU time saved in each step", _NO_STEPS),
-    *_range("per_step_saving", "per_step.step_saving_ns", "time by which each step gets shorter", _NO_STEPS),
+    *_range("per_step_saving", "per_step.step_saving_ns", "time by which each step gets shorter, the finding's part of what all save together", _NO_STEPS),
+    *_range("per_step_saving_alone", "per_step.step_saving_alone_ns", "time by which each step gets shorter where its fix is the only one", _NOT_ALONE),
     _Of("step_saving_share", _FLOAT, "which part of an unprofiled step per_step_saving_ns is, 0 to 1", _NO_STEPS, _field("per_step.share_of_unprofiled")),
     _Of("traffic_before_bytes", _INT, "device memory traffic as it is, bytes over the trace", "not known", _field("traffic_bytes.before")),
     _Of("traffic_after_bytes", _INT, "the same of one kernel, bytes", "not known", _field("traffic_bytes.after")),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 
 if TYPE_CHECKING:
     from tracemine.report import Drawing
+    from tracemine.report.paragraphs import LabelledText
 
 
 def console_for(out: TextIO, options: Drawing) -> Console:
@@ -22,3 +24,10 @@ def console_for(out: TextIO, options: Drawing) -> Console:
         emoji=False,
         legacy_windows=False,
     )
+
+
+def print_rows(console: Console, rows: Iterable[LabelledText]) -> None:
+    """Write paragraphs, wrapped as wide as the terminal."""
+    for row in rows:
+        for wrapped in row.wrapped(console):
+            console.print(wrapped, no_wrap=True, overflow="ignore", crop=False)

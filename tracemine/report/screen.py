@@ -110,7 +110,7 @@ def _table(screen: Screen, width: int) -> Iterator[Text]:
     heads = {
         "number": ("", ""),
         "saves": ("saves", screen.unit),
-        "share": ("", screen.whole),
+        "share": ("alone" if screen.alone else "", screen.whole),
         "cause": ("cause", ""),
         "place": ("your code" if screen.own else "where", ""),
         "sure": ("sure", ""),

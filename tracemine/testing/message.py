@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from tracemine.documents.headline import bound_headline
 from tracemine.documents.next_step import next_step
 from tracemine.documents.own_code import own_frame
-from tracemine.documents.short_causes import short_cause
 from tracemine.documents.trust import trust_text
+from tracemine.documents.words import cause_of
 from tracemine.findings.record import Finding, Scan
 from tracemine.report.escape import line
 from tracemine.testing.limits import StepLimits
@@ -66,7 +66,7 @@ def _why(scan: Scan | None, findings: Sequence[Finding]) -> Iterator[str]:
     if said := bound_headline(scan):
         yield said
     for finding in findings[:_SHOWN]:
-        yield f"  {_saves(finding)}  {short_cause(finding.title)}{_place(finding)}"
+        yield f"  {_saves(finding)}  {cause_of(finding)}{_place(finding)}"
         yield f"      {next_step(finding.fix, _NEXT)}"
     if len(findings) > _SHOWN:
         yield f"  {len(findings) - _SHOWN} more"

@@ -208,7 +208,7 @@ def _blocks(finding: Finding, scan: Scan, names: ShownNames, details: Details) -
 
 def _savings(finding: Finding, scan: Scan) -> Iterator[Run]:
     step, gpu = saving_of_each(finding, "step_saving_ns"), saving_of_each(finding, "gpu_saving_ns")
-    steps = each_text(finding) == "a step"
+    steps = each_text(finding) == "per step"
     each = "each step" if steps else "the trace"
     whole_ns = None if outside_steps(finding) else unprofiled_ns(scan.summary)
     yield Text("Saves ")

@@ -97,7 +97,7 @@ def rotated(made: Recorded, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def norm(made: Recorded, x: Tensor, weight: Tensor) -> Tensor:
-    """RMSNorm run as separate operators; its casts find nothing to do."""
+    """Unfused RMSNorm; its casts find nothing to do."""
     wide = made.same("aten::to", x, 4)
     mean = made.op("aten::mean", made.op("aten::pow", wide, None), out=(x.shape[0], 1), scalars=3)
     scale = made.op("aten::rsqrt", made.op("aten::add", mean, None, scalars=1))

@@ -1,4 +1,4 @@
-"""The host waits for the device, and the device then for the host.
+"""Blocking sync: the host waits for the GPU, and the GPU then for the host.
 
 estimate.py  what a loop saves whose rounds can be done at once, and what waits save elsewhere
 """

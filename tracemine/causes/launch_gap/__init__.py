@@ -1,4 +1,4 @@
-"""The device waits for the host to launch the next kernel.
+"""Launch-bound steps: the GPU waits for the host to launch the next kernel.
 
 estimate.py   what fewer launches save
 recurrent.py  recurrent cells called once a position

@@ -1,0 +1,227 @@
+"""One finding as a document: labelled sections of lines, which every report for people draws in its own way.
+
+A line is ours or a rule's sentence, a name from the trace, which is shown as it is whatever it holds, or code.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from tracemine.documents.folding import folded
+from tracemine.documents.own_code import own_frame
+from tracemine.documents.screen import sure_of
+from tracemine.documents.verdict_words import error_text, not_tested_text, said_text, times_text, unprofiled_ns
+from tracemine.documents.words import (
+    EVIDENCE,
+    a_step,
+    basis_text,
+    blocks,
+    cost_text,
+    counted_text,
+    each_text,
+    first_sentence,
+    gpu_text,
+    of_finding,
+    operator_name,
+    outside_steps,
+    saved_alone,
+    share_of_text,
+    source_text,
+)
+from tracemine.findings.payback import COMPILE
+from tracemine.ops.kernel_names import short_name
+from tracemine.units import bytes_text, percent_text, range_text, ratio_text, time_text
+
+if TYPE_CHECKING:
+    from tracemine.findings.record import Finding, Scan, Variant
+    from tracemine.perfmodel import Range
+
+PROSE, NAME, CODE, CALM = "prose", "name", "code", "calm"  # a calm line is a name of which there are many
+_MOST_VARIANTS, _MOST_FRAMES = 6, 3
+# How each profiler records source lines, or what stands in their place.
+_RECORDS_LINES = {
+    "kineto": "record with `with_stack=True`",
+    "nsys": "`nsys profile --python-backtrace=cuda` records Python's lines, and NVTX ranges the modules",
+}
+
+
+class Line(Struct, frozen=True):
+    """A line of a section."""
+
+    text: str
+    kind: str = PROSE
+
+
+class Section(Struct, frozen=True):
+    """Lines under one label."""
+
+    label: str
+    lines: tuple[Line, ...]
+
+
+def sections(finding: Finding, scan: Scan) -> tuple[Section, ...]:
+    """Return all that is known of a finding, without empty sections."""
+    identity = f"{finding.fingerprint} · rule {finding.rule} · severity {finding.severity}"
+    known = (
+        ("id", [Line(identity, NAME)]),
+        ("saves", saves(finding, scan)),
+        ("sure", [Line(_sure(finding))]),
+        ("cost", cost(finding, scan)),
+        ("why", rule_lines(finding.why)),
+        ("where", where(finding, scan)),
+        ("kernels" if finding.on_gpu else "before", [*operators(finding), *_kernels(finding)]),
+        ("counted", [Line(counted_text(finding.counters))] if finding.counters else ()),
+        ("fix", [*rule_lines(finding.fix), *_compile_time(finding, scan)]),
+        ("verdict", verdicts(finding, whole=True)),
+        ("variants", _variants(finding, scan)),
+        ("assumes", map(Line, finding.assumptions)),
+        ("check", [Line("record the same steps with the fix, compare both, and compare the programs' results:"),
+                   Line("tracemine diff before.json.gz after.json.gz", CODE)]),
+    )  # fmt: skip
+    return tuple(Section(label, lines) for label, each in known if (lines := tuple(one for one in each if one.text)))
+
+
+def saves(finding: Finding, scan: Scan) -> Iterator[Line]:
+    """Yield what its fix alone saves of the step, and of GPU time."""
+    if finding.refuted:
+        yield Line("nothing: verdicts took away what was predicted")
+        return
+    outside = outside_steps(finding)
+    step = finding.step_saving_ns if outside else saved_alone(finding)
+    gpu = finding.gpu_saving_ns if outside else of_finding(finding, "gpu_saving_ns")
+    if outside:
+        for name, saving in (("", step), ("GPU ", gpu)):
+            if saving.high:
+                yield Line(f"{name}{_interval(saving)} over the trace, outside of the steps")
+        return
+    each, whole_ns = "" if finding.per_step is None else " per step", unprofiled_ns(scan.summary)
+    if step.mid or (step.high and not gpu.high):
+        share = "" if whole_ns is None else f", {percent_text(step.mid, whole_ns)} of {share_of_text(scan)}"
+        yield Line(f"{_interval(step)}{each} alone{share}")
+    if gpu.high:
+        basis = f", {text}" if (text := basis_text(finding)) else ""
+        yield Line(f"GPU {_interval(gpu)}{each}, {gpu_text(gpu.mid, scan)}{basis}")
+    if gpu.high and not step.mid:
+        yield Line("nothing of the step alone: something else sets its pace")
+
+
+def _interval(saving: Range) -> str:
+    return f"{time_text(saving.mid)} ({range_text(saving.low, saving.high)})"
+
+
+def _sure(finding: Finding) -> str:
+    rests = EVIDENCE.get(finding.evidence, "see the documentation")
+    return f"{sure(finding)}; evidence {finding.evidence}: {rests}"
+
+
+def sure(finding: Finding) -> str:
+    """Return how sure its saving is, of the step or else of GPU time."""
+    saving = saved_alone(finding)
+    return sure_of(finding, saving if saving.mid else of_finding(finding, "gpu_saving_ns"))
+
+
+def cost(finding: Finding, scan: Scan) -> Iterator[Line]:
+    """Yield how often it occurs, what that takes, what the fix leaves of it, and what it moves."""
+    left = ""
+    if finding.fused_ns is not None and not finding.refuted:
+        left = f"; after the fix {_interval(a_step(finding, finding.fused_ns))} {each_text(finding)}"
+    yield Line(cost_text(finding, scan) + left)
+    moved = []
+    if (traffic := finding.traffic_bytes) is not None:
+        moved.append(f"traffic {bytes_text(traffic.before)} → {bytes_text(traffic.after)}")
+    if (intensity := finding.arithmetic_intensity) is not None:
+        ridge = "" if intensity.ridge is None else f" (ridge {ratio_text(intensity.ridge)})"
+        moved.append(f"{ratio_text(intensity.before)} → {ratio_text(intensity.after)} FLOP per byte{ridge}")
+    if finding.intermediate_bytes:
+        moved.append(f"tensors of {bytes_text(finding.intermediate_bytes)} need not exist")
+    yield Line("; ".join(moved))
+
+
+def where(finding: Finding, scan: Scan, *, short: bool = False) -> Iterator[Line]:
+    """Yield the module and the source lines, or how they are recorded. short: the user's own line, or the innermost."""
+    if finding.module:
+        yield Line(finding.module, NAME)
+    first = [one for one in (own_frame(finding), *finding.source) if one is not None][:1]
+    for source in first if short else finding.source[:_MOST_FRAMES]:
+        file = "/".join(PurePath(source.file).parts[-2:]) if short else source.file
+        yield Line(source_text(source, file), NAME)
+    if not (finding.module or finding.source):
+        how = _RECORDS_LINES.get(scan.trace.format)
+        yield Line(f"no module or source line was recorded{'' if how is None else f': {how}'}")
+
+
+def operators(finding: Finding | Variant, *, on_gpu: bool = True) -> Iterator[Line]:
+    """Yield the operators in order, what repeats folded, and what they run on."""
+    between = " → " if on_gpu and getattr(finding, "on_gpu", True) else ", "  # what follows gaps is no chain
+    if names := folded([operator_name(name) for name in finding.ops]):
+        yield Line(between.join(names), NAME)
+    operands = " ".join(text for text in (getattr(finding, "dtype", None), finding.shapes) if text)
+    if operands:
+        yield Line(operands, NAME)
+
+
+def _kernels(finding: Finding) -> Iterator[Line]:
+    counts = Counter(map(short_name, finding.kernels))
+    yield Line(", ".join(name if times == 1 else f"{name} ×{times:,}" for name, times in counts.items()), CALM)
+
+
+def rule_lines(text: str) -> Iterator[Line]:
+    """Yield a rule's text: a line each paragraph and each piece of code."""
+    for is_code, block in blocks(text):
+        yield Line(block, CODE if is_code else PROSE)
+
+
+def first_of_fix(fix: str) -> tuple[list[Line], bool]:
+    """Return the first sentence of a fix, or the paragraph that leads up to code with the code; and whether more is.
+
+    >>> [line.text for line in first_of_fix("Do this:\\n\\n    f()\\n\\nIt is exact.")[0]]
+    ['Do this:', 'f()']
+    """
+    first, *others = [*rule_lines(fix)] or [Line("")]
+    if first.text.endswith(":") and others and others[0].kind == CODE:
+        return [first, others[0]], bool(others[1:])
+    sentence = first_sentence(first.text)
+    return [Line(sentence)], bool(others) or sentence != first.text
+
+
+def _compile_time(finding: Finding, scan: Scan) -> Iterator[Line]:
+    payback = scan.summary.payback
+    if payback is not None and COMPILE in finding.fix:
+        took = range_text(payback.compile_low_ns, payback.compile_high_ns)
+        yield Line(f"Compile time: {took} once ({payback.source}).")
+
+
+def verdicts(finding: Finding, *, whole: bool = False) -> Iterator[Line]:
+    """Yield what was measured, of each variant. whole: also what was not tested, and where it was read."""
+    every: tuple[Finding | Variant, ...] = finding.variants or (finding,)
+    for part in every:
+        verified = part.verdict
+        if verified is None:
+            continue
+        if whole and len(every) > 1:
+            yield Line(f"variant {part.identity.finding}", NAME)
+        yield from (Line(text) for text in (said_text(verified), times_text(verified), error_text(part)) if text)
+        if whole:
+            yield from [Line(f"not tested: {text}")] if (text := not_tested_text(verified)) else []
+            yield from (Line(f"assumes: {text}") for text in verified.assumptions)
+            yield Line(f"read from {verified.file}", NAME)
+
+
+def _variants(finding: Finding, scan: Scan) -> Iterator[Line]:
+    """Yield where it occurs in several ways: how often, what it saves of GPU time, and its shapes or operators."""
+    if len(finding.variants) < 2:
+        return
+    several = len({variant.ops for variant in finding.variants}) > 1
+    for variant in finding.variants[:_MOST_VARIANTS]:
+        ops = " → ".join(folded([operator_name(name) for name in variant.ops]))
+        what = " ".join(filter(None, (ops if several or not variant.shapes else "", variant.shapes)))
+        saving = a_step(finding, variant.gpu_saving_ns).mid
+        saved = f", GPU −{time_text(saving)}" if saving else ""
+        yield Line(f"{variant.identity.finding} {cost_text(finding, scan, variant)}{saved}: {what}", NAME)
+    if (more := len(finding.variants) - _MOST_VARIANTS) > 0:
+        yield Line(f"{more:,} more: --format json")
