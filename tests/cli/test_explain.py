@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from tests.report.scans import GAP, HOSTILE_STRINGS, NORM, SCAN, VERIFIED, hostile
-from tracemine.causes import load_rules
 from tracemine.findings.record import Finding, Scan
 from tracemine.report import Drawing
 from tracemine.report.explain import render
