@@ -14,6 +14,8 @@ import torch
 
 import tracemine
 from tracemine.recording import ABOUT, EXECUTION_TRACE, LIGHT, TRACE, files
+from tracemine.recording.plan import Plan
+from tracemine.recording.session import Session
 
 WHOLE = {ABOUT, EXECUTION_TRACE, TRACE}
 
@@ -139,3 +141,57 @@ def test_a_block_without_steps_has_none(folder: Path, step: Callable[[], None]) 
     with tracemine.capture(folder, quiet=True):
         step()
     assert held(folder) == WHOLE
+
+
+def session(folder: Path, **options: Any) -> tuple[Session, list[str]]:
+    said: list[str] = []
+    watching = Session(Plan(after=3, steps=2, by="module", execution_trace=False, **options), folder, said.append)
+    watching.watch()
+    return watching, said
+
+
+def run(steps: int) -> None:
+    model, batch = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    for _ in range(steps):
+        model(batch)
+
+
+def test_a_program_gets_one_after_its_window(folder: Path) -> None:
+    watching, said = session(folder)
+    run(20)
+    watching.close(whole=True)
+    assert held(folder) == {ABOUT, TRACE, LIGHT} and len(about(folder)["light"]["marks_ns"]) == 4
+    assert len(said) == 1 and "in the light window" not in said[0]  # what it cost is not known: nothing was timed
+
+
+def test_a_program_may_do_without(folder: Path) -> None:
+    watching, said = session(folder, light=False)
+    run(20)
+    watching.close(whole=True)
+    assert held(folder) == {ABOUT, TRACE} and len(said) == 1
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_program_that_ends_in_it_keeps_its_window(folder: Path, whole: bool) -> None:
+    watching, said = session(folder)
+    run(6)
+    watching.close(whole=whole)
+    assert held(folder) == {ABOUT, TRACE} and about(folder)["steps"] == 2 and not watching.failed
+    assert said[1:] == [
+        f"{folder}: no light window was recorded (the program ended before): how long gaps are unprofiled is estimated"
+    ]
+    assert not torch.autograd._profiler_enabled()
+
+
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events")
+def test_the_programs_own_profiler_ends_it(folder: Path) -> None:
+    watching, said = session(folder)
+    model, batch = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    for _ in range(6):
+        model(batch)
+    with torch.profiler.profile() as profiler:
+        model(batch)
+    assert any(event.name == "aten::linear" for event in profiler.events())
+    watching.close(whole=True)
+    assert held(folder) == {ABOUT, TRACE} and about(folder)["steps"] == 2
+    assert "no light window was recorded" in said[1]
