@@ -107,3 +107,17 @@ def test_findings_say_whether_idle_time_is_measured_or_estimated(tmp_path: Path,
 def test_operators_of_a_timeline_without_a_light_window_are_its_own() -> None:
     timeline = open_trace(CAPTURES / "decoder_decode")
     assert in_light(timeline) is timeline
+
+
+RECORDED = CAPTURES.parent / "light" / "mixed_precision"
+
+
+def test_a_recorded_light_window_leaves_as_much_idle_time_as_the_step_alone() -> None:
+    timeline = open_trace(RECORDED)
+    assert not any("light" in each for each in timeline.meta.ingest.warnings)
+    assert len(timeline.light["activity_row"].drop_null()) == timeline.activities.num_rows == 123
+    alone_ns, light_ns = timeline.meta.alone_step_ns, timeline.meta.light_step_ns
+    assert alone_ns is not None and light_ns is not None and light_ns > 1.5 * alone_ns
+    found, busy = steps(timeline), sum(timeline.activities["dur_ns"].to_pylist())
+    assert found.slowdown is not None and found.paces[1] == pytest.approx(1.0, abs=0.02)
+    assert 3 * alone_ns == pytest.approx(busy + int(found.gaps_ns()[1].sum()), rel=0.02)
