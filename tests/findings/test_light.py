@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from tests.light_windows import with_light_window
 from tracemine.findings import Scan
 from tracemine.findings.critical_path import replay_of
-from tracemine.findings.light import in_light
+from tracemine.findings.light import in_light, waits_ns
 from tracemine.findings.light_cost import eased, fitted
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.formats import open_trace
 from tracemine.pipeline import analysed, mined
 from tracemine.rows.gaps import gap_rows
+from tracemine.rows.table import number
 from tracemine.timeline import Timeline
 
 CAPTURES = Path(__file__).parents[2] / "fixtures" / "captures"
@@ -107,6 +108,17 @@ def test_findings_say_whether_idle_time_is_measured_or_estimated(tmp_path: Path,
 def test_operators_of_a_timeline_without_a_light_window_are_its_own() -> None:
     timeline = open_trace(CAPTURES / "decoder_decode")
     assert in_light(timeline) is timeline
+
+
+def test_waits_are_as_long_as_in_the_light_window(tmp_path: Path) -> None:
+    timeline, _, _ = light(tmp_path, "convnet_train")
+    gaps = gap_rows(timeline)
+    call, recorded = number(gaps, "sync_row", null=-1), number(gaps, "blocked_ns")
+    of_light = {row["api_row"]: row["dur_ns"] for row in timeline.light.to_pylist() if row["api_row"] is not None}
+    assert any(each in of_light for each in call.tolist())
+    found = waits_ns(timeline, call, recorded)
+    assert found.tolist() == [of_light.get(*pair) for pair in zip(call.tolist(), recorded.tolist(), strict=True)]
+    assert waits_ns(replace(timeline, light=None), call, recorded).tolist() == recorded.tolist()
 
 
 RECORDED = CAPTURES.parent / "light" / "mixed_precision"

@@ -46,6 +46,18 @@ def in_light(timeline: Timeline) -> Timeline:
     )
 
 
+def waits_ns(timeline: Timeline, call: IntArray, recorded_ns: IntArray) -> IntArray:
+    """Return for how long each of these calls (−1: none) blocked the host in the light window; else as recorded.
+
+    A host that is slowed down comes later, and waits less.
+    """
+    row, dur = rows_of(timeline.light["api_row"]), rows_of(timeline.light["dur_ns"])
+    of_call = np.full(timeline.api.num_rows + 1, -1, np.int64)
+    of_call[row[row >= 0]] = dur[row >= 0]
+    light = of_call[call]
+    return np.where(light >= 0, light, recorded_ns)
+
+
 class _Told:
     """Rows of a table, and when each begins and ends in the light window."""
 
