@@ -51,6 +51,9 @@ def capture(
     no_execution_trace: Annotated[
         bool, typer.Option("--no-execution-trace", help="Leave out PyTorch's execution trace.")
     ] = False,
+    no_light: Annotated[
+        bool, typer.Option("--no-light", help="Leave out the light window, which measures gaps on the steps after.")
+    ] = False,
 ) -> Callable[[], int]:
     """Run a Python program in this process and record some of its steps, as tracemine.capture does.
 
@@ -72,7 +75,7 @@ def capture(
 
     plan = Plan(
         after=after, steps=steps, by=by.value, on_signal=on_signal, stacks=not no_stacks, memory=memory,
-        execution_trace=not no_execution_trace,
+        execution_trace=not no_execution_trace, light=not no_light,
     )  # fmt: skip
     parsed = parse(program)
 

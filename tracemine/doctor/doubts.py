@@ -159,7 +159,9 @@ def _warm_up(scan: Scan) -> Iterator[Doubt]:
 
 
 def _slowed(timeline: Timeline) -> Iterator[Doubt]:
-    """Yield by how much recording slows the host: measured, else as it does other models."""
+    """Yield by how much recording slows the host: measured, else as it does other models. A light window tells gaps."""
+    if timeline.light.num_rows:
+        return
     alone_ns, recorded_ns = timeline.meta.alone_step_ns, timeline.meta.recorded_step_ns
     if alone_ns and recorded_ns:
         if recorded_ns >= _SLOWED * alone_ns:

@@ -9,6 +9,7 @@ import numpy as np
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.labels import label_of, text_at
+from tracemine.findings.light import waits_ns
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import NOTHING, Abstained, Range, closed_gaps, hidden_by_workers
 from tracemine.rows.table import BoolArray, IntArray, category, number
@@ -34,7 +35,8 @@ def close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     cause = cause_of(context, matrix)
     most = facts.dur_ns[matrix].reshape(-1)
     if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
-        most = np.minimum(most, number(rows, "blocked_ns")[matrix].reshape(-1))
+        waited = waits_ns(context.timeline, number(rows, "sync_row", null=-1), number(rows, "blocked_ns"))
+        most = np.minimum(most, waited[matrix].reshape(-1))
     if rule.saving == "close_break":  # a graph in one piece closes what passed between its pieces
         most = np.minimum(most, number(rows, "break_ns")[matrix].reshape(-1))
     if cause == "data_loading" and not _has_workers(context, matrix):

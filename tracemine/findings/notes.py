@@ -109,7 +109,12 @@ def _recording_texts(timeline: Timeline, slowdown: Slowdown | None) -> Iterator[
         )
     if not timeline.activities.num_rows:
         return
-    if slowdown is not None:
+    if timeline.light.num_rows and slowdown is not None:
+        yield (
+            f"Idle time is measured: recording the light window makes the host take about "
+            f"{slowdown.host or slowdown.usual:g} times as long, and what closing gaps saves is told without that."
+        )
+    elif slowdown is not None:
         what = slowdown.what[0].upper() + slowdown.what[1:]
         yield (
             f"{what} makes the host take about {slowdown.usual:g} times as long: gaps are longer here than in "

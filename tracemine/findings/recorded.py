@@ -8,6 +8,7 @@ from tracemine.findings.accounting import Accounts
 from tracemine.findings.context import ScanContext
 from tracemine.findings.facts import Facts
 from tracemine.findings.record import Recorded, Spent
+from tracemine.findings.steps import slowdown_of
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
@@ -33,6 +34,7 @@ def recorded(timeline: Timeline, accounts: Accounts) -> Recorded:
         operators=round(int(accounts.dur_ns[owned].sum()) / max(accounts.gpu_time_ns, 1), 4),
         cut_off=meta.ingest.truncated,
         doubts=meta.ingest.doubts,
+        idle="measured" if timeline.light.num_rows else "recorded" if slowdown_of(timeline) is None else "estimated",
         unusable=meta.ingest.unusable,
     )
 

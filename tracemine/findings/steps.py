@@ -17,6 +17,8 @@ from msgspec import Struct
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.findings.critical_path import replay_of
 from tracemine.findings.happened import Floats
+from tracemine.findings.light import in_light
+from tracemine.findings.light_cost import fitted, host_takes, left, told
 from tracemine.findings.replay import Replay, ReplayResult, gained
 from tracemine.findings.scenarios import Change
 from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
@@ -28,6 +30,8 @@ from tracemine.timeline import Timeline
 
 # Paces of the host between which the one is looked for at which a step takes as long as it does alone.
 _PACES = np.geomspace(1.0, 16.0, 25)
+# The same of a light window's host, which two timings may show as slower alone than recorded.
+_LIGHT_PACES = np.geomspace(0.5, 4.0, 25)
 # How much longer a device takes alone than it took in the recording, at most: of 124 steps of an H100 that took 0.9 to
 # 1.1 times what the device needs of them as recorded, the 5th percentile is 0.99, the median 1.01, the 95th 1.05. What
 # a step takes beyond that is the host's.
@@ -98,6 +102,7 @@ class Steps:
     step_of: IntArray  # of each activity the step that it is part of; −1: none
     outside: Outside | None = None  # what lies in no step; None: all counts
     longer: float = 1.0  # by how much longer the device takes alone than recorded, where that was measured
+    light_steps: int = 0  # how many steps ran again as a light window has them; 0: there is none
 
     @property
     def paces(self) -> tuple[float, float, float]:
@@ -117,6 +122,8 @@ class Steps:
         if self.slowdown is None:
             return as_recorded(recorded_ns, of_step=of_step)
         recorded, *alone = np.maximum(self._of_steps(*self._unchanged), 1.0)
+        if self.light_steps:  # which the whole window's steps are no measure of
+            recorded = max(recorded_ns, 1) * (self.light_steps if of_step else 1)
         most, usual, least = (max(each / recorded, busy_ns / max(recorded_ns, 1)) for each in alone)
         note = (
             f"guessed: {self.slowdown.what} makes the host take {self.slowdown.usual:g} times as long "
@@ -250,7 +257,8 @@ def steps_of(
 
     step_of: of each activity the step that it is part of, −1: none. in_steps_ns: of each gap how much lies in steps.
     """
-    replay = replay_of(timeline)
+    measured = timeline.light.num_rows > 0
+    replay = replay_of(in_light(timeline))
     device = rows_of(timeline.activities["device"])
     next_row = number(gaps, "next_row")
     between = flags(gaps, "between_steps")
@@ -259,26 +267,54 @@ def steps_of(
     outside = _outside(replay, device, gaps, of_step, number(gaps, "dur_ns") if in_steps_ns is None else in_steps_ns)
     dur, into = number(gaps, "dur_ns")[between], number(gaps, "into_step_ns")[between]
     profiler = np.where(into >= _LEAST_STALL_NS, 1 - into / np.maximum(dur, 1), 1.0)
-    steps = Steps(
-        replay, slowdown, device, next_row, number(gaps, "dur_ns"), next_row[between], profiler, of_step, outside
-    )
-    alone_ns, host_ns = timeline.meta.alone_step_ns, timeline.meta.host_step_ns
+    if measured:  # the profiler was at no work between the steps of a light window
+        profiler = np.zeros(len(dur))
     count = timeline.steps.num_rows if step_of is None else len(sorted_unique(step_of[step_of >= 0]))
-    if slowdown is not None and alone_ns and count and gaps.count:
-        busy_ns = (_busy_ns(replay, device) - (0 if outside is None else outside.busy_ns)) / count
-        least_ns = busy_ns if busy_ns <= alone_ns else 0.0  # alone it was at work for less than in the recording
-        ran = replay.run(_PACES)
-        step_ns = np.maximum(steps.without_profiler(ran) / count, least_ns)
-        slowdown = fitted_slowdown(_PACES, step_ns, alone_ns, slowdown)
-        if host_ns and ran.host_step is not None and host_ns < _AHEAD * alone_ns:
-            ahead = fitted_slowdown(_PACES, ran.host_step, host_ns, slowdown)
-            # Where the device does not keep so fast a host for as long as the step took, the host was slower in it.
-            if np.interp(ahead.usual, _PACES, step_ns) >= _AHEAD * alone_ns:
-                slowdown = ahead
-        fitted = replace(steps, slowdown=slowdown)
-        replayed = float(np.interp(fitted.paces[1], _PACES, step_ns))
-        return replace(fitted, longer=min(max(alone_ns / replayed, 1.0), _LONGER_ALONE))
-    return steps
+    steps = Steps(
+        replay, slowdown, device, next_row, number(gaps, "dur_ns"), next_row[between], profiler, of_step, outside,
+        light_steps=count if measured else 0,
+    )  # fmt: skip
+    alone_ns, host_ns = timeline.meta.alone_step_ns, timeline.meta.host_step_ns
+    if slowdown is None or not alone_ns or not count or not gaps.count:
+        return steps
+    busy_ns = (_busy_ns(replay, device) - (0 if outside is None else outside.busy_ns)) / count
+    least_ns = busy_ns if busy_ns <= alone_ns else 0.0  # alone it was at work for less than in the recording
+    if not measured:
+        return _at_pace(steps, slowdown, alone_ns, host_ns, least_ns, count)
+    if least_ns < _AHEAD * alone_ns:  # the host sets the pace: the step itself says more than its part from idle on
+        host_ns = None
+    eased = _eased(steps, alone_ns, host_ns, least_ns, count)
+    eased = _at_pace(eased, left(slowdown), alone_ns, host_ns, least_ns, count)
+    return replace(eased, slowdown=told(eased.slowdown or slowdown, steps.replay, eased.replay))
+
+
+def _eased(steps: Steps, alone_ns: int, host_ns: int | None, least_ns: float, count: int) -> Steps:
+    """Return the timeline of a light window without what recording it cost each call."""
+    if host_ns and host_ns < _AHEAD * alone_ns and steps.replay.step is not None:
+        return replace(steps, replay=fitted(steps.replay, host_takes, host_ns))
+
+    def takes(ran: ReplayResult) -> float:
+        return max(float(steps.without_profiler(ran)[0]) / count, least_ns)
+
+    return replace(steps, replay=fitted(steps.replay, takes, alone_ns))
+
+
+def _at_pace(
+    steps: Steps, slowdown: Slowdown, alone_ns: int, host_ns: int | None, least_ns: float, count: int
+) -> Steps:
+    """Return the timeline with the host as fast as makes a step take what it takes alone."""
+    paces = _LIGHT_PACES if steps.light_steps else _PACES
+    ran = steps.replay.run(paces)
+    step_ns = np.maximum(steps.without_profiler(ran) / count, least_ns)
+    slowdown = fitted_slowdown(paces, step_ns, alone_ns, slowdown)
+    if host_ns and ran.host_step is not None and host_ns < _AHEAD * alone_ns:
+        ahead = fitted_slowdown(paces, ran.host_step, host_ns, slowdown)
+        # Where the device does not keep so fast a host for as long as the step took, the host was slower in it.
+        if np.interp(ahead.usual, paces, step_ns) >= _AHEAD * alone_ns:
+            slowdown = ahead
+    found = replace(steps, slowdown=slowdown)
+    replayed = float(np.interp(found.paces[1], paces, step_ns))
+    return replace(found, longer=min(max(alone_ns / replayed, 1.0), _LONGER_ALONE))
 
 
 def _outside(replay: Replay, device: IntArray, gaps: Rows, step_of: IntArray, in_steps_ns: IntArray) -> Outside | None:
@@ -307,9 +343,11 @@ def _busy_ns(replay: Replay, device: IntArray) -> int:
 
 
 def slowdown_of(timeline: Timeline) -> Slowdown | None:
-    """Return what recording does to the host, by what was recorded. None without host events, and for recorders other
-    than PyTorch's, whose cost was not measured.
+    """Return what recording does to the host, by what was recorded, in the light window where there is one. None
+    without host events, and for recorders other than PyTorch's, whose cost was not measured.
     """
+    if timeline.light.num_rows:
+        return SLOWDOWNS["light"]
     if timeline.meta.format == "nsys" or not timeline.ops.num_rows:
         return None
     # torch gives these ids out only while it writes an execution trace

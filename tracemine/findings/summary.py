@@ -237,6 +237,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     traced: bool  # an execution trace was written in the same window, which slows the host
     tensors: bool  # of an execution trace that was given
     operators: float  # share of GPU time whose operator is known
+    idle: str = "estimated"  # unprofiled: `measured` in a light window, `estimated`; `recorded`: its cost is not known
     cut_off: bool = False  # the file ended before its content did: what came after is not known
     doubts: tuple[str, ...] = ()  # records that cannot be or are lost, a sentence each; said before all else
     unusable: bool = False  # they leave no time that can be believed: nothing is said of the program

@@ -16,6 +16,7 @@ from tracemine.formats import nsys
 from tracemine.formats.capture import with_step_times
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.graph_capture import with_capture
+from tracemine.formats.light import with_light
 from tracemine.formats.plugins import plugin_format, refused
 from tracemine.formats.sniff import looks_like_counters, refusal
 from tracemine.formats.source import FileSource
@@ -66,6 +67,7 @@ NSYS_REPORTS = (".nsys-rep", ".qdrep")
 TRACE_NAMES = ("trace.json", "trace.json.gz")
 EXECUTION_TRACE_NAMES = ("et.json", "et.json.gz")
 ABOUT_NAME = "capture.json"
+LIGHT_NAME = "light.json.gz"
 
 
 def recording_in(folder: Path) -> tuple[Path, Path | None] | None:
@@ -133,6 +135,9 @@ def open_trace(
             timeline = trusted(check_times(_noted(format_of(source, formats).read(source, progress), source), path))
     if about.is_file():
         timeline = with_step_times(timeline, about)
+        timeline = with_light(
+            timeline, about, about.parent / LIGHT_NAME, lambda light: open_trace(light, formats=formats)
+        )
     return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)
 
 

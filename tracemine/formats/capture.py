@@ -13,7 +13,7 @@ from tracemine.errors import InputError
 from tracemine.files import read_head
 from tracemine.timeline import Timeline
 
-_SIZE_LIMIT = 1 << 20  # bytes; a real one has less than a thousand
+SIZE_LIMIT = 1 << 20  # bytes; a real one has less than a thousand
 _StepTime = Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
 
 
@@ -38,7 +38,7 @@ def with_step_times(timeline: Timeline, path: Path) -> Timeline:
     It says nothing that the traces need, so a file that cannot be read is one that was not measured.
     """
     try:
-        about = msgspec.json.decode(read_head(path, _SIZE_LIMIT), type=_About)
+        about = msgspec.json.decode(read_head(path, SIZE_LIMIT), type=_About)
     except (InputError, msgspec.DecodeError, UnicodeDecodeError):
         return timeline
     times = {name: getattr(about, name) for name in _TIMES}

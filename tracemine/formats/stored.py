@@ -17,6 +17,8 @@ _COUNTED_IN = {
     "step_row": "steps",
     "stack_row": "stacks",
     "before_stack_row": "stacks",
+    "activity_row": "activities",
+    "api_row": "api",
 }
 _MOST = (1 << 62) - 1  # two such numbers add up within 64 bits; nanoseconds from the epoch: 146 years
 _TIMES = ("start_ns", "dur_ns")

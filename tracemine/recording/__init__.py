@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import platform
-import re
 import shutil
 import statistics
 import sys
@@ -25,35 +23,36 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from tracemine.errors import TracemineError, UsageError
+from tracemine.errors import UsageError
 from tracemine.files import beside
 from tracemine.recording.clock import Clock, StepTimes, step_times
 from tracemine.recording.files import (
     ABOUT,
     EXECUTION_TRACE,
+    LIGHT,
     TRACE,
     Capture,
+    LightAbout,
     RecordingOptions,
     doubts,
-    driver,
-    everywhere,
     line_of,
     may_be_written,
     pack,
     publish,
     says_where,
 )
+from tracemine.recording.installed import torch_here, versions
+from tracemine.recording.light import LightWindow, possible
+from tracemine.recording.profilers import prepared
 from tracemine.recording.threads import let_go
 from tracemine.units import count_text
-from tracemine.version import __version__
 
 if TYPE_CHECKING:
     from tracemine.api.report import Report
 
 
-__all__ = ["ABOUT", "EXECUTION_TRACE", "TRACE", "Capture", "Recording", "capture"]
+__all__ = ["ABOUT", "EXECUTION_TRACE", "LIGHT", "TRACE", "Capture", "Recording", "capture", "torch_here"]
 
-_OLDEST_TORCH = (2, 4)  # the first that writes `Record function id`
 _NO_STEP = "in no step"  # what is called what came after the last step's end, and a block without steps
 _FROM_IDLE = 3  # steps timed on the host alone, each from an idle device on
 
@@ -70,6 +69,7 @@ def capture(
     stacks: bool = True,
     memory: bool = False,
     execution_trace: bool = True,
+    light: bool = True,
     quiet: bool = False,
 ) -> Iterator[Recording]:
     """Record what runs in the block into `folder`, for `tracemine scan folder`.
@@ -82,21 +82,31 @@ def capture(
 
     With `steps`, that many steps are recorded and those before them prepare and compare: `warmup` steps that count for
     nothing, `timed` steps timed with nothing recording, where there is a GPU three more of which the host's part alone
-    is timed, `warmup` steps with the profiler ready, then `steps` recorded ones. Without, the whole block is recorded
-    from its first line on, `Recording.step` marks where a step ends, and what recording cost is not measured.
+    is timed, `warmup` steps with the profiler ready, then `steps` recorded ones. Where there is a GPU, `light` has as
+    many and two more recorded after these, for `warmup` steps readied, by what the device did and what was called of
+    its runtime alone: that costs the host little, so how long gaps are is measured there. Without `steps`, the whole
+    block is recorded from its first line on, `Recording.step` marks where a step ends, and what recording cost is not
+    measured.
 
     `folder` then holds `trace.json.gz` (torch.profiler: host and GPU activities, shapes, with `stacks` the modules and
     Python lines, with `memory` every allocation), `et.json.gz` (the execution trace of the same window; what costs the
-    host most, and `execution_trace=False` leaves out) and `capture.json` (a `Capture`). It appears whole or not at
-    all, and replaces an earlier capture; where the block raises, nothing is written. Without a GPU the host side is
-    recorded. `quiet` leaves out the line that says so.
+    host most, and `execution_trace=False` leaves out), `light.json.gz` (the light window, unless the block ended before
+    it did) and `capture.json` (a `Capture`). It appears whole or not at all, and replaces an earlier capture; where the
+    block raises, nothing is written. Without a GPU the host side is recorded. `quiet` leaves out the line that says so.
 
     Raises TracemineError where torch is missing, UsageError where torch is older than 2.4, where `folder` is something
     else than a capture or cannot be written, where a profiler is recording already, and where the block ended before
-    a step was recorded. Warns where fewer steps were recorded than asked for, and where torch wrote no execution trace.
+    a step was recorded. Warns where fewer steps were recorded than asked for, and where torch wrote no execution trace
+    or the light window is missing.
     """
     options = RecordingOptions(
-        steps=steps, warmup=warmup, timed=timed, stacks=stacks, memory=memory, execution_trace=execution_trace
+        steps=steps,
+        warmup=warmup,
+        timed=timed,
+        stacks=stacks,
+        memory=memory,
+        execution_trace=execution_trace,
+        light=light,
     )
     recording = Recording(torch_here(), options, folder)
     try:
@@ -107,7 +117,7 @@ def capture(
         raise
     written = recording._keep()
     sys.stderr.write("" if quiet else line_of(str(folder), written) + "\n")
-    for doubt in doubts(written, options):
+    for doubt in doubts(written, options, recording.lacks_light):
         warnings.warn(f"{folder}: {doubt}", stacklevel=3)
 
 
@@ -133,6 +143,8 @@ class Recording:
         self._alone: StepTimes | None = None
         self._host_ns: list[int] = []  # of each step that began on an idle device, until the host was done with it
         self._recorded_ns: int | None = None
+        has_light = options.light and options.steps is not None and possible(torch)
+        self._light = LightWindow(torch, on_device=self._has_gpu) if has_light else None
         self.written: Capture | None = None  # once the block has ended
         self.folder: Path | None = None  # where it lies then, as it was named
         # What happens once so many steps have ended, in order.
@@ -152,11 +164,26 @@ class Recording:
                 (recorded, self._begin),
                 (recorded + options.steps, self._end),
             ]
+            if self._light is not None:
+                self._agenda += self._light.agenda(recorded + options.steps, options)
 
     @property
     def done(self) -> bool:
         """Whether every step that was asked for is recorded: a loop may end here."""
         return not self._agenda and not self._recording
+
+    @property
+    def whole(self) -> bool:
+        """Whether what a scan needs is recorded: only the light window may be missing."""
+        return bool(self._recorded) and not self._recording
+
+    @property
+    def lacks_light(self) -> str | None:
+        """Why there is no light window, where one was asked for and GPU activities were recorded; else null."""
+        written = self.written
+        if self._light is None or written is None or written.light is not None or not written.gpu_activities:
+            return None
+        return self._light.failed or "the program ended before"
 
     @overload
     def steps(self) -> Iterator[int]: ...
@@ -266,25 +293,7 @@ class Recording:
         self._restart_clock()
 
     def _prepare(self) -> None:
-        if self._torch.autograd._profiler_enabled():
-            raise UsageError("a profiler is recording already", hint="take this block out of the other one")
-        torch_profiler = self._torch.profiler
-        observer = torch_profiler.ExecutionTraceObserver() if self._options.execution_trace else None
-        # Driven by hand instead of by a schedule: the clock has to stop between the last step's end and the profiler's.
-        profiler = torch_profiler.profile(
-            record_shapes=True,
-            profile_memory=self._options.memory,
-            with_stack=self._options.stacks,
-            execution_trace_observer=observer,
-            experimental_config=everywhere(torch_profiler) if self._options.all_threads else None,
-        )
-        self._profiler = profiler
-        with warnings.catch_warnings():
-            # Before torch 2.13 also the first and only cycle warns that it clears those before it.
-            warnings.filterwarnings("ignore", message=".*Profiler clears events", category=UserWarning)
-            profiler.prepare_trace()
-        if observer is not None:  # last: one that is left behind makes torch crash later
-            observer.register_callback(str(self._folder / "et.json"))
+        self._profiler = prepared(self._torch, self._options, self._folder)
 
     def _begin(self) -> None:
         self._drain()
@@ -295,6 +304,9 @@ class Recording:
     def _end(self) -> None:
         self._recorded_ns = self._mean_step_ns(self._options.steps)
         self._stop()
+        if self._light is not None:  # before another profiler begins
+            with says_where(self._given):
+                self._export()
 
     def _start(self) -> None:
         self._recording = True  # also where this fails half-way: it is to be stopped then
@@ -320,6 +332,13 @@ class Recording:
         with suppress(Exception):
             if self._profiler is not None:
                 self._stop()
+        if self._light is not None:
+            self._light.end()
+
+    def _export(self) -> None:
+        if self._stopped is not None:
+            self._stopped.export_chrome_trace(str(self._folder / "trace.json"))
+        self._stopped = None
 
     def _write(self) -> Capture:
         """Stop if need be, and write the folder's files."""
@@ -335,15 +354,19 @@ class Recording:
         if self._recording:
             self._drain()
             self._stop()
-        trace = self._folder / "trace.json"
-        self._stopped.export_chrome_trace(str(trace))
-        gpu_activities = self._pack(trace, TRACE)
+        if self._light is not None:
+            self._light.end()
+        self._export()
+        gpu_activities = self._pack(self._folder / "trace.json", TRACE)
         execution_trace = self._folder / "et.json"
         has_execution_trace = execution_trace.is_file() and execution_trace.stat().st_size > 0
         if has_execution_trace:
             self._pack(execution_trace, EXECUTION_TRACE)
         execution_trace.unlink(missing_ok=True)
-        written = self._capture(gpu_activities, EXECUTION_TRACE if has_execution_trace else None)
+        light = None
+        if self._light is not None and gpu_activities:
+            light = self._light.write(self._folder, self._recorded, None if self._alone is None else self._alone.p50_ns)
+        written = self._capture(gpu_activities, EXECUTION_TRACE if has_execution_trace else None, light)
         about = json.dumps(dataclasses.asdict(written), indent=1)
         (self._folder / ABOUT).write_text(about + "\n", encoding="utf-8")
         return written
@@ -353,17 +376,11 @@ class Recording:
         renamed = {f"ProfilerStep#{self._recorded}": _NO_STEP} if self._options.marks else {}
         return pack(source, self._folder / name, {**renamed, str(source): name})
 
-    def _capture(self, gpu_activities: int, execution_trace: str | None) -> Capture:
-        torch, recorded = self._torch, self._recorded_ns
+    def _capture(self, gpu_activities: int, execution_trace: str | None, light: LightAbout | None) -> Capture:
+        recorded = self._recorded_ns
         alone = None if self._alone is None else self._alone.p50_ns
         return Capture(
-            tracemine=__version__,
-            torch=str(torch.__version__),
-            cuda=torch.version.cuda,
-            hip=torch.version.hip,
-            driver=driver() if self._has_gpu else None,
-            python=platform.python_version(),
-            gpus=[torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+            **versions(self._torch),
             execution_trace=execution_trace,
             gpu_activities=gpu_activities,
             steps=self._recorded,
@@ -378,23 +395,5 @@ class Recording:
             host_step_ns=int(statistics.median(self._host_ns)) if self._host_ns else None,
             recorded_step_ns=recorded,
             slowdown=round(recorded / alone, 3) if alone and recorded else None,
+            light=light,
         )
-
-
-def torch_here() -> Any:
-    """Return torch. Raises TracemineError where there is none, UsageError where it is too old."""
-    try:
-        import torch
-        import torch.profiler
-    except ImportError as error:
-        raise TracemineError(
-            f"tracemine.capture needs torch, which cannot be imported here: {error}",
-            hint='capture where the model runs, or: pip install "torch>=2.4"',
-        ) from None
-    version = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
-    if version and tuple(map(int, version.groups())) < _OLDEST_TORCH:
-        raise UsageError(
-            f"tracemine.capture needs torch 2.4 or newer, and this is {torch.__version__}",
-            hint="record with torch.profiler and pass its trace to tracemine scan",
-        )
-    return torch

@@ -19,11 +19,22 @@ from tracemine.errors import Location, UsageError
 from tracemine.programs import program, run
 from tracemine.units import count_text, ratio_text, time_text, uneven_text
 
-TRACE, EXECUTION_TRACE, ABOUT = "trace.json.gz", "et.json.gz", "capture.json"
+TRACE, EXECUTION_TRACE, LIGHT, ABOUT = "trace.json.gz", "et.json.gz", "light.json.gz", "capture.json"
 _DISTORTING = 1.5  # a step that takes so many times as long was waiting for the recording
 _SHOWN = 3  # names in a message
 
 _GPU_ACTIVITY = re.compile(rb'"cat": "(?:kernel|gpu_memcpy|gpu_memset)"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LightAbout:
+    """The light window: the same program's next steps, recorded by GPU activities and runtime calls alone."""
+
+    trace: str = LIGHT
+    # When each step began and ended on the host: nanoseconds since 1970, the clock of the trace's baseTimeNanoseconds
+    marks_ns: Sequence[tuple[int, int]]
+    step_ns: int | None  # median of its steps, timed as those that ran alone
+    slowdown: float | None  # that over the step alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +65,7 @@ class Capture:
     host_step_ns: int | None  # from an idle device until the host is done with a step, median; null: not measured
     recorded_step_ns: int | None  # mean of the recorded ones
     slowdown: float | None  # their ratio
+    light: LightAbout | None = None  # null: not asked for, no GPU, or the program ended before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +76,7 @@ class RecordingOptions:
     stacks: bool
     memory: bool
     execution_trace: bool
+    light: bool = False  # a light window after the whole one, where there is a GPU
     marks: bool = True  # marks a step; False: the program does
     all_threads: bool = False  # also those in which it does not begin
 
@@ -118,7 +131,7 @@ def may_be_written(target: Path, given: str) -> bool:
     if not target.is_dir():
         raise UsageError("is a file", where=Location(given), hint=hint)
     held = {path.name for path in target.iterdir()}
-    others = sorted(held - {TRACE, EXECUTION_TRACE, ABOUT} if ABOUT in held else held)
+    others = sorted(held - {TRACE, EXECUTION_TRACE, LIGHT, ABOUT} if ABOUT in held else held)
     if others:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
         raise UsageError(f"holds what no capture wrote: {names}", where=Location(given), hint=hint)
@@ -168,14 +181,20 @@ def line_of(given: str, written: Capture, how: str = "", timed_by: str = "captur
         )
         if written.slowdown >= _DISTORTING:
             cost += ": the gaps between its kernels are longer than in production"
+        if (light := written.light) is not None and light.step_ns is not None and light.slowdown is not None:
+            cost += f"; {time_text(light.step_ns)} in the light window ({ratio_text(light.slowdown)} times)"
         if spread := uneven_text(written.alone_step_p10_ns, written.alone_step_ns, written.alone_step_p90_ns):
             cost += f"; alone {spread}"
     return f"{given}: {steps}, {seen}; {cost}. Next: tracemine scan {shlex.quote(given)}"
 
 
-def doubts(written: Capture, options: RecordingOptions) -> Iterator[str]:
-    """Yield what keeps a capture from being the evidence that was asked for."""
+def doubts(written: Capture, options: RecordingOptions, light_failed: str | None = None) -> Iterator[str]:
+    """Yield what keeps a capture from being the evidence that was asked for; `light_failed`: why it has no light
+    window.
+    """
     if options.steps is not None and written.steps < options.steps:
         yield f"recording ended after {written.steps} of {count_text(options.steps, 'recorded step')}"
     if options.execution_trace and written.execution_trace is None:
         yield "torch wrote no execution trace (is another ExecutionTraceObserver registered?): edges will not be proven"
+    if light_failed is not None:
+        yield f"no light window was recorded ({light_failed}): how long gaps are unprofiled is estimated"

@@ -27,6 +27,7 @@ class Plan:
     stacks: bool = True
     memory: bool = False
     execution_trace: bool = True
+    light: bool = True
 
     def window(self, source: str | None, *, has_gpu: bool, stacks: bool) -> tuple[RecordingOptions, int]:
         """Return what a window records whose steps `source` ends, and how many steps run before it opens.
@@ -42,6 +43,7 @@ class Plan:
             stacks=self.stacks and stacks,
             memory=self.memory,
             execution_trace=self.execution_trace,
+            light=self.light,
             marks=source != "marks",
             all_threads=True,
         )

@@ -196,7 +196,7 @@ class Session:
         written = recording._keep()
         self._written = True
         self._say(line_of(str(self._folder), written, self._steps.words(), "--after 20"))
-        for doubt in doubts(written, options):
+        for doubt in doubts(written, options, recording.lacks_light):
             self._say(f"{self._folder}: {doubt}")
         self._rest()
 
@@ -207,7 +207,9 @@ class Session:
                 recording._drop()
 
     def _make_way(self) -> None:
-        if self._recording is not None:
+        if self._recording is not None and self._recording.whole:
+            self._finish()
+        elif self._recording is not None:
             self._drop()
             self._left = self._plan.after
             self._say_once(_WAITS)
@@ -249,7 +251,8 @@ class Session:
 
     def _end(self, *, whole: bool) -> None:
         recording = self._recording
-        if recording is not None and whole and (recording._recorded or self._steps.source == "time"):
+        begun = recording is not None and (recording._recorded or self._steps.source == "time")
+        if recording is not None and (recording.whole or (whole and begun)):
             self._finish()
         elif self._torch is None:
             self._fail("the program never imported torch")

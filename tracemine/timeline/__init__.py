@@ -49,9 +49,11 @@ __all__ = [
     "read_counters_table",
 ]
 
-# Version 4 has no derived columns, version 5 not those of _ADDED; they are the same otherwise.
-_READ_VERSIONS = (4, 5, SCHEMA_VERSION)
+# Version 4 has no derived columns, version 5 not those of _ADDED, version 6 not the tables of _ADDED_TABLES; they are
+# the same otherwise.
+_READ_VERSIONS = (4, 5, 6, SCHEMA_VERSION)
 _ADDED = (("api", "before_stack_row"),)
+_ADDED_TABLES = ("light",)
 _LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
 
 _META = "meta.json"
@@ -78,6 +80,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
     stacks: pa.Table = None
     memory: pa.Table = None
     tensors: pa.Table = None
+    light: pa.Table = None
 
     def __post_init__(self) -> None:
         for table in TABLES.values():
@@ -219,8 +222,10 @@ def _read_meta(path: Path) -> Meta:
     return msgspec.structs.replace(msgspec.json.decode(text, type=Meta), schema_version=SCHEMA_VERSION)
 
 
-def _facts(directory: Path, table: TableSchema) -> pa.Table:
-    """Return a table that was stored, without what was derived from it."""
+def _facts(directory: Path, table: TableSchema) -> pa.Table | None:
+    """Return a table that was stored, without what was derived from it; None: it was stored before there was one."""
+    if table.name in _ADDED_TABLES and not (directory / f"{table.name}.parquet").is_file():
+        return None
     found = _read_table(directory / f"{table.name}.parquet")
     derived = [column.name for column in table.derived if column.name in found.column_names]
     found = found.drop_columns(derived) if derived else found

@@ -8,7 +8,7 @@ import msgspec
 
 from tracemine.files import path_text
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 _Says = msgspec.Meta  # of a field in meta.json, as Column.says of a table's; docs/ shows it
 
@@ -83,6 +83,10 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     host_step_ns: Annotated[
         int | None,
         _Says(description="for how long the host is at a step that begins on an idle device, nothing recorded"),
+    ] = None
+    light_step_ns: Annotated[
+        int | None,
+        _Says(description="median time of a step in the light window of a capture, where that is used: see `light`"),
     ] = None
     versions: Annotated[
         dict[str, str],

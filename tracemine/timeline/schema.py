@@ -202,6 +202,19 @@ _TABLES = (
         ),
         derived=(ROW,),
     ),
+    TableSchema(
+        "light",
+        "one activity, call or step as it was in the light window of a capture, where the host was slowed down little; none where there is no such window, or its steps differ. Only launches and waits in steps have one",
+        "start_ns",
+        (
+            ColumnSchema("activity_row", pa.int64(), "row of `activities`", "a call or a step"),
+            ColumnSchema("api_row", pa.int64(), "row of `api`", "an activity or a step"),
+            ColumnSchema("step_row", pa.int64(), "row of `steps`", "an activity or a call"),
+            ColumnSchema("start_ns", pa.int64(), "start, nanoseconds on the trace's clock if the first step had begun there when it did in the trace"),
+            ColumnSchema("dur_ns", pa.int64(), "duration in nanoseconds"),
+        ),
+        derived=(ROW,),
+    ),
 )  # fmt: skip
 
 # Written next to the tables where dataflow is known, and derived anew on load: no fact, so no part of a Timeline.

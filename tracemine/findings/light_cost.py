@@ -1,0 +1,66 @@
+"""What recording a light window costs the host: so much a call, whatever it does in between.
+
+On an H200's host CUPTI makes each call of the runtime slower while it is attached, the many that torch makes about a
+launch and that are not recorded included: 3 to 10 µs a launch, and nothing where the host launches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace as changed
+
+import numpy as np
+from msgspec.structs import replace
+
+from tracemine.findings.replay import Replay, ReplayResult
+from tracemine.perfmodel.gaps import Slowdown
+
+_MOST_NS = 15_000  # a launch or wait: of 48 programs the median is 3.5 µs, the ninth tenth 10, the most 17
+_LEFT = 1 / 3  # of the host's time before a call, at least
+# Of a host that is eased so, where the device sets the pace and two timings tell no more.
+_MOST_LEFT = 1.25
+_HALVINGS = 10  # to within 15 ns
+
+
+def left(slowdown: Slowdown) -> Slowdown:
+    """Return what is left of a light window's slowdown once calls are eased, where steps do not tell."""
+    return replace(slowdown, least=round(1 / slowdown.spread, 3), usual=1.0, most=_MOST_LEFT)
+
+
+def eased(replay: Replay, cost_ns: int) -> Replay:
+    """Return a replay whose host takes less before each launch and each wait, by so much or two thirds of its time."""
+    host = replay.host
+    floor = np.maximum(host.work_ns * _LEFT, host.loading_ns + host.within_ns)
+    work = np.minimum(np.maximum(host.work_ns - cost_ns, floor), host.work_ns).astype(np.int64)
+    return changed(replay, host=replace(host, work_ns=work))
+
+
+def host_takes(ran: ReplayResult) -> float:
+    """Return for how long the host is at the first step; 0 where that is not known."""
+    return 0.0 if ran.host_step is None else float(ran.host_step[0])
+
+
+def told(slowdown: Slowdown, recorded: Replay, alone: Replay) -> Slowdown:
+    """Return a slowdown with how much longer the host took in the light window than alone, as people are told."""
+    times = [float(each.host.work_ns.sum()) for each in (recorded, alone)]
+    return replace(slowdown, host=round(slowdown.usual * times[0] / times[1], 2) if times[1] else None)
+
+
+def fitted(replay: Replay, takes: Callable[[ReplayResult], float], alone_ns: int) -> Replay:
+    """Return a replay with its host eased until it takes no longer than alone; at most as far as recording can cost.
+
+    takes: how long what was timed alone takes in a replay.
+    """
+
+    def is_longer(cost_ns: int) -> bool:
+        return takes(eased(replay, cost_ns).run(np.ones(1))) > alone_ns
+
+    if not is_longer(0):
+        return replay
+    low, high = 0, _MOST_NS
+    if is_longer(high):
+        return eased(replay, high)
+    for _ in range(_HALVINGS):
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_longer(middle) else (low, middle)
+    return eased(replay, high)
