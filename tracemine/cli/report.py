@@ -26,6 +26,7 @@ from tracemine.cli.options import (
 )
 from tracemine.cli.request import FoundIn, ScanRequest, all_traces, evidence_in, found_in
 from tracemine.cli.scan import FLEET_PAGE, check_report, drawing
+from tracemine.collector import collected_between
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import PICTURED, REPORTS, Drawing, render
@@ -125,7 +126,7 @@ def _scans(given: str, evidence: Evidence | None, *, quiet: bool, pictured: bool
             say_verdicts(files)
         yield from (FoundIn(with_evidence(scan, evidence)) for scan in stored)
         return
-    for trace in all_traces([given], quiet=quiet):
+    for trace in collected_between(all_traces([given], quiet=quiet)):
         try:
             yield trace if isinstance(trace, TracemineError) else _found(trace, evidence, quiet, pictured)
         except TracemineError as error:

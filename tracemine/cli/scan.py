@@ -35,6 +35,7 @@ from tracemine.cli.options import (
     check_top,
 )
 from tracemine.cli.request import FoundIn, ScanRequest, all_traces, asked, found_in
+from tracemine.collector import collected_between
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import PICTURED, REPORTS, Drawing, render, renderer
@@ -143,7 +144,7 @@ class _Drawn:
 def _each(paths: Iterable[Path | TracemineError], request: ScanRequest) -> Iterator[FoundIn | TracemineError]:
     """Yield what is found in each trace; what is wrong with one in its place."""
     several = list(paths)
-    for number, path in enumerate(several, 1):
+    for number, path in enumerate(collected_between(several), 1):
         position = f"{number} of {len(several)} · " if len(several) > 1 else ""
         try:
             yield path if isinstance(path, TracemineError) else found_in(path, request, position=position)
