@@ -1,7 +1,8 @@
-"""Writes the pages of docs/ that say what the code says: `python docs/generate.py`; `--check`: are they current?"""
+"""Writes what says again what the code or the rules say: `python docs/generate.py`; `--check`: is it current?"""
 
 from __future__ import annotations
 
+import os
 import sys
 import types
 import typing
@@ -22,7 +23,8 @@ from pages_schemas import PRINTED, schema_page
 from picture import picture
 
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
-from tracemine.matching import load_rules
+from tracemine.matching import load_rule, load_rules
+from tracemine.matching.parsed import text_of
 from tracemine.timeline import COUNTERS, EDGES, SCHEMA_VERSION, TABLES, IngestReport, Meta, RecordedDevice
 
 HERE = Path(__file__).resolve().parent
@@ -62,6 +64,11 @@ def timeline_page() -> str:
     return "\n".join(parts)
 
 
+def parsed_rules() -> str:
+    """The rules that come with tracemine, read from their rule.toml and checked: no scan does that again."""
+    return text_of([load_rule(rule.folder) for rule in load_rules()])
+
+
 # File name → what writes it. A page for every part of the code that others must be able to read without reading it.
 PAGES: dict[str, Callable[[], str]] = {
     "reference/api.md": api_page,
@@ -74,6 +81,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/timeline.md": timeline_page,
     "assets/report.svg": picture,
     **{f"schemas/{name}.json": partial(schema_page, name) for name in PRINTED},
+    "../tracemine/matching/parsed.jsonl": parsed_rules,
 }
 
 
@@ -124,7 +132,7 @@ def main() -> int:
         path, text = HERE / name, page()
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
-        stale.append(f"docs/{name}")
+        stale.append(os.path.normpath(f"docs/{name}"))
         if "--check" not in sys.argv[1:]:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
