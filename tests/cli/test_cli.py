@@ -21,7 +21,7 @@ import pytest
 import typer
 
 from docs.pages_cli import cli_page
-from tracemine.cli import app, main
+from tracemine.cli import main, whole
 from tracemine.perfmodel import calibration_of
 from tracemine.report import REPORTS
 from tracemine.version import __version__
@@ -115,7 +115,7 @@ def test_it_runs_as_a_module() -> None:
 
 
 def commands(command: Any = None, name: str = "tracemine") -> list[tuple[str, Any]]:
-    command = typer.main.get_command(app) if command is None else command
+    command = typer.main.get_command(whole()) if command is None else command
     inner = getattr(command, "commands", {})
     return [(name, command), *(one for child in inner for one in commands(inner[child], f"{name} {child}"))]
 
