@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,12 @@ from picture import picture
 
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
 from tracemine.matching import load_rule, load_rules
-from tracemine.matching.parsed import text_of
+from tracemine.matching.parsed import text_of_rules
+from tracemine.ops.arithmetic import unit_rows
+from tracemine.ops.kernels import family_rows, functor_rows
+from tracemine.ops.operators import name_rows
+from tracemine.ops.patterns import needs_text
+from tracemine.tables import text_of
 from tracemine.timeline import COUNTERS, EDGES, SCHEMA_VERSION, TABLES, IngestReport, Meta, RecordedDevice
 
 HERE = Path(__file__).resolve().parent
@@ -66,7 +72,19 @@ def timeline_page() -> str:
 
 def parsed_rules() -> str:
     """The rules that come with tracemine, read from their rule.toml and checked: no scan does that again."""
-    return text_of([load_rule(rule.folder) for rule in load_rules()])
+    return text_of_rules([load_rule(rule.folder) for rule in load_rules()])
+
+
+def tables() -> str:
+    """The package's tables in TOML, as JSON."""
+    return text_of((HERE.parent / "tracemine").rglob("*.toml"))
+
+
+def needs() -> str:
+    """What a name has in it that fits a pattern of the operators' tables."""
+    rows = chain(functor_rows(), unit_rows(), name_rows())
+    families = (pattern for row in family_rows() for pattern in (row.head, row.within) if pattern is not None)
+    return needs_text([*families, *(row.pattern for row in rows)])
 
 
 # File name → what writes it. A page for every part of the code that others must be able to read without reading it.
@@ -82,6 +100,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "assets/report.svg": picture,
     **{f"schemas/{name}.json": partial(schema_page, name) for name in PRINTED},
     "../tracemine/matching/parsed.jsonl": parsed_rules,
+    "../tracemine/ops/needs.json": needs,
+    "../tracemine/tables.tsv": tables,
 }
 
 

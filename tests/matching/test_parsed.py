@@ -9,14 +9,14 @@ import pytest
 
 from tracemine.matching import load_rule, load_rules
 from tracemine.matching.load import rules_directory
-from tracemine.matching.parsed import PLACE, parsed_rule, text_of
+from tracemine.matching.parsed import PLACE, parsed_rule, text_of_rules
 
 FOLDERS = sorted(path.parent for path in rules_directory().glob("*/rule.toml"))
 
 
 def test_each_rule_is_what_its_toml_says() -> None:
     read = [load_rule(folder) for folder in FOLDERS]
-    assert PLACE.read_text("utf-8") == text_of(read), "python docs/generate.py writes it"
+    assert PLACE.read_text("utf-8") == text_of_rules(read), "python docs/generate.py writes it"
     for folder, rule in zip(FOLDERS, read, strict=True):
         assert repr(parsed_rule(folder)) == repr(rule)
 
@@ -51,7 +51,7 @@ def test_a_rule_of_another_name_is_not_known(tmp_path: Path) -> None:
 def test_what_is_damaged_or_of_another_version_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tracemine.matching import parsed
 
-    for number, content in enumerate(("{", '{"made_of":[1,2],"rule":{"id":"x"}}\n', None)):
+    for number, content in enumerate(("{", '{"made_of":"1 2","rule":{"id":"x"}}\n', None)):
         path = tmp_path / f"{number}.jsonl"
         if content is not None:
             path.write_text(content)

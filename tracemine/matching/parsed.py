@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
 
 from tracemine.errors import Location
 from tracemine.matching.rule import Rule
+from tracemine.tables import stamp_of
 
 PLACE: Final = Path(__file__).with_name("parsed.jsonl")
 
@@ -24,14 +24,14 @@ PLACE: Final = Path(__file__).with_name("parsed.jsonl")
 class Parsed(msgspec.Struct, frozen=True):
     """A line of the file."""
 
-    made_of: tuple[int, int]  # size and checksum of rule.toml
+    made_of: str  # stamp_of rule.toml
     rule: Rule
 
 
-def text_of(rules: Iterable[Rule]) -> str:
+def text_of_rules(rules: Iterable[Rule]) -> str:
     """Return what the file holds for these rules, read from their rule.toml, by id."""
     lines = [
-        msgspec.json.encode(Parsed(_made_of(Path(rule.where.path).read_bytes()), replace(rule, where=Location(""))))
+        msgspec.json.encode(Parsed(stamp_of(Path(rule.where.path).read_bytes()), replace(rule, where=Location(""))))
         for rule in sorted(rules, key=lambda rule: rule.id)
     ]
     return b"".join(line + b"\n" for line in lines).decode()
@@ -40,7 +40,7 @@ def text_of(rules: Iterable[Rule]) -> str:
 def parsed_rule(folder: Path) -> Rule | None:
     """Return the rule in a folder; None where what was parsed is not what its rule.toml says."""
     found, path = _kept().get(folder.name), folder / "rule.toml"
-    if found is None or found.made_of != _made_of(path.read_bytes()):
+    if found is None or found.made_of != stamp_of(path.read_bytes()):
         return None
     return replace(found.rule, where=Location(str(path)))
 
@@ -52,7 +52,3 @@ def _kept() -> dict[str, Parsed]:
     except (OSError, msgspec.MsgspecError):  # not there, or of another version
         return {}
     return {line.rule.id: line for line in lines}
-
-
-def _made_of(content: bytes) -> tuple[int, int]:
-    return len(content), crc32(content)
