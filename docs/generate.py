@@ -1,12 +1,14 @@
-"""Writes the pages of docs/ that say what the code says: `python docs/generate.py`; `--check`: are they current?"""
+"""Writes what says again what the code or the rules say: `python docs/generate.py`; `--check`: is it current?"""
 
 from __future__ import annotations
 
+import os
 import sys
 import types
 import typing
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -21,8 +23,14 @@ from pages_rules import rules_page
 from pages_schemas import PRINTED, schema_page
 from picture import picture
 
-from tracemine.causes import load_rules
+from tracemine.causes import load_rule, load_rules
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
+from tracemine.matching.parsed import text_of_rules
+from tracemine.ops.arithmetic import unit_rows
+from tracemine.ops.kernels import family_rows, functor_rows
+from tracemine.ops.operators import name_rows
+from tracemine.ops.patterns import needs_text
+from tracemine.tables import text_of
 from tracemine.timeline import COUNTERS, EDGES, SCHEMA_VERSION, TABLES, IngestReport, Meta, RecordedDevice
 
 HERE = Path(__file__).resolve().parent
@@ -62,6 +70,23 @@ def timeline_page() -> str:
     return "\n".join(parts)
 
 
+def parsed_rules() -> str:
+    """The rules that come with tracemine, read from their rule.toml and checked: no scan does that again."""
+    return text_of_rules([load_rule(rule.folder) for rule in load_rules()])
+
+
+def tables() -> str:
+    """The package's tables in TOML, as JSON."""
+    return text_of((HERE.parent / "tracemine").rglob("*.toml"))
+
+
+def needs() -> str:
+    """What a name has in it that fits a pattern of the operators' tables."""
+    rows = chain(functor_rows(), unit_rows(), name_rows())
+    families = (pattern for row in family_rows() for pattern in (row.head, row.within) if pattern is not None)
+    return needs_text([*families, *(row.pattern for row in rows)])
+
+
 # File name → what writes it. A page for every part of the code that others must be able to read without reading it.
 PAGES: dict[str, Callable[[], str]] = {
     "reference/api.md": api_page,
@@ -74,6 +99,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/timeline.md": timeline_page,
     "assets/report.svg": picture,
     **{f"schemas/{name}.json": partial(schema_page, name) for name in PRINTED},
+    "../tracemine/matching/parsed.jsonl": parsed_rules,
+    "../tracemine/ops/needs.json": needs,
+    "../tracemine/tables.tsv": tables,
 }
 
 
@@ -124,7 +152,7 @@ def main() -> int:
         path, text = HERE / name, page()
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
-        stale.append(f"docs/{name}")
+        stale.append(os.path.normpath(f"docs/{name}"))
         if "--check" not in sys.argv[1:]:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from tracemine.cli import app
+from tracemine.cli import whole
 
 
 def cli_page() -> str:
@@ -25,7 +25,7 @@ def cli_page() -> str:
         "not to be trusted; 2 the input or the call is wrong; 3 a bug in "
         "tracemine (`TRACEMINE_DEBUG=1` prints its traceback); 130 interrupted.",
     ]
-    for name, command in _commands("tracemine", typer.main.get_command(app)):
+    for name, command in _commands("tracemine", typer.main.get_command(whole())):
         parts += [f"## {name}", *_help(command.help), *_parameters(command)]
     return "\n\n".join(parts) + "\n"
 

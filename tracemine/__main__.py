@@ -6,9 +6,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from tracemine.collector import ending_process
 from tracemine.version import __version__
 
 __all__ = ["main"]
+
+# Commands that read any number of traces, or run programs.
+_LONG = (["capture"], ["fleet"], ["mcp"], ["verify"], ["calibrate"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(OSError):  # is said as any command says it
             print(f"tracemine {__version__}", flush=True)  # noqa: T201
             return 0
+    if arguments is not None:
+        return _run(arguments)
+    with ending_process(collecting=given[:1] in _LONG):
+        return _run(None)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     from tracemine import cli
 
     return cli.main(arguments)

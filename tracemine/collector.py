@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -22,3 +25,29 @@ def paused() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
+
+
+@contextmanager
+def ending_process(*, collecting: bool) -> Iterator[None]:
+    """Run what a process is for and ends with: what lives at its end is not looked through once more.
+
+    collecting: it may make garbage for hours.
+    """
+    if not collecting:
+        gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+
+
+def collected_between(each: Iterable[T]) -> Iterator[T]:
+    """Yield one by one, and collect what was left of the one before.
+
+    >>> list(collected_between("ab"))
+    ['a', 'b']
+    """
+    for number, one in enumerate(each):
+        if number:
+            gc.collect()
+        yield one

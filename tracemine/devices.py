@@ -9,16 +9,15 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
-import tomllib
 from functools import cache
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.errors import UsageError
+from tracemine.tables import table_beside
 
 _GIB = 1 << 30
 _MIB = 1 << 20
@@ -83,7 +82,7 @@ class Device(Struct, frozen=True, kw_only=True):
 @cache
 def devices() -> tuple[Device, ...]:
     """Return every row of devices.toml, in its order."""
-    table = tomllib.loads(Path(__file__).with_name("devices.toml").read_text("utf-8"))
+    table = table_beside(__file__, "devices.toml")
     return tuple(_device(row, table["assumed"], table["links"]) for row in table["device"])
 
 

@@ -21,7 +21,8 @@ import pytest
 import typer
 
 from docs.pages_cli import cli_page
-from tracemine.cli import app, main
+from tracemine.cli import main, whole
+from tracemine.cli.commands import COMMANDS, GROUPS
 from tracemine.perfmodel import calibration_of
 from tracemine.report import REPORTS
 from tracemine.version import __version__
@@ -92,6 +93,18 @@ def test_a_scan_loads_no_reader_of_another_format() -> None:
     assert loaded.isdisjoint({"sqlite3", "tracemine.formats.nsys.assemble", "tracemine.formats.ncu", "jinja2"})
 
 
+def test_a_scan_loads_nothing_of_other_commands() -> None:
+    loaded = modules_after(f"from tracemine.cli import main; main(['scan', {CLEAN!r}])")
+    others = ("agents", "api", "calibrate", "codegen", "comparison", "doctor", "fleet", "recording", "tickets", "top")
+    found = {name for name in loaded if name.split(".")[:1] == ["tracemine"]}
+    assert {
+        name for name in found if name.split(".")[1:2] in ([other] for other in (*others, "validate", "verify"))
+    } == set()
+    commands_loaded = {name for name in (*COMMANDS, *GROUPS) if f"tracemine.cli.{name}" in found}
+    assert commands_loaded <= {"scan", "counters"}  # --ncu reads reports as `counters` does
+    assert loaded.isdisjoint({"pydantic", "jinja2", "sqlite3", "rich.markdown", "rich.progress", "rich.table"})
+
+
 def test_a_scan_writes_out_few_records() -> None:
     """A dataclass is compiled when its module is imported: a millisecond each, where a struct takes next to none."""
     code = (
@@ -115,7 +128,7 @@ def test_it_runs_as_a_module() -> None:
 
 
 def commands(command: Any = None, name: str = "tracemine") -> list[tuple[str, Any]]:
-    command = typer.main.get_command(app) if command is None else command
+    command = typer.main.get_command(whole()) if command is None else command
     inner = getattr(command, "commands", {})
     return [(name, command), *(one for child in inner for one in commands(inner[child], f"{name} {child}"))]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from tracemine.cli import app
+from tracemine.cli import whole
 from tracemine.cli.settings import SETTINGS, defaults, variable
 
 TRACE = str(Path(__file__).parents[2] / "fixtures" / "kineto" / "decoder_prefill.json.gz")
@@ -58,7 +58,7 @@ def test_the_call_comes_before_the_environment_and_that_before_the_file(
 def test_every_setting_is_the_default_of_an_option(key: str) -> None:
     known = defaults(Path("/"), {variable(key): "3" if SETTINGS[key].kind == "integer" else "1"})
     assert list(known.values) == [key]
-    taken = known.of_commands(getattr(typer.main.get_command(app), "commands", {}))
+    taken = known.of_commands(getattr(typer.main.get_command(whole()), "commands", {}))
     assert any(taken[name] for name in taken if name not in ("baseline", "rules"))
 
 

@@ -16,7 +16,7 @@ import typer
 from tests.mcp.sessions import FIXTURES, ROOT, wrong
 from tracemine.agents.folders import Folders
 from tracemine.agents.served import TOOLS, Served
-from tracemine.cli import app
+from tracemine.cli import whole
 
 TEXT = (ROOT / "docs" / "skill" / "SKILL.md").read_text("utf-8")
 CALLS = [json.loads(block) for block in re.findall(r"```json\n(.+?)\n```", TEXT, re.S)]
@@ -69,7 +69,7 @@ def records() -> Iterator[type[msgspec.Struct]]:
 
 
 def test_the_skill_names_commands_and_options_that_there_are() -> None:
-    commands = getattr(typer.main.get_command(app), "commands")  # noqa: B009 - typer types it as a command
+    commands = getattr(typer.main.get_command(whole()), "commands")  # noqa: B009 - typer types it as a command
     for line in re.findall(r"`tracemine ([^`]+)`", TEXT):
         name, *arguments = line.split()
         options = {option for parameter in commands[name].params for option in parameter.opts}

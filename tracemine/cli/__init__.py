@@ -11,16 +11,13 @@ import shlex
 import sys
 import traceback
 from collections.abc import Collection, Sequence
-from copy import copy
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import typer
 
-from tracemine.cli import baseline, fleet, rules
-from tracemine.cli.calibrate import calibrate
-from tracemine.cli.capture import capture
+from tracemine.cli.commands import COMMANDS, GROUPS, OF_FLEET, whole, with_commands
 from tracemine.cli.console import (
     BUG,
     INTERRUPTED,
@@ -31,22 +28,13 @@ from tracemine.cli.console import (
     say,
     say_error,
     say_lines,
-    write,
 )
-from tracemine.cli.diff import diff
-from tracemine.cli.doctor import doctor
-from tracemine.cli.explain import explain
-from tracemine.cli.mcp import mcp
-from tracemine.cli.options import group_help
-from tracemine.cli.scan import scan
+from tracemine.cli.plain_values import take_plainly
 from tracemine.cli.settings import NO_SETTINGS, NONE, current_folder, defaults
-from tracemine.cli.tickets import tickets
-from tracemine.cli.top import top
-from tracemine.cli.verify import verify
 from tracemine.errors import DEBUG, TracemineError, UsageError, bug_text
 from tracemine.version import __version__
 
-__all__ = ["app", "main"]
+__all__ = ["main", "whole"]
 
 
 # What Typer raises for a call that it cannot parse; it has no public name in every version of Typer.
@@ -67,69 +55,14 @@ _FORMER = {
 }
 _EMPTY_OPTION = re.compile(r"--[a-z-]+=")
 
-# Plain help: drawing it with rich would take half the time that --help may take.
-app = typer.Typer(
-    name="tracemine",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-app.command(short_help="Say what is worth fixing in a trace.")(scan)
-app.command(short_help="Say where the step's time goes.")(top)
-app.command(
-    short_help="Run a program and record some of its steps.", context_settings={"allow_interspersed_args": False}
-)(capture)
-app.command(short_help="Say whether a recording can be trusted.")(doctor)
-app.command(short_help="Validate and time the kernels that findings ask for.")(verify)
-app.command(short_help="Explain one finding in full.")(explain)
-app.command(short_help="Give each finding a ticket of GitHub or Jira.")(tickets)
-app.command(short_help="Say what became of each finding.")(diff)
-app.command(short_help="Measure this machine's GPU.")(calibrate)
-app.command(short_help="Answer a coding agent (Model Context Protocol).")(mcp)
-app.add_typer(baseline.app, name="baseline", short_help="What later scans are compared with: list it, accept findings.")
-app.add_typer(fleet.app, name="fleet", short_help="Scan many traces, and say what costs most over all.")
-app.add_typer(rules.app, name="rules", short_help="List, show, lint and test the rules.")
-
-
-@app.callback(invoke_without_command=True)
-def tracemine(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    no_settings: Annotated[
-        bool, typer.Option(NO_SETTINGS, help="Read no pyproject.toml: a stranger's may lie next to a trace.")
-    ] = False,
-) -> int:
-    """Find the GPU kernels worth fusing and the launch gaps worth closing in a profiler trace.
-
-    \b
-    Example:
-      tracemine scan trace.json.gz
-    """
-    if version:
-        write(f"tracemine {__version__}\n")
-        raise typer.Exit(0)
-    return group_help(context)
-
-
-def _names() -> list[str]:
-    """Return what commands and groups of commands are called."""
-    named = [(one.name, one.callback) for one in app.registered_commands]
-    return [name or getattr(made, "__name__", "") for name, made in named] + [one.name for one in app.registered_groups]
-
 
 @cache
 def _command(name: str) -> Any:
-    """Return the command line with one command alone, of none of that name with all.
-
-    Typer takes a fifth of a small scan for the parameters of all.
-    """
-    made = copy(app)
-    if name in _names() and _COMPLETE not in os.environ:
-        made.registered_commands = [
-            one for one in app.registered_commands if name in (one.name, getattr(one.callback, "__name__", ""))
-        ]
-        made.registered_groups = [one for one in app.registered_groups if one.name == name]
-    return typer.main.get_command(made)
+    """Return the command line with one command alone, of none of that name with all."""
+    known = name in (*COMMANDS, *GROUPS) and _COMPLETE not in os.environ
+    command = typer.main.get_command(with_commands([name]) if known else whole())
+    take_plainly(command)
+    return command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_given(given)
         given, reads_settings = _without(NO_SETTINGS, given)
         _check_not_former(given)
-        given = _meant(given, _names())
+        given = _meant(given, (*COMMANDS, *GROUPS))
         given, shows_all = _with_all_help(given)
         command = _command(next(iter(given), ""))
         _hide_rare_options(command, given, shows_all=shows_all)
@@ -205,7 +138,7 @@ def _without(option: str, arguments: list[str]) -> tuple[list[str], bool]:
 def _meant(arguments: list[str], commands: Collection[str]) -> list[str]:
     """Return a call with what it leaves out: `scan` of a file, `run` of a fleet; `help` and `version` are options."""
     first, *others = arguments or [""]
-    if first == "fleet" and others and others[0] not in (*fleet.COMMANDS, *_ANSWERED):
+    if first == "fleet" and others and others[0] not in (*OF_FLEET, *_ANSWERED):
         return [first, "run", *others]
     if not first or first in commands or (first.startswith("-") and first != "-"):
         return arguments
@@ -224,14 +157,15 @@ def _with_all_help(arguments: list[str]) -> tuple[list[str], bool]:
 
 def _hide_rare_options(group: Any, arguments: Sequence[str], *, shows_all: bool) -> None:
     """Leave out of --help what few calls need, and say how to list it."""
-    if shows_all or not _asks_for_help(arguments) or _COMPLETE in os.environ:
+    if not _asks_for_help(arguments) or _COMPLETE in os.environ:
         return
     for name, shown in _SHOWN.items():
         command = getattr(group, "commands", {}).get(name)
         if command is not None:
             for one in command.params:
-                one.hidden = one.param_type_name == "option" and not set(one.opts) & set(shown)
-            command.epilog = f"tracemine {name} {_HELP_ALL} lists all options."
+                rare = one.param_type_name == "option" and not set(one.opts) & set(shown)
+                one.hidden = rare and not shows_all
+            command.epilog = None if shows_all else f"tracemine {name} {_HELP_ALL} lists all options."
 
 
 def _check_not_former(arguments: Sequence[str]) -> None:

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from tracemine.fleet.task import TaskOutcome
     from tracemine.report import Drawing
 
-COMMANDS = ("run", "report", "tickets")
 _FORMATS = ("text", "json", "html")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|MB|M|GiB|GB|G)", re.IGNORECASE)
 _MOST_BYTES, _MOST, _MOST_ATTEMPTS = 1 << 50, 1_000_000_000, 100

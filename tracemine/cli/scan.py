@@ -39,6 +39,7 @@ from tracemine.cli.options import (
 )
 from tracemine.cli.perfetto import with_findings
 from tracemine.cli.request import FoundIn, ScanRequest, all_traces, asked, found_in
+from tracemine.collector import collected_between
 from tracemine.errors import Location, TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import PERFETTO, PICTURED, REPORTS, Drawing, render, renderer
@@ -182,7 +183,7 @@ class _Drawn:
 
 def _each(sources: Sequence[Path | Scan | TracemineError], request: ScanRequest) -> Iterator[FoundIn | TracemineError]:
     """Yield what is found in each trace, and what was found before; what is wrong with one in its place."""
-    for number, one in enumerate(sources, 1):
+    for number, one in enumerate(collected_between(sources), 1):
         position = f"{number} of {len(sources)} · " if len(sources) > 1 else ""
         try:
             if isinstance(one, TracemineError):

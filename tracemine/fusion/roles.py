@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from enum import IntEnum
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from tracemine.ops import is_custom, lookup
 from tracemine.ops.facts import base_name
+from tracemine.tables import table_beside
 
 
 class Role(IntEnum):
@@ -52,7 +51,7 @@ def reason_of(op_class: str) -> str:
 
 @cache
 def _tables() -> tuple[dict[str, Role], dict[str, Role], dict[str, str]]:
-    document: dict[str, Any] = tomllib.loads(Path(__file__).with_name("roles.toml").read_text("utf-8"))
+    document: dict[str, Any] = table_beside(__file__, "roles.toml")
     by_class = {name: Role[role.upper()] for name, role in document["classes"].items()}
     by_name = {name: Role[role.upper()] for role, names in document["operators"].items() for name in names.split()}
     return by_class, by_name, document["reasons"]

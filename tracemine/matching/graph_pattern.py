@@ -108,7 +108,7 @@ class Operand(Struct, frozen=True):
         return f"{self.name}.{self.column}" + ("" if self.index is None else f"[{self.index}]")
 
 
-class Comparison(Struct, frozen=True):
+class Comparison(Struct, frozen=True, tag=True):
     """A test of WHERE on one or two columns; null on a side: it does not hold."""
 
     left: Operand
@@ -120,7 +120,7 @@ class Comparison(Struct, frozen=True):
         return tuple(side.name for side in (self.left, self.right) if side.name is not None)
 
 
-class SameInput(Struct, frozen=True):
+class SameInput(Struct, frozen=True, tag=True):
     """A test of WHERE: two vertices read one value, or parts of one that lie over each other."""
 
     one: str

@@ -20,6 +20,7 @@ from tracemine.matching.graph_parse import parse_graph
 from tracemine.matching.graph_pattern import GraphPattern
 from tracemine.matching.load_define import define_of
 from tracemine.matching.nearest import nearest
+from tracemine.matching.parsed import parsed_rule
 from tracemine.matching.pattern import Pattern, PatternError, checked, parse, variables
 from tracemine.matching.rule import (
     AFTER_MATCH,
@@ -127,8 +128,8 @@ def _stamp(folder: Path) -> tuple[Path, int, int]:
 
 @lru_cache(maxsize=16)
 def _loaded_once(stamps: tuple[tuple[Path, int, int], ...], vocabulary: Vocabulary) -> tuple[Rule, ...]:
-    """Return the rules in these folders: a third of what a small scan takes, once a process."""
-    return tuple(load_rule(folder, vocabulary) for folder, *_ in stamps)
+    """Return the rules in these folders, once a process."""
+    return tuple(parsed_rule(folder) or load_rule(folder, vocabulary) for folder, *_ in stamps)
 
 
 def _rule_folders(directory: Path) -> list[Path]:

@@ -51,7 +51,7 @@ class PatternError(Exception):
         self.hint = hint
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, tag=True):
     """One variable in the pattern: between `low` and `high` rows (None: any number) at text column `column`."""
 
     variable: str
@@ -76,13 +76,13 @@ class Step(Struct, frozen=True):
         return f"{self.variable}{{{self.low},{'' if self.high is None else self.high}}}"
 
 
-class Concatenation(Struct, frozen=True):
+class Concatenation(Struct, frozen=True, tag=True):
     """Parts one after another."""
 
     parts: tuple[Node, ...]
 
 
-class Choice(Struct, frozen=True):
+class Choice(Struct, frozen=True, tag=True):
     """One of the options, the left one first."""
 
     options: tuple[Node, ...]

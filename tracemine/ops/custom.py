@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
+
+from tracemine.tables import table_beside
 
 _LINE = re.compile(r"(\w+) +([\w.]+::[\w.]+)\((.*)\) -> (.*)")
 # Operators whose namespace is torch's own; names without one are torch's, a profiler's or a Python function's.
@@ -41,7 +41,7 @@ class Library(NamedTuple):
 @cache
 def libraries() -> tuple[Library, ...]:
     """Return the whole table."""
-    blocks = tomllib.loads(Path(__file__).with_name("custom.toml").read_text("utf-8"))["library"]
+    blocks = table_beside(__file__, "custom.toml")["library"]
     return tuple(Library(b["name"], b["source"], b["versions"], _operators(b["operators"])) for b in blocks)
 
 

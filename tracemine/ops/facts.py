@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
+
+from tracemine.tables import table_beside
 
 VIEWS: Final = ("in_order", "rearranged", "part")  # kinds of [values] that share the memory of what they read
 
@@ -28,7 +28,7 @@ class OperatorFacts(Struct, frozen=True):
 @cache
 def facts() -> OperatorFacts:
     """Return the tables."""
-    document = tomllib.loads(Path(__file__).with_name("facts.toml").read_text("utf-8"))
+    document = table_beside(__file__, "facts.toml")
     return OperatorFacts(
         unread={name: frozenset(arguments.split()) for name, arguments in document["unread"].items()},
         looked_up=_names(document["looked_up"]),

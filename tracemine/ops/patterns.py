@@ -5,32 +5,35 @@ A pattern is compiled when a name first has what one of its alternatives begins 
 
 from __future__ import annotations
 
+import json
 import re
-import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_SPECIAL = frozenset(".^$*+?{}[]()|\\")
-_MAY_BE_NONE = ("*", "?", "{")  # behind a character: it need not be there
+from tracemine.tables import table_beside
+
+_TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\(\?.[=!]?|[*+?]|\{\d*,?\d*\}|.", re.DOTALL)
+_FLAGS = re.compile(r"\(\?[a-zA-Z-]")
+_SPECIAL = frozenset(".^$*+?{}[]()|")
+_QUANTIFIERS = ("*", "+", "?", "{")
+_GROUPS = ("(", "(?:")
 
 
 class LatePattern:
     """A regular expression that is compiled where it may fit.
 
-    >>> pattern = LatePattern(r"^void (cub|thrust)::|sort_?keys")
+    >>> pattern = LatePattern(r"^void (cub|thrust)::|[Ss]ort_?keys")
     >>> pattern.begins, pattern.contains
-    (('void ',), ('sort',))
-    >>> bool(pattern.search("a sort_keys")), bool(pattern.search("a void cub::"))
+    (('void ',), ('keys',))
+    >>> bool(pattern.search("a Sort_keys")), bool(pattern.search("a void cub::"))
     (True, False)
     """
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        each = alternatives(pattern)
-        self.begins = tuple(literal(one[1:]) for one in each if one[:1] == "^")
-        self.contains = tuple(literal(one) for one in each if one[:1] != "^")
+        self.begins, self.contains = _needs().get(pattern) or needs_of(pattern)
 
     @cached_property
     def _compiled(self) -> re.Pattern[str]:
@@ -44,51 +47,95 @@ class LatePattern:
 
     def fullmatch(self, name: str) -> re.Match[str] | None:
         """Return how a whole name fits it."""
-        return self._compiled.fullmatch(name) if name.startswith((*self.begins, *self.contains)) else None
+        return self._compiled.fullmatch(name) if self.search(name) else None
 
 
-def alternatives(pattern: str) -> list[str]:
-    r"""Return the alternatives that a regular expression consists of.
+def needs_of(pattern: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    r"""Return what a name begins with, and what others have in them, one of which fits: a text for each alternative.
 
-    >>> alternatives(r"^a(b|c)[|]|\|d|e")
-    ['^a(b|c)[|]', '\\|d', 'e']
+    >>> needs_of(r"^nccl\w+|^(a|bc)_x|all_?reduce|(get|put)\d?")
+    (('nccl',), ('_x', 'reduce', 'get', 'put'))
     """
-    begin, depth, in_class, found = 0, 0, False, []
-    for at, sign in _tokens(pattern):
-        if in_class:
-            in_class = sign != "]"
-        elif sign == "|" and not depth:
-            found.append(pattern[begin:at])
-            begin = at + 1
+    if _FLAGS.search(pattern):
+        return (), ("",)
+    begins, contains = [], []
+    for tokens in _alternatives(_TOKEN.findall(pattern)):
+        if tokens[:1] == ["^"] and (literal := _runs(tokens[1:])[0][0]):
+            begins.append(literal)
         else:
-            in_class = sign == "["
-            depth += {"(": 1, ")": -1}.get(sign, 0)
-    return [*found, pattern[begin:]]
+            contains += _needed(tokens)
+    return tuple(begins), tuple(contains)
 
 
-def literal(pattern: str) -> str:
-    r"""Return the text that what fits one alternative begins with, as far as it is known.
-
-    >>> [literal(each) for each in (r"all_?reduce", r"\[CUDA mem(cpy|set)", "(a|b)", "[ab]", "x+y")]
-    ['all', '[CUDA mem', '', '', 'x']
-    """
-    found: list[str] = []
-    for _, sign in _tokens(pattern):
-        if sign in _MAY_BE_NONE:
-            return "".join(found[:-1])
-        if sign in _SPECIAL or (len(sign) > 1 and sign[1].isalnum()):
-            break
-        found.append(sign[-1])
-    return "".join(found)
+def _alternatives(tokens: list[str]) -> list[list[str]]:
+    """Return the alternatives that a regular expression consists of, in tokens."""
+    found: list[list[str]] = [[]]
+    depth = 0
+    for token in tokens:
+        depth += token[0] == "("
+        depth -= token[0] == ")"
+        if token[0] == "|" and not depth:
+            found.append([])
+        else:
+            found[-1].append(token)
+    return found
 
 
-def _tokens(pattern: str) -> Iterator[tuple[int, str]]:
-    """Yield a regular expression character by character, with what is escaped as one."""
-    at = 0
-    while at < len(pattern):
-        sign = pattern[at : at + 1 + (pattern[at] == "\\")]
-        yield at, sign
-        at += len(sign)
+def _needed(tokens: list[str]) -> list[str]:
+    """Return texts one of which whatever fits an alternative has in it: the longest that are known."""
+    return max(_runs(tokens), key=lambda each: min(map(len, each)))
+
+
+def _runs(tokens: list[str]) -> list[list[str]]:
+    """Return what must be there: the text that an alternative begins with, then further texts, or one of several."""
+    found, run, at = [], "", 0
+    while at < len(tokens):
+        end = _end(tokens, at)
+        token, quantifier = tokens[at], tokens[end] if end < len(tokens) else ""
+        repeated = quantifier.startswith(_QUANTIFIERS)
+        sign = _literal(token)
+        if sign and not repeated:
+            run += sign
+        else:
+            found.append([run])
+            run = ""
+            if token in _GROUPS and not repeated:
+                inner = _alternatives(tokens[at + 1 : end - 1])
+                found.append([text for each in inner for text in _needed(each)])
+        at = end + repeated
+    return [*found, [run]]
+
+
+def _end(tokens: list[str], at: int) -> int:
+    """Return where what begins at a token ends: a group goes on to its bracket."""
+    depth = 0
+    for end in range(at, len(tokens)):
+        depth += tokens[end][0] == "("
+        depth -= tokens[end] == ")"
+        if not depth:
+            return end + 1
+    return len(tokens)
+
+
+def _literal(token: str) -> str:
+    """Return the sign that a token is itself; none where it has a meaning."""
+    if token[0] == "\\":
+        return "" if token[1].isalnum() else token[1]
+    return "" if len(token) > 1 or token in _SPECIAL else token
+
+
+@cache
+def _needs() -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Return what is known of the tables' patterns: needs.json, which docs/generate.py writes."""
+    path = Path(__file__).with_name("needs.json")
+    kept = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return {pattern: (tuple(begins), tuple(contains)) for pattern, (begins, contains) in kept.items()}
+
+
+def needs_text(patterns: Iterable[LatePattern]) -> str:
+    """Return what needs.json holds for some patterns."""
+    found = {each.pattern: needs_of(each.pattern) for each in patterns}
+    return json.dumps(found, indent=0, ensure_ascii=False) + "\n"
 
 
 class PatternRow(NamedTuple):
@@ -102,7 +149,7 @@ class PatternRow(NamedTuple):
 @cache
 def document(file: str) -> dict[str, Any]:
     """Return what a TOML file next to this module holds."""
-    return tomllib.loads(Path(__file__).with_name(file).read_text("utf-8"))
+    return table_beside(__file__, file)
 
 
 @cache

@@ -14,11 +14,9 @@ choices of the library) is in the interval. The numbers come, the first that the
 
 from __future__ import annotations
 
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -29,6 +27,7 @@ from tracemine.devices import Device, find_device
 from tracemine.perfmodel.calibration import Calibration, LibraryPoint
 from tracemine.perfmodel.intervals import combined
 from tracemine.perfmodel.ranges import Range, outwards
+from tracemine.tables import table_beside
 
 # The device table's types that each arithmetic may be stated as.
 PEAKS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -195,7 +194,7 @@ def peak_of(device: Device, arithmetic: str) -> float | None:
 @cache
 def _recorded() -> dict[tuple[str, str, str], Rate]:
     """Read library_rates.toml: the rates by device, operation and arithmetic."""
-    table = tomllib.loads(Path(__file__).with_name("library_rates.toml").read_text("utf-8"))
+    table = table_beside(__file__, "library_rates.toml")
     return {
         (row["device"], row["operation"], row["arithmetic"]): Rate(
             launch_ns=row["launch_ns"],

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.formats.nsys.make import Export, timeline
-from tracemine.cli import app
+from tracemine.cli import whole
 from tracemine.flow import Evidence, activity_edges, flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
@@ -287,7 +287,7 @@ def test_a_proven_group_is_estimated_by_durations_and_claims_no_bytes(tmp_path: 
         export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][-1] |= {"start": number * 30_000, "end": number * 30_000 + 20_000}
     path = export.write(tmp_path / "t.sqlite")
     told = [str(path), "--format", "json", "--quiet", "--why-not", "--gpu", "NVIDIA H200"]
-    result = CliRunner().invoke(app, ["scan", *told])
+    result = CliRunner().invoke(whole(), ["scan", *told])
     assert result.exit_code == 0, result.output
     scan = json.loads(result.output)
     (finding,) = (each for each in scan["findings"] if each["gpu_saving_ns"]["mid"])

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.formats.nsys.make import PROCESS, Export
 from tests.formats.nsys.test_schemas import recording
-from tracemine.cli import app
+from tracemine.cli import whole
 from tracemine.errors import TracemineError
 from tracemine.formats import open_trace
 
@@ -40,10 +40,10 @@ def artefacts(folder: Path, path: Path) -> Iterator[tuple[str, bytes]]:
     """What every command makes of an export, by name."""
     runner = CliRunner()
     for report in ("text", "json", "markdown"):
-        result = runner.invoke(app, ["scan", str(path), "--format", report])
+        result = runner.invoke(whole(), ["scan", str(path), "--format", report])
         assert result.exit_code == 0, result.output
         yield report, result.output.encode()
-    result = runner.invoke(app, ["scan", str(path), "--parquet", str(folder / "timeline")])
+    result = runner.invoke(whole(), ["scan", str(path), "--parquet", str(folder / "timeline")])
     assert result.exit_code == 0, result.output
     yield "ingest", result.output.encode()
     for file in sorted((folder / "timeline").iterdir()):

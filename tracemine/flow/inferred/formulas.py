@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 
 from msgspec import Struct
+
+from tracemine.tables import table_beside
 
 GRADIENT, RESULT = "grad", "result"
 
@@ -33,7 +33,7 @@ def derivatives() -> Derivatives:
     >>> [part.calls for part in derivatives().formulas["Bmm"][1]]
     [(('transpose', ('mat2',)), ('bmm', ('grad', '#1')))]
     """
-    data = tomllib.loads(Path(__file__).with_name("derivatives.toml").read_text("utf-8"))
+    data = table_beside(__file__, "derivatives.toml")
     return Derivatives(
         formulas={
             kind: tuple(tuple(_part(argument, text) for text in ways) for argument, ways in parts.items())

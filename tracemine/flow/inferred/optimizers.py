@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
@@ -14,6 +12,7 @@ from tracemine.columns import numbers, rows_that
 from tracemine.flow.inferred.calls import CallTensors
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
+from tracemine.tables import table_beside
 from tracemine.timeline import Timeline
 
 _MARK = "Optimizer.step#"
@@ -44,7 +43,7 @@ class Update(Struct, frozen=True):
 
 @cache
 def _sequences() -> tuple[Chain, ...]:
-    data = tomllib.loads(Path(__file__).with_name("optimizers.toml").read_text("utf-8"))
+    data = table_beside(__file__, "optimizers.toml")
     found = []
     for kind in ("single", "lists"):
         for line in filter(None, data[kind].splitlines()):

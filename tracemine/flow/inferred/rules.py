@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from pathlib import Path
 
 from msgspec import Struct
+
+from tracemine.tables import table_beside
 
 
 class Rules(Struct, frozen=True):
@@ -29,7 +29,7 @@ def rules() -> Rules:
     >>> rules().partners["aten::sin"], sorted(rules().parameters["aten::linear"])
     ('aten::cos', [1, 2])
     """
-    data = tomllib.loads(Path(__file__).with_name("rules.toml").read_text("utf-8"))
+    data = table_beside(__file__, "rules.toml")
     first, second = (f"aten::{name}" for name in data["partners"].split())
     return Rules(
         side_by_side=frozenset(data["side_by_side"].split()),

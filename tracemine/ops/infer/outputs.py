@@ -6,15 +6,14 @@ tensors lie flat among them. None is an output that is not made (a gradient not 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from tracemine.ops.infer.arguments import Arguments, Unknown, refuse_if
 from tracemine.ops.infer.tensor import TensorSpec, contiguous
+from tracemine.tables import table_beside
 
 Outputs = Sequence[TensorSpec | None]
 Rule = Callable[..., Outputs]
@@ -34,7 +33,7 @@ def table() -> dict[str, tuple[Rule, dict[str, Any]]]:
     """Return operator name without namespace → its rule and the parameters of its row."""
     for module in _MODULES:
         import_module(f"{__package__}.{module}")
-    rows = tomllib.loads(Path(__file__).with_name("outputs.toml").read_text("utf-8"))["outputs"]
+    rows = table_beside(__file__, "outputs.toml")["outputs"]
     found: dict[str, tuple[Rule, dict[str, Any]]] = {}
     for row in rows:
         function, parameters = RULES[row["rule"]], {k: v for k, v in row.items() if k not in ("rule", "operators")}

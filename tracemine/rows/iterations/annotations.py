@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +14,7 @@ from tracemine.columns import sorted_unique
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.iterations.record import ANNOTATION, NVTX, Iterations, LaunchedWork, counted, cut, inferred
 from tracemine.rows.table import BoolArray, IntArray
+from tracemine.tables import table_beside
 from tracemine.timeline import Timeline
 
 _LONGEST_NAME = 512  # characters of a name that are looked at
@@ -39,7 +38,7 @@ class IterationMark(NamedTuple):
 @cache
 def marks() -> tuple[IterationMark, ...]:
     """Return every row of the table, in its order: the first of which a trace has marks decides."""
-    table = tomllib.loads(Path(__file__).with_name("marks.toml").read_text("utf-8"))["mark"]
+    table = table_beside(__file__, "marks.toml")["mark"]
     return tuple(
         IterationMark(
             re.compile(row["regex"]),

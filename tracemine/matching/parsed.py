@@ -1,0 +1,54 @@
+"""The rules that come with tracemine as they are once read and checked: parsed.jsonl, a line each.
+
+To read and check them all takes as long as many a scan. `docs/generate.py` writes the file; a line of it holds as long
+as the rule.toml that it was made of is as it was, to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from tracemine.errors import Location
+from tracemine.matching.rule import Rule
+from tracemine.tables import stamp_of
+
+PLACE: Final = Path(__file__).with_name("parsed.jsonl")
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """A line of the file."""
+
+    made_of: str  # stamp_of rule.toml
+    rule: Rule
+
+
+def text_of_rules(rules: Iterable[Rule]) -> str:
+    """Return what the file holds for these rules, read from their rule.toml, by id."""
+    lines = [
+        msgspec.json.encode(Parsed(stamp_of(Path(rule.where.path).read_bytes()), replace(rule, where=Location(""))))
+        for rule in sorted(rules, key=lambda rule: rule.id)
+    ]
+    return b"".join(line + b"\n" for line in lines).decode()
+
+
+def parsed_rule(folder: Path) -> Rule | None:
+    """Return the rule in a folder; None where what was parsed is not what its rule.toml says."""
+    found, path = _kept().get(folder.name), folder / "rule.toml"
+    if found is None or found.made_of != stamp_of(path.read_bytes()):
+        return None
+    return replace(found.rule, where=Location(str(path)))
+
+
+@cache
+def _kept() -> dict[str, Parsed]:
+    try:
+        lines = msgspec.json.Decoder(Parsed).decode_lines(PLACE.read_bytes())
+    except (OSError, msgspec.MsgspecError):  # not there, or of another version
+        return {}
+    return {line.rule.id: line for line in lines}
