@@ -22,7 +22,7 @@ from tracemine.timeline import Timeline
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 TRACES = sorted([*FIXTURES.glob("kineto/*.json.gz"), *FIXTURES.glob("nsys/*.sqlite")])
-_PERCENT = re.compile("(?<![\\d.,+−-])(\\d[\\d,]*\\.?\\d*)[ \u00a0]%")
+_PERCENT = re.compile("(?<![\\d.,+−-])(\\d[\\d,]*\\.?\\d*)[ \u00a0]?%")
 _TOO_MUCH = "saves 209.1 % of the step's GPU time"
 
 scanned = cache(scan)

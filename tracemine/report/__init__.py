@@ -57,9 +57,9 @@ def render(name: str, scan: Scan, out: TextIO, options: Drawing | None = None) -
     renderer(name)(scan, out, options or Drawing())
 
 
-def fragment(scan: Scan) -> str:
-    """Return the head of a scan and a table of its findings as a piece of HTML, for a notebook's cell."""
-    made: str = import_module(f"{__name__}.html").fragment(scan)
+def fragment(scan: Scan, picture: Picture | None = None) -> str:
+    """Return the first screen of a scan as a piece of HTML, for a notebook's cell."""
+    made: str = import_module(f"{__name__}.html").fragment(scan, {} if picture is None else picture.frames)
     return made
 
 
