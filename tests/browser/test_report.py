@@ -16,6 +16,7 @@ import tracemine
 from tests.browser.conftest import Opened
 from tests.report.scans import NORM, SCAN, VERIFIED, hostile
 from tests.report.test_html import drawn, picture
+from tracemine.cli import main
 from tracemine.findings.record import Scan
 from tracemine.report.picture import Activities, Picture
 
@@ -306,6 +307,42 @@ def test_the_theme_can_be_changed_and_is_kept_nowhere(show: Show, prefill: Path)
     assert page.inner_text("#theme") == "Light theme"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
     assert page.evaluate("document.cookie + localStorage.length") == "0"
+
+
+def test_several_traces_have_a_line_and_a_fold_each(show: Show, tmp_path: Path) -> None:
+    file, captures = tmp_path / "several.html", FIXTURES / "captures"
+    paths = [str(captures / name) for name in ("decoder_prefill", "chain", "decoder_prefill")]
+    assert (
+        main(
+            [
+                "scan",
+                *paths[:2],
+                str(FIXTURES / "kineto" / "decoder_prefill.json.gz"),
+                "-q",
+                "-f",
+                "html",
+                "-o",
+                str(file),
+            ]
+        )
+        == 0
+    )
+    page = show(file).page
+    assert page.title() == "3 traces – tracemine"
+    assert page.locator("details.of").count() == 3
+    lines = [one.inner_text() for one in page.query_selector_all("details.of > summary")]
+    assert lines[0].startswith("decoder_prefill ") and "87% busy" in lines[0] and "per step" in lines[0]
+    assert page.locator("canvas[data-view]").count() == 0
+    marks_ = [one.get_attribute("id") for one in page.query_selector_all("[id]")]
+    assert len(marks_) == len(set(marks_))  # two of the traces have findings of one fingerprint
+    page.click("details.of > summary >> nth=2")
+    page.wait_for_selector("details.of[open] canvas[data-view]")
+    page.click("details.of[open] .finding > summary >> nth=1")
+    assert page.inner_text("details.of[open] .occurrence") == "2 in this step"
+    mark = page.query_selector("#trace-1 .finding").get_attribute("id")
+    page.evaluate(f"location.hash = '{mark}'")
+    page.wait_for_selector(f"[id='{mark}'][open] .show")
+    assert page.locator("canvas[data-view]").count() == 2
 
 
 def test_paper_has_every_finding_whole(show: Show, prefill: Path) -> None:

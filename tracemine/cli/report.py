@@ -25,10 +25,10 @@ from tracemine.cli.options import (
     check_top,
 )
 from tracemine.cli.request import FoundIn, ScanRequest, all_traces, evidence_in, found_in
-from tracemine.cli.scan import FLEET_PAGE, check_report, drawing
+from tracemine.cli.scan import check_report, drawing
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import PICTURED, REPORTS, Drawing, render
+from tracemine.report import PICTURED, REPORTS, Drawing, render, render_page
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
@@ -81,10 +81,6 @@ def report(
     judged = evidence_in(evidence or (), quiet=quiet)
     found = list(chain.from_iterable(_scans(given, judged, quiet=quiet, pictured=pictured) for given in paths))
     scans = _readable(found)
-    if pictured and len(scans) > 1:
-        raise UsageError(
-            f"--format {name}: is of one trace, and these are {len(scans)}", hint=f"name them one by one; {FLEET_PAGE}"
-        )
     _draw(name, scans, finding, text, how)
     if scans:
         (write if output is None else partial(write_file, output))(text.getvalue())
@@ -105,6 +101,10 @@ def _draw(name: str, scans: Sequence[FoundIn], finding: str | None, text: String
         from tracemine.report.markdown import ticket
 
         ticket(*named_finding(finding, [one.scan for one in scans], "--finding"), text)
+        return
+    if name in PICTURED and scans:
+        drawn = [(found.scan, replace(how, picture=found.picture, frames=found.frames)) for found in scans]
+        render_page(name, drawn, text)
         return
     for number, found in enumerate(scans):
         text.write("\n\n" if number and name != "json" else "")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.gates import BaselineOption, Gate, scan_gate
@@ -37,10 +38,12 @@ from tracemine.cli.options import (
 from tracemine.cli.request import FoundIn, ScanRequest, all_traces, asked, found_in
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import PICTURED, REPORTS, Drawing, render, renderer
+from tracemine.report import PICTURED, REPORTS, Drawing, render, render_page, renderer
+
+if TYPE_CHECKING:
+    from tracemine.findings.record import Scan
 
 FAIL_ON_REACHED = 1
-FLEET_PAGE = "a page over many: tracemine fleet PATH… -o DATASET, then tracemine fleet report DATASET --format html"
 
 
 def scan(
@@ -79,6 +82,7 @@ def scan(
       tracemine scan trace.json.gz --all
       tracemine scan runs/ --format json -o findings.jsonl
       tracemine scan trace.json.gz --format html -o report.html
+      tracemine scan a.json.gz b.json.gz --format html -o both.html
       tracemine scan trace.json.gz --fail-on high --min-saving 0.5%
       tracemine scan trace.json.gz --et et.json.gz --why-not
       tracemine scan trace.json.gz --ncu report.ncu-rep --evidence results/
@@ -94,12 +98,7 @@ def scan(
     )  # fmt: skip
     drawn = _Drawn(report, output, drawing(output, top, whole=every or why_not, no_color=no_color))
     traces: Iterable[Path | TracemineError] = all_traces(paths, quiet=quiet)
-    of_one = {
-        "--et": execution_trace,
-        "--graph-capture": graph_capture,
-        "--parquet": tables,
-        f"--format {report}": report in PICTURED or None,
-    }
+    of_one = {"--et": execution_trace, "--graph-capture": graph_capture, "--parquet": tables}
     for option in (option for option, given in of_one.items() if given is not None):
         traces = [_only(option, traces)]
     return drawn.exit_code(_each(traces, request), gate)
@@ -107,20 +106,23 @@ def scan(
 
 @dataclass(slots=True)
 class _Drawn:
-    """The reports of a call: printed one by one, or written to one file at the end."""
+    """The reports of a call: printed one by one, or written to one file or page at the end."""
 
     report: str
     file: Path | None
     how: Drawing
     text: StringIO = field(default_factory=StringIO)  # for the file
     count: int = 0
+    pages: list[tuple[Scan, Drawing]] = field(default_factory=list)  # what one page is of
 
     def add(self, found: FoundIn, gate: Gate) -> bool:
         """Draw a report. Return whether it makes the call fail."""
-        text = StringIO()
-        if self.count and self.report != "json":
-            text.write("\n\n")
-        render(self.report, found.scan, text, replace(self.how, picture=found.picture, frames=found.frames))
+        text, how = StringIO(), replace(self.how, picture=found.picture, frames=found.frames)
+        if self.report in PICTURED:
+            self.pages.append((found.scan, how))
+        else:
+            text.write("\n\n" if self.count and self.report != "json" else "")
+            render(self.report, found.scan, text, how)
         shut = gate(found.scan, self.report, text, self.how)
         (self.text.write if self.file else write)(text.getvalue())
         self.count += 1
@@ -135,6 +137,10 @@ class _Drawn:
                 failed = True
             else:
                 shut |= self.add(found, gate)
+        if self.pages:
+            text = StringIO()
+            render_page(self.report, self.pages, text)
+            (self.text.write if self.file else write)(text.getvalue())
         if self.file and self.count:
             write_file(self.file, self.text.getvalue())
         return UsageError.exit_code if failed else FAIL_ON_REACHED if shut else 0
@@ -179,7 +185,7 @@ def _only(option: str, paths: Iterable[Path | TracemineError]) -> Path | Tracemi
     """Return the one trace that an option's file belongs to."""
     found = list(paths)
     if len(found) != 1:
-        ways = {"--et": ", or put each into a folder as trace.json and et.json", "--format html": f"; {FLEET_PAGE}"}
+        ways = {"--et": ", or put each into a folder as trace.json and et.json"}
         raise UsageError(
             f"{option}: belongs to one trace, and {len(found)} are named",
             hint=f"scan them one by one{ways.get(option, '')}",

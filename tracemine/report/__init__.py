@@ -6,7 +6,7 @@ is found by its entry point (tracemine/plugins.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TextIO
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __getattr__ = on_demand(__name__, {name: f"{__name__}.{name}" for name in ("escape", "overlay")})
 
 REPORTS = ("text", "json", "markdown", "html")
-PICTURED = frozenset({"html"})  # of these, that draw more of a trace than its findings; one trace each
+PICTURED = frozenset({"html"})  # of these, that draw more of a trace than its findings, and all traces on one page
 VERDICT_REPORTS = {"text": "verdicts", "json": "json"}  # of what `verify` came to: the module that draws each
 
 DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown"}  # of what `diff` came to
@@ -55,6 +55,11 @@ def render(name: str, scan: Scan, out: TextIO, options: Drawing | None = None) -
     Raises UsageError where there is no such report, TracemineError where it is another package's and fails.
     """
     renderer(name)(scan, out, options or Drawing())
+
+
+def render_page(name: str, drawn: Sequence[tuple[Scan, Drawing]], out: TextIO) -> None:
+    """Write the one page of a report of PICTURED: of a scan, or of several."""
+    import_module(f"{__name__}.{name}").render_all(drawn, out)
 
 
 def fragment(scan: Scan, picture: Picture | None = None) -> str:

@@ -43,13 +43,15 @@ def findings_json(scans: Iterable[Scan]) -> Markup:
     return Markup("\n").join(script_json(msgspec.json.encode(scan)) for scan in scans)
 
 
-def not_drawn(activities: Activities) -> str:
-    """Return why activities are not drawn; "" where they are."""
+def not_drawn(activities: Activities, room: int) -> str:
+    """Return why activities are not drawn; "" where they are. room: how many others of the page leave."""
     count = len(activities.start_ns)
     if not count:
         return "No activity of a GPU was recorded."
     if count > MOST_ACTIVITIES:
         return f"{count_text(count, 'activity')} are too many for a page: {MOST_ACTIVITIES:,} are drawn at most."
+    if count > room:
+        return f"{count_text(count, 'activity')} do not fit beside those of the traces above: scan this one alone."
     return ""
 
 

@@ -21,7 +21,7 @@ from tracemine.findings.members import activity_rows
 from tracemine.findings.parts import PARTS
 from tracemine.findings.record import Finding, Range, Scan, Source, Variant, Verified
 from tracemine.ops.kernel_names import short_name
-from tracemine.report.html.data import not_drawn, trace_json
+from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
 from tracemine.report.html.figures import Bar, IntervalFigure, bar, interval
 from tracemine.report.html.flow_figure import FlowFigure, flow_figure
 from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figure
@@ -124,21 +124,24 @@ class Page:
 
 def page(drawn: Sequence[tuple[Scan, Picture | None, Mapping[str, Source]]]) -> Page:
     """Return the report of scans, each with its picture and the user's own lines of findings that hold none."""
-    traces = tuple(
-        _trace_page(scan, picture, frames, f"trace-{number}" if len(drawn) > 1 else "")
-        for number, (scan, picture, frames) in enumerate(drawn, 1)
-    )
+    traces: list[TracePage] = []
+    room = MOST_ACTIVITIES
+    for number, (scan, picture, frames) in enumerate(drawn, 1):
+        why_not = _NO_PICTURE if picture is None else not_drawn(picture.activities, room)
+        room -= 0 if picture is None or why_not else len(picture.activities.start_ns)
+        traces.append(_trace_page(scan, picture, frames, f"trace-{number}" if len(drawn) > 1 else "", why_not))
     name = traces[0].name if len(traces) == 1 else count_text(len(traces), "trace")
-    return Page(version=__version__, name=name, traces=traces)
+    return Page(version=__version__, name=name, traces=tuple(traces))
 
 
-def _trace_page(scan: Scan, picture: Picture | None, frames: Mapping[str, Source], number: str) -> TracePage:
+def _trace_page(
+    scan: Scan, picture: Picture | None, frames: Mapping[str, Source], number: str, why_not: str
+) -> TracePage:
     lines = {**frames, **({} if picture is None else picture.frames)}
     screen, rows = first_screen(scan, lines), all_rows(scan, lines)
     prefix = f"{number}-" if number else ""
     anchors = {finding.fingerprint: (f"{prefix}{finding.fingerprint}", str(rank)) for rank, finding in _ranked(scan)}
     hint = unestimated(scan) or no_lines(scan)
-    why_not = _NO_PICTURE if picture is None else not_drawn(picture.activities)
     return TracePage(
         id=number,
         name=(picture.name if picture is not None else "") or trace_name(scan.trace.path),
