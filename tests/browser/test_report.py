@@ -345,6 +345,22 @@ def test_several_traces_have_a_line_and_a_fold_each(show: Show, tmp_path: Path) 
     assert page.locator("canvas[data-view]").count() == 2
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_two_recordings_stand_side_by_side(show: Show, tmp_path: Path, width: int, scheme: str) -> None:
+    file = tmp_path / "diff.html"
+    both = [str(FIXTURES / "kineto" / f"decoder_prefill{name}.json.gz") for name in ("", "_compiled")]
+    assert main(["diff", *both, "-q", "-f", "html", "-o", str(file)]) == 0
+    page = show(file, width=width, scheme=scheme).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    bars = page.query_selector_all(".bar")
+    before, after = (sum(piece.bounding_box()["width"] for piece in bar.query_selector_all("svg")) for bar in bars)
+    assert after / before == pytest.approx(1092 / 1360, abs=0.02)  # one scale
+    page.click(".tabs button:text('Kernels')")
+    if width > 1000:
+        page.click(".tab:not([hidden]) [data-sort='2']")
+        assert names(page)[0].startswith("nvjet")
+
+
 def test_paper_has_every_finding_whole(show: Show, prefill: Path) -> None:
     page = show(prefill).page
     page.emulate_media(media="print")

@@ -172,13 +172,18 @@ def check_report(name: str, output: Path | None) -> None:
     """Raises UsageError before any trace is read: there is no such report, it is another package's and broken, or it
     is a page, and would go to a terminal.
     """
-    if name in PICTURED and output is None and sys.stdout.isatty():
-        raise UsageError(f"--format {name}: is a page, and this is a terminal", hint="-o report.html writes it")
+    check_page(name, output)
     if name not in REPORTS:
         try:
             renderer(name)
         except TracemineError as error:
             raise UsageError(f"--format: {error.message}", hint=error.hint) from None
+
+
+def check_page(name: str, output: Path | None) -> None:
+    """Raises UsageError where a page would go to a terminal."""
+    if name in PICTURED and output is None and sys.stdout.isatty():
+        raise UsageError(f"--format {name}: is a page, and this is a terminal", hint="-o report.html writes it")
 
 
 def _only(option: str, paths: Iterable[Path | TracemineError]) -> Path | TracemineError:

@@ -28,7 +28,8 @@ REPORTS = ("text", "json", "markdown", "html")
 PICTURED = frozenset({"html"})  # of these, that draw more of a trace than its findings, and all traces on one page
 VERDICT_REPORTS = {"text": "verdicts", "json": "json"}  # of what `verify` came to: the module that draws each
 
-DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown"}  # of what `diff` came to
+# Of what `diff` came to.
+DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown", "html": "html.diff_page"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Drawing:
 
     picture: what is drawn of the trace besides its findings; None: nothing is at hand. whole: as a text the list of
     findings, not the first screen alone. frames: the user's own lines of findings that hold none, by fingerprint.
+    sides: of a difference, what was scanned before and after; none: the difference alone is at hand.
     """
 
     top: int | None = 10
@@ -45,6 +47,7 @@ class Drawing:
     picture: Picture | None = None
     whole: bool = True
     frames: Mapping[str, Source] = field(default_factory=dict)
+    sides: Sequence[tuple[Scan, Picture | None]] = ()
 
 
 def render(name: str, scan: Scan, out: TextIO, options: Drawing | None = None) -> None:

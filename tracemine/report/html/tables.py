@@ -19,6 +19,7 @@ class Cell:
     bar: float | None = None  # a share, drawn as a bar
     code: str = ""
     whole: str = ""  # all of a text that is cut
+    mark: str = ""  # `better` or `worse`
     links: tuple[tuple[str, str], ...] = ()  # anchors, and what they are called
 
 
