@@ -53,8 +53,8 @@ def main(out: Path, files: list[Path]) -> None:
 def shoot(page: Page, file: Path, to: Path) -> None:
     page.goto(file.resolve().as_uri())
     page.wait_for_selector("html[data-ready]")
-    if links := page.query_selector_all(".findings a"):
-        links[0].click()
+    if found := page.query_selector_all("details.finding > summary"):
+        found[0].click()
     page.evaluate("scrollTo(0, 0)")
     width, height = page.evaluate("[innerWidth, document.documentElement.scrollHeight]")
     for number, top in enumerate(range(0, height, PIECE), 1):

@@ -68,7 +68,7 @@ def test_an_output_file_gets_what_would_be_printed(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--format", "html"], "there is no report 'html'"),
+        (["--format", "htm"], "there is no report 'htm'"),
         (["--fail-on", "high"], "'high' is none of new"),
         (["--noise", "3"], "--noise: '3' is not a percentage"),
         (["--top", "-1"], "--top"),

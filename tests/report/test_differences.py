@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from tests.comparison.build import RECORDED, US, gap, item, side
+from tests.report.test_html import Parsed
+from tracemine import diff, scan
 from tracemine.comparison import Difference, compared
 from tracemine.comparison.compare import with_accepted
 from tracemine.report import Drawing, render_difference
+from tracemine.report.html.diff_page import kernel_table
 
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
 A, B, C, D, E, F = (digit * 16 for digit in "abcdef")
 EVIL = "\x1b[2J|<img src=x onerror=alert(1)>@everyone `x` \u202e#1\nnext"
 
@@ -78,11 +83,13 @@ def test_an_ordinary_difference_has_every_status() -> None:
     assert set(ordinary().counts) == {"new", "worse", "fixed", "improved", "moved", "unknown", "same"}
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+@pytest.mark.parametrize("form", ["text", "markdown", "json", "html"])
 def test_nothing_that_a_trace_says_is_acted_on(form: str) -> None:
     text = drawn(form, evil(), top=None)
     assert "\x1b" not in text
     assert "\u202e" not in text
+    if form == "html":
+        assert set(Parsed(text).elements) <= set(Parsed(drawn(form, ordinary())).elements)
     if form == "markdown":
         tokens = MarkdownIt("commonmark").enable("table").parse(text)
         inner = [child for token in tokens for child in token.children or ()]
@@ -97,7 +104,7 @@ def test_nothing_that_a_trace_says_is_acted_on(form: str) -> None:
         assert all(line.count("|") - line.count("\\|") == 7 for line in text.splitlines() if line.startswith("| "))
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+@pytest.mark.parametrize("form", ["text", "markdown", "json", "html"])
 def test_a_difference_of_nothing_is_drawn(form: str) -> None:
     text = drawn(form, compared(side(), side()))
     assert "no findings on either side" in text or form == "json"
@@ -115,3 +122,33 @@ def test_what_rests_on_estimated_steps_is_not_called_measured(basis: str, word: 
     found = " ".join(drawn("text", replace(ordinary(), basis=basis)).split())
     assert found.count("; estimated: ") == (word == "estimated")
     assert "less a step without the profiler" in found
+
+
+def test_the_page_has_every_change_and_says_what_it_is_not_shown() -> None:
+    found = ordinary()
+    texts = " ".join(Parsed(drawn("html", found)).texts)
+    for change in found.changes:
+        assert change.title in texts and change.status in texts
+    assert "Kernels stand side by side where both traces are at hand" in texts
+
+
+def test_rows_of_two_tables_are_joined_by_their_names() -> None:
+    both = ("decoder_prefill.json.gz", "decoder_prefill_compiled.json.gz")
+    before, after = (scan(FIXTURES / name).top("kernel") for name in both)
+    table = kernel_table(before, after)
+    differences = [float(row[3].sorts) for row in table.rows]
+    assert [abs(each) for each in differences] == sorted(map(abs, differences), reverse=True)
+    whole = after.gpu_time_ns / after.steps - before.gpu_time_ns / before.steps
+    assert sum(differences) == pytest.approx(whole, rel=0.01)
+    for row in table.rows:
+        assert float(row[2].sorts) - float(row[1].sorts) == pytest.approx(float(row[3].sorts))
+    gone = next(row for row in table.rows if row[0].text == "elementwise (mul)")
+    assert (gone[2].text, gone[3].text[0], gone[3].mark) == ("–", "−", "better")
+
+
+def test_what_does_not_compare_has_no_tables(tmp_path: Path) -> None:
+    decoder, other = (scan(FIXTURES / name) for name in ("decoder_prefill.json.gz", "convnet_train.json.gz"))
+    refused, compares = diff(decoder, other).to_html(tmp_path / "diff.html"), diff(decoder, decoder).to_html()
+    assert (tmp_path / "diff.html").read_text("utf-8") == refused
+    assert "nothing compares: the programs have nothing in common" in refused
+    assert 'id="by-kernel"' not in refused and 'id="by-kernel"' in compares

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 
 from tracemine import comparison
@@ -12,7 +12,7 @@ from tracemine.api.report import Report
 from tracemine.api.settings import PathLike, path_of
 from tracemine.comparison import STATUSES, Difference, FindingChange
 from tracemine.errors import UsageError
-from tracemine.findings import Scan
+from tracemine.files import write_file
 from tracemine.findings.stored import one_stored
 from tracemine.report import Drawing, render_difference
 
@@ -27,6 +27,7 @@ class Comparison:
     """
 
     difference: Difference
+    sides: tuple[Report, ...] = field(default=(), compare=False)  # what was compared
 
     @property
     def changes(self) -> tuple[FindingChange, ...]:
@@ -58,9 +59,9 @@ class Comparison:
         return tuple(change for change in self.changes if change.status == status)
 
     def render(self, form: str = "text", *, top: int | None = None, width: int = 100) -> str:
-        """Return the report of this name: `text`, `json` or `markdown`. top: so many changes; None: all."""
-        out = StringIO()
-        render_difference(form, self.difference, out, Drawing(top=top, width=width))
+        """Return the report of this name: `text`, `json`, `markdown`, `html`. top: so many changes; None: all."""
+        out, sides = StringIO(), [(side.scan, side.picture) for side in self.sides]
+        render_difference(form, self.difference, out, Drawing(top=top, width=width, sides=sides))
         return out.getvalue()
 
     def to_json(self) -> str:
@@ -70,6 +71,16 @@ class Comparison:
     def to_markdown(self) -> str:
         """Return tables for a pull request or a ticket."""
         return self.render("markdown")
+
+    def to_html(self, path: PathLike | None = None) -> str:
+        """Return a page: both steps as bars, findings, and kernels side by side where both are of `tracemine.scan`.
+
+        Written to `path` too. Raises UsageError where it cannot be written.
+        """
+        text = self.render("html")
+        if path is not None:
+            write_file(path_of(path), text)
+        return text
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{number} {status}" for status, number in self.counts.items()) or "no findings"
@@ -89,11 +100,12 @@ def diff(before: Report | PathLike, after: Report | PathLike, *, noise: float | 
     >>> diff("fixtures/captures/chain", "fixtures/captures/chain").counts
     {'same': 2}
     """
-    return Comparison(comparison.diff(_side(before), _side(after), noise=noise))
+    sides = _side(before), _side(after)
+    return Comparison(comparison.diff(*(side.scan for side in sides), noise=noise), sides)
 
 
-def _side(given: Report | PathLike) -> Scan:
+def _side(given: Report | PathLike) -> Report:
     if isinstance(given, Report):
-        return given.scan
+        return given
     stored = one_stored(path_of(given))
-    return scan(given).scan if stored is None else stored
+    return scan(given) if stored is None else Report(stored)

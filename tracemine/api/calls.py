@@ -12,7 +12,6 @@ from tracemine import api, counters, formats, pipeline
 from tracemine.api.pictures import picture_of
 from tracemine.api.report import Report
 from tracemine.api.settings import Names, PathLike, Paths, path_of, paths_of, settings
-from tracemine.api.tops import all_tops
 from tracemine.errors import InputError, Location
 from tracemine.findings.stored import load_scans
 from tracemine.formats import open_trace
@@ -78,7 +77,7 @@ def scan(
     )
     found = pipeline.mined(analysis, asked)
     found = replace(found, warnings=(*found.warnings, *notes, *left_out))
-    return Report(found, picture_of(analysis, found, asked), all_tops(analysis, found, asked))
+    return Report(found, picture_of(analysis, found, asked))
 
 
 def _reports(paths: Iterable[Path]) -> tuple[Sequence[counters.CounterReport], list[str]]:

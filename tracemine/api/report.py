@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -44,7 +44,6 @@ class Report:
 
     scan: Scan
     picture: Picture | None = field(default=None, compare=False)  # None: of a file, or one of several traces
-    tops: Mapping[str, Top] | None = field(default=None, compare=False)  # as `picture`
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -114,7 +113,7 @@ class Report:
             for one in self.scan.findings
         )
         scan = replace(self.scan, findings=tuple(ordered(marked, self.summary.gpu_time_ns)))
-        return Report(scan, self.picture, self.tops)
+        return Report(scan, self.picture)
 
     def to_arrow(self) -> pa.Table:
         """Return one row a finding; docs/reference/timeline.md has the columns."""
@@ -134,12 +133,13 @@ class Report:
         by: `kernel`, `operator`, `module`, `line`, `stream`, `device` or `phase`. Raises UsageError for anything else,
         and where the report is not of `tracemine.scan`: what was loaded, or is one of `scan_many`, has no such tables.
         """
-        if self.tops is None:
+        tops = None if self.picture is None else self.picture.tops
+        if tops is None:
             says = "this report does not hold where the time goes"
             raise UsageError(says, hint="tracemine.scan of the trace itself makes one that does")
-        if by not in self.tops:
-            raise UsageError(f"nothing is added up by {by!a}", hint=f"there are: {', '.join(self.tops)}")
-        return self.tops[by]
+        if by not in tops:
+            raise UsageError(f"nothing is added up by {by!a}", hint=f"there are: {', '.join(tops)}")
+        return tops[by]
 
     @property
     def kernels(self) -> pd.DataFrame:
@@ -270,4 +270,4 @@ class Report:
         return f"Report({name}: {findings}, {time_text(step)}{of} could be saved)"
 
     def _repr_html_(self) -> str:
-        return fragment(self.scan)
+        return fragment(self.scan, self.picture)

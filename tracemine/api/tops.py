@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from tracemine.findings.accounting import measure
+from tracemine.findings.accounting import Accounts, measure
 from tracemine.findings.notes import gpu_name, sm_count
 from tracemine.findings.record import Scan
 from tracemine.perfmodel import GPU, Curves, chosen, of_this_user, rates_of
 from tracemine.pipeline import Analysis, ScanOptions
-from tracemine.top import BY, Asked, Top, Tops
+from tracemine.top import Asked, Tops
 
-__all__ = ["all_tops", "tops_of"]
-
-
-def all_tops(analysis: Analysis, found: Scan, options: ScanOptions) -> dict[str, Top]:
-    """Return every table of a trace, by what it adds up by. found: what was mined in it, with these options."""
-    tops = tops_of(analysis, found, options)
-    return {by: tops.by(by) for by in BY}
+__all__ = ["tops_of"]
 
 
-def tops_of(analysis: Analysis, found: Scan, options: ScanOptions, *, whole: bool = False) -> Tops:
+def tops_of(
+    analysis: Analysis, found: Scan, options: ScanOptions, *, whole: bool = False, accounts: Accounts | None = None
+) -> Tops:
     """Return the tables of a trace. found: what was mined in it, with these options. whole: not of its steps alone.
+    accounts: of its timeline, where they are known already.
 
     >>> from tracemine.pipeline import analyse, mined
     >>> analysis = analyse("fixtures/captures/chain")
@@ -38,7 +35,7 @@ def tops_of(analysis: Analysis, found: Scan, options: ScanOptions, *, whole: boo
         Asked(
             timeline=timeline,
             activities=analysis.rows["activities"],
-            accounts=measure(timeline),
+            accounts=accounts or measure(timeline),
             scan=found,
             device=device,
             rates=rates,

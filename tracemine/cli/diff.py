@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from io import StringIO
 from typing import Annotated
 
@@ -21,11 +22,11 @@ from tracemine.cli.options import (
     check_format,
     check_top,
 )
-from tracemine.cli.request import asked, one_scan
-from tracemine.cli.scan import FAIL_ON_REACHED
+from tracemine.cli.request import asked, one_found
+from tracemine.cli.scan import FAIL_ON_REACHED, check_page
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import DIFF_REPORTS, render_difference
+from tracemine.report import DIFF_REPORTS, PICTURED, render_difference
 
 FailOnOption = Annotated[
     list[str] | None,
@@ -68,25 +69,27 @@ def diff(
       tracemine diff before.json.gz after.json.gz
       tracemine diff findings.json runs/after/ --fail-on worse --fail-on 2%
       tracemine diff before/ after/ --format markdown -o "$GITHUB_STEP_SUMMARY"
+      tracemine diff before/ after/ --format html -o diff.html
     """
-    page = "; a page is of one trace: tracemine scan AFTER --format html -o FILE" * (form == "html")
-    check_format(form, DIFF_REPORTS, page)
+    check_format(form, DIFF_REPORTS)
+    check_page(form, output)
     check_top(top, "prints all changes")
     share, gates = noise_given(noise), gates_given(fail_on or ())
     from tracemine.comparison import diff as difference_of
 
-    request = asked(quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip)
-    scans = []
+    request = asked(quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip, pictured=form in PICTURED)
+    sides = []
     for given in (before, after):
         try:
-            scans.append(one_scan(given, request))
+            sides.append(one_found(given, request))
         except TracemineError as error:
             say_error(error)
-    if len(scans) < 2:
+    if len(sides) < 2:
         return UsageError.exit_code
-    found = difference_of(*scans, noise=share)
+    found = difference_of(*(side.scan for side in sides), noise=share)
     text = StringIO()
-    render_difference(form, found, text, options(text if output else sys.stdout, top=top, no_color=no_color))
+    how = options(text if output else sys.stdout, top=top, no_color=no_color)
+    render_difference(form, found, text, replace(how, sides=[(side.scan, side.picture) for side in sides]))
     if output:
         write_file(output, text.getvalue())
     else:

@@ -83,7 +83,7 @@ class Watch:
         from tracemine.report import DIFF_REPORTS, render_difference
 
         found = against(self.baseline, scan)
-        if name != "json" and name in DIFF_REPORTS:
+        if name not in ("json", "html") and name in DIFF_REPORTS:
             out.write("\n\n")
             render_difference(name, found, out, how)
         return fails(found, self.gates)

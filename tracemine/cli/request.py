@@ -167,10 +167,15 @@ def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:
     return evidence
 
 
-def one_scan(given: str, request: ScanRequest) -> Scan:
-    """Return the scan that an argument names, stored or of a trace. Raise TracemineError where it is not one."""
+def one_found(given: str, request: ScanRequest) -> FoundIn:
+    """Return what an argument names, stored or found in a trace. Raise TracemineError where it is not one."""
     stored = one_stored(Path(given))
-    return found_in(one_trace(given, quiet=request.quiet), request).scan if stored is None else stored
+    return found_in(one_trace(given, quiet=request.quiet), request) if stored is None else FoundIn(stored)
+
+
+def one_scan(given: str, request: ScanRequest) -> Scan:
+    """Return the scan of `one_found`. Raise TracemineError as that."""
+    return one_found(given, request).scan
 
 
 def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn:

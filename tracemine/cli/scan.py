@@ -42,13 +42,12 @@ from tracemine.cli.request import FoundIn, ScanRequest, all_traces, asked, found
 from tracemine.collector import collected_between
 from tracemine.errors import Location, TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import PERFETTO, PICTURED, REPORTS, Drawing, render, renderer
+from tracemine.report import PERFETTO, PICTURED, REPORTS, Drawing, render, render_page, renderer
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
 
 FAIL_ON_REACHED = 1
-FLEET_PAGE = "a page over many: tracemine fleet PATH… -o DATASET, then tracemine fleet report DATASET --format html"
 
 
 def scan(
@@ -101,12 +100,12 @@ def scan(
     drawn = _Drawn(report, output, drawing(output, top, whole=every or why_not, no_color=no_color), kept, quiet)
     of_one = {
         "--et": execution_trace, "--graph-capture": graph_capture, "--parquet": tables,
-        f"--format {report}": report in (*PICTURED, PERFETTO), "--save-baseline": save_baseline,
+        f"--format {PERFETTO}": report == PERFETTO, "--save-baseline": save_baseline,
     }  # fmt: skip
     of_traces = {
         "--gpu": gpu, "--rules": rules, "--rule": rule, "--skip": skip, "--min-saving": min_saving,
-        "--calibration": calibration, "--ncu": counters, f"--format {PERFETTO}": report == PERFETTO,
-        **{name: of_one[name] for name in ("--et", "--graph-capture", "--parquet")},
+        "--calibration": calibration, "--ncu": counters,
+        **{name: given for name, given in of_one.items() if name != "--save-baseline"},
     }  # fmt: skip
     sources = list(_sources(paths, request, [name for name, given in of_traces.items() if given]))
     _check_one([name for name, given in of_one.items() if given], len(sources))
@@ -141,7 +140,7 @@ def _sources(
 
 @dataclass(slots=True)
 class _Drawn:
-    """The reports of a call: printed one by one, or written to one file at the end."""
+    """The reports of a call: printed one by one, or written to one file or page at the end."""
 
     report: str
     file: Path | None
@@ -150,16 +149,18 @@ class _Drawn:
     quiet: bool
     text: StringIO = field(default_factory=StringIO)  # for the file
     count: int = 0
+    pages: list[tuple[Scan, Drawing]] = field(default_factory=list)  # what one page is of
 
     def add(self, found: FoundIn, gate: Gate) -> bool:
         """Draw a report. Return whether it makes the call fail."""
-        text = StringIO()
-        if self.count and self.report != "json":
-            text.write("\n\n")
-        if self.report == PERFETTO and self.file is not None:
+        text, how = StringIO(), replace(self.how, picture=found.picture, frames=found.frames)
+        if self.report in PICTURED:
+            self.pages.append((found.scan, how))
+        elif self.report == PERFETTO and self.file is not None:
             with_findings(found, self.file, quiet=self.quiet)
         else:
-            render(self.report, found.scan, text, replace(self.how, picture=found.picture, frames=found.frames))
+            text.write("\n\n" if self.count and self.report != "json" else "")
+            render(self.report, found.scan, text, how)
         if self.kept is not None:
             self.kept.write(found.scan, quiet=self.quiet)
         shut = gate(found.scan, self.report, text, self.how)
@@ -176,6 +177,10 @@ class _Drawn:
                 failed = True
             else:
                 shut |= self.add(found, gate)
+        if self.pages:
+            text = StringIO()
+            render_page(self.report, self.pages, text)
+            (self.text.write if self.file else write)(text.getvalue())
         if self.file and self.count and self.report != PERFETTO:
             write_file(self.file, self.text.getvalue())
         return UsageError.exit_code if failed else FAIL_ON_REACHED if shut else 0
@@ -211,8 +216,7 @@ def check_report(name: str, output: Path | None) -> None:
     """Raises UsageError before any trace is read: there is no such report, it is another package's and broken, or it
     is a page, and would go to a terminal.
     """
-    if name in PICTURED and output is None and sys.stdout.isatty():
-        raise UsageError(f"--format {name}: is a page, and this is a terminal", hint="-o report.html writes it")
+    check_page(name, output)
     if name == PERFETTO and output is None:
         raise UsageError(f"--format {name}: is a trace to open, and no file is named", hint="-o findings.json.gz")
     if name not in (*REPORTS, PERFETTO):
@@ -222,10 +226,16 @@ def check_report(name: str, output: Path | None) -> None:
             raise UsageError(f"--format: {error.message}", hint=error.hint) from None
 
 
+def check_page(name: str, output: Path | None) -> None:
+    """Raises UsageError where a page would go to a terminal."""
+    if name in PICTURED and output is None and sys.stdout.isatty():
+        raise UsageError(f"--format {name}: is a page, and this is a terminal", hint="-o report.html writes it")
+
+
 def _check_one(options: Sequence[str], count: int) -> None:
     """Raises UsageError where there is an option whose file belongs to one trace, and not one is named."""
     if options and count != 1:
-        ways = {"--et": ", or put each into a folder as trace.json and et.json", "--format html": f"; {FLEET_PAGE}"}
+        ways = {"--et": ", or put each into a folder as trace.json and et.json"}
         raise UsageError(
             f"{options[0]}: belongs to one trace, and {count} are named",
             hint=f"scan them one by one{ways.get(options[0], '')}",

@@ -101,6 +101,13 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
     )
 
 
+def all_rows(scan: Scan, frames: Mapping[str, Source] | None = None, width: int = 100) -> tuple[ScreenRow, ...]:
+    """Return a row for every finding that reports number, those of the first screen first and as they stand there."""
+    saved, numbered = _Saved.of(scan), list(enumerate(claimed(scan), 1))
+    numbered.sort(key=lambda each: -_saving(each[1], saved.name).mid)
+    return tuple(_row(number, one, scan, saved, frames or {}, width) for number, one in numbered)
+
+
 class _Saved(Struct, frozen=True):
     """Which findings are rows, and in what their savings are said."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from tracemine.fleet.text import hours_text, not_counted
 from tracemine.report.html import page_text
 from tracemine.report.html.figures import IntervalFigure
+from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
 from tracemine.units import bytes_text, count_text, time_text
 from tracemine.version import __version__
 
@@ -22,28 +23,6 @@ _MOST_RULES, _MOST_DAYS = 6, 60  # of the figure over days
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 760, 240, 50, 12, 30
 _OTHERS = "other causes"
 _NOT_KNOWN = "not known"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell of a table, and what its column sorts by."""
-
-    text: str
-    sorts: str
-    figure: IntervalFigure | None = None
-    bar: float | None = None  # a share, drawn as a bar
-    code: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FleetTable:
-    """A table of the page, under its title."""
-
-    id: str
-    title: str
-    says: str
-    columns: tuple[tuple[str, bool], ...]  # names, and whether numbers stand in it, which sort from the largest
-    rows: tuple[tuple[Cell, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +70,10 @@ class FleetPage:
     read: str
     hours: str
     cards: tuple[tuple[str, str, str], ...]  # what, of what, and below it
-    causes: FleetTable | None
+    causes: Table | None
     days: DaysFigure | None
-    groups: tuple[FleetTable, ...]
-    rest: tuple[FleetTable, ...]
+    groups: tuple[Table, ...]
+    rest: tuple[Table, ...]
 
 
 def render(report: FleetReport, out: TextIO) -> None:
@@ -162,13 +141,13 @@ def _findings(count: int) -> str:
     return "finding" if count == 1 else "findings"
 
 
-def _causes(report: FleetReport) -> FleetTable:
+def _causes(report: FleetReport) -> Table:
     most = max(one.gpu_hours_high for one in report.causes)
     money = (("money", True),) if report.price is not None else ()
     columns = (("saves GPU-hours", True), *money, ("cause", False), ("jobs", True), ("most in", False))
     rows = tuple(_cause(one, most) for one in report.causes)
     says = "What fixing each cause saves over all jobs. A line is the interval, the dot its middle."
-    return FleetTable("causes", "What costs most", says, (*columns, ("finding", False)), rows)
+    return Table("causes", "What costs most", says, (*columns, ("finding", False)), rows)
 
 
 def _cause(one: CauseCost, most: float) -> tuple[Cell, ...]:
@@ -178,65 +157,65 @@ def _cause(one: CauseCost, most: float) -> tuple[Cell, ...]:
         for hours in (one.gpu_hours_low, one.gpu_hours, one.gpu_hours_high)
     )
     figure = IntervalFigure(low, mid, high, None, f"{hours_of(one.gpu_hours)} GPU-hours, from {ends}")
-    money = () if one.cost is None else (_number(one.cost, f"{one.cost:,.0f}"),)
+    money = () if one.cost is None else (number_cell(one.cost, f"{one.cost:,.0f}"),)
     return (
         Cell(f"{hours_of(one.gpu_hours)} ({ends})", str(one.gpu_hours), figure),
         *money,
         Cell(one.title, one.title, code=one.rule),
-        _number(one.jobs),
-        _text(one.worst_job),
-        _code(one.fingerprint),
+        number_cell(one.jobs),
+        text_cell(one.worst_job),
+        text_cell(one.fingerprint, code=True),
     )
 
 
-def _groups(name: str, groups: Iterable[GroupShare]) -> FleetTable:
+def _groups(name: str, groups: Iterable[GroupShare]) -> Table:
     title = "GPU" if name == "gpu" else name
     columns = ((title, False), ("fixes save", True), ("traces", True))
     rows = tuple(
         (
-            _text(one.name or _NOT_KNOWN),
+            text_cell(one.name or _NOT_KNOWN),
             Cell(f"{one.share:.1%}", str(one.share), bar=round(100 * min(one.share, 1), 1)),
-            _number(one.traces),
-            _code(one.largest),
+            number_cell(one.traces),
+            text_cell(one.largest, code=True),
         )
         for one in groups
     )
     says = "Which part of the steps all fixes save, the mean over the traces; and the largest cause."
-    return FleetTable(f"by-{name}", f"By {title}", says, (*columns, ("largest", False)), rows)
+    return Table(f"by-{name}", f"By {title}", says, (*columns, ("largest", False)), rows)
 
 
-def _recurring(report: FleetReport) -> FleetTable:
+def _recurring(report: FleetReport) -> Table:
     columns = (("jobs", True), ("saves GPU-hours", True), ("what", False), ("finding", False))
     rows = tuple(
-        (_number(one.jobs), _number(one.gpu_hours, hours_of(one.gpu_hours)), Cell(one.title, one.title, code=one.rule),
-         _code(one.fingerprint))
+        (number_cell(one.jobs), number_cell(one.gpu_hours, hours_of(one.gpu_hours)),
+         Cell(one.title, one.title, code=one.rule), text_cell(one.fingerprint, code=True))
         for one in report.recurring
     )  # fmt: skip
-    return FleetTable("recurring", "The same finding in several jobs", "One fix for several teams.", columns, rows)
+    return Table("recurring", "The same finding in several jobs", "One fix for several teams.", columns, rows)
 
 
-def _gone(gone: Iterable[Gone]) -> FleetTable:
+def _gone(gone: Iterable[Gone]) -> Table:
     columns = (("job", False), ("cause", False), ("last seen", False), ("would save a step", True), ("finding", False))
     rows = tuple(
-        (_text(one.job), _code(one.rule), _text(one.last_day),
-         Cell(_NOT_KNOWN, "0") if one.said_ns is None else _number(one.said_ns, time_text(one.said_ns)),
-         _code(one.fingerprint))
+        (text_cell(one.job), text_cell(one.rule, code=True), text_cell(one.last_day),
+         Cell(_NOT_KNOWN, "0") if one.said_ns is None else number_cell(one.said_ns, time_text(one.said_ns)),
+         text_cell(one.fingerprint, code=True))
         for one in gone
     )  # fmt: skip
     says = "A job had it and has it no more: it is fixed, or a recording lacks what shows it."
-    return FleetTable("gone", "What is gone", says, columns, rows)
+    return Table("gone", "What is gone", says, columns, rows)
 
 
-def _changes(changes: Iterable[JobChange]) -> FleetTable:
+def _changes(changes: Iterable[JobChange]) -> Table:
     columns = (("job", False), ("days", False), ("gone", True), ("predicted", True))
     rows = tuple(
         (
-            _text(one.job),
-            _text(f"{one.last_day} → {one.next_day}"),
-            _number(one.findings),
-            _number(one.said_ns, time_text(one.said_ns)),
-            _number(lost := one.step_before_ns - one.step_after_ns, time_text(lost)),
-            _text(f"{time_text(one.step_before_ns)} → {time_text(one.step_after_ns)}"),
+            text_cell(one.job),
+            text_cell(f"{one.last_day} → {one.next_day}"),
+            number_cell(one.findings),
+            number_cell(one.said_ns, time_text(one.said_ns)),
+            number_cell(lost := one.step_before_ns - one.step_after_ns, time_text(lost)),
+            text_cell(f"{time_text(one.step_before_ns)} → {time_text(one.step_after_ns)}"),
         )
         for one in changes
     )
@@ -245,27 +224,16 @@ def _changes(changes: Iterable[JobChange]) -> FleetTable:
         "Whatever else changed meanwhile is in it too; `tracemine diff` compares two recordings."
     )
     more = (("step got shorter by", True), ("step", False))
-    return FleetTable("changes", "Predicted and measured", says, (*columns, *more), rows)
+    return Table("changes", "Predicted and measured", says, (*columns, *more), rows)
 
 
-def _failures(report: FleetReport) -> FleetTable:
+def _failures(report: FleetReport) -> Table:
     columns = (("traces", True), ("status", False), ("why", False), ("such as", False))
     rows = tuple(
-        (_number(one.traces), _text(one.status), _text(one.message), _code(one.example)) for one in report.failures
+        (number_cell(one.traces), text_cell(one.status), text_cell(one.message), text_cell(one.example, code=True))
+        for one in report.failures
     )
-    return FleetTable("failures", f"Not counted: {not_counted(report.totals):,}", "", columns, rows)
-
-
-def _text(text: str) -> Cell:
-    return Cell(text, text)
-
-
-def _code(text: str) -> Cell:
-    return Cell("", text, code=text)
-
-
-def _number(number: float, text: str | None = None) -> Cell:
-    return Cell(f"{number:,}" if text is None else text, str(number))
+    return Table("failures", f"Not counted: {not_counted(report.totals):,}", "", columns, rows)
 
 
 def days_figure(given: Sequence[DayShare]) -> DaysFigure:

@@ -6,7 +6,7 @@ is found by its entry point (tracemine/plugins.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TextIO
@@ -26,10 +26,11 @@ __getattr__ = on_demand(__name__, {name: f"{__name__}.{name}" for name in ("esca
 
 REPORTS = ("text", "json", "markdown", "html")
 PERFETTO = "perfetto"  # what scan draws over the trace's own file, for ui.perfetto.dev: no text
-PICTURED = frozenset({"html"})  # of these, that draw more of a trace than its findings; one trace each
+PICTURED = frozenset({"html"})  # of these, that draw more of a trace than its findings, and all traces on one page
 VERDICT_REPORTS = {"text": "verdicts", "json": "json"}  # of what `verify` came to: the module that draws each
 
-DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown"}  # of what `diff` came to
+# Of what `diff` came to.
+DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown", "html": "html.diff_page"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class Drawing:
 
     picture: what is drawn of the trace besides its findings; None: nothing is at hand. whole: as a text the list of
     findings, not the first screen alone. frames: the user's own lines of findings that hold none, by fingerprint.
+    sides: of a difference, what was scanned before and after; none: the difference alone is at hand.
     """
 
     top: int | None = 10
@@ -46,6 +48,7 @@ class Drawing:
     picture: Picture | None = None
     whole: bool = True
     frames: Mapping[str, Source] = field(default_factory=dict)
+    sides: Sequence[tuple[Scan, Picture | None]] = ()
 
 
 def render(name: str, scan: Scan, out: TextIO, options: Drawing | None = None) -> None:
@@ -58,9 +61,14 @@ def render(name: str, scan: Scan, out: TextIO, options: Drawing | None = None) -
     renderer(name)(scan, out, options or Drawing())
 
 
-def fragment(scan: Scan) -> str:
-    """Return the head of a scan and a table of its findings as a piece of HTML, for a notebook's cell."""
-    made: str = import_module(f"{__name__}.html").fragment(scan)
+def render_page(name: str, drawn: Sequence[tuple[Scan, Drawing]], out: TextIO) -> None:
+    """Write the one page of a report of PICTURED: of a scan, or of several."""
+    import_module(f"{__name__}.{name}").render_all(drawn, out)
+
+
+def fragment(scan: Scan, picture: Picture | None = None) -> str:
+    """Return the first screen of a scan as a piece of HTML, for a notebook's cell."""
+    made: str = import_module(f"{__name__}.html").fragment(scan, {} if picture is None else picture.frames)
     return made
 
 

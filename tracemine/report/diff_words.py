@@ -57,13 +57,18 @@ def sides_text(difference: Difference) -> str:
     return texts[0] if texts[0] == texts[1] else " → ".join(texts)
 
 
+def cost_text(ns: int) -> str:
+    """Return what it costs, or that it costs nothing."""
+    return time_text(ns) if ns else NO_COST
+
+
 def change_text(before_ns: int, after_ns: int) -> str:
     """Return what it was, what it is, and by how much that is more.
 
     >>> change_text(47_535_666, 0), change_text(0, 1_000), change_text(1_914_300, 2_883_700)
     ('47.5 ms → –', '– → 1.00 µs', '1.91 → 2.88 ms')
     """
-    before, after = (time_text(ns) if ns else NO_COST for ns in (before_ns, after_ns))
+    before, after = cost_text(before_ns), cost_text(after_ns)
     number, _, unit = before.partition(" ")
     return f"{number} → {after}" if unit and after.endswith(f" {unit}") else f"{before} → {after}"
 

@@ -67,8 +67,8 @@ def render_text(top: Top, shown: Shown) -> str:
     lines = [*_head(top)]
     if top.rows:
         lines += ["", *_table(top, shown)]
-    foot = [*_foot(top)]
-    return "\n".join([*lines, *([""] if foot else []), *foot]) + "\n"
+    below = [*foot(top)]
+    return "\n".join([*lines, *([""] if below else []), *below]) + "\n"
 
 
 # --- above and below --------------------------------------------------------------------------------------------------
@@ -103,7 +103,8 @@ def _times(top: Top) -> Iterator[str]:
         yield f"{time_text(top.overlap_ns / top.steps)} more beside other work"
 
 
-def _foot(top: Top) -> Iterator[str]:
+def foot(top: Top) -> Iterator[str]:
+    """Yield what to know of a table, a line each."""
     if top.utilisation is not None:
         yield _utilisation(top.utilisation)
     if any((row.bytes_reach or 0) > _OVER for row in top.rows):
@@ -147,7 +148,7 @@ class _Line:
 
 def _table(top: Top, shown: Shown) -> Iterator[str]:
     lines = _lines(top, shown)
-    unit_ns, unit = _unit(top)
+    unit_ns, unit = unit_of(top)
     claims = [
         _claims(entry.row, unit_ns, top.steps) if entry.row is not None and entry.whole else "" for entry in lines
     ]
@@ -167,9 +168,9 @@ def _table(top: Top, shown: Shown) -> Iterator[str]:
 def _columns(lines: Sequence[_Line], top: Top, unit_ns: int, unit: str) -> list[tuple[str, Sequence[str]]]:
     """Return titles and cells of the columns in which something stands."""
     times, shares, calls, means = zip(*(_numbers(entry, top, unit_ns, top.steps) for entry in lines), strict=True)
-    flops, moved = zip(*(_rates(entry.row) if entry.whole else ("", "") for entry in lines), strict=True)
+    flops, moved = zip(*(rates(entry.row) if entry.whole else ("", "") for entry in lines), strict=True)
     busy_ns = [None if entry.row is None else entry.row.busy_ns for entry in lines]
-    busy = ["" if ns is None else _amount(ns / top.steps / unit_ns) for ns in busy_ns]
+    busy = ["" if ns is None else amount(ns / top.steps / unit_ns) for ns in busy_ns]
     columns: dict[str, Sequence[str]] = {unit: times, "share": shares, "calls": calls, f"{unit}/call": means}
     if top.by not in _WITH_MEAN:
         del columns[f"{unit}/call"]
@@ -177,35 +178,40 @@ def _columns(lines: Sequence[_Line], top: Top, unit_ns: int, unit: str) -> list[
     return [(title, values) for title, values in columns.items() if any(values)]
 
 
-def _unit(top: Top) -> tuple[int, str]:
+def unit_of(top: Top) -> tuple[int, str]:
     """Return the unit that the largest time of a table is told in."""
     return next((each for each in _UNITS if top.gpu_time_ns / top.steps >= 200 * each[0]), _UNITS[-1])
 
 
 def _numbers(entry: _Line, top: Top, unit_ns: int, steps: int) -> tuple[str, str, str, str]:
-    time = _amount(entry.gpu_time_ns / steps / unit_ns)
-    share = _percent(entry.gpu_time_ns / max(top.gpu_time_ns, 1))
+    time = amount(entry.gpu_time_ns / steps / unit_ns)
+    share = percent(entry.gpu_time_ns / max(top.gpu_time_ns, 1))
     if entry.row is None or entry.name == _OWN:
         return time, share, "", ""
     calls = entry.row.calls / steps
     said = f"{calls:,.0f}" if calls >= 10 or calls == round(calls) else f"{calls:.1f}"
-    return time, share, said, _amount(entry.gpu_time_ns / entry.row.calls / unit_ns, small=unit_ns > 1_000)
+    return time, share, said, amount(entry.gpu_time_ns / entry.row.calls / unit_ns, small=unit_ns > 1_000)
 
 
-def _amount(value: float, *, small: bool = False) -> str:
+def amount(value: float, *, small: bool = False) -> str:
     """Return a number with one decimal, from a thousand on with none. small: with three, below ten.
 
-    >>> _amount(12.34), _amount(5522.6), _amount(0.0123, small=True)
+    >>> amount(12.34), amount(5522.6), amount(0.0123, small=True)
     ('12.3', '5,523', '0.012')
     """
     return f"{value:,.0f}" if value >= 999.5 else f"{value:.3f}" if small and value < 9.9995 else f"{value:.1f}"
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """Return a share of GPU time.
+
+    >>> percent(0.347), percent(0.0123), percent(0.0001)
+    ('35%', '1.2%', '<0.1%')
+    """
     return f"{share:.0%}" if share >= 0.0995 or not share else f"{share:.1%}" if share >= 0.0005 else "<0.1%"
 
 
-def _rates(row: TopRow | None) -> tuple[str, str]:
+def rates(row: TopRow | None) -> tuple[str, str]:
     """Return what is computed and moved a second, and how much of what the device reaches that is."""
     if row is None:
         return "", ""
@@ -222,7 +228,7 @@ def _claims(row: TopRow, unit_ns: int, steps: int) -> str:
         return "–"
     if row.findings[0].gpu_time_ns == row.gpu_time_ns:
         return str(row.findings[0].rank)
-    named = [f"{entry.rank}: {_amount(entry.gpu_time_ns / steps / unit_ns)}" for entry in row.findings[:_CLAIMS]]
+    named = [f"{entry.rank}: {amount(entry.gpu_time_ns / steps / unit_ns)}" for entry in row.findings[:_CLAIMS]]
     return ", ".join([*named, *(["…"] if len(row.findings) > _CLAIMS else [])])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TextIO
@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tracemine.documents.words import blocks
 from tracemine.report.escape import line, spans
-from tracemine.report.html.data import findings_json, not_drawn, trace_json
+from tracemine.report.html.data import findings_json
 from tracemine.report.html.page import mark, page
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Scan
+    from tracemine.findings.record import Scan, Source
     from tracemine.report import Drawing
 
-__all__ = ["fragment", "page_text", "render"]
+__all__ = ["fragment", "page_text", "render", "render_all"]
 
 MOST_ROWS = 20  # of a fragment
 _LONGEST = 4_000  # characters of a text
@@ -46,18 +45,15 @@ _LONGEST_LINE = 1_000  # of code
 
 
 def render(scan: Scan, out: TextIO, options: Drawing) -> None:
-    """Write the whole page, with all findings; with timeline, dataflow and roofline where there is a picture."""
-    picture = options.picture
-    why_not = "" if picture is None else not_drawn(picture.activities)
-    drawn = picture is not None and not why_not
-    text = page_text(
-        "page.html",
-        ("page.js", "report.js"),
-        page=page(scan, picture, why_not),
-        findings_json=Markup(findings_json(scan)),  # noqa: S704 - no character of it is markup
-        trace_json=Markup(trace_json(picture.activities)) if drawn and picture is not None else None,  # noqa: S704
-    )
-    out.write(text)
+    """Write the whole page, with all findings; with all that a picture has, where there is one."""
+    render_all([(scan, options)], out)
+
+
+def render_all(given: Sequence[tuple[Scan, Drawing]], out: TextIO) -> None:
+    """Write one page of several scans, one below the other."""
+    shown = page([(scan, options.picture, options.frames) for scan, options in given])
+    findings = findings_json(scan for scan, _ in given)
+    out.write(page_text("page.html", ("page.js", "timeline.js", "report.js"), page=shown, findings_json=findings))
 
 
 def page_text(template: str, scripts: Sequence[str], **given: Any) -> str:
@@ -76,10 +72,9 @@ def page_text(template: str, scripts: Sequence[str], **given: Any) -> str:
     )
 
 
-def fragment(scan: Scan) -> str:
-    """Return the head of a scan and a table of its findings, for a page that another program makes."""
-    shown = page(scan, None, "")
-    return _environment().get_template("fragment.html").render(page=shown)
+def fragment(scan: Scan, frames: Mapping[str, Source]) -> str:
+    """Return the first screen of a scan with a row for all findings, for a page that another program makes."""
+    return _environment().get_template("fragment.html").render(trace=page([(scan, None, frames)]).traces[0])
 
 
 @cache
@@ -92,7 +87,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"prose": _prose, "code": _code, "blocks": blocks, "mark": mark, "breaks": _breaks}
+    environment.filters |= {"prose": _prose, "code": _code, "mark": mark, "breaks": _breaks}
     environment.globals |= {"count_text": count_text, "most_rows": MOST_ROWS, "colours": _COLOURS}
     return environment
 

@@ -1,18 +1,21 @@
-"""Data inside the HTML report: the findings as JSON, and the activities as packed columns, neither of them markup."""
+"""Data inside the HTML report: the findings as JSON, and what ran as packed columns, neither of them markup."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup
 
 from tracemine.findings.parts import PARTS
 from tracemine.findings.record import Scan
+from tracemine.ops.kernel_names import short_name
 from tracemine.report.escape import json_text, line
-from tracemine.report.picture import Activities
+from tracemine.report.picture import Activities, HostLane, Picture
 from tracemine.units import count_text
 
 MOST_ACTIVITIES = 400_000  # beyond, a page is slow to load
@@ -20,41 +23,44 @@ _MOST_NAMES = 20_000
 _LONGEST_NAME = 300
 _MOST_LANES = 64
 _MOST_STEPS = 2_000
+_MOST_SPANS = 60_000  # of a lane of the host
 
 # What ends a script's data or begins markup, and what is a line's end to JavaScript.
 _ESCAPED = str.maketrans({each: f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
 
 
-def script_json(content: bytes) -> str:
+def script_json(content: bytes) -> Markup:
     """Return JSON as it can stand in a script element: the same value, without any character of markup.
 
-    >>> script_json(b'"</script>&"')
-    '"\\\\u003c/script\\\\u003e\\\\u0026"'
+    >>> print(script_json(b'"</script>&"'))
+    "\\u003c/script\\u003e\\u0026"
     """
-    return json_text(content.decode()).translate(_ESCAPED)
+    return Markup(json_text(content.decode()).translate(_ESCAPED))  # noqa: S704 - no character of it is markup
 
 
-def findings_json(scan: Scan) -> str:
-    """Return a scan as `scan --format json` has it."""
-    return script_json(msgspec.json.encode(scan))
+def findings_json(scans: Iterable[Scan]) -> Markup:
+    """Return scans as `scan --format json` has them: each on a line."""
+    return Markup("\n").join(script_json(msgspec.json.encode(scan)) for scan in scans)
 
 
-def not_drawn(activities: Activities) -> str:
-    """Return why activities are not drawn; "" where they are."""
+def not_drawn(activities: Activities, room: int) -> str:
+    """Return why activities are not drawn; "" where they are. room: how many others of the page leave."""
     count = len(activities.start_ns)
     if not count:
         return "No activity of a GPU was recorded."
     if count > MOST_ACTIVITIES:
         return f"{count_text(count, 'activity')} are too many for a page: {MOST_ACTIVITIES:,} are drawn at most."
+    if count > room:
+        return f"{count_text(count, 'activity')} do not fit beside those of the traces above: scan this one alone."
     return ""
 
 
-def trace_json(activities: Activities) -> str:
-    """Return activities as JSON: columns of little-endian numbers in base64, and the texts that they point to."""
+def trace_json(picture: Picture) -> Markup:
+    """Return activities and the host as JSON: columns of little-endian numbers in base64, and texts they point to."""
+    activities = picture.activities
     shown, left_out = _lanes(activities)
-    names = activities.names[:_MOST_NAMES]
-    name = np.minimum(activities.name, _MOST_NAMES)
-    more = ("other kernels",) if len(names) < len(activities.names) else ()
+    name, names = _names(activities.name, activities.names)
+    steps = activities.steps[:_MOST_STEPS]
     return script_json(
         msgspec.json.encode(
             {
@@ -64,16 +70,43 @@ def trace_json(activities: Activities) -> str:
                 "lane": _packed(shown[activities.lane], "<i2"),
                 "name": _packed(name, "<u2"),
                 "part": _packed(activities.part, "<u1"),
+                "step": _packed(np.where(activities.step < len(steps), activities.step, -1), "<i2"),
                 "lanes": [_lane_text(*activities.lanes[at]) for at in np.argsort(shown) if shown[at] >= 0],
                 "devices": [activities.lanes[at][0] or 0 for at in np.argsort(shown) if shown[at] >= 0],
                 "lanes_left_out": left_out,
-                "names": [line(text, _LONGEST_NAME) for text in (*names, *more)],
-                "short_names": [line(text, _LONGEST_NAME) for text in (*activities.short_names[:_MOST_NAMES], *more)],
+                "names": names,
+                "short_names": _texts(short_name(text) for text in activities.names[:_MOST_NAMES]),
                 "parts": list(PARTS),
-                "steps": [[line(one.name, 80), one.start_ns, one.dur_ns] for one in activities.steps[:_MOST_STEPS]],
+                "steps": [[one.start_ns, one.dur_ns] for one in steps],
+                "host": [_host(lane) for lane in picture.host],
             }
         )
     )
+
+
+def _host(lane: HostLane) -> dict[str, Any]:
+    """Return a lane of the host; where it has too many spans, the longest."""
+    kept = np.sort(np.argsort(-lane.dur_ns, kind="stable")[:_MOST_SPANS])
+    name, names = _names(lane.name[kept], lane.names)
+    return {
+        "title": line(lane.title, 40),
+        "start_ns": _packed(lane.start_ns[kept], "<f8"),
+        "dur_ns": _packed(lane.dur_ns[kept], "<f8"),
+        "name": _packed(name, "<u2"),
+        "names": names,
+    }
+
+
+def _names(name: npt.NDArray[np.int64], names: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Return names in the length that a page shows, and positions in them; those that are too many have one."""
+    return np.minimum(name, _MOST_NAMES), [
+        *_texts(names[:_MOST_NAMES]),
+        *(["other"] if len(names) > _MOST_NAMES else []),
+    ]
+
+
+def _texts(names: Iterable[str]) -> list[str]:
+    return [line(text, _LONGEST_NAME) for text in names]
 
 
 def _lanes(activities: Activities) -> tuple[npt.NDArray[np.int64], int]:

@@ -37,8 +37,8 @@ class Bar:
     pieces: tuple[BarPiece, ...]
 
 
-def bar(parts: Parts) -> Bar:
-    """Return the step as one bar; each part as wide as its share.
+def bar(parts: Parts, most_ns: int = 0) -> Bar:
+    """Return the step as one bar; each part as wide as its share. most_ns: what a whole bar's width is of; 0: the step.
 
     >>> from tracemine.findings.record import Part
     >>> made = bar(Parts(ns=100, covered_communication_ns=0, after_ns=Range(50, 60, 70), parts=(
@@ -46,7 +46,8 @@ def bar(parts: Parts) -> Bar:
     >>> [(piece.label, piece.begin, piece.width) for piece in made.pieces]
     [('GEMM/conv 99%', '0.0%', '99.0%'), ('idle 1%', '99.0%', '1.0%')]
     """
-    widths = shares([part.ns for part in parts.parts if part.ns], _WHOLE)
+    whole = round(_WHOLE * parts.ns / max(most_ns, parts.ns, 1))
+    widths = shares([part.ns for part in parts.parts if part.ns], whole)
     pieces, begin = [], 0
     for segment, width in zip(bar_parts(parts), widths, strict=True):
         pieces.append(

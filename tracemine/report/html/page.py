@@ -3,41 +3,49 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tracemine.documents import verdict_words, words
-from tracemine.documents.bar import legend
+from tracemine.documents.bar import IDLE
 from tracemine.documents.cost_words import cost_rows, traffic_texts
 from tracemine.documents.numbered import claimed
-from tracemine.documents.step_words import device_texts, headline, nothing_text, step_texts
-from tracemine.documents.trust import no_findings, no_lines, notes_below, nothing_found, trust_text
-from tracemine.findings.record import Finding, Range, Scan, Variant, Verified
+from tracemine.documents.screen import Screen, ScreenRow, all_rows, first_screen
+from tracemine.documents.step_words import device_texts, nothing_text, step_texts, unestimated
+from tracemine.documents.trust import no_lines
+from tracemine.findings.members import activity_rows
+from tracemine.findings.parts import PARTS
+from tracemine.findings.record import Finding, Range, Scan, Source, Variant, Verified
 from tracemine.ops.kernel_names import short_name
+from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
 from tracemine.report.html.figures import Bar, IntervalFigure, bar, interval
 from tracemine.report.html.flow_figure import FlowFigure, flow_figure
 from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figure
-from tracemine.units import percent_text, range_text, time_text
+from tracemine.report.html.tables import Table
+from tracemine.report.html.top_tables import top_tables
+from tracemine.report.picture.names import trace_name
+from tracemine.rows.user_frames import is_own
+from tracemine.units import count_text, percent_text, range_text, time_text
 from tracemine.version import __version__
 
 if TYPE_CHECKING:
     from tracemine.report.picture import Picture
 
-__all__ = ["FindingPage", "Page", "page"]
+__all__ = ["FindingPage", "Page", "TracePage", "mark", "page"]
 
-_SEVERITIES = {"high": 0, "medium": 1, "low": 2}  # and where each stands
 _NO_PICTURE = "The trace is not at hand here, its findings alone are: scan the trace itself to see this."
 _MOST_ALIASES, _MOST_KERNELS = 8, 40
+_LEAST_PART = 0.1  # of a finding's time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
     """A saving as it is read: its middle, its ends, its share of the whole."""
 
-    ns: int
     mid: str
     ends: str
     share: str
@@ -57,20 +65,20 @@ class VerdictPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingPage:
-    """A finding with all that is said of it."""
+    """A finding with all that is said of it: its row of the first screen, and what that opens to."""
 
-    rank: int
+    anchor: str
+    row: ScreenRow
     finding: Finding
-    severity_rank: int
-    step: Saving
-    gpu: Saving
+    parts: tuple[str, ...]  # of the bar, that its activities are of
     savings: tuple[tuple[str, Saving], ...]  # those that are any, each with what it is of
+    gains: bool  # the step does, whatever else sets its pace
     cost: str
-    places: tuple[str, ...]  # innermost source line, module
     why: tuple[tuple[bool, str], ...]  # is code, and the text
     fix: tuple[tuple[bool, str], ...]
     evidence: str
     counted: str
+    whole: str  # what costs are of: a step, the trace
     costs: tuple[tuple[str, str, str, str], ...]
     traffic: tuple[str, ...]
     variants: tuple[tuple[str, ...], ...]
@@ -85,66 +93,84 @@ class FindingPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """The report."""
+class TracePage:
+    """All that is said of one trace."""
 
-    scan: Scan
-    version: str
-    name: str  # of the file
-    read: str
-    cut_off: str
-    headline: str
+    id: str  # of its section; "": there is one alone
+    name: str
+    screen: Screen
     bar: Bar | None
-    legend: str
-    whole: str  # what savings are of: a step, the trace
-    facts: tuple[tuple[str, tuple[str, ...]], ...]
-    savings: tuple[tuple[str, Saving], ...]
-    findings: tuple[FindingPage, ...]
+    findings: tuple[FindingPage, ...]  # those of the first screen first
+    total: str
     refuted: tuple[tuple[str, str, str, str], ...]
-    nothing: tuple[str, str] | None  # why there is no finding
-    rules: tuple[str, ...]
-    severities: tuple[str, ...]
+    tables: tuple[Table, ...]
     roofline: RooflineFigure | None
-    no_roofline: str
     timeline: str  # why it is not drawn; "": it is
+    trace_json: str
+    hint: str  # how more would be known
+    caveats: tuple[str, ...]
+    facts: tuple[tuple[str, tuple[str, ...]], ...]
     left_out: tuple[tuple[str, str], ...]  # how many, and why
-    warnings: tuple[str, ...]
 
 
-def page(scan: Scan, picture: Picture | None, timeline: str) -> Page:
-    """Return the report of a scan. timeline: why it is not drawn, "" where it is."""
-    shown = claimed(scan)
-    summary = scan.summary
-    drawn, legend_text = (None, "") if summary.parts is None else (bar(summary.parts), legend(summary.parts))
-    return Page(
-        scan=scan,
-        version=__version__,
-        name=PurePath(scan.trace.path.replace("\\", "/")).name or scan.trace.path,
-        read=" · ".join(words.summary_parts(scan.trace)),
-        cut_off=trust_text(scan),
-        headline=headline(scan),
-        bar=drawn,
-        legend=legend_text,
-        whole="a step" if summary.per_step is not None else "over the trace",
-        facts=tuple(_facts(scan)) if scan.trace.activities else (),
-        savings=tuple(_savings(scan)) if scan.findings else (),
-        findings=tuple(_finding_pages(shown, scan, picture)),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The report: of one trace, or of several one below the other."""
+
+    version: str
+    name: str
+    traces: tuple[TracePage, ...]
+
+
+def page(drawn: Sequence[tuple[Scan, Picture | None, Mapping[str, Source]]]) -> Page:
+    """Return the report of scans, each with its picture and the user's own lines of findings that hold none."""
+    traces: list[TracePage] = []
+    room = MOST_ACTIVITIES
+    for number, (scan, picture, frames) in enumerate(drawn, 1):
+        why_not = _NO_PICTURE if picture is None else not_drawn(picture.activities, room)
+        room -= 0 if picture is None or why_not else len(picture.activities.start_ns)
+        traces.append(_trace_page(scan, picture, frames, f"trace-{number}" if len(drawn) > 1 else "", why_not))
+    name = traces[0].name if len(traces) == 1 else count_text(len(traces), "trace")
+    return Page(version=__version__, name=name, traces=tuple(traces))
+
+
+def _trace_page(
+    scan: Scan, picture: Picture | None, frames: Mapping[str, Source], number: str, why_not: str
+) -> TracePage:
+    lines = {**frames, **({} if picture is None else picture.frames)}
+    screen, rows = first_screen(scan, lines), all_rows(scan, lines)
+    prefix = f"{number}-" if number else ""
+    anchors = {finding.fingerprint: (f"{prefix}{finding.fingerprint}", str(rank)) for rank, finding in _ranked(scan)}
+    hint = unestimated(scan) or no_lines(scan)
+    return TracePage(
+        id=number,
+        name=(picture.name if picture is not None else "") or trace_name(scan.trace.path),
+        screen=screen,
+        bar=None if scan.summary.parts is None else bar(scan.summary.parts),
+        findings=tuple(_finding_pages(rows, scan, picture, anchors)),
+        total=screen.total.removesuffix(": --all"),
         refuted=tuple(_refuted(scan)),
-        nothing=None if scan.reported else (no_findings(scan), nothing_found(scan)),
-        rules=tuple(sorted({finding.rule for finding in shown})),
-        severities=tuple(sorted({finding.severity for finding in shown} & {*_SEVERITIES}, key=_SEVERITIES.__getitem__)),
-        roofline=_roofline(shown, picture),
-        no_roofline=_NO_PICTURE if picture is None else "Of no GPU here bandwidth and peaks are known.",
-        timeline=_NO_PICTURE if picture is None else timeline,
+        tables=() if picture is None else tuple(top_tables(picture.tops, anchors)),
+        roofline=_roofline(scan, picture, anchors),
+        timeline=why_not,
+        trace_json="" if picture is None or why_not else trace_json(picture),
+        hint=hint,
+        caveats=tuple(text for text in screen.notes if text != hint),
+        facts=tuple(_facts(scan)) if scan.trace.activities else (),
         left_out=tuple(_left_out(scan)),
-        warnings=notes_below(scan),
     )
 
 
-def _roofline(shown: Sequence[Finding], picture: Picture | None) -> RooflineFigure | None:
+def _ranked(scan: Scan) -> Iterator[tuple[int, Finding]]:
+    return enumerate(claimed(scan), 1)
+
+
+def _roofline(scan: Scan, picture: Picture | None, anchors: Mapping[str, tuple[str, str]]) -> RooflineFigure | None:
     if picture is None or picture.roofline is None:
         return None
-    return roofline_figure(picture.roofline, {finding.fingerprint: finding.title for finding in shown})
+    return roofline_figure(
+        picture.roofline, {one.fingerprint: (anchors[one.fingerprint][0], one.title) for one in claimed(scan)}
+    )
 
 
 def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -161,54 +187,40 @@ def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
         ("memory", [words.memory_text(scan)]),
         ("pays", [words.payback_text(scan)]),
         ("verdicts", [verdict_words.evidence_text(scan)]),
-        ("where", [no_lines(scan)]),
     ):
         if said := tuple(filter(None, texts)):
             yield label, said
 
 
-def _savings(scan: Scan) -> Iterator[tuple[str, Saving]]:
-    """Yield what all findings save together, of the step and of GPU time."""
-    summary, whole_ns = scan.summary, verdict_words.unprofiled_ns(scan.summary)
-    if summary.step_saving_ns.high:
-        step = words.all_of(scan, "step_saving_ns")
-        share = "" if whole_ns is None else f"{percent_text(step.mid, whole_ns)} of {words.share_of_text(scan)}"
-        text = f"{share} ({verdict_words.saved_text(scan)})" if verdict_words.saved_text(scan) else share
-        yield ("each step" if summary.per_step else "the trace"), _saving(step, text, max(step.high, whole_ns or 0))
-    if summary.gpu_saving_ns.high:
-        gpu = words.all_of(scan, "gpu_saving_ns")
-        spent_ns = summary.gpu_time_ns if summary.per_step is None else summary.per_step.gpu_busy_ns
-        yield (
-            ("GPU time a step" if summary.per_step else "GPU time"),
-            _saving(gpu, words.gpu_text(gpu.mid, scan), max(gpu.high, spent_ns)),
-        )
-
-
 def _saving(of: Range, share: str, most_ns: int, measured_ns: int | None = None) -> Saving:
     ends = range_text(of.low, of.high)
-    return Saving(ns=of.mid, mid=time_text(of.mid), ends=ends, share=share, figure=interval(of, most_ns, measured_ns))
+    return Saving(mid=time_text(of.mid), ends=ends, share=share, figure=interval(of, most_ns, measured_ns))
 
 
-def _finding_pages(shown: Sequence[Finding], scan: Scan, picture: Picture | None) -> Iterator[FindingPage]:
+def _finding_pages(
+    rows: Sequence[ScreenRow], scan: Scan, picture: Picture | None, anchors: Mapping[str, tuple[str, str]]
+) -> Iterator[FindingPage]:
+    shown = claimed(scan)
     most = {name: max((words.of_finding(one, name).high for one in shown), default=0) for name in _NAMES}
     flows = {} if picture is None else picture.dataflow
-    for rank, finding in enumerate(shown, 1):
+    for row in rows:
+        finding = shown[row.number - 1]
         flow = flow_figure(flows[finding.fingerprint]) if finding.fingerprint in flows else None
         kernels = tuple((short_name(name), name, len(list(run))) for name, run in groupby(finding.kernels))
         step, gpu = (_of_finding(finding, scan, name, most) for name in _NAMES)
         yield FindingPage(
-            rank=rank,
+            anchor=anchors[finding.fingerprint][0],
+            row=row,
             finding=finding,
-            severity_rank=_SEVERITIES.get(finding.severity, len(_SEVERITIES)),
-            step=step,
-            gpu=gpu,
+            parts=_parts(finding, picture),
             savings=tuple(_of_what(finding, step, gpu)),
+            gains=bool(step.figure.high),
             cost=words.cost_text(finding, scan),
-            places=tuple(_places(finding)),
             why=words.blocks(finding.why),
             fix=words.blocks(finding.fix),
             evidence=words.EVIDENCE.get(finding.evidence, "see the documentation"),
             counted=words.counted_text(finding.counters) if finding.counters else "",
+            whole="a step" if finding.per_step is not None else "over the trace",
             costs=tuple(cost_rows(finding)),
             traffic=tuple(traffic_texts(finding)),
             variants=tuple(_variants(finding, scan)) if len(finding.variants) > 1 else (),
@@ -221,6 +233,18 @@ def _finding_pages(shown: Sequence[Finding], scan: Scan, picture: Picture | None
             flow=flow,
             flow_unknown=_flow_unknown(finding, picture) if flow is None else "",
         )
+
+
+def _parts(finding: Finding, picture: Picture | None) -> tuple[str, ...]:
+    """Return the parts of the bar that a finding is of: those that a tenth of its time is, or idle time."""
+    if not finding.on_gpu:
+        return (IDLE,)
+    if picture is None:
+        return ()
+    rows = activity_rows([finding])
+    rows = rows[rows < len(picture.activities.dur_ns)]
+    spent = np.bincount(picture.activities.part[rows], picture.activities.dur_ns[rows], len(PARTS))
+    return tuple(name for name, ns in zip(PARTS, spent.tolist(), strict=True) if ns and ns >= _LEAST_PART * spent.sum())
 
 
 _NAMES = ("step_saving_ns", "gpu_saving_ns")
@@ -246,19 +270,12 @@ def _of_what(finding: Finding, step: Saving, gpu: Saving) -> Iterator[tuple[str,
         yield ("of GPU time a step" if each else "of GPU time"), gpu
 
 
-def _places(finding: Finding) -> Iterator[str]:
-    """Yield its innermost source line and its module, as far as they are known."""
-    if finding.source:
-        first = finding.source[0]
-        yield f"{first.file.replace(chr(92), '/').rpartition('/')[2]}:{first.line}"
-    if finding.module:
-        yield finding.module
-
-
 def _where(finding: Finding) -> Iterator[str]:
+    """Yield its module and its source lines, the user's own first."""
     if finding.module:
         yield f"module {finding.module}"
-    yield from (words.source_text(source, source.file) for source in finding.source)
+    frames = sorted(finding.source, key=lambda source: not is_own(source.file))
+    yield from (words.source_text(source, source.file) for source in frames)
 
 
 def _variants(finding: Finding, scan: Scan) -> Iterator[tuple[str, ...]]:

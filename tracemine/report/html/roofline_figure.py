@@ -6,15 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10, sqrt
 
+from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
 from tracemine.report.picture import Roofline
 from tracemine.report.picture.roofline import Kernels
-from tracemine.units import bytes_text, percent_text, ratio_text, time_text
+from tracemine.units import bytes_text, count_text, percent_text, ratio_text, time_text
 
 __all__ = ["RooflineFigure", "roofline_figure"]
 
 _WIDTH, _HEIGHT = 760, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 20, 50
 _LEAST_SHARE = 0.01  # of GPU time: a class with less is in the table alone
+_LEAST_ROW = 0.001  # and with less than this it is counted alone
 _LEAST_KNOWN = 0.5  # of a class's time, of which bytes and FLOPs must be known
 _COLOURS = 6  # of style.css; the colour of arrows is none of them
 _SHAPES = ("circle", "square", "triangle", "diamond", "cross", "down")
@@ -47,25 +49,12 @@ class RoofLine:
 class MovedMark:
     """Where a fix moves a finding."""
 
-    fingerprint: str
+    anchor: str  # of the finding
     x1: float
     y1: float
     x2: float
     y2: float
     says: str
-
-
-@dataclass(frozen=True, slots=True)
-class RooflineRow:
-    """A class of kernels in the table below the plot."""
-
-    number: int | None  # None: not in the plot
-    name: str
-    count: int
-    time: str
-    bandwidth: str
-    arithmetic: str
-    intensity: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +70,7 @@ class RooflineFigure:
     roofs: tuple[RoofLine, ...]
     marks: tuple[RooflineMark, ...]
     moved: tuple[MovedMark, ...]
-    rows: tuple[RooflineRow, ...]
+    table: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +91,8 @@ class _Axes:
         return round(_TOP + height * (self.y1 - log10(flops_per_s)) / (self.y1 - self.y0), 1)
 
 
-def roofline_figure(of: Roofline, titles: Mapping[str, str]) -> RooflineFigure:
-    """Return the roofline as a figure. titles: of the findings that are shown, by
-    fingerprint.
-    """
+def roofline_figure(of: Roofline, titles: Mapping[str, tuple[str, str]]) -> RooflineFigure:
+    """Return the roofline as a figure. titles: of the findings that are shown, by fingerprint: anchor and title."""
     least_ns = _LEAST_SHARE * sum(each.ns for each in of.kernels)
     shown = [each for each in of.kernels if _is_known(each) and each.ns >= least_ns]
     axes = _axes(of, shown)
@@ -116,13 +103,12 @@ def roofline_figure(of: Roofline, titles: Mapping[str, str]) -> RooflineFigure:
     ]
     moved = [
         MovedMark(
-            each.fingerprint, axes.x(each.before[0]), axes.y(each.before[1]), axes.x(each.after[0]),
-            axes.y(each.after[1]), f"{titles[each.fingerprint]}: {_moved_text(each.before, each.after)}",
+            titles[each.fingerprint][0], axes.x(each.before[0]), axes.y(each.before[1]), axes.x(each.after[0]),
+            axes.y(each.after[1]), f"{titles[each.fingerprint][1]}: {_moved_text(each.before, each.after)}",
         )
         for each in of.moved
         if each.fingerprint in titles
     ]  # fmt: skip
-    numbers = {id(each): number for number, each in enumerate(shown)}
     return RooflineFigure(
         width=_WIDTH,
         height=_HEIGHT,
@@ -133,7 +119,7 @@ def roofline_figure(of: Roofline, titles: Mapping[str, str]) -> RooflineFigure:
         roofs=tuple(_roofs(of, axes)),
         marks=tuple(marks),
         moved=tuple(moved),
-        rows=tuple(_row(each, numbers.get(id(each)), of) for each in of.kernels),
+        table=_table(of, {id(each): number for number, each in enumerate(shown)}),
     )
 
 
@@ -165,18 +151,36 @@ def _roofs(of: Roofline, axes: _Axes) -> Iterator[RoofLine]:
         yield RoofLine(path, f"{roof.name} {_rate(roof.flops_per_s)}", right - 4, y - 6)
 
 
-def _row(one: Kernels, number: int | None, of: Roofline) -> RooflineRow:
+def _table(of: Roofline, numbers: Mapping[int, int]) -> Table:
+    """Return the classes that take a thousandth of GPU time, as a table. numbers: of those in the plot, by id."""
+    least_ns = _LEAST_ROW * sum(each.ns for each in of.kernels)
+    shown = [each for each in of.kernels if each.ns >= least_ns]
+    left = len(of.kernels) - len(shown)
+    return Table(
+        id="by-class",
+        title="Roofline",
+        says="",
+        columns=(
+            ("kernels", False), ("mark", True), ("how many", True), ("time over the trace", True), ("memory", True),
+            ("arithmetic", True), ("FLOP per byte", True),
+        ),
+        rows=tuple(_row(each, numbers.get(id(each)), of) for each in shown),
+        notes=(f"{count_text(left, 'class')} below 0.1% of GPU time",) if left else (),
+    )  # fmt: skip
+
+
+def _row(one: Kernels, mark: int | None, of: Roofline) -> tuple[Cell, ...]:
     rate = one.bytes_per_s if one.bytes_ns >= _LEAST_KNOWN * one.ns else None
     share = "" if rate is None else f" ({percent_text(rate, of.bytes_per_s)} of the roof)"
     known = _is_known(one)
-    return RooflineRow(
-        number=number,
-        name=_name(one),
-        count=one.count,
-        time=time_text(one.ns),
-        bandwidth="not known" if rate is None else f"{bytes_text(rate)}/s{share}",
-        arithmetic=_rate(one.flops_per_s or 0) if known else "not known, or none",
-        intensity=ratio_text(one.intensity or 0) if known else "–",
+    return (
+        text_cell(_name(one)),
+        number_cell(-1, "–") if mark is None else number_cell(-mark, str(mark + 1)),
+        number_cell(one.count),
+        number_cell(one.ns, time_text(one.ns)),
+        number_cell(rate or 0, "not known" if rate is None else f"{bytes_text(rate)}/s{share}"),
+        number_cell(one.flops_per_s or 0, _rate(one.flops_per_s or 0) if known else "not known, or none"),
+        number_cell(one.intensity or 0, ratio_text(one.intensity or 0) if known else "–"),
     )
 
 

@@ -11,7 +11,8 @@ from tracemine.columns import codes, examples, numbers, string_ids
 from tracemine.findings.context import Cause
 from tracemine.findings.parts import part_of_activities
 from tracemine.findings.record import Scan
-from tracemine.ops.kernel_names import short_name
+from tracemine.rows.ancestors import taken
+from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import IntArray, Rows
 from tracemine.timeline import Timeline
 
@@ -21,9 +22,8 @@ _NOT_RECORDED = -1
 
 
 class DrawnStep(Struct, frozen=True):
-    """A step as it was marked on the host."""
+    """A step that counts: from its first launch, as far as that was recorded, to the end of its last activity."""
 
-    name: str
     start_ns: int  # from `begin_ns` of the activities on; before it, negative
     dur_ns: int
 
@@ -40,20 +40,19 @@ class Activities(Struct, frozen=True, kw_only=True, eq=False):
     name: IntArray  # position in `names`
     names: tuple[str, ...]
     part: IntArray  # position in PARTS
+    step: IntArray  # position in `steps`; −1: in none that counts
     steps: tuple[DrawnStep, ...]
-
-    @property
-    def short_names(self) -> tuple[str, ...]:
-        """Return of each name what tells it from others in few words."""
-        return tuple(map(short_name, self.names))
 
     def end_ns(self) -> IntArray:
         """Return when each ends, from `begin_ns` on."""
         return self.start_ns + self.dur_ns
 
 
-def activities_of(timeline: Timeline, rows: Rows, scan: Scan, causes: Sequence[Cause] = ()) -> Activities:
+def activities_of(
+    timeline: Timeline, rows: Rows, scan: Scan, causes: Sequence[Cause] = (), step_of: IntArray | None = None
+) -> Activities:
     """Return the activities of a timeline. rows: its row set `activities`. causes: those with a part of the step.
+    step_of: the step of each, as `measure` finds it; None: none are known.
 
     >>> from tracemine.pipeline import analyse, mined
     >>> analysis = analyse("fixtures/captures/chain")
@@ -65,18 +64,21 @@ def activities_of(timeline: Timeline, rows: Rows, scan: Scan, causes: Sequence[C
     start = numbers(table.column("start_ns"))
     begin_ns = int(start[0]) if len(start) else 0
     name, names = string_ids(table.column("name"))
+    dur = numbers(table.column("dur_ns"))
     lane, lanes = _lanes(timeline)
+    step, steps = _steps(timeline, start, start + dur, step_of)
     return Activities(
         begin_ns=begin_ns,
         base_ns=timeline.meta.base_ns or 0,
         start_ns=start - begin_ns,
-        dur_ns=numbers(table.column("dur_ns")),
+        dur_ns=dur,
         lane=lane,
         lanes=lanes,
         name=name.astype(np.int64),
         names=tuple(names),
         part=part_of_activities(rows, scan.findings, causes),
-        steps=_steps(timeline, begin_ns),
+        step=step,
+        steps=steps,
     )
 
 
@@ -95,8 +97,24 @@ def _known(ordinal: int) -> int | None:
     return None if ordinal == _NOT_RECORDED else ordinal
 
 
-def _steps(timeline: Timeline, begin_ns: int) -> tuple[DrawnStep, ...]:
-    names, starts, durations = (timeline.steps.column(each).to_pylist() for each in ("name", "start_ns", "dur_ns"))
-    return tuple(
-        DrawnStep(name, start - begin_ns, dur) for name, start, dur in zip(names, starts, durations, strict=True)
-    )
+def _steps(
+    timeline: Timeline, start: IntArray, end: IntArray, step_of: IntArray | None
+) -> tuple[IntArray, tuple[DrawnStep, ...]]:
+    """Return the place of each activity's step among those that count, in order of time, and those."""
+    if step_of is None or not (step_of >= 0).any():
+        return np.full(len(start), -1, np.int64), ()
+    rows = np.flatnonzero(step_of >= 0)
+    known, of = np.unique(step_of[rows], return_inverse=True)
+    launch_row = rows_of(timeline.activities["launch_row"])[rows]
+    launched = taken(rows_of(timeline.api["start_ns"]), launch_row)
+    begin, done = np.full(len(known), np.iinfo(np.int64).max), np.full(len(known), np.iinfo(np.int64).min)
+    np.minimum.at(begin, of, np.where(launch_row >= 0, np.minimum(launched, start[rows]), start[rows]))
+    np.maximum.at(done, of, end[rows])
+    order = np.argsort(begin, kind="stable")
+    place = np.empty(len(known), np.int64)
+    place[order] = np.arange(len(known))
+    step = np.full(len(start), -1, np.int64)
+    step[rows] = place[of.reshape(-1)]
+    first = int(start[0])
+    drawn = (DrawnStep(int(begin[at]) - first, int(done[at] - begin[at])) for at in order)
+    return step, tuple(drawn)
