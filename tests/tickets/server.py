@@ -464,9 +464,9 @@ def _transitions(one: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 _NODES = {
-    "doc": {"paragraph", "heading", "bulletList", "codeBlock", "table"},
+    "doc": {"paragraph", "bulletList", "codeBlock", "table", "expand"},
+    "expand": {"paragraph", "bulletList", "codeBlock", "table"},
     "paragraph": {"text"},
-    "heading": {"text"},
     "bulletList": {"listItem"},
     "listItem": {"paragraph"},
     "codeBlock": {"text"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,8 @@ from tracemine.errors import InputError, Location, UsageError
 from tracemine.report.escape import line
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Scan
-    from tracemine.tickets import Action, Details, GitHub, Jira, TicketsAsked
+    from tracemine.findings.record import Scan, Source
+    from tracemine.tickets import Action, GitHub, Jira, TicketsAsked
 
 _NO_FINDING = "no finding asks for a ticket"
 ProjectOption = Annotated[
@@ -95,8 +95,8 @@ def tickets(
     """
     where = Where(out, github, github_url, jira, jira_project, jira_type, apply, most, quiet)
     where.check()
-    scan, details = _read(path, quiet=quiet)
-    found = services.findings_of(scan, project, after=after, redact=redact, details=details)
+    scan, frames = _read(path, quiet=quiet)
+    found = services.findings_of(scan, project, after=after, redact=redact, frames=frames)
     if finding is not None:
         one, _ = named_finding(finding, [scan], "--finding")
         found = found.of_one(one.identity.finding)
@@ -171,21 +171,21 @@ def deliver(found: TicketsAsked, where: Where, *, unseen: bool) -> None:
             tell("nothing was changed: --apply does it")
 
 
-def _read(path: Path, *, quiet: bool) -> tuple[Scan, Details]:
-    """Return the findings, and of a trace what they do not say of it."""
+def _read(path: Path, *, quiet: bool) -> tuple[Scan, Mapping[str, Source]]:
+    """Return the findings, and of a trace the user's own lines of those that hold none."""
     scans = stored_scans(path)
     if scans is not None:
         if len(scans) != 1:
             where = Location(str(path))
             raise InputError(f"holds {len(scans):,} scans, and tickets are of one", where=where, hint="split the file")
-        return scans[0], services.Details()
+        return scans[0], {}
+    from tracemine.documents.own_code import deeper_frames
     from tracemine.pipeline import analyse, mined
 
     with reading(path, quiet=quiet) as bar:
         analysis = analyse(path, progress=bar)
-    timeline = analysis.timeline
-    times = dict(enumerate(timeline.activities["dur_ns"].to_pylist()))
-    return mined(analysis), services.Details(timeline.meta.versions, times)
+    scan = mined(analysis)
+    return scan, deeper_frames(scan, analysis.timeline)
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from tracemine.on_demand import on_demand
 
 if TYPE_CHECKING:
     from tracemine.tickets.access import Patience
-    from tracemine.tickets.content import Details
     from tracemine.tickets.github import GitHub
     from tracemine.tickets.jira import Jira
     from tracemine.tickets.plan import TicketsAsked
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Action",
-    "Details",
     "Figures",
     "GitHub",
     "Issue",
@@ -61,7 +59,6 @@ _PUBLIC = {
     "Issue": "record",
     "Jira": "jira",
     "Patience": "access",
-    "Details": "content",
     "UnfinishedError": "run",
     "findings_of": "run",
     "settle": "run",

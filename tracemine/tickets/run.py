@@ -12,8 +12,8 @@ from typing import Any
 
 from tracemine.errors import ServiceError, TracemineError, UsageError
 from tracemine.files import locked, make_folder, read_file, write_file, writing
-from tracemine.findings.record import Finding, Scan
-from tracemine.tickets.content import Details, draft
+from tracemine.findings.record import Finding, Scan, Source
+from tracemine.tickets.content import drafts_of
 from tracemine.tickets.document import Paragraph, Text
 from tracemine.tickets.fixed import fixed_before
 from tracemine.tickets.marks import MOST_ALIASES, check_project, key_of
@@ -51,7 +51,7 @@ def sync(
     after: Path | Mapping[str, Any] | None = None,
     redact: bool = False,
     most: int = MOST,
-    details: Details | None = None,
+    frames: Mapping[str, Source] | None = None,
     locks: Path | None = None,
     progress: Progress | None = None,
     actions: list[Action] | None = None,
@@ -60,14 +60,15 @@ def sync(
 
     project: the label that keeps tickets of one model apart from those of others. after: what `tracemine diff` says, a
     file or its content, `scan` its later side: what is `fixed` there is closed. most: how many tickets to create.
-    details: what findings do not say of the recording. locks: a folder for this machine's locks; the user's own where
-    none is given. actions: a list to keep what is due and what is done in, for one who is interrupted meanwhile.
+    frames: the user's own lines of findings that hold none, by fingerprint. locks: a folder for this machine's locks;
+    the user's own where none is given. actions: a list to keep what is due and what is done in, for one who is
+    interrupted meanwhile.
 
     Without `apply` nothing is changed: the service is only read. Raises UnfinishedError where it stops midway: what
     was done stays done, and the next run finds it again; UsageError for a label or an identity that is none, for a
     comparison of others than `scan`, and where the tickets there are redacted and these are not, or the reverse.
     """
-    found = findings_of(scan, project, after=after, redact=redact, details=details)
+    found = findings_of(scan, project, after=after, redact=redact, frames=frames)
     return settle(found, service, apply=apply, most=most, locks=locks, progress=progress, actions=actions)
 
 
@@ -105,23 +106,23 @@ def findings_of(
     *,
     after: Path | Mapping[str, Any] | None = None,
     redact: bool = False,
-    details: Details | None = None,
+    frames: Mapping[str, Source] | None = None,
 ) -> TicketsAsked:
     """Return the tickets that a scan's findings ask for. Arguments and errors as of `sync`."""
     check_project(project)
-    names, about = ShownNames(project, redact), details or Details()
-    drafts: dict[str, TicketDraft] = {}
+    names = ShownNames(project, redact)
+    wanted: dict[str, Finding] = {}
     others: dict[str, str] = {}
     for finding in scan.findings:
-        reason = _no_ticket(finding)
+        key, reason = key_of(project, finding.identity.finding), _no_ticket(finding)
         if reason is not None:
-            others[key_of(project, finding.identity.finding)] = reason
+            others[key] = reason
         else:
-            text = draft(finding, scan, names, about)
-            drafts.setdefault(text.mark.key, text)
+            wanted.setdefault(key, finding)
+    drafts = tuple(drafts_of(tuple(wanted.values()), scan, names, frames or {}))
     fixed = () if after is None else fixed_before(after, scan)
     closed = tuple((key_of(project, one.identity), one) for one in fixed)
-    return TicketsAsked(project, redact, tuple(drafts.values()), others, closed)
+    return TicketsAsked(project, redact, drafts, others, closed)
 
 
 def _check_alike(issues: Sequence[Issue], project: str, *, redact: bool) -> None:
