@@ -108,7 +108,7 @@ def test_the_command_changes_nothing_before_it_is_told_to(
         where = ("--project", "fleet", "--github", "you/model", "--github-url", world.address)
         code, out, err = run("fleet", "tickets", jobs.dataset.uri, *where)
         assert (code, err) == (0, "nothing was changed: --apply does it\n")
-        assert out.splitlines()[0].startswith("create  C0: −150.0 GPU-hours in 1 job")
+        assert out.splitlines()[-2].startswith("create  C0: −150.0 GPU-hours in 1 job")
         assert not world.issues
         assert run("fleet", "tickets", jobs.dataset.uri, *where, "--apply", "--max", 1)[0] == 0
         assert len(world.issues) == 1

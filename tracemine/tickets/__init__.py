@@ -23,14 +23,26 @@ if TYPE_CHECKING:
     from tracemine.tickets.access import Patience
     from tracemine.tickets.github import GitHub
     from tracemine.tickets.jira import Jira
+    from tracemine.tickets.owners import CodeOwners, read_owners
     from tracemine.tickets.plan import TicketsAsked
-    from tracemine.tickets.record import Action, Figures, Issue, NoClientError, NoTokenError, TicketDraft, UnseenError
+    from tracemine.tickets.record import (
+        Action,
+        Figures,
+        Filing,
+        Issue,
+        NoClientError,
+        NoTokenError,
+        TicketDraft,
+        UnseenError,
+    )
     from tracemine.tickets.run import UnfinishedError, findings_of, settle, sync, unseen
-    from tracemine.tickets.written import write_fixed, write_tickets
+    from tracemine.tickets.written import text_of, write_fixed, write_tickets
 
 __all__ = [
     "Action",
+    "CodeOwners",
     "Figures",
+    "Filing",
     "GitHub",
     "Issue",
     "Jira",
@@ -42,8 +54,10 @@ __all__ = [
     "UnfinishedError",
     "UnseenError",
     "findings_of",
+    "read_owners",
     "settle",
     "sync",
+    "text_of",
     "unseen",
     "write_fixed",
     "write_tickets",
@@ -54,6 +68,9 @@ _PUBLIC = {
     "Action": "record",
     "TicketDraft": "record",
     "Figures": "record",
+    "Filing": "record",
+    "CodeOwners": "owners",
+    "read_owners": "owners",
     "TicketsAsked": "plan",
     "GitHub": "github",
     "Issue": "record",
@@ -67,6 +84,7 @@ _PUBLIC = {
     "NoClientError": "record",
     "NoTokenError": "record",
     "UnseenError": "record",
+    "text_of": "written",
     "write_fixed": "written",
     "write_tickets": "written",
 }
