@@ -37,7 +37,7 @@ from tracemine.cli.options import (
 from tracemine.cli.request import FoundIn, ScanRequest, all_traces, asked, found_in
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import PICTURED, REPORTS, Drawing, render, renderer
+from tracemine.report import PICTURED, REPORTS, Drawing, renderer
 
 FAIL_ON_REACHED = 1
 FLEET_PAGE = "a page over many: tracemine fleet PATH… -o DATASET, then tracemine fleet report DATASET --format html"
@@ -120,11 +120,13 @@ class _Drawn:
         text = StringIO()
         if self.count and self.report != "json":
             text.write("\n\n")
-        render(self.report, found.scan, text, replace(self.how, picture=found.picture, frames=found.frames))
-        shut = gate(found.scan, self.report, text, self.how)
+        how = replace(self.how, picture=found.picture, frames=found.frames)
+        judged = gate(found.scan, how)
+        judged.draw(self.report, found.scan, text, how)
         (self.text.write if self.file else write)(text.getvalue())
+        judged.say()
         self.count += 1
-        return shut
+        return judged.failed
 
     def exit_code(self, each: Iterator[FoundIn | TracemineError], gate: Gate) -> int:
         """Draw all, and say what is wrong with those that are none."""
