@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -106,8 +111,10 @@ def test_a_fault_against_the_baseline_fails_and_nothing_new_passes(runner: Path)
     assert step(runner, "Scan", {"traces": FAST, **gate}).code == 0
     ran = step(runner, "Scan", {"traces": SLOW, **gate})
     assert (ran.code, ran.outputs["exit-code"]) == (1, "1")
-    assert "--fail-on:" in ran.said
-    assert "new" in ran.summary
+    assert "failed, 3 new (baseline baseline.json); µs per step, recorded:" in ran.said
+    head = ran.summary.partition("<details>")[0].splitlines()
+    assert head[0] == "## tracemine: failed, 3 new (baseline baseline.json)"
+    assert len(head) <= 25
 
 
 @pytest.mark.parametrize(("gate", "code"), [("high", 1), ("99%", 0), ("severe", 2)])
@@ -132,7 +139,7 @@ def test_another_form_is_kept_beside(runner: Path) -> None:
     assert step(runner, "Scan", {"traces": SLOW, "format": "nonsense"}).code == 2
 
 
-SCANNED = sorted(set(ACTION["inputs"]) - {"artifact", "package"})  # inputs that reach the step Scan
+SCANNED = sorted(set(ACTION["inputs"]) - {"artifact", "comment", "package", "token"})  # inputs that reach the step Scan
 
 
 @pytest.mark.parametrize("name", SCANNED)
@@ -185,7 +192,120 @@ def test_what_is_installed_is_the_actions_own_repository_or_what_is_named(
 
 def test_the_report_is_kept_whatever_the_scan_came_to() -> None:
     assert "always()" in STEPS["Keep the report"]["if"]
-    assert list(STEPS) == ["Install tracemine", "Scan", "Keep the report"]
+    assert list(STEPS) == ["Install tracemine", "Scan", "Comment", "Keep the report"]
+    assert "always()" in STEPS["Comment"]["if"]
+
+
+OWN, BOT, STRANGER = ({"id": 1, "type": "User"}, {"id": 2, "type": "Bot"}, {"id": 3, "type": "User"})
+MARK = "<!-- tracemine-summary: tracemine -->"
+
+
+@dataclass
+class Service:
+    """As much of GitHub as a comment needs."""
+
+    address: str
+    comments: list[dict[str, Any]]
+    is_app: bool = True  # whose token may not ask who it is
+    may_write: bool = True
+    tokens: set[str] = field(default_factory=set)
+
+    def answer(self, method: str, path: str, content: Any) -> tuple[int, Any]:
+        if path == "/user":
+            return (403, {}) if self.is_app else (200, OWN)
+        if method == "GET":
+            page = int(parse_qs(urlsplit(path).query)["page"][0])
+            return 200, self.comments[100 * (page - 1) : 100 * page]
+        if not self.may_write:
+            return 403, {"message": "Resource not accessible by integration"}
+        if method == "POST" and path == "/repos/you/model/issues/7/comments":
+            self.comments.append({"id": 100 + len(self.comments), "user": BOT if self.is_app else OWN, **content})
+            return 201, self.comments[-1]
+        if method == "PATCH" and path.startswith("/repos/you/model/issues/comments/"):
+            (found,) = (one for one in self.comments if one["id"] == int(path.rpartition("/")[2]))
+            found |= content
+            return 200, found
+        return 404, {}
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+        def serve(self) -> None:
+            text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            made.tokens.add(self.headers["Authorization"])
+            status, said = made.answer(self.command, self.path, json.loads(text) if text else None)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(said).encode())
+
+        do_GET = do_POST = do_PATCH = serve
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made = Service(f"http://127.0.0.1:{server.server_address[1]}", [])
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield made
+    server.shutdown()
+    server.server_close()
+
+
+def commented(
+    runner: Path, service: Service, report: str | None, event: str = '{"pull_request": {"number": 7}}'
+) -> Ran:
+    """Runs the step Comment behind a scan that wrote this report."""
+    folder = runner / "report"
+    folder.mkdir(exist_ok=True)
+    (folder / "report.md").unlink(missing_ok=True)
+    if report is not None:
+        (folder / "report.md").write_text(report)
+    (runner / "event.json").write_text(event)
+    python = runner / "temporary" / "tracemine-environment" / "bin" / "python"
+    python.unlink(missing_ok=True)
+    python.symlink_to(sys.executable)
+    about = {"GITHUB_API_URL": service.address, "GITHUB_REPOSITORY": "you/model", "FOLDER": str(folder)}
+    about["GITHUB_EVENT_PATH"] = str(runner / "event.json")
+    return step(runner, "Comment", {"comment": "true", "token": "t0ken"}, **about)
+
+
+@pytest.mark.parametrize("is_app", [True, False])
+def test_a_pull_request_has_one_comment_which_later_runs_update(runner: Path, service: Service, is_app: bool) -> None:
+    service.is_app = is_app
+    service.comments += [{"id": 1, "user": STRANGER, "body": f"{MARK}\nforged"}] + [
+        {"id": 2 + number, "user": BOT if is_app else OWN, "body": "something else"} for number in range(100)
+    ]
+    for report, said in (("## failed", "made"), ("## passed", "updated"), (None, "updated")):
+        ran = commented(runner, service, report)
+        assert (ran.code, ran.said) == (0, f"tracemine: a comment is {said}\n")
+    assert len(service.comments) == 102
+    assert service.comments[0]["body"].endswith("forged")
+    assert service.comments[-1]["body"] == f"{MARK}\ntracemine could not scan: the job's log says why.\n"
+    assert service.tokens == {"Bearer t0ken"}
+
+
+def test_without_the_right_to_comment_the_job_is_warned_and_does_not_fail(runner: Path, service: Service) -> None:
+    service.may_write = False
+    ran = commented(runner, service, "## failed")
+    assert (ran.code, service.comments) == (0, [])
+    assert ran.said.startswith("::warning title=tracemine::no comment: HTTP Error 403")
+    assert "pull-requests: write" in ran.said and "t0ken" not in ran.said
+
+
+def test_only_a_pull_request_is_commented_on_and_only_where_it_is_asked_for(runner: Path, service: Service) -> None:
+    ran = commented(runner, service, "## failed", event='{"ref": "refs/heads/main"}')
+    assert (ran.code, ran.said) == (0, "tracemine: this is no pull request: no comment\n")
+    assert ACTION["inputs"]["comment"]["default"] == "false"
+    assert step(runner, "Comment", {}).code == 0
+    assert service.tokens == set()
+
+
+def test_a_report_that_is_too_long_for_a_comment_is_its_summary(runner: Path, service: Service) -> None:
+    folded = f"<details><summary>Full report</summary>\n<details>\n{'x' * 70_000}\n</details>\n</details>\n"
+    assert commented(runner, service, f"## failed\n{folded}## passed\n{folded}").code == 0
+    body = service.comments[0]["body"]
+    assert body.startswith(f"{MARK}\n## failed\n## passed\n\nThe full report is too long")
 
 
 def test_the_example_gives_the_action_inputs_that_it_has_and_runs_as_it_stands(runner: Path) -> None:

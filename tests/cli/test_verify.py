@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import pytest
 from tests.verdicts.test_verdict import VALIDATION, judged, ran
 from tracemine.codegen import GraphBuilder
 from tracemine.errors import Location, UsageError
-from tracemine.findings.record import GRAPH
+from tracemine.findings.record import GRAPH, Finding
 from tracemine.report import Drawing
 from tracemine.report.verdicts import render
 from tracemine.validate.jobs import refused
@@ -35,10 +35,12 @@ from tracemine.verdicts.step import StepVerdict
 from tracemine.verdicts.verdict import Verdict, Verdicts, merged
 from tracemine.verify import pipeline
 from tracemine.verify.repro.emitter import Emitter
+from tracemine.verify.run import VerifyRun
 from tracemine.version import __version__
 
 ROOT = Path(__file__).parent.parent.parent
 CHAIN = ROOT / "fixtures" / "captures" / "chain"
+PREFILL = ROOT / "fixtures" / "kineto" / "decoder_prefill.json.gz"
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -98,6 +100,51 @@ def test_findings_of_a_file_are_verified_in_the_trace_that_they_name(
     code, out, _ = run("verify", path, "--rule", "rotary_unfused")
     assert code == 0
     assert "1 finding of other rules" in " ".join(out.split())
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Findings that would be verified, by what they are; nothing is rebuilt."""
+    found: list[str] = []
+
+    def verified(findings: Sequence[Finding], *_: object, **__: object) -> VerifyRun:
+        found[:] = [finding.rule for finding in findings]
+        return VerifyRun(verdicts=())
+
+    monkeypatch.setattr("tracemine.verify.run.verified", verified)
+    monkeypatch.setattr(pipeline, "needed", lambda: None)
+    return found
+
+
+def test_one_finding_is_meant_by_its_number_its_name_or_that_of_a_variant(
+    run: Run, kept: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "findings.json"
+    assert run("scan", PREFILL, "-q", "--format", "json", "-o", path)[0] == 0
+    assert run("verify", PREFILL, "-q")[0] == 0
+    every = list(kept)
+    assert len(set(every)) > 1
+    norm = next(one for one in json.loads(path.read_text())["findings"] if one["rule"] == "rmsnorm_unfused")
+    variant = norm["variants"][0]["identity"]["finding"]
+    for given in (PREFILL, path):
+        for mark in ("1", norm["fingerprint"], norm["fingerprint"][:6], variant):
+            code, out, _ = run("verify", given, "-q", "--finding", mark)
+            assert (code, set(kept)) == (0, {"rmsnorm_unfused"}), mark
+            assert len(kept) == len(norm["variants"])
+            assert "others than --finding" in " ".join(out.split())
+
+
+def test_a_finding_that_no_kernel_fixes_leaves_nothing_to_verify(run: Run, kept: list[str]) -> None:
+    assert run("verify", PREFILL, "-q", "--finding", "3")[0] == 0  # the launch gaps
+    assert kept == []
+
+
+@pytest.mark.parametrize("mark", ["0", "99", "abc", "zzzzzzzz"])
+def test_a_finding_that_is_none_is_refused_before_anything_is_verified(run: Run, kept: list[str], mark: str) -> None:
+    kept.append("not called")
+    code, out, err = run("verify", PREFILL, "-q", "--finding", mark)
+    assert (code, out, kept) == (2, "", ["not called"])
+    assert err.startswith("--finding: ")
 
 
 def test_a_bug_that_a_finding_came_upon_is_said_at_the_end_and_told_by_the_exit_code(

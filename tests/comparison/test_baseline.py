@@ -82,7 +82,7 @@ def test_a_baseline_keeps_what_it_accepts_and_marks_it() -> None:
     found = with_accepted(compared(before.side, after), reasons)
     passed = {part.fingerprint: change.accepted for change in found.changes for part in change.after}
     assert passed == {A: "known", B: "ships in Q3", C: None}
-    assert [text[-17:-1] for text in parse_gate("new")(found)] == [C]
+    assert [one.text[-17:-1] for one in parse_gate("new")(found)] == [C]
     assert list(parse_gate("worse")(found)) == []
 
 
@@ -152,10 +152,12 @@ def test_a_gate_is_shut_by_what_it_names_and_by_nothing_else() -> None:
     after = side(item(A, 130), item(C, 40, ("aten::cat",), rule="norm", reported=False), idle={"aten::mm": 200})
     found = compared(before, after)
     assert found.counts == {"new": 1, "worse": 1, "unknown": 1}
-    shut = {text: [line[-17:-1] for line in parse_gate(text)(found)] for text in ("new", "worse", "unknown", "moved")}
+    shut = {
+        text: [one.text[-17:-1] for one in parse_gate(text)(found)] for text in ("new", "worse", "unknown", "moved")
+    }
     assert shut == {"new": [], "worse": [A], "unknown": [B], "moved": []}  # what no report shows is no new finding
-    assert [line[-17:-1] for line in parse_gate("30us")(found)] == [C, A]
-    assert [line[-17:-1] for line in parse_gate("4%")(found)] == [C]
+    assert [one.text[-17:-1] for one in parse_gate("30us")(found)] == [C, A]
+    assert [one.text[-17:-1] for one in parse_gate("4%")(found)] == [C]
     assert list(parse_gate("41us")(found)) == []
 
 
@@ -163,13 +165,13 @@ def test_where_nothing_compares_every_gate_is_shut() -> None:
     before = side(item(A, 100))
     cut = side(item(A, 100), recorded=replace(RECORDED, cut_off=True))
     for gate in map(parse_gate, ("new", "2%")):
-        assert list(gate(compared(before, cut))) == ["unknown: nothing compares, as is said first"]
+        assert [str(one) for one in gate(compared(before, cut))] == ["unknown: nothing compares, as is said first"]
         assert list(gate(compared(before, before))) == []
 
 
 def test_a_step_that_takes_longer_shuts_a_gate_without_any_finding() -> None:
     found = compared(side(), side(span_ns=1_200 * US))
-    assert list(parse_gate("20%")(found)) == ["worse: the step takes 200 µs longer"]
+    assert [str(one) for one in parse_gate("20%")(found)] == ["worse: the step takes 200 µs longer"]
     assert list(parse_gate("21%")(found)) == []
     assert list(parse_gate("0%")(compared(side(), side(span_ns=1_099 * US)))) == []  # within noise
 

@@ -43,7 +43,7 @@ def test_a_finding_has_one_ticket_however_many_jobs_have_it(jobs: Made) -> None:
     gap, cast = found.drafts
     assert (gap.mark.key, cast.mark.key) == (GAP, CAST)
     assert gap.mark.figures == Figures(round((100 * 0.15 + 10 * 0.1) * NS_AN_HOUR), 110 * NS_AN_HOUR, "fleet")
-    assert gap.title == "A0 (saves 16.0 GPU-hours in 2 jobs)"
+    assert gap.title == "A0: −16.0 GPU-hours in 2 jobs"
     said = text(gap)
     assert "Saves **16.0 GPU-hours** (8.0 to 32.0) of the 110.0 that 2 jobs with it take: 40.00 at 2.50" in said
     assert "| `llama` | 15.0 | 15.0% | 2 |" in said and "| `vit` | 1.0 | 10.0% | 1 |" in said
@@ -108,7 +108,7 @@ def test_the_command_changes_nothing_before_it_is_told_to(
         where = ("--project", "fleet", "--github", "you/model", "--github-url", world.address)
         code, out, err = run("fleet", "tickets", jobs.dataset.uri, *where)
         assert (code, err) == (0, "nothing was changed: --apply does it\n")
-        assert out.splitlines()[0].startswith("create  C0 (saves 150.0 GPU-hours in 1 job)")
+        assert out.splitlines()[-2].startswith("create  C0: −150.0 GPU-hours in 1 job")
         assert not world.issues
         assert run("fleet", "tickets", jobs.dataset.uri, *where, "--apply", "--max", 1)[0] == 0
         assert len(world.issues) == 1

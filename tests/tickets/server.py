@@ -146,6 +146,8 @@ class World:
     gate: int = 0  # so many clients are answered their first look only once all of them have looked
     may_label: bool = True
     is_app: bool = False  # whose token may not ask who it is
+    people: frozenset[str] = frozenset({"ann", "bob"})  # who may be assigned
+    milestones: tuple[str, ...] = ("v1", "v2")  # that are open
     page: int = 100  # at most so many on a page, whatever is asked for
     violations: list[str] = field(default_factory=list)
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
@@ -220,8 +222,20 @@ class World:
         labels = content.get("labels", []) if self.may_label else []
         if len(content.get("body", "")) > 65_536 or len(content["title"]) > 256:
             raise Refused(422, "Validation Failed")
+        if unknown := set(content.get("assignees", [])) - self.people:
+            raise Refused(422, f"Validation Failed: {unknown}")
         issue = self._new(f"{owner}/{repo}", content["title"], content.get("body"), labels)
+        issue |= {"assignees": content.get("assignees", []), "milestone": content.get("milestone")}
         return _as_github(issue, self.address), {}
+
+    def github_assignee(self, _: Any, __: Any, owner: str, repo: str, assignee: str) -> tuple[Any, dict[str, str]]:
+        if assignee not in self.people:
+            raise Refused(404, "Not Found")
+        return None, {}
+
+    def github_milestones(self, query: dict[str, str], _: Any, owner: str, repo: str) -> tuple[Any, dict[str, str]]:
+        every = [{"number": number, "title": title} for number, title in enumerate(self.milestones, 1)]
+        return self._paged(every, query, f"/repos/{owner}/{repo}/milestones")
 
     def github_patch(
         self, _: Any, content: Any, owner: str, repo: str, issue_number: str
@@ -287,11 +301,19 @@ class World:
         labels = fields["labels"] if self.may_label else []
         issue = self._new(fields["project"]["key"], fields["summary"], fields["description"], labels)
         issue["properties"] = {one["key"]: one["value"] for one in content.get("properties", [])}
+        issue["assignees"] = [fields["assignee"]["accountId"]] if "assignee" in fields else []
         return {
             "id": str(10_000 + issue["number"]),
             "key": _key(issue),
             "self": f"{self.address}/rest/api/3/issue/1",
         }, {}
+
+    def jira_assignable(self, query: dict[str, str], _: Any) -> tuple[Any, dict[str, str]]:
+        each = [
+            {"accountId": f"id-{name}", "displayName": name, "emailAddress": f"{name}@you.example"}
+            for name in self.people
+        ]
+        return [one for one in each if any(query["query"] in text for text in one.values())], {}
 
     def jira_edit(self, _: Any, content: Any, **names: str) -> tuple[Any, dict[str, str]]:
         issue = self._of_key(names["issueIdOrKey"])
@@ -392,6 +414,9 @@ _HANDLERS = {
     ("POST", "/repos/{owner}/{repo}/issues/{issue_number}/comments"): "github_comment",
     ("DELETE", "/repos/{owner}/{repo}/issues/comments/{comment_id}"): "github_uncomment",
     ("GET", "/user"): "github_user",
+    ("GET", "/repos/{owner}/{repo}/assignees/{assignee}"): "github_assignee",
+    ("GET", "/repos/{owner}/{repo}/milestones"): "github_milestones",
+    ("GET", "/rest/api/3/user/assignable/search"): "jira_assignable",
     ("POST", "/rest/api/3/search/jql"): "jira_search",
     ("POST", "/rest/api/3/issue/bulkfetch"): "jira_fetch",
     ("POST", "/rest/api/3/issue"): "jira_create",
@@ -464,9 +489,9 @@ def _transitions(one: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 _NODES = {
-    "doc": {"paragraph", "heading", "bulletList", "codeBlock", "table"},
+    "doc": {"paragraph", "bulletList", "codeBlock", "table", "expand"},
+    "expand": {"paragraph", "bulletList", "codeBlock", "table"},
     "paragraph": {"text"},
-    "heading": {"text"},
     "bulletList": {"listItem"},
     "listItem": {"paragraph"},
     "codeBlock": {"text"},

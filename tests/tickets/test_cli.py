@@ -49,12 +49,92 @@ def test_without_apply_it_says_what_it_would_do(run: Run, findings: Path, world:
     where = ("--project", "decoder", "--github", "you/model", "--github-url", world.address)
     code, out, err = run("tickets", findings, *where)
     assert code == 0
-    first, second = out.splitlines()
-    assert first == "create  The device waits for the host: item (saves 2.55 ms a step): it has no ticket"
-    assert second.startswith("create  Unfused RMSNorm: model.layers.*.input_layernorm (saves 19.0 µs")
+    *text, first, second = out.splitlines()
+    assert text[:3] == [
+        *("The device waits for the host: −2.55 ms per step (51%)", ""),
+        "The device waits for the host, once in 2 steps. The host is slower than the device.",
+    ]
+    assert "<!--" not in out
+    assert first == "create  The device waits for the host: −2.55 ms per step (51%): it has no ticket"
+    assert second.startswith("create  Fuse RMSNorm in input_layernorm: −19.0 µs per step (<1%)")
     assert err == "nothing was changed: --apply does it\n"
     assert not world.issues
     assert {method for method, _, _ in world.requests} == {"GET"}
+
+
+def test_new_tickets_are_filed_as_asked_and_others_left_as_people_have_them(
+    run: Run, findings: Path, world: World
+) -> None:
+    where = ("--project", "decoder", "--github", "you/model", "--github-url", world.address, "--milestone", "v2")
+    asked = (
+        *where,
+        "--label",
+        "perf",
+        "--label",
+        "gpu",
+        "--assignee",
+        "@ann",
+        "--assignee",
+        "carl",
+        "--assignee",
+        "a/b",
+    )
+    code, out, err = run("tickets", findings, *asked)
+    assert (code, world.issues) == (0, [])
+    assert out.splitlines()[-1].endswith("it has no ticket · label perf, label gpu, for ann, milestone 2")
+    assert "carl is not assigned: 127.0.0.1" in err and "a/b is not assigned: issues are assigned to people" in err
+    assert run("tickets", findings, *asked, "--max", 1, "--apply")[0] == 0
+    (issue,) = world.issues
+    assert (issue["labels"], issue["assignees"], issue["milestone"]) == (["tracemine", "perf", "gpu"], ["ann"], 2)
+    issue |= {"labels": ["tracemine"], "assignees": []}
+    assert run("tickets", findings, *asked, "--max", 1, "--apply")[0] == 0
+    assert (issue["labels"], issue["assignees"]) == (["tracemine"], [])
+
+
+def test_a_milestone_that_is_not_there_is_an_error_before_anything_is_created(
+    run: Run, findings: Path, world: World
+) -> None:
+    where = ("--project", "decoder", "--github", "you/model", "--github-url", world.address, "--apply")
+    code, out, err = run("tickets", findings, *where, "--milestone", "v3")
+    assert (code, out, world.issues) == (2, "", [])
+    assert err == "--milestone: there is no open one 'v3'\n  hint: there are: v1, v2\n"
+
+
+@pytest.mark.parametrize("name", ["ann", "ann@you.example", "id-ann"])
+def test_jira_assigns_one_who_is_named_by_one_name(run: Run, findings: Path, world: World, name: str) -> None:
+    where = ("--project", "decoder", "--jira", world.address, "--jira-project", "PERF", "--apply", "--max", 1)
+    code, _, err = run("tickets", findings, *where, "--label", "perf", *("--assignee", name, "--assignee", "bob"))
+    assert (code, err) == (0, "bob is not assigned: an issue of Jira has one assignee\n")
+    assert (world.issues[0]["labels"], world.issues[0]["assignees"]) == (["tracemine", "perf"], ["id-ann"])
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [(("--label", "two words"), "--label: 'two words' has a space"), (("--milestone", "v1"), "Jira has none")],
+)
+def test_what_jira_cannot_take_is_said_before_anything_is_created(
+    run: Run, findings: Path, world: World, option: tuple[str, str], says: str
+) -> None:
+    where = ("--project", "decoder", "--jira", world.address, "--jira-project", "PERF", "--apply")
+    code, _, err = run("tickets", findings, *where, *option)
+    assert code == 2 and says in err and not world.issues
+    _, _, err = run("tickets", findings, *where, "--assignee", "you")  # both have it in their addresses
+    assert "you is not assigned: it names no one there, or several" in err
+
+
+def test_who_owns_the_line_is_assigned_and_else_who_was_named(
+    run: Run, findings: Path, world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "repo" / ".github").mkdir(parents=True)
+    (tmp_path / "repo" / "train.py").touch()
+    (tmp_path / "repo" / ".github" / "CODEOWNERS").write_text("* @ann\n/train.py @bob # the loop\n")
+    norm = msgspec.structs.replace(NORM, variants=(), source=(NORM.source[1],))
+    text = StringIO()
+    render("json", scan_of(GAP, norm), text)
+    findings.write_text(text.getvalue(), encoding="utf-8")
+    where = ("--project", "decoder", "--github", "you/model", "--github-url", world.address, "--apply")
+    assert run("tickets", findings, *where, "--codeowners", tmp_path / "repo", "--assignee", "ann")[0] == 0
+    assert [one["assignees"] for one in world.issues] == [["ann"], ["bob"]]
 
 
 def test_applied_twice_it_creates_once(run: Run, findings: Path, world: World) -> None:
@@ -126,14 +206,14 @@ def test_what_is_fixed_is_a_file_too_and_a_wrong_comparison_writes_none(run: Run
     assert sorted(said.split()) == sorted(str(path) for path in out.iterdir())
 
 
-def test_files_need_no_service_and_a_trace_has_times(run: Run, findings: Path, tmp_path: Path) -> None:
+def test_files_need_no_service(run: Run, findings: Path, tmp_path: Path) -> None:
     code, out, _ = run("tickets", TRACE, "--project", "decoder", "--out", tmp_path / "out")
     assert code == 0
     files = sorted((tmp_path / "out").iterdir())
     assert sorted(out.splitlines()) == [str(path) for path in files]
     texts = [path.read_text(encoding="utf-8") for path in files]
     assert len(texts) == 4
-    assert any("| 1 | `vectorized_elementwise_kernel (add)` | 6.07 µs |" in text for text in texts)
+    assert any("`record.py:45 forward`, called from `record.py:98 forward`" in text for text in texts)
     assert all("<!-- tracemine: decoder/" in text for text in texts)
     assert not any(str(Path.cwd()) in text for text in texts)
 
@@ -150,6 +230,12 @@ def test_files_need_no_service_and_a_trace_has_times(run: Run, findings: Path, t
         (("--github", "a/b", "--github-url", "http://example.org"), "only https is spoken"),
         (("--out", "x", "--max", "-1"), "--max: -1 is negative"),
         (("--github", "a/b", "--apply"), "there is no token for api.github.com"),
+        (("--out", "x", "--label", "perf"), "--codeowners: are of a service"),
+        (("--out", "x", "--codeowners", "."), "--codeowners: are of a service"),
+        (("--github", "a/b", "--label", " "), "--label: ' ' is empty, too long"),
+        (("--github", "a/b", "--assignee", "a\nb"), "--assignee: 'a\\nb' is empty"),
+        (("--github", "a/b", "--milestone", "x" * 300), "--milestone: 'xxx"),
+        (("--github", "a/b", "--codeowners", "tests"), "tests has none of .github/CODEOWNERS, CODEOWNERS, docs"),
     ],
 )
 def test_a_wrong_call_is_one_line(run: Run, findings: Path, arguments: tuple[str, ...], says: str) -> None:
@@ -175,9 +261,10 @@ def test_what_is_no_comparison_is_an_error_before_anything_is_done(
 def test_a_dry_run_needs_no_token_and_says_what_was_not_looked_at(run: Run, findings: Path) -> None:
     code, out, err = run("tickets", findings, "--project", "decoder", "--github", "you/model")
     assert code == 0
-    assert [line.split("  ")[0] for line in out.splitlines()] == ["create", "create"]
+    assert out.startswith("The device waits for the host: −2.55 ms per step (51%)\n\n")
+    assert [line.split("  ")[0] for line in out.splitlines()[-2:]] == ["create", "create"]
     assert "it has no ticket" not in out
-    assert err.startswith("what the service holds was not looked at: there is no token for api.github.com")
+    assert err.startswith("tickets that are there were not looked up: there is no token for api.github.com")
     assert run("tickets", findings, "--project", "decoder", "--github", "you/model", "--apply")[0] == 2
 
 
@@ -255,7 +342,7 @@ def test_without_httpx_a_dry_run_says_what_was_not_looked_at_and_apply_names_the
     where = ("tickets", findings, "--project", "decoder", "--github", "a/b")
     code, out, err = run(*where)
     assert code == 0
-    assert [line.split("  ")[0] for line in out.splitlines()] == ["create", "create"]
-    assert err == ("what the service holds was not looked at: httpx is not installed: pip install httpx keyring\n")
+    assert [line.split("  ")[0] for line in out.splitlines()[-2:]] == ["create", "create"]
+    assert err == ("tickets that are there were not looked up: httpx is not installed: pip install httpx keyring\n")
     assert run(*where, "--apply") == (2, "", "httpx is not installed\n  hint: pip install httpx keyring\n")
     assert run(*where[:-1], "no repository")[2].startswith("--github: 'no repository' is no repository")

@@ -17,12 +17,11 @@ from markdown_it import MarkdownIt
 from tests.report.scans import GAP, HOSTILE_STRINGS, NORM, SCAN, VERIFIED, hostile
 from tests.tickets.build import named, scan_of
 from tests.tickets.server import _check_document
-from tracemine import pipeline
 from tracemine.errors import UsageError
-from tracemine.findings.record import Scan, Source
-from tracemine.tickets import Details, TicketDraft, adf, findings_of, markdown, write_tickets
-from tracemine.tickets.content import draft
-from tracemine.tickets.document import Code, Heading, Name, Paragraph, Strong, Text, TicketTable
+from tracemine.findings.record import NOTHING, Finding, Scan, Source
+from tracemine.tickets import TicketDraft, adf, findings_of, markdown, write_tickets
+from tracemine.tickets.content import drafts_of
+from tracemine.tickets.document import Code, Folded, Name, Paragraph, Strong, Text, TicketTable
 from tracemine.tickets.marks import key_of, mark_in, mark_lines, with_text
 from tracemine.tickets.names import ShownNames, file_name, without_paths
 
@@ -36,12 +35,16 @@ FORGED = (
 )
 GFM = MarkdownIt("gfm-like", {"linkify": False, "html": True})
 # What the tickets' own structure makes, and GFM's alignment of cells.
-TAGS = {"h3", "p", "ul", "li", "pre", "code", "table", "thead", "tbody", "tr", "th", "td", "strong"}
-DETAILS = Details({"torch": "2.9.0"}, {12: 7_000, 13: 11_000, 14: 12_000, 52: 9_000, 53: 11_000, 54: 12_000})
+TAGS = {"details", "summary", "p", "ul", "li", "pre", "code", "table", "thead", "tbody", "tr", "th", "td", "strong"}
+
+
+def draft(finding: Finding, scan: Scan, names: ShownNames, **frames: Source) -> TicketDraft:
+    (made,) = drafts_of([finding], scan, names, frames)
+    return made
 
 
 def ticket(scan: Scan = SCAN, number: int = 0, *, redact: bool = False) -> TicketDraft:
-    return draft(scan.findings[number], scan, ShownNames("decoder", redact), DETAILS)
+    return draft(scan.findings[number], scan, ShownNames("decoder", redact))
 
 
 def poisoned(text: str) -> Scan:
@@ -58,27 +61,53 @@ def test_the_text_of_a_ticket_is_as_kept(golden: Callable[[str, str], None]) -> 
     golden("ticket.md", "\n\n".join(f"{markdown.title(one.title)}\n{markdown.body(one)}\n" for one in drafts))
 
 
-def test_the_title_tells_tickets_of_one_rule_apart() -> None:
-    scan = pipeline.scan("fixtures/kineto/decoder_prefill.json.gz")
-    titles = [one.title for one in findings_of(scan, "decoder").drafts]
-    assert len(set(titles)) == len(titles) > 2
-    assert "Decoder_*.DecoderLayer_*.RMSNorm_*" in titles[0]
-    assert re.search(r"\(saves \d+ µs a step\)$", titles[0])
-
-
-def test_kernels_are_short_and_have_times_where_the_recording_is_at_hand() -> None:
+def test_where_a_library_calls_the_users_own_line_is_named_too() -> None:
     text = markdown.body(ticket(SCAN, 1))
-    assert "| 1 | `elementwise_kernel` | 8.00 µs |" in text
-    without = markdown.body(draft(NORM, SCAN, ShownNames("decoder"), Details()))
-    assert "| 1 | `elementwise_kernel` | – |" in without
-    assert "Together they take 30.0 µs an occurrence." in without
+    assert (
+        "`modeling_llama.py:71 forward`, called from `train.py:9 step`, module `model.layers.*.input_layernorm`" in text
+    )
+    own = Source(file="/home/ann/serve.py", line=3, function="decode")
+    library = Source(file="/x/site-packages/transformers/modeling_llama.py", line=71, function="forward")
+    found = msgspec.structs.replace(NORM, source=(library,))
+    text = markdown.body(draft(found, SCAN, ShownNames("decoder"), **{NORM.fingerprint: own}))
+    assert "`transformers/modeling_llama.py:71 forward`, called from `serve.py:3 decode`" in text
+
+
+def test_a_finding_without_a_place_says_how_one_is_recorded() -> None:
+    assert "operators `item`; no module or line was recorded: record with `with_stack=True`" in markdown.body(ticket())
 
 
 def test_versions_and_commands_are_named() -> None:
     text = markdown.body(ticket(SCAN, 1))
-    for part in ("torch `2.9.0`", "`NVIDIA H200`", "tracemine diff before.json.gz after.json.gz"):
+    for part in ("NVIDIA H200", "tracemine diff before.json.gz after.json.gz", "elementwise_kernel"):
         assert part in text
-    assert "tracemine verify before.json.gz --rule rmsnorm_unfused" in text
+
+
+def test_only_what_a_kernel_fixes_is_verified() -> None:
+    verify = f"tracemine verify before.json.gz --finding {NORM.fingerprint}"
+    assert verify in markdown.body(ticket(SCAN, 1))
+    gap, unpriced = ticket(SCAN, 0), msgspec.structs.replace(NORM, fused_ns=None, variants=())
+    for one in (gap, draft(unpriced, SCAN, ShownNames("decoder"))):
+        assert "tracemine diff" in markdown.body(one)
+        assert "verify" not in markdown.body(one)
+        assert "kernel, validate" not in markdown.body(one)
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "gpu_ns", "ends"),
+    [
+        (19_000, 206_000, ": −19.0 µs per step (<1%)"),
+        (0, 206_000, ": −206 µs GPU time per step (18%)"),
+        (0, 0, "input_layernorm"),
+    ],
+)
+def test_a_title_ends_in_what_is_saved_of_the_step_or_else_of_gpu_time(step_ns: int, gpu_ns: int, ends: str) -> None:
+    assert NORM.per_step is not None
+    step, gpu = (type(NOTHING)(0, ns, 2 * ns) for ns in (step_ns, gpu_ns))
+    saved = msgspec.structs.replace(NORM.per_step, step_saving_ns=step, gpu_saving_ns=gpu)
+    one = draft(msgspec.structs.replace(NORM, per_step=saved), SCAN, ShownNames("decoder"))
+    assert one.title.startswith("Fuse RMSNorm in input_layernorm")
+    assert one.title.endswith(ends)
 
 
 @pytest.mark.parametrize("text", HOSTILE_STRINGS + FORGED)
@@ -117,7 +146,8 @@ def test_no_run_of_any_block_is_a_mark(text: str) -> None:
     forged = f"<!-- tracemine: a/{'0' * 16} -->"
     for one in (text, f"{text}{forged}", f"{text}\n{forged}\n{text}"):
         runs = (Text(one), Name(one), Strong(one))
-        blocks = (Heading(one), Paragraph(runs), Code(one, "python"), TicketTable((one,), ((runs,),)))
+        blocks = (Paragraph(runs), Code(one, "python"), TicketTable((one,), ((runs,),)))
+        assert mark_in(markdown.markdown((Folded(one, blocks),))) is None
         assert mark_in(markdown.markdown(blocks)) is None
 
 
@@ -155,7 +185,7 @@ def test_no_folder_of_a_users_stands_in_a_ticket(path: str) -> None:
     found = msgspec.structs.replace(NORM, source=frames, why=f"See {path}.", fix=f"Do:\n\n    open('{path}')")
     scan = msgspec.structs.replace(scan_of(found), trace=msgspec.structs.replace(SCAN.trace, path=path))
     for redact in (False, True):
-        one = draft(found, scan, ShownNames("decoder", redact), Details())
+        one = draft(found, scan, ShownNames("decoder", redact))
         texts = markdown.title(one.title), markdown.body(one), json.dumps(adf.document(one.blocks))
         assert not [text for text in texts if re.search("lice|node7|home|Users|server", text)]
 
@@ -179,14 +209,14 @@ def test_redacted_tickets_name_no_module_file_or_function_and_always_say_the_sam
     )
     texts = []
     for _ in range(2):
-        one = draft(found, scan_of(found), ShownNames("decoder", redact=True), Details())
+        one = draft(found, scan_of(found), ShownNames("decoder", redact=True))
         texts.append(f"{one.title}\n{markdown.body(one)}\n{json.dumps(adf.document(one.blocks))}")
     assert "ecret" not in texts[0]
     assert texts[0] == texts[1]
-    other = draft(found, scan_of(found), ShownNames("encoder", redact=True), Details())
+    other = draft(found, scan_of(found), ShownNames("encoder", redact=True))
     assert other.title != one.title, "pseudonyms are a project's own"
-    open_text = markdown.body(draft(found, scan_of(found), ShownNames("decoder"), Details()))
-    assert "secretlib/secret_norm.py:7 secret_forward()" in open_text
+    open_text = markdown.body(draft(found, scan_of(found), ShownNames("decoder")))
+    assert "secretlib/secret_norm.py:7 secret_forward" in open_text
     assert "site-packages" not in open_text
 
 
@@ -198,12 +228,12 @@ def test_the_rules_own_words_are_never_redacted() -> None:
         source=(Source(file="secret.py", line=7, function="tensor"),),
         variants=(),
     )
-    one = draft(found, scan_of(found), ShownNames("decoder", redact=True), Details())
-    assert one.title.startswith("Unfused RMSNorm: Module_")
+    one = draft(found, scan_of(found), ShownNames("decoder", redact=True))
+    assert one.title.startswith("Fuse RMSNorm in Module_")
     assert "Decoder" not in one.title + markdown.body(one)
     assert "The tensor is read five times." in markdown.body(one)
     assert mark_in(markdown.body(one)).redacted  # type: ignore[union-attr]
-    plain = draft(found, scan_of(found), ShownNames("decoder"), Details())
+    plain = draft(found, scan_of(found), ShownNames("decoder"))
     assert not mark_in(markdown.body(plain)).redacted  # type: ignore[union-attr]
 
 
@@ -231,7 +261,7 @@ def test_a_files_heading_is_text_too(text: str, tmp_path: Path) -> None:
 
 def test_a_text_that_is_too_long_ends_with_a_line_that_says_so() -> None:
     long = msgspec.structs.replace(GAP, fix="\n\n".join(f"Do this, {n}: {'x' * 3_000}" for n in range(40)))
-    one = draft(long, scan_of(long), ShownNames("decoder"), Details())
+    one = draft(long, scan_of(long), ShownNames("decoder"))
     assert "The rest is too long for a ticket" in markdown.body(one)
     assert len(markdown.body(one)) < 65_536
     assert sum(map(len, adf.texts(adf.document(one.blocks)))) < 32_767

@@ -21,7 +21,7 @@ from tests.report.scans import GAP
 from tests.tickets.build import SERVICES, comparison, scan_of, with_saving
 from tests.tickets.server import CONTRACTS, OWN, World, running
 from tracemine.errors import ServiceError
-from tracemine.tickets import sync
+from tracemine.tickets import Filing, sync
 
 # A document of three lines in the form of the real ones, on which the check itself is tried.
 SMALL = {
@@ -175,6 +175,7 @@ def test_every_operation_of_a_contract_is_used(name: str, tmp_path: Path) -> Non
 
         def run(saving_ns: int = 2_550_000, **how: Any) -> None:
             scan = scan_of(with_saving(GAP, saving_ns))
+            service.taken(Filing(assignees=("ann",), milestone="v1" if name == "github" else None))
             sync(scan, service, "decoder", apply=True, locks=tmp_path, **how)
 
         run()

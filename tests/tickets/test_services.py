@@ -119,7 +119,7 @@ def test_figures_that_move_by_more_than_a_tenth_update_the_ticket_with_one_comme
     assert len(world.comments) == 1
     assert "saves 2.55 ms of 3.00 ms a step" in comments(world)[0]
     assert "saves 2.90 ms of 3.00 ms a step" in comments(world)[0]
-    assert "2.90 ms a step" in world.issues[0]["title"]
+    assert "2.90 ms per step" in world.issues[0]["title"]
     assert kinds(run(scan_of(with_saving(GAP, 2_900_000)))) == {GAP_KEY: "leave"}
     assert kinds(run(scan_of(with_saving(GAP, 2_000_000)))) == {GAP_KEY: "update"}
     assert len(world.comments) == 2
@@ -290,7 +290,7 @@ def test_people_may_write_around_the_text(world: World, tmp_path: Path) -> None:
     assert issue["body"].startswith("Ann looks at it.\r\n\r\n<!-- tracemine: ")
     assert issue["body"].rstrip().endswith("See also the wiki.")
     assert issue["body"].count("<!-- tracemine: ") == issue["body"].count("<!-- tracemine-end -->") == 1
-    assert "9.00 ms" in issue["body"]
+    assert "saves 9000000 of" in issue["body"]
 
 
 def test_issues_and_pull_requests_of_others_are_left_alone(world: World, tmp_path: Path) -> None:

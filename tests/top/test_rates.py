@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.findings.build import BIG, kernel, timeline_of
+from tests.top.raw import Recording
 from tests.top.test_sums import tops
 from tracemine.api.tops import tops_of
 from tracemine.devices import find_device
@@ -68,6 +69,28 @@ def test_without_recomputation_all_that_is_used_is_needed() -> None:
     assert used is not None
     assert used.unprofiled_mfu is not None
     assert used.mfu == used.hfu < used.unprofiled_mfu < 1
+
+
+def test_what_is_computed_again_is_used_and_not_needed(tmp_path: Path) -> None:
+    """A product of the forward pass, its two of the backward pass, and the first once more: 3 needed of 4 computed."""
+    product = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::BFloat16"] * 2}
+    made = Recording()
+    made.step(0, 2_000, 1)
+    made.kernel("nvjet_a", 100, 110, 200, op="aten::mm", **product, **{"Sequence number": 5, "Fwd thread id": 0})
+    back = {"Sequence number": 5, "Fwd thread id": 1}
+    made.around("autograd::engine::evaluate_function: CheckpointFunctionBackward", 400, 800, tid=2, **back)
+    again = {"Sequence number": 9, "Fwd thread id": 0}
+    made.kernel("nvjet_a", 420, 430, 200, op="aten::mm", tid=2, **product, **again)
+    made.around("autograd::engine::evaluate_function: MmBackward0", 900, 1_400, tid=2, **back)
+    for launch in (920, 1_150):
+        made.kernel("nvjet_b", launch, launch + 10, 200, op="aten::mm", tid=2, **product)
+    path = made.written(tmp_path, deviceProperties=[{"id": 0, "name": "NVIDIA H200"}])
+    used = tops(path)["kernel"].utilisation
+    assert used is not None and used.mfu is not None and H200 is not None
+    one = 2 * 4096**3
+    assert (used.flops, used.recomputed_flops) == (4 * one, one)
+    assert used.mfu == pytest.approx(0.75 * used.hfu)
+    assert used.hfu == pytest.approx(4 * one / 2_000e-6 / H200.flops_per_s["bf16"], rel=0.01)
 
 
 def test_findings_are_named_by_their_place_among_those_that_are_shown() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tracemine.api.tops import tops_of
-from tracemine.documents.own_code import deeper_frames
+from tracemine.documents.own_code import DeeperFrames
 from tracemine.findings.accounting import measure
 from tracemine.findings.record import Scan
 from tracemine.pipeline import Analysis, ScanOptions
@@ -37,5 +37,5 @@ def picture_of(analysis: Analysis, found: Scan, options: ScanOptions) -> Picture
         name=trace_name(str(Path(analysis.path).absolute())),
         sources={} if options.evidence is None else options.evidence.codes(found, found.trace.gpu),
         tops={by: tops.by(by) for by in BY},
-        frames=deeper_frames(found, analysis.timeline),
+        frames=DeeperFrames(found, analysis.timeline),
     )

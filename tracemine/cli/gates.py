@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, TypeAlias
 
 import typer
 
-from tracemine.cli.console import say
+from tracemine.cli.console import say, say_lines
 from tracemine.cli.thresholds import parse_fail_on
 from tracemine.errors import UsageError
+from tracemine.report.escape import line
 from tracemine.units import parse_percent
 
 if TYPE_CHECKING:
@@ -20,9 +22,12 @@ if TYPE_CHECKING:
     from tracemine.comparison.gates import Gate as DifferenceGate
     from tracemine.findings import Scan
     from tracemine.report import Drawing
+    from tracemine.report.ci_summary import CiSummary
 
-# Whether a scan makes the call fail; what it has to say of that follows the report, of this name, in the text.
-Gate: TypeAlias = "Callable[[Scan, str, TextIO, Drawing], bool]"
+_FULL = "<details><summary>Full report</summary>"
+
+# What --fail-on and --baseline come to on a scan.
+Gate: TypeAlias = "Callable[[Scan, Drawing], Judged]"
 NoiseOption = Annotated[
     str,
     typer.Option(
@@ -64,29 +69,91 @@ def gates_given(texts: Iterable[str]) -> list[DifferenceGate]:
 
 def fails(difference: Difference, gates: Sequence[DifferenceGate]) -> bool:
     """Return whether a gate is shut; what shuts it is said, each once."""
-    lines = dict.fromkeys(text for gate in gates for text in gate(difference))
+    lines = dict.fromkeys(str(one) for gate in gates for one in gate(difference))
     for text in lines:
         say(f"--fail-on: {text}")
     return bool(lines)
 
 
 @dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of a scan before a gate; without one it passes, and there is nothing to say."""
+
+    summary: CiSummary | None = None
+    difference: Difference | None = None  # from the baseline
+
+    @property
+    def failed(self) -> bool:
+        """Return whether the call fails."""
+        return self.summary is not None and self.summary.failed
+
+    def draw(self, name: str, scan: Scan, out: TextIO, how: Drawing) -> None:
+        """Draw the report of a scan. In Markdown a summary stands before it, and it is folded below."""
+        from tracemine.report import render, render_difference
+
+        folds = name == "markdown" and self.summary is not None
+        if folds and self.summary is not None:
+            from tracemine.report.ci_summary import markdown_lines
+
+            out.write("\n".join((*markdown_lines(self.summary), "", _FULL, "")) + "\n")
+        render(name, scan, out, how)
+        if self.difference is not None and name in ("text", "markdown"):
+            out.write("\n\n")
+            render_difference(name, self.difference, out, how)
+        out.write("\n</details>\n" if folds else "")
+
+    def say(self) -> None:
+        """Say why the call fails; to GitHub's runner also at the user's own lines."""
+        if self.summary is None or not self.summary.failed:
+            return
+        from tracemine.report.ci_summary import log_lines
+
+        say_lines(log_lines(self.summary))
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            say_lines(runner_lines(self.summary, Path.cwd()))
+
+
+def runner_lines(summary: CiSummary, repository: Path) -> Iterator[str]:
+    """Yield a command for GitHub's runner for each failing finding: its line shows it in the pull request."""
+    from tracemine.files.in_repository import path_in
+
+    for row in summary.failing:
+        place = ""
+        if row.own is not None and (path := path_in(repository, row.own.file)) is not None:
+            place = f"file={_property(path)},line={row.own.line},"
+        says = f"{row.what}, {row.cost} {summary.unit}, {row.status}"
+        yield f"::error {place}title=tracemine::{_data(line(says))}"
+
+
+def _data(text: str) -> str:
+    """Return a text as a command's message: what would end it is encoded.
+
+    >>> print(_data("100%"), _property("a:b,c"))
+    100%25 a%3Ab%2Cc
+    """
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """A baseline, and what may not have become of its findings."""
 
+    name: str  # as it was given
     baseline: Baseline
     gates: Sequence[DifferenceGate]
 
-    def reached(self, scan: Scan, name: str, out: TextIO, how: Drawing) -> bool:
-        """Return whether a scan fails. The difference follows its report; as JSON and HTML there is the scan alone."""
+    def judged(self, scan: Scan, how: Drawing) -> Judged:
+        """Return what became of a scan's findings."""
         from tracemine.comparison.baseline import against
-        from tracemine.report import DIFF_REPORTS, render_difference
+        from tracemine.report.ci_summary import of_difference
 
         found = against(self.baseline, scan)
-        if name not in ("json", "html") and name in DIFF_REPORTS:
-            out.write("\n\n")
-            render_difference(name, found, out, how)
-        return fails(found, self.gates)
+        failures = {one.text: one for gate in self.gates for one in gate(found)}
+        return Judged(of_difference(found, scan, how.frames, self.name, tuple(failures.values())), found)
 
 
 def watch(baseline: Path, fail_on: str | None) -> Watch:
@@ -94,14 +161,21 @@ def watch(baseline: Path, fail_on: str | None) -> Watch:
     from tracemine.comparison.baseline import read_baseline
     from tracemine.comparison.named import file_meant
 
-    return Watch(read_baseline(file_meant(baseline)), gates_given([] if fail_on is None else [fail_on]))
+    gates = gates_given([] if fail_on is None else [fail_on])
+    return Watch(str(baseline), read_baseline(file_meant(baseline)), gates)
 
 
 def scan_gate(baseline: Path | None, fail_on: str | None) -> Gate:
     """Return what --fail-on and --baseline ask of a scan. Raises UsageError, InputError where one of them is wrong."""
     if baseline is not None:
-        return watch(baseline, fail_on).reached
+        return watch(baseline, fail_on).judged
     if fail_on is None:
-        return lambda scan, name, out, how: False
+        return lambda scan, how: Judged()
     reached = parse_fail_on(fail_on)
-    return lambda scan, name, out, how: reached(scan)
+
+    def judged(scan: Scan, how: Drawing) -> Judged:
+        from tracemine.report.ci_summary import of_scan
+
+        return Judged(of_scan(scan, how.frames, fail_on, reached(scan)))
+
+    return judged

@@ -42,7 +42,7 @@ from tracemine.cli.request import FoundIn, ScanRequest, all_traces, asked, found
 from tracemine.collector import collected_between
 from tracemine.errors import Location, TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import PERFETTO, PICTURED, REPORTS, Drawing, render, render_page, renderer
+from tracemine.report import PERFETTO, PICTURED, REPORTS, Drawing, render_page, renderer
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
@@ -154,19 +154,20 @@ class _Drawn:
     def add(self, found: FoundIn, gate: Gate) -> bool:
         """Draw a report. Return whether it makes the call fail."""
         text, how = StringIO(), replace(self.how, picture=found.picture, frames=found.frames)
+        judged = gate(found.scan, how)
         if self.report in PICTURED:
             self.pages.append((found.scan, how))
         elif self.report == PERFETTO and self.file is not None:
             with_findings(found, self.file, quiet=self.quiet)
         else:
             text.write("\n\n" if self.count and self.report != "json" else "")
-            render(self.report, found.scan, text, how)
+            judged.draw(self.report, found.scan, text, how)
         if self.kept is not None:
             self.kept.write(found.scan, quiet=self.quiet)
-        shut = gate(found.scan, self.report, text, self.how)
         (self.text.write if self.file else write)(text.getvalue())
+        judged.say()
         self.count += 1
-        return shut
+        return judged.failed
 
     def exit_code(self, each: Iterator[FoundIn | TracemineError], gate: Gate) -> int:
         """Draw all, and say what is wrong with those that are none."""

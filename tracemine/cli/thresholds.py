@@ -27,24 +27,24 @@ def parse_threshold(option: str, text: str) -> Threshold:
         raise UsageError(f"{option}: {error}", hint="write a time or a share of the trace: 0.1ms, 50us, 1%") from None
 
 
-def parse_fail_on(text: str) -> Callable[[Scan], bool]:
-    """Return whether a scan has a finding of this severity, or one that saves this much; refuted ones do not count.
+def parse_fail_on(text: str) -> Callable[[Scan], list[Finding]]:
+    """Return what finds those of a severity in a scan, or that save this much; refuted ones do not count.
 
     Several have commas between them: one is enough. Raises UsageError for anything else.
     """
     every = [_fail_on(one.strip()) for one in text.split(",")]
-    return lambda scan: any(reached(scan) for reached in every)
+    return lambda scan: list({one.fingerprint: one for reached in every for one in reached(scan)}.values())
 
 
-def _fail_on(text: str) -> Callable[[Scan], bool]:
+def _fail_on(text: str) -> Callable[[Scan], list[Finding]]:
     if text in SEVERITIES:
         reached = SEVERITIES[SEVERITIES.index(text) :]
-        return lambda scan: any(f.severity in reached for f in scan.reported if not f.refuted)
+        return lambda scan: [one for one in scan.reported if one.severity in reached and not one.refuted]
     try:
         threshold = parse_threshold("--fail-on", text)
     except UsageError as error:
         raise UsageError(error.message, hint="write high, medium, low, a time (1ms) or a share (5%)") from None
-    return lambda scan: any(_saving_ns(finding) >= threshold.of(scan.summary.span_ns) for finding in scan.findings)
+    return lambda scan: [one for one in scan.findings if _saving_ns(one) >= threshold.of(scan.summary.span_ns)]
 
 
 def _saving_ns(finding: Finding) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,11 @@ from tracemine.errors import InputError, Location, UsageError
 from tracemine.report.escape import line
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Scan
-    from tracemine.tickets import Action, Details, GitHub, Jira, TicketsAsked
+    from tracemine.findings.record import Scan, Source
+    from tracemine.tickets import Action, Filing, GitHub, Jira, TicketsAsked
 
 _NO_FINDING = "no finding asks for a ticket"
+_LONGEST_NAME = 255
 ProjectOption = Annotated[
     str, typer.Option(metavar="LABEL", help="Keeps the tickets of one model apart from those of others: a short name.")
 ]
@@ -45,6 +46,26 @@ AfterOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIFF.json", help="What diff --format json printed: close the tickets that it says are fixed."
+    ),
+]
+LabelOption = Annotated[
+    list[str] | None, typer.Option("--label", metavar="LABEL", help="Also this label. May be repeated.")
+]
+AssigneeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--assignee", metavar="NAME", help="Assign new tickets: a login, or of Jira an e-mail address. May be repeated."
+    ),
+]
+MilestoneOption = Annotated[
+    str | None, typer.Option("--milestone", metavar="TITLE", help="Put new tickets into this open milestone of GitHub.")
+]
+CodeOwnersOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--codeowners",
+        metavar="FILE|DIR",
+        help="Assign who owns the line by a CODEOWNERS file, or that of a repository; --assignee where nobody does.",
     ),
 ]
 RedactOption = Annotated[bool, typer.Option("--redact", help="Pseudonyms for modules, files and functions.")]
@@ -70,6 +91,10 @@ def tickets(
     jira_type: JiraTypeOption = "Task",
     apply: ApplyOption = False,
     after: AfterOption = None,
+    label: LabelOption = None,
+    assignee: AssigneeOption = None,
+    milestone: MilestoneOption = None,
+    codeowners: CodeOwnersOption = None,
     redact: RedactOption = False,
     most: MaxOption = 5,
     quiet: QuietOption = False,
@@ -91,12 +116,19 @@ def tickets(
       tracemine tickets trace.json.gz --project decoder --finding 1 --out tickets/
       tracemine tickets trace.json.gz --project decoder --github you/model
       tracemine tickets after.json --project decoder --github you/model --after diff.json --apply
+      tracemine tickets trace.json.gz --project decoder --github you/model --label perf --codeowners . --apply
       tracemine tickets findings.json --project decoder --jira https://you.atlassian.net --jira-project PERF
     """
     where = Where(out, github, github_url, jira, jira_project, jira_type, apply, most, quiet)
     where.check()
-    scan, details = _read(path, quiet=quiet)
-    found = services.findings_of(scan, project, after=after, redact=redact, details=details)
+    filing = _filing(label or (), assignee or (), milestone)
+    if where.is_files_only and (codeowners is not None or filing != services.Filing()):
+        raise UsageError(
+            "--label, --assignee, --milestone, --codeowners: are of a service", hint="name --github or --jira"
+        )
+    owners = None if codeowners is None else services.read_owners(codeowners)
+    scan, frames = _read(path, quiet=quiet)
+    found = services.findings_of(scan, project, after=after, redact=redact, frames=frames, filing=filing, owners=owners)
     if finding is not None:
         one, _ = named_finding(finding, [scan], "--finding")
         found = found.of_one(one.identity.finding)
@@ -131,6 +163,11 @@ class Where:
         if (self.jira is None) != (self.jira_project is None):
             raise UsageError("--jira and --jira-project: name both")
 
+    @property
+    def is_files_only(self) -> bool:
+        """Return whether no service is named."""
+        return self.github is None and self.jira is None
+
     def service(self) -> GitHub | Jira:
         """Return the service. Raises UnseenError."""
         patience = services.Patience(tell=None if self.quiet else say)
@@ -151,7 +188,7 @@ def deliver(found: TicketsAsked, where: Where, *, unseen: bool) -> None:
         write("".join(f"{line(str(path))}\n" for path in paths))
         if not paths:
             tell(f"{_NO_FINDING}: no file was written")
-    if where.github is None and where.jira is None:
+    if where.is_files_only:
         return
     most = where.most or len(found.drafts)
     try:
@@ -159,38 +196,52 @@ def deliver(found: TicketsAsked, where: Where, *, unseen: bool) -> None:
     except services.UnseenError as error:
         if where.apply or not unseen:
             raise
-        _print(services.unseen(found, most), stopped=False)
-        tell(f"what the service holds was not looked at: {error.message}: {error.hint}")
+        _print_first(found, actions := services.unseen(found, most))
+        _print(actions, stopped=False)
+        tell(f"tickets that are there were not looked up: {error.message}: {error.hint}")
         return
-    with reached as service, _saying() as said:
+    with reached as service, _saying(found, where) as said:
         with reading(Path(service.place), quiet=where.quiet) as bar:
-            said[:] = services.settle(found, service, apply=where.apply, most=most, progress=bar, actions=said)
+            said[:] = services.settle(
+                found, service, apply=where.apply, most=most, progress=bar, actions=said, tell=say
+            )
         if not said:
             tell(f"{_NO_FINDING}, and there is none to change")
         if not where.apply:
             tell("nothing was changed: --apply does it")
 
 
-def _read(path: Path, *, quiet: bool) -> tuple[Scan, Details]:
-    """Return the findings, and of a trace what they do not say of it."""
+def _read(path: Path, *, quiet: bool) -> tuple[Scan, Mapping[str, Source]]:
+    """Return the findings, and of a trace the user's own lines of those that hold none."""
     scans = stored_scans(path)
     if scans is not None:
         if len(scans) != 1:
             where = Location(str(path))
             raise InputError(f"holds {len(scans):,} scans, and tickets are of one", where=where, hint="split the file")
-        return scans[0], services.Details()
+        return scans[0], {}
+    from tracemine.documents.own_code import DeeperFrames
     from tracemine.pipeline import analyse, mined
 
     with reading(path, quiet=quiet) as bar:
         analysis = analyse(path, progress=bar)
-    timeline = analysis.timeline
-    times = dict(enumerate(timeline.activities["dur_ns"].to_pylist()))
-    return mined(analysis), services.Details(timeline.meta.versions, times)
+    scan = mined(analysis)
+    return scan, DeeperFrames(scan, analysis.timeline)
+
+
+def _filing(labels: Sequence[str], assignees: Sequence[str], milestone: str | None) -> Filing:
+    """Return how tickets are filed. Raises UsageError for what is no label or name."""
+    for option, texts in (("--label", labels), ("--assignee", assignees), ("--milestone", [milestone or "-"])):
+        for text in texts:
+            if not text.strip() or not text.isprintable() or len(text) > _LONGEST_NAME:
+                raise UsageError(f"{option}: {text[:80]!a} is empty, too long, or holds what cannot be seen")
+    return services.Filing(tuple(labels), tuple(assignees), milestone)
 
 
 @contextmanager
-def _saying() -> Iterator[list[Action]]:
-    """Print the actions at the end; where a service stopped the run, those that were done, before its error."""
+def _saying(found: TicketsAsked, where: Where) -> Iterator[list[Action]]:
+    """Print the actions at the end, on a dry run behind the first ticket's text; where a service stopped the run, those
+    that were done, before its error.
+    """
     said: list[Action] = []
     try:
         yield said
@@ -203,7 +254,17 @@ def _saying() -> Iterator[list[Action]]:
         if said:
             say("stopped: the first of those not done may be; run it again, it finds what was done and does the rest")
         raise
+    if not where.apply:
+        _print_first(found, said)
     _print(said, stopped=False)
+
+
+def _print_first(found: TicketsAsked, actions: Sequence[Action]) -> None:
+    """Print the text of the first ticket that would be written, as it would read."""
+    due = [action.key for action in actions if action.kind in ("create", "update", "reopen")]
+    draft = next((one for key in due for one in found.drafts if one.mark.key == key), None)
+    if draft is not None:
+        write(f"{line(draft.title)}\n\n{services.text_of(draft)}\n\n")
 
 
 def _print(actions: Sequence[Action], *, stopped: bool) -> None:
@@ -211,4 +272,5 @@ def _print(actions: Sequence[Action], *, stopped: bool) -> None:
     for action in actions:
         due = stopped and not action.done and action.kind != "leave"
         name = "" if action.issue is None else f" {action.issue}"
-        write(f"{line(f'{action.kind}{name}  {action.title}: {action.why}')}{', not done' if due else ''}\n")
+        filed = f" · {action.filing}" if str(action.filing) else ""
+        write(f"{line(f'{action.kind}{name}  {action.title}: {action.why}{filed}')}{', not done' if due else ''}\n")

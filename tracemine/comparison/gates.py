@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from msgspec import Struct
+
 from tracemine.comparison.record import Difference, FindingChange
 from tracemine.units import Threshold, parse_percent, parse_time, time_text
 
-Gate = Callable[[Difference], Iterator[str]]
+
+class Failure(Struct, frozen=True):
+    """Why a gate is shut, in a line."""
+
+    text: str
+    change: FindingChange | None = None  # None: it is the step, or nothing compares
+
+    def __str__(self) -> str:
+        """Return the line."""
+        return self.text
+
+
+Gate = Callable[[Difference], Iterator[Failure]]
 
 WORDS = ("new", "worse", "moved", "unknown")
 _GROWN = ("new", "worse")
@@ -36,34 +50,36 @@ def parse_gate(text: str) -> Gate:
 def _guarded(gate: Gate) -> Gate:
     """Yield the gate, shut where nothing compares too: what it asks is not known then."""
 
-    def guarded(difference: Difference) -> Iterator[str]:
+    def guarded(difference: Difference) -> Iterator[Failure]:
         if difference.incomparable:
-            yield "unknown: nothing compares, as is said first"
+            yield Failure("unknown: nothing compares, as is said first")
         yield from gate(difference)
 
     return guarded
 
 
-def _of_status(difference: Difference, status: str) -> Iterator[str]:
+def _of_status(difference: Difference, status: str) -> Iterator[Failure]:
     """Yield changes of one status. Of new findings those that a report shows: the others save too little to matter."""
     for change in difference.changes:
         shown = status != "new" or any(part.reported for part in change.after)
         if change.status == status and change.accepted is None and shown:
-            yield _text(change)
+            yield _of_change(change, difference)
 
 
-def _of_growth(difference: Difference, threshold: Threshold) -> Iterator[str]:
+def _of_growth(difference: Difference, threshold: Threshold) -> Iterator[Failure]:
     """Yield findings that are new or worse by so much of a step, and the step where it takes so much longer."""
     least = threshold.of(difference.step.before_ns.mid)
     grown_ns = difference.step.change_ns.mid
     if difference.step.status == "worse" and grown_ns >= least:
-        yield f"worse: the step takes {time_text(grown_ns)} longer"
+        yield Failure(f"worse: the step takes {time_text(grown_ns)} longer")
     for change in difference.changes:
         if change.status in _GROWN and change.accepted is None and change.after_ns - change.before_ns >= least:
-            yield _text(change)
+            yield _of_change(change, difference)
 
 
-def _text(change: FindingChange) -> str:
+def _of_change(change: FindingChange, difference: Difference) -> Failure:
     first = (*change.after, *change.before)[0]
-    cost = f"{time_text(change.before_ns)} → {time_text(change.after_ns)}"
-    return f"{change.status}: {change.title}, {cost} ({first.fingerprint})"
+    per = "per step" if difference.per == "step" else "in the trace"
+    before = f"{time_text(change.before_ns)} → " if change.before_ns else ""
+    cost = f"{before}{time_text(change.after_ns)} {per}"
+    return Failure(f"{change.status}: {change.title}, {cost} ({first.fingerprint})", change)

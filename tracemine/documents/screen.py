@@ -149,7 +149,7 @@ def _row(
         number=number,
         saves=saved.unit.text(saving.mid),
         share=whole_percent(saving.mid, saved.whole_ns),
-        cause=cause_of(finding) + _times(finding, scan),
+        cause=cause_of(finding) + times_of(finding, scan),
         place=place_of(finding, frames),
         sure=sure_of(finding, saving),
         effort="–" if lines is None else count_text(lines, "line"),
@@ -167,7 +167,7 @@ def whole_percent(part_ns: int, whole_ns: int) -> str:
     return "<1%" if 0 < share < 0.5 else f"{share:.0f}%"
 
 
-def _times(finding: Finding, scan: Scan) -> str:
+def times_of(finding: Finding, scan: Scan) -> str:
     """Return how often it occurs in a step, where that is the same in each."""
     if finding.per_step is None or outside_steps(finding):
         return ""

@@ -195,7 +195,16 @@ def of_finding(finding: Finding, name: str) -> Range:
 
 def cause_of(finding: Finding) -> str:
     """Return a finding's title without the place behind it: the title of its rule or of the advice that fits it."""
-    return re.split(r": | · ", finding.title, maxsplit=1)[0]
+    return cause_in(finding.title)
+
+
+def cause_in(title: str) -> str:
+    """Return the cause that a finding's title begins with.
+
+    >>> cause_in("Unfused RMSNorm: LlamaRMSNorm")
+    'Unfused RMSNorm'
+    """
+    return re.split(r": | · ", title, maxsplit=1)[0]
 
 
 def saved_alone(finding: Finding) -> Range:

@@ -54,6 +54,12 @@ def _to_change(of_place: Iterable[list[Finding]]) -> list[list[Finding]]:
     return list(found.values())
 
 
+def one_kernel_fixes(finding: Finding) -> bool:
+    """Return whether one kernel would fix a finding, or a variant of it: others close gaps or change copies."""
+    every = finding.variants or (finding,)
+    return bool(finding.activities) and any(one.fused_ns is not None and one.gpu_saving_ns.high > 0 for one in every)
+
+
 def variants_of(finding: Finding) -> tuple[Finding, ...]:
     """Return the variants of a finding, each as a finding under its own identity; itself where it has none."""
     found, start = [], 0

@@ -14,28 +14,17 @@ from typing import Any
 
 import msgspec
 
-from tracemine.documents.words import EVIDENCE
+from tracemine.documents.words import EVIDENCE, first_sentence
 from tracemine.findings.record import Source
 from tracemine.fleet.places import scheme_of, shown
 from tracemine.fleet.query import ASSUMED_HOURS, connected, rows
-from tracemine.tickets.content import FindingPlace, head_of, rule_text, rules
-from tracemine.tickets.document import (
-    Block,
-    Bullets,
-    Code,
-    Heading,
-    Name,
-    Paragraph,
-    Run,
-    Runs,
-    Strong,
-    Text,
-    TicketTable,
-)
+from tracemine.tickets.content import FindingPlace, fix_blocks, how_to_check, led, rules
+from tracemine.tickets.document import Block, Bullets, Folded, Name, Paragraph, Run, Runs, Strong, Text, TicketTable
 from tracemine.tickets.marks import check_project, key_of
 from tracemine.tickets.names import ShownNames
 from tracemine.tickets.plan import TicketsAsked
 from tracemine.tickets.record import NS_AN_HOUR, Figures, TicketDraft, TicketMark
+from tracemine.tickets.titles import told_apart
 from tracemine.units import count_text
 from tracemine.version import __version__
 
@@ -86,9 +75,6 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
     begins: bool | None
     function: str | None
     ops: tuple[str, ...]
-    on_gpu: bool
-    shapes: str | None
-    dtype: str | None
 
     @property
     def place(self) -> FindingPlace:
@@ -96,7 +82,7 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
         source: tuple[Source, ...] = ()
         if self.file is not None and self.line is not None and self.function is not None:
             source = (Source(file=self.file, line=self.line, function=self.function, begins=bool(self.begins)),)
-        return FindingPlace(self.module, source, self.ops, self.on_gpu, self.dtype, self.shapes)
+        return FindingPlace(self.module, source, self.ops)
 
 
 def tickets_of(
@@ -114,14 +100,16 @@ def tickets_of(
     Raises UsageError for a label that is none and without DuckDB, InputError where there is no data set.
     """
     check_project(project)
-    names, drafts, others = ShownNames(project, redact), [], {}
+    names, causes, others = ShownNames(project, redact), [], {}
     for row in rows(connected(dataset, hours), "tickets"):
         reason = _no_ticket(row)
         if reason is None:
-            cause = msgspec.convert(row, Recurrence)
-            drafts.append(_draft(cause, names, Money(hours is None, price), shown(dataset)))
+            causes.append(msgspec.convert(row, Recurrence))
         else:
             others[key_of(project, row["fingerprint"])] = reason
+    titles = told_apart([_ways(cause, names) for cause in causes])
+    money = Money(hours is None, price)
+    drafts = (_draft(*each, names, money, shown(dataset)) for each in zip(causes, titles, strict=True))
     return TicketsAsked(project, redact, tuple(drafts), others)
 
 
@@ -140,18 +128,22 @@ def _no_ticket(row: Mapping[str, Any]) -> str | None:
     return None if row["reported"] and row["gpu_hours"] else "too small"
 
 
-def _draft(cause: Recurrence, names: ShownNames, money: Money, dataset: str) -> TicketDraft:
-    place, head = cause.place, head_of(cause.title, cause.module)
+def _saves(cause: Recurrence) -> str:
+    return f": −{_hours(cause.gpu_hours)} GPU-hours in {count_text(cause.jobs, 'job')}"
+
+
+def _ways(cause: Recurrence, names: ShownNames) -> tuple[str, ...]:
+    """Return titles, more telling from one to the next; of what is in several modules without a place."""
+    place = cause.place if cause.modules == 1 else FindingPlace(None, (), ())
+    return place.ways(cause.title, names, cause.fingerprint, _saves(cause))
+
+
+def _draft(cause: Recurrence, title: str, names: ShownNames, money: Money, dataset: str) -> TicketDraft:
     figures = Figures(_ns(cause.gpu_hours), _ns(cause.of_hours), "fleet")
-    hidden = place.hidden(cause.rule, head) if names.redact else frozenset[str]()
-    where = f": {text}" if cause.modules == 1 and (text := place.short(names)) else ""
-    title = (
-        f"{head if where or names.redact or cause.modules > 1 else cause.title}{where} (saves {_hours(cause.gpu_hours)}"
-    )
-    title += f" GPU-hours in {count_text(cause.jobs, 'job')})"
+    hidden = cause.place.hidden(cause.rule, cause.title) if names.redact else frozenset[str]()
     blocks = tuple(_blocks(cause, names, money, dataset))
     mark = TicketMark(key_of(names.project, cause.fingerprint), (), figures, redacted=names.redact)
-    return TicketDraft(mark, names.text(title, hidden), names.blocks(blocks, hidden))
+    return TicketDraft(mark, names.text(title, hidden) + _saves(cause), names.blocks(blocks, hidden))
 
 
 def _ns(hours: float) -> int:
@@ -164,28 +156,24 @@ def _hours(hours: float) -> str:
 
 def _blocks(cause: Recurrence, names: ShownNames, money: Money, dataset: str) -> Iterator[Block]:
     yield Paragraph(tuple(_savings(cause, money)))
-    yield Heading("Jobs")
-    yield _jobs(cause, names)
-    yield Bullets(tuple(_recurs(cause, names)))
     rule = rules().get(cause.rule)
     if rule is not None:
-        yield Heading("Why")
-        yield from rule_text(rule.why)
-    yield Heading("A trace that shows it")
+        yield Paragraph((Text(first_sentence(rule.why)),))
+    yield _jobs(cause, names)
+    yield Paragraph((Strong("A trace that shows it:"), Text(" "), *_shown_by(cause, names)))
+    yield from led("Where, in that trace" if cause.modules > 1 else "Where", Paragraph(cause.place.runs(names)))
+    begin, rest = fix_blocks(cause.fix)
+    yield from led("Fix, in that trace" if cause.fixes > 1 else "Fix", *begin)
+    yield how_to_check()
+    more = Bullets((*_recurs(cause, names), *_confidence(cause, names, money, dataset)))
+    yield Folded("Jobs, further advice, how sure it is", (*rest, more))
+
+
+def _shown_by(cause: Recurrence, names: ShownNames) -> Iterator[Run]:
     trace = f"key {cause.key} of the data set" if names.redact else _trace(cause.uri)
-    yield Paragraph((Name(trace), Text(" of job "), Name(names.job(cause.job)), Text(f", {cause.day}")))
+    yield from (Name(trace), Text(" of job "), Name(names.job(cause.job)), Text(f", {cause.day}"))
     if not names.redact:
-        yield Code(f"tracemine explain {cause.fingerprint} {shlex.quote(trace)}", "bash")
-    yield Heading("Where, in that trace" if cause.modules > 1 else "Where")
-    yield Bullets(tuple(cause.place.runs(names)))
-    yield Heading("Fix, in that trace" if cause.fixes > 1 else "Fix")
-    yield from rule_text(cause.fix)
-    yield Heading("How to check")
-    yield Paragraph((Text("Record the same steps with the fix, as they were recorded before, and compare both:"),))
-    yield Code("tracemine diff before.json.gz after.json.gz", "bash")
-    yield Heading("How sure it is")
-    yield Bullets(tuple(_confidence(cause, money)))
-    yield Paragraph((Text(f"tracemine {__version__}, over "), Name("the fleet" if names.redact else dataset)))
+        yield from (Text(": "), Name(f"tracemine explain {cause.fingerprint} {shlex.quote(trace)}"))
 
 
 def _savings(cause: Recurrence, money: Money) -> Iterator[Run]:
@@ -238,7 +226,7 @@ def _trace(uri: str) -> str:
     return "/".join(PurePath(_HOME.sub("", uri).lstrip("/")).parts[-_TRACE_PARTS:])
 
 
-def _confidence(cause: Recurrence, money: Money) -> Iterator[Runs]:
+def _confidence(cause: Recurrence, names: ShownNames, money: Money, dataset: str) -> Iterator[Runs]:
     says = EVIDENCE.get(cause.evidence, "see the documentation")
     yield (Text("evidence, in that trace: "), Strong(cause.evidence), Text(f": {says}"))
     yield (
@@ -248,4 +236,5 @@ def _confidence(cause: Recurrence, money: Money) -> Iterator[Runs]:
         yield (Text("of some traces no steps are known: there the share is of all their time"),)
     if money.assumed:
         yield (Text("GPU-hours by job were not given: `--hours` names them"),)
-    yield (Text("finding "), Name(cause.fingerprint), Text(f", rule {cause.rule}"))
+    of = Name("the fleet" if names.redact else dataset)
+    yield (Text(f"tracemine {__version__}, over "), of, Text(", finding "), Name(cause.fingerprint))

@@ -21,18 +21,28 @@ from tracemine.on_demand import on_demand
 
 if TYPE_CHECKING:
     from tracemine.tickets.access import Patience
-    from tracemine.tickets.content import Details
     from tracemine.tickets.github import GitHub
     from tracemine.tickets.jira import Jira
+    from tracemine.tickets.owners import CodeOwners, read_owners
     from tracemine.tickets.plan import TicketsAsked
-    from tracemine.tickets.record import Action, Figures, Issue, NoClientError, NoTokenError, TicketDraft, UnseenError
+    from tracemine.tickets.record import (
+        Action,
+        Figures,
+        Filing,
+        Issue,
+        NoClientError,
+        NoTokenError,
+        TicketDraft,
+        UnseenError,
+    )
     from tracemine.tickets.run import UnfinishedError, findings_of, settle, sync, unseen
-    from tracemine.tickets.written import write_fixed, write_tickets
+    from tracemine.tickets.written import text_of, write_fixed, write_tickets
 
 __all__ = [
     "Action",
-    "Details",
+    "CodeOwners",
     "Figures",
+    "Filing",
     "GitHub",
     "Issue",
     "Jira",
@@ -44,8 +54,10 @@ __all__ = [
     "UnfinishedError",
     "UnseenError",
     "findings_of",
+    "read_owners",
     "settle",
     "sync",
+    "text_of",
     "unseen",
     "write_fixed",
     "write_tickets",
@@ -56,12 +68,14 @@ _PUBLIC = {
     "Action": "record",
     "TicketDraft": "record",
     "Figures": "record",
+    "Filing": "record",
+    "CodeOwners": "owners",
+    "read_owners": "owners",
     "TicketsAsked": "plan",
     "GitHub": "github",
     "Issue": "record",
     "Jira": "jira",
     "Patience": "access",
-    "Details": "content",
     "UnfinishedError": "run",
     "findings_of": "run",
     "settle": "run",
@@ -70,6 +84,7 @@ _PUBLIC = {
     "NoClientError": "record",
     "NoTokenError": "record",
     "UnseenError": "record",
+    "text_of": "written",
     "write_fixed": "written",
     "write_tickets": "written",
 }

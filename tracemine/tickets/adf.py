@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracemine.report.escape import line, spans
-from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, TicketTable
+from tracemine.tickets.document import Block, Bullets, Code, Folded, Name, Paragraph, Run, Runs, Strong, TicketTable
 
 Node = dict[str, Any]
 _LONGEST_TITLE = 200
@@ -46,8 +46,6 @@ def title(text: str) -> str:
 
 
 def _node(block: Block) -> Node:
-    if isinstance(block, Heading):
-        return {"type": "heading", "attrs": {"level": 3}, "content": list(_inline((Strong(block.text),), bold=False))}
     if isinstance(block, Paragraph):
         return _paragraph(block.runs)
     if isinstance(block, Bullets):
@@ -57,6 +55,8 @@ def _node(block: Block) -> Node:
         lines = "\n".join(line(one, _LONGEST_LINE) for one in block.text.splitlines())
         content = [{"type": "text", "text": lines}] if lines else []
         return {"type": "codeBlock", "attrs": {"language": block.language}, "content": content}
+    if isinstance(block, Folded):
+        return {"type": "expand", "attrs": {"title": block.title}, "content": [_node(one) for one in block.blocks]}
     return _table(block)
 
 
@@ -74,12 +74,12 @@ def _paragraph(runs: Runs) -> Node:
     return {"type": "paragraph", "content": list(_inline(runs))}
 
 
-def _inline(runs: Runs, *, bold: bool = True) -> Iterator[Node]:
+def _inline(runs: Runs) -> Iterator[Node]:
     for run in runs:
         for is_code, text in _parts(run):
             if text:  # an empty text node is refused
                 node: Node = {"type": "text", "text": text}
-                kind = "code" if is_code else "strong" if bold and isinstance(run, Strong) else None
+                kind = "code" if is_code else "strong" if isinstance(run, Strong) else None
                 yield node | ({"marks": [{"type": kind}]} if kind else {})
 
 

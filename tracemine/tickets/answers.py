@@ -104,6 +104,13 @@ class GitHubComment(msgspec.Struct, frozen=True, kw_only=True):
     author_association: str = "NONE"
 
 
+class Milestone(msgspec.Struct, frozen=True):
+    """A milestone."""
+
+    number: Count
+    title: str = ""
+
+
 # Jira
 
 
@@ -129,6 +136,9 @@ class Account(msgspec.Struct, frozen=True, rename="camel"):
     """A user: of the site, an app, or a customer of a service desk."""
 
     account_type: str = ""
+    account_id: str = ""
+    email_address: str | None = None
+    display_name: str = ""
 
 
 class Fields(msgspec.Struct, frozen=True):

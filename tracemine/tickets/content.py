@@ -1,37 +1,37 @@
-"""What a ticket says of a finding: what it costs and saves, the fix, and how to reproduce and check it."""
+"""What a ticket says of a finding: what it costs and saves, where, the fix, how to check it; the rest folded."""
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from tracemine.causes import load_rules
-from tracemine.documents.verdict_words import error_text, times_text, unprofiled_ns
+from tracemine.documents.screen import own_of, sure_of, times_of, whole_percent
+from tracemine.documents.verdict_words import times_text, unprofiled_ns
 from tracemine.documents.words import (
     EVIDENCE,
     a_step,
     blocks,
+    cause_of,
     chain,
-    cost_text,
-    each_text,
+    first_sentence,
+    operator_name,
     outside_steps,
     saving_of_each,
     share_of_text,
-    source_text,
-    unprofiled_text,
 )
-from tracemine.findings.record import Finding, Range, Scan, Source, Variant
+from tracemine.findings.grouping import one_kernel_fixes
+from tracemine.findings.record import Finding, Range, Scan, Source
 from tracemine.matching import Rule
 from tracemine.ops.kernel_names import short_name
-from tracemine.report.escape import shorten
+from tracemine.rows.user_frames import is_own
 from tracemine.tickets.document import (
     Block,
     Bullets,
     Code,
-    Heading,
+    Folded,
     Name,
     Paragraph,
     Run,
@@ -43,20 +43,14 @@ from tracemine.tickets.document import (
 from tracemine.tickets.marks import MOST_ALIASES, key_of
 from tracemine.tickets.names import EVERYONES, ShownNames
 from tracemine.tickets.record import Figures, TicketDraft, TicketMark
-from tracemine.units import count_text, percent_text, range_text, time_text
+from tracemine.tickets.titles import task_of, told_apart, ways_to_say
+from tracemine.units import TimeUnit, count_text, time_text
 from tracemine.version import __version__
 
-_MOST_KERNELS = 24
-_MOST_VARIANTS = 12
-_LONGEST_PLACE = 80
-
-
-@dataclass(frozen=True, slots=True)
-class Details:
-    """What of a recording its findings do not say; empty where only those are at hand."""
-
-    versions: Mapping[str, str] = field(default_factory=dict)  # `torch`, CUDA …
-    dur_ns: Mapping[int, int] = field(default_factory=dict)  # of activities, by row
+_MOST_KERNELS = 12
+_MOST_VARIANTS = 4
+_CHECK = "Record the same steps again, then "
+_DIFF = "tracemine diff before.json.gz after.json.gz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,64 +58,73 @@ class FindingPlace:
     """Where something occurs in the program, as far as that was recorded."""
 
     module: str | None
-    source: tuple[Source, ...]
+    source: tuple[Source, ...]  # innermost first
     ops: tuple[str, ...]
-    on_gpu: bool  # one operator's work comes behind the other's
-    dtype: str | None
-    shapes: str | None
+    own: Source | None = None  # the user's own, where it is none of the above
 
-    def short(self, names: ShownNames) -> str:
-        """Return it in a title's words: the module, else the source line; "" where neither is known."""
-        if self.module:
-            return shorten(names.module(self.module), _LONGEST_PLACE)
-        for source in self.source[:1]:
-            return f"{names.file(source.file).rpartition('/')[2]}, {names.function(source.function)}"
-        return ""
-
-    def hidden(self, rule: str, head: str) -> frozenset[str]:
+    def hidden(self, rule: str, title: str) -> frozenset[str]:
         """Return names that pseudonyms replace: modules, their parts, files, functions, but not the rule's words."""
         found = set((self.module or "").replace("*", ".").replace("_.", ".").split("."))
-        for source in self.source:
+        for source in (*self.source, *([self.own] if self.own else [])):
             found.update(re.split(r"[\\/]", source.file))
             found.add(source.function)
-        return frozenset(found - EVERYONES - _rule_words(rule, head) - {""})
+        return frozenset(found - EVERYONES - _rule_words(rule, head_of(title, self.module)) - {""})
 
-    def runs(self, names: ShownNames) -> Iterator[Runs]:
-        """Yield a line each of module, source lines, operators and tensors."""
+    def ways(self, title: str, names: ShownNames, mark: str, saves: str) -> tuple[str, ...]:
+        """Return titles of a finding here, without what it saves, more telling from one to the next."""
+        frame = next(iter((*filter(None, (self.own,)), *self.source)), None)
+        line = "" if frame is None else f"{names.file(frame.file).rpartition('/')[2]}:{frame.line}"
+        module = names.module(self.module) if self.module else None
+        said = task_of(head_of(title, self.module))
+        return tuple(ways_to_say(*said, module=module, line=line, ops=self.ops, mark=mark, saves=saves))
+
+    def runs(self, names: ShownNames) -> Runs:
+        """Return it in a line: the user's own frame, what called it, the module; else operators."""
+        found: list[Run] = []
+        for number, frame in enumerate(self._shown):
+            file = names.file(frame.file)
+            found += [Text(", called from ")] if number else []
+            found.append(Name(f"{file}:{frame.line} {names.function(frame.function)}"))
         if self.module:
-            yield (Text("module "), Name(names.module(self.module)))
-        for source in self.source:
-            shown = type(source)(
-                file=names.file(source.file),
-                line=source.line,
-                function=names.function(source.function),
-                begins=source.begins,
-            )
-            yield (Name(source_text(shown, shown.file)),)
-        if self.ops:
-            runs: list[Run] = [Text("operators ")]
-            for number, op in enumerate(chain(self.ops)):
-                runs += [Text(" → " if self.on_gpu else ", ")] if number else []
-                runs.append(Name(op))
-            yield tuple(runs)
-        if self.dtype or self.shapes:
-            yield (Text("tensors "), Name(" ".join(text for text in (self.dtype, self.shapes) if text)))
-        if not (self.module or self.source):
-            yield (Text("no module or source line was recorded: record with `with_stack=True`"),)
+            name = Name(names.module(self.module).replace("_*", ""))
+            found += [Text(", module " if found else "module "), name]
+        if found:
+            return tuple(found)
+        for number, op in enumerate(chain(tuple(map(operator_name, self.ops)))[:_MOST_KERNELS]):
+            found += [Text(", " if number else "operators "), Name(op)]
+        return (*found, Text("; no module or line was recorded: record with `with_stack=True`"))
+
+    @property
+    def _shown(self) -> tuple[Source, ...]:
+        """Return the innermost frame, and the user's own that calls it."""
+        outer = (*self.source[1:], *([self.own] if self.own else []))
+        callers = (one for one in outer if is_own(one.file) and not one.function.startswith("<"))
+        return (
+            *self.source[:1],
+            *([caller] if (caller := next(callers, None)) and self.source[:1] != (caller,) else []),
+        )
 
 
-def _place_of(of: Finding | Variant, finding: Finding) -> FindingPlace:
-    return FindingPlace(of.module, of.source, of.ops, finding.on_gpu, finding.dtype, of.shapes)
+def drafts_of(
+    findings: Sequence[Finding], scan: Scan, names: ShownNames, frames: Mapping[str, Source]
+) -> Iterator[TicketDraft]:
+    """Yield the ticket of each finding. Raises UsageError where an identity is none.
 
-
-def draft(finding: Finding, scan: Scan, names: ShownNames, details: Details) -> TicketDraft:
-    """Return the ticket of a finding. Raises UsageError where its identity is none."""
-    aliases = tuple(key_of(names.project, one) for one in finding.identity.aliases[:MOST_ALIASES])
-    key = key_of(names.project, finding.identity.finding)
-    mark = TicketMark(key, aliases, figures(finding), redacted=names.redact)
-    hidden = _hidden(finding) if names.redact else frozenset()
-    text = tuple(_blocks(finding, scan, names, details))
-    return TicketDraft(mark, names.text(_title(finding, names), hidden), names.blocks(text, hidden))
+    frames: the user's own lines of findings that hold none, by fingerprint.
+    """
+    places = [_place(finding, frames) for finding in findings]
+    saved = [_saves(finding, scan) for finding in findings]
+    ways = [
+        place.ways(one.title, names, one.identity.finding, saves)
+        for one, place, saves in zip(findings, places, saved, strict=True)
+    ]
+    for finding, place, saves, title in zip(findings, places, saved, told_apart(ways), strict=True):
+        aliases = tuple(key_of(names.project, one) for one in finding.identity.aliases[:MOST_ALIASES])
+        key = key_of(names.project, finding.identity.finding)
+        mark = TicketMark(key, aliases, figures(finding), redacted=names.redact)
+        hidden = _hidden(finding, place) if names.redact else frozenset[str]()
+        text = names.blocks(tuple(_blocks(finding, scan, place, names)), hidden)
+        yield TicketDraft(mark, names.text(title, hidden) + saves, text)
 
 
 def figures(finding: Finding) -> Figures:
@@ -132,16 +135,59 @@ def figures(finding: Finding) -> Figures:
     return Figures(saving, finding.per_step.measured_ns, "step")
 
 
-def _hidden(finding: Finding) -> frozenset[str]:
-    every: tuple[Finding | Variant, ...] = (finding, *finding.variants)
-    parts = (_place_of(one, finding).hidden(finding.rule, head_of(finding.title, finding.module)) for one in every)
-    return frozenset().union(*parts)
+def head_of(title: str, module: str | None) -> str:
+    """Return a finding's title without its module's class, in which it ends."""
+    head, _, tail = title.rpartition(": ")
+    return head if head and tail in (module or "") else title
+
+
+def fix_blocks(text: str) -> tuple[list[Block], list[Block]]:
+    """Return how a fix begins, up to its first code, and the rest.
+
+    >>> begin, rest = fix_blocks("Do this:\\n\\n    a = 1\\n\\nOr that.")
+    >>> len(begin), rest
+    (2, [Paragraph(runs=(Text(text='Or that.'),))])
+    """
+    parts = blocks(text)
+    found: list[Block] = [
+        Code(part, "python") if is_code else Paragraph((Text(re.sub("^or ", "Or ", part)),)) for is_code, part in parts
+    ]
+    end = next((at for at, (is_code, _) in enumerate(parts, 1) if is_code), 1)
+    return found[:end], found[end:]
+
+
+def led(word: str, *text: Block) -> Iterator[Block]:
+    """Yield blocks behind a bold word, which stands in the first where that is a paragraph; nothing of none.
+
+    >>> list(led("Fix", Paragraph((Text("Do it"),))))
+    [Paragraph(runs=(Strong(text='Fix:'), Text(text=' '), Text(text='Do it')))]
+    """
+    first, *rest = text or (None,)
+    if isinstance(first, Paragraph):
+        yield Paragraph((Strong(f"{word}:"), Text(" "), *first.runs))
+    elif first is not None:
+        yield from (Paragraph((Strong(f"{word}:"),)), first)
+    yield from rest
+
+
+def how_to_check(*more: Run) -> Paragraph:
+    """Return how to see that a fix has helped."""
+    return Paragraph((Strong("Check:"), Text(f" {_CHECK}"), Name(_DIFF), *more))
+
+
+def _place(finding: Finding, frames: Mapping[str, Source]) -> FindingPlace:
+    return FindingPlace(finding.module, finding.source, finding.ops, own_of(finding, frames))
+
+
+def _hidden(finding: Finding, place: FindingPlace) -> frozenset[str]:
+    variants = (FindingPlace(one.module, one.source, one.ops) for one in finding.variants)
+    return frozenset().union(*(one.hidden(finding.rule, finding.title) for one in (place, *variants)))
 
 
 def _rule_words(name: str, head: str) -> set[str]:
     """Return what a rule says whatever trace it is of: `RMSNorm` and `step` are no secret there."""
     rule = rules().get(name)
-    texts = [head, *([rule.title, rule.why, rule.fix] if rule is not None else [])]
+    texts = [head, task_of(head)[0], *([rule.title, rule.why, rule.fix] if rule is not None else [])]
     return {word for text in texts for word in re.findall(r"\w+", text)}
 
 
@@ -151,164 +197,117 @@ def rules() -> Mapping[str, Rule]:
     return {rule.id: rule for rule in load_rules()}
 
 
-def head_of(title: str, module: str | None) -> str:
-    """Return a finding's title without its module's class, in which it ends."""
-    head, _, tail = title.rpartition(": ")
-    return head if head and tail in (module or "") else title
-
-
-def _title(finding: Finding, names: ShownNames) -> str:
-    """Return the rule's title, the place and what it saves. The place is left out where the title ends in it."""
-    title = finding.title
-    place = _place(finding, names)
-    # A finding's title ends in its module's class; the ticket's has the whole module in its place.
-    head = head_of(title, finding.module)
-    if names.redact:
-        title = head
-    saving = figures(finding)
-    says = f"saves {time_text(saving.saving_ns)} {saving.each}"
-    return f"{head}: {place} ({says})" if place else f"{title} ({says})"
-
-
-def _place(finding: Finding, names: ShownNames) -> str:
-    if text := _place_of(finding, finding).short(names):
-        return text
-    if ": " in finding.title:  # which names the operators already
+def _saves(finding: Finding, scan: Scan) -> str:
+    """Return what stands behind a title: what is saved, of the step or else of GPU time, and which share that is."""
+    step, gpu = (saving_of_each(finding, name).mid for name in ("step_saving_ns", "gpu_saving_ns"))
+    if not (step or gpu):
         return ""
-    return shorten(", ".join(op.removeprefix("aten::") for op in chain(finding.ops)), _LONGEST_PLACE)
+    of_trace = figures(finding).of == "trace"
+    of_step = scan.summary.per_step
+    gpu_ns = scan.summary.gpu_time_ns if of_trace or of_step is None else of_step.gpu_busy_ns
+    whole_ns = (None if outside_steps(finding) else unprofiled_ns(scan.summary)) if step else gpu_ns
+    share = f" ({whole_percent(step or gpu, whole_ns)})" if whole_ns else ""
+    return (
+        f": −{time_text(step or gpu)}{'' if step else ' GPU time'}{' in the trace' if of_trace else ' per step'}{share}"
+    )
 
 
-def _blocks(finding: Finding, scan: Scan, names: ShownNames, details: Details) -> Iterator[Block]:
-    yield Paragraph(tuple(_savings(finding, scan)))
+def _blocks(finding: Finding, scan: Scan, place: FindingPlace, names: ShownNames) -> Iterator[Block]:
+    yield Paragraph((Text(f"{_what(finding, scan)}. {first_sentence(finding.why)}"),))
     yield _before_after(finding, scan)
-    yield Heading("Why")
-    yield from rule_text(finding.why)
-    yield Heading("Where")
-    yield Bullets(tuple(_place_of(finding, finding).runs(names)))
-    if finding.kernels:
-        yield Heading("Kernels" + (" of one occurrence" if finding.occurrences > 1 else ""))
-        yield from _kernels(finding, details)
-    if len(finding.variants) > 1:
-        yield Heading("Variants")
-        yield _variants(finding, scan)
-    yield Heading("Fix")
-    yield from rule_text(finding.fix)
-    yield Heading("How to check")
-    yield Paragraph((Text("Record the same steps with the fix, as they were recorded before, and compare both:"),))
-    yield Code("tracemine diff before.json.gz after.json.gz", "bash")
-    yield Heading("How to reproduce")
-    yield Paragraph((Text("Rebuild it from the recording, generate the kernel, validate it and time it on a GPU:"),))
-    rule = shlex.quote(re.sub(r"[^\w-]", "", finding.rule, flags=re.ASCII))
-    yield Code(f"tracemine verify before.json.gz --rule {rule}", "bash")
-    yield Heading("How sure it is")
-    yield Bullets(tuple(_confidence(finding)))
-    yield Heading("Recorded with")
-    yield Bullets(tuple(_versions(finding, scan, details)))
+    yield from led("Where", Paragraph(place.runs(names)))
+    begin, rest = fix_blocks(finding.fix)
+    yield from led("Fix", *begin)
+    yield how_to_check(*_verify(finding))
+    yield Paragraph(tuple(_sure(finding)))
+    yield Folded("Kernels, further advice, recording", (*rest, Bullets(tuple(_more(finding, scan)))))
 
 
-def _savings(finding: Finding, scan: Scan) -> Iterator[Run]:
-    step, gpu = saving_of_each(finding, "step_saving_ns"), saving_of_each(finding, "gpu_saving_ns")
-    steps = each_text(finding) == "per step"
-    each = "each step" if steps else "the trace"
-    whole_ns = None if outside_steps(finding) else unprofiled_ns(scan.summary)
-    yield Text("Saves ")
-    if step.high:
-        share = "" if whole_ns is None else f"; {percent_text(step.mid, whole_ns)} of {share_of_text(scan)}"
-        yield Strong(time_text(step.mid))
-        yield Text(f" of {each} ({range_text(step.low, step.high)}{share})")
-    if gpu.high:
-        yield Text(" and " if step.high else "")
-        yield Strong(time_text(gpu.mid))
-        yield Text(f" of GPU time{' a step' if steps else ''} ({range_text(gpu.low, gpu.high)})")
-    yield Text(f". It occurs {cost_text(finding, scan)}.")
+def _what(finding: Finding, scan: Scan) -> str:
+    """Return the cause in a few words, of how many kernels it is, and how often it occurs."""
+    steps = scan.trace.steps + (0 if scan.summary.per_step is None else len(scan.summary.per_step.apart))
+    if times := times_of(finding, scan):
+        often = f"{times} per step"
+    elif figures(finding).of == "step" and finding.occurrences == steps:
+        often = ", once per step"
+    else:
+        times = "once" if finding.occurrences == 1 else f"{finding.occurrences:,} times"
+        often = f", {times} in {count_text(steps, 'step') if figures(finding).of == 'step' else 'the trace'}"
+    kernels = f", {count_text(len(finding.kernels), 'kernel')} each" if finding.on_gpu and finding.kernels else ""
+    return f"{cause_of(finding)}{often}{kernels}"
 
 
 def _before_after(finding: Finding, scan: Scan) -> TicketTable:
     """Return what is measured, and what is predicted; a step where steps are known."""
-    rows: list[tuple[Runs, ...]] = []
-    measured = a_step(finding, Range(*[finding.measured_ns] * 3)).mid
     gpu, step = saving_of_each(finding, "gpu_saving_ns"), saving_of_each(finding, "step_saving_ns")
+    measured_ns = a_step(finding, Range(*[finding.measured_ns] * 3)).mid
+    whole_ns = None if outside_steps(finding) else unprofiled_ns(scan.summary)
+    unit = TimeUnit.of(max(whole_ns or 0, measured_ns))
+    rows = [] if whole_ns is None or not step.high else [_row(share_of_text(scan), whole_ns, step, unit)]
     if gpu.high:
-        rows.append(_row("GPU time of these kernels", measured, gpu))
+        rows.append(_row("these kernels, as recorded", measured_ns, gpu, unit))
     else:
-        rows.append(_row("the GPU idles here", measured, step.at_most(measured)))
-    whole_ns = unprofiled_ns(scan.summary)
-    if whole_ns is not None and step.high and not outside_steps(finding):
-        rows.append(_row(share_of_text(scan), whole_ns, step))
-    return TicketTable((each_text(finding), "before", "after, predicted", "range"), tuple(rows))
+        rows.append(_row("idle here, as recorded", measured_ns, step.at_most(measured_ns), unit))
+    of = "in the trace" if figures(finding).of == "trace" else "per step"
+    return TicketTable((f"{unit.name} {of}", "now", "predicted", "90 % interval"), tuple(rows))
 
 
-def _row(what: str, before_ns: int, saving: Range) -> tuple[Runs, ...]:
-    after = [max(before_ns - ns, 0) for ns in (saving.high, saving.mid, saving.low)]
-    texts = (what, time_text(before_ns), time_text(after[1]), range_text(after[0], after[2]))
-    return tuple((Text(text),) for text in texts)
+def _row(what: str, before_ns: int, saving: Range, unit: TimeUnit) -> tuple[Runs, ...]:
+    low, mid, high = (unit.text(max(before_ns - ns, 0)) for ns in (saving.high, saving.mid, saving.low))
+    interval = low if low == high else f"{low}–{high}"
+    return tuple((Text(text),) for text in (what, unit.text(before_ns), mid, interval))
 
 
-def rule_text(text: str) -> Iterator[Block]:
-    """Yield what a rule says as blocks, its code as code."""
-    for is_code, block in blocks(text):
-        yield Code(block, "python") if is_code else Paragraph((Text(block),))
+def _verify(finding: Finding) -> Iterator[Run]:
+    """Yield how its fix is tried without editing the program, where one kernel is the fix."""
+    if one_kernel_fixes(finding):
+        yield Text("; the fix alone: ")
+        yield Name(f"tracemine verify before.json.gz --finding {finding.identity.finding}")
 
 
-def _kernels(finding: Finding, details: Details) -> Iterator[Block]:
-    """Yield short names, each with its time where the recording is at hand: the mean over the first kind."""
-    first = finding.variants[0].occurrences if finding.variants else finding.occurrences
-    alike = [rows for rows in finding.activities[:first] if len(rows) == len(finding.kernels)]
-    rows: list[tuple[Runs, ...]] = []
-    for number, kernel in enumerate(finding.kernels[:_MOST_KERNELS]):
-        times = [ns for rows_of in alike if (ns := details.dur_ns.get(rows_of[number])) is not None]
-        time = time_text(sum(times) / len(times)) if times else "–"
-        rows.append(((Text(str(number + 1)),), (Name(short_name(kernel)),), (Text(time),)))
-    yield TicketTable(("#", "kernel", "time"), tuple(rows))
-    if more := len(finding.kernels) - _MOST_KERNELS:
-        yield from [Paragraph((Text(f"and {count_text(more, 'more kernel')}"),))] if more > 0 else []
-    if not details.dur_ns:
+def _sure(finding: Finding) -> Iterator[Run]:
+    name = "step_saving_ns" if saving_of_each(finding, "step_saving_ns").mid else "gpu_saving_ns"
+    yield Strong("Sure:")
+    yield Text(f" {sure_of(finding, saving_of_each(finding, name))}")
+    verdicts = [one.verdict for one in finding.variants or (finding,) if one.verdict is not None]
+    if not verdicts:
+        yield Text(f"; {EVIDENCE.get(finding.evidence, finding.evidence)}.")
+        return
+    said = (" · ".join(filter(None, (f"{one.level}, {one.says}", times_text(one)))) for one in verdicts)
+    yield Text(f"; verified: {'; '.join(dict.fromkeys(said))}.")
+
+
+def _more(finding: Finding, scan: Scan) -> Iterator[Runs]:
+    """Yield what only who fixes it may ask for, a line each."""
+    if finding.kernels:
         each_ns = finding.measured_ns / max(finding.occurrences, 1)
-        yield Paragraph((Text(f"Together they take {time_text(each_ns)} an occurrence."),))
+        yield (Text(f"kernels, {time_text(each_ns)} each time: "), *_chained(tuple(map(short_name, finding.kernels))))
+    if finding.dtype or finding.shapes:
+        yield (Text("tensors "), Name(" ".join(text for text in (finding.dtype, finding.shapes) if text)))
+    if len(finding.variants) > 1 and any(one.shapes for one in finding.variants):
+        yield tuple(_variants(finding))
+    recorded = [
+        scan.trace.gpu or "GPU not named",
+        *([f"torch {scan.recorded.torch}"] if scan.recorded is not None and scan.recorded.torch else []),
+        *(scan.trace.format, count_text(scan.trace.steps, "step")),
+    ]
+    yield (Name(" · ".join(recorded)), Text(f"; tracemine {__version__}, finding "), Name(finding.identity.finding))
 
 
-def _variants(finding: Finding, scan: Scan) -> TicketTable:
-    rows: list[tuple[Runs, ...]] = []
-    for variant in finding.variants[:_MOST_VARIANTS]:
-        gpu, step = (a_step(finding, saving).mid for saving in (variant.gpu_saving_ns, variant.step_saving_ns))
-        texts: tuple[Run, ...] = (
-            Text(cost_text(finding, scan, variant)),
-            Text(time_text(gpu)),
-            Text(time_text(step)),
-            Name(variant.shapes) if variant.shapes else Text("–"),
-        )
-        rows.append(tuple((run,) for run in texts))
-    more = len(finding.variants) - _MOST_VARIANTS
-    if more > 0:
-        rows.append(((Text(f"and {more:,} more"),), (Text(""),), (Text(""),), (Text(""),)))
-    return TicketTable(("occurs", "GPU time saved", "step time saved", "tensors"), tuple(rows))
+def _chained(names: Sequence[str]) -> Iterator[Run]:
+    every = chain(names)
+    for number, name in enumerate(every[:_MOST_KERNELS]):
+        yield from [Text(" → ")] if number else []
+        yield Name(name)
+    if len(every) > _MOST_KERNELS:
+        yield Text(f" … {len(every) - _MOST_KERNELS:,} more")
 
 
-def _confidence(finding: Finding) -> Iterator[Runs]:
-    says = EVIDENCE.get(finding.evidence, "see the documentation")
-    yield (Text("evidence: "), Strong(finding.evidence), Text(f": {says}"))
-    step, gpu = saving_of_each(finding, "step_saving_ns"), saving_of_each(finding, "gpu_saving_ns")
-    for what, saving in (("step", step), ("GPU time", gpu)):
-        if saving.high:
-            interval = f"{range_text(saving.low, saving.high)}, {time_text(saving.mid)} in the middle"
-            yield (Text(f"90 % interval of what the {what} saves: {interval}"),)
-    for one in finding.variants or (finding,):
-        if one.verdict is not None:
-            texts = (f"{one.verdict.level}, {one.verdict.says}", times_text(one.verdict), error_text(one))
-            yield (Text("verified: " + " · ".join(text for text in texts if text)),)
-    yield from ((Text(f"assumes: {text}"),) for text in finding.assumptions)
-
-
-def _versions(finding: Finding, scan: Scan, details: Details) -> Iterator[Runs]:
-    stored = getattr(getattr(scan, "recorded", None), "torch", None)  # scans of some versions say it
-    torch = details.versions.get("torch") or stored
-    yield (Text("GPU "), Name(scan.trace.gpu) if scan.trace.gpu else Text("not named"))
-    yield (Text("torch "), Name(torch) if torch else Text("not recorded"))
-    for name, version in sorted(details.versions.items()):
-        if name != "torch":
-            yield (Name(name), Text(" "), Name(version))
-    if text := unprofiled_text(scan.summary):
-        yield (Text(text),)
-    yield (Text(f"tracemine {__version__}; {scan.trace.format}, {count_text(scan.trace.steps, 'step')}"),)
-    also = ", ".join(finding.identity.aliases[:MOST_ALIASES])
-    yield (Text("finding "), Name(finding.identity.finding), *((Text(", also "), Name(also)) if also else ()))
+def _variants(finding: Finding) -> Iterator[Run]:
+    yield Text(f"{len(finding.variants):,} variants: ")
+    for number, one in enumerate(finding.variants[:_MOST_VARIANTS]):
+        yield from [Text(", ")] if number else []
+        yield Text(f"{one.occurrences:,} of ")
+        yield Name(one.shapes or "shapes not recorded")
+    if len(finding.variants) > _MOST_VARIANTS:
+        yield Text(", …")

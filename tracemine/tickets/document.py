@@ -35,13 +35,6 @@ Runs = tuple[Run, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
-    """Of a section."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Paragraph:
     """Runs on one line."""
 
@@ -71,4 +64,12 @@ class TicketTable:
     rows: tuple[tuple[Runs, ...], ...]
 
 
-Block = Heading | Paragraph | Bullets | Code | TicketTable
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Blocks that a reader unfolds. title: ours, nothing of a trace."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+Block = Paragraph | Bullets | Code | TicketTable | Folded

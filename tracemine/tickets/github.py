@@ -24,13 +24,14 @@ from typing import TypeVar
 import msgspec
 
 from tracemine.errors import ServiceError, UsageError
+from tracemine.report.escape import line
 from tracemine.tickets.access import Patience, Secret, origin_of
-from tracemine.tickets.answers import GitHubComment, GitHubIssue, Person
+from tracemine.tickets.answers import GitHubComment, GitHubIssue, Milestone, Person
 from tracemine.tickets.connect import client_of
 from tracemine.tickets.document import Block
 from tracemine.tickets.markdown import body, markdown, title
 from tracemine.tickets.marks import comment_in, comment_line, mark_in, with_state, with_text
-from tracemine.tickets.record import Comment, Issue, RefusedError, State, TicketDraft
+from tracemine.tickets.record import Comment, Filing, Issue, RefusedError, State, TicketDraft
 from tracemine.tickets.tokens import GITHUB, github_token
 
 LABEL = "tracemine"
@@ -40,7 +41,9 @@ _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "20
 _MOST_PAGES = 200
 _AN_APP = -1  # in place of a user's id
 _MEMBERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
-Listed = TypeVar("Listed", GitHubIssue, GitHubComment)
+_LOGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", re.ASCII)
+_MOST_ASSIGNEES, _SHOWN = 10, 10
+Listed = TypeVar("Listed", GitHubIssue, GitHubComment, Milestone)
 _STATES: Mapping[str, State] = {"not_planned": "not planned", "duplicate": "not planned"}
 
 
@@ -56,6 +59,7 @@ class GitHub:
         secret = github_token(base) if token is None else Secret(f"Bearer {token}")
         self._client = client_of(base, secret, _HEADERS, patience)
         self._path = f"/repos/{repository}"
+        self._assignable: dict[str, str | None] = {}
         self._own: int | None = None  # the token's user; None: not asked yet
         self._is_public = base == GITHUB
         self.place = f"{base.partition('://')[2]} {repository}" if base != GITHUB else repository
@@ -78,8 +82,52 @@ class GitHub:
         issues = self.issues()
         return issues, created is None or any(issue.number == created.number for issue in issues)
 
+    def taken(self, filing: Filing) -> tuple[Filing, tuple[str, ...]]:
+        names: list[str] = []
+        problems: list[str] = []
+        for name in dict.fromkeys(one.removeprefix("@") for one in filing.assignees):
+            problem = self._cannot_assign(name)
+            if problem is None and len(names) == _MOST_ASSIGNEES:
+                problem = f"an issue has at most {_MOST_ASSIGNEES} assignees"
+            if problem is None:
+                names.append(name)
+            else:
+                problems.append(f"{line(name, 80)} is not assigned: {problem}")
+        milestone = None if filing.milestone is None else str(self._milestone(filing.milestone))
+        return replace(filing, assignees=tuple(names), milestone=milestone), tuple(problems)
+
+    def _cannot_assign(self, name: str) -> str | None:
+        """Return why nobody of this name can be assigned; None: someone can."""
+        if name not in self._assignable:
+            self._assignable[name] = self._asked_of(name)
+        return self._assignable[name]
+
+    def _asked_of(self, name: str) -> str | None:
+        if "/" in name:
+            return "issues are assigned to people, and this is a team"
+        if not _LOGIN.fullmatch(name):
+            return "this is no login of GitHub"
+        try:
+            self._client.send("GET", f"{self._path}/assignees/{name}", None)
+        except RefusedError:
+            return f"{self.place} lets no such user be assigned"
+        return None
+
+    def _milestone(self, wanted: str) -> int:
+        """Return the number of an open milestone."""
+        every = list(self._every(f"{self._path}/milestones", Milestone, {"state": "open"}))
+        found = next((one.number for one in every if one.title == wanted), None)
+        if found is None:
+            known = ", ".join(line(one.title, 40) for one in every[:_SHOWN]) or "none"
+            raise UsageError(f"--milestone: there is no open one {wanted[:80]!a}", hint=f"there are: {known}")
+        return found
+
     def create(self, draft: TicketDraft) -> Issue:
-        content = {"title": title(draft.title), "body": body(draft), "labels": [LABEL]}
+        filing = draft.filing
+        content: dict[str, object] = {"title": title(draft.title), "body": body(draft)}
+        content["labels"] = list(dict.fromkeys((LABEL, *filing.labels)))
+        content |= {"assignees": list(filing.assignees)} if filing.assignees else {}
+        content |= {"milestone": int(filing.milestone)} if filing.milestone else {}
         found = self._client.ask("POST", f"{self._path}/issues", GitHubIssue, content)
         issue = _issue(found)
         if issue is None:
@@ -139,7 +187,7 @@ class GitHub:
             found, headers = self._client.get(following[1], list[kind])  # type: ignore[valid-type]
         raise ServiceError(f"{self.place}: a list has more than {_MOST_PAGES:,} pages")
 
-    def _is_ours(self, found: Listed) -> bool:
+    def _is_ours(self, found: GitHubIssue | GitHubComment) -> bool:
         """Return whether the token's user wrote it, or someone of the repository."""
         if found.author_association in _MEMBERS:
             return True

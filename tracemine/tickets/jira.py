@@ -40,7 +40,7 @@ from tracemine.tickets.answers import (
 from tracemine.tickets.connect import client_of
 from tracemine.tickets.document import Block, Name, Paragraph, Text
 from tracemine.tickets.marks import mark_in, mark_lines
-from tracemine.tickets.record import Comment, Issue, State, TicketDraft, TicketMark, Unanswered
+from tracemine.tickets.record import Comment, Filing, Issue, State, TicketDraft, TicketMark, Unanswered
 from tracemine.tickets.tokens import jira_token
 
 LABEL = PROPERTY = "tracemine"
@@ -75,6 +75,7 @@ class Jira:
         secret = jira_token(base) if token is None else Secret(token)
         self._client = client_of(base, secret, {"Accept": "application/json"}, patience)
         self._base, self._project, self._kind = base, project, kind
+        self._accounts: dict[str, str | None] = {}
         self.place = f"{base.partition('://')[2]} {project}"
 
     def __enter__(self) -> Jira:
@@ -95,14 +96,43 @@ class Jira:
         every |= {issue.name: issue for issue in (self._before(created) if created is not None else ())}
         return list(every.values()), True
 
+    def taken(self, filing: Filing) -> tuple[Filing, tuple[str, ...]]:
+        if filing.milestone is not None:
+            raise UsageError(
+                "--milestone: Jira has none", hint="set the version there, or name the sprint as a --label"
+            )
+        if (spaced := next((one for one in filing.labels if re.search(r"\s", one)), None)) is not None:
+            raise UsageError(f"--label: {spaced[:80]!a} has a space, and no label of Jira has", hint="write a hyphen")
+        taken: list[str] = []
+        problems: list[str] = []
+        for name in dict.fromkeys(one.removeprefix("@") for one in filing.assignees):
+            found = self._assignable(name) if not taken else None
+            if found is not None:
+                taken.append(found)
+            else:
+                why = "an issue of Jira has one assignee" if taken else "it names no one there, or several"
+                problems.append(f"{line(name, 80)} is not assigned: {why}")
+        return replace(filing, assignees=tuple(taken)), tuple(problems)
+
+    def _assignable(self, name: str) -> str | None:
+        """Return the account of who can be assigned and is named by it, an e-mail address or an account's id."""
+        if name not in self._accounts:
+            asked: dict[str, str | int] = {"project": self._project, "query": name, "maxResults": 20}
+            every, _ = self._client.get("/rest/api/3/user/assignable/search", list[Account], asked)
+            exact = [one for one in every if name in (one.account_id, one.email_address, one.display_name)]
+            found = exact or every
+            self._accounts[name] = found[0].account_id or None if len(found) == 1 else None
+        return self._accounts[name]
+
     def create(self, draft: TicketDraft) -> Issue:
-        fields = {
+        fields: dict[str, object] = {
             "project": {"key": self._project},
             "issuetype": {"name": self._kind},
             "summary": title(draft.title),
             "description": document(draft.blocks),
-            "labels": [LABEL],
+            "labels": list(dict.fromkeys((LABEL, *draft.filing.labels))),
         }
+        fields |= {"assignee": {"accountId": draft.filing.assignees[0]}} if draft.filing.assignees else {}
         content = {"fields": fields, "properties": _property(draft.mark)}
         name = self._client.ask("POST", "/rest/api/3/issue", Key, content).key
         if not self._is_here(name):

@@ -10,7 +10,7 @@ from tracemine.tickets.document import (
     Block,
     Bullets,
     Code,
-    Heading,
+    Folded,
     Name,
     Paragraph,
     Run,
@@ -58,14 +58,15 @@ def title(text: str) -> str:
 
 
 def _lines(block: Block) -> Iterator[str]:
-    if isinstance(block, Heading):
-        yield f"### {prose(block.text)}"
-    elif isinstance(block, Paragraph):
+    if isinstance(block, Paragraph):
         yield _runs(block.runs)
     elif isinstance(block, Bullets):
         yield from (f"- {_runs(item)}" for item in block.items)
     elif isinstance(block, Code):
         yield from _fenced(block)
+    elif isinstance(block, Folded):
+        inner = "\n\n".join("\n".join(_lines(one)) for one in block.blocks)
+        yield f"<details><summary>{prose(block.title)}</summary>\n\n{inner}\n\n</details>"
     else:
         yield from _table(block)
 

@@ -14,7 +14,7 @@ from tracemine.tickets.document import (
     Block,
     Bullets,
     Code,
-    Heading,
+    Folded,
     Name,
     Paragraph,
     Run,
@@ -114,8 +114,6 @@ class ShownNames:
         return f"{kind}_{digest[:6]}"
 
     def _block(self, block: Block, hidden: frozenset[str]) -> Block:
-        if isinstance(block, Heading):
-            return replace(block, text=self.text(block.text, hidden))
         if isinstance(block, Paragraph):
             return Paragraph(self._runs(block.runs, hidden))
         if isinstance(block, Bullets):
@@ -124,6 +122,8 @@ class ShownNames:
             return replace(block, text=self.text(block.text, hidden))
         if isinstance(block, TicketTable):
             return TicketTable(block.head, tuple(tuple(self._runs(cell, hidden) for cell in row) for row in block.rows))
+        if isinstance(block, Folded):
+            return replace(block, blocks=self.blocks(block.blocks, hidden))
         raise AssertionError("every kind of block is above")
 
     def _runs(self, runs: Runs, hidden: frozenset[str]) -> Runs:

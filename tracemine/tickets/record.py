@@ -75,12 +75,32 @@ class TicketMark:
 
 
 @dataclass(frozen=True, slots=True)
+class Filing:
+    """How a ticket is filed once it is created; what people change of it later stays."""
+
+    labels: tuple[str, ...] = ()
+    assignees: tuple[str, ...] = ()  # as they were named; of a draft that a service has looked at, as the service does
+    milestone: str | None = None  # its title; of such a draft its number
+
+    def __str__(self) -> str:
+        """Return it in words; "" of nothing.
+
+        >>> print(Filing(("perf",), ("@ann", "bob"), "v2"))
+        label perf, for ann and bob, milestone v2
+        """
+        whom = " and ".join(one.removeprefix("@") for one in self.assignees)
+        parts = [*(f"label {one}" for one in self.labels), *([f"for {whom}"] if whom else [])]
+        return ", ".join([*parts, *([f"milestone {self.milestone}"] if self.milestone else [])])
+
+
+@dataclass(frozen=True, slots=True)
 class TicketDraft:
     """A ticket as it should read now."""
 
     mark: TicketMark
     title: str
     blocks: tuple[Block, ...]
+    filing: Filing = Filing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +137,4 @@ class Action:
     issue: str | None = None  # null: there is none yet
     url: str | None = None
     done: bool = field(default=False)  # false: only said (a dry run), or nothing was to do
+    filing: Filing = Filing()  # of one that is created

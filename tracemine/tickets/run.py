@@ -10,17 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tracemine.documents.screen import own_of
 from tracemine.errors import ServiceError, TracemineError, UsageError
 from tracemine.files import locked, make_folder, read_file, write_file, writing
-from tracemine.findings.record import Finding, Scan
-from tracemine.tickets.content import Details, draft
+from tracemine.findings.record import Finding, Scan, Source
+from tracemine.tickets.content import drafts_of
 from tracemine.tickets.document import Paragraph, Text
 from tracemine.tickets.fixed import fixed_before
 from tracemine.tickets.marks import MOST_ALIASES, check_project, key_of
 from tracemine.tickets.names import ShownNames
 from tracemine.tickets.once import one_comment, one_ticket
+from tracemine.tickets.owners import CodeOwners
 from tracemine.tickets.plan import PlannedStep, TicketsAsked, plan
-from tracemine.tickets.record import Action, Issue, TicketDraft, TicketMark, Unanswered
+from tracemine.tickets.record import Action, Filing, Issue, TicketDraft, TicketMark, Unanswered
 from tracemine.tickets.service import Service
 
 _CREATED = "created.txt"
@@ -51,7 +53,7 @@ def sync(
     after: Path | Mapping[str, Any] | None = None,
     redact: bool = False,
     most: int = MOST,
-    details: Details | None = None,
+    frames: Mapping[str, Source] | None = None,
     locks: Path | None = None,
     progress: Progress | None = None,
     actions: list[Action] | None = None,
@@ -60,14 +62,15 @@ def sync(
 
     project: the label that keeps tickets of one model apart from those of others. after: what `tracemine diff` says, a
     file or its content, `scan` its later side: what is `fixed` there is closed. most: how many tickets to create.
-    details: what findings do not say of the recording. locks: a folder for this machine's locks; the user's own where
-    none is given. actions: a list to keep what is due and what is done in, for one who is interrupted meanwhile.
+    frames: the user's own lines of findings that hold none, by fingerprint. locks: a folder for this machine's locks;
+    the user's own where none is given. actions: a list to keep what is due and what is done in, for one who is
+    interrupted meanwhile.
 
     Without `apply` nothing is changed: the service is only read. Raises UnfinishedError where it stops midway: what
     was done stays done, and the next run finds it again; UsageError for a label or an identity that is none, for a
     comparison of others than `scan`, and where the tickets there are redacted and these are not, or the reverse.
     """
-    found = findings_of(scan, project, after=after, redact=redact, details=details)
+    found = findings_of(scan, project, after=after, redact=redact, frames=frames)
     return settle(found, service, apply=apply, most=most, locks=locks, progress=progress, actions=actions)
 
 
@@ -80,17 +83,35 @@ def settle(
     locks: Path | None = None,
     progress: Progress | None = None,
     actions: list[Action] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> list[Action]:
-    """Say what to do so that all that was found has its ticket, and, where `apply` is set, do it. As `sync`."""
+    """Say what to do so that all that was found has its ticket, and, where `apply` is set, do it. As `sync`.
+
+    tell: gets a sentence for what of a ticket's filing the service cannot take.
+    """
     folder = _folder(locks, service.place, found.project)
     with _lock(folder) if apply else contextlib.nullcontext():
         prefix = f"{found.project}/"
         issues = [issue for issue in service.issues(_created(folder)) if issue.mark.key.startswith(prefix)]
         _check_alike(issues, found.project, redact=found.redacted)
-        steps = plan(found, issues, most)
+        steps = _fitted(service, plan(found, issues, most), tell or (lambda text: None))
         if not apply:
             return [_action(step) for step in steps]
         return _applied(service, steps, folder, progress, [] if actions is None else actions)
+
+
+def _fitted(service: Service, steps: Sequence[PlannedStep], tell: Callable[[str], None]) -> list[PlannedStep]:
+    """Return the steps, those that create with what the service can take of their filing; what not is told."""
+    fitted, told = [], dict[str, None]()
+    for step in steps:
+        if step.kind == "create" and step.draft is not None and step.draft.filing != Filing():
+            filing, problems = service.taken(step.draft.filing)
+            told |= dict.fromkeys(problems)
+            step = replace(step, draft=replace(step.draft, filing=filing))
+        fitted.append(step)
+    for text in told:
+        tell(text)
+    return fitted
 
 
 def unseen(found: TicketsAsked, most: int = MOST) -> list[Action]:
@@ -105,23 +126,39 @@ def findings_of(
     *,
     after: Path | Mapping[str, Any] | None = None,
     redact: bool = False,
-    details: Details | None = None,
+    frames: Mapping[str, Source] | None = None,
+    filing: Filing = Filing(),  # noqa: B008 - frozen
+    owners: CodeOwners | None = None,
 ) -> TicketsAsked:
-    """Return the tickets that a scan's findings ask for. Arguments and errors as of `sync`."""
+    """Return the tickets that a scan's findings ask for. Arguments and errors as of `sync`.
+
+    filing: labels, assignees and a milestone of those that are created. owners: who is assigned in place of those
+    assignees, where the user's own line of a finding has owners.
+    """
     check_project(project)
-    names, about = ShownNames(project, redact), details or Details()
-    drafts: dict[str, TicketDraft] = {}
+    names = ShownNames(project, redact)
+    wanted: dict[str, Finding] = {}
     others: dict[str, str] = {}
     for finding in scan.findings:
-        reason = _no_ticket(finding)
+        key, reason = key_of(project, finding.identity.finding), _no_ticket(finding)
         if reason is not None:
-            others[key_of(project, finding.identity.finding)] = reason
+            others[key] = reason
         else:
-            text = draft(finding, scan, names, about)
-            drafts.setdefault(text.mark.key, text)
+            wanted.setdefault(key, finding)
+    lines = frames or {}
+    drafts = tuple(
+        replace(draft, filing=_of_owners(filing, finding, lines, owners))
+        for finding, draft in zip(wanted.values(), drafts_of(tuple(wanted.values()), scan, names, lines), strict=True)
+    )
     fixed = () if after is None else fixed_before(after, scan)
     closed = tuple((key_of(project, one.identity), one) for one in fixed)
-    return TicketsAsked(project, redact, tuple(drafts.values()), others, closed)
+    return TicketsAsked(project, redact, drafts, others, closed)
+
+
+def _of_owners(filing: Filing, finding: Finding, frames: Mapping[str, Source], owners: CodeOwners | None) -> Filing:
+    own = own_of(finding, frames)
+    whom = () if owners is None or own is None else owners.of(own.file)
+    return replace(filing, assignees=whom) if whom else filing
 
 
 def _check_alike(issues: Sequence[Issue], project: str, *, redact: bool) -> None:
@@ -193,7 +230,8 @@ def _mark(issue: Issue, now: TicketDraft) -> TicketMark:
 def _action(step: PlannedStep) -> Action:
     issue = step.issue
     name, url = (None, None) if issue is None else (issue.name, issue.url)
-    return Action(step.kind, step.key, step.title, step.why, name, url)
+    filing = step.draft.filing if step.kind == "create" and step.draft is not None else Filing()
+    return Action(step.kind, step.key, step.title, step.why, name, url, filing=filing)
 
 
 @contextlib.contextmanager

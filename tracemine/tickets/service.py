@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tracemine.tickets.document import Block
-from tracemine.tickets.record import Comment, Issue, State, TicketDraft
+from tracemine.tickets.record import Comment, Filing, Issue, State, TicketDraft
 
 
 class Service(Protocol):
@@ -26,6 +26,13 @@ class Service(Protocol):
 
     def since(self, created: Issue | None) -> tuple[list[Issue], bool]:
         """Return tickets as `issues`, and whether none that was created before `created` can be missing."""
+        ...
+
+    def taken(self, filing: Filing) -> tuple[Filing, tuple[str, ...]]:
+        """Return what of it the service can take, in its own names, and what it cannot, a sentence each. Reads alone.
+
+        Raises UsageError for a milestone that is not there, or a label that cannot be.
+        """
         ...
 
     def create(self, draft: TicketDraft) -> Issue:

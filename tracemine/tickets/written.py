@@ -8,10 +8,15 @@ from pathlib import Path
 from tracemine.files import make_folder, write_file, writing
 from tracemine.report.escape import prose
 from tracemine.tickets.fixed import FixedFinding
-from tracemine.tickets.markdown import body
+from tracemine.tickets.markdown import body, markdown
 from tracemine.tickets.record import TicketDraft
 
 _OPENS, _SHOWN = "<!--", "<! --"  # as markdown.py has it: a hidden line is tracemine's own
+
+
+def text_of(draft: TicketDraft) -> str:
+    """Return a draft's text as Markdown, without hidden lines."""
+    return markdown(draft.blocks)
 
 
 def write_tickets(drafts: Iterable[TicketDraft], folder: Path) -> list[Path]:

@@ -18,7 +18,7 @@ import msgspec
 
 from tracemine.errors import TracemineError, UsageError
 from tracemine.extras import install
-from tracemine.findings.grouping import variants_of
+from tracemine.findings.grouping import one_kernel_fixes, variants_of
 from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
@@ -77,8 +77,7 @@ def gpu_name() -> str | None:
 
 def fusable(findings: Sequence[Finding]) -> list[Finding]:
     """Return the variants that one kernel would fix; the others close gaps or change copies."""
-    variants = [variant for finding in findings for variant in variants_of(finding)]
-    return [v for v in variants if v.fused_ns is not None and v.activities and v.gpu_saving_ns.high > 0]
+    return [variant for finding in findings for variant in variants_of(finding) if one_kernel_fixes(variant)]
 
 
 def verify(

@@ -33,7 +33,7 @@ select spans.fingerprint, first_day, last_day, coalesce(jobs, 0) as jobs, traces
     gpu_hours_high, most, coalesce(here.reported, false) as reported, of_span,
     modules, fixes, gpu_names, model_names, here.key, n.uri,
     n.job_name as job, n.day, e.rule, e.title, e.evidence, e.module, e.file, e.line, e.line_begins_function as begins,
-    e.function, e.ops, (e.fused_ns is not null or e.gpu_saving_high_ns > 0) as on_gpu, e.shapes, e.dtype, e.fix, e.verdict_basis
+    e.function, e.ops, e.fix, e.verdict_basis
 from spans left join cost using (fingerprint) left join here using (fingerprint)
     left join example as e on e.fingerprint = spans.fingerprint left join newest as n on n.key = here.key
 order by gpu_hours desc nulls last, spans.fingerprint;

@@ -1,0 +1,116 @@
+"""Whose code a line is, by GitHub's CODEOWNERS.
+
+Rules as GitHub's documentation, "About code owners", has them: gitignore's patterns without `!`, `[a-z]` and `\\#`; the
+last that matches counts, and one without owners takes them away. Unlike gitignore's, `docs/*` is what lies in docs, and
+nothing further down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracemine.errors import InputError, Location, UsageError
+from tracemine.files import read_file
+from tracemine.files.in_repository import path_in
+
+_PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")  # the first that is there counts
+_LARGEST_BYTES = 3 << 20  # GitHub takes no larger one
+_LONGEST_PATTERN, _MOST_STARS = 1_000, 16
+_OWNER = re.compile(r"@[A-Za-z0-9][A-Za-z0-9_-]*(?:/[A-Za-z0-9._-]+)?|[^\s@]+@[^\s@]+\.[^\s@]+")
+_PIECE = re.compile(r"\*+|\?|\\.|.", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeOwners:
+    """Patterns of a repository's files, and who owns what matches them."""
+
+    root: Path
+    rules: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]
+
+    def of(self, recorded: str) -> tuple[str, ...]:
+        """Return the owners of a file as a trace names it; nobody owns what does not lie in the repository."""
+        path = path_in(self.root, recorded)
+        return () if path is None else self.of_path(path)
+
+    def of_path(self, path: str) -> tuple[str, ...]:
+        """Return the owners of a path from the repository's root: those of the last pattern that matches."""
+        return next((owners for pattern, owners in reversed(self.rules) if pattern.fullmatch(path)), ())
+
+
+def read_owners(path: Path) -> CodeOwners:
+    """Return the owners that a file names, or the file of a repository whose folder is given.
+
+    Raises UsageError where a folder has none; InputError where the file cannot be read as one.
+    """
+    file = path
+    if path.is_dir():
+        file = next((path / place for place in _PLACES if (path / place).is_file()), path / _PLACES[0])
+        if not file.is_file():
+            raise UsageError(f"--codeowners: {path} has none of {', '.join(_PLACES)}", hint="name the file itself")
+    folder = file.absolute().parent
+    root = folder.parent if folder.name in (".github", "docs") else folder
+    try:
+        text = read_file(file, _LARGEST_BYTES).decode()
+    except UnicodeDecodeError:
+        raise InputError("is no CODEOWNERS file: it is no text", where=Location(str(file))) from None
+    return CodeOwners(root, tuple(owner_rules(text)))
+
+
+def owner_rules(text: str) -> Iterator[tuple[re.Pattern[str], tuple[str, ...]]]:
+    r"""Yield pattern and owners of each line; as on GitHub, a line that is not valid is passed over.
+
+    >>> [owners for _, owners in owner_rules("*.py @ann @org/gpu # us\n/src/\n!no @bob\n*.c nobody")]
+    [('@ann', '@org/gpu'), ()]
+    """
+    for line in text.splitlines():
+        pattern, *owners = re.split(r"(?<!\\)\s+", re.sub(r"(?:^|\s)#.*", "", line).strip())
+        if pattern and all(_OWNER.fullmatch(one) for one in owners):
+            found = matcher(pattern.replace("\\ ", " "))
+            if found is not None:
+                yield found, tuple(owners)
+
+
+def matcher(pattern: str) -> re.Pattern[str] | None:
+    """Return what matches all paths that a pattern means; None where it is none.
+
+    >>> every = ("docs/a.md", "docs/old/b.md", "src/docs/c.md")
+    >>> [[path for path in every if matcher(one).fullmatch(path)] for one in ("docs/*", "/docs/", "docs/")]
+    [['docs/a.md'], ['docs/a.md', 'docs/old/b.md'], ['docs/a.md', 'docs/old/b.md', 'src/docs/c.md']]
+    """
+    if len(pattern) > _LONGEST_PATTERN or pattern.count("*") > _MOST_STARS:
+        return None
+    if pattern[:1] in ("!", "") or "[" in pattern or "***" in pattern:
+        return None
+    is_folder, body = pattern.endswith("/"), pattern.strip("/")
+    if not body:
+        return None
+    parts = body.split("/")
+    anchored = len(parts) > 1 or pattern.startswith("/")
+    text = "" if anchored else "(?:.*/)?"
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        if part == "**":
+            text += ".+" if last else "(?:.*/)?"
+        else:
+            text += _segment(part) + ("" if last else "/")
+    if is_folder:
+        text += "" if parts[-1] == "**" else "/.+"
+    elif parts[-1] not in ("*", "**"):
+        text += "(?:/.*)?"
+    elif not anchored:  # a lone star: every file
+        text = ".+"
+    return re.compile(text, re.DOTALL)
+
+
+def _segment(part: str) -> str:
+    """Return a pattern of a path's part. Stars that follow another are one."""
+    found = []
+    for piece in _PIECE.findall(part):
+        if piece[0] == "*":
+            found.append("[^/]+" if piece == part else "[^/]*")
+        else:
+            found.append("[^/]" if piece == "?" else re.escape(piece[-1]))
+    return "".join(found)
