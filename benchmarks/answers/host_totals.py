@@ -23,7 +23,7 @@ import numpy as np
 
 from tracemine.errors import TracemineError
 from tracemine.formats.discover import traces
-from tracemine.host import HostTime, host_time
+from tracemine.host import HostTime, host_time, whole_span
 from tracemine.pipeline import Analysis, analyse
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.iterations import iterations
@@ -164,7 +164,7 @@ def compared(path: Path) -> tuple[str, int, int, int | None] | None:
     analysis = analyse(path)
     timeline = analysis.timeline
     steps = iterations(timeline)
-    begin, end = whole(timeline) if steps is None else (steps.begin_ns, steps.end_ns)
+    begin, end = whole_span(timeline) if steps is None else (steps.begin_ns, steps.end_ns)
     host = host_time(timeline, begin, end)
     if host is None:
         return None
@@ -174,13 +174,6 @@ def compared(path: Path) -> tuple[str, int, int, int | None] | None:
     ours = int(host.dur_ns[host.api_row >= 0].sum())
     raw = raw_of(path)
     return word, int(sums.sum()), ours, None if raw is None else raw_calls_ns(analysis, host, raw, begin, end)
-
-
-def whole(timeline: Any) -> tuple[Any, Any]:
-    """From the first event of the host to the last, where no steps are known."""
-    begin = np.concatenate([rows_of(table["start_ns"]) for table in (timeline.ops, timeline.api)])
-    end = begin + np.concatenate([rows_of(table["dur_ns"]) for table in (timeline.ops, timeline.api)])
-    return (begin.min(keepdims=True), end.max(keepdims=True)) if len(begin) else (begin, end)
 
 
 def raw_calls_ns(analysis: Analysis, host: HostTime, raw: Raw, begin: Any, end: Any) -> int:

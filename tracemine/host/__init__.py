@@ -10,6 +10,6 @@ uses.py      what the value that a wait fetches is used for
 """
 
 from tracemine.host.kinds import KINDS, Kind
-from tracemine.host.segments import HostTime, host_time
+from tracemine.host.segments import HostTime, host_time, whole_span
 
-__all__ = ["KINDS", "HostTime", "Kind", "host_time"]
+__all__ = ["KINDS", "HostTime", "Kind", "host_time", "whole_span"]

@@ -64,6 +64,13 @@ def host_time(timeline: Timeline, begin_ns: IntArray, end_ns: IntArray) -> HostT
     return _record(timeline, events, of_calls, pieces.of(order), lead)
 
 
+def whole_span(timeline: Timeline) -> tuple[IntArray, IntArray]:
+    """Return begin and end of all that was recorded of the host, as of one step; none where nothing was."""
+    begin = np.concatenate([rows_of(table["start_ns"]).astype(np.int64) for table in (timeline.ops, timeline.api)])
+    end = begin + np.concatenate([rows_of(table["dur_ns"]) for table in (timeline.ops, timeline.api)])
+    return (begin.min(keepdims=True), end.max(keepdims=True)) if len(begin) else (begin, end)
+
+
 def _leads(timeline: Timeline, events: HostEvents, calls: HostCalls, begin: IntArray, end: IntArray) -> IntArray:
     """Return the thread that carries each step: the one that it is marked on, else the one that launches most in it."""
     steps = timeline.steps
