@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tracemine.host.uses import USES
 from tracemine.ops.infer.library import OPERATIONS
 from tracemine.rows.invariants import KINDS
 
@@ -65,6 +66,7 @@ TEXTS: Final = {
         "what attention does to its scores that `scaled_dot_product_attention` has no argument for",
         ("soft cap", "bias of queries", "other"),
     ),
+    "use": ("of waits for the device, what most of the values that are fetched there are used for", USES),
     "invariant": ("what work gives that is the same in every step, as `invariant_kind` says it", KINDS),
 }
 PLACEHOLDER: Final = "{blockers}"
