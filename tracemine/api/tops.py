@@ -42,6 +42,7 @@ def tops_of(analysis: Analysis, found: Scan, options: ScanOptions, *, whole: boo
             scan=found,
             device=device,
             rates=rates,
+            gaps=analysis.rows["gaps"],
             whole=whole,
         )
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -37,6 +37,9 @@ def top(
         str | None,
         typer.Option("--by", "-b", metavar="|".join(_BY), help="What to add up by. Default: kernel; with --host line."),
     ] = None,
+    waits: Annotated[
+        bool, typer.Option("--waits", help="List where the host waits for the device, and what the step is without.")
+    ] = False,
     host: Annotated[bool, typer.Option("--host", help="Add up the host's time, by line, module or operator.")] = False,
     depth: Annotated[
         int | None,
@@ -64,6 +67,9 @@ def top(
     With --host it is the host's time, every nanosecond of a step once: in operators, launches, waits for the device,
     Python in none of these; and how much of it passed while no device was at work (critical).
 
+    With --waits it is each line that waits for the device: what the value is used for, and how much shorter a step is
+    without the wait, unprofiled, where those above it are gone.
+
     Exit code: 0 done, 2 the call or the trace is wrong.
 
     \b
@@ -72,49 +78,49 @@ def top(
       tracemine top trace.json.gz --by module --depth 3
       tracemine top trace.json.gz --by line
       tracemine top trace.json.gz --host
+      tracemine top trace.json.gz --waits
       tracemine top trace.json.gz --by phase --format csv
     """
     check_format(form, _FORMATS)
-    known = _HOST_BY if host else _BY
-    by = by or known[0]
-    if by not in known:
-        raise UsageError(f"--by: nothing is added up by {by!r}", hint=f"there are: {', '.join(known)}")
+    table = _checked(by, host=host, waits=waits)
     if limit < 1 or (depth is not None and depth < 1):
         raise UsageError("--limit and --depth: are 1 or more", hint="--all prints all rows")
     request = asked(quiet=quiet, gpu=gpu, rules=rules, execution_trace=execution_trace, graph_capture=graph_capture)
     tops = _tops(path, request, whole=whole)
     width = options(sys.stdout, top=0, no_color=True).width
-    shown = None if form != "text" else (None if every else limit, depth, width)
-    write(_host_text(tops, by, form, shown) if host else _text(tops, by, form, shown))
+    printed = Printed(None if every else limit, depth, width)
+    write(_drawn(tops, table, form, printed, of_host=host, of_waits=waits))
     return 0
 
 
-def _text(tops: Tops, by: str, form: str, shown: tuple[int | None, int | None, int] | None) -> str:
-    """Return a table of GPU time in one of _FORMATS. shown: limit, depth and width of text."""
-    from msgspec import convert
+class Printed(NamedTuple):
+    """How much of a table is printed."""
 
-    from tracemine.report.top import render_csv, render_json, render_text
-    from tracemine.report.top_lines import Shown
-    from tracemine.top import By
-
-    top = tops.by(convert(by, By))
-    if shown is None:
-        return (render_json if form == "json" else render_csv)(top)
-    return render_text(top, Shown(limit=shown[0], depth=shown[1], width=shown[2]))
+    limit: int | None
+    depth: int | None
+    width: int
 
 
-def _host_text(tops: Tops, by: str, form: str, shown: tuple[int | None, int | None, int] | None) -> str:
-    """Return a table of host time likewise."""
-    from msgspec import convert
+def _checked(by: str | None, *, host: bool, waits: bool) -> str:
+    """Return what is added up by. Raises UsageError where nothing is."""
+    if waits and (host or by):
+        raise UsageError("--waits: is a table of its own", hint="leave out --by and --host")
+    known = _HOST_BY if host else _BY
+    if by is not None and by not in known:
+        raise UsageError(f"--by: nothing is added up by {by!r}", hint=f"there are: {', '.join(known)}")
+    return by or known[0]
 
-    from tracemine.report.host_top import render_csv, render_json, render_text
-    from tracemine.report.top_lines import Shown
-    from tracemine.top import HostBy
 
-    top = tops.host(convert(by, HostBy))
-    if shown is None:
-        return (render_json if form == "json" else render_csv)(top)
-    return render_text(top, Shown(limit=shown[0], depth=shown[1], width=shown[2]))
+def _drawn(tops: Tops, by: Any, form: str, printed: Printed, *, of_host: bool, of_waits: bool) -> str:
+    """Return a table in one of _FORMATS. by: as `_checked` has it."""
+    from tracemine.report import host_top, top, top_lines, waits
+
+    shown = top_lines.Shown(limit=printed.limit, depth=printed.depth, width=printed.width)
+    if of_waits:
+        return waits.rendered(tops.waits(), form, shown)
+    if of_host:
+        return host_top.rendered(tops.host(by), form, shown)
+    return top.rendered(tops.by(by), form, shown)
 
 
 def _tops(given: str, request: ScanRequest, *, whole: bool) -> Tops:

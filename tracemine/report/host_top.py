@@ -38,6 +38,13 @@ _SAID: Final[Mapping[str, str]] = {
 }
 
 
+def rendered(top: HostTop, form: str, shown: Shown) -> str:
+    """Return a table as `json`, `csv` or text."""
+    if form == "text":
+        return render_text(top, shown)
+    return (render_json if form == "json" else render_csv)(top)
+
+
 def render_json(top: HostTop) -> str:
     """Return one object, all rows."""
     return json_text(msgspec.json.format(msgspec.json.encode(top), indent=1).decode()) + "\n"

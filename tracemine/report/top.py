@@ -19,6 +19,13 @@ _OVER = 1.05  # of what memory reaches
 _WITH_MEAN = ("kernel", "operator")  # tables in which a call is one thing
 
 
+def rendered(top: Top, form: str, shown: Shown) -> str:
+    """Return a table as `json`, `csv` or text."""
+    if form == "text":
+        return render_text(top, shown)
+    return (render_json if form == "json" else render_csv)(top)
+
+
 def render_json(top: Top) -> str:
     """Return one object, all rows."""
     return json_text(msgspec.json.format(msgspec.json.encode(top), indent=1).decode()) + "\n"

@@ -2,6 +2,7 @@
 
 Tops(asked).by("kernel")  → Top, whose rows add up to all GPU time that is looked at
 Tops(asked).host("line")  → HostTop, whose rows add up to all steps, to the nanosecond
+Tops(asked).waits()       → WaitTop, a row for the waits of each line
 
 Everything is summed over arrays that earlier stages give; only names, modules and call paths are looked at one by one.
 """
@@ -20,6 +21,8 @@ from tracemine.top.record import (
     Top,
     TopRow,
     Utilisation,
+    WaitRow,
+    WaitTop,
 )
 from tracemine.top.table import top_table
 
@@ -38,5 +41,7 @@ __all__ = [
     "TopRow",
     "Tops",
     "Utilisation",
+    "WaitRow",
+    "WaitTop",
     "top_table",
 ]

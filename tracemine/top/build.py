@@ -13,8 +13,10 @@ import numpy as np
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
+from tracemine.findings.inside import gaps_inside
 from tracemine.findings.members import activity_rows
 from tracemine.findings.record import Scan, UnprofiledTime
+from tracemine.findings.steps import Steps, steps_of
 from tracemine.host import whole_span
 from tracemine.perfmodel import Rates
 from tracemine.rows.arrow import categories, rows_of
@@ -25,8 +27,9 @@ from tracemine.top.host import HostOrigin
 from tracemine.top.keys import GROUPINGS
 from tracemine.top.origin import Origin
 from tracemine.top.reach import Reach, reach_of
-from tracemine.top.record import By, Claim, HostBy, HostTop, LeftOut, Top, TopRow
+from tracemine.top.record import By, Claim, HostBy, HostTop, LeftOut, Top, TopRow, WaitTop
 from tracemine.top.used import utilisation
+from tracemine.top.waits import wait_rows
 from tracemine.top.words import host_notes, notes_of
 from tracemine.units import count_text
 
@@ -44,6 +47,7 @@ class Asked:
     scan: Scan
     device: Device | None = None  # None: its rates are not known
     rates: Rates | None = None
+    gaps: Rows | None = None  # None: what waits cost is not asked
     whole: bool = False  # all that was recorded, not the steps
 
 
@@ -118,6 +122,28 @@ class Tops:
             rows=rows,
             notes=tuple(host_notes(self._asked.timeline, by, rows, kinds)),
         )
+
+    def waits(self) -> WaitTop:
+        """Return where the host waits for the device."""
+        asked = self._asked
+        steps = asked.accounts.counted if self._in_steps else None
+        rows = () if asked.gaps is None else wait_rows(asked.timeline, steps, self._replayed(asked.gaps))
+        alone = None if steps is None else self._unprofiled
+        return WaitTop(
+            trace=asked.scan.trace.path,
+            gpu=asked.scan.trace.gpu,
+            per="trace" if steps is None else "step",
+            steps=1 if steps is None else len(steps),
+            steps_source=None if steps is None else steps.source,
+            wait_ns=sum(row.wait_ns for row in rows),
+            unprofiled_ns=None if alone is None or alone.source == "recorded" else alone.mid,
+            rows=tuple(rows),
+        )
+
+    def _replayed(self, gaps: Rows) -> Steps:
+        accounts = self._asked.accounts
+        in_steps_ns = gaps_inside(gaps, accounts.step_of, accounts.extents)
+        return steps_of(self._asked.timeline, gaps, accounts.step_of, in_steps_ns)
 
     @cached_property
     def _host(self) -> HostOrigin:

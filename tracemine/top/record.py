@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from tracemine.findings.record import Range
+
 By = Literal["kernel", "operator", "module", "line", "stream", "device", "phase"]
 BY: Final[tuple[By, ...]] = ("kernel", "operator", "module", "line", "stream", "device", "phase")
 HostBy = Literal["line", "module", "operator"]
@@ -135,3 +137,29 @@ class HostTop(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[HostKind, ...]  # most time first
     rows: tuple[HostRow, ...]  # most host time first, each before its parts
     notes: tuple[str, ...]
+
+
+class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Waits for the device of one line, for one use. Sums over the steps."""
+
+    line: str | None  # null: no lines were recorded
+    operator: str | None  # the outermost around it; null: none
+    kind: str  # what waits: `number`, `mask`, `to_host` …
+    use: str | None  # what the value is used for; null: that is not known
+    waits: int
+    wait_ns: int  # in calls that wait, as recorded
+    saving_ns: Range | None  # how much shorter the steps are unprofiled without it and those above; null: not asked
+
+
+class WaitTop(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the host waits for the device. Sums over `steps` steps where `per` is `step`, else over the trace."""
+
+    schema_version: int = TOP_SCHEMA_VERSION
+    trace: str
+    gpu: str | None
+    per: Literal["step", "trace"]
+    steps: int
+    steps_source: str | None
+    wait_ns: int
+    unprofiled_ns: int | None  # as in a table of host time
+    rows: tuple[WaitRow, ...]  # what saves most first
