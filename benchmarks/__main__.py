@@ -20,7 +20,15 @@ GPU = frozenset(
     (
         *("agent_verify", "judge", "programs", "record_causes", "record_compiled", "record_dataflow", "record_deep"),
         *("record_fixes", "record_library", "record_loading", "record_models", "record_nsys_models", "record_points"),
-        *("record_steps", "recording", "verify_causes", "verify_gpu", "verify_launchers_run", "verify_run"),
+        *(
+            "record_steps",
+            "record_waits",
+            "recording",
+            "verify_causes",
+            "verify_gpu",
+            "verify_launchers_run",
+            "verify_run",
+        ),
         "verify_steps_run",
     )
 )  # what records or times on one

@@ -11,7 +11,8 @@ import pytest
 
 from tests.top.raw import Recording
 from tracemine.cli import main
-from tracemine.report.top import Shown, render_text
+from tracemine.report.top import render_text
+from tracemine.report.top_lines import Shown
 from tracemine.top import BY
 
 TRACE = "fixtures/captures/decoder_prefill"

@@ -39,6 +39,7 @@ def tops_of(
             scan=found,
             device=device,
             rates=rates,
+            gaps=analysis.rows["gaps"],
             whole=whole,
         )
     )

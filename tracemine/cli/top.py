@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -27,9 +27,10 @@ from tracemine.errors import UsageError
 
 if TYPE_CHECKING:
     from tracemine.cli.request import ScanRequest
-    from tracemine.top import Top
+    from tracemine.top import Tops
 
 _BY = ("kernel", "operator", "module", "line", "stream", "device", "phase")
+_HOST_BY = ("line", "module", "operator")
 _FORMATS = ("text", "json", "csv")
 
 
@@ -40,7 +41,14 @@ def top(
             metavar="TRACE", help="A trace or timeline, or a report of Nsight Compute; - for standard input."
         ),
     ],
-    by: Annotated[str, typer.Option("--by", "-b", metavar="|".join(_BY), help="What to add up by.")] = "kernel",
+    by: Annotated[
+        str | None,
+        typer.Option("--by", "-b", metavar="|".join(_BY), help="What to add up by. Default: kernel; with --host line."),
+    ] = None,
+    waits: Annotated[
+        bool, typer.Option("--waits", help="List where the host waits for the device, and what the step is without.")
+    ] = False,
+    host: Annotated[bool, typer.Option("--host", help="Add up the host's time, by line, module or operator.")] = False,
     depth: Annotated[
         int | None,
         typer.Option(metavar="N", help="Open modules and lines so deep. Default: the largest, while there is room."),
@@ -65,12 +73,20 @@ def top(
     forward operator. Shares add up to all GPU time. With --ncu, and of a report of Nsight Compute, a line for each
     kernel says what was counted of it, what limits it, and its place on the roofline (as --format markdown too).
 
+    With --host it is the host's time, every nanosecond of a step once: in operators, launches, waits for the device,
+    Python in none of these; and how much of it passed while no device was at work (critical).
+
+    With --waits it is each line that waits for the device: what the value is used for, and how much shorter a step is
+    without the wait, unprofiled, where those above it are gone.
+
     Exit code: 0 done, 2 the call or the trace is wrong.
 
     \b
     Examples:
       tracemine top trace.json.gz
       tracemine top trace.json.gz --by module --depth 3
+      tracemine top trace.json.gz --host
+      tracemine top trace.json.gz --waits
       tracemine top trace.json.gz --by phase --format csv
       tracemine top trace.json.gz --ncu report.csv.gz
     """
@@ -78,19 +94,14 @@ def top(
         print_counters(Path(path), counters or (), form, quiet=quiet)
         return 0
     check_format(form, _FORMATS)
-    if by not in _BY:
-        raise UsageError(f"--by: nothing is added up by {by!r}", hint=f"there are: {', '.join(_BY)}")
+    table = _checked(by, host=host, waits=waits)
     if limit < 1 or (depth is not None and depth < 1):
         raise UsageError("--limit and --depth: are 1 or more", hint="--all prints all rows")
-    from tracemine.report.top import Shown, render_csv, render_json, render_text
-
     request = asked(quiet=quiet, gpu=gpu, rules=rules, execution_trace=execution_trace, graph_capture=graph_capture)
-    found = _found(path, by, request, whole=whole)
-    if form == "text":
-        width = options(sys.stdout, top=0, no_color=True).width
-        write(render_text(found, Shown(limit=None if every else limit, depth=depth, width=width)))
-    else:
-        write((render_json if form == "json" else render_csv)(found))
+    tops = _tops(path, request, whole=whole)
+    width = options(sys.stdout, top=0, no_color=True).width
+    printed = Printed(None if every else limit, depth, width)
+    write(_drawn(tops, table, form, printed, of_host=host, of_waits=waits))
     return 0
 
 
@@ -101,13 +112,40 @@ def _is_report(path: Path) -> bool:
     return path.is_file() and is_counters(path)
 
 
-def _found(given: str, by: str, request: ScanRequest, *, whole: bool) -> Top:
-    """Return the table of a trace. Raises TracemineError where it cannot be read."""
-    from msgspec import convert
+class Printed(NamedTuple):
+    """How much of a table is printed."""
 
+    limit: int | None
+    depth: int | None
+    width: int
+
+
+def _checked(by: str | None, *, host: bool, waits: bool) -> str:
+    """Return what is added up by. Raises UsageError where nothing is."""
+    if waits and (host or by):
+        raise UsageError("--waits: is a table of its own", hint="leave out --by and --host")
+    known = _HOST_BY if host else _BY
+    if by is not None and by not in known:
+        raise UsageError(f"--by: nothing is added up by {by!r}", hint=f"there are: {', '.join(known)}")
+    return by or known[0]
+
+
+def _drawn(tops: Tops, by: Any, form: str, printed: Printed, *, of_host: bool, of_waits: bool) -> str:
+    """Return a table in one of _FORMATS. by: as `_checked` has it."""
+    from tracemine.report import host_top, top, top_lines, waits
+
+    shown = top_lines.Shown(limit=printed.limit, depth=printed.depth, width=printed.width)
+    if of_waits:
+        return waits.rendered(tops.waits(), form, shown)
+    if of_host:
+        return host_top.rendered(tops.host(by), form, shown)
+    return top.rendered(tops.by(by), form, shown)
+
+
+def _tops(given: str, request: ScanRequest, *, whole: bool) -> Tops:
+    """Return the tables of a trace. Raises TracemineError where it cannot be read."""
     from tracemine.api.tops import tops_of
     from tracemine.pipeline import analyse, mined
-    from tracemine.top.record import By
 
     path = one_trace(given, quiet=request.quiet)
     with from_standard_input(path) as file, reading(path, quiet=request.quiet) as progress:
@@ -117,4 +155,4 @@ def _found(given: str, by: str, request: ScanRequest, *, whole: bool) -> Top:
     if file is not path:
         analysis = replace(analysis, path=str(path))
     found = mined(analysis, request.options)
-    return tops_of(analysis, found, request.options, whole=whole).by(convert(by, By))
+    return tops_of(analysis, found, request.options, whole=whole)

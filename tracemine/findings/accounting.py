@@ -21,7 +21,7 @@ from tracemine.findings.per_step import observed, step_summary, usual_steps
 from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.iterations import iterations
+from tracemine.rows.iterations import Iterations, iterations
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -40,6 +40,7 @@ class Accounts(Struct, frozen=True, kw_only=True):
     per_step: StepSummary | None
     step_of: IntArray  # the step, marked or inferred, that it is part of; −1: none, or one that is not counted
     extents: Extents | None = None  # when steps were under way; None: none are known
+    counted: Iterations | None = None  # the steps that tell what one takes
 
     @property
     def judged_ns(self) -> int:
@@ -100,6 +101,7 @@ def measure(timeline: Timeline) -> Accounts:
         per_step=None if steps is None else replace(steps, apart=apart),
         step_of=step_of,
         extents=extents_of(found, step_of, start + dur),
+        counted=found,
     )
 
 

@@ -23,6 +23,8 @@ from tracemine.findings.lists import Lists
 from tracemine.findings.recorder import of_recorder
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.fusion import Groups
+from tracemine.host.uses import uses_of
+from tracemine.host.waits import waits_of
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, Curves, Rates, Unprofiled, rates_of
@@ -152,6 +154,13 @@ class ScanContext:
     def asked_at_once(self) -> BoolArray:
         """Which activities lie in a loop of rounds on inputs of any shapes, of which none needs another's result."""
         return independent_rounds(self.timeline, self.rows["activities"])
+
+    @cached_property
+    def wait_uses(self) -> tuple[IntArray, IntArray]:
+        """Rows of `api` that wait for the device, and what the value is used for: a position in USES; −1: not known."""
+        waits, steps = waits_of(self.timeline), self.accounts.counted
+        begin_ns = np.zeros(0, np.int64) if steps is None else np.sort(steps.begin_ns)
+        return waits.api_row, uses_of(self.timeline, waits, begin_ns)
 
     def estimate(self, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
         """Estimate a class of a rule's matches: as the rule's own cause does, else as its kind of saving says."""

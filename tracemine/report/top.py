@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
 from io import StringIO
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
-from tracemine.report.escape import json_text, line, shorten
+from tracemine.report.escape import json_text, line
+from tracemine.report.top_lines import OWN, Line, Shown, amount, csv_text, lines_of, percent, table, unit_of
 from tracemine.top import Top, TopRow, Utilisation
 from tracemine.units import count_text, percent_text, ratio_text, time_text
 
-SCREEN: Final = 15  # rows that fit with all that stands around them
-_LEAST_SHARE = 0.005  # of GPU time: a part with less is opened by --all alone
-_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 _CLAIMS = 2  # findings that a row names
 _OVER = 1.05  # of what memory reaches
-_NARROWEST = 24  # of a name
-_LONGEST_NAME = 400
 _WITH_MEAN = ("kernel", "operator")  # tables in which a call is one thing
-_NOT_KNOWN = "not known"
-_OWN = "(own)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """How much of a table is shown."""
-
-    limit: int | None = SCREEN  # rows; None: all
-    depth: int | None = None  # to which parts are opened; None: the largest ones, as far as there is room
-    width: int = 100
+def rendered(top: Top, form: str, shown: Shown) -> str:
+    """Return a table as `json`, `csv` or text."""
+    if form == "text":
+        return render_text(top, shown)
+    return (render_json if form == "json" else render_csv)(top)
 
 
 def render_json(top: Top) -> str:
@@ -50,16 +39,10 @@ def render_csv(top: Top) -> str:
     writer.writerow((top.by, "part_of", "share", *names, "per", "steps", "findings"))
     for row in top.rows:
         claims = " ".join(f"{entry.fingerprint}:{entry.gpu_time_ns}" for entry in row.findings)
-        inside = None if row.parent is None else _csv_text(top.rows[row.parent].name)
+        inside = None if row.parent is None else csv_text(top.rows[row.parent].name)
         values = [getattr(row, name) for name in names]
-        writer.writerow((_csv_text(row.name), inside, row.share, *values, top.per, top.steps, claims))
+        writer.writerow((csv_text(row.name), inside, row.share, *values, top.per, top.steps, claims))
     return out.getvalue()
-
-
-def _csv_text(name: str | None) -> str | None:
-    """Return a name as a cell that no spreadsheet takes for a formula."""
-    text = None if name is None else line(name)
-    return f"'{text}" if text and text[0] in "=+-@" else text
 
 
 def render_text(top: Top, shown: Shown) -> str:
@@ -131,41 +114,16 @@ def _utilisation(used: Utilisation) -> str:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line of the table: a row, the part of it that is in no part, or what is not shown."""
-
-    row: TopRow | None
-    depth: int
-    gpu_time_ns: int
-    name: str
-
-    @property
-    def whole(self) -> bool:
-        """Whether it is a row, and not a part of it or what is not shown."""
-        return self.row is not None and self.name != _OWN
-
-
 def _table(top: Top, shown: Shown) -> Iterator[str]:
-    lines = _lines(top, shown)
-    unit_ns, unit = unit_of(top)
+    lines = lines_of(top.rows, [row.gpu_time_ns for row in top.rows], shown)
+    unit_ns, unit = unit_of(top.gpu_time_ns / top.steps)
     claims = [
         _claims(entry.row, unit_ns, top.steps) if entry.row is not None and entry.whole else "" for entry in lines
     ]
-    columns = _columns(lines, top, unit_ns, unit)
-    widths = [max(len(title), *map(len, values)) for title, values in columns]
-    left = "  ".join(f"{title:>{width}}" for (title, _), width in zip(columns, widths, strict=True))
-    wide = max(map(len, (*claims, "in finding"))) if any(claims) else 0
-    room = max(shown.width - len(left) - 2 - (wide + 2 if wide else 0), _NARROWEST)
-    names = _distinguished(lines, [_name(entry, room) for entry in lines], room)
-    longest = max(len(top.by), *map(len, names))
-    yield f"{left}  {top.by:<{longest}}{'  in finding' if wide else ''}".rstrip()
-    for at, name in enumerate(names):
-        numbers = "  ".join(f"{values[at]:>{width}}" for (_, values), width in zip(columns, widths, strict=True))
-        yield f"{numbers}  {name:<{longest}}  {claims[at]}".rstrip()
+    yield from table(lines, _columns(lines, top, unit_ns, unit), top.by, shown.width, ("in finding", claims))
 
 
-def _columns(lines: Sequence[_Line], top: Top, unit_ns: int, unit: str) -> list[tuple[str, Sequence[str]]]:
+def _columns(lines: Sequence[Line[TopRow]], top: Top, unit_ns: int, unit: str) -> list[tuple[str, Sequence[str]]]:
     """Return titles and cells of the columns in which something stands."""
     times, shares, calls, means = zip(*(_numbers(entry, top, unit_ns, top.steps) for entry in lines), strict=True)
     flops, moved = zip(*(rates(entry.row) if entry.whole else ("", "") for entry in lines), strict=True)
@@ -178,37 +136,14 @@ def _columns(lines: Sequence[_Line], top: Top, unit_ns: int, unit: str) -> list[
     return [(title, values) for title, values in columns.items() if any(values)]
 
 
-def unit_of(top: Top) -> tuple[int, str]:
-    """Return the unit that the largest time of a table is told in."""
-    return next((each for each in _UNITS if top.gpu_time_ns / top.steps >= 200 * each[0]), _UNITS[-1])
-
-
-def _numbers(entry: _Line, top: Top, unit_ns: int, steps: int) -> tuple[str, str, str, str]:
-    time = amount(entry.gpu_time_ns / steps / unit_ns)
-    share = percent(entry.gpu_time_ns / max(top.gpu_time_ns, 1))
-    if entry.row is None or entry.name == _OWN:
+def _numbers(entry: Line[TopRow], top: Top, unit_ns: int, steps: int) -> tuple[str, str, str, str]:
+    time = amount(entry.spent_ns / steps / unit_ns)
+    share = percent(entry.spent_ns / max(top.gpu_time_ns, 1))
+    if entry.row is None or entry.name == OWN:
         return time, share, "", ""
     calls = entry.row.calls / steps
     said = f"{calls:,.0f}" if calls >= 10 or calls == round(calls) else f"{calls:.1f}"
-    return time, share, said, amount(entry.gpu_time_ns / entry.row.calls / unit_ns, small=unit_ns > 1_000)
-
-
-def amount(value: float, *, small: bool = False) -> str:
-    """Return a number with one decimal, from a thousand on with none. small: with three, below ten.
-
-    >>> amount(12.34), amount(5522.6), amount(0.0123, small=True)
-    ('12.3', '5,523', '0.012')
-    """
-    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3f}" if small and value < 9.9995 else f"{value:.1f}"
-
-
-def percent(share: float) -> str:
-    """Return a share of GPU time.
-
-    >>> percent(0.347), percent(0.0123), percent(0.0001)
-    ('35%', '1.2%', '<0.1%')
-    """
-    return f"{share:.0%}" if share >= 0.0995 or not share else f"{share:.1%}" if share >= 0.0005 else "<0.1%"
+    return time, share, said, amount(entry.spent_ns / entry.row.calls / unit_ns, small=unit_ns > 1_000)
 
 
 def rates(row: TopRow | None) -> tuple[str, str]:
@@ -230,92 +165,3 @@ def _claims(row: TopRow, unit_ns: int, steps: int) -> str:
         return str(row.findings[0].rank)
     named = [f"{entry.rank}: {amount(entry.gpu_time_ns / steps / unit_ns)}" for entry in row.findings[:_CLAIMS]]
     return ", ".join([*named, *(["…"] if len(row.findings) > _CLAIMS else [])])
-
-
-def _name(entry: _Line, room: int) -> str:
-    """Return a name within its room: of a path its end, of all else beginning and end."""
-    indent = "  " * entry.depth
-    often = "" if entry.row is None or entry.row.instances < 2 or entry.name == _OWN else f" ×{entry.row.instances}"
-    longest = max(room - len(indent) - len(often), 8)
-    text = line(entry.name, _LONGEST_NAME).replace("_kernel (", " (")
-    if len(text) > longest and "/" in text.rpartition(":")[0]:
-        parts = text.split("/")
-        while len(parts) > 1 and len("/".join(("…", *parts[1:]))) > longest:
-            parts = parts[1:]
-        text = "/".join(("…", *parts[1:])) if len(parts) > 1 else parts[0]
-    return f"{indent}{shorten(text, longest)}{often}"
-
-
-def _distinguished(lines: Sequence[_Line], names: Sequence[str], room: int) -> list[str]:
-    """Return names within their room; of those that are alike when cut, what differs is kept."""
-    found = list(names)
-    alike: dict[str, list[int]] = {}
-    for at, name in enumerate(names):
-        alike.setdefault(name, []).append(at)
-    for cut, places in alike.items():
-        whole = [line(lines[at].name, _LONGEST_NAME).replace("_kernel (", " (") for at in places]
-        if len(set(whole)) < 2 or "…" not in cut:
-            continue
-        same = next((at for at, each in enumerate(zip(*whole, strict=False)) if len(set(each)) > 1), len(min(whole)))
-        for at, text in zip(places, whole, strict=True):
-            begin = "  " * lines[at].depth + text[: room // 3]
-            found[at] = f"{begin}…{text[max(same - 2, room // 3) :][: max(room - len(begin) - 1, 4)]}"
-    return found
-
-
-# --- which rows -----------------------------------------------------------------------------------------------------
-
-
-def _lines(top: Top, shown: Shown) -> list[_Line]:
-    """Return the lines of a table: rows that are shown in their order, and how many are not."""
-    parts: dict[int | None, list[int]] = {}
-    for at, row in enumerate(top.rows):
-        parts.setdefault(row.parent, []).append(at)
-    visible = _visible(top, shown, parts)
-    found: list[_Line] = []
-
-    def add(among: list[int], depth: int) -> None:
-        left = [at for at in among if at not in visible]
-        for at in among:
-            if at not in visible:
-                continue
-            row = top.rows[at]
-            found.append(_Line(row, depth, row.gpu_time_ns, _NOT_KNOWN if row.name is None else row.name))
-            inside = parts.get(at, [])
-            if any(each in visible for each in inside):
-                add(inside, depth + 1)
-                if row.own_ns:
-                    found.append(_Line(row, depth + 1, row.own_ns, _OWN))
-        if left:
-            hint = ": --all" if depth == 0 else ""
-            found.append(_Line(None, depth, sum(top.rows[at].gpu_time_ns for at in left), f"{len(left)} more{hint}"))
-
-    add(parts.get(None, []), 0)
-    return found
-
-
-def _visible(top: Top, shown: Shown, parts: dict[int | None, list[int]]) -> set[int]:
-    """Return the rows that are shown: so deep as is asked, or the parts of the largest, within the limit."""
-    if shown.limit is not None and shown.depth is None:
-        return _opened(top, shown.limit, parts)
-    visible = {at for at, row in enumerate(top.rows) if shown.depth is None or row.depth < shown.depth}
-    most = sorted(visible, key=lambda at: (-top.rows[at].gpu_time_ns, at))
-    return set(most[: shown.limit])  # a row is no smaller than its parts, so what it is part of is among them
-
-
-def _opened(top: Top, limit: int, parts: dict[int | None, list[int]]) -> set[int]:
-    """Return the outermost rows, and the parts of the largest while there is room for all that are worth a line."""
-    visible = set(parts.get(None, [])[:limit])
-    left = sorted((-top.rows[at].gpu_time_ns, at) for at in visible)
-    room = limit - len(visible)
-    while left and room > 0:
-        _, at = heappop(left)
-        inside = parts.get(at, [])
-        worth = [part for part in inside if top.rows[part].share >= _LEAST_SHARE]
-        lines = len(worth) + bool(top.rows[at].own_ns) + (len(worth) < len(inside))
-        if worth and lines <= room:
-            visible.update(worth)
-            room -= lines
-            for part in worth:
-                heappush(left, (-top.rows[part].gpu_time_ns, part))
-    return visible

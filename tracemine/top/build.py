@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypedDict
 
 import numpy as np
@@ -12,19 +13,24 @@ import numpy as np
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
+from tracemine.findings.inside import gaps_inside
 from tracemine.findings.members import activity_rows
-from tracemine.findings.record import Scan
+from tracemine.findings.record import Scan, UnprofiledTime
+from tracemine.findings.steps import Steps, steps_of
+from tracemine.host import whole_span
 from tracemine.perfmodel import Rates
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, FloatArray, IntArray, Rows
 from tracemine.timeline import Timeline
 from tracemine.top.grouping import Grouping
+from tracemine.top.host import HostOrigin
 from tracemine.top.keys import GROUPINGS
 from tracemine.top.origin import Origin
 from tracemine.top.reach import Reach, reach_of
-from tracemine.top.record import By, Claim, LeftOut, Top, TopRow
+from tracemine.top.record import By, Claim, HostBy, HostTop, LeftOut, Top, TopRow, WaitTop
 from tracemine.top.used import utilisation
-from tracemine.top.words import notes_of
+from tracemine.top.waits import wait_rows
+from tracemine.top.words import host_notes, notes_of
 from tracemine.units import count_text
 
 _MOSTLY = 0.9  # of the time of what computes, or moves: what is known of less says nothing of the whole
@@ -41,6 +47,7 @@ class Asked:
     scan: Scan
     device: Device | None = None  # None: its rates are not known
     rates: Rates | None = None
+    gaps: Rows | None = None  # None: what waits cost is not asked
     whole: bool = False  # all that was recorded, not the steps
 
 
@@ -95,6 +102,60 @@ class Tops:
             notes=tuple(notes_of(asked.timeline, asked.activities, by, chosen, grouping)),
         )
 
+    def host(self, by: HostBy) -> HostTop:
+        """Return where the host's time goes by one of HOST_BY."""
+        steps = self._asked.accounts.counted if self._in_steps else None
+        step = self._asked.accounts.per_step if steps is not None else None
+        rows, kinds = tuple(self._host.rows(by)), tuple(self._host.kinds())
+        alone = None if step is None else step.unprofiled_ns or self._unprofiled
+        return HostTop(
+            by=by,
+            trace=self._asked.scan.trace.path,
+            gpu=self._asked.scan.trace.gpu,
+            per="trace" if steps is None else "step",
+            steps=1 if steps is None else len(steps),
+            steps_source=None if steps is None else steps.source,
+            host_ns=sum(kind.host_ns for kind in kinds),
+            critical_ns=sum(kind.critical_ns for kind in kinds),
+            unprofiled_ns=None if alone is None or alone.source == "recorded" else alone.mid,
+            kinds=kinds,
+            rows=rows,
+            notes=tuple(host_notes(self._asked.timeline, by, rows, kinds)),
+        )
+
+    def waits(self) -> WaitTop:
+        """Return where the host waits for the device."""
+        asked = self._asked
+        steps = asked.accounts.counted if self._in_steps else None
+        rows = () if asked.gaps is None else wait_rows(asked.timeline, steps, self._replayed(asked.gaps))
+        alone = None if steps is None else self._unprofiled
+        return WaitTop(
+            trace=asked.scan.trace.path,
+            gpu=asked.scan.trace.gpu,
+            per="trace" if steps is None else "step",
+            steps=1 if steps is None else len(steps),
+            steps_source=None if steps is None else steps.source,
+            wait_ns=sum(row.wait_ns for row in rows),
+            unprofiled_ns=None if alone is None or alone.source == "recorded" else alone.mid,
+            rows=tuple(rows),
+        )
+
+    def _replayed(self, gaps: Rows) -> Steps:
+        accounts = self._asked.accounts
+        in_steps_ns = gaps_inside(gaps, accounts.step_of, accounts.extents)
+        return steps_of(self._asked.timeline, gaps, accounts.step_of, in_steps_ns)
+
+    @cached_property
+    def _host(self) -> HostOrigin:
+        steps = self._asked.accounts.counted if self._in_steps else None
+        spans = whole_span(self._asked.timeline) if steps is None else (steps.begin_ns, steps.end_ns)
+        return HostOrigin(self._origin, *spans)
+
+    @property
+    def _unprofiled(self) -> UnprofiledTime | None:
+        step = self._asked.scan.summary.per_step
+        return None if step is None else step.unprofiled_ns
+
     def _rows(self, by: By, grouping: Grouping) -> Iterator[TopRow]:
         asked, chosen = self._asked, self._chosen
         count = len(grouping.names)
@@ -104,7 +165,7 @@ class Tops:
         claims = _Claims(asked.scan, grouping, asked.accounts.dur_ns, chosen)
         whole = max(int(own_ns.sum()), 1)
         place: dict[int, int] = {}
-        for depth, at in _in_order(grouping.parents, sums.dur_ns, sums.calls):
+        for depth, at in grouping.in_order(sums.dur_ns, sums.calls > 0):
             place[at] = len(place)
             parent = grouping.parents[at]
             yield TopRow(
@@ -144,19 +205,6 @@ def _sums(of: IntArray, values: IntArray, chosen: BoolArray, count: int) -> IntA
     sums = np.zeros(count, np.int64)
     np.add.at(sums, of[chosen], values[chosen])
     return sums
-
-
-def _in_order(parents: Sequence[int], dur_ns: IntArray, calls: IntArray) -> Iterator[tuple[int, int]]:
-    """Yield depth and number of each group that has activities: most time first, each before its parts."""
-    parts: dict[int, list[int]] = {}
-    for at in np.argsort(-dur_ns, kind="stable").tolist():
-        if calls[at]:
-            parts.setdefault(parents[at], []).append(at)
-    left = [(0, at) for at in reversed(parts.get(-1, []))]
-    while left:
-        depth, at = left.pop()
-        yield depth, at
-        left += [(depth + 1, part) for part in reversed(parts.get(at, []))]
 
 
 def _busy(timeline: Timeline, chosen: BoolArray, of: IntArray, count: int) -> IntArray:

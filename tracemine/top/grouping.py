@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.rows.table import Categories, IntArray
+from tracemine.rows.table import BoolArray, Categories, IntArray
 
 _Number = TypeVar("_Number", np.int64, np.float64)
 Path = tuple[str | None, ...]  # names from the outermost group inwards; (None,): not known
@@ -32,6 +32,18 @@ class Grouping:
             if self.parents[at] >= 0:
                 found[self.parents[at]] += found[at]
         return found
+
+    def in_order(self, spent: IntArray, shown: BoolArray) -> Iterator[tuple[int, int]]:
+        """Yield depth and number of each group that is shown: most is spent first, each before its parts."""
+        parts: dict[int, list[int]] = {}
+        for at in np.argsort(-spent, kind="stable").tolist():
+            if shown[at]:
+                parts.setdefault(self.parents[at], []).append(at)
+        left = [(0, at) for at in reversed(parts.get(-1, []))]
+        while left:
+            depth, at = left.pop()
+            yield depth, at
+            left += [(depth + 1, part) for part in reversed(parts.get(at, []))]
 
 
 def by_category(column: Categories) -> Grouping:

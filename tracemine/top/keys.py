@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -23,7 +23,7 @@ _RESULT = re.compile(r"^(std::)?enable_if<[^<>]{0,200}>::type ")  # what a kerne
 _LONGEST_RESULT = 400  # characters
 _INSIDE = re.compile(r"^(?:void )?(?:\w{1,60}::){0,8}(\w{1,60})::kernel\b")
 _SAID = {"gemm": "GEMM", "conv": "convolution", "attention": "attention", "collective": "collective"}
-_OUTSIDE, _COMMUNICATION = "(in no module)", "communication"
+OUTSIDE, _COMMUNICATION = "(in no module)", "communication"
 _MOST_PARTS = 200  # of a module's path
 
 
@@ -98,10 +98,8 @@ def _modules(activities: Rows, origin: Origin) -> Grouping:
     module, timeline = origin.module, origin.timeline
     if not (module.codes >= 0).any():
         return by_path([NOT_KNOWN], np.zeros(activities.count, np.int64))
-    ranges = _names_of_ranges(timeline) if timeline.meta.format == "nsys" else ()
-    whole = [_parts(text, ranges) for text in module.values]
-    inside: list[Path] = [tuple(_COUNTER.sub("", part) for part in parts) for parts in whole]
-    places = [".".join(part.replace(".", "·") for part in parts) for parts in whole]
+    ranges = names_of_ranges(timeline) if timeline.meta.format == "nsys" else ()
+    inside, places = module_paths(module.values, ranges)
     outside, of_outside = _outside(activities, origin)
     of = np.where(module.codes >= 0, module.codes, len(inside) + of_outside).astype(np.int64)
     return by_path([*inside, *outside], of, [*places, *("" for _ in outside)])
@@ -119,20 +117,27 @@ def _outside(activities: Rows, origin: Origin) -> tuple[list[Path], IntArray]:
     ):
         said = "" if of_phase < 0 else phase.values[of_phase]
         if communicates:
-            paths.append((_OUTSIDE, _COMMUNICATION))
+            paths.append((OUTSIDE, _COMMUNICATION))
         elif of_op < 0:
             paths.append(NOT_KNOWN)
         else:
-            paths.append((_OUTSIDE, op.values[of_op] if said in ("", FORWARD) else said))
+            paths.append((OUTSIDE, op.values[of_op] if said in ("", FORWARD) else said))
     return paths, pair
 
 
-def _names_of_ranges(timeline: Timeline) -> Collection[str]:
+def names_of_ranges(timeline: Timeline) -> Collection[str]:
     """Return the names of ranges with dots in them: a path of ranges joins names by dots."""
     names = categories(timeline.ops["name"])
     kinds = categories(timeline.ops["kind"])
     used = np.unique(names.codes[kinds.among("annotation")])
     return {names.values[code] for code in used.tolist() if code >= 0 and "." in names.values[code]}
+
+
+def module_paths(modules: Iterable[str], ranges: Collection[str]) -> tuple[list[Path], list[str]]:
+    """Return the classes that lead to each module, and its place: the same with numbers, which tell instances apart."""
+    whole = [_parts(text, ranges) for text in modules]
+    inside: list[Path] = [tuple(_COUNTER.sub("", part) for part in parts) for parts in whole]
+    return inside, [".".join(part.replace(".", "·") for part in parts) for parts in whole]
 
 
 def _parts(path: str, ranges: Collection[str]) -> tuple[str, ...]:

@@ -6,8 +6,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from tracemine.findings.record import Range
+
 By = Literal["kernel", "operator", "module", "line", "stream", "device", "phase"]
 BY: Final[tuple[By, ...]] = ("kernel", "operator", "module", "line", "stream", "device", "phase")
+HostBy = Literal["line", "module", "operator"]
+HOST_BY: Final[tuple[HostBy, ...]] = ("line", "module", "operator")
 TOP_SCHEMA_VERSION: Final = 1
 
 
@@ -89,3 +93,73 @@ class Top(msgspec.Struct, frozen=True, kw_only=True):
     def overlap_ns(self) -> int:
         """GPU time at which something else ran on the same device."""
         return self.gpu_time_ns - self.busy_ns
+
+
+class HostKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Host time of one kind of work: `operator`, `launch`, `wait`, `python` …"""
+
+    kind: str
+    host_ns: int
+    critical_ns: int  # of it, while no device was at work and the next launch was to come
+
+
+class HostRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Host time of a line, a module or an operator, with that of its parts."""
+
+    name: str | None  # null: what could not be attributed
+    parent: int | None  # the row that it is part of
+    depth: int  # 0: part of no other
+    instances: int  # modules of this class in this place; 1 of all else
+    host_ns: int
+    own_ns: int  # of it, in none of its parts
+    share: float  # of the host time of all rows, 0 to 1
+    operator_ns: int
+    launch_ns: int
+    wait_ns: int
+    python_ns: int
+    other_ns: int  # the rest: allocations, loading, compiling, other calls
+    critical_ns: int  # of host_ns, while no device was at work and the next launch was to come
+
+
+class HostTop(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the host's time goes, as recorded. Nanoseconds; sums over `steps` steps where `per` is `step`."""
+
+    schema_version: int = TOP_SCHEMA_VERSION
+    by: str
+    trace: str
+    gpu: str | None
+    per: Literal["step", "trace"]
+    steps: int  # that are summed over; 1 where `per` is `trace`
+    steps_source: str | None
+    host_ns: int  # of all rows: the spans of the steps, to the nanosecond
+    critical_ns: int
+    unprofiled_ns: int | None  # how long a step takes where nothing records, estimated or timed alone
+    kinds: tuple[HostKind, ...]  # most time first
+    rows: tuple[HostRow, ...]  # most host time first, each before its parts
+    notes: tuple[str, ...]
+
+
+class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Waits for the device of one line, for one use. Sums over the steps."""
+
+    line: str | None  # null: no lines were recorded
+    operator: str | None  # the outermost around it; null: none
+    kind: str  # what waits: `number`, `mask`, `to_host` …
+    use: str | None  # what the value is used for; null: that is not known
+    waits: int
+    wait_ns: int  # in calls that wait, as recorded
+    saving_ns: Range | None  # how much shorter the steps are unprofiled without it and those above; null: not asked
+
+
+class WaitTop(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the host waits for the device. Sums over `steps` steps where `per` is `step`, else over the trace."""
+
+    schema_version: int = TOP_SCHEMA_VERSION
+    trace: str
+    gpu: str | None
+    per: Literal["step", "trace"]
+    steps: int
+    steps_source: str | None
+    wait_ns: int
+    unprofiled_ns: int | None  # as in a table of host time
+    rows: tuple[WaitRow, ...]  # what saves most first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from tracemine.rows.arrow import categories
 from tracemine.rows.table import BoolArray, Rows, number
 from tracemine.timeline import Timeline
 from tracemine.top.grouping import Grouping
-from tracemine.top.record import By
+from tracemine.top.record import By, HostBy, HostKind, HostRow
 from tracemine.units import percent_text
 
 _WORTH_A_WORD = 0.02  # of GPU time
@@ -45,6 +45,17 @@ def notes_of(timeline: Timeline, activities: Rows, by: By, chosen: BoolArray, gr
     for at in np.argsort(-spent, kind="stable").tolist():
         if at and spent[at] >= _WORTH_A_WORD * dur.sum() and (why := _REASONS.get(reason.values[at - 1])):
             yield f"not known: {percent_text(spent[at], dur.sum())} {why}"
+
+
+def host_notes(timeline: Timeline, by: HostBy, rows: Sequence[HostRow], kinds: Sequence[HostKind]) -> Iterator[str]:
+    """Yield what a table of host time does not say."""
+    if not rows:
+        yield "nothing of the host was recorded: record with CPU activities"
+        return
+    if by in _UNRECORDED and len(rows) == 1 and rows[0].name is None:
+        yield _UNRECORDED[by]
+    if any(kind.kind == "not_recorded" for kind in kinds):
+        yield "no operators were recorded: what the host does in no call may be anything"
 
 
 def _of_recording(timeline: Timeline) -> Iterator[str]:

@@ -9,6 +9,7 @@ import numpy as np
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.gap_estimates import cause_of, close, closed, of_gaps
+from tracemine.host.uses import USES
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained
@@ -30,10 +31,29 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
 
 
 def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
-    """Return whether most of the gaps' time follows a loop's waits, and whether its rounds can be done at once."""
+    """Return what most of the values are used for that gaps wait for, and whether most of the gaps' time follows a
+    loop's waits, and whether its rounds can be done at once.
+    """
     if rule.rows != "gaps":
         return {}
     gaps = np.concatenate([one.matrix.reshape(-1) for one in classes])
+    return {"use": _use(context, gaps)} | _of_rounds(context, gaps)
+
+
+def _use(context: ScanContext, gaps: IntArray) -> str | None:
+    """Return what most of the values are used for that these gaps wait for; None: that is not known."""
+    waited = number(context.rows["gaps"], "sync_row", null=-1)[gaps]
+    if not (waited >= 0).any():
+        return None
+    calls, uses = context.wait_uses
+    use_of = np.full(context.timeline.api.num_rows + 1, -1, np.int64)
+    use_of[calls] = uses
+    spent = np.bincount(1 + use_of[waited], weights=context.facts["gaps"].dur_ns[gaps], minlength=len(USES) + 1)
+    most = int(spent.argmax()) - 1
+    return USES[most] if most >= 0 and 2 * spent.max() > spent.sum() else None
+
+
+def _of_rounds(context: ScanContext, gaps: IntArray) -> dict[str, Fact]:
     waits = category(context.rows["gaps"], "cause").among("after_wait")[gaps]
     if not waits.any():
         return {"rounds": False}
@@ -48,6 +68,11 @@ FACTS = AdviceFacts(
             "most of it lies in a loop of eight rounds or more of the same operators, none of which needs another"
         ),
         "rounds": FactDoc("most of it follows waits of a loop that waits ten times or more in a step"),
+        "use": FactDoc(
+            "of waits for the device, what most of the values that are fetched there are used for",
+            text=True,
+            values=USES,
+        ),
     },
     find=_facts,
 )

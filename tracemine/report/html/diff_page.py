@@ -14,7 +14,7 @@ from tracemine.report.html.figures import Bar, bar
 from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
 from tracemine.report.html.top_tables import LEAST_SHARE, TITLES, kernel_text
 from tracemine.report.picture.names import trace_name
-from tracemine.report.top import amount, unit_of
+from tracemine.report.top_lines import amount, unit_of
 from tracemine.units import count_text
 from tracemine.version import __version__
 
@@ -144,7 +144,7 @@ def kernel_table(before: Top, after: Top) -> Table:
                 times.setdefault(name, [0, 0])[at] += row.gpu_time_ns / top.steps
                 calls.setdefault(name, [0, 0])[at] += row.calls / top.steps
     whole = max(before.gpu_time_ns / before.steps, after.gpu_time_ns / after.steps)
-    unit_ns, unit = max(unit_of(before), unit_of(after))
+    unit_ns, unit = unit_of(whole)
     names = [name for name, pair in times.items() if max(pair) >= LEAST_SHARE * whole]
     names.sort(key=lambda name: -abs(times[name][1] - times[name][0]))
     per = f"{unit} per step" if before.per == "step" else unit

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from tracemine.report.escape import line, shorten
 from tracemine.report.html.tables import Cell, Table, number_cell
-from tracemine.report.top import amount, foot, percent, rates, unit_of
+from tracemine.report.top import foot, rates
+from tracemine.report.top_lines import amount, percent, unit_of
 from tracemine.top import By, Top, TopRow
 from tracemine.units import count_text, time_text
 
@@ -29,7 +30,7 @@ def top_tables(tops: Mapping[str, Top], anchors: Mapping[str, tuple[str, str]]) 
 
 def top_table(top: Top, anchors: Mapping[str, tuple[str, str]]) -> Table:
     """Return one table; columns in which nothing stands are left out."""
-    unit_ns, unit = unit_of(top)
+    unit_ns, unit = unit_of(top.gpu_time_ns / top.steps)
     rows = [row for row in top.rows if row.share >= LEAST_SHARE][:_MOST_ROWS]
     left = len(top.rows) - len(rows)
     heads = [

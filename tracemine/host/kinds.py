@@ -1,0 +1,97 @@
+"""Kinds of what a host does, and how events are recognised as one."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, get_args
+
+import numpy as np
+from msgspec import Struct
+
+from tracemine.rows.ancestors import nearest
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.host import WORK, HostCalls, named
+from tracemine.rows.table import IntArray
+from tracemine.timeline import Timeline
+
+Kind = Literal[
+    "operator",  # in an operator, and in no call of it
+    "launch",  # in a call that launches a kernel, a copy, a set or a graph
+    "wait",  # in a call that returns when the device is done
+    "allocator",  # in a call that takes memory from the driver, or gives it back
+    "module_load",  # in a call that loads a module or a library
+    "compilation",  # in a phase of torch.compile
+    "data_loading",  # in a loader's `__next__`
+    "garbage_collection",
+    "lock",  # until Python's global lock is free
+    "runtime",  # in another call of the runtime or the driver
+    "python",  # in no operator and no call
+    "not_recorded",  # the same, where no operators are recorded: it may be anything
+]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+_NUMBER: Final[dict[str, int]] = {name: at for at, name in enumerate(KINDS)}
+_LAUNCHES: Final = re.compile(
+    r"Launch|^(cuda|hip|cu)Mem(cpy|set)|^(cuda|hip|cu)Graph(Launch|Upload)|^hipExt\w*Launch|^(cuda|hip)MemPrefetch"
+)
+# Ranges by which programs and profilers mark what Python does beside the program.
+_BESIDE: Final[tuple[tuple[Kind, re.Pattern[str]], ...]] = (
+    ("garbage_collection", re.compile(r"^(Python GC|Garbage Collection|gc\.collect)$", re.IGNORECASE)),
+    ("lock", re.compile(r"^Waiting for GIL$", re.IGNORECASE)),
+)
+
+
+class HostEvents(Struct, frozen=True):
+    """Operators and annotations, then calls: one event each. −1: not known."""
+
+    begin: IntArray
+    end: IntArray
+    thread: IntArray  # −1: not recorded
+    kind: IntArray  # position in KINDS; −1: an annotation that names no work
+    op_row: IntArray  # the operator or annotation itself; of a call the operator around it
+    api_row: IntArray
+    stack_row: IntArray
+
+
+def events_of(timeline: Timeline, calls: HostCalls, of_ops: IntArray) -> HostEvents:
+    """Return all that threads of the host did. of_ops: the thread of each row of `ops`, as that of `calls`."""
+    ops, api = timeline.ops, timeline.api
+    begin = rows_of(ops["start_ns"]).astype(np.int64)
+    count, called = ops.num_rows, api.num_rows
+    return HostEvents(
+        begin=np.concatenate((begin, calls.begin)),
+        end=np.concatenate((begin + rows_of(ops["dur_ns"]), calls.end)),
+        thread=np.concatenate((of_ops, calls.thread)).astype(np.int64),
+        kind=np.concatenate((_of_ops(timeline), _of_calls(timeline, calls))),
+        op_row=np.concatenate((np.arange(count), rows_of(api["op_row"]))),
+        api_row=np.concatenate((np.full(count, -1), np.arange(called))),
+        stack_row=np.concatenate((rows_of(ops["stack_row"]), rows_of(api["stack_row"]))),
+    )
+
+
+def code(kind: Kind) -> int:
+    """Return the position of a kind in KINDS."""
+    return _NUMBER[kind]
+
+
+def _of_ops(timeline: Timeline) -> IntArray:
+    """Return the kind of each operator; what lies in a phase of compiling, or of loading, is of that."""
+    ops = timeline.ops
+    names, parent = categories(ops["name"]), rows_of(ops["parent_row"])
+    kind = np.where(categories(ops["kind"]).among("op"), code("operator"), -1)
+    works = [(work.cause, work.operators) for work in WORK if work.operators is not None]
+    for cause, pattern in (*works, *_BESIDE):
+        marked = named(names, pattern)
+        if marked.any():
+            kind[nearest(parent, marked) >= 0] = _NUMBER[cause]
+    return kind
+
+
+def _of_calls(timeline: Timeline, calls: HostCalls) -> IntArray:
+    name = categories(timeline.api["name"])
+    works = [(_NUMBER[work.cause], named(name, work.calls)) for work in WORK if work.calls is not None]
+    launches = calls.launches | named(name, _LAUNCHES)
+    kinds = np.full(len(calls.begin), code("runtime"))
+    for kind, holds in ((code("launch"), launches), (code("wait"), calls.blocks), *reversed(works)):
+        kinds[holds] = kind
+    return kinds

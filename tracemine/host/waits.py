@@ -1,0 +1,156 @@
+"""Places where the host waits for the device: what it calls there, and from which line."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, get_args
+
+import numpy as np
+from msgspec import Struct
+
+from tracemine.columns import codes
+from tracemine.rows.ancestors import nearest, outermost, taken
+from tracemine.rows.arrow import categories, numbers, rows_of
+from tracemine.rows.host import WORK, HostCalls, last_begun, named, threads
+from tracemine.rows.table import BoolArray, IntArray
+from tracemine.timeline import Timeline
+
+Wait = Literal[
+    "print",  # of a tensor
+    "mask",  # an operator whose result is as large as its input's values say
+    "truth",  # `if tensor:`, `while tensor:`
+    "number",  # `.item()`, `float(...)`
+    "to_host",  # a copy to memory that is not pinned
+    "from_list",  # a copy of a few numbers that Python made a tensor of
+    "from_host",  # a copy from memory that is not pinned
+    "synchronize",
+    "other",
+]
+WAITS: Final[tuple[Wait, ...]] = get_args(Wait)
+_NUMBER: Final[dict[str, int]] = {name: at for at, name in enumerate(WAITS)}
+
+_PRINTS: Final = re.compile(r"(^|[/\\])torch[/\\]_tensor_str\.py$")
+_OPERATORS: Final[tuple[tuple[Wait, re.Pattern[str]], ...]] = (  # the more specific first
+    ("mask", re.compile(r"^aten::(nonzero|masked_select|_?unique\w*|argwhere|repeat_interleave|bincount)(_|$)")),
+    ("truth", re.compile(r"^aten::(is_nonzero|equal|allclose)$")),
+    ("number", re.compile(r"^aten::(item|_local_scalar_dense)$")),
+)
+_LISTS: Final = re.compile(r"^aten::(lift_fresh|lift)$")  # what `torch.tensor` calls on what it has made
+_OF_EVENTS: Final = re.compile(r"EventSynchronize")
+_RECORDS: Final = re.compile(r"^(cuda|hip|cu)EventRecord")
+_FEW_BYTES: Final = 65_536
+
+
+class Waits(Struct, frozen=True, kw_only=True):
+    """Waits in order of time, an operator's calls together as one. −1: not known."""
+
+    begin_ns: IntArray  # of its first call that waits
+    end_ns: IntArray
+    wait_ns: IntArray  # in calls that wait
+    kind: IntArray  # position in WAITS
+    thread: IntArray
+    api_row: IntArray  # its last call that waits
+    op_row: IntArray  # the outermost operator around it
+    stack_row: IntArray
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+
+def waits_of(timeline: Timeline) -> Waits:
+    """Return where the host waits for the device. What allocates or frees memory, and waits for that, is none; nor is
+    a wait for an event behind which more was queued already: the device goes on.
+    """
+    launch_row = rows_of(timeline.activities["launch_row"])
+    of_calls, _ = threads(timeline)
+    calls = HostCalls.of(timeline, launch_row, of_calls)
+    api, ops = timeline.api, timeline.ops
+    (frees,) = (work.calls for work in WORK if work.cause == "allocator" and work.calls is not None)
+    waits = calls.blocks & (calls.thread >= 0) & ~named(categories(api["name"]), frees)
+    rows = np.flatnonzero(waits & ~_leaves_work(timeline, calls))
+    parent, is_op = rows_of(ops["parent_row"]), categories(ops["kind"]).among("op")
+    op = rows_of(api["op_row"])[rows]
+    outer = taken(outermost(nearest(parent, is_op), parent), op)
+    one = np.where(outer >= 0, outer, ops.num_rows + rows)  # calls of one operator are one wait
+    rows, outer, one = (each[np.argsort(rows, kind="stable")] for each in (rows, outer, one))
+    code = codes(one)
+    count = int(code.max(initial=-1)) + 1
+    first, last = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    last[code] = np.arange(len(code))
+    spent = np.zeros(count, np.int64)
+    np.add.at(spent, code, (calls.end - calls.begin)[rows])
+    kind = _kinds(timeline, rows_of(api["op_row"])[rows[first]], outer[first], rows[first], launch_row)
+    order = np.argsort(calls.begin[rows[first]], kind="stable")
+    stack = rows_of(api["stack_row"])[rows]
+    return Waits(
+        begin_ns=calls.begin[rows[first]][order],
+        end_ns=calls.end[rows[last]][order],
+        wait_ns=spent[order],
+        kind=kind[order],
+        thread=calls.thread[rows[first]][order],
+        api_row=rows[last][order],
+        op_row=outer[first][order],
+        stack_row=stack[first][order],
+    )
+
+
+def _leaves_work(timeline: Timeline, calls: HostCalls) -> BoolArray:
+    """Return which calls wait for an event that was recorded before the last launch of their thread."""
+    names = categories(timeline.api["name"])
+    events, records = named(names, _OF_EVENTS), named(names, _RECORDS)
+    rows = np.flatnonzero(events)
+    left = np.zeros(len(events), np.bool_)
+    thread, begin = calls.thread[rows], calls.begin[rows]
+    recorded, launched = (last_begun(calls, which, thread, begin) for which in (records, calls.launches))
+    known = (recorded >= 0) & (launched >= 0)
+    left[rows[known]] = calls.begin[launched[known]] > calls.begin[recorded[known]]
+    return left
+
+
+def _kinds(timeline: Timeline, op: IntArray, outer: IntArray, call: IntArray, launch_row: IntArray) -> IntArray:
+    """Return the kind of each wait. Of each: its innermost and its outermost operator, and its first call."""
+    ops, api = timeline.ops, timeline.api
+    names, parent = categories(ops["name"]), rows_of(ops["parent_row"])
+    kind = np.full(len(op), _NUMBER["other"])
+    kind[(op < 0) & ~categories(api["name"]).that(lambda name: "Memcpy" in name)[call]] = _NUMBER["synchronize"]
+    copied = _copies(timeline, op, call, launch_row)
+    for direction, wait in (("DtoH", "to_host"), ("HtoD", "from_host")):
+        kind[np.append(categories(timeline.activities["copy_kind"]).among(direction), False)[copied]] = _NUMBER[wait]
+    few = np.append(numbers(timeline.activities["bytes"]).values, 0)[copied] < _FEW_BYTES
+    kind[(kind == _NUMBER["from_host"]) & few & _made_of_lists(timeline, outer)] = _NUMBER["from_list"]
+    for wait, pattern in reversed(_OPERATORS):
+        marked = named(names, pattern)
+        if marked.any():
+            kind[taken(nearest(parent, marked), op) >= 0] = _NUMBER[wait]
+    stacks = timeline.stacks
+    prints = nearest(rows_of(stacks["parent_row"]), categories(stacks["file"]).that(_PRINTS.search))
+    kind[taken(prints, rows_of(api["stack_row"])[call]) >= 0] = _NUMBER["print"]
+    return kind
+
+
+def _copies(timeline: Timeline, op: IntArray, call: IntArray, launch_row: IntArray) -> IntArray:
+    """Return the copy that each wait is for: of its operator, else of its call; −1: none."""
+    copies = np.flatnonzero(categories(timeline.activities["kind"]).among("memcpy"))
+    by_op, by_call = np.full(timeline.ops.num_rows + 1, -1), np.full(timeline.api.num_rows + 1, -1)
+    by_op[rows_of(timeline.activities["op_row"])[copies]] = copies
+    by_call[launch_row[copies]] = copies
+    by_op[-1] = by_call[-1] = -1  # of those that none is known of
+    return np.where(by_op[op] >= 0, by_op[op], by_call[call])
+
+
+def _made_of_lists(timeline: Timeline, outer: IntArray) -> BoolArray:
+    """Return which operators are followed on their thread, before another one of theirs, by what makes a tensor."""
+    ops = timeline.ops
+    if not ops.num_rows:
+        return np.zeros(len(outer), np.bool_)
+    _, thread = threads(timeline)
+    is_op, above = categories(ops["kind"]).among("op"), rows_of(ops["parent_row"])
+    top = np.flatnonzero(is_op & ((above < 0) | ~is_op[above]))
+    top = top[np.argsort(thread[top], kind="stable")]
+    place = np.full(ops.num_rows + 1, -1)
+    place[top] = np.arange(len(top))
+    following = np.append(top, -1)[np.where(place[outer] >= 0, place[outer] + 1, len(top))]
+    lists = named(categories(ops["name"]), _LISTS)
+    made: BoolArray = (following >= 0) & lists[following]
+    return made

@@ -1,0 +1,145 @@
+"""Where the host's time goes: by line, module or operator, every nanosecond of a step once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from tracemine.columns import codes, examples
+from tracemine.findings.forwards import Forwards
+from tracemine.host import KINDS, HostTime, host_time
+from tracemine.rows.ancestors import first_known, taken
+from tracemine.rows.arrow import categories, joined, rows_of, take
+from tracemine.rows.table import IntArray
+from tracemine.timeline import Timeline
+from tracemine.top.grouping import NOT_KNOWN, Grouping, Path, by_path
+from tracemine.top.keys import OUTSIDE, module_paths, names_of_ranges
+from tracemine.top.lines import line_paths
+from tracemine.top.origin import Origin
+from tracemine.top.record import HostBy, HostKind, HostRow
+
+_PYTHON: Final = ("(in no operator)",)
+_SUMS: Final = ("operator", "launch", "wait", "python")  # the others are added up
+
+
+class HostOrigin:
+    """Host time of steps, and where it comes from: of a backward pass the forward operator."""
+
+    def __init__(self, origin: Origin, begin_ns: IntArray, end_ns: IntArray) -> None:
+        self._origin, self._steps = origin, (begin_ns, end_ns)
+
+    @property
+    def timeline(self) -> Timeline:
+        return self._origin.timeline
+
+    @cached_property
+    def time(self) -> HostTime | None:
+        """The segments of all steps; None where no thread of a host was recorded."""
+        return host_time(self.timeline, *self._steps)
+
+    def rows(self, by: HostBy) -> Iterator[HostRow]:
+        """Yield rows, most time first, each before its parts."""
+        if self.time is not None:
+            yield from _rows(self.time, _GROUPINGS[by](self, self.time))
+
+    def kinds(self) -> Iterator[HostKind]:
+        """Yield what kinds of work there are, most time first."""
+        if self.time is None:
+            return
+        spent, critical = (self.time.by_kind(each) for each in (self.time.dur_ns, self.time.critical_ns))
+        for kind in sorted(spent, key=lambda name: -spent[name]):
+            yield HostKind(kind=kind, host_ns=spent[kind], critical_ns=critical[kind])
+
+    def forward(self, op_row: IntArray) -> IntArray:
+        """Return the forward operator of what is part of a backward pass, −1: it is of none, or that is not known."""
+        asked = np.unique(op_row[op_row >= 0])
+        if not len(asked):
+            return np.full(len(op_row), -1, np.int64)
+        forward = np.where(self._origin.recomputed[asked], -1, Forwards(self.timeline).of(asked))
+        return np.where(op_row >= 0, forward[np.minimum(np.searchsorted(asked, op_row), len(asked) - 1)], -1)
+
+
+def _lines(origin: HostOrigin, time: HostTime) -> Grouping:
+    """Group by the user's own line; within it by the library's line that led on from there."""
+    stacks, of_ops = origin.timeline.stacks, rows_of(origin.timeline.ops["stack_row"])
+    paths = line_paths(stacks)
+    stack = first_known(taken(of_ops, origin.forward(time.op_row)), time.stack_row)
+    return by_path([*paths.values, NOT_KNOWN], np.append(paths.codes, len(paths.values))[stack])
+
+
+def _modules(origin: HostOrigin, time: HostTime) -> Grouping:
+    """Group by module class within module class; what is in none by its operator."""
+    timeline = origin.timeline
+    of_ops, of_calls = (categories(table["module"]) for table in (timeline.ops, timeline.api))
+    forward = take(of_ops, origin.forward(time.op_row))
+    own = joined(take(of_calls, time.api_row), take(of_ops, np.where(time.api_row < 0, time.op_row, -1)))
+    in_none = time.kind == KINDS.index("python")
+    module = joined(
+        joined(forward, own), take(categories(timeline.stacks["module"]), np.where(in_none, time.stack_row, -1))
+    )
+    inside, places = module_paths(module.values, names_of_ranges(timeline) if timeline.meta.format == "nsys" else ())
+    operators, of_operators = _operator_paths(origin, time)
+    outside = [(OUTSIDE, *path) for path in operators]
+    of = np.where(module.codes >= 0, module.codes, len(inside) + of_operators)
+    return by_path([*inside, *outside], of, [*places, *("" for _ in outside)])
+
+
+def _operators(origin: HostOrigin, time: HostTime) -> Grouping:
+    return by_path(*_operator_paths(origin, time))
+
+
+def _operator_paths(origin: HostOrigin, time: HostTime) -> tuple[list[Path], IntArray]:
+    """Return the operator of each segment; of a call in none the call's name, and of Python that it is in none."""
+    ops, api = (categories(table["name"]) for table in (origin.timeline.ops, origin.timeline.api))
+    outside = np.isin(time.kind, [KINDS.index("python"), KINDS.index("not_recorded")])
+    op = np.where(outside | (time.op_row < 0), -1, ops.codes[time.op_row] if len(ops.codes) else -1)
+    call = np.where((op < 0) & (time.api_row >= 0), api.codes[time.api_row] if len(api.codes) else -1, -1)
+    pair = codes(op.astype(np.int64), call.astype(np.int64), outside.astype(np.int64))
+    sample = examples(pair)
+    paths: list[Path] = []
+    for of_op, of_call in zip(op[sample].tolist(), call[sample].tolist(), strict=True):
+        paths.append(
+            (ops.values[of_op],) if of_op >= 0 else (*_PYTHON, api.values[of_call]) if of_call >= 0 else _PYTHON
+        )
+    return paths, pair
+
+
+_GROUPINGS: Final[Mapping[HostBy, Callable[[HostOrigin, HostTime], Grouping]]] = {
+    "line": _lines,
+    "module": _modules,
+    "operator": _operators,
+}
+
+
+def _rows(time: HostTime, grouping: Grouping) -> Iterator[HostRow]:
+    count, spent = len(grouping.names), time.dur_ns
+
+    def sums(values: IntArray, kind: str | None = None) -> IntArray:
+        chosen = slice(None) if kind is None else time.kind == KINDS.index(kind)
+        added = np.zeros(count, np.int64)
+        np.add.at(added, grouping.of[chosen], values[chosen])
+        return added
+
+    own, critical = sums(spent), grouping.inclusive(sums(time.critical_ns))
+    whole = grouping.inclusive(own)
+    of_kind = {kind: grouping.inclusive(sums(spent, kind)) for kind in _SUMS}
+    place: dict[int, int] = {}
+    for depth, at in grouping.in_order(whole, whole > 0):
+        place[at] = len(place)
+        parent = grouping.parents[at]
+        told = {f"{kind}_ns": int(of_kind[kind][at]) for kind in _SUMS}
+        yield HostRow(
+            name=grouping.names[at],
+            parent=None if parent < 0 else place[parent],
+            depth=depth,
+            instances=grouping.instances[at],
+            host_ns=int(whole[at]),
+            own_ns=int(own[at]),
+            share=round(int(whole[at]) / max(int(own.sum()), 1), 6),
+            critical_ns=int(critical[at]),
+            other_ns=int(whole[at]) - sum(told.values()),
+            **told,
+        )

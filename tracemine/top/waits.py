@@ -1,0 +1,91 @@
+"""Where the host waits for the device: the waits of each line, what for, and what the step is shorter without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tracemine.columns import codes
+from tracemine.findings.record import Range
+from tracemine.findings.steps import Fix, Steps
+from tracemine.host.uses import USES, uses_of
+from tracemine.host.waits import WAITS, Waits, waits_of
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.codes import first_rows
+from tracemine.rows.host import HostCalls, last_begun, threads
+from tracemine.rows.iterations import Iterations
+from tracemine.rows.table import BoolArray, IntArray
+from tracemine.timeline import Timeline
+from tracemine.top.lines import line_paths
+from tracemine.top.record import WaitRow
+
+_MOST_ASKED = 64  # lines of which the step is run again without their waits; those that wait longest
+_NOTHING = Range(0, 0, 0)
+
+
+def wait_rows(timeline: Timeline, steps: Iterations | None, replayed: Steps) -> list[WaitRow]:
+    """Return the waits of each line and use, what saves most first. replayed: the timeline as it can be run again."""
+    waits = waits_of(timeline)
+    begin_ns = np.zeros(0, np.int64) if steps is None else np.sort(steps.begin_ns)
+    use = uses_of(timeline, waits, begin_ns)
+    inside = np.flatnonzero(_inside(waits, steps))
+    if not len(inside):
+        return []
+    paths = line_paths(timeline.stacks)
+    line = np.append(paths.codes, -1)[waits.stack_row]
+    operator = np.append(categories(timeline.ops["name"]).codes, -1)[waits.op_row]
+    told_by = np.where(line >= 0, -1, operator)  # an operator tells apart where no line does
+    group = codes(*(column[inside].astype(np.int64) for column in (line, told_by, waits.kind, use)))
+    members = [inside[group == at] for at in range(int(group.max()) + 1)]
+    members.sort(key=lambda rows: -int(waits.wait_ns[rows].sum()))
+    names = categories(timeline.ops["name"]).values
+    rows = []
+    for own, saving in zip(members, [*_savings(timeline, waits, members, replayed)], strict=True):
+        of_line, of_operator, of_use = (int(each[own[0]]) for each in (line, operator, use))
+        path = () if of_line < 0 else paths.values[of_line]
+        rows.append(
+            WaitRow(
+                line=path[0] if path else None,
+                operator=None if of_operator < 0 else names[of_operator],
+                kind=WAITS[int(waits.kind[own[0]])],
+                use=None if of_use < 0 else USES[of_use],
+                waits=len(own),
+                wait_ns=int(waits.wait_ns[own].sum()),
+                saving_ns=saving,
+            )
+        )
+    return sorted(rows, key=lambda row: (-(row.saving_ns or _NOTHING).mid, -row.wait_ns))
+
+
+def _inside(waits: Waits, steps: Iterations | None) -> BoolArray:
+    """Return which waits begin in a step; all where no steps are known."""
+    if steps is None:
+        return np.ones(len(waits), np.bool_)
+    order = np.argsort(steps.begin_ns, kind="stable")
+    begin, end = steps.begin_ns[order], np.maximum.accumulate(steps.end_ns[order])
+    at = np.searchsorted(begin, waits.begin_ns, side="right") - 1
+    inside: BoolArray = (at >= 0) & (waits.begin_ns < end[np.maximum(at, 0)])
+    return inside
+
+
+def _savings(timeline: Timeline, waits: Waits, members: Sequence[IntArray], replayed: Steps) -> Iterator[Range | None]:
+    """Yield what each group saves where the timeline is run again without it and those before; None: not asked."""
+    asked = members[:_MOST_ASKED]
+    behind = _launched_before(timeline, waits)
+    fixes = []
+    for rows in asked:
+        activities = np.unique(behind[rows][behind[rows] >= 0])
+        fixes.append(Fix([activities[:, None]], [_NOTHING], "each", unblocks=True))
+    yield from replayed.gains(fixes)
+    yield from [None] * (len(members) - len(asked))
+
+
+def _launched_before(timeline: Timeline, waits: Waits) -> IntArray:
+    """Return the first activity of what the thread of each wait had launched last when that ended, −1: nothing."""
+    launch_row = rows_of(timeline.activities["launch_row"])
+    of_calls, _ = threads(timeline)
+    calls = HostCalls.of(timeline, launch_row, of_calls)
+    launch = last_begun(calls, calls.launches, waits.thread, waits.end_ns)
+    first = first_rows(launch_row, len(calls.begin))[: len(calls.begin)]
+    return np.where(launch >= 0, np.append(first, -1)[launch], -1)
