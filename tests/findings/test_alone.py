@@ -15,7 +15,7 @@ from tracemine.findings import Finding, Range, Scan
 from tracemine.findings.accounting import room_of_step
 from tracemine.findings.record import NOTHING
 from tracemine.findings.together import no_less_together
-from tracemine.matching import load_rules
+from tracemine.causes import load_rules
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TRACES = [

@@ -68,16 +68,12 @@ def top(
 ) -> int:
     """Say where the step's time goes, as recorded: GPU time by kernel, operator, module, line, stream, device or phase.
 
-    Next to TFLOP/s and GB/s stands their share of what the device reaches; the last column names the findings that a
-    row's time is part of, and how much of it. What a backward pass launches counts for the module and the line of its
-    forward operator. Shares add up to all GPU time. With --ncu, and of a report of Nsight Compute, a line for each
-    kernel says what was counted of it, what limits it, and its place on the roofline (as --format markdown too).
+    The last column names the findings that a row's time is part of, and how much of it. What a backward pass launches
+    counts for the module and the line of its forward operator. Shares add up to all GPU time.
 
-    With --host it is the host's time, every nanosecond of a step once: in operators, launches, waits for the device,
-    Python in none of these; and how much of it passed while no device was at work (critical).
-
-    With --waits it is each line that waits for the device: what the value is used for, and how much shorter a step is
-    without the wait, unprofiled, where those above it are gone.
+    --host: the host's time, every nanosecond once, and how much of it passed while no device was at work (critical).
+    --waits: lines that wait for the device, what the value is used for, and what a step is without.
+    --ncu, and a report of Nsight Compute: what was counted of each kernel, and what limits it (--format markdown too).
 
     Exit code: 0 done, 2 the call or the trace is wrong.
 

@@ -24,7 +24,7 @@ from tracemine.tickets.marks import check_project, key_of
 from tracemine.tickets.names import ShownNames
 from tracemine.tickets.plan import TicketsAsked
 from tracemine.tickets.record import NS_AN_HOUR, Figures, TicketDraft, TicketMark
-from tracemine.tickets.titles import told_apart
+from tracemine.tickets.titles import distinct_titles
 from tracemine.units import count_text
 from tracemine.version import __version__
 
@@ -107,7 +107,7 @@ def tickets_of(
             causes.append(msgspec.convert(row, Recurrence))
         else:
             others[key_of(project, row["fingerprint"])] = reason
-    titles = told_apart([_ways(cause, names) for cause in causes])
+    titles = distinct_titles([_ways(cause, names) for cause in causes])
     money = Money(hours is None, price)
     drafts = (_draft(*each, names, money, shown(dataset)) for each in zip(causes, titles, strict=True))
     return TicketsAsked(project, redact, tuple(drafts), others)
@@ -135,7 +135,7 @@ def _saves(cause: Recurrence) -> str:
 def _ways(cause: Recurrence, names: ShownNames) -> tuple[str, ...]:
     """Return titles, more telling from one to the next; of what is in several modules without a place."""
     place = cause.place if cause.modules == 1 else FindingPlace(None, (), ())
-    return place.ways(cause.title, names, cause.fingerprint, _saves(cause))
+    return place.ways(cause.rule, cause.title, names, cause.fingerprint, _saves(cause))
 
 
 def _draft(cause: Recurrence, title: str, names: ShownNames, money: Money, dataset: str) -> TicketDraft:

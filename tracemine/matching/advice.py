@@ -63,6 +63,7 @@ class Advice(Struct, frozen=True):
     text: str
     call: str | None = None  # None: as its rule says
     title: str | None = None  # likewise
+    task: str | None = None  # what to do where that is the title
 
     def fits(self, facts: Facts) -> bool:
         return all(_holds(facts.get(name), wanted) for name, wanted in self.when.items())

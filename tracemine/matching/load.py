@@ -50,7 +50,7 @@ DEFAULT_PRIORITY: Final = 100
 _ID = re.compile(r"[a-z][a-z0-9_]*")
 _MEASURE = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*")
 _KEYS = (
-    *("title", "status", "what", "why", "fix", "limits", "false_positives", "references", "needs", "rows"),
+    *("title", "task", "status", "what", "why", "fix", "limits", "false_positives", "references", "needs", "rows"),
     *(
         "priority",
         "saving",
@@ -165,6 +165,7 @@ def load_rule(folder: str | Path, vocabulary: Vocabulary) -> Rule:
     return Rule(
         id=name,
         title=file.text("title"),
+        task=file.text("task") if "task" in file.data else None,
         what=file.text("what"),
         why=file.text("why"),
         fix=file.text("fix"),
@@ -229,7 +230,7 @@ def _advice(file: RuleFile, facts: Mapping[str, FactDoc]) -> tuple[Advice, ...]:
 def _one_advice(file: RuleFile, table: object, facts: Mapping[str, FactDoc]) -> Advice:
     if not isinstance(table, dict):
         raise file.wrong("advice", f"this is {toml_type(table)}; it must be a table", "write [[advice]]")
-    file.only(("when", "text", "call", "title"), table, "advice.")
+    file.only(("when", "text", "call", "title", "task"), table, "advice.")
     when, call = table.get("when"), table.get("call")
     text = _said(file, table, "text", "an advice has a text")
     if not isinstance(when, dict) or not when:
@@ -237,8 +238,10 @@ def _one_advice(file: RuleFile, table: object, facts: Mapping[str, FactDoc]) -> 
     file.only(tuple(facts), when, "advice.when.")
     if call is not None and call not in CALLS:
         raise file.wrong("advice.call", f"{call!r} is none of its values", nearest(str(call), tuple(CALLS)))
-    title = _said(file, table, "title", "this is no title") if table.get("title") is not None else None
-    return Advice({name: _wanted(file, name, value, facts[name]) for name, value in when.items()}, text, call, title)
+    keys = ("title", "task")
+    title, task = (_said(file, table, key, f"this is no {key}") if key in table else None for key in keys)
+    wanted = {name: _wanted(file, name, value, facts[name]) for name, value in when.items()}
+    return Advice(wanted, text, call, title, task)
 
 
 def _said(file: RuleFile, table: Mapping[str, object], key: str, wrong: str) -> str:

@@ -43,7 +43,7 @@ from tracemine.tickets.document import (
 from tracemine.tickets.marks import MOST_ALIASES, key_of
 from tracemine.tickets.names import EVERYONES, ShownNames
 from tracemine.tickets.record import Figures, TicketDraft, TicketMark
-from tracemine.tickets.titles import task_of, told_apart, ways_to_say
+from tracemine.tickets.titles import task_of, distinct_titles, ways_to_say
 from tracemine.units import TimeUnit, count_text, time_text
 from tracemine.version import __version__
 
@@ -70,12 +70,12 @@ class FindingPlace:
             found.add(source.function)
         return frozenset(found - EVERYONES - _rule_words(rule, head_of(title, self.module)) - {""})
 
-    def ways(self, title: str, names: ShownNames, mark: str, saves: str) -> tuple[str, ...]:
+    def ways(self, rule: str, title: str, names: ShownNames, mark: str, saves: str) -> tuple[str, ...]:
         """Return titles of a finding here, without what it saves, more telling from one to the next."""
         frame = next(iter((*filter(None, (self.own,)), *self.source)), None)
         line = "" if frame is None else f"{names.file(frame.file).rpartition('/')[2]}:{frame.line}"
         module = names.module(self.module) if self.module else None
-        said = task_of(head_of(title, self.module))
+        said = task_of(head_of(title, self.module), rules().get(rule))
         return tuple(ways_to_say(*said, module=module, line=line, ops=self.ops, mark=mark, saves=saves))
 
     def runs(self, names: ShownNames) -> Runs:
@@ -115,10 +115,10 @@ def drafts_of(
     places = [_place(finding, frames) for finding in findings]
     saved = [_saves(finding, scan) for finding in findings]
     ways = [
-        place.ways(one.title, names, one.identity.finding, saves)
+        place.ways(one.rule, one.title, names, one.identity.finding, saves)
         for one, place, saves in zip(findings, places, saved, strict=True)
     ]
-    for finding, place, saves, title in zip(findings, places, saved, told_apart(ways), strict=True):
+    for finding, place, saves, title in zip(findings, places, saved, distinct_titles(ways), strict=True):
         aliases = tuple(key_of(names.project, one) for one in finding.identity.aliases[:MOST_ALIASES])
         key = key_of(names.project, finding.identity.finding)
         mark = TicketMark(key, aliases, figures(finding), redacted=names.redact)
@@ -187,7 +187,7 @@ def _hidden(finding: Finding, place: FindingPlace) -> frozenset[str]:
 def _rule_words(name: str, head: str) -> set[str]:
     """Return what a rule says whatever trace it is of: `RMSNorm` and `step` are no secret there."""
     rule = rules().get(name)
-    texts = [head, task_of(head)[0], *([rule.title, rule.why, rule.fix] if rule is not None else [])]
+    texts = [head, task_of(head, rule)[0], *([rule.title, rule.why, rule.fix] if rule is not None else [])]
     return {word for text in texts for word in re.findall(r"\w+", text)}
 
 

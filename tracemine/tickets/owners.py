@@ -31,7 +31,7 @@ class CodeOwners:
     rules: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]
 
     def of(self, recorded: str) -> tuple[str, ...]:
-        """Return the owners of a file as a trace names it; nobody owns what does not lie in the repository."""
+        """Return the owners of a file as a trace names it; none of one outside the repository."""
         path = path_in(self.root, recorded)
         return () if path is None else self.of_path(path)
 
@@ -62,7 +62,7 @@ def read_owners(path: Path) -> CodeOwners:
 def owner_rules(text: str) -> Iterator[tuple[re.Pattern[str], tuple[str, ...]]]:
     r"""Yield pattern and owners of each line; as on GitHub, a line that is not valid is passed over.
 
-    >>> [owners for _, owners in owner_rules("*.py @ann @org/gpu # us\n/src/\n!no @bob\n*.c nobody")]
+    >>> [owners for _, owners in owner_rules("*.py @ann @org/gpu # us\n/src/\n!no @bob\n*.c no-mail")]
     [('@ann', '@org/gpu'), ()]
     """
     for line in text.splitlines():

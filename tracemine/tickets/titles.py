@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tracemine.documents.words import operator_name
 from tracemine.findings.labels import class_of
+from tracemine.matching.rule import Rule
 from tracemine.report.escape import shorten
 
 LONGEST = 80  # characters of a title
@@ -14,75 +15,23 @@ _FEWEST = 24  # of them that what to do and where have
 _MARK = 8  # digits of an identity that stands in a title
 _WRAPPERS = frozenset({"OptimizedModule", "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"})
 
-# Titles of rules and of their advice, without the class of a module behind them, as something to do.
-TASKS = {
-    "An optimizer's step, operator by operator": "Use a fused optimizer",
-    "Gradients are filled with zeros": "Set gradients to None",
-    "An optimizer over lists, of a class without a fused step": "Use an optimizer with a fused step",
-    "One small operator after another over a list of tensors": "Use foreach over tensors",
-    "Gradients are unscaled in a pass of their own": "Unscale gradients in the optimizer",
-    "Gradients are scaled although nothing is float16": "Remove GradScaler",
-    "Weights are cast to half width in every step": "Keep weights in half precision",
-    "Many embedding bags of one width, one after another": "Batch embedding bags",
-    "A cache of keys and values grows by concatenation": "Preallocate the KV cache",
-    "A constant computed anew in every step": "Compute a constant once",
-    "A weight is standardised in every step": "Standardise a weight once",
-    "A weight is normalised in every step": "Normalise a weight once",
-    "A weight is dequantised in every step": "Dequantise a weight once",
-    "A weight is converted in every step": "Convert a weight once",
-    "A weight is computed anew in every step": "Compute a weight once",
-    "A table of sines is built anew in every step": "Build the sine table once",
-    "A mask is built anew in every step": "Build the mask once",
-    "Tokens sorted by their expert: few values as 64-bit keys": "Sort experts by narrow keys",
-    "Small products in a loop, which one product of all would do": "Batch small GEMMs",
-    "Attention as separate products and a softmax": "Fuse attention",
-    "RMSNorm run as separate operators": "Fuse RMSNorm",
-    "Rotary position embedding run as separate operators": "Fuse rotary embedding",
-    "Printing or logging a tensor breaks the compiled graph": "Move print or log out of the graph",
-    "A result whose size depends on data breaks the compiled graph": "Avoid dynamic size in the graph",
-    "A tensor's value on the host breaks the compiled graph": "Keep tensor value in the graph",
-    "A compiled function is broken into several graphs": "Remove graph break",
-    "A grouped convolution that runs one group after another": "Run grouped conv at once",
-    "A product in half precision whose leading dimension is no multiple of 8": "Align GEMM to 8",
-    "Products in float32 on vector units, where TF32 is not allowed": "Allow TF32 in GEMM",
-    "Products and convolutions in float64": "Drop float64 in GEMM or conv",
-    "A convolution over patches that lie side by side": "Run patch conv as GEMM",
-    "A library's call in half precision on vector units": "Get a library call onto tensor cores",
-    "A library's call far below what the device reaches": "Speed up a library call",
-    "The host waits for the device, and the device then for the host": "Remove host-device sync",
-    "The device waits while memory is allocated or freed": "Stop allocator stalls",
-    "The device waits for the next batch": "Speed up data loading",
-    "The device waits while code is compiled": "Compile before the loop",
-    "float64 by promotion: one operand makes all that follows twice as wide": "Stop promotion to float64",
-    "Layouts converted around convolutions: channels_last is not set": "Set channels_last",
-    "The device waits while a kernel's module is loaded": "Load kernel modules before the loop",
-    "A conversion there and back": "Remove cast there and back",
-    "A permuted residual stream: every norm copies it": "Make the residual stream contiguous",
-    "The device waits for CUDA graphs to be launched": "Close gaps between CUDA graphs",
-    "The device waits long for the host in one place": "Move host work out of the loop",
-    "A copy between the device and pageable host memory": "Pin host memory",
-    "Copies between host and device that nothing hides": "Overlap host-device copies",
-    "Communication between ranks that nothing hides": "Overlap communication",
-    "The device waits for the host to launch the next kernel": "Close launch gaps",
-    "Kernels shorter than their own launch, many in a row": "Merge tiny kernels",
-    "A BatchNorm in evaluation behind a convolution or a linear layer: both are one": "Fold BatchNorm",
-    "Memory-bound kernels that a graph break left to run one by one": "Fuse kernels after a graph break",
-    "Memory-bound kernels that one kernel could do": "Fuse elementwise chain",
-    "PyTorch's own layer norm, slower than a kernel made for its rows": "Speed up layer norm",
-}
 
+def task_of(title: str, rule: Rule | None) -> tuple[str, str]:
+    """Return what to do about a finding, as its rule says it of this title, and what stands behind the title.
 
-def task_of(title: str) -> tuple[str, str]:
-    """Return what to do about a finding, by its title, and what stands behind the rule's own; an unknown title as is.
+    A title of which no rule says it is returned as it is.
 
-    >>> task_of("RMSNorm run as separate operators: LlamaRMSNorm"), task_of("A rule of your own")
+    >>> from tracemine.causes import load_rules
+    >>> rules = {rule.id: rule for rule in load_rules()}
+    >>> task_of("Unfused RMSNorm: LlamaRMSNorm", rules["rmsnorm_unfused"]), task_of("A rule of your own", None)
     (('Fuse RMSNorm', 'LlamaRMSNorm'), ('A rule of your own', ''))
     """
-    known = [name for name in TASKS if title == name or title.startswith(f"{name}: ")]
+    said = () if rule is None else ((rule.title, rule.task), *((one.title, one.task) for one in rule.advice))
+    known = {name: task for name, task in said if name and task and (title == name or title.startswith(f"{name}: "))}
     if not known:
         return title, ""
     name = max(known, key=len)
-    return TASKS[name], title.removeprefix(name).removeprefix(": ")
+    return known[name], title.removeprefix(name).removeprefix(": ")
 
 
 def ways_to_say(
@@ -108,10 +57,10 @@ def ways_to_say(
     yield f"{shorten(ways[0], room - _MARK - 3)} ({mark[:_MARK]})"
 
 
-def told_apart(ways: Sequence[Sequence[str]]) -> list[str]:
+def distinct_titles(ways: Sequence[Sequence[str]]) -> list[str]:
     """Return of each the first way that tells it from the others: those that read alike say more, until none do.
 
-    >>> told_apart([("a", "a at 1", "a (x)"), ("a", "a at 2", "a (y)"), ("b", "b (z)")])
+    >>> distinct_titles([("a", "a at 1", "a (x)"), ("a", "a at 2", "a (y)"), ("b", "b (z)")])
     ['a at 1', 'a at 2', 'b']
     """
     at = [0] * len(ways)
