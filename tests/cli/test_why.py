@@ -18,7 +18,7 @@ Run = Callable[..., tuple[int, str, str]]
         ("rmsnorm_unfused", "matches 10 in 186 rows of activities findings 10bb3930e730d027 · 10 occurrences"),
         ("host_sync", "104 matches but for waited.cause is synchronisation: there waited.cause is host_bound"),
         ("attention_unfused", "no row is product: kind is kernel and operation is bmm"),
-        ("library_below_rate", "left out 4 matches of a library, about as fast as the device reaches"),
+        ("library_below_rate", "left out 4 matches of library kernels near roofline"),
         ("memory_bound_chain", "other rules claim them"),
     ],
 )

@@ -81,7 +81,7 @@ def test_why_two_operators_are_not_one_kernel(walk: Walk) -> None:
     for pair in refused:
         assert "aten::mm" in pair["first"] + pair["second"]
         assert pair["reason"] == "a matrix product is a library's kernel"
-    at_its_rate = "library kernels near roofline"
+    at_its_rate = "of library kernels near roofline"
     assert {"reason": at_its_rate, "matches": 4} in walk["why_not"]["untrusted"]["left_out"]
 
 

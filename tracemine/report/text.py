@@ -131,6 +131,7 @@ def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[La
         ("saves", [*saves(finding, scan)][:1]),
         ("verdict", verdicts(finding)),
         ("cost", [Line(words.cost_text(finding, scan))]),
+        ("counted", [Line(words.counted_text(finding.counters))] if finding.counters else ()),
         ("kernels" if finding.on_gpu else "before", [*operators(finding)][: 1 if finding.ops else 0]),
         ("where", where(finding, scan, short=True)),
     ):
