@@ -36,7 +36,8 @@ from tracemine.fleet.cluster import on_ray
 from tracemine.fleet.dataset import TABLES
 from tracemine.fleet.machine import Limits
 from tracemine.fleet.run import Engine, Total, on_this_machine, tasks, total
-from tracemine.fleet.task import FleetSettings, Task, TaskOutcome
+from tracemine.fleet.task import Task, TaskOutcome
+from tracemine.scan_settings import ScanSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "fixtures" / "kineto").glob("*.json.gz"))
@@ -96,7 +97,7 @@ def ran(way: Way, traces: Path, dataset: Path, kill: bool) -> tuple[Total, float
 
     The second is what the engine costs.
     """
-    given, known, _ = tasks([str(traces)], str(dataset), FleetSettings(labels="{job}/{day}/*"))
+    given, known, _ = tasks([str(traces)], str(dataset), ScanSettings(), "{job}/{day}/*")
     stopped = threading.Event()
     if kill:
         threading.Thread(target=killing, args=(stopped,), daemon=True).start()

@@ -27,9 +27,10 @@ from tests.attack.harness import FIXTURES, ROOT
 from tests.formats.nsys.make import Export
 from tracemine.cli import main
 from tracemine.fleet.run import tasks as fleet_tasks
-from tracemine.fleet.task import SCANNED, FleetSettings, scan_into
+from tracemine.fleet.task import SCANNED, scan_into
 from tracemine.formats import open_trace
 from tracemine.perfmodel.calibration import shipped_calibrations
+from tracemine.scan_settings import ScanSettings
 
 Kind = Callable[[Random, Path], list[str]]
 
@@ -172,7 +173,7 @@ def prepared() -> Path:
     for form in ("parquetdir", "arrowdir"):
         export.folder(folder / form, form)
     traces = [str(FIXTURES / f"kineto/{name}.json.gz") for name in ("chain", "clean_gemms")]
-    tasks, _, _ = fleet_tasks(traces, str(folder / "dataset"), FleetSettings())
+    tasks, _, _ = fleet_tasks(traces, str(folder / "dataset"), ScanSettings())
     assert {scan_into(task).status for task in tasks} == {SCANNED}
     return folder
 

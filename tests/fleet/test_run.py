@@ -22,15 +22,16 @@ from tracemine.fleet.dataset import TABLES, Dataset
 from tracemine.fleet.machine import Limits, Machine
 from tracemine.fleet.report import report
 from tracemine.fleet.run import Total, on_this_machine, tasks, total
-from tracemine.fleet.task import FAILED, KNOWN, REFUSED, SCANNED, FleetSettings, Task, TaskOutcome, scan_into
+from tracemine.fleet.task import FAILED, KNOWN, REFUSED, SCANNED, Task, TaskOutcome, scan_into
 from tracemine.pipeline import scan
 from tracemine.processes import Ended
+from tracemine.scan_settings import ScanSettings
 
 LABELS = "{job}/{day}/*"
 
 
 def made(traces: Path, dataset: Path, **how: Any) -> tuple[list[Task], int]:
-    given, known, wrong = tasks([str(traces)], str(dataset), FleetSettings(labels=LABELS), **how)
+    given, known, wrong = tasks([str(traces)], str(dataset), ScanSettings(), LABELS, **how)
     assert not wrong
     return given, known
 
@@ -93,10 +94,10 @@ def test_a_touched_file_is_known_where_its_day_is_that_of_its_last_change(tmp_pa
     (traces / "a.json.gz").write_bytes(CHAIN.read_bytes())
     for days, status in ((1, SCANNED), (3, KNOWN)):
         os.utime(traces / "a.json.gz", ns=(days * 86_400 * 10**9,) * 2)
-        (task,), _, _ = tasks([str(traces)], str(dataset), FleetSettings())
+        (task,), _, _ = tasks([str(traces)], str(dataset), ScanSettings())
         assert scan_into(task).status == status
     (traces / "a.json.gz").write_bytes(PREFILL.read_bytes())
-    (task,), _, _ = tasks([str(traces)], str(dataset), FleetSettings())
+    (task,), _, _ = tasks([str(traces)], str(dataset), ScanSettings())
     assert scan_into(task).status == SCANNED
     assert len({row[0] for row in rows(dataset, "runs")}) == 2  # keys
 
@@ -104,7 +105,7 @@ def test_a_touched_file_is_known_where_its_day_is_that_of_its_last_change(tmp_pa
 def test_other_labels_take_effect(tmp_path: Path) -> None:
     traces, dataset = folder_of(tmp_path / "traces"), str(tmp_path / "set")
     for labels, jobs in ((None, {"2026-11-21", "2026-11-22"}), (LABELS, {"llama", "vit"}), (LABELS, {"llama", "vit"})):
-        given, known, _ = tasks([str(traces)], dataset, FleetSettings(labels=labels))
+        given, known, _ = tasks([str(traces)], dataset, ScanSettings(), labels)
         total(on_this_machine(2)(given, Limits()), known, ())
         assert {one.name for one in report(dataset, by=("job",)).groups["job"]} - {"bad"} == jobs
     assert known == 7
@@ -277,7 +278,7 @@ def test_other_rules_are_another_generation(tmp_path: Path) -> None:
     traces, dataset = tmp_path / "traces", tmp_path / "set"
     traces.mkdir()
     (traces / "a.json.gz").write_bytes(CHAIN.read_bytes())
-    for settings in (FleetSettings(), FleetSettings(skip=("launch_gap",)), FleetSettings()):
+    for settings in (ScanSettings(), ScanSettings(skip=("launch_gap",)), ScanSettings()):
         given, known, _ = tasks([str(traces)], str(dataset), settings)
         total(on_this_machine(1)(given, Limits()), known, ())
     assert sorted(row["generation"] for row in pq.read_table(dataset / "runs").to_pylist()) == [1, 2]
@@ -329,7 +330,7 @@ def test_two_calls_at_once_over_the_same_traces_make_what_one_makes(tmp_path: Pa
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="something else"):
-        tasks([str(CHAIN)], str(tmp_path), FleetSettings())
+        tasks([str(CHAIN)], str(tmp_path), ScanSettings())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]
 
 
@@ -346,7 +347,7 @@ def test_a_damaged_data_set_and_another_version_are_said(tmp_path: Path) -> None
 
 def test_wrong_settings_are_said_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="abacus"):
-        tasks([str(CHAIN)], str(tmp_path / "set"), FleetSettings(gpu="abacus"))
+        tasks([str(CHAIN)], str(tmp_path / "set"), ScanSettings(gpu="abacus"))
     assert not (tmp_path / "set").exists()
 
 

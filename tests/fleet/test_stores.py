@@ -25,8 +25,9 @@ from tracemine.fleet.machine import Limits
 from tracemine.fleet.places import filesystem
 from tracemine.fleet.report import report
 from tracemine.fleet.run import on_this_machine, tasks, total
-from tracemine.fleet.task import FAILED, FleetSettings, refused
+from tracemine.fleet.task import FAILED, refused
 from tracemine.fleet.traces import TraceSource, Unreachable, fetched, sources
+from tracemine.scan_settings import ScanSettings
 from tracemine.timeline import TableSchema
 
 server = pytest.importorskip("moto.server", reason="moto answers as S3")
@@ -74,12 +75,12 @@ def test_traces_of_a_bucket_make_the_same_rows_as_those_of_a_folder(tmp_path: Pa
     assert len(list(sources(f"s3://{BUCKET}/nightly/llama/*/rank0*{query}"))) == 2
     dataset = f"s3://{BUCKET}/fleet{query}"
     for scanned, known in ((5, 0), (0, 7)):
-        made, seen, wrong = tasks([given], dataset, FleetSettings(labels=LABELS))
+        made, seen, wrong = tasks([given], dataset, ScanSettings(), LABELS)
         ended = list(on_this_machine(2)(made, Limits()))
         assert [one.message for one in ended if one.status == FAILED] == []
         found = total(ended, seen, wrong)
         assert (found.scanned, found.known) == (scanned, known)
-    here, _, _ = tasks([str(tmp_path / "traces")], str(tmp_path / "set"), FleetSettings(labels=LABELS))
+    here, _, _ = tasks([str(tmp_path / "traces")], str(tmp_path / "set"), ScanSettings(), LABELS)
     total(on_this_machine(2)(here, Limits()), 0, ())
     there, local = report(dataset), report(str(tmp_path / "set"))
     assert there.causes == local.causes and there.totals == local.totals
@@ -90,7 +91,7 @@ def test_what_is_gone_when_it_is_fetched_is_a_row_that_says_so(tmp_path: Path, q
     with pytest.raises(Unreachable, match="cannot be fetched"), fetched(gone):
         pass
     copied(folder_of(tmp_path / "traces"), query)
-    (task, *_), _, _ = tasks([f"s3://{BUCKET}/nightly{query}"], str(tmp_path / "set"), FleetSettings(labels=LABELS))
+    (task, *_), _, _ = tasks([f"s3://{BUCKET}/nightly{query}"], str(tmp_path / "set"), ScanSettings(), LABELS)
     outcome = refused(task, FAILED, "cannot be fetched")
     assert Dataset(str(tmp_path / "set")).has(task.labels.day, outcome.key)
 
@@ -125,14 +126,14 @@ def test_what_a_store_is_reached_with_may_change(tmp_path: Path, query: str) -> 
     copied(folder_of(tmp_path / "traces"), query)
     for user, scanned, known in (("", 5, 0), (f"{USER}:another@", 0, 7)):
         made, seen, wrong = tasks(
-            [f"s3://{user}{BUCKET}/nightly{query}"], str(tmp_path / "set"), FleetSettings(labels=LABELS)
+            [f"s3://{user}{BUCKET}/nightly{query}"], str(tmp_path / "set"), ScanSettings(), LABELS
         )
         found = total(on_this_machine(2)(made, Limits()), seen, wrong)
         assert (found.scanned, found.known) == (scanned, known)
 
 
 def test_a_file_in_a_bucket_is_one_request(tmp_path: Path, query: str) -> None:
-    (task, *_), _, _ = tasks([str(folder_of(tmp_path / "traces") / "vit")], str(tmp_path / "set"), FleetSettings())
+    (task, *_), _, _ = tasks([str(folder_of(tmp_path / "traces") / "vit")], str(tmp_path / "set"), ScanSettings())
     seen = list[str]()
     with through(query, Faults(of=lambda method, path: seen.append(f"{method} {path}"))) as counted:
         refused(replace(task, dataset=f"s3://{BUCKET}/fleet{counted}"), FAILED, "took longer than 1 s")
@@ -173,14 +174,12 @@ def test_a_store_that_fails_every_tenth_time_changes_no_row(tmp_path: Path, quer
     faults = Faults(every=10)
     with through(query, faults) as failing_query:
         made, _, wrong = tasks(
-            [f"s3://{BUCKET}/nightly{failing_query}"],
-            f"s3://{BUCKET}/fleet{failing_query}",
-            FleetSettings(labels=LABELS),
+            [f"s3://{BUCKET}/nightly{failing_query}"], f"s3://{BUCKET}/fleet{failing_query}", ScanSettings(), LABELS
         )
         found = total(on_this_machine(2)(made, Limits(attempts=5)), 0, wrong)
     assert (found.scanned + found.known, found.refused, found.failed) == (5, 2, 0)
     assert faults.requests >= 50 and set(faults.made) == set(KINDS), faults.made
-    here, _, _ = tasks([str(tmp_path / "traces")], str(tmp_path / "set"), FleetSettings(labels=LABELS))
+    here, _, _ = tasks([str(tmp_path / "traces")], str(tmp_path / "set"), ScanSettings(), LABELS)
     total(on_this_machine(2)(here, Limits()), 0, ())
     for table in TABLES:
         assert of_place(f"s3://{BUCKET}/fleet{query}", table) == of_place(str(tmp_path / "set"), table)
@@ -193,14 +192,14 @@ def test_a_trace_that_cannot_be_fetched_is_one_row_and_no_other_suffers(tmp_path
     faults = Faults(of=lambda method, path: kind if method == "GET" and path.partition("?")[0] == bad else None)
     with through(query, faults) as failing_query:
         given = [f"s3://{BUCKET}/nightly{failing_query}"]
-        made, _, wrong = tasks(given, str(tmp_path / "set"), FleetSettings(labels=LABELS))
+        made, _, wrong = tasks(given, str(tmp_path / "set"), ScanSettings(), LABELS)
         found = total(on_this_machine(2)(made, Limits(attempts=2)), 0, wrong)
         assert (found.scanned, found.refused, found.failed) == (4, 2, 1)
         assert faults.made[kind] >= 2  # another attempt was made
         row = [row for row in Dataset(str(tmp_path / "set")).read(RUNS).to_pylist() if row["status"] == FAILED]
         assert [("cannot be fetched" in one["message"], one["activities"]) for one in row] == [(True, None)]
         faults.of = None  # the store is well again
-        made, known, _ = tasks(given, str(tmp_path / "set"), FleetSettings(labels=LABELS), again=True)
+        made, known, _ = tasks(given, str(tmp_path / "set"), ScanSettings(), LABELS, again=True)
         found = total(on_this_machine(2)(made, Limits()), known, ())
         assert found.scanned == 1 and found.failed == 0
     totals = report(str(tmp_path / "set")).totals

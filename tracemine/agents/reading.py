@@ -15,7 +15,7 @@ from tracemine import pipeline
 from tracemine.agents.folders import Folders, shown_argument
 from tracemine.agents.quoted import word
 from tracemine.api.report import Report
-from tracemine.api.settings import Settings
+from tracemine.api.settings import options_of
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import within
 from tracemine.findings.record import Finding, Scan
@@ -23,6 +23,7 @@ from tracemine.findings.stored import one_stored
 from tracemine.formats import NSYS_REPORTS
 from tracemine.formats.discover import traces
 from tracemine.pipeline import Analysis, ScanOptions
+from tracemine.scan_settings import ScanSettings
 from tracemine.units import count_text
 
 _MOST_SCANS = 16  # kept; of the last trace alone what is needed to generate kernels is kept too
@@ -96,13 +97,13 @@ class Reader:
 
     def options(self, gpu: str | None = None) -> ScanOptions:
         """Return what is asked of every scan."""
-        return self._settings(gpu).options()[0]
+        return options_of(self._settings(gpu))[0]
 
-    def _settings(self, gpu: str | None) -> Settings:
-        return Settings(gpu=gpu, rules=tuple(self.rules), why_not=True)
+    def _settings(self, gpu: str | None) -> ScanSettings:
+        return ScanSettings(gpu=gpu, rules=tuple(map(str, self.rules)), why_not=True)
 
     def _scanned(self, path: Path, key: _Key, gpu: str | None) -> tuple[Read, Analysis]:
-        asked, notes = self._settings(gpu).options()
+        asked, notes = options_of(self._settings(gpu))
         self._last = None  # so that two are never held
         with within(self.folders.roots):  # a file may be swapped for a link by now
             analysis = pipeline.analyse(path)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tracemine import api, counters, formats, pipeline
 from tracemine.api.pictures import picture_of
 from tracemine.api.report import Report
-from tracemine.api.settings import Names, PathLike, Paths, path_of, paths_of, settings
+from tracemine.api.settings import Names, PathLike, Paths, options_of, path_of, paths_of, settings
 from tracemine.errors import InputError, Location
 from tracemine.findings.stored import load_scans
 from tracemine.formats import open_trace
@@ -57,7 +57,7 @@ def scan(
     >>> report.findings[0].rule, report.findings[0].severity
     ('rmsnorm_unfused', 'high')
     """
-    asked, notes = settings(
+    given = settings(
         gpu=gpu,
         rules=rules,
         rule=rule,
@@ -66,7 +66,8 @@ def scan(
         min_saving=min_saving,
         calibration=calibration,
         why_not=why_not,
-    ).options()
+    )
+    asked, notes = options_of(given)
     reports, left_out = _reports(paths_of(ncu, "ncu"))
     analysis = pipeline.analyse(
         path_of(path),

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tracemine import pipeline
 from tracemine.api.report import Report
-from tracemine.api.settings import Names, PathLike, Paths, Settings, path_of, settings
+from tracemine.api.settings import Names, PathLike, Paths, options_of, path_of, settings
 from tracemine.api.worker import answered, question
 from tracemine.errors import TracemineError, UsageError
 from tracemine.findings.record import Scan
@@ -24,6 +24,7 @@ from tracemine.formats.discover import traces
 from tracemine.frames import frame
 from tracemine.pipeline import ScanOptions
 from tracemine.processes import Ended, Process, TooLate, worker
+from tracemine.scan_settings import ScanSettings
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def scan_many(
         calibration=calibration,
         why_not=why_not,
     )
-    options, said = asked.options()  # what is wrong with them is said before any trace is read
+    options, said = options_of(asked)  # what is wrong with them is said before any trace is read
     found, failed, notes = _found(paths)
     count = min(workers or _processors(), max(len(found), 1))
     answers = _here(options, found) if count == 1 else _in_processes(asked, found, count)
@@ -171,7 +172,7 @@ def _here(options: ScanOptions, paths: Iterable[Path]) -> Iterator[Scan | Except
             yield error
 
 
-def _in_processes(asked: Settings, paths: Sequence[Path], count: int) -> Iterator[Scan | Exception]:
+def _in_processes(asked: ScanSettings, paths: Sequence[Path], count: int) -> Iterator[Scan | Exception]:
     """Yield the same by other processes, which read rules and evidence once each."""
     processes = [Process(worker(_WORKER), os.environ) for _ in range(count)]
     free = SimpleQueue[Process]()

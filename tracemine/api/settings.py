@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
-from tracemine import verdicts
-from tracemine.causes import load_rules
-from tracemine.devices import Device, device_named
 from tracemine.errors import UsageError
-from tracemine.matching import Rule
-from tracemine.matching.selection import selected
-from tracemine.perfmodel import of_this_user, read_measured
 from tracemine.pipeline import ScanOptions
+from tracemine.scan_settings import ScanSettings
 from tracemine.units import Threshold, parse_threshold
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -62,38 +56,6 @@ def threshold_of(given: str, name: str) -> Threshold:
         raise UsageError(f"{name}={given!r}: {error}"[:300], hint=hint) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The arguments that hold for every trace. They travel to other processes; what they name is read there."""
-
-    gpu: str | None = None
-    rules: tuple[Path, ...] = ()
-    rule: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    evidence: tuple[Path, ...] = ()
-    min_saving: str | None = None
-    calibration: Path | None = None
-    why_not: bool = False
-
-    def options(self) -> tuple[ScanOptions, tuple[str, ...]]:
-        """Return what the pipeline is asked, and what was left out of the files that are named.
-
-        Raises TracemineError where one of them cannot be used.
-        """
-        evidence = verdicts.read_evidence(self.evidence) if self.evidence else None
-        own, unread = of_this_user()
-        named = () if self.calibration is None else (read_measured(self.calibration),)
-        asked = ScanOptions(
-            rules=_selected(load_rules(*self.rules), self.rule, self.skip),
-            device=None if self.gpu is None else _device(self.gpu),
-            threshold=None if self.min_saving is None else threshold_of(self.min_saving, "min_saving"),
-            evidence=evidence,
-            why_not=self.why_not,
-            calibrations=(*named, *own),
-        )
-        return asked, (*unread, *(() if evidence is None else evidence.notes))
-
-
 def settings(
     *,
     gpu: str | None,
@@ -104,31 +66,31 @@ def settings(
     min_saving: str | None,
     calibration: PathLike | None,
     why_not: bool,
-) -> Settings:
+) -> ScanSettings:
     """Return the arguments of a call, checked for their types. Raises UsageError."""
-    return Settings(
+    if gpu is not None and not isinstance(gpu, str):
+        raise UsageError(f"gpu={gpu!r} is not a name"[:200])
+    if min_saving is not None:
+        threshold_of(min_saving, "min_saving")
+    return ScanSettings(
         gpu=gpu,
-        rules=paths_of(rules, "rules"),
+        rules=tuple(map(str, paths_of(rules, "rules"))),
         rule=names_of(rule, "rule"),
         skip=names_of(skip, "skip"),
-        evidence=paths_of(evidence, "evidence"),
+        evidence=tuple(map(str, paths_of(evidence, "evidence"))),
         min_saving=min_saving,
-        calibration=None if calibration is None else path_of(calibration, "calibration"),
+        calibration=None if calibration is None else str(path_of(calibration, "calibration")),
         why_not=why_not,
     )
 
 
-def _selected(rules: Sequence[Rule], rule: tuple[str, ...], skip: tuple[str, ...]) -> Sequence[Rule]:
+def options_of(asked: ScanSettings) -> tuple[ScanOptions, tuple[str, ...]]:
+    """Return what the pipeline is asked, and what was left out. An error names an argument where it named an option."""
     try:
-        return selected(rules, rule, skip) if rule or skip else rules
+        return asked.options()
     except UsageError as error:
-        raise UsageError(error.message.removeprefix("--"), hint=error.hint) from None
-
-
-def _device(name: str) -> Device:
-    if not isinstance(name, str):
-        raise UsageError(f"gpu={name!r} is not a name"[:200])
-    try:
-        return device_named(name)
-    except UsageError as error:
-        raise UsageError(f"gpu={error.message}", hint=error.hint) from None
+        option, _, says = error.message.partition(": ")
+        if not option.startswith("--"):
+            raise
+        name, given = option.removeprefix("--"), says.startswith("'")
+        raise UsageError(f"{name}{'=' if given else ': '}{says}", hint=error.hint) from None

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from tracemine import errors, pipeline
-from tracemine.api.settings import Settings
 from tracemine.errors import Location, TracemineError
 from tracemine.findings.record import Scan
 from tracemine.pipeline import ScanOptions
 from tracemine.processes import serve
+from tracemine.scan_settings import ScanSettings
 
 
 class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,9 +28,9 @@ class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     hint: str | None = None
 
 
-def question(settings: Settings, path: Path) -> bytes:
+def question(settings: ScanSettings, path: Path) -> bytes:
     """Return the line that asks for a scan."""
-    return msgspec.json.encode((settings, str(path)), enc_hook=str)  # of paths
+    return msgspec.json.encode((settings, str(path)))
 
 
 def answered(line: bytes) -> Scan | Exception:
@@ -46,7 +46,7 @@ def answered(line: bytes) -> Scan | Exception:
 
 def answer(line: bytes) -> bytes:
     """Scan what a line asks for."""
-    settings, path = msgspec.json.decode(line, type=tuple[Settings, str], dec_hook=lambda kind, value: kind(value))
+    settings, path = msgspec.json.decode(line, type=tuple[ScanSettings, str])
     try:
         found = WorkerAnswer(scan=pipeline.scan(path, _options(settings)))
     except TracemineError as error:
@@ -57,7 +57,7 @@ def answer(line: bytes) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def _options(settings: Settings) -> ScanOptions:
+def _options(settings: ScanSettings) -> ScanOptions:
     """Return rules and evidence, which are read once."""
     return settings.options()[0]
 

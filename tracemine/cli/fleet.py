@@ -144,18 +144,16 @@ def run(
     from tracemine.fleet.machine import Limits
     from tracemine.fleet.places import shown
     from tracemine.fleet.run import tasks, total
-    from tracemine.fleet.task import FleetSettings
+    from tracemine.scan_settings import ScanSettings
 
     limits = Limits(
         seconds=_positive(time_limit_s, "--time-limit"),
         memory_bytes=_bytes(memory),
         attempts=min(max(attempts, 1), _MOST_ATTEMPTS),
     )
-    settings = FleetSettings(
-        gpu=gpu, rules=tuple(map(str, rules or ())), only=tuple(rule or ()), skip=tuple(skip or ()), labels=labels
-    )
+    settings = ScanSettings(gpu=gpu, rules=tuple(map(str, rules or ())), rule=tuple(rule or ()), skip=tuple(skip or ()))
     began = time.monotonic()
-    made, known, wrong = tasks(paths, output, settings, again, None if quiet else say)
+    made, known, wrong = tasks(paths, output, settings, labels, again, None if quiet else say)
     with reading(Path(shown(output)), quiet=quiet) as bar:
         found = total(_told(_engine(processes, ray)(made, limits), len(made), bar), known, wrong)
     for one in found.wrong:

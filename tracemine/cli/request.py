@@ -12,7 +12,6 @@ from tracemine.cli.counters import said_reports
 from tracemine.cli.findings import one_stored
 from tracemine.cli.progress import reading
 from tracemine.cli.standard_input import STDIN, from_standard_input
-from tracemine.cli.thresholds import parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.units import count_text
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from tracemine.devices import Device
     from tracemine.findings.record import Scan, Source
     from tracemine.matching import Rule
-    from tracemine.perfmodel import UserCalibration
     from tracemine.pipeline import ScanOptions
     from tracemine.report.picture import Picture
     from tracemine.timeline import Timeline
@@ -69,16 +67,22 @@ def asked(
     pictured: bool = False,
 ) -> ScanRequest:
     """Return what a command's options ask. Raise TracemineError where a value or a file is wrong."""
-    from tracemine.pipeline import ScanOptions
+    from tracemine.scan_settings import ScanSettings
 
-    options = ScanOptions(
-        rules=rules_asked(rules, rule, skip),
-        device=None if gpu is None else device_named(gpu),
-        threshold=None if min_saving is None else parse_threshold("--min-saving", min_saving),
-        evidence=evidence_in(evidence or (), quiet=quiet),
+    settings = ScanSettings(
+        gpu=gpu,
+        rules=tuple(map(str, rules or ())),
+        rule=tuple(rule or ()),
+        skip=tuple(skip or ()),
+        evidence=tuple(map(str, evidence or ())),
+        min_saving=min_saving,
+        calibration=None if calibration is None else str(calibration),
         why_not=why_not,
-        calibrations=calibrations_in(calibration, quiet=quiet),
     )
+    options, notes = settings.options()
+    if not quiet:
+        for note in notes:
+            say(note)
     return ScanRequest(
         options=options,
         quiet=quiet,
@@ -90,14 +94,11 @@ def asked(
     )
 
 
-def rules_asked(
-    folders: Sequence[Path] | None, only: Sequence[str] | None = None, skip: Sequence[str] | None = None
-) -> tuple[Rule, ...]:
-    """Return the rules that --rules, --rule and --skip leave. Raises RuleError, UsageError."""
+def rules_asked(folders: Sequence[Path] | None) -> tuple[Rule, ...]:
+    """Return the rules that there are, and those that --rules adds. Raises RuleError, UsageError."""
     from tracemine.causes import load_rules
-    from tracemine.matching.selection import selected
 
-    return selected(load_rules(*(folders or ())), only or (), skip or ())
+    return load_rules(*(folders or ()))
 
 
 def device_named(name: str) -> Device:
@@ -140,18 +141,6 @@ def one_trace(given: str, *, quiet: bool) -> Path:
     if isinstance(paths[0], TracemineError):
         raise paths[0]
     return paths[0]
-
-
-def calibrations_in(named: Path | None, *, quiet: bool) -> Sequence[UserCalibration]:
-    """Return calibrations that did not come with the package, read once; files that are none are said."""
-    from tracemine.perfmodel import of_this_user, read_measured
-
-    given = () if named is None else (read_measured(named),)
-    own, notes = of_this_user()
-    if not quiet:
-        for note in notes:
-            say(note)
-    return (*given, *own)
 
 
 def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:

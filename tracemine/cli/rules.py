@@ -14,7 +14,7 @@ from tracemine.cli.complete import complete_rule
 from tracemine.cli.console import options, say, write
 from tracemine.cli.options import ExecutionTraceOption, GPUOption, NoColorOption, QuietOption, RulesOption, group_help
 from tracemine.cli.progress import reading
-from tracemine.cli.request import device_named, one_trace
+from tracemine.cli.request import device_named, one_trace, rules_asked
 from tracemine.cli.standard_input import from_standard_input
 from tracemine.errors import UsageError
 from tracemine.report.escape import line
@@ -60,7 +60,7 @@ def list_(rules: RulesOption = None) -> int:
     """
     from tracemine.matching.catalogue import list_rules
 
-    lines = [(one.id, one.rows, one.status, line(one.title)) for one in list_rules(_loaded(rules))]
+    lines = [(one.id, one.rows, one.status, line(one.title)) for one in list_rules(rules_asked(rules))]
     if sys.stdout.isatty():
         from rich.table import Table
 
@@ -90,7 +90,7 @@ def show(
     from tracemine.matching.catalogue import show_rule
     from tracemine.report.markdown import rule_text
 
-    page = show_rule(_loaded(rules), rule, written=rule_text)
+    page = show_rule(rules_asked(rules), rule, written=rule_text)
     cases = "".join(f"- {rule_text(heading)}\n" for heading in page.cases)
     text = f"{page.text}\n**Cases.**\n\n{cases}" if cases else page.text
     if sys.stdout.isatty():
@@ -189,7 +189,7 @@ def why(
 
     if Path(rule).exists() and not Path(trace).exists():
         raise UsageError(f"ID: {rule!r} is a file", hint=f"tracemine rules why {trace} {rule}")
-    known = _loaded(rules)
+    known = rules_asked(rules)
     asked = chosen(known, [rule])[0]
     device = None if gpu is None else device_named(gpu)
     path = one_trace(trace, quiet=quiet)
@@ -209,12 +209,12 @@ def _asked(ids: list[str] | None, directories: list[Path] | None) -> tuple[tuple
 
     A folder may be named in place of an id, as with --rules. No id is all.
     """
-    known, ids = _loaded(directories), ids or []
+    known, ids = rules_asked(directories), ids or []
     ours = {rule.id for rule in known}
     folders = [one for one in ids if one not in ours and Path(one).is_dir()]
-    known = _loaded([*(directories or ()), *map(Path, folders)]) if folders else known
+    known = rules_asked([*(directories or ()), *map(Path, folders)]) if folders else known
     named = [one for one in ids if one not in folders]
-    shipped = {rule.id for rule in _loaded(None)}
+    shipped = {rule.id for rule in rules_asked(None)}
     theirs = [rule.id for rule in known if rule.id not in shipped and rule.id not in named]
     return known, [*named, *theirs] if folders or not named else named
 
@@ -226,9 +226,3 @@ def _draw(shown: RenderableType) -> None:
     text = StringIO()
     console_for(text, options(sys.stdout, top=0, no_color=False)).print(shown)
     write("".join(f"{one.rstrip()}\n" for one in text.getvalue().splitlines()))
-
-
-def _loaded(directories: list[Path] | None) -> tuple[Rule, ...]:
-    from tracemine.causes import load_rules
-
-    return load_rules(*(directories or ()))

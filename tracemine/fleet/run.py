@@ -14,9 +14,11 @@ import pyarrow.compute as pc
 from tracemine.errors import InputError, Location, TracemineError
 from tracemine.fleet.dataset import Dataset
 from tracemine.fleet.machine import Limits, Machine
-from tracemine.fleet.task import FAILED, KNOWN, REFUSED, SCANNED, FleetSettings, Task, TaskOutcome
+from tracemine.fleet.task import FAILED, KNOWN, REFUSED, SCANNED, Task, TaskOutcome, options_of
+from tracemine.fleet.task import generation as generation_of
 from tracemine.fleet.traces import TraceSource, labeller, listed
 from tracemine.pool import Pool
+from tracemine.scan_settings import ScanSettings
 
 _WAITING = 2  # tasks a process that are handed out before one is free
 _MOST_UNREAD = 5
@@ -41,23 +43,26 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
 def tasks(
     paths: Sequence[str],
     dataset: str,
-    settings: FleetSettings,
+    settings: ScanSettings,
+    labels: str | None = None,
     again: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> tuple[list[Task], int, list[TracemineError]]:
     """Return what is to do, how many traces are known already, and what is wrong with arguments.
 
+    labels: the pattern that jobs, models and days are read off paths with.
+
     A trace is known by place, size and time of its last change; whose content is known is found out when it is read.
     again: those that failed before are tried again. Raises TracemineError where the data set or the settings are wrong.
     """
-    settings.options()  # what is wrong with rules or the GPU's name is said before anything is read
-    read = labeller(settings.labels)
+    options_of(settings)  # what is wrong with rules or the GPU's name is said before anything is read
+    read = labeller(labels)
     found = list(listed(paths, note))
     wrong = [one for one in found if isinstance(one, TracemineError)]
     sources = [one for one in found if isinstance(one, TraceSource)]
     if not sources and wrong:
         return [], 0, wrong
-    store, generation = Dataset(dataset), settings.generation()
+    store, generation = Dataset(dataset), generation_of(settings, labels)
     number = store.begin(generation)
     known, contents = _known(store.known(), number, again)
     left = [one for one in sources if (one.name, one.size_bytes, one.modified_ns) not in known]

@@ -15,9 +15,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tracemine.causes import load_rules
 from tracemine.columns import of_values
-from tracemine.devices import device_named
 from tracemine.errors import TracemineError
 from tracemine.files import path_text, read_file
 from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Scan
@@ -34,42 +32,38 @@ from tracemine.fleet.dataset import (
 from tracemine.fleet.known import run_key, unread
 from tracemine.fleet.places import without_secrets
 from tracemine.fleet.traces import Labels, TraceSource, Unreachable, content_sha256, fetched
-from tracemine.matching import Rule
 from tracemine.matching.rule_file import RULE_SIZE_LIMIT
-from tracemine.matching.selection import selected
 from tracemine.pipeline import Analysis, ScanOptions, analyse, mined
+from tracemine.scan_settings import ScanSettings
 from tracemine.timeline import TableSchema
 from tracemine.version import __version__
 
 SCANNED, REFUSED, FAILED, KNOWN = "scanned", "refused", "failed", "known"
 
 
-class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What all traces of a call are scanned with."""
+def generation(settings: ScanSettings, labels: str | None) -> Generation:
+    """Return what stands in dataset.json: options, and a digest of them, of versions and of all rules' files.
 
-    gpu: str | None = None
-    rules: tuple[str, ...] = ()  # folders
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    labels: str | None = None  # the pattern that jobs, models and days are read off paths with
+    labels: the pattern that jobs, models and days are read off paths with.
+    """
+    files = sorted(file for folder in settings.rules for file in Path(folder).rglob("rule.toml"))
+    said = {
+        "gpu": settings.gpu,
+        "only": settings.rule,
+        "skip": settings.skip,
+        "labels": None if labels is None else path_text(labels),
+        "rules": [path_text(folder) for folder in settings.rules],
+        "rule_files": [hashlib.sha256(read_file(file, RULE_SIZE_LIMIT)).hexdigest() for file in files],
+        "schemas": [DATASET_SCHEMA_VERSION, FINDINGS_SCHEMA_VERSION],
+    }
+    digest = hashlib.sha256(msgspec.json.encode([__version__, said], order="sorted")).hexdigest()[:16]
+    return Generation(digest=digest, tracemine=__version__, options=said)
 
-    def options(self) -> ScanOptions:
-        """Return a scan's options. Raises RuleError, UsageError."""
-        device = None if self.gpu is None else device_named(self.gpu)
-        return ScanOptions(rules=_rules(self.rules, self.only, self.skip), device=device, calibrations=())
 
-    def generation(self) -> Generation:
-        """Return what stands in dataset.json: options, and a digest of them, of versions and of all rules' files."""
-        files = sorted(file for folder in self.rules for file in Path(folder).rglob("rule.toml"))
-        said = {
-            **msgspec.to_builtins(self),
-            "labels": None if self.labels is None else path_text(self.labels),
-            "rules": [path_text(folder) for folder in self.rules],
-            "rule_files": [hashlib.sha256(read_file(file, RULE_SIZE_LIMIT)).hexdigest() for file in files],
-            "schemas": [DATASET_SCHEMA_VERSION, FINDINGS_SCHEMA_VERSION],
-        }
-        digest = hashlib.sha256(msgspec.json.encode([__version__, said], order="sorted")).hexdigest()[:16]
-        return Generation(digest=digest, tracemine=__version__, options=said)
+@cache
+def options_of(settings: ScanSettings) -> ScanOptions:
+    """Return a scan's options, the same on every machine. Raises RuleError, UsageError."""
+    return settings.options(of_this_machine=False)[0]
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +74,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     generation: int
     digest: str  # of the generation
-    settings: FleetSettings
+    settings: ScanSettings
     known: tuple[str, ...] = ()  # digests of contents that are known of this place
 
     def key(self, content: str) -> str:
@@ -133,7 +127,7 @@ def scan_into(task: Task) -> TaskOutcome:
             if content in task.known or dataset.has(task.labels.day, task.key(content)):
                 return TaskOutcome(uri=task.source.name, key=task.key(content), status=KNOWN)
             analysis = analyse(path)
-            found = mined(replace(analysis, path=task.source.name), task.settings.options())
+            found = mined(replace(analysis, path=task.source.name), options_of(task.settings))
             dataset.write(task.labels.day, task.key(content), tables(task, content, analysis, found))
             outcome = TaskOutcome(
                 uri=task.source.name, key=task.key(content), status=SCANNED, findings=len(found.findings)
@@ -226,8 +220,3 @@ def _with(own: Mapping[str, Any], table: pa.Table, of: TableSchema) -> pa.Table:
     schema = of.schema
     first = [of_values([value] * table.num_rows, schema.field(name).type) for name, value in own.items()]
     return pa.Table.from_arrays([*first, *table.columns], schema=schema)
-
-
-@cache
-def _rules(folders: tuple[str, ...], only: tuple[str, ...], skip: tuple[str, ...]) -> tuple[Rule, ...]:
-    return tuple(selected(load_rules(*map(Path, folders)), only, skip))

@@ -27,7 +27,6 @@ from typing import Final
 from msgspec import Struct
 
 MOST_WAYS: Final = 64  # combinations of counts between two nodes
-COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=")
 PLACES: Final = ("in0", "in1", "in2", "out")
 # What a test may ask of a node, and of which kind it is: of its operator's first three inputs and its first output.
 COLUMNS: Final = {

@@ -83,17 +83,6 @@ def _is_attention(graph: Graph) -> bool:
     return "aten::_softmax" in called and not called.isdisjoint(_PRODUCTS)
 
 
-def not_negative(graph: Graph) -> frozenset[int]:
-    """Return inputs of a graph that hold no negative numbers.
-
-    >>> from tracemine.codegen import GraphBuilder
-    >>> b = GraphBuilder("root")
-    >>> not_negative(b.done(b.call("aten::sqrt", b.input("x", (4, 8), "float32"))))
-    frozenset({0})
-    """
-    return frozenset(value for value, domain in domains(graph).items() if domain != MODERATE)
-
-
 def bounds(graph: Graph) -> frozenset[str]:
     """Return scalars of a graph that are not negative.
 
