@@ -51,7 +51,7 @@ def not_drawn(activities: Activities, room: int) -> str:
     if count > MOST_ACTIVITIES:
         return f"{count_text(count, 'activity')} are too many for a page: {MOST_ACTIVITIES:,} are drawn at most."
     if count > room:
-        return f"{count_text(count, 'activity')} do not fit beside those of the traces above: scan this one alone."
+        return f"{count_text(count, 'activity')} do not fit in with those of the traces above: scan this one alone."
     return ""
 
 
