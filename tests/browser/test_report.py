@@ -15,7 +15,7 @@ import pytest
 import tracemine
 from tests.browser.conftest import Opened
 from tests.report.scans import NORM, SCAN, VERIFIED, hostile
-from tests.report.test_html import drawn, picture
+from tests.report.test_html import drawn, host_lane, picture
 from tracemine.cli import main
 from tracemine.findings.record import Scan
 from tracemine.report.picture import Activities, Picture
@@ -415,6 +415,7 @@ def many(count: int) -> Picture:
         ),
         dataflow={},
         roofline=None,
+        host=tuple(host_lane(title, count // 2) for title in ("operators", "GPU calls")),
     )
 
 

@@ -18,12 +18,12 @@ from tracemine.report.escape import json_text, line
 from tracemine.report.picture import Activities, HostLane, Picture
 from tracemine.units import count_text
 
-MOST_ACTIVITIES = 400_000  # beyond, a page is slow to load
+MOST_ACTIVITIES = 300_000  # beyond, a page is slow to load
 _MOST_NAMES = 20_000
 _LONGEST_NAME = 300
 _MOST_LANES = 64
 _MOST_STEPS = 2_000
-_MOST_SPANS = 60_000  # of a lane of the host
+_MOST_SPANS = 100_000  # of all lanes of the host
 
 # What ends a script's data or begins markup, and what is a line's end to JavaScript.
 _ESCAPED = str.maketrans({each: f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
@@ -51,7 +51,7 @@ def not_drawn(activities: Activities, room: int) -> str:
     if count > MOST_ACTIVITIES:
         return f"{count_text(count, 'activity')} are too many for a page: {MOST_ACTIVITIES:,} are drawn at most."
     if count > room:
-        return f"{count_text(count, 'activity')} do not fit beside those of the traces above: scan this one alone."
+        return f"{count_text(count, 'activity')} do not fit in with those of the traces above: scan this one alone."
     return ""
 
 
@@ -66,7 +66,7 @@ def trace_json(picture: Picture) -> Markup:
             {
                 "count": len(activities.start_ns),
                 "start_ns": _packed(activities.start_ns, "<f8"),
-                "dur_ns": _packed(activities.dur_ns, "<f8"),
+                "dur_ns": _packed(activities.dur_ns, "<f4"),
                 "lane": _packed(shown[activities.lane], "<i2"),
                 "name": _packed(name, "<u2"),
                 "part": _packed(activities.part, "<u1"),
@@ -78,20 +78,20 @@ def trace_json(picture: Picture) -> Markup:
                 "short_names": _texts(short_name(text) for text in activities.names[:_MOST_NAMES]),
                 "parts": list(PARTS),
                 "steps": [[one.start_ns, one.dur_ns] for one in steps],
-                "host": [_host(lane) for lane in picture.host],
+                "host": [_host(lane, _MOST_SPANS // len(picture.host)) for lane in picture.host],
             }
         )
     )
 
 
-def _host(lane: HostLane) -> dict[str, Any]:
+def _host(lane: HostLane, most: int) -> dict[str, Any]:
     """Return a lane of the host; where it has too many spans, the longest."""
-    kept = np.sort(np.argsort(-lane.dur_ns, kind="stable")[:_MOST_SPANS])
+    kept = np.sort(np.argsort(-lane.dur_ns, kind="stable")[:most])
     name, names = _names(lane.name[kept], lane.names)
     return {
         "title": line(lane.title, 40),
         "start_ns": _packed(lane.start_ns[kept], "<f8"),
-        "dur_ns": _packed(lane.dur_ns[kept], "<f8"),
+        "dur_ns": _packed(lane.dur_ns[kept], "<f4"),
         "name": _packed(name, "<u2"),
         "names": names,
     }

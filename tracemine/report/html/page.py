@@ -154,7 +154,7 @@ def _trace_page(
         roofline=_roofline(scan, picture, anchors),
         timeline=why_not,
         trace_json="" if picture is None or why_not else trace_json(picture),
-        hint=hint,
+        hint=f"{hint[:1].upper()}{hint[1:]}",
         caveats=tuple(text for text in screen.notes if text != hint),
         facts=tuple(_facts(scan)) if scan.trace.activities else (),
         left_out=tuple(_left_out(scan)),

@@ -39,12 +39,12 @@ def top_table(top: Top, anchors: Mapping[str, tuple[str, str]]) -> Table:
     ]  # fmt: skip
     cells = [_cells(row, top, unit_ns, anchors) for row in rows]
     used = [at for at in range(len(heads)) if any(each[at].text or each[at].links for each in cells)]
-    each = "per step" if top.per == "step" else "in all that was recorded"
+    each = "per step, as recorded" if top.per == "step" else "in all that was recorded"
     more = f"{count_text(left, 'row')} more: tracemine top FILE --by {top.by} --all"
     return Table(
         id=f"by-{top.by}",
         title=TITLES.get(top.by, top.by),  # type: ignore[call-overload]
-        says=f"{time_text(top.gpu_time_ns / top.steps)} of GPU time {each}, as recorded",
+        says=f"{time_text(top.gpu_time_ns / top.steps)} of GPU time {each}",
         columns=((top.by, False), *(heads[at] for at in used)),
         rows=tuple((_name(row), *(one[at] for at in used)) for row, one in zip(rows, cells, strict=True)),
         depths=tuple(row.depth for row in rows) if any(row.depth for row in rows) else (),

@@ -5,7 +5,7 @@ const timeline = (() => {
   const COLOURS = ["#56b4e9", "#cc79a7", "#f0e442", "#009e73", "#bbbbbb", "#e69f00", "#d55e00"]; // Okabe and Ito
   const LETTERS = ["G", "A", "M", "O", "–", "C", "N"];
   const TITLES = ["GEMM/conv", "attention", "memory-bound", "optimizer", "other", "copies", "communication"];
-  const ROW = 22, TOP = 20, LABEL = 118, SINGLE = 3000; // activities of a track that are drawn one by one
+  const ROW = 22, TOP = 20, LABEL = 118, SINGLE = 20000; // activities of a track that are drawn one by one
   const CLOSE = 20000, TIMES = 10; // a neighbour is shown whole up to so many ns, or times the occurrence
 
   const timeText = (ns) => {
@@ -46,7 +46,7 @@ const timeline = (() => {
 
   /** All tracks of a trace, and what is drawn of findings over them. */
   const tracksOf = (trace) => {
-    const start = unpacked(trace.start_ns, Float64Array), dur = unpacked(trace.dur_ns, Float64Array);
+    const start = unpacked(trace.start_ns, Float64Array), dur = unpacked(trace.dur_ns, Float32Array);
     const lane = unpacked(trace.lane, Int16Array), name = unpacked(trace.name, Uint16Array);
     const part = unpacked(trace.part, Uint8Array), step = unpacked(trace.step, Int16Array);
     const byLane = trace.lanes.map(() => []), byDevice = new Map(trace.devices.map((device) => [device, []]));
@@ -54,7 +54,7 @@ const timeline = (() => {
     const says = (row) => ({ name: trace.names[name[row]], short: trace.short_names[name[row]] || trace.names[name[row]], kind: TITLES[part[row]], start: start[row], dur: dur[row] });
     const busy = new Map([...byDevice].map(([device, rows]) => [device, new Track(`GPU ${device} busy`, rows, start, dur, says)]));
     const host = trace.host.map((given) => {
-      const begin = unpacked(given.start_ns, Float64Array), long = unpacked(given.dur_ns, Float64Array), of = unpacked(given.name, Uint16Array);
+      const begin = unpacked(given.start_ns, Float64Array), long = unpacked(given.dur_ns, Float32Array), of = unpacked(given.name, Uint16Array);
       const told = (row) => ({ name: given.names[of[row]], short: given.names[of[row]].replace(/^.*[/\\](?=[^/\\]*:\d)|^aten::/, ""), kind: "host", start: begin[row], dur: long[row] });
       return new Track(given.title, [...begin.keys()], begin, long, told);
     });
