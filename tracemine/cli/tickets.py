@@ -65,7 +65,7 @@ CodeOwnersOption = Annotated[
     typer.Option(
         "--codeowners",
         metavar="FILE|DIR",
-        help="Assign who owns the line by a CODEOWNERS file, or that of a repository; --assignee where nobody does.",
+        help="Assign who owns the line by a CODEOWNERS file, or that of a repository; --assignee where no one does.",
     ),
 ]
 RedactOption = Annotated[bool, typer.Option("--redact", help="Pseudonyms for modules, files and functions.")]

@@ -97,7 +97,7 @@ class GitHub:
         return replace(filing, assignees=tuple(names), milestone=milestone), tuple(problems)
 
     def _cannot_assign(self, name: str) -> str | None:
-        """Return why nobody of this name can be assigned; None: someone can."""
+        """Return why no one of this name can be assigned; None: someone can."""
         if name not in self._assignable:
             self._assignable[name] = self._asked_of(name)
         return self._assignable[name]
