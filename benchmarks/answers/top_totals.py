@@ -95,7 +95,12 @@ def main() -> None:
     asked = parser.parse_args()
     apart = count = 0
     for folder in asked.folders:
-        for path in traces(str(folder)):
+        try:
+            paths = list(traces(str(folder)))
+        except TracemineError as error:
+            print(f"{'–':>14} {'–':>14} {'':8} {str(error).splitlines()[0]}")
+            continue
+        for path in paths:
             try:
                 ours, raw, reason = compared(path)
             except TracemineError as error:

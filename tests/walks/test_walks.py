@@ -44,7 +44,7 @@ def test_terminal(machine: Machine) -> None:
         filed = machine.run(f"tracemine tickets {BEFORE} {where} --apply", GH_ENTERPRISE_TOKEN="t0ken")
     assert len(machine.lines) <= 3
     assert machine.seconds < MOST_S
-    assert filed.startswith("create #1  Unfused RMSNorm")
+    assert filed.startswith("create #1  Fuse RMSNorm in ")
     assert [issue["state"] for issue in world.issues] == ["open"] * 4
     assert not world.violations
     mark = re.search(r"id +([0-9a-f]{16}) · rule rmsnorm_unfused", scanned)

@@ -20,6 +20,7 @@ _PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")  # the first t
 _LARGEST_BYTES = 3 << 20  # GitHub takes no larger one
 _LONGEST_PATTERN, _MOST_STARS = 1_000, 16
 _OWNER = re.compile(r"@[A-Za-z0-9][A-Za-z0-9_-]*(?:/[A-Za-z0-9._-]+)?|[^\s@]+@[^\s@]+\.[^\s@]+")
+_NO_PATTERN = re.compile(r"^!|\[|\*{3}")
 _PIECE = re.compile(r"\*+|\?|\\.|.", re.DOTALL)
 
 
@@ -80,28 +81,17 @@ def matcher(pattern: str) -> re.Pattern[str] | None:
     >>> [[path for path in every if matcher(one).fullmatch(path)] for one in ("docs/*", "/docs/", "docs/")]
     [['docs/a.md'], ['docs/a.md', 'docs/old/b.md'], ['docs/a.md', 'docs/old/b.md', 'src/docs/c.md']]
     """
-    if len(pattern) > _LONGEST_PATTERN or pattern.count("*") > _MOST_STARS:
-        return None
-    if pattern[:1] in ("!", "") or "[" in pattern or "***" in pattern:
-        return None
-    is_folder, body = pattern.endswith("/"), pattern.strip("/")
-    if not body:
+    body = pattern.strip("/")
+    if not body or _NO_PATTERN.search(pattern) or pattern.count("*") > _MOST_STARS or len(pattern) > _LONGEST_PATTERN:
         return None
     parts = body.split("/")
-    anchored = len(parts) > 1 or pattern.startswith("/")
-    text = "" if anchored else "(?:.*/)?"
-    for number, part in enumerate(parts):
-        last = number == len(parts) - 1
-        if part == "**":
-            text += ".+" if last else "(?:.*/)?"
-        else:
-            text += _segment(part) + ("" if last else "/")
-    if is_folder:
-        text += "" if parts[-1] == "**" else "/.+"
-    elif parts[-1] not in ("*", "**"):
-        text += "(?:/.*)?"
-    elif not anchored:  # a lone star: every file
-        text = ".+"
+    if len(parts) == 1 and not pattern.startswith("/"):
+        parts.insert(0, "**")
+    if pattern.endswith("/"):
+        parts.append("**")
+    *outer, last = parts
+    text = "".join("(?:.*/)?" if part == "**" else f"{_segment(part)}/" for part in outer)
+    text += ".+" if last == "**" else _segment(last) + ("" if last == "*" else "(?:/.*)?")
     return re.compile(text, re.DOTALL)
 
 

@@ -47,8 +47,7 @@ def ways_to_say(
     """
     room = max(LONGEST - len(saves), _FEWEST)
     names = [] if module is None else [name for name in _classes(module) if name not in _WRAPPERS]
-    inner = names[-1] if names else ""
-    nearest = f" in {names[0] if inner in task else inner}" if names else f" at {line}" if line else ""
+    nearest = _nearest(task, names, line)
     ways = [_listed(task, detail, room) if detail and not nearest else task + nearest]
     ways += [f"{task} in {'.'.join(names)}"] if len(names) > 1 else []
     ways += [f"{task}{nearest} at {line}"] if names and line else []
@@ -72,6 +71,13 @@ def distinct_titles(ways: Sequence[Sequence[str]]) -> list[str]:
             return said
         for number in more:
             at[number] += 1
+
+
+def _nearest(task: str, names: Sequence[str], line: str) -> str:
+    """Return the innermost module, the outermost where the task says that one's name; else the line."""
+    if names:
+        return f" in {names[0] if names[-1] in task else names[-1]}"
+    return f" at {line}" if line else ""
 
 
 def _classes(module: str) -> list[str]:
