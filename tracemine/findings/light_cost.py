@@ -1,7 +1,8 @@
-"""What recording a light window costs the host: so much a call, whatever it does in between.
+"""What recording a light window costs the host: so much a call, whatever it does in between. That is assumed.
 
-On an H200's host CUPTI makes each call of the runtime slower while it is attached, the many that torch makes about a
-launch and that are not recorded included: 3 to 10 µs a launch, and nothing where the host launches nothing.
+On an H200's host steps take longer while CUPTI is attached, recording or not. It is called at each call of the runtime,
+the many that torch makes about a launch and that are not recorded included: shared out over recorded launches, 1 to
+12 µs each for most programs (benchmarks/results/light_h200.md).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from tracemine.findings.replay import Replay, ReplayResult
 from tracemine.perfmodel.gaps import Slowdown
 
-_MOST_NS = 15_000  # a launch or wait: of 48 programs the median is 3.5 µs, the ninth tenth 10, the most 17
+_MOST_NS = 15_000  # a launch or wait; of two in 48 programs it was more
 _LEFT = 1 / 3  # of the host's time before a call, at least
 # Of a host that is eased so, where the device sets the pace and two timings tell no more.
 _MOST_LEFT = 1.25
