@@ -5,6 +5,7 @@ Renew them with `pytest --renew-golden`, then read the diff.
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections import Counter
@@ -45,6 +46,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """A test that counts on what another left behind fails in some order."""
     if (seed := config.getoption("--shuffle")) is not None:
         random.Random(seed).shuffle(items)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests live to the end: the collector need not look through them, as it does again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def pytest_unconfigure() -> None:
+    """At the end it does: libraries say what was left behind."""
+    gc.unfreeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tracemine.columns import MISSING, booleans, codes, from_numbers, is_present, lists, numbers, string_ids
+from tracemine.columns import MISSING, booleans, codes, from_numbers, is_among, is_present, lists, numbers, string_ids
 
 
 def chunked(values: list[Any], kind: pa.DataType, cuts: random.Random) -> pa.ChunkedArray:
@@ -72,3 +72,13 @@ def test_codes_are_the_places_among_the_combinations_that_occur(seed: int) -> No
     rows = list(zip(*(key.tolist() for key in keys), strict=True))
     place = {row: number for number, row in enumerate(sorted(set(rows)))}
     assert codes(*keys).tolist() == [place[row] for row in rows]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_among_others_is_what_numpy_says(seed: int) -> None:
+    cuts = random.Random(seed)
+    apart = cuts.choice((1, 3, 2**40))
+    values, chosen = (
+        np.array([cuts.randrange(-9, 9) * apart for _ in range(cuts.randrange(20))], np.int64) for _ in range(2)
+    )
+    assert is_among(values, chosen).tolist() == np.isin(values, chosen).tolist()

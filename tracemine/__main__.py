@@ -27,9 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(OSError):  # is said as any command says it
             print(f"tracemine {__version__}", flush=True)  # noqa: T201
             return 0
-    if arguments is not None:
+    if arguments is not None or given[:1] in _LONG:
         return _run(arguments)
-    with ending_process(collecting=given[:1] in _LONG):
+    with ending_process():
         return _run(None)
 
 

@@ -28,13 +28,9 @@ def paused() -> Iterator[None]:
 
 
 @contextmanager
-def ending_process(*, collecting: bool) -> Iterator[None]:
-    """Run what a process is for and ends with: what lives at its end is not looked through once more.
-
-    collecting: it may make garbage for hours.
-    """
-    if not collecting:
-        gc.disable()
+def ending_process() -> Iterator[None]:
+    """Run what a process is for and ends with: nothing is looked through, nor what lives at its end."""
+    gc.disable()
     try:
         yield
     finally:

@@ -101,6 +101,22 @@ def sorted_unique(values: Array) -> Array:
     return found
 
 
+def is_among(values: Array, chosen: Array) -> Array:
+    """Return which integers are among others: `np.isin` hashes where they lie far apart, and imports masked arrays.
+
+    >>> is_among(np.array([5, 3, 5]), np.array([5, 2**40])).tolist(), is_among(np.array([1]), np.array([])).tolist()
+    ([True, False, True], [False])
+    """
+    if not len(chosen):
+        return np.zeros(values.shape, np.bool_)
+    if int(chosen.max()) - int(chosen.min()) <= 4 * (len(values) + len(chosen)):
+        return np.isin(values, chosen, kind="table")
+    ordered = np.sort(chosen)
+    at = np.searchsorted(ordered, values)
+    found: Array = ordered[np.minimum(at, len(ordered) - 1)] == values
+    return found
+
+
 def uncovered(begin: Array, end: Array) -> Array:
     """Return how much of each span none of those before it covers; spans in order of their begins.
 

@@ -86,6 +86,7 @@ def _begun(order: dict[str, Any], number: int) -> int:
     if pid:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
         return pid
+    gc.disable()  # as a command line that ends the process does
     code = 99  # what leaves `main` as an exception
     try:
         os.setsid()

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracemine.collector import paused
-from tracemine.columns import codes, numbers, rows_that, string_ids
+from tracemine.columns import codes, is_among, numbers, rows_that, string_ids
 from tracemine.flow.copied_steps import with_copies
 from tracemine.flow.equal_steps import periods, without_copies
 from tracemine.flow.hazards import orders
@@ -174,14 +174,14 @@ def _happenings(order: Order, tensors: Tensors, calls: OperatorEffects, nodes: N
     key = op * width + tensors.storage
     # What is read inside an operator of the table is its own arguments, or made inside it. Of others that is not sure,
     # as some hold tensors of their own; but what the outer operator has taken or gives counts once.
-    elsewhere = ~calls.closed[outer] & ~np.isin(outer * width + tensors.storage, key[here]) if len(outer) else inner
+    elsewhere = ~calls.closed[outer] & ~is_among(outer * width + tensors.storage, key[here]) if len(outer) else inner
     reads = worker & inputs & ~calls.overwritten & (~inner | elsewhere)
 
     fresh = outputs & ~calls.aliased
     allocated = np.flatnonzero(fresh & calls.allocates[op])
     allocated = allocated[np.sort(np.unique(key[allocated], return_index=True)[1])]
     written_keys = key[here & calls.mutated]
-    gives_back = outputs & calls.aliased & (calls.shares[op] | np.isin(key, written_keys))
+    gives_back = outputs & calls.aliased & (calls.shares[op] | is_among(key, written_keys))
     written = worker & (fresh | gives_back)
     same = _equal_to_output(tensors, key, here & calls.mutated & worker, written)
     written |= worker & calls.mutated & ~same

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from tracemine.calls import calls_of
-from tracemine.columns import Array, string_ids
+from tracemine.columns import Array, is_among, string_ids
 from tracemine.flow.effects import NO_EFFECTS, effects
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, Edges, IntArray, Nodes, Reads, Writes
@@ -95,7 +95,7 @@ class OperatorEffects(msgspec.Struct, frozen=True):
             allocates=np.where(launches, says & ~shares, order.leaf & order.joined & ~views),
             mutated=mutated,
             overwritten=overwritten,
-            aliased=outputs & np.isin(key, key[inputs]),
+            aliased=outputs & is_among(key, key[inputs]),
         )
 
 

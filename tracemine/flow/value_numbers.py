@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracemine.calls import Call, calls_of
-from tracemine.columns import codes, numbers, sorted_unique, string_codes, string_ids
+from tracemine.columns import codes, is_among, numbers, sorted_unique, string_codes, string_ids
 from tracemine.flow.effects import effects
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.ops.facts import base_name
@@ -156,7 +156,7 @@ def _read_before_it_is_done(flow: Flow) -> IntArray:
     np.maximum.at(last, writes.buffer, writes.node)
     reader, buffer = edges.consumer, reads.buffer[edges.read]
     width = len(last)
-    in_place = np.isin(reader * width + buffer, writes.node * width + writes.buffer)
+    in_place = is_among(reader * width + buffer, writes.node * width + writes.buffer)
     return sorted_unique(buffer[(reader < last[buffer]) & ~in_place])
 
 

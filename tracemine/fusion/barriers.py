@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import codes, numbers, sorted_unique, string_ids
+from tracemine.columns import codes, is_among, numbers, sorted_unique, string_ids
 from tracemine.flow.inferred.optimizers import spans
 from tracemine.flow.nvtx_optimizers import of_nvtx
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
@@ -96,7 +96,7 @@ def _reads_hole(flow: Flow) -> IntArray:
     """Find nodes that read what nothing known has written; what they write themselves is left out."""
     reads, writes, width = flow.reads, flow.writes, len(flow.nodes)
     hole = np.flatnonzero(np.isin(reads.source, (Source.HOLE, Source.PARTLY_HOLE)))
-    own = np.isin(reads.buffer[hole] * width + reads.node[hole], writes.buffer * width + writes.node)
+    own = is_among(reads.buffer[hole] * width + reads.node[hole], writes.buffer * width + writes.node)
     found: IntArray = reads.node[hole[~own]]
     return found
 
@@ -205,7 +205,8 @@ def _guessed(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> tuple[IntArr
     Places, each as the number of the node that it stands before; and what comes before and after what, where places are
     numbered from −1 downwards.
     """
-    heavy = np.isin(nodes.library_code, [nodes.library.index(key) for key in HEAVY if key in nodes.library])
+    heavy_codes = [nodes.library.index(key) for key in HEAVY if key in nodes.library]
+    heavy = is_among(nodes.library_code, np.array(heavy_codes, np.int64))
     if not heavy.any():
         none = np.zeros(0, np.int64)
         return none, none, none

@@ -39,7 +39,7 @@ class LostResults(Struct, frozen=True):
         _, number = np.unique(np.append(size[flow.writes.tensor_row], self.numel), return_inverse=True)
         made, read = number[: len(flow.writes)], number[len(flow.writes) :]
         found = np.zeros(len(pairs[0]), np.bool_)
-        for one in np.unique(read).tolist():  # of few sizes
+        for one in sorted_unique(read).tolist():  # of few sizes
             makes, reads = (np.zeros(count, np.bool_) for _ in range(2))
             makes[flow.writes.node[made == one]] = True
             reads[self.node[read == one]] = True

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import numbers, sorted_unique
+from tracemine.columns import is_among, numbers, sorted_unique
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Reads, Source, Writes
 from tracemine.fusion.kernel import REDUCTIONS, FusedKernel
 from tracemine.fusion.memory_order import across_the_grain
@@ -175,7 +175,7 @@ def _more_apart(
     own = np.where(apart, 2 * (1 + reads.buffer.max(initial=0)) + np.arange(len(reads.node)), buffer)
     # A target is guessed where its old content is.
     width = 1 + max(int(reads.buffer.max(initial=0)), int(writes.buffer.max(initial=0)))
-    target = ~writes.fresh & np.isin(writes.node * width + writes.buffer, (reads.node * width + reads.buffer)[guessed])
+    target = ~writes.fresh & is_among(writes.node * width + writes.buffer, (reads.node * width + reads.buffer)[guessed])
     target &= group[1] >= 0
     to = np.where(target, width + np.arange(len(writes)), writes.buffer)
     return (

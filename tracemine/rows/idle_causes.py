@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 from msgspec import Struct
 
+from tracemine.columns import sorted_unique
 from tracemine.ops import lookup
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, numbers, rows_of, take
@@ -154,7 +155,7 @@ def _graph_may_run(
 
     `holes`: calls whose replay is longer without a record than a launch takes; a graph does not wait inside.
     """
-    incomplete = np.union1d(under_recorded(timeline), holes)
+    incomplete = sorted_unique(np.append(under_recorded(timeline), holes))
     if not len(incomplete):
         return np.zeros(len(since), np.bool_)
     return overlaps(*may_be_running(timeline, calls, incomplete), since, until)

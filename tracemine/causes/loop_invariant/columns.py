@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.columns import numbers, sorted_unique, string_ids
+from tracemine.columns import is_among, numbers, sorted_unique, string_ids
 from tracemine.flow.record import Evidence, Flow, Source
 from tracemine.flow.value_numbers import Repeated, may_repeat, repeated, untouched
 from tracemine.fusion.barriers import unowned
@@ -237,7 +237,7 @@ def _inputs_change(flow: Flow) -> bool:
     given = pairs[~everywhere[pairs // max(len(steps), 1)]] % max(len(steps), 1)
     kind, kinds = string_ids(activities.column("copy_kind"))
     batch = _flags(name == "HtoD" for name in kinds)[kind] & (numbers(activities.column("bytes"), 0) >= _BATCH_BYTES)
-    copied = np.searchsorted(steps, np.intersect1d(steps, numbers(activities.column("step_row"), -1)[batch]))
+    copied = np.searchsorted(steps, steps[is_among(steps, numbers(activities.column("step_row"), -1)[batch])])
     return len(sorted_unique(given)) == len(steps) or len(copied) == len(steps)
 
 
