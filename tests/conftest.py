@@ -85,7 +85,7 @@ def interpreted() -> None:
     pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     from tracemine.validate import interpreter
 
-    interpreter.install()
+    interpreter.install()  # type: ignore[no-untyped-call]  # what patches Triton has no types
 
 
 @pytest.fixture(autouse=True)

@@ -53,7 +53,7 @@ def dispatched(program: Callable[..., Any], *inputs: Any, steps: int = 3, **colu
     return recorder.trace.timeline()
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
     """Writes each operator down, with its tensors and a kernel."""
 
     def __init__(self, columns: dict[str, Any]) -> None:

@@ -89,7 +89,7 @@ class Worker:
     def __init__(self, module: str, env: Mapping[str, str], at: str) -> None:
         ends = [os.pipe() for _ in range(3)]
         theirs = [ends[0][0], ends[1][1], ends[2][1]]
-        order = {"file": None, "module": module, "args": [], "cwd": str(Path.cwd()), "env": dict(env)}
+        order: dict[str, Any] = {"file": None, "module": module, "args": [], "cwd": str(Path.cwd()), "env": dict(env)}
         content = json.dumps(order).encode()
         self._to = socket.socket(socket.AF_UNIX)
         self._to.connect(at)
@@ -132,7 +132,7 @@ def fork_workers(at: Callable[[], str]) -> None:
     """
     from tracemine import processes, programs
 
-    stock = processes.start
+    stock = programs.start
 
     def start(command: Sequence[str], given: Mapping[str, str], **how: Any) -> Any:
         env = programs.environment(given)
@@ -141,7 +141,7 @@ def fork_workers(at: Callable[[], str]) -> None:
             return Worker(command[-1], env, at())
         return stock(command, given, **how)
 
-    processes.start = start
+    vars(processes)["start"] = start  # that name is imported there
 
 
 @functools.cache
@@ -254,9 +254,9 @@ def _done(order: dict[str, Any], streams: Sequence[int]) -> int:
         traceback.print_exc()
         code = 1
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
+    for output in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
-            stream.flush()
+            output.flush()
     return code if isinstance(code, int) else 0
 
 

@@ -28,7 +28,7 @@ def test_a_wrong_answer_is_found_beside_right_ones() -> None:
 
 
 def test_an_answer_that_lacks_what_is_asked_of_it_is_wrong_and_no_error() -> None:
-    for holds in (lambda a: a.step["span_p50_ns"] > 0, lambda a: a.of("host_sync")[0]["fix"], lambda a: None > 1):
+    for holds in (lambda a: a.step["span_p50_ns"] > 0, lambda a: a.of("host_sync")[0]["fix"], lambda a: None > 1):  # type: ignore[operator]  # it fails on purpose
         _, verdicts = table([Public(("one.json",), "was", "is", holds)], [said()])
         assert verdicts == {"wrong": 1}
 

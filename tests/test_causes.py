@@ -6,13 +6,14 @@ import dataclasses
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from benchmarks.answers.score_causes import BACKWARD, FOUND_AS, Told, causes_of, lines, overall, savings, score
 from benchmarks.causes import check
-from benchmarks.causes.program import SPLIT, Label, Program, labels
+from benchmarks.causes.program import SPLIT, Label, Program, Step, labels
 
 ROOT = Path(__file__).parents[1]
 KNOWN = {
@@ -36,7 +37,7 @@ def test_each_part_holds_half_of_the_programs_of_each_kind() -> None:
 
 @pytest.mark.parametrize("name", ["a fix that changes the result", "a fix that fails", "a step that gives nothing"])
 def test_what_is_wrong_with_a_program_is_told(name: str) -> None:
-    def make(fixed: bool) -> check.Step:
+    def make(fixed: bool) -> Step:
         x = torch.ones(4)
         if "fails" in name and fixed:
             raise ValueError(name)
@@ -46,7 +47,7 @@ def test_what_is_wrong_with_a_program_is_told(name: str) -> None:
 
 
 def test_a_fix_that_gives_the_same_is_not_told() -> None:
-    def make(fixed: bool) -> check.Step:
+    def make(fixed: bool) -> Step:
         x = torch.ones(4)
         return lambda: x + x if fixed else x * 2
 
@@ -64,7 +65,7 @@ def test_a_fix_that_gives_the_same_is_not_told() -> None:
         ({"kind": "none"}, "of no kind and has causes"),
     ],
 )
-def test_a_label_that_does_not_agree_with_its_program_is_told(change: dict[str, object], word: str) -> None:
+def test_a_label_that_does_not_agree_with_its_program_is_told(change: dict[str, Any], word: str) -> None:
     program = Program("with_it", "build", lambda: lambda: None, training=False, fixable=False)
     told = {"with_it": KNOWN["with_it"]}
     assert not list(check.unlabelled([program], told))

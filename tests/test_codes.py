@@ -34,7 +34,7 @@ def test_codes_number_keys_in_their_order(keys: list[tuple[int, int]]) -> None:
 
 
 def test_a_planted_fault_in_runs_makes_the_comparison_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns.np, "flatnonzero", lambda changes: np.nonzero(changes)[0][1:])
+    monkeypatch.setattr(np, "flatnonzero", lambda changes: np.nonzero(changes)[0][1:])
     with pytest.raises(AssertionError):
         check([(0, 0)] * 20 + [(1, 0)] * 20)
 

@@ -36,16 +36,26 @@ def collecting() -> Iterator[None]:
 def test_it_is_held_off_in_a_process_that_ends_soon(
     monkeypatch: pytest.MonkeyPatch, command: str, collects: bool
 ) -> None:
-    said = []
-    monkeypatch.setattr(cli, "main", lambda _: said.append(gc.isenabled()) or 0)
+    said: list[bool] = []
+
+    def main(_: object) -> int:
+        said.append(gc.isenabled())
+        return 0
+
+    monkeypatch.setattr(cli, "main", main)
     monkeypatch.setattr(sys, "argv", ["tracemine", command])
     assert (__main__.main(), said) == (0, [collects])
     assert bool(gc.get_freeze_count()) == (not collects)
 
 
 def test_it_is_left_alone_in_a_process_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = []
-    monkeypatch.setattr(cli, "main", lambda _: said.append(gc.isenabled()) or 0)
+    said: list[bool] = []
+
+    def main(_: object) -> int:
+        said.append(gc.isenabled())
+        return 0
+
+    monkeypatch.setattr(cli, "main", main)
     assert (__main__.main(["scan"]), said) == (0, [True])
 
 

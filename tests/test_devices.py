@@ -155,10 +155,8 @@ def test_a_slice_of_a_gpu_is_not_taken_for_the_whole() -> None:
 
 def test_the_multiprocessor_count_decides_between_products_that_share_a_name() -> None:
     both = "AMD Instinct MI250X / MI250"
-    assert [find_device(both, sm_count=n).title[:20] for n in (110, 104)] == [
-        "AMD Instinct MI250X ",
-        "AMD Instinct MI250 (",
-    ]  # type: ignore[union-attr]
+    found = [find_device(both, sm_count=n) for n in (110, 104)]
+    assert [device and device.title[:20] for device in found] == ["AMD Instinct MI250X ", "AMD Instinct MI250 ("]
 
 
 def test_recorded_memory_that_contradicts_the_row_rules_it_out() -> None:

@@ -129,7 +129,7 @@ def test_the_other_examples_run(
 
 def example(page: str) -> str:
     """The first example of a page that scans."""
-    blocks = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+    blocks: list[str] = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
     return next(block for block in blocks if "tracemine.scan(" in block)
 
 

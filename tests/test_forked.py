@@ -26,7 +26,7 @@ def test_a_worker_that_is_forked_answers_as_one_that_is_started(monkeypatch: pyt
     b = GraphBuilder("halved")
     job = msgspec.json.encode(make_job(b.done(b.call("aten::mul.Tensor", b.input("x", (3, 5), "float32"), 0.5))))
     answers = []
-    for start in (processes.start, programs.start):
+    for start in (vars(processes)["start"], programs.start):
         monkeypatch.setattr(processes, "start", start)
         with Sandbox() as sandbox:
             answer = sandbox.answer(job)
@@ -53,10 +53,11 @@ def test_its_end_is_told_as_that_of_any_other() -> None:
 
 def test_what_may_find_other_modules_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
-    child = processes.start((*WORKER[:-1], "no.such.module"), environment(), stderr=subprocess.PIPE)
+    start = vars(processes)["start"]
+    child = start((*WORKER[:-1], "no.such.module"), environment(), stderr=subprocess.PIPE)
     assert isinstance(child, subprocess.Popen)
     child.communicate()
-    elsewhere = processes.start(WORKER, environment(), stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    elsewhere = start(WORKER, environment(), stdin=subprocess.DEVNULL, stdout=sys.stderr)
     assert isinstance(elsewhere, subprocess.Popen)
     elsewhere.kill()
     elsewhere.communicate()

@@ -46,7 +46,7 @@ def functions() -> Iterator[tuple[str, int, int]]:
         module = ".".join(path.relative_to(ROOT / "tracemine").with_suffix("").parts)
         for node in nodes(path):
             if isinstance(node, ast.FunctionDef):
-                yield f"{module}:{node.name}", node.end_lineno - node.lineno + 1, sum(map(is_branch, own(node)))
+                yield f"{module}:{node.name}", (node.end_lineno or 0) - node.lineno + 1, sum(map(is_branch, own(node)))
 
 
 def is_branch(node: ast.AST) -> bool:

@@ -356,7 +356,7 @@ def test_an_execution_trace_that_is_not_written_is_null_and_warned_about(
 def test_a_profiler_that_fails_leaves_no_folder_and_torch_as_it_was(
     folder: Path, train: Callable[[], None], monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object) -> object:
         raise RuntimeError("out of events")
 
     with monkeypatch.context() as patched:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -35,7 +36,7 @@ def wrong(name: str, value: object, schema: dict[str, Any] | None = None) -> lis
 
 def closed(name: str) -> dict[str, Any]:
     """A schema that takes no key that it does not name."""
-    schema = copy.deepcopy(SCHEMAS[name])
+    schema: dict[str, Any] = copy.deepcopy(SCHEMAS[name])
     for component in schema["$defs"].values():
         if "properties" in component:
             component["additionalProperties"] = False
@@ -49,10 +50,10 @@ def as_printed(record: msgspec.Struct) -> Any:
 def test_each_is_a_schema_and_there_is_one_for_each_contract() -> None:
     sys.path.insert(0, str(ROOT / "docs"))
     try:
-        from pages_schemas import PRINTED
+        printed = importlib.import_module("pages_schemas").PRINTED
     finally:
         sys.path.pop(0)
-    assert set(SCHEMAS) == set(PRINTED) >= {"findings", "verdicts"}
+    assert set(SCHEMAS) == set(printed) >= {"findings", "verdicts"}
     for schema in SCHEMAS.values():
         jsonschema.Draft202012Validator.check_schema(schema)
 

@@ -110,9 +110,9 @@ class Trace:
         """One memcpy, such as `HtoD`; the host's side is pinned, or pageable."""
         host = "pageable" if pageable else "pinned"
         memory = {"H": host, "D": "device"}
-        columns = {"launch_name": "cudaMemcpyAsync", "bytes": size, "copy_kind": kind} | columns
-        columns |= {"source_memory": memory[kind[0]], "target_memory": memory[kind[-1]]}
-        return self.kernel(f"Memcpy {kind}", start, dur, kind="memcpy", **columns)
+        values: dict[str, Any] = {"launch_name": "cudaMemcpyAsync", "bytes": size, "copy_kind": kind} | columns
+        values |= {"source_memory": memory[kind[0]], "target_memory": memory[kind[-1]]}
+        return self.kernel(f"Memcpy {kind}", start, dur, kind="memcpy", **values)
 
     def timeline(self) -> Timeline:
         """The timeline of the rows so far."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tracemine
+from tracemine.files import read_file
 from tracemine.findings import stored
 
 CAPTURES = Path(__file__).parents[2] / "fixtures" / "captures"
@@ -46,8 +47,12 @@ def test_a_status_that_there_is_none_of_and_a_path_that_is_none_are_said() -> No
 def test_a_file_of_findings_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracemine.scan(CAPTURES / "chain").to_json(tmp_path / "before.json")
     read: list[Path] = []
-    whole = stored.read_file
-    monkeypatch.setattr(stored, "read_file", lambda path, *most: (read.append(path), whole(path, *most))[1])
+
+    def counted(path: Path, *most: int) -> bytes:
+        read.append(path)
+        return read_file(path, *most)
+
+    monkeypatch.setattr(stored, "read_file", counted)
     tracemine.diff(tmp_path / "before.json", tracemine.scan(CAPTURES / "chain"))
     assert read == [tmp_path / "before.json"]
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -242,7 +243,8 @@ def test_a_folder_a_pipe_and_a_file_that_is_too_large_are_not_loaded(tmp_path: P
         assert time.monotonic() - began < 10
 
 
-VALUES = (None, True, -1, 0, 1 << 62, 1 << 63, 10**40, 1e308, 0.5, "", "x", "\x00\ud800", [], {}, [[]], {"low": 1})
+HOLDERS: tuple[Any, ...] = ([], {}, [[]], {"low": 1})
+VALUES = (None, True, -1, 0, 1 << 62, 1 << 63, 10**40, 1e308, 0.5, "", "x", "\x00\ud800", *HOLDERS)
 LIKE = {
     int: (0, 1, 7, 1 << 40, 1 << 61, (1 << 63) - 1, -1, -(1 << 63)),
     float: (0.0, -1.5, 1e308, 5e-324, 3),
@@ -338,7 +340,7 @@ def test_many_traces_are_scanned_in_processes_as_one_by_one() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_trace_that_cannot_be_read_stops_no_other(tmp_path: Path, workers: int) -> None:
     (tmp_path / "bad.json").write_text('{"traceEvents": 5}')
-    given = [CHAIN, tmp_path / "bad.json", "no/such/trace.json", str(tmp_path / "none" / "*.json")]
+    given: list[str | Path] = [CHAIN, tmp_path / "bad.json", "no/such/trace.json", str(tmp_path / "none" / "*.json")]
     reports = tracemine.scan_many(given, workers=workers)
     assert [report.trace.path for report in reports] == [str(CHAIN)]
     assert sorted(failure.path for failure in reports.errors) == sorted(map(str, given[1:]))

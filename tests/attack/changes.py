@@ -208,7 +208,8 @@ def _scan(name: str, r: Random) -> list[str]:
 
 def kineto_events(r: Random, here: Path) -> list[str]:
     document = copy.deepcopy(trace(r.choice(_TRACES)))
-    events, raw = document["traceEvents"], []
+    events = document["traceEvents"]
+    raw: list[str] = []
     for _ in range(r.choice((1, 2, 3, 8, 40))):
         at, what = r.randrange(len(events)), r.randrange(12)
         event = events[at]

@@ -55,7 +55,8 @@ def main() -> None:
 def _load() -> None:
     import tracemine
 
-    sys.modules.update(dict.fromkeys(_TORCH))
+    absent: dict[str, Any] = dict.fromkeys(_TORCH)
+    sys.modules.update(absent)
     for module in pkgutil.walk_packages(tracemine.__path__, "tracemine."):
         if module.name != "tracemine.__main__":
             with contextlib.suppress(ImportError):

@@ -58,7 +58,11 @@ class Program:
         self.calls += 1
         length = self.host * r.uniform(0.2, 2)
         shapes = [self.shape if r.random() < 0.9 else r.choice(SHAPES) for _ in range(r.choice((1, 2, 2, 3)))]
-        facts = {"Input Dims": shapes, "Input type": [self.dtype] * len(shapes), "Concrete Inputs": [""] * len(shapes)}
+        facts: dict[str, Any] = {
+            "Input Dims": shapes,
+            "Input type": [self.dtype] * len(shapes),
+            "Concrete Inputs": [""] * len(shapes),
+        }
         self.add("cpu_op", name, thread, ts, length, **{"External id": self.calls}, **facts)
         how = r.random()
         for k in range(r.choice((0, 1, 1, 1, 1, 2))):

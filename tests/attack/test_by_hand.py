@@ -20,7 +20,11 @@ from tests.attack.changes import prepared
 from tests.attack.harness import Attack, Ended
 from tests.attack.test_changed import keeps_the_books
 
-D = {"Input Dims": [[8, 8], [8, 8]], "Input type": ["float", "float"], "Input Strides": [[8, 1], [8, 1]]}
+D: dict[str, Any] = {
+    "Input Dims": [[8, 8], [8, 8]],
+    "Input type": ["float", "float"],
+    "Input Strides": [[8, 1], [8, 1]],
+}
 N = 4000  # of most, which in the long form is ten times as many
 
 

@@ -22,7 +22,7 @@ def once(attack: Attack, kind: str, seed: int) -> Ended:
     """The attack of a kind and a seed."""
     args = KINDS[kind](Random(f"{kind} {seed}"), attack.fresh())
     codes = (0, 1, 2) if args[0] == "rules" else (0, 2)
-    how = {"program": "tests.attack.ways:read_calibration"} if kind == "calibration" else {}
+    how: dict[str, Any] = {"program": "tests.attack.ways:read_calibration"} if kind == "calibration" else {}
     # One of fifty runs as a program of its own, as it does for whoever types it.
     how |= {"exec": True} if seed % 50 == 20 and not how else {}
     return attack(*args, label=seed, codes=codes, may_write=["out"], must=checked(args), **how)
@@ -32,9 +32,12 @@ def checked(args: list[str]) -> Callable[[Ended], object] | None:
     """What a scan as JSON must keep to."""
     if args[0] != "scan" or "json" not in args:
         return None
-    return lambda ended: (
-        [keeps_the_books(json.loads(line)) for line in ended.out.splitlines()] if not ended.code else None
-    )
+
+    def kept(ended: Ended) -> None:
+        for line in ended.out.splitlines() if not ended.code else ():
+            keeps_the_books(json.loads(line))
+
+    return kept
 
 
 def keeps_the_books(scan: dict[str, Any]) -> None:

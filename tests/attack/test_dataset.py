@@ -20,7 +20,7 @@ TRACE = FIXTURES / "kineto/chain.json.gz"
 OTHER = FIXTURES / "kineto/triton_kernel.json.gz"
 REPORT = ("fleet", "report", "set")
 AGAIN = ("fleet", str(TRACE), str(FIXTURES / "kineto/clean_gemms.json.gz"), "-o", "set", "-j", "1")
-LIMITS = {"limit_s": 20.0, "memory": 4 << 30}
+LIMITS: dict[str, Any] = {"limit_s": 20.0, "memory": 4 << 30}
 Change = Callable[[Path], object]
 
 

@@ -76,12 +76,14 @@ def harness_link(here: Path) -> None:
     (here / "em/tracemine_repro.py").symlink_to(".." / PRECIOUS)
 
 
-def with_rule(here: Path, **lines: str) -> None:
-    """The folder `rules` with a rule of these values."""
+def with_rule(here: Path, **lines: str) -> Path:
+    """The folder `rules` with a rule of these values; the rule's file."""
     told = {"title": '"t"', "status": '"stable"', "what": '"w"', "why": '"y"', "fix": '"f"', "saving": '"fuse"'}
     told |= {"pattern": '"a{2,}"', "define.a": '{ op_class = "elementwise" }', **lines}
     (here / "rules/r1").mkdir(parents=True)
-    (here / "rules/r1/rule.toml").write_text("".join(f"{key} = {value}\n" for key, value in told.items()))
+    path = here / "rules/r1/rule.toml"
+    path.write_text("".join(f"{key} = {value}\n" for key, value in told.items()))
+    return path
 
 
 def table(name: str, column: str, value: object, source: str = "timeline_chain") -> Callable[[Path], None]:
@@ -146,7 +148,11 @@ def cut_report(here: Path) -> None:
 def no_argument(here: Path) -> None:
     """A chain whose softmax was recorded without the axis that it needs."""
     names = ("aten::_softmax", "aten::mul")
-    facts = {"Input Dims": [[7, 1024]] * 2, "Input type": ["float"] * 2, "Input Strides": [[1024, 1]] * 2}
+    facts: dict[str, list[Any]] = {
+        "Input Dims": [[7, 1024]] * 2,
+        "Input type": ["float"] * 2,
+        "Input Strides": [[1024, 1]] * 2,
+    }
     facts["Concrete Inputs"] = ["", ""]
     one = {key: value[:1] for key, value in facts.items()}
     events = [
@@ -209,7 +215,7 @@ AFTER = "after|behind|second|further|document"  # what is said of what stands be
 INGEST = ("scan", "t.json", "--all", "--parquet", "out")
 NO_UTF8 = '{"schema_version":1,"trace":{"path":"\udcff"}}'
 DEEP = '{"schema_version":1,"trace":"t","zz":' + "[" * 5000 + "]" * 5000 + ',"verdicts":[]}'
-FEW = {"may_write": ("em", "f.verdicts.json", "f.verdicts.parquet")}
+FEW: dict[str, Any] = {"may_write": ("em", "f.verdicts.json", "f.verdicts.parquet")}
 
 KNOWN: dict[str, Row] = {
     # what is written, and where

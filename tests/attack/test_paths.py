@@ -119,15 +119,30 @@ def _device(path: Path) -> None:
     path.symlink_to("/dev/full")
 
 
+def _folder_with_notes(path: Path) -> None:
+    path.mkdir()
+    (path / "notes").write_text("mine")
+
+
+def _link_to_file(path: Path) -> None:
+    Path("real").write_text("old")
+    path.symlink_to("real")
+
+
+def _link_to_folder(path: Path) -> None:
+    Path("real").mkdir()
+    path.symlink_to("real")
+
+
 # What lies where it is written: name, how it is put there, exit codes that fit for a file and for a folder, and what
 # may be written beside the name itself.
 TARGETS: dict[str, tuple[str | bytes, Callable[[Path], object], tuple[int, ...], tuple[int, ...], str]] = {
     "nothing": ("x", lambda path: None, (0,), (0,), "x"),
     "a file": ("x", lambda path: path.write_text("old"), (0,), (2,), "x"),
-    "a folder with a file": ("x", lambda path: (path.mkdir(), (path / "notes").write_text("mine")), (2,), (0, 2), "x"),
+    "a folder with a file": ("x", _folder_with_notes, (2,), (0, 2), "x"),
     "an empty folder": ("x", lambda path: path.mkdir(), (2,), (0,), "x"),
-    "a link to a file": ("x", lambda path: (Path("real").write_text("old"), path.symlink_to("real")), (0,), (2,), "real"),
-    "a link to a folder": ("x", lambda path: (Path("real").mkdir(), path.symlink_to("real")), (2,), (0,), "real"),
+    "a link to a file": ("x", _link_to_file, (0,), (2,), "real"),
+    "a link to a folder": ("x", _link_to_folder, (2,), (0,), "real"),
     "a link to nothing": ("x", lambda path: path.symlink_to("real"), (0, 2), (0, 2), "real"),
     "a link to itself": ("x", lambda path: path.symlink_to("x"), (2,), (2,), "-"),
     "a full device": ("x", _device, (2,), (2,), "-"),

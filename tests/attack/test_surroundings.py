@@ -158,6 +158,13 @@ LIMITED: dict[str, tuple[dict[str, Any], list[str], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
+# What reads a whole file, by the end of its name; half of one raises.
+WHOLE: dict[str, Callable[[bytes], object]] = {
+    ".json": json.loads,
+    ".py": lambda text: compile(text, "written", "exec"),
+}
+
+
 @pytest.mark.parametrize("limit", LIMITED)
 def test_with_less_than_usual_what_is_written_is_whole_or_not_there(attacks: Callable[..., Attack], limit: str) -> None:
     attack = attacks("surroundings")
@@ -172,7 +179,7 @@ def test_with_less_than_usual_what_is_written_is_whole_or_not_there(attacks: Cal
         for path in [attack.here / "out", *files] if "umask" in how else []:
             assert not path.exists() or not path.stat().st_mode & how["umask"], f"{path} is open to others"
         for path in files:
-            whole = {".json": json.loads, ".py": lambda text, path=path: compile(text, path, "exec")}.get(path.suffix)
+            whole = WHOLE.get(path.suffix)
             assert path.stat().st_size and (whole is None or whole(path.read_bytes()))
 
     attack(*args, label=limit, codes=codes, may_write=["out", "gone"], must=must, **how)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.attack.harness import FIXTURES
+from tracemine import pipeline
 from tracemine.agents import reading
 from tracemine.agents.folders import Folders
 from tracemine.agents.served import Served
@@ -19,7 +20,7 @@ from tracemine.errors import InputError
 from tracemine.files import opened, read_file, within
 
 TRACE, DATABASE = FIXTURES / "kineto/chain.json.gz", FIXTURES / "nsys/block_train.sqlite"
-NAMES = {"one_stored": reading, "analyse": reading.pipeline, "traces": reading}
+NAMES = {"one_stored": reading, "analyse": pipeline, "traces": reading}
 
 
 def swapping(monkeypatch: pytest.MonkeyPatch, name: str, swap: Callable[[], object]) -> None:

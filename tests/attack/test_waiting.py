@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ class Endless(BytesIO):
 @pytest.mark.parametrize(("free", "most"), [(1 << 40, 3_000_000), (4_000_000, 1 << 40)])
 def test_standard_input_has_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, most: int) -> None:
     monkeypatch.setattr(standard_input, "_MOST_BYTES", most)
-    monkeypatch.setattr(standard_input.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Endless(), isatty=lambda: False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,14 @@ def read_calibration(args: Sequence[str]) -> int:
 
 def children_search_the_folder() -> None:
     """Children are started without -P, so that they import what lies in the current folder."""
-    begin = subprocess.Popen.__init__
+    begin: Callable[..., None] = subprocess.Popen.__init__
 
     def without(self: Any, command: Sequence[str], *args: Any, **how: Any) -> None:
         env = dict(how.pop("env", None) or os.environ)
         env.pop("PYTHONSAFEPATH", None)
         begin(self, [part for part in command if part != "-P"], *args, env=env, **how)
 
-    subprocess.Popen.__init__ = without  # type: ignore[method-assign]
+    subprocess.Popen.__init__ = without  # type: ignore[assignment, method-assign]
 
 
 def verdicts_follow_links() -> None:

@@ -192,12 +192,13 @@ def test_an_occurrence_stands_in_the_middle_with_its_neighbours(show: Show, pref
     page = show(prefill).page
     page.click("details.finding > summary >> nth=2")  # gaps, some of them of a microsecond
     page.click("details.finding[open] .show")
-    count = int(re.search("of ([0-9]+)", page.inner_text(".occurrence"))[1])
+    (number,) = re.findall("of ([0-9]+)", page.inner_text(".occurrence"))
+    count = int(number)
     for _ in range(count - 1):
         begin, end = view(page)
-        said = re.search(r"at ([\d.]+) (µs|ms), ([\d.]+) (ns|µs|ms) long", page.inner_text(".under"))
+        ((long, unit),) = re.findall(r"at [\d.]+ (?:µs|ms), ([\d.]+) (ns|µs|ms) long", page.inner_text(".under"))
         factor = {"ns": 1, "µs": 1_000, "ms": 1_000_000}
-        size = float(said[3]) * factor[said[4]]
+        size = float(long) * factor[unit]
         assert end - begin >= 2 * size * 0.99 or begin == 0
         page.click("[data-do=next]")
 
@@ -205,7 +206,7 @@ def test_an_occurrence_stands_in_the_middle_with_its_neighbours(show: Show, pref
 def test_hovering_names_kernels_and_what_the_host_did(show: Show, prefill: Path) -> None:
     page = show(prefill).page
     box = page.query_selector("canvas").bounding_box()
-    rows = {"host": set(), "GPU 0 · stream 7": set()}
+    rows: dict[str, set[str]] = {"host": set(), "GPU 0 · stream 7": set()}
     for x in range(120, int(box["width"]), 3):
         for y, row in ((30, "host"), (box["height"] - 10, "GPU 0 · stream 7")):
             page.mouse.move(box["x"] + x, box["y"] + y)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
-from tracemine.calibrate import kernels  # noqa: E402
+import torch
+
+from tracemine.calibrate import kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # numpy's, from inside the interpreter
 
@@ -54,7 +58,9 @@ def test_pointwise_patterns_read_every_input_and_write_every_element(x: torch.Te
         ("sigmoid", torch.sigmoid),
     ],
 )
-def test_a_function_pattern_computes_its_function(x, function, expected) -> None:
+def test_a_function_pattern_computes_its_function(
+    x: torch.Tensor, function: str, expected: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
     flat = x.flatten()
     out = torch.full_like(flat, torch.nan)
     kernels.function_pattern[(-(-flat.numel() // 256),)](flat, out, flat.numel(), FUNCTION=function, BLOCK=256)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from tracemine.calibrate.library_plan import library_plan
+from tracemine.calibrate.library_plan import LibraryJob, library_plan
 from tracemine.calibrate.plan import ITEM_BYTES, PatternJob, plan
+from tracemine.perfmodel.calibration import LibraryPoint, Point
 from tracemine.perfmodel.library_rates import FEWEST
+
+Medians = Callable[[Sequence[PatternJob], Sequence[int]], Iterator[Point]]
+LibraryMedians = Callable[[Sequence[LibraryJob], Sequence[tuple[str, int]]], Iterator[LibraryPoint]]
 
 
 def test_the_plan_reaches_from_4_kilobytes_to_8_gigabytes_and_no_further() -> None:
@@ -32,7 +37,7 @@ def test_accesses_of_large_pointwise_tensors_are_aligned() -> None:
 
 
 @pytest.fixture
-def medians():
+def medians() -> Medians:
     pytest.importorskip("torch")
     pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     from tracemine.calibrate.measure import medians
@@ -40,21 +45,21 @@ def medians():
     return medians
 
 
-def test_the_best_configuration_counts_cold_and_warm_apart(medians) -> None:
+def test_the_best_configuration_counts_cold_and_warm_apart(medians: Medians) -> None:
     job = PatternJob("copy", "float32", 16, 1, 64, 64, configs=((1,), (2,)))
     slow, fast = [90] * 7 + [1] * 3 + [50] * 7, [80] * 7 + [1] * 3 + [60] * 7
     (point,) = medians([job], [*slow, *fast])
     assert (point.cold_ns, point.warm_ns) == (80, 50)
 
 
-def test_kernels_of_one_call_are_added(medians) -> None:
+def test_kernels_of_one_call_are_added(medians: Medians) -> None:
     job = PatternJob("split_sum", "float32", 16, 1, 64, 64, configs=((1,),), kernels=2)
     (point,) = medians([job], [10, 5] * 17)
     assert (point.cold_ns, point.warm_ns, point.kernels) == (15, 15, 2)
 
 
 @pytest.mark.parametrize("count", [16, 18])
-def test_a_profile_that_lost_or_invented_activities_is_refused(medians, count: int) -> None:
+def test_a_profile_that_lost_or_invented_activities_is_refused(medians: Medians, count: int) -> None:
     job = PatternJob("copy", "float32", 16, 1, 64, 64, configs=((1,),))
     with pytest.raises(ValueError, match="activities"):
         list(medians([job], [10] * count))
@@ -123,7 +128,7 @@ def test_a_call_runs_as_it_is_counted(operation: str) -> None:
 
 
 @pytest.fixture
-def library_medians():
+def library_medians() -> LibraryMedians:
     pytest.importorskip("torch")
     pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
     from tracemine.calibrate.measure_library import library_medians
@@ -131,19 +136,21 @@ def library_medians():
     return library_medians
 
 
-def test_a_call_s_time_is_that_of_all_its_kernels(library_medians) -> None:
+def test_a_call_s_time_is_that_of_all_its_kernels(library_medians: LibraryMedians) -> None:
     job, other = library_plan()[:2]
     mark, calls = ("empty_pattern", 1), [("a", 10), ("b", 5)] * 6 + [("a", 1000), ("b", 5)]
     found = list(library_medians([job, other], [("a", 9), mark, *calls, mark, ("w", 3), mark, *[("c", 7)] * 7, mark]))
     assert [(point.shape, point.ns) for point in found] == [(job.shape, 15), (other.shape, 7)]
 
 
-def test_calls_of_different_kernels_count_their_mean(library_medians) -> None:
+def test_calls_of_different_kernels_count_their_mean(library_medians: LibraryMedians) -> None:
     (point,) = library_medians(library_plan()[:1], [("empty_pattern", 1), *[("a", 7)] * 8, ("empty_pattern", 1)])
     assert point.ns == 8
 
 
 @pytest.mark.parametrize("activities", [[], [("empty_pattern", 1)], [("empty_pattern", 1)] * 2])
-def test_a_profile_of_libraries_that_lost_something_is_refused(library_medians, activities) -> None:
+def test_a_profile_of_libraries_that_lost_something_is_refused(
+    library_medians: LibraryMedians, activities: list[tuple[str, int]]
+) -> None:
     with pytest.raises(ValueError, match="lost"):
         list(library_medians(library_plan()[:1], activities))

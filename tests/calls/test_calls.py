@@ -101,7 +101,7 @@ def told(call: Call) -> tuple[object, ...]:
 
 def test_what_fixtures_recorded_is_read() -> None:
     read = Texts()
-    calls = [call_of(name or "", *texts, read) for name, *texts in recorded()]
+    calls = [call_of(record[0] or "", *record[1:], read) for record in recorded()]
     assert len(calls) > 500
     assert not read.damaged
     known = [call for call in calls if call.outputs is not None]
@@ -111,10 +111,11 @@ def test_what_fixtures_recorded_is_read() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_damaged_text_reads_as_one_that_was_not_recorded(seed: int) -> None:
-    def readable(record: Record) -> list[str | None]:
-        _, shapes, dtypes, strides, values = record
+    def readable(record: Record) -> Call:
+        name, shapes, dtypes, strides, values = record
         read = (Texts().extents(shapes), Texts().words(dtypes), Texts().extents(strides), Texts().words(values))
-        return [text if content is not None else None for text, content in zip(record[1:], read, strict=True)]
+        kept = [text if content is not None else None for text, content in zip(record[1:], read, strict=True)]
+        return call_of(name or "", kept[0], kept[1], kept[2], kept[3])
 
     for record in damaged(seed):
-        assert told(call_of(record[0] or "", *record[1:])) == told(call_of(record[0] or "", *readable(record)))
+        assert told(call_of(record[0] or "", *record[1:])) == told(readable(record))

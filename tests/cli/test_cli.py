@@ -758,7 +758,7 @@ def test_a_terminal_gets_colours_and_its_own_width() -> None:
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_colours_can_be_switched_off(env: dict[str, str]) -> None:
+def test_colours_can_be_switched_off(env: dict[str, Any]) -> None:
     assert "\x1b" not in on_a_terminal("scan", CLEAN, **env)
 
 

@@ -20,7 +20,7 @@ TEXTS = {str: "a b", Path: "fixtures", int: 5, float: 2.5, bool: True}
 
 
 def parameters(command: Any, context: Any = None) -> list[Any]:
-    return command.get_params(typer.Context(command) if context is None else context)
+    return list(command.get_params(typer.Context(command) if context is None else context))
 
 
 def sample(annotation: Any) -> Any:

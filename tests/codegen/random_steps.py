@@ -149,7 +149,11 @@ def _bits(d: Drawn) -> Any:
 def _chosen(d: Drawn) -> Any:
     mask = d.value(lambda s: s.dtype == "bool")
     x = mask and d.meets(mask)
-    y = x and d.value(lambda s: _broadcast(s.shape, d.spec(x).shape) and _broadcast(s.shape, d.spec(mask).shape))
+    y = (
+        x
+        and mask
+        and d.value(lambda s: _broadcast(s.shape, d.spec(x).shape) and _broadcast(s.shape, d.spec(mask).shape))
+    )
     if not y:
         return None
     kind = d.draw.randrange(4)
@@ -165,7 +169,7 @@ def _chosen(d: Drawn) -> Any:
 def _ternary(d: Drawn) -> Any:
     x = d.value(_is_float)
     y = x and d.value(lambda s: s.dtype == d.spec(x).dtype and _broadcast(s.shape, d.spec(x).shape))
-    z = y and d.value(lambda s: s.dtype == d.spec(x).dtype and s.shape == d.spec(y).shape)
+    z = x and y and d.value(lambda s: s.dtype == d.spec(x).dtype and s.shape == d.spec(y).shape)
     if not z:
         return None
     kind = d.draw.randrange(4)
@@ -339,7 +343,7 @@ def _in_place(d: Drawn) -> Any:
     x = d.value(lambda s: 0 not in (s.strides or ()))
     y = x and d.value(lambda s: _fits_into(s.shape, d.spec(x).shape))
     kind = d.draw.choice(("add", "mul", "copy", "fill", "relu", "clamp", "masked", "zero", "number", "div", "sub"))
-    if not y:
+    if not x or not y:
         return None
     if kind in ("add", "mul", "div", "sub"):
         return d.b.call(f"aten::{kind}_.Tensor", x, y) if x != y else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -87,7 +89,9 @@ def test_dtypes_and_strides_must_be_known() -> None:
         ("aten::max.dim", (-1, False), "bool", "the index of a maximum of booleans"),
     ],
 )
-def test_what_cannot_be_generated_is_refused_with_a_reason(operator: str, arguments, dtype: str, reason: str) -> None:
+def test_what_cannot_be_generated_is_refused_with_a_reason(
+    operator: str, arguments: tuple[Any, ...], dtype: str, reason: str
+) -> None:
     b = GraphBuilder("refused")
     found = b.call(operator, b.input("x", (4, 8), dtype), *arguments)
     with pytest.raises(Unsupported, match=reason):

@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
-from tracemine.codegen import GraphBuilder, generate  # noqa: E402
-from tracemine.codegen.operators import table  # noqa: E402
-from tracemine.codegen.options import CodegenOptions  # noqa: E402
+import torch
+
+from tracemine.codegen import GraphBuilder, generate
+from tracemine.codegen.operators import table
+from tracemine.codegen.options import CodegenOptions
 
 # Warnings are numpy's, from inside the interpreter.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("interpreted")]
@@ -55,7 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Runs an expression over columns x and y, row by row of y."""
     folder = tmp_path_factory.mktemp("helpers")
 
-    def call(expression: str, x: object, y: object = 1.0) -> Floats:
+    def call(expression: str, x: npt.ArrayLike, y: npt.ArrayLike = 1.0) -> Floats:
         kernel = (
             "@triton.jit\ndef kernel(a, b, out, COUNT: tl.constexpr):\n    place = tl.arange(0, COUNT)\n"
             f"    x, y = tl.load(a + place), tl.load(b + place)\n    tl.store(out + place, {expression})\n"
@@ -66,13 +68,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         a, b = (torch.from_numpy(np.resize(t, count).copy()) for t in (a, b))
         out = torch.empty(count)
         module.kernel[(1,)](a, b, out, COUNT=count)
-        return out.numpy()[: np.broadcast(x, y).size]
+        found: Floats = out.numpy()[: np.broadcast(x, y).size]
+        return found
 
     return call
 
 
 def _same(a: Floats, b: Floats) -> npt.NDArray[np.bool_]:
-    return (a.view(np.int32) == b.view(np.int32)) | (np.isnan(a) & np.isnan(b))
+    same: npt.NDArray[np.bool_] = (a.view(np.int32) == b.view(np.int32)) | (np.isnan(a) & np.isnan(b))
+    return same
 
 
 def _numbers(count: int, low: int, high: int, seed: int = 0) -> Floats:
@@ -106,7 +110,7 @@ def test_a_share_of_a_rows_largest_is_rounded_correctly(run: Run, low: int, high
     [("0", "0"), ("1e30", "0"), ("3", "-0.0"), ("3", "inf"), ("inf", "inf"), ("nan", "nan"), ("3e38", "1e-38")],
 )
 def test_rows_without_finite_shares_are_as_division_has_them(run: Run, top: str, y: str) -> None:
-    x = np.float32([float(top), -float(top), min(float(top), 1.0), 0.0])
+    x = np.array([float(top), -float(top), min(float(top), 1.0), 0.0], np.float32)
     with np.errstate(all="ignore"):
         right = x / np.float32(y)
     found = run(
@@ -119,7 +123,7 @@ def test_rows_without_finite_shares_are_as_division_has_them(run: Run, top: str,
 
 @pytest.mark.parametrize("name", ["_quotient", "_ratio"])
 def test_quotients_at_the_edges_are_numbers_where_division_gives_one(run: Run, name: str) -> None:
-    x, y = (t.ravel() for t in np.meshgrid(np.float32(_EDGES), np.float32(_EDGES)))
+    x, y = (t.ravel() for t in np.meshgrid(*[np.array(_EDGES, np.float32)] * 2))
     with np.errstate(all="ignore"):
         right = x / y
     found = run(f"{name}(x, y)", x, y)
@@ -133,19 +137,19 @@ def test_quotients_at_the_edges_are_numbers_where_division_gives_one(run: Run, n
 
 def test_rounding_is_to_nearest_even_and_keeps_the_sign_of_zero(run: Run) -> None:
     halves = np.arange(-4096, 4096, dtype="f4") / 2
-    x = np.concatenate([np.float32(_EDGES), halves, _numbers(4096, -3, 50)])
+    x = np.concatenate([np.array(_EDGES, np.float32), halves, _numbers(4096, -3, 50)])
     assert _same(run("_round(x)", x), np.rint(x)).all()
 
 
 def test_a_clamp_keeps_nan_and_its_upper_bound_wins(run: Run) -> None:
-    x = np.float32([*_EDGES, 5.0, -5.0])
+    x = np.array([*_EDGES, 5.0, -5.0], np.float32)
     assert np.array_equal(run("_clip(x, -2.0, 3.0)", x), torch.from_numpy(x).clamp(-2, 3).numpy(), equal_nan=True)
     assert np.array_equal(run("_clip(x, 3.0, -2.0)", x), torch.from_numpy(x).clamp(3, -2).numpy(), equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["softplus", "mish"])
 def test_functions_without_logarithms_err_as_little_as_torch(run: Run, name: str) -> None:
-    x = np.concatenate([np.linspace(-80, 19.9, 4096), np.float32([0.0, 1e-30, -1e-30])]).astype("f4")
+    x = np.concatenate([np.linspace(-80, 19.9, 4096), np.array([0.0, 1e-30, -1e-30], np.float32)]).astype("f4")
     double = torch.from_numpy(x.astype("f8"))
     right = getattr(torch.nn.functional, name)(double).numpy()
     assert (np.abs(run(f"_{name}(x)", x) - right) <= 3e-7 * np.abs(right) + 1e-5 * np.abs(right) * (x < -1)).all()

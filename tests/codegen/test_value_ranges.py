@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -29,29 +31,31 @@ STEPS = st.lists(
 )
 
 
+def _call(b: GraphBuilder, name: str, x: Ref, y: Ref, n: int, seen: Ref) -> Ref:
+    calls: dict[str, Callable[[], Ref]] = {
+        "add": lambda: b.call("aten::add.Tensor", x, y),
+        "sub": lambda: b.call("aten::sub.Tensor", x, n),
+        "mul": lambda: b.call("aten::mul.Tensor", x, y),
+        "neg": lambda: b.call("aten::neg", x),
+        "abs": lambda: b.call("aten::abs", x),
+        "clamp": lambda: b.call("aten::clamp", x, n, n + 3),
+        "cumsum": lambda: b.call("aten::cumsum", x, 1),
+        "sum": lambda: b.call("aten::expand", b.call("aten::sum.dim_IntList", x, [1], True), [3, 4]),
+        "where": lambda: b.call("aten::where.self", seen, x, y),
+        "div": lambda: b.call("aten::floor_divide", x, b.call("aten::full", [], n or 2, dtype="int64")),
+        "cat": lambda: b.call("aten::slice.Tensor", b.call("aten::cat", [x, y], 0), 0, 1, 4, 1),
+        "mod": lambda: b.call("aten::remainder.Scalar", x, abs(n) + 1),
+    }
+    return calls[name]()
+
+
 def chain_of(steps: list[tuple[str, int, int, int]]) -> Graph:
     b = GraphBuilder("chain")
     values: list[Ref] = [b.input("x", (3, 4), "int64", below=5), b.input("y", (3, 4), "int64", below=2)]
     seen = b.input("seen", (3, 4), "bool")
     for name, first, second, number in steps:
         x, y = values[first % len(values)], values[second % len(values)]
-        made = {
-            "add": lambda x=x, y=y: b.call("aten::add.Tensor", x, y),
-            "sub": lambda x=x, n=number: b.call("aten::sub.Tensor", x, n),
-            "mul": lambda x=x, y=y: b.call("aten::mul.Tensor", x, y),
-            "neg": lambda x=x: b.call("aten::neg", x),
-            "abs": lambda x=x: b.call("aten::abs", x),
-            "clamp": lambda x=x, n=number: b.call("aten::clamp", x, n, n + 3),
-            "cumsum": lambda x=x: b.call("aten::cumsum", x, 1),
-            "sum": lambda x=x: b.call("aten::expand", b.call("aten::sum.dim_IntList", x, [1], True), [3, 4]),
-            "where": lambda x=x, y=y: b.call("aten::where.self", seen, x, y),
-            "div": lambda x=x, n=number: b.call(
-                "aten::floor_divide", x, b.call("aten::full", [], n or 2, dtype="int64")
-            ),
-            "cat": lambda x=x, y=y: b.call("aten::slice.Tensor", b.call("aten::cat", [x, y], 0), 0, 1, 4, 1),
-            "mod": lambda x=x, n=number: b.call("aten::remainder.Scalar", x, abs(n) + 1),
-        }[name]()
-        values.append(made)
+        values.append(_call(b, name, x, y, number, seen))
     return b.done(*values[2:])
 
 

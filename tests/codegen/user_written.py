@@ -51,7 +51,7 @@ def of(kind: str, **tensors: str) -> Callable[[Callable[..., Any]], Callable[...
     return add
 
 
-class _Calls(TorchDispatchMode):
+class _Calls(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
     """Tells a builder of every call."""
 
     def __init__(self, builder: GraphBuilder, known: Sequence[tuple[torch.Tensor, Any]]) -> None:

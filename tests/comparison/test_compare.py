@@ -119,14 +119,14 @@ def test_noise_is_what_is_given_else_what_the_steps_spread_by_else_what_others_d
     before, after = side(item(A, 100)), side(item(A, 110))
     assert statuses(compared(before, after)) == {A: "worse"}
     assert statuses(compared(before, after, noise=0.2)) == {A: "same"}
-    spread = {"steps": 9, "span_spread_ns": STEP_NS // 20, "gpu_busy_spread_ns": BUSY_NS // 10}
+    spread: dict[str, Any] = {"steps": 9, "span_spread_ns": STEP_NS // 20, "gpu_busy_spread_ns": BUSY_NS // 10}
     found = compared(before, side(item(A, 110), **spread))
     assert found.noise.source == "assumed"  # of one side it is not known
     found = compared(side(item(A, 100), **spread), side(item(A, 110), **spread))
     assert found.noise.source == "measured"
     assert found.noise.gpu == pytest.approx(0.1483, abs=0.001)
     assert statuses(found) == {A: "same"}
-    still = {"steps": 9, "span_spread_ns": 0, "gpu_busy_spread_ns": 0}
+    still: dict[str, Any] = {"steps": 9, "span_spread_ns": 0, "gpu_busy_spread_ns": 0}
     assert compared(side(**still), side(**still)).noise.gpu == 0.01  # recordings differ more than their steps
 
 

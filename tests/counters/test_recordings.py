@@ -6,8 +6,10 @@ import csv
 import gzip
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tracemine.counters import CounterReport, Counters, match
@@ -15,6 +17,7 @@ from tracemine.findings.counter_summary import kernel_lines
 from tracemine.formats import open_trace
 from tracemine.formats.ncu import read_counters
 from tracemine.rows import Numbers, Rows, row_sets
+from tracemine.rows.table import category, numbers_of
 from tracemine.timeline import Timeline
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -43,11 +46,12 @@ def counted_alone(path: Path) -> int:
     return len({row[0] for row in csv.reader(lines[first + 1 :]) if row and row[0].isdigit()})
 
 
-def values(rows: Rows, name: str, where: np.ndarray) -> np.ndarray:
+def values(rows: Rows, name: str, where: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
     column = rows.columns[name]
     assert isinstance(column, Numbers)
     assert column.valid is None or column.valid[where].all(), name
-    return column.values[where]
+    found: npt.NDArray[Any] = column.values[where]
+    return found
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -89,9 +93,9 @@ def test_what_pointwise_kernels_read_is_what_the_model_says() -> None:
     timeline, counters = opened("decoder_prefill"), joined("decoder_prefill")
     rows = row_sets(timeline)["activities"]
     measured = row_sets(timeline, counters=counters)["activities"]
-    classes = rows.columns["op_class"]
+    classes = category(rows, "op_class")
     pointwise = np.array([name in ("pointwise", "copy", "reduction") for name in classes.values])[classes.codes]
-    large = pointwise & (rows.columns["bytes_read"].values > 1_000_000)
+    large = pointwise & (numbers_of(rows, "bytes_read").values > 1_000_000)
     assert large.sum() > 100
     ratio = values(measured, "dram_read_bytes", large) / values(rows, "bytes_read", large)
     assert 0.99 < ratio.min() <= ratio.max() < 1.02
@@ -102,7 +106,9 @@ def test_what_is_written_to_dram_is_never_more_than_modelled() -> None:
     for name in ("chain", "decoder_prefill"):
         timeline, counters = opened(name), joined(name)
         rows, measured = row_sets(timeline)["activities"], row_sets(timeline, counters=counters)["activities"]
-        large = rows.columns["bytes_written"].valid & (rows.columns["bytes_written"].values > 1_000_000)
+        written = numbers_of(rows, "bytes_written")
+        assert written.valid is not None
+        large = written.valid & (written.values > 1_000_000)
         assert (values(measured, "dram_written_bytes", large) < values(rows, "bytes_written", large)).all()
         assert (values(measured, "bytes_written", large) == values(rows, "bytes_written", large)).all()
 
@@ -146,6 +152,7 @@ def test_bytes_from_throughput_are_the_counted_ones() -> None:
             reading.add(metrics().names[name], launch[at].replace(",", ""), units[at])
         derived = kernel_of(reading, 0, float)
         assert derived.dram_bytes_from == "throughput"
+        assert kernel.dram_bytes is not None and derived.dram_bytes is not None and kernel.dur_ns is not None
         # The throughput is that of the busiest part of DRAM: a bound from above.
         assert kernel.dram_bytes <= derived.dram_bytes * 1.001
         assert kernel.dur_ns < 10_000 or derived.dram_bytes < 1.1 * kernel.dram_bytes

@@ -35,7 +35,8 @@ def chain_report(path: Path, sm: str, memory: str) -> Path:
 def findings(run: Run, *arguments: object) -> dict[str, Any]:
     code, out, _ = run("scan", *arguments, "--format", "json")
     assert code == 0
-    return json.loads(out)
+    found: dict[str, Any] = json.loads(out)
+    return found
 
 
 def chains(scan: dict[str, Any]) -> list[dict[str, Any]]:

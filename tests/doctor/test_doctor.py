@@ -225,7 +225,7 @@ def sentences() -> str:
         for path in sorted((ROOT / "tracemine" / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.JoinedStr):
-                    texts.append("".join(p.value if isinstance(p, ast.Constant) else "{}" for p in node.values))
+                    texts.append("".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in node.values))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                     texts.append(node.value)
     return "\n".join([*texts, (ROOT / "tracemine/devices.py").read_text("utf-8")])

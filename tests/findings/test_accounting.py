@@ -101,9 +101,9 @@ def test_the_same_work_done_again_gives_the_same_findings_with_more_occurrences(
     apart = max((k["start_ns"] + k["dur_ns"] for k in made), default=0) + 10**6
     again = [k | {"start_ns": k["start_ns"] + i * apart} for i in range(times) for k in made]
     once, more = (
-        find(t, rows_of_timeline(t), [matches(rule(), *threes(t))], device_of(t), min_saving_ns=0)
+        find(t, rows_of_timeline(t), [matches(rule(), *threes)], device_of(t), min_saving_ns=0)
         for t in (timeline_of(made), timeline_of(again))
-        for threes in [lambda t: [range(i, i + 3) for i in starts(t, len(made))]]
+        for threes in [[range(i, i + 3) for i in starts(t, len(made))]]
     )
     assume("spread_out" not in once.dropped)  # one alone is left out, and not several like it
     # Rounding per class may turn one nanosecond to save into none, or the other way round: look beyond that.

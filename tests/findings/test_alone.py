@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from tests.findings.test_step_savings import host_bound, parted
 from tracemine import pipeline
+from tracemine.causes import load_rules
 from tracemine.findings import Finding, Range, Scan
 from tracemine.findings.accounting import room_of_step
 from tracemine.findings.record import NOTHING
 from tracemine.findings.together import no_less_together
-from tracemine.causes import load_rules
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TRACES = [

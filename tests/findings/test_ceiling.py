@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.findings.build import H200
+from tests.known import known_device
 from tests.timelines import Trace
-from tracemine.devices import find_device
 from tracemine.findings.record import Part, Parts, Scan
 from tracemine.perfmodel import rates_of
 from tracemine.pipeline import ScanOptions, analysed, mined, scan
@@ -22,8 +22,7 @@ GEMM, ADD, NCCL = (
 )
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 TRACES = sorted([*FIXTURES.glob("kineto/*.json.gz"), *FIXTURES.glob("memory/*")])
-DEVICE = find_device("NVIDIA H200")
-assert DEVICE is not None
+DEVICE = known_device("NVIDIA H200")
 SIDE = 8192
 BF16: dict[str, Any] = {"dtypes": ["c10::BFloat16", "c10::BFloat16"]}
 

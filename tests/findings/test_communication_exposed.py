@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,9 @@ def _steps(
             if copy:
                 trace.copy("DtoD", at, took * US, 1_000_000, launch=launch, stream=stream, step_row=step)
             else:
-                columns = {} if ranks is None else {"collective": "_allgather_base", "group_size": ranks}
+                columns: dict[str, Any] = (
+                    {} if ranks is None else {"collective": "_allgather_base", "group_size": ranks}
+                )
                 lists = types is None or types == ["TensorList"]
                 shapes = None if elements is None else [[[elements]]] if lists else [[elements]]
                 types_told = None if elements is None else types or ["TensorList"]
@@ -170,12 +173,16 @@ def _random(seed: int) -> tuple[Trace, int]:
         for turn in range(chance.randint(1, 5)):
             gather, product = chance.randint(1, longest), chance.randint(1, 600)
             over = 0 if own == 7 else chance.choice([0, 0, chance.randint(0, gather)])
-            kind = (
+            kind: dict[str, Any] = (
                 {"collective": "_allgather_base", "group_size": chance.choice([2, 8])} if chance.random() < 0.8 else {}
             )
-            shapes = chance.choice([None, [[[chance.randint(1, 10**8)]]]])
+            shapes: Any = chance.choice([None, [[[chance.randint(1, 10**8)]]]])
             launch = (begin + turn * 4 * US, US)
-            columns = {"op": "record_param_comms", "shapes": shapes, "dtypes": shapes and ["TensorList"]} | kind
+            columns: dict[str, Any] = {
+                "op": "record_param_comms",
+                "shapes": shapes,
+                "dtypes": shapes and ["TensorList"],
+            } | kind
             trace.kernel(GATHER, begin + at * US, gather * US, stream=own, step_row=step, launch=launch, **columns)
             ran[0].update(range(at, at + gather))
             at += gather - over

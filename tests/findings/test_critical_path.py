@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -348,8 +349,8 @@ def python_between(pause: int) -> tuple[Steps, Fix]:
         trace.kernel("add", at + LAUNCH, 2_000, launch=(at, CALL), op=trace.op("aten::add", at - 8_000, 12_000))
     none = np.zeros(0, np.int64)
     rows = np.arange(20, dtype=np.int64).reshape(10, 2)
-    nowhere = np.full(20, -1)
-    steps = Steps(replay_of(trace.timeline()), None, np.zeros(20, np.int64), none, none, none, none, nowhere)
+    nowhere = np.full(20, -1, np.int64)
+    steps = Steps(replay_of(trace.timeline()), None, np.zeros(20, np.int64), none, none, none, np.zeros(0), nowhere)
     return steps, Fix([rows], [Range(5_000, 10_000, 15_000)])
 
 
@@ -395,7 +396,7 @@ def test_without_a_step_or_with_one_launch_the_hosts_part_is_not_known(launches:
 def test_a_call_that_costs_the_host_more_takes_from_what_fewer_launches_gain_where_the_host_sets_the_pace() -> None:
     program: Program = [("work", 60_000), ("launch", 0, 3_000)] * 8
     replay, order, _ = recorded(program)
-    fewer = {"unlaunched": tuple(order[4:6]), "called": (order[3],)}
+    fewer: dict[str, Any] = {"unlaunched": tuple(order[4:6]), "called": (order[3],)}
     saved = 2 * (60_000 + CALL)
     assert replay.gains([change([], [], **fewer, call_ns=25_000)], 1.0).tolist() == [saved - 25_000]
     assert replay.gains([change([], [], **fewer, call_ns=25_000)], 2.0).tolist() == [saved / 2 - 25_000]
@@ -427,7 +428,7 @@ def made_fix(call: str, **more: bool) -> tuple[Steps, Fix]:
     replay, order, _ = recorded(program)
     matrix = np.array(order, np.int64).reshape(5, 2)
     none = np.zeros(0, np.int64)
-    steps = Steps(replay, None, np.zeros(10, np.int64), none, none, none, none, STEP_OF)
+    steps = Steps(replay, None, np.zeros(10, np.int64), none, none, none, np.zeros(0), STEP_OF)
     return steps, Fix([matrix], [Range(0, 0, 0)], call, **more)
 
 

@@ -34,14 +34,18 @@ def norms(analysis: Analysis, evidence: Evidence | None) -> list[Finding]:
 @pytest.mark.parametrize(
     ("evidence", "said"), [(None, "proven"), (Evidence.CONSISTENT, "consistent"), (Evidence.ADJACENT, "adjacent")]
 )
-def test_a_finding_is_no_surer_than_the_weakest_edge_of_its_matches(analysis, evidence, said):
+def test_a_finding_is_no_surer_than_the_weakest_edge_of_its_matches(
+    analysis: Analysis, evidence: Evidence | None, said: str
+) -> None:
     found = norms(analysis, evidence)
     assert [finding.evidence for finding in found] == [said]
     assert [finding.occurrences for finding in found] == [10]
 
 
 @pytest.mark.parametrize(("left", "removed"), [((0.0, 0.0, 0.0), True), ((0.0, 1.0, 1.0), False)])
-def test_of_a_fusion_and_what_stays_without_it_the_finding_counts_what_saves_more(analysis, left, removed):
+def test_of_a_fusion_and_what_stays_without_it_the_finding_counts_what_saves_more(
+    analysis: Analysis, left: tuple[float, float, float], removed: bool
+) -> None:
     (matches,) = mine(analysis.rows, [rule for rule in load_rules() if rule.id == "rmsnorm_unfused"])
     changed = replace(matches, rule=replace(matches.rule, left=left))
     scan = find(analysis.timeline, analysis.rows, [changed], analysis.device, groups=analysis.groups, min_saving_ns=0)
@@ -50,7 +54,7 @@ def test_of_a_fusion_and_what_stays_without_it_the_finding_counts_what_saves_mor
     assert (finding.gpu_saving_ns == fused.gpu_saving_ns) != removed
 
 
-def test_matches_that_are_not_equally_sure_are_counted_together_and_as_sure_as_the_weakest(analysis):
+def test_matches_that_are_not_equally_sure_are_counted_together_and_as_sure_as_the_weakest(analysis: Analysis) -> None:
     matches = mine(analysis.rows, [rule for rule in load_rules() if rule.id == "rmsnorm_unfused"])
     (found,) = matches
     mixed = np.where(np.arange(len(found)) == 3, Evidence.ADJACENT, Evidence.PROVEN).astype(np.int8)
@@ -60,7 +64,9 @@ def test_matches_that_are_not_equally_sure_are_counted_together_and_as_sure_as_t
     assert (finding.evidence, finding.occurrences) == ("adjacent", 10)
 
 
-def test_in_a_recording_with_dataflow_each_norm_and_each_rotation_is_found_by_who_reads_what(analysis):
+def test_in_a_recording_with_dataflow_each_norm_and_each_rotation_is_found_by_who_reads_what(
+    analysis: Analysis,
+) -> None:
     matches = {found.rule.id: found for found in mine(analysis.rows, load_rules())}
     for rule, count in (("rmsnorm_unfused", 10), ("rotary_unfused", 8)):
         evidence = matches[rule].evidence
@@ -68,14 +74,14 @@ def test_in_a_recording_with_dataflow_each_norm_and_each_rotation_is_found_by_wh
         assert evidence.tolist() == [Evidence.PROVEN] * count
 
 
-def test_without_dataflow_the_same_norms_are_found_by_name_and_order(analysis):
+def test_without_dataflow_the_same_norms_are_found_by_name_and_order(analysis: Analysis) -> None:
     rows = {name: replace(each, graph=None) for name, each in analysis.rows.items()}
     (found,) = mine(rows, [rule for rule in load_rules() if rule.id == "rmsnorm_unfused"])
     assert found.evidence is not None
     assert found.evidence.tolist() == [-1] * 10
 
 
-def test_attention_whose_sizes_do_not_fit_is_counted_and_claims_nothing(analysis):
+def test_attention_whose_sizes_do_not_fit_is_counted_and_claims_nothing(analysis: Analysis) -> None:
     (rule,) = (rule for rule in load_rules() if rule.id == "attention_unfused")
     rows = np.arange(9, 12)
     found = Matches(rule, rows, np.array([0, 3]), np.zeros(3, np.uint8), evidence=np.full(1, Evidence.PROVEN, np.int8))

@@ -39,7 +39,8 @@ def scan_of(timeline: Timeline, *found: Matches, least: int | None = 0) -> Scan:
 
 def norms(*modules: str | None, first: tuple[str, ...] = ("aten::add", *NORM), **more: Any) -> Scan:
     """A norm in each module; the first has a residual addition before it."""
-    members, chains = [], []
+    members: list[dict[str, Any]] = []
+    chains = []
     for number, module in enumerate(modules):
         ops = first if number == 0 else NORM
         chains.append(range(len(members), len(members) + len(ops)))

@@ -107,7 +107,7 @@ def stalls(*stalls_ns: int, warm_up_ns: int) -> Trace:
     for stall_ns in stalls_ns:
         step = trace.step(begin, 1_000_000)
         end = begin + 1_000_000
-        rows = {"step_row": step, "op": "aten::cudnn_convolution"}
+        rows: dict[str, Any] = {"step_row": step, "op": "aten::cudnn_convolution"}
         trace.kernel("conv", begin, 800_000 - stall_ns, launch=(begin - 9_000, 5_000), **rows)
         trace.kernel("conv", end - 200_000, 200_000, launch=(end - 206_000, 5_000), **rows)
         begin = end

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.causes.loop_invariant.test_invariants import CONVOLUTION, MM, MUL, NUMBER, PLAIN, SIN, TRIU, VAR, Loop, batch
 from tests.flow.programs import ADD
-from tests.rows.test_invariants import CONVOLUTION, MM, MUL, NUMBER, PLAIN, SIN, TRIU, VAR, Loop, batch
 from tracemine.causes import load_rules
 from tracemine.findings import Scan
 from tracemine.pipeline import ScanOptions, analysed, mined

@@ -97,6 +97,7 @@ def test_findings_say_whether_idle_time_is_measured_or_estimated(tmp_path: Path,
     timeline, _, step_ns = light(tmp_path, name)
     timeline = timed(timeline, alone_step_ns=step_ns)
     with_it, without = scanned(timeline), scanned(replace(timeline, light=None))
+    assert with_it.recorded is not None and without.recorded is not None
     assert (with_it.recorded.idle, without.recorded.idle) == ("measured", "estimated")
     assert any(each.startswith("Idle time is measured") for each in with_it.warnings)
     assert not any("measured: " in each for each in without.warnings)

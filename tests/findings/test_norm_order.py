@@ -76,7 +76,7 @@ def found(order: Program, norm: Program) -> Finding:
     return finding
 
 
-CASES = {
+CASES: dict[str, tuple[Program, Program, str]] = {
     "sum_first": (sum_first, spelled_out, "add_norm"),
     "norm_first": (norm_first, spelled_out, "norm_add"),
     "between_norms": (between_norms, spelled_out, "norm_add_norm"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,12 @@ def program(lengths: Sequence[float], kinds: Sequence[str] | None = None) -> Tim
         for number in range(KERNELS):
             start = begin + dur * number // KERNELS + 20_000
             shape = [4096 if kinds is None else len(kinds[at])]
-            rows = {"op": "aten::add", "shapes": [shape, shape], "dtypes": ["float", "float"], "step_row": step}
+            rows: dict[str, Any] = {
+                "op": "aten::add",
+                "shapes": [shape, shape],
+                "dtypes": ["float", "float"],
+                "step_row": step,
+            }
             trace.kernel("add" if kinds is None else kinds[at], start, 20_000, launch=(start - 9_000, 5_000), **rows)
         begin += dur
     return trace.timeline()
@@ -119,7 +125,12 @@ def stalled(stall_ns: int, steps: int, *, seen: bool = False) -> Timeline:
         for number in range(KERNELS):
             start = begin + stall_ns + number * 100_000 + 20_000
             launch = (start - 9_000, 5_000)
-            rows = {"op": "aten::add", "shapes": [[4096], [4096]], "dtypes": ["float", "float"], "step_row": step}
+            rows: dict[str, Any] = {
+                "op": "aten::add",
+                "shapes": [[4096], [4096]],
+                "dtypes": ["float", "float"],
+                "step_row": step,
+            }
             trace.kernel("add", start, 20_000, launch=launch, **rows)
         begin += dur
     return trace.timeline()

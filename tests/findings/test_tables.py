@@ -110,7 +110,9 @@ def test_occurrences_add_up_to_what_their_findings_measured(trace: str, tmp_path
         where f.fused_ns is not null group by f.fingerprint"""
     for name in ("findings", "occurrences", "activities"):
         query = query.replace(f"'{name}.parquet'", f"'{tmp_path}/out/{name}.parquet'")
-    rows = duckdb.sql(query).fetchall()
+    answer = duckdb.sql(query)
+    assert answer is not None
+    rows = answer.fetchall()
     assert {row[0]: row[3] for row in rows} == {f.fingerprint: f.occurrences for f in found.findings if f.fused_ns}
     assert rows
     for fingerprint, measured_ns, activities_ns, _ in rows:

@@ -34,8 +34,9 @@ def filled(folder: Path, first: int = 0, count: int = MANY) -> Dataset:
     dataset = Dataset(str(folder))
     dataset.begin(GENERATION)
     for number in range(first, first + count):
-        row = {"key": key_of(number), "generation": 1, "uri": f"a/{number}", "size_bytes": number, "status": "scanned"}
-        dataset.write(day_of(number), row["key"], {"runs": table(RUNS, [row])})
+        key = key_of(number)
+        row = {"key": key, "generation": 1, "uri": f"a/{number}", "size_bytes": number, "status": "scanned"}
+        dataset.write(day_of(number), key, {"runs": table(RUNS, [row])})
     return dataset
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -370,6 +371,7 @@ def test_tasks_begin_while_others_run(tmp_path: Path) -> None:
     traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
     given, _ = made(traces, dataset)
     engine = on_this_machine(2)(given, Limits())
+    assert isinstance(engine, Generator)
     first = next(engine)
     assert first.status in (SCANNED, REFUSED)
     engine.close()  # as Ctrl-C does: what runs is ended at once

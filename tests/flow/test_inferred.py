@@ -239,8 +239,8 @@ def test_what_an_operator_inside_writes_into_may_be_what_it_takes() -> None:
     """`where(mask, 0, x, out=x)`: only what was allocated to be written is told apart from what is read."""
     eager = Eager()
     eager.call("aten::relu", ([8, 4], FLOAT))
-    softmax = ("aten::softmax", ([8, 4], FLOAT), ([], "Scalar"), ([], ""))
-    where = ("aten::where", ([8, 1], "bool"), ([], FLOAT), ([8, 4], FLOAT), ([8, 4], FLOAT))
+    softmax: tuple[Any, ...] = ("aten::softmax", ([8, 4], FLOAT), ([], "Scalar"), ([], ""))
+    where: tuple[Any, ...] = ("aten::where", ([8, 1], "bool"), ([], FLOAT), ([8, 4], FLOAT), ([8, 4], FLOAT))
     eager.call("aten::_safe_softmax", ([8, 4], FLOAT), ([], "Scalar"), ([], ""), kernels=0, inside=[softmax, where])
     assert eager.reads()["where", 2][2] is Evidence.ADJACENT
 
@@ -250,9 +250,9 @@ def test_what_indexing_gives_is_shaped_as_the_view_inside(after: list[int]) -> N
     """Shapes of index tensors are not recorded; how the source is viewed for the kernel is."""
     eager = Eager()
     eager.call("aten::relu", ([8, 4], FLOAT))
-    sizes = ([], "ScalarList")
+    sizes: tuple[Any, str] = ([], "ScalarList")
     as_recorded: dict[str, Any] = {"values": ["", "[6, 4]", "[0, 1]", ""], "kernels": 0}
-    view = ("aten::as_strided", ([8, 4], FLOAT), sizes, sizes, ([], ""), as_recorded)
+    view: tuple[Any, ...] = ("aten::as_strided", ([8, 4], FLOAT), sizes, sizes, ([], ""), as_recorded)
     eager.call("aten::index", ([8, 4], FLOAT), ([], ""), inside=[view])
     eager.call("aten::exp", (after, FLOAT))
     producers, _, evidence = eager.reads()["exp", 0]
@@ -290,8 +290,8 @@ def test_what_is_inside_an_operator_is_wired_by_what_it_took() -> None:
     """The copy inside writes what was allocated for it, though both look the same."""
     eager = Eager()
     eager.call("aten::relu", ([8, 4], FLOAT))
-    empty = ("aten::empty_like", ([8, 4], FLOAT), ([], ""), ([], ""), ([], ""), ([], ""), ([], ""))
-    copy = ("aten::copy_", ([8, 4], FLOAT), ([8, 4], FLOAT), ([], SCALAR))
+    empty: tuple[Any, ...] = ("aten::empty_like", ([8, 4], FLOAT), ([], ""), ([], ""), ([], ""), ([], ""), ([], ""))
+    copy: tuple[Any, ...] = ("aten::copy_", ([8, 4], FLOAT), ([8, 4], FLOAT), ([], SCALAR))
     eager.call("aten::clone", ([8, 4], FLOAT), ([], ""), kernels=0, inside=[empty, copy])
     assert ("copy_", 1) in eager.reads()
     assert eager.reads()["copy_", 1][0] == {"relu"}
@@ -335,7 +335,7 @@ def test_a_gradient_takes_what_its_forward_operator_took() -> None:
     eager.call("aten::sin", ([8, 4], FLOAT), sequence_number=6, forward_thread_id=0)
     eager.call("aten::ones_like", ([8, 4], FLOAT), ([], ""), ([], ""), ([], ""), ([], ""), ([], ""))
     node = "autograd::engine::evaluate_function: GeluBackward0"
-    backward = ("aten::gelu_backward", ([8, 4], FLOAT), ([8, 4], FLOAT), ([], ""))
+    backward: tuple[Any, ...] = ("aten::gelu_backward", ([8, 4], FLOAT), ([8, 4], FLOAT), ([], ""))
     eager.now += 10
     outer = eager.trace.op(node, eager.now, 0, tid=2, sequence_number=5, forward_thread_id=1)
     eager.stack.append(outer)
@@ -453,8 +453,8 @@ def test_damaged_records_give_less_and_no_error(calls: list[Any], blocks: list[A
             trace.kernel("k", 100 * at + 50, 5, op=op)
     ops = sorted(trace.rows["ops"], key=lambda op: (op["start_ns"], -op["dur_ns"]))
     for at, size, address in blocks:
-        op = ops[at % len(ops)] if ops else None
-        trace.add("memory", start_ns=at, bytes=size, address=address, device="cuda:0", pid=1, tid=1, op_row=op)
+        owner = ops[at % len(ops)] if ops else None
+        trace.add("memory", start_ns=at, bytes=size, address=address, device="cuda:0", pid=1, tid=1, op_row=owner)
     found = flow(trace.timeline())
     assert (found.reads.evidence < Evidence.PROVEN).all()
     assert (found.edges.producer < found.edges.consumer).all()

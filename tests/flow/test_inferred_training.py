@@ -11,10 +11,13 @@ from tests.flow.test_inferred import FLOAT, LIST, SCALAR, Eager
 from tracemine.flow import Evidence, Source
 from tracemine.flow.inferred.formulas import programs
 
-X, ROW, SIZES, NONE = ([8, 4], FLOAT), ([8, 1], FLOAT), ([], "ScalarList"), ([], "")
+Input = tuple[list[int], str]  # shape and dtype
+X, ROW = ([8, 4], FLOAT), ([8, 1], FLOAT)
+SIZES: Input = ([], "ScalarList")
+NONE: Input = ([], "")
 ONES = ("aten::ones_like", X, NONE, NONE, NONE, NONE, NONE)
-RELU_BACKWARD = ("aten::threshold_backward", X, X, ([], SCALAR))
-SUM = ("aten::add", X, X, ([], SCALAR), {"values": ["", "", "1"]})
+RELU_BACKWARD: tuple[Any, ...] = ("aten::threshold_backward", X, X, ([], SCALAR))
+SUM: tuple[Any, ...] = ("aten::add", X, X, ([], SCALAR), {"values": ["", "", "1"]})
 SURE, GUESS, WRITTEN, OUTSIDE = Evidence.CONSISTENT, Evidence.ADJACENT, Source.WRITTEN, Source.OUTSIDE
 
 
@@ -84,7 +87,7 @@ def test_of_a_product_of_one_tensor_with_itself_there_is_no_order() -> None:
     run.forward(1, "aten::exp", X)
     run.forward(2, "aten::mul", X, ROW)
     run.call(*ONES)
-    reduce = ("aten::sum", X, SIZES, ([], SCALAR), NONE, {"values": ["", "[1]", "True", ""]})
+    reduce: tuple[Any, ...] = ("aten::sum", X, SIZES, ([], SCALAR), NONE, {"values": ["", "[1]", "True", ""]})
     run.node(2, "MulBackward0", ("aten::mul", X, X), ("aten::mul", X, ROW), behind=[reduce])
     assert run.reads()["mul#1", 1] == ({"exp"}, WRITTEN, SURE)
 
@@ -96,7 +99,7 @@ def test_a_gradient_goes_to_the_node_whose_operator_made_the_tensor() -> None:
     run.forward(3, "aten::tanh", ROW)
     run.forward(4, "aten::mul", X, ROW)
     run.call(*ONES)
-    reduce = ("aten::sum", X, SIZES, ([], SCALAR), NONE, {"values": ["", "[1]", "True", ""]})
+    reduce: tuple[Any, ...] = ("aten::sum", X, SIZES, ([], SCALAR), NONE, {"values": ["", "[1]", "True", ""]})
     run.node(4, "MulBackward0", ("aten::mul", X, X), ("aten::mul", X, ROW), behind=[reduce])
     run.node(2, "ReluBackward0", RELU_BACKWARD)
     reads = run.reads()
@@ -186,7 +189,11 @@ def _step(run: Training, *updates: tuple[Any, ...], number: int) -> None:
 
 def test_an_optimizer_reads_its_state_as_it_left_it_and_the_parameters_gradient() -> None:
     run = Training()
-    momentum = ("aten::mul_", WEIGHT, ([], SCALAR)), ("aten::add_", WEIGHT, WEIGHT), ("aten::add_", WEIGHT, WEIGHT)
+    momentum: tuple[tuple[Any, ...], ...] = (
+        ("aten::mul_", WEIGHT, ([], SCALAR)),
+        ("aten::add_", WEIGHT, WEIGHT),
+        ("aten::add_", WEIGHT, WEIGHT),
+    )
     for number in (1, 2):
         _step(run, *momentum, number=number)
     reads = run.reads()
@@ -217,7 +224,7 @@ def test_parameters_that_something_else_may_have_written_are_a_guess() -> None:
 
 def test_lists_that_the_profiler_cut_are_one_tensor_for_each_gradient() -> None:
     run = Training()
-    cut = (
+    cut: tuple[tuple[Any, ...], ...] = (
         ("aten::_foreach_mul_", ([], LIST), ([], SCALAR)),
         ("aten::_foreach_add_", ([], LIST), ([], LIST), ([], SCALAR)),
     )
@@ -233,7 +240,8 @@ def test_lists_that_the_profiler_cut_are_one_tensor_for_each_gradient() -> None:
 def test_a_fused_step_takes_what_a_scaler_gives_it_beside_its_lists() -> None:
     """Whether the gradients are finite is a tensor by itself, which an operator made before."""
     run = Training()
-    lists, numbers = [([], LIST)] * 6, [([], SCALAR)] * 5
+    lists: list[Input] = [([], LIST)] * 6
+    numbers: list[Input] = [([], SCALAR)] * 5
     found = ([1], FLOAT)
     fused = ("aten::_fused_adamw_", *lists, *numbers, ([], ""), ([], ""), found, found)
     for number in (1, 2):
@@ -261,7 +269,10 @@ def test_gradients_that_were_perhaps_written_in_between_are_a_guess(clipped: boo
 
 def test_of_an_optimizer_that_is_not_known_nothing_is_told() -> None:
     run = Training()
-    unknown = ("aten::sqrt", WEIGHT), ("aten::_foreach_add_", ([], LIST), ([], LIST), ([], LIST), ([], SCALAR))
+    unknown: tuple[tuple[Any, ...], ...] = (
+        ("aten::sqrt", WEIGHT),
+        ("aten::_foreach_add_", ([], LIST), ([], LIST), ([], LIST), ([], SCALAR)),
+    )
     for number in (1, 2):
         _step(run, *unknown, number=number)
     assert run.reads()["mm#2", 1][2] is GUESS
@@ -333,7 +344,8 @@ def test_a_leafs_gradient_is_not_what_was_kept_of_another_leafs() -> None:
     """Autograd copies each, and scales it as data parallelism does."""
     run = Training()
     run.call(*ONES)
-    keep, scale = ("aten::clone", X, NONE), ("aten::mul", X, ([], SCALAR))
+    keep: tuple[Any, ...] = ("aten::clone", X, NONE)
+    scale: tuple[Any, ...] = ("aten::mul", X, ([], SCALAR))
     for _ in range(2):
         run.node(None, "torch::autograd::AccumulateGrad", keep, scale)
     reads = run.reads()

@@ -136,7 +136,8 @@ def test_what_one_copy_wrote_is_read() -> None:
 def shifted_within_itself() -> Eager:
     """`x[:, 1:] = x[:, :-1].clone()` without strides: both slices and the copy look alike."""
     eager = Eager()
-    whole, part, where = ([8, 64], FLOAT), ([8, 63], FLOAT), [([], SCALAR)] * 4
+    whole, part = ([8, 64], FLOAT), ([8, 63], FLOAT)
+    where: list[tuple[Any, str]] = [([], SCALAR)] * 4
     eager.call("aten::relu", whole)
     eager.call("aten::slice", whole, *where, kernels=0, values=["", "1", "0", "-1", "1"])
     eager.call("aten::clone", part)

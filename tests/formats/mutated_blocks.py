@@ -11,7 +11,7 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ def event(random_: random.Random) -> dict[str, Any]:
     table = TABLES[own] if own and random_.random() < 0.95 else random_.choice(list(TABLES.values()))
     keys = [(a.kind, key) for a in table.arguments for key in (a.key, *a.aliases)]
     random_.shuffle(keys)
-    values = {
+    values: dict[str, Callable[[], Any]] = {
         "integer": lambda: random_.choice([0, 7, -3, 10**17]),
         "number": lambda: random_.choice([0, 12.5, 1e-3, 100]),
         "text": lambda: random_.choice(["x", "", "é", 'a"b', None]),
@@ -87,7 +87,9 @@ def blocks(count: int, seed: int) -> Iterator[bytes]:
     random_ = random.Random(seed)
     for number in range(count):
         events = [event(random_) for _ in range(random_.randrange(1, 9))]
-        layout = random_.choice([{}, {"indent": 2}, {"separators": (",", ":")}, {"ensure_ascii": False}])
+        layout: dict[str, Any] = random_.choice(
+            [{}, {"indent": 2}, {"separators": (",", ":")}, {"ensure_ascii": False}]
+        )
         text = json.dumps(events, **layout).encode()
         for _ in range(random_.randrange(1, 4) if number % 2 else 0):
             text = mutated(text, random_)
@@ -128,7 +130,7 @@ class Readers:
         A plain block must be one that decodes into Structs at once: nothing in it is read leniently.
         """
         # A copy with nothing behind it, where a sanitizer sees what reads on.
-        self.was_plain = self.plain.read(memoryview(np.frombuffer(block, np.uint8).copy()))
+        self.was_plain = self.plain.read(np.frombuffer(block, np.uint8).copy().data)
         if not self.was_plain:
             return None
         read = self.plain.take()

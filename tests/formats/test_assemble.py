@@ -16,7 +16,8 @@ from tracemine.timeline import Timeline
 
 
 def _column(table: pa.Table, name: str) -> list[Any]:
-    return table.column(name).to_pylist()
+    values: list[Any] = table.column(name).to_pylist()
+    return values
 
 
 def _owners(t: Timeline) -> list[str | None]:
@@ -224,7 +225,7 @@ def test_a_synchronisation_that_shares_a_correlation_launches_nothing(tmp_path: 
 
 
 def test_a_synchronisation_has_no_thread_so_it_lies_in_no_operator_and_no_frame(tmp_path: Path) -> None:
-    elsewhere = {"tid": BACKWARD}
+    elsewhere: dict[str, Any] = {"tid": BACKWARD}
     sync = event("cuda_sync", "Stream Sync", 3, 5, args={"cuda_sync_kind": "Stream Sync", "stream": 7})
     t = timeline(
         tmp_path,
@@ -397,7 +398,7 @@ def test_a_kernel_or_a_set_has_no_direction(tmp_path: Path) -> None:
 
 
 def test_what_a_kernels_arguments_say_becomes_columns_and_what_they_do_not_is_null(tmp_path: Path) -> None:
-    full = {
+    full: dict[str, Any] = {
         "grid": [8, 2, 1],
         "block": [128, 1, 1],
         "registers per thread": 32,

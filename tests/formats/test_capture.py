@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -66,7 +67,12 @@ def queued(alone_ns: int, host_ns: int, kernel_ns: int) -> Timeline:
         for number in range(20):
             launch = begin + 50_000 * number
             free_ns = max(free_ns, launch + 10_000)
-            rows = {"op": "aten::add", "shapes": [[4096], [4096]], "dtypes": ["float", "float"], "step_row": step}
+            rows: dict[str, Any] = {
+                "op": "aten::add",
+                "shapes": [[4096], [4096]],
+                "dtypes": ["float", "float"],
+                "step_row": step,
+            }
             trace.kernel("add", free_ns, kernel_ns, launch=(launch, 5_000), **rows)
             free_ns += kernel_ns + 500
     timeline = trace.timeline()

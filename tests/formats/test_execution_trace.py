@@ -155,7 +155,8 @@ def test_lists_are_laid_out_flat_and_what_is_undefined_is_left_out(tmp_path: Pat
 )
 def test_a_name_that_was_not_escaped_is_read_and_counted(tmp_path: Path, name: str) -> None:
     raw = json.dumps(node(5, "NAME")).replace("NAME", name)
-    for place in ([raw, node(6)], [node(6), raw]):
+    places: tuple[list[dict[str, Any] | str], ...] = ([raw, node(6)], [node(6), raw])
+    for place in places:
         trace = read_text(tmp_path, text(*place))
         found = [one for one in names(trace) if one != "aten::relu"]
         assert len(trace.nodes["id"]) == 2

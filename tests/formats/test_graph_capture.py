@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ class Captured:
         for kernel, operator, shapes in kernels:
             frame = self.trace.frame(f"model.py({len(self.trace.rows['stacks']) + 1}): forward")
             op = self.trace.op(operator, self.now, 20, shapes, module="Model_0.Layer_1", stack_row=frame)
-            name = {"kernel": kernel} if self.named else {}
+            name: dict[str, Any] = {"kernel": kernel} if self.named else {}
             self.trace.call("cudaLaunchKernel", self.now + 5, 5, op_row=op, **name)
             self.trace.call("cuLaunchKernel", self.now + 6, 2, kind="driver", op_row=op, **name)  # within the other
             self.now += 30

@@ -75,13 +75,17 @@ def _check(intervals: list[Interval], queries: list[Interval]) -> None:
     nest = Nesting(*columns)
     own = [Interval(*(int(x) for x in row)) for row in zip(*columns, strict=True)]
     assert nest.parents().tolist() == [_around(range(row), *columns, own[row]) for row in range(len(own))]
-    asked = [np.array([getattr(q, name) for q in queries], np.int64) for name in ("start", "end", "thread")]
-    assert nest.innermost(*asked).tolist() == [_around(range(len(start)), start, end, thread, q) for q in queries]
+    starts, ends, threads = (
+        np.array([getattr(q, name) for q in queries], np.int64) for name in ("start", "end", "thread")
+    )
+    assert nest.innermost(starts, ends, threads).tolist() == [
+        _around(range(len(start)), start, end, thread, q) for q in queries
+    ]
     for every in (2, 3):
         only = np.arange(len(start)) % every == 0
         flagged = np.flatnonzero(only).tolist()
         expected = [_around(flagged, start, end, thread, q) for q in queries]
-        assert nest.innermost(*asked, only=only).tolist() == expected
+        assert nest.innermost(starts, ends, threads, only=only).tolist() == expected
 
 
 @given(intervals=_nested(0, 12, 3), queries=_QUERIES)

@@ -175,8 +175,12 @@ def test_structure_inside_strings_does_not_matter_in_other_layouts(
     tmp_path: Path, layout: str, block_bytes: int
 ) -> None:
     events = json.loads("[" + ",".join(kernel(i, name=text) for i, text in enumerate(evil_text(4, 300))) + "]")
-    options = {"separators": {"separators": (",", ":")}, "indent": {"indent": 2}, "compact": {}}[layout]
-    text = json.dumps({"schemaVersion": 1, "traceEvents": events, "z": [1]}, **options)
+    options: dict[str, dict[str, Any]] = {
+        "separators": {"separators": (",", ":")},
+        "indent": {"indent": 2},
+        "compact": {},
+    }
+    text = json.dumps({"schemaVersion": 1, "traceEvents": events, "z": [1]}, **options[layout])
     raw = assert_as_reference(written(tmp_path / "trace.json", text), block_bytes=block_bytes)
     assert raw.header == {"schemaVersion": 1, "z": [1]}
 
@@ -346,7 +350,7 @@ def test_progress_is_told_in_bytes_of_the_file_and_ends_with_all_of_them() -> No
 
 
 def test_whole_microseconds_since_1970_are_exact_without_being_read_as_text() -> None:
-    microseconds = [1689180448593393, 1689180448593396, 4]
+    microseconds: list[int | float] = [1689180448593393, 1689180448593396, 4]
     assert numbers_to_ns(microseconds).tolist() == [us * 1000 for us in microseconds]
 
 

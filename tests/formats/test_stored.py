@@ -109,14 +109,18 @@ def test_sizes_that_no_gpu_holds_make_no_tensor_and_no_noise(with_tensors: Path,
     groups(flow(open_trace(with_tensors)))
 
 
+def with_first(text: str) -> Callable[[list[Any]], list[Any]]:
+    return lambda values: [text, *values[1:]]
+
+
 @pytest.mark.parametrize("column", ["input_shapes", "input_dtypes", "input_strides", "concrete_inputs"])
 def test_json_that_nests_more_deeply_than_any_traces_is_refused(with_tensors: Path, column: str) -> None:
     for text in ("[" * 3000, "[" * 101 + "]" * 101, '{"a":' * 3000):
-        change(with_tensors, "ops", column, lambda values, text=text: [text, *values[1:]])
+        change(with_tensors, "ops", column, with_first(text))
         with pytest.raises(TimelineError, match=f"ops.parquet: is damaged: {column} holds JSON that is nested more"):
             open_trace(with_tensors)
     for text in ("[" + "[[4,8]]," * 3000 + "[]]", '["' + "[" * 3000 + '"]', "[" * 50 + "]" * 50):
-        change(with_tensors, "ops", column, lambda values, text=text: [text, *values[1:]])
+        change(with_tensors, "ops", column, with_first(text))
         groups(flow(open_trace(with_tensors)))
 
 

@@ -10,7 +10,8 @@ SIZE = 64
 
 
 def product_bytes(program: Program) -> list[int]:
-    return groups(program.flow()).product_bytes.tolist()
+    sizes: list[int] = groups(program.flow()).product_bytes.tolist()
+    return sizes
 
 
 def after_a_product(*, read_again: bool = False, reduced: bool = False) -> Program:

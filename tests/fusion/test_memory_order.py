@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.flow.programs import ADD, COPY_, RELU, Program, T
-from tracemine.fusion import groups
+from tracemine.fusion import FusedKernel, groups
 
 ROWS, LENGTH = 64, 96
 
@@ -13,7 +13,8 @@ ROWS, LENGTH = 64, 96
 def kernel_strided(program: Program) -> bool:
     found = groups(program.flow())
     assert len(found) == 1
-    return found.kernels[found.kernel[0]].strided
+    kernel: FusedKernel = found.kernels[found.kernel[0]]
+    return kernel.strided
 
 
 def transposed(program: Program, storage: str) -> T:

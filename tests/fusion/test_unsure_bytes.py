@@ -20,10 +20,16 @@ def found(*ops: Op, cast: bool = False) -> Groups:
     for at, (name, shapes, dtypes) in enumerate(ops):
         start, parent = 1000 * at, None
         if cast and not at:
-            takes = {"shapes": [BIG, *[[]] * 6], "dtypes": ["c10::BFloat16", "Scalar", "", "", "", "Scalar", ""]}
+            takes: dict[str, Any] = {
+                "shapes": [BIG, *[[]] * 6],
+                "dtypes": ["c10::BFloat16", "Scalar", "", "", "", "Scalar", ""],
+            }
             takes["strides"] = [[SIDE, 1], *[[]] * 6]
             parent = trace.op("aten::_to_copy", 0, 800, **takes, concrete=["", "6", "", "", "", "False", ""])
-            sizes = {"shapes": [[]] * 6, "dtypes": ["ScalarList", "ScalarList", "Scalar", "Scalar", "", "Scalar"]}
+            sizes: dict[str, Any] = {
+                "shapes": [[]] * 6,
+                "dtypes": ["ScalarList", "ScalarList", "Scalar", "Scalar", "", "Scalar"],
+            }
             sizes["strides"] = [[]] * 6
             given = [str(BIG), str([SIDE, 1]), "6", "0", "", "False"]
             trace.op("aten::empty_strided", 10, 20, **sizes, concrete=given, parent_row=parent)

@@ -4,11 +4,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from tests.matching.conftest import RuleMaker
 from tracemine.errors import RuleError
+from tracemine.matching import Rule
 from tracemine.matching.cases import read_cases, run_cases
-from tracemine.rows.table import Numbers
+from tracemine.rows.table import Numbers, category, flags, numbers_of
 
 RULE = """pattern = "mm bias? act"
 [define]
@@ -50,8 +55,8 @@ The next is not.
 
 
 @pytest.fixture
-def with_cases(rule):
-    def make(cases: str, body: str = RULE):
+def with_cases(rule: RuleMaker) -> Callable[..., Rule]:
+    def make(cases: str, body: str = RULE) -> Rule:
         loaded = rule(body)
         (loaded.folder / "cases.md").write_text(cases, "utf-8")
         return loaded
@@ -59,7 +64,7 @@ def with_cases(rule):
     return make
 
 
-def test_cases_that_agree_pass_and_a_known_miss_passes_by_failing(with_cases):
+def test_cases_that_agree_pass_and_a_known_miss_passes_by_failing(with_cases: Callable[..., Rule]) -> None:
     results = run_cases(with_cases(CASES))
     assert [(result.heading, result.where.line, result.known_miss, result.problems) for result in results] == [
         ("Bias and GELU follow the GEMM on its stream", 5, False, ()),
@@ -68,12 +73,12 @@ def test_cases_that_agree_pass_and_a_known_miss_passes_by_failing(with_cases):
     ]
 
 
-def test_the_day_a_known_miss_passes_the_result_says_so(with_cases):
+def test_the_day_a_known_miss_passes_the_result_says_so(with_cases: Callable[..., Rule]) -> None:
     (result,) = run_cases(with_cases("## Known miss: x\n\n|op|expect|\n|-|-|\n|gemm|mm|\n|gelu|act|\n"))
     assert result.problems == ("it passes now: take 'Known miss:' off its heading",)
 
 
-def test_what_was_bound_otherwise_is_said_row_by_row(with_cases):
+def test_what_was_bound_otherwise_is_said_row_by_row(with_cases: Callable[..., Rule]) -> None:
     (result,) = run_cases(with_cases("## x\n\n|op|expect|\n|-|-|\n|gemm|mm|\n|add|bias|\n|gelu||\n|gelu|act|\n"))
     assert not result.passed
     assert result.problems == (
@@ -83,7 +88,7 @@ def test_what_was_bound_otherwise_is_said_row_by_row(with_cases):
     )
 
 
-def test_blank_cells_are_null_and_absent_columns_stand_on_one_stream_in_order(with_cases):
+def test_blank_cells_are_null_and_absent_columns_stand_on_one_stream_in_order(with_cases: Callable[..., Rule]) -> None:
     case = read_cases(with_cases(CASES))[0]
     columns = case.rows.columns
     assert list(columns) == ["stream", "op", "gap_ns", "name", "dur_ns", "bytes", "graph", "start_ns", "device"]
@@ -91,22 +96,24 @@ def test_blank_cells_are_null_and_absent_columns_stand_on_one_stream_in_order(wi
     assert isinstance(gap, Numbers)
     assert gap.valid is not None
     assert gap.values[gap.valid].tolist() == [900, 1, 1100]
-    assert columns["start_ns"].values.tolist() == [0, 1, 2, 3]
-    assert columns["device"].values.tolist() == [0, 0, 0, 0]
-    assert columns["device"].valid is None
-    assert columns["bytes"].valid.tolist() == [False] * 4
-    assert columns["name"].codes.tolist() == [-1] * 4
-    assert columns["graph"].values.tolist() == [False] * 4
+    assert numbers_of(case.rows, "start_ns").values.tolist() == [0, 1, 2, 3]
+    assert numbers_of(case.rows, "device").values.tolist() == [0, 0, 0, 0]
+    assert numbers_of(case.rows, "device").valid is None
+    unknown = numbers_of(case.rows, "bytes").valid
+    assert unknown is not None
+    assert unknown.tolist() == [False] * 4
+    assert category(case.rows, "name").codes.tolist() == [-1] * 4
+    assert flags(case.rows, "graph").tolist() == [False] * 4
     assert read_cases(with_cases(CASES))[1].rows.columns["name"].values == ("a|b",)
 
 
-def test_a_row_of_two_overlapping_matches_expects_both_variables(with_cases):
+def test_a_row_of_two_overlapping_matches_expects_both_variables(with_cases: Callable[..., Rule]) -> None:
     body = 'after_match = "skip to next row"\npattern = "a b"\n[define]\na = { op = "x" }\nb = { dur_ns = 1 }\n'
     cases = "## x\n\n|op|dur_ns|expect|\n|-|-|-|\n|x|1|a|\n|x|1|a, b|\n|x|1|b|\n"
     assert run_cases(with_cases(cases, body))[0].passed
 
 
-def test_a_rule_without_cases_has_none(rule):
+def test_a_rule_without_cases_has_none(rule: RuleMaker) -> None:
     assert run_cases(rule(RULE)) == ()
 
 
@@ -127,7 +134,9 @@ def test_a_rule_without_cases_has_none(rule):
         ("## x\n|graph|expect|\n|-|-|\n|yes||", ":4: graph: 'yes' is neither true nor false"),
     ],
 )  # fmt: skip
-def test_a_broken_table_is_said_with_its_line(with_cases, tmp_path, cases, text):
+def test_a_broken_table_is_said_with_its_line(
+    with_cases: Callable[..., Rule], tmp_path: Path, cases: str, text: str
+) -> None:
     with pytest.raises(RuleError) as error:
         read_cases(with_cases(cases))
     assert str(error.value) == f"{tmp_path}/epilogue/cases.md{text}"

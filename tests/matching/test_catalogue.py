@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from docs.pages_rules import rules_page
+from tests.matching.conftest import RuleMaker
 from tracemine.errors import UsageError
+from tracemine.matching import Rule
 from tracemine.matching.catalogue import case_results, lint_rules, list_rules, show_rule
 
 RULE = """limits = ["Needs shapes."]
@@ -22,13 +24,13 @@ removable_ns = "sum(bias.dur_ns)"
 
 
 @pytest.fixture
-def loaded(rule):
+def loaded(rule: RuleMaker) -> Rule:
     made = rule(RULE)
     (made.folder / "cases.md").write_text("## Found\n\n|op|dur_ns|expect|\n|-|-|-|\n|gemm|5|mm|\n|add|1|bias|\n")
     return made
 
 
-def test_a_rule_is_shown_with_everything_it_says(loaded):
+def test_a_rule_is_shown_with_everything_it_says(loaded: Rule) -> None:
     page = show_rule([loaded], "epilogue")
     assert page.rule is loaded
     assert page.cases == ("Found",)
@@ -75,7 +77,7 @@ priority  100
     )
 
 
-def test_the_page_lists_every_rule_and_then_shows_it(loaded):
+def test_the_page_lists_every_rule_and_then_shows_it(loaded: Rule) -> None:
     page = rules_page([loaded])
     assert (
         "| [epilogue](#epilogue) | Bias and activation run apart from their GEMM | activities | experimental |" in page
@@ -83,17 +85,17 @@ def test_the_page_lists_every_rule_and_then_shows_it(loaded):
     assert page.endswith(show_rule([loaded], "epilogue").text)
 
 
-def test_a_list_has_a_line_a_rule(loaded):
+def test_a_list_has_a_line_a_rule(loaded: Rule) -> None:
     (line,) = list_rules([loaded])
     assert (line.id, line.status, line.rows, line.pattern) == ("epilogue", "experimental", "activities", "mm bias{0,2}")
 
 
-def test_lint_and_cases_can_be_asked_of_one_rule(loaded):
+def test_lint_and_cases_can_be_asked_of_one_rule(loaded: Rule) -> None:
     assert [problem.check for problem in lint_rules([loaded], ["epilogue"])] == ["a_case_is_a_near_miss"]
     assert [result.passed for result in case_results([loaded])] == [True]
 
 
-def test_a_rule_that_is_not_there_is_named_with_those_that_are(loaded):
+def test_a_rule_that_is_not_there_is_named_with_those_that_are(loaded: Rule) -> None:
     with pytest.raises(UsageError) as error:
         show_rule([loaded], "epilog")
     assert str(error.value) == "there is no rule 'epilog'\n  hint: there are: epilogue"

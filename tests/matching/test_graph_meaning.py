@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -21,7 +21,7 @@ from tracemine.matching.graph_pattern import Comparison, GraphPattern, SameInput
 from tracemine.matching.pattern import PatternError
 from tracemine.matching.rule import ColumnTest
 from tracemine.rows.graph import NodeGraph
-from tracemine.rows.table import Categories, IntArray, Numbers, Rows
+from tracemine.rows.table import Categories, Column, IntArray, Numbers, Rows
 
 OPS = ("x", "y", "z")
 OFTEN = ("x", "y", "x", "y", "z")
@@ -288,7 +288,7 @@ def rows_of(nodes: Sequence[Node]) -> Rows:
         "activity_begin": np.searchsorted(owner, np.arange(len(nodes) + 1)),
         "activity_node": np.array(owner),
     }
-    columns = {
+    columns: dict[str, Column] = {
         "op": Categories(np.array([OPS.index(op) for op in ops], np.int32), OPS),
         "dur_ns": Numbers(np.array(durs)),
         "stream": Numbers(np.array(streams)),
@@ -311,7 +311,7 @@ def shown(pattern: GraphPattern, nodes: Sequence[Node], binding: dict[Any, int])
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
 @given(text=patterns(), nodes=programs())
-def test_matches_are_those_of_a_matcher_that_tries_every_way(text, nodes):
+def test_matches_are_those_of_a_matcher_that_tries_every_way(text: str, nodes: list[Node]) -> None:
     check_against_brute_force(text, nodes)
 
 
@@ -357,7 +357,9 @@ def _forgets_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "fault", [_forgets_that_nodes_differ, _takes_matches_that_overlap, _lets_others_read, _forgets_partitions]
 )
-def test_a_planted_fault_makes_the_comparison_fail(fault, monkeypatch):
+def test_a_planted_fault_makes_the_comparison_fail(
+    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     fault(monkeypatch)
 
     @settings(
@@ -376,7 +378,7 @@ def test_a_planted_fault_makes_the_comparison_fail(fault, monkeypatch):
         compared()
 
 
-def test_a_segment_that_leads_to_more_ways_than_are_followed_is_left_out_and_counted():
+def test_a_segment_that_leads_to_more_ways_than_are_followed_is_left_out_and_counted() -> None:
     readers = graph_match.WAYS + 1
     nodes = [Node((("x", 1, 7),), (), None, False, False, False)]
     nodes += [Node((("y", 1, 7),), (0,), None, False, False, False)] * readers

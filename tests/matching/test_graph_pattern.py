@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.matching.conftest import DOCS, HEAD
+from tests.matching.conftest import DOCS, HEAD, RuleMaker
 from tracemine.errors import RuleError
 from tracemine.matching import find
 from tracemine.matching.cases import read_cases, run_cases
@@ -23,7 +23,7 @@ from tracemine.matching.pattern import PatternError
 LABELS = ("product", "softmax", "pointwise", "cast")
 
 
-def test_paths_groups_tests_and_only_reader_are_read():
+def test_paths_groups_tests_and_only_reader_are_read() -> None:
     pattern = parse_graph(
         """
         (qk IS product)<-[reads]-{0,6}(between IS pointwise|cast)<-[reads]-(softmax),
@@ -45,13 +45,13 @@ def test_paths_groups_tests_and_only_reader_are_read():
     assert pattern.labels == ("product", "softmax", "pointwise", "cast")
 
 
-def test_an_edge_reads_from_left_to_right_or_from_right_to_left():
+def test_an_edge_reads_from_left_to_right_or_from_right_to_left() -> None:
     one = parse_graph("(softmax)-[reads]->(cast)", LABELS).segments
     other = parse_graph("(softmax)<-[reads]-(cast)", LABELS).segments
     assert (one[0].reads, other[0].reads) == (True, False)
 
 
-def test_what_follows_the_last_node_may_be_left_out():
+def test_what_follows_the_last_node_may_be_left_out() -> None:
     (segment,) = parse_graph("(softmax)<-[reads]-{0,2}(cast)", LABELS).segments
     assert segment == Segment("softmax", (Group("cast", ("cast",), False, 0, 2),), True, None)
     assert list(segment.ways()) == [(2,), (1,), (0,)]
@@ -97,7 +97,7 @@ def test_what_follows_the_last_node_may_be_left_out():
         ("\n  (softmax)-[reads]->(cast)\n  WHERE cast.out_rank == 4", "column 23"),
     ],
 )  # fmt: skip
-def test_what_the_language_has_not_is_refused_with_its_place(text, message):
+def test_what_the_language_has_not_is_refused_with_its_place(text: str, message: str) -> None:
     with pytest.raises(PatternError) as error:
         parse_graph(text, LABELS)
     if message.startswith("column 23"):
@@ -106,7 +106,7 @@ def test_what_the_language_has_not_is_refused_with_its_place(text, message):
         assert error.value.message == message
 
 
-def test_a_match_of_more_nodes_than_are_offered_is_refused():
+def test_a_match_of_more_nodes_than_are_offered_is_refused() -> None:
     text = "(softmax)" + "".join(f"-[reads]->{{0,8}}(:cast)-[reads]->(v{i} IS cast)" for i in range(4))
     with pytest.raises(PatternError, match="a match could have 37 nodes; at most 32 are offered"):
         parse_graph(text, LABELS)
@@ -146,7 +146,7 @@ CASES = """## The activation reads the product
 """
 
 
-def test_cases_with_a_column_reads_are_graphs(rule):
+def test_cases_with_a_column_reads_are_graphs(rule: RuleMaker) -> None:
     loaded = rule(RULE)
     (loaded.folder / "cases.md").write_text(CASES, "utf-8")
     assert [(result.heading, result.problems) for result in run_cases(loaded)] == [
@@ -159,13 +159,13 @@ def test_cases_with_a_column_reads_are_graphs(rule):
     assert find(loaded, case.rows).measures["kernels"].tolist() == [3]
 
 
-def test_a_wrong_expectation_fails(rule):
+def test_a_wrong_expectation_fails(rule: RuleMaker) -> None:
     loaded = rule(RULE)
     (loaded.folder / "cases.md").write_text(CASES.replace("| mm     |", "|        |"), "utf-8")
     assert run_cases(loaded)[0].problems == ("row 1: expected nothing, found mm",)
 
 
-def test_lint_asks_for_a_case_of_every_variable(rule):
+def test_lint_asks_for_a_case_of_every_variable(rule: RuleMaker) -> None:
     loaded = rule(RULE)
     (loaded.folder / "cases.md").write_text(
         CASES.replace("| copy   |\n\n", "|        |\n\n").replace("copy", "mul"), "utf-8"
@@ -185,7 +185,7 @@ def test_lint_asks_for_a_case_of_every_variable(rule):
         ("|node|reads|kernel|expect|\n|-|-|-|-|\n|a|x|1||", None),
     ],
 )  # fmt: skip
-def test_a_broken_graph_is_said_with_its_line(rule, tmp_path, table, text):
+def test_a_broken_graph_is_said_with_its_line(rule: RuleMaker, tmp_path: Path, table: str, text: str | None) -> None:
     loaded = rule(RULE)
     (loaded.folder / "cases.md").write_text(f"## x\n{table}\n", "utf-8")
     with pytest.raises(RuleError) as error:
@@ -235,7 +235,9 @@ WHERE = [
 
 
 @pytest.mark.parametrize(("test", "holds"), WHERE, ids=[test for test, _ in WHERE])
-def test_where_compares_shapes_dtypes_layouts_and_axes_and_what_is_not_known_does_not_hold(rule, test, holds):
+def test_where_compares_shapes_dtypes_layouts_and_axes_and_what_is_not_known_does_not_hold(
+    rule: RuleMaker, test: str, holds: bool
+) -> None:
     loaded = rule(
         f'match = "(b IS gelu)-[reads]->(a IS mm), (b)-[reads]->(c IS add) WHERE {test}"\n'
         '[define]\nmm = { op = "gemm" }\ngelu = { op = "gelu" }\nadd = { op = "add" }\n'
@@ -263,7 +265,7 @@ act = { op = "gelu" }
 """
 
 
-def test_what_stays_is_needed_for_a_match_and_is_not_found(rule):
+def test_what_stays_is_needed_for_a_match_and_is_not_found(rule: RuleMaker) -> None:
     loaded = rule(STAYS)
     lines = "## x\n|node|reads|op|expect|\n|-|-|-|-|\n|a|x|{0}||\n|b|a|add||\n|c|b|gelu|{1}|\n"
     for op, matched in (("gemm", True), ("relu", False)):
@@ -274,17 +276,18 @@ def test_what_stays_is_needed_for_a_match_and_is_not_found(rule):
         assert find(loaded, case.rows).rows.tolist() == ([2] if matched else [])
 
 
-def test_a_match_of_which_all_stays_is_none(rule):
+def test_a_match_of_which_all_stays_is_none(rule: RuleMaker) -> None:
     loaded = rule(STAYS.replace('act = { op = "gelu" }', "act = {}"))
     (loaded.folder / "cases.md").write_text(
         "## x\n|node|reads|op|expect|\n|-|-|-|-|\n|a|x|gemm||\n|b|a|add||\n|c|x|gemm||\n|d|c|gelu|act|\n", "utf-8"
     )
     (case,) = read_cases(loaded)
     found = find(loaded, case.rows)
+    assert found.evidence is not None
     assert (found.rows.tolist(), found.offsets.tolist(), len(found.evidence)) == ([3], [0, 1], 1)
 
 
-def test_a_rule_of_which_all_stays_is_refused(rule):
+def test_a_rule_of_which_all_stays_is_refused(rule: RuleMaker) -> None:
     with pytest.raises(RuleError) as error:
         rule(STAYS.replace('["mm", "add"]', '["mm", "add", "act"]'))
     assert "nothing is left of a match" in str(error.value)
@@ -293,7 +296,7 @@ def test_a_rule_of_which_all_stays_is_refused(rule):
     assert "'softmax' is none of its values" in str(error.value)
 
 
-def test_of_a_rule_with_both_the_row_pattern_counts_only_where_reads_are_unknown_or_guessed(rule):
+def test_of_a_rule_with_both_the_row_pattern_counts_only_where_reads_are_unknown_or_guessed(rule: RuleMaker) -> None:
     loaded = rule(
         'match = "(mm)<-[reads]-(act)"\npattern = "mm act"\n[define]\nmm = { op = "gemm" }\nact = { op = "gelu" }\n'
     )
@@ -323,7 +326,7 @@ def test_of_a_rule_with_both_the_row_pattern_counts_only_where_reads_are_unknown
         ('match = "(mm)-[reads]->(a IS mm)"\n[define]\nmm = { op = "x" }\n[measures]\nn = "count(act)"\n', "measures.n: 'act' is not defined"),
     ],
 )  # fmt: skip
-def test_a_rule_whose_graph_pattern_cannot_be_used_is_refused_at_its_key(tmp_path, body, text):
+def test_a_rule_whose_graph_pattern_cannot_be_used_is_refused_at_its_key(tmp_path: Path, body: str, text: str) -> None:
     folder = tmp_path / "epilogue"
     folder.mkdir()
     (folder / "rule.toml").write_text(HEAD + body, "utf-8")
@@ -332,7 +335,7 @@ def test_a_rule_whose_graph_pattern_cannot_be_used_is_refused_at_its_key(tmp_pat
     assert text in str(error.value)
 
 
-def test_a_rules_page_shows_its_graph_pattern_line_by_line(rule):
+def test_a_rules_page_shows_its_graph_pattern_line_by_line(rule: RuleMaker) -> None:
     loaded = rule(
         RULE.replace(
             '"(mm)<-[reads]-(act), (act)<-[reads]-{0,1}(:copy)"',
@@ -343,7 +346,7 @@ def test_a_rules_page_shows_its_graph_pattern_line_by_line(rule):
     assert "match     (mm)<-[reads]-(act),\n          (act)<-[reads]-{0,1}(:copy)\n  mm    op is gemm\n" in text
 
 
-def test_the_example_on_the_rules_page_is_a_rule():
+def test_the_example_on_the_rules_page_is_a_rule() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "rules.md").read_text("utf-8")
     example = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])
     pattern = parse_graph(example["match"], tuple(example["define"]))

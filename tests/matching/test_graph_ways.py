@@ -38,7 +38,8 @@ def matches(
         "(scores)-[reads]->{0,1}(copied IS copy) ONLY READER (copied, scores, softmax)",
         list(labels),
     )
-    return find_in_graph(pattern, labels, rows, ()).rows.tolist()
+    found: list[int] = find_in_graph(pattern, labels, rows, ()).rows.tolist()
+    return found
 
 
 ALONE = ("k", "x", *READS[2:])  # nothing says that the division reads the copy

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.matching.conftest import HEAD
+from tests.matching.conftest import HEAD, RuleMaker
 from tracemine.matching.lint import CHECKS, lint
 
 RULE = """references = ["https://docs.nvidia.com/cutlass/"]
@@ -39,9 +41,11 @@ CASES = """## Found
 | gelu |        |
 """
 
+Problems = Callable[..., list[str]]
+
 
 @pytest.fixture
-def problems(rule):
+def problems(rule: RuleMaker) -> Problems:
     def make(body: str = RULE, cases: str | None = CASES, head: str = HEAD) -> list[str]:
         loaded = rule(body, head=head)
         if cases is not None:
@@ -51,7 +55,7 @@ def problems(rule):
     return make
 
 
-def test_a_good_rule_has_no_problem(problems):
+def test_a_good_rule_has_no_problem(problems: Problems) -> None:
     assert problems() == []
 
 
@@ -77,26 +81,27 @@ def test_a_good_rule_has_no_problem(problems):
         ({"body": RULE.replace("mm act", "mm act+")}, "rule.toml:8: pattern: act+ has no bound: give one, or the reason in a comment at the pattern [repetition_is_bounded_or_explained]"),
     ],
 )  # fmt: skip
-def test_a_check_sees_what_it_is_for(problems, change, problem):
+def test_a_check_sees_what_it_is_for(problems: Problems, change: dict[str, str | None], problem: str) -> None:
     assert problem in problems(**change)
 
 
-def test_a_reason_above_the_pattern_excuses_an_unbounded_repetition(problems):
+def test_a_reason_above_the_pattern_excuses_an_unbounded_repetition(problems: Problems) -> None:
     assert (
         problems(RULE.replace("pattern =", "# A run is as long as it is.\npattern =").replace("mm act", "mm act+"))
         == []
     )
 
 
-def test_a_rule_without_cases_lacks_both_kinds(problems):
+def test_a_rule_without_cases_lacks_both_kinds(problems: Problems) -> None:
     assert [problem.split("[")[1] for problem in problems(cases=None)] == ["a_case_matches]", "a_case_is_a_near_miss]"]
 
 
-def test_every_check_is_tried_above():
+def test_every_check_is_tried_above() -> None:
     tried = {problem.rpartition("[")[2].rstrip("]") for _, problem in _parameters()}
     assert tried == {check.__name__ for check in CHECKS}
 
 
-def _parameters():
-    (mark,) = test_a_check_sees_what_it_is_for.pytestmark
-    return mark.args[1]
+def _parameters() -> list[tuple[dict[str, str | None], str]]:
+    (mark,) = vars(test_a_check_sees_what_it_is_for)["pytestmark"]
+    parameters: list[tuple[dict[str, str | None], str]] = mark.args[1]
+    return parameters

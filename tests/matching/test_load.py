@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.matching.conftest import DOCS, HEAD
+from tests.matching.conftest import DOCS, HEAD, RuleMaker
 from tracemine.causes import VOCABULARY
 from tracemine.errors import RuleError, UsageError
-from tracemine.matching.advice import advised
+from tracemine.matching.advice import Facts, advised
 from tracemine.matching.load import load_rule, load_rules, rules_directory
 from tracemine.matching.rule_file import key_line
 
@@ -27,7 +27,7 @@ removable_ns = "sum(bias.dur_ns, act.dur_ns)"
 """
 
 
-def test_a_rule_is_read_with_its_defaults(rule):
+def test_a_rule_is_read_with_its_defaults(rule: RuleMaker) -> None:
     loaded = rule(GOOD)
     assert (loaded.id, loaded.rows, loaded.priority, loaded.after_match) == (
         "epilogue",
@@ -42,7 +42,7 @@ def test_a_rule_is_read_with_its_defaults(rule):
     assert loaded.columns == ("device", "stream", "start_ns", "op", "gap_ns", "dur_ns")
 
 
-def test_gaps_are_partitioned_by_device_because_they_have_no_stream(rule):
+def test_gaps_are_partitioned_by_device_because_they_have_no_stream(rule: RuleMaker) -> None:
     loaded = rule('rows = "gaps"\npattern = "gap"\ndefine.gap = { cause = "unknown" }\n')
     assert loaded.partition_by == ("device",)
 
@@ -113,7 +113,9 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("old", "new", "place", "message", "hint"), ERRORS, ids=[error[3] for error in ERRORS])
-def test_what_is_wrong_is_said_with_file_line_and_key(rule, tmp_path, old, new, place, message, hint):
+def test_what_is_wrong_is_said_with_file_line_and_key(
+    rule: RuleMaker, tmp_path: Path, old: str, new: str, place: str | None, message: str, hint: str | None
+) -> None:
     with pytest.raises(RuleError) as error:
         rule(GOOD.replace(old, new, 1))
     start = f"{tmp_path}/epilogue/rule.toml:" + (f"{place}: " if place else " ")
@@ -135,29 +137,30 @@ def test_what_is_wrong_is_said_with_file_line_and_key(rule, tmp_path, old, new, 
         ('text = "a"\nwhen = { amd = true }\ntitle = 3', "this is no title", 'title = "…"'),
     ],
 )  # fmt: skip
-def test_an_advice_that_cannot_be_used_is_said(rule, advice, message, hint):
+def test_an_advice_that_cannot_be_used_is_said(rule: RuleMaker, advice: str, message: str, hint: str | None) -> None:
     with pytest.raises(RuleError) as error:
         rule(GOOD + f"\n[[advice]]\n{advice}\n")
     assert message in str(error.value)
     assert hint is None or hint in str(error.value)
 
 
-def test_the_first_advice_that_fits_counts_and_else_the_fix(rule):
+def test_the_first_advice_that_fits_counts_and_else_the_fix(rule: RuleMaker) -> None:
     found = rule(
         GOOD + '\n[[advice]]\nwhen = { amd = true, engine = "vllm" }\ntext = "both"\n'
         '[[advice]]\nwhen = { engine = ["vllm", "sglang"] }\ntext = "engine {blockers}"\n'
     )
-    for facts, text in (
+    told: tuple[tuple[Facts, str], ...] = (
         ({"amd": True, "engine": "vllm"}, "both"),
         ({"amd": False, "engine": "vllm"}, "engine (x)"),
         ({"engine": "sglang", "amd": True}, "engine (x)"),
         ({"amd": True}, found.fix),
         ({}, found.fix),
-    ):
+    )
+    for facts, text in told:
         assert advised(found.advice, found.fix, facts, "(x)") == text
 
 
-def test_an_advice_may_have_a_title_of_its_own(rule):
+def test_an_advice_may_have_a_title_of_its_own(rule: RuleMaker) -> None:
     found = rule(
         GOOD + '\n[[advice]]\nwhen = { amd = true }\ntext = "a"\ntitle = " Of HIP "\n'
         '[[advice]]\nwhen = { replayed = true }\ntext = "b"\n'
@@ -165,24 +168,24 @@ def test_an_advice_may_have_a_title_of_its_own(rule):
     assert [each.title for each in found.advice] == ["Of HIP", None]
 
 
-def test_what_is_removed_leaves_the_share_that_the_rule_states_and_calls_nothing(rule):
+def test_what_is_removed_leaves_the_share_that_the_rule_states_and_calls_nothing(rule: RuleMaker) -> None:
     found = rule(GOOD, head=HEAD.replace('saving = "fuse"', 'saving = "remove"\nleft = [0, 0.1, 0.5]', 1))
     assert (found.left, found.call) == ((0.0, 0.1, 0.5), "nothing")
 
 
-def test_a_fusion_may_say_what_stays_of_what_nothing_else_is_fused_with(rule):
+def test_a_fusion_may_say_what_stays_of_what_nothing_else_is_fused_with(rule: RuleMaker) -> None:
     found = rule(GOOD, head=HEAD.replace('saving = "fuse"', 'saving = "fuse"\nleft = [0, 0.9, 1]', 1))
     assert (found.left, found.call) == ((0.0, 0.9, 1.0), "compiled")
     assert rule(GOOD).left is None
 
 
 @pytest.mark.parametrize("left", ["[0.5, 0.1, 0.2]", "[0.1, 0.2]", "[0, 0.1, 1.5]", '[0, 0.1, "1"]', "[0, false, 1]"])
-def test_what_stays_of_removed_work_is_three_rising_shares(rule, left):
+def test_what_stays_of_removed_work_is_three_rising_shares(rule: RuleMaker, left: str) -> None:
     with pytest.raises(RuleError, match=r"left: these are no three rising shares from 0 to 1"):
         rule(GOOD, head=HEAD.replace('saving = "fuse"', f'saving = "remove"\nleft = {left}', 1))
 
 
-def test_what_is_removed_says_how_much_of_it_stays(rule):
+def test_what_is_removed_says_how_much_of_it_stays(rule: RuleMaker) -> None:
     with pytest.raises(RuleError, match="the key 'left' is missing"):
         rule(GOOD, head=HEAD.replace('saving = "fuse"', 'saving = "remove"', 1))
 
@@ -199,18 +202,18 @@ def test_what_is_removed_says_how_much_of_it_stays(rule):
     ],
     ids=["saving", "status", "status type", "no saving", "empty fix", "syntax"],
 )  # fmt: skip
-def test_what_is_wrong_in_the_head_is_said(rule, tmp_path, old, new, text):
+def test_what_is_wrong_in_the_head_is_said(rule: RuleMaker, tmp_path: Path, old: str, new: str, text: str) -> None:
     with pytest.raises(RuleError) as error:
         rule(GOOD, head=HEAD.replace(old, new, 1))
     assert str(error.value) == f"{tmp_path}/epilogue/rule.toml{text}"
 
 
-def test_a_file_that_ends_too_soon_is_named_with_its_last_line(rule, tmp_path):
+def test_a_file_that_ends_too_soon_is_named_with_its_last_line(rule: RuleMaker, tmp_path: Path) -> None:
     with pytest.raises(RuleError, match="^" + re.escape(f"{tmp_path}/epilogue/rule.toml:8: this is not TOML: ")):
         rule('pattern = "mm"\n[define', head=HEAD)
 
 
-def test_a_file_that_is_not_utf8_is_named_with_its_line(tmp_path):
+def test_a_file_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
     folder = tmp_path / "latin"
     folder.mkdir()
     (folder / "rule.toml").write_bytes(b'title = "a"\nwhat = "\xff"\n')
@@ -219,12 +222,12 @@ def test_a_file_that_is_not_utf8_is_named_with_its_line(tmp_path):
     assert str(error.value) == f"{folder}/rule.toml:2: the file is not UTF-8"
 
 
-def test_an_id_with_capitals_is_refused(rule):
+def test_an_id_with_capitals_is_refused(rule: RuleMaker) -> None:
     with pytest.raises(RuleError, match="the folder's name 'Epilogue' is no id\n  hint: an id is small letters"):
         rule(GOOD, folder="Epilogue")
 
 
-def test_an_id_that_is_there_twice_names_both_folders(tmp_path, monkeypatch):
+def test_an_id_that_is_there_twice_names_both_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("one", "two"):
         folder = tmp_path / place / "epilogue"
         folder.mkdir(parents=True)
@@ -239,7 +242,7 @@ def test_an_id_that_is_there_twice_names_both_folders(tmp_path, monkeypatch):
     )
 
 
-def test_rules_claim_by_priority_and_then_by_id(tmp_path, monkeypatch):
+def test_rules_claim_by_priority_and_then_by_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, priority in (("b", 100), ("a", 100), ("z", 5)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "rule.toml").write_text(HEAD + f"priority = {priority}\n" + GOOD)
@@ -247,7 +250,9 @@ def test_rules_claim_by_priority_and_then_by_id(tmp_path, monkeypatch):
     assert [rule.id for rule in load_rules(vocabulary=DOCS)] == ["z", "a", "b"]
 
 
-def test_what_comes_with_tracemine_is_read_once_and_again_where_it_changed(tmp_path, monkeypatch):
+def test_what_comes_with_tracemine_is_read_once_and_again_where_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (rules_directory() / "rmsnorm_unfused" / "rule.toml").read_text()
     (tmp_path / "a").mkdir()
     path = tmp_path / "a" / "rule.toml"
@@ -263,25 +268,25 @@ def test_what_comes_with_tracemine_is_read_once_and_again_where_it_changed(tmp_p
         load_rules(vocabulary=VOCABULARY)
 
 
-def test_a_single_rule_folder_is_a_directory_of_rules(tmp_path, monkeypatch):
+def test_a_single_rule_folder_is_a_directory_of_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "rule.toml").write_text(HEAD + GOOD)
     monkeypatch.setattr("tracemine.matching.load.rules_directory", lambda: tmp_path / "none")
     assert [rule.id for rule in load_rules(tmp_path / "a", vocabulary=DOCS)] == ["a"]
 
 
-def test_a_directory_that_is_not_there_or_empty_is_an_error(tmp_path):
+def test_a_directory_that_is_not_there_or_empty_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no such directory"):
         load_rules(tmp_path / "absent", vocabulary=DOCS)
     with pytest.raises(UsageError, match=r"the directory holds no rule\n  hint: a rule is DIR/<id>/rule\.toml"):
         load_rules(tmp_path, vocabulary=DOCS)
 
 
-def test_the_built_in_rules_are_beside_the_package_in_a_checkout():
+def test_the_built_in_rules_are_beside_the_package_in_a_checkout() -> None:
     assert rules_directory() == Path(__file__).parents[2] / "rules"
 
 
-def test_a_key_is_found_in_every_way_toml_writes_it():
+def test_a_key_is_found_in_every_way_toml_writes_it() -> None:
     content = (
         'what = """\npattern = 1\n"""\npattern = "a"\n[define.a]\nop = "x"\n[define]\nb.op = "y"\n"c" = {op = "z"}\n'
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tracemine.causes import load_rule, load_rules
+from tracemine.matching import Rule
 from tracemine.matching.cases import read_cases
 from tracemine.matching.nearest_miss import why
 
@@ -91,7 +92,7 @@ def test_rows_of_two_partitions_miss_by_that(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)
-def test_near_misses_of_every_rule_are_explained_and_no_match_is_called_one(rule) -> None:
+def test_near_misses_of_every_rule_are_explained_and_no_match_is_called_one(rule: Rule) -> None:
     """In the cases that come with it: those that match have none, the others have one or are further away."""
     explained = 0
     for case in read_cases(rule):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.matching.conftest import make_rows
+from tests.matching.conftest import RuleMaker, make_rows
 from tracemine.errors import RuleError
 from tracemine.matching import find
 
@@ -35,7 +35,9 @@ def define(pattern: str, tests: str, after_match: str = "skip past last row") ->
         ("c (a+ | b) c", BOTH, "column 4: a+"),
     ],
 )
-def test_a_repetition_that_could_be_scanned_from_each_of_its_rows_is_refused(rule, pattern, tests, step):
+def test_a_repetition_that_could_be_scanned_from_each_of_its_rows_is_refused(
+    rule: RuleMaker, pattern: str, tests: str, step: str
+) -> None:
     with pytest.raises(
         RuleError, match="would be scanned again from each of its rows\n  hint: bound it to at most 64"
     ) as e:
@@ -43,13 +45,13 @@ def test_a_repetition_that_could_be_scanned_from_each_of_its_rows_is_refused(rul
     assert e.value.message.startswith(step)
 
 
-def test_too_many_ways_to_divide_the_same_rows_are_refused(rule):
+def test_too_many_ways_to_divide_the_same_rows_are_refused(rule: RuleMaker) -> None:
     with pytest.raises(RuleError) as error:
         rule(define("a{1,20} b{1,20} a{1,20} c", BOTH))
     assert error.value.message == "the pattern has 8,000 ways to divide the rows from one start; at most 256 are tried"
 
 
-def test_groups_inside_each_other_have_a_limit(rule):
+def test_groups_inside_each_other_have_a_limit(rule: RuleMaker) -> None:
     with pytest.raises(RuleError, match="column 52: more than 50 groups inside each other"):
         rule(define("(" * 5000 + "a" + ")" * 5000, APART))
 
@@ -59,7 +61,7 @@ def test_groups_inside_each_other_have_a_limit(rule):
     [("a+", "any number of"), ("a{1,64} b{1,64} a{1,64} b{1,65}", "257")],
     ids=["unbounded", "long"],
 )
-def test_matches_that_overlap_must_be_short(rule, pattern, many):
+def test_matches_that_overlap_must_be_short(rule: RuleMaker, pattern: str, many: str) -> None:
     with pytest.raises(RuleError, match=f"matches may overlap and one may have {many} rows"):
         rule(define(pattern, APART, "skip to next row"))
 
@@ -81,7 +83,9 @@ def test_matches_that_overlap_must_be_short(rule, pattern, many):
     ],
 )
 @pytest.mark.parametrize("op", ["gemm", "gelu", "nothing", None], ids=["all gemm", "all gelu", "all other", "mixed"])
-def test_what_is_accepted_takes_linear_time_on_hostile_rows(rule, pattern, tests, op):
+def test_what_is_accepted_takes_linear_time_on_hostile_rows(
+    rule: RuleMaker, pattern: str, tests: str, op: str | None
+) -> None:
     loaded = rule(define(pattern, tests))
     ops = ["gemm", "gemm", "gelu", "nothing"] * (HOSTILE_ROWS // 4) if op is None else [op] * HOSTILE_ROWS
     rows = make_rows(op=ops, dur_ns=[1] * HOSTILE_ROWS, gap_ns=[1] * HOSTILE_ROWS)
@@ -90,7 +94,7 @@ def test_what_is_accepted_takes_linear_time_on_hostile_rows(rule, pattern, tests
     assert time.process_time() - start < CPU_SECONDS
 
 
-def test_a_regular_expression_looks_at_the_first_4096_characters_of_a_text(rule):
+def test_a_regular_expression_looks_at_the_first_4096_characters_of_a_text(rule: RuleMaker) -> None:
     loaded = rule('pattern = "a{2,}"\n[define]\na = { name.re = "k.*b" }\n')
     begun = time.process_time()
     rows = make_rows(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from tests.matching.conftest import make_rows
@@ -125,6 +126,7 @@ def make_rule(pattern: str, define: dict[str, tuple[ColumnTest, ...]], after_mat
     return Rule(
         id="random",
         title="t",
+        task=None,
         status="stable",
         what="w",
         why="y",
@@ -154,17 +156,22 @@ def as_found(matches: Matches) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
     values=rows_strategy,
     after_match=st.sampled_from((SKIP_PAST_LAST_ROW, SKIP_PAST_LAST_ROW, SKIP_TO_NEXT_ROW)),
 )
-def test_matches_are_those_of_a_matcher_that_tries_every_parse(pattern, define, values, after_match):
+def test_matches_are_those_of_a_matcher_that_tries_every_parse(
+    pattern: str, define: tuple[tuple[ColumnTest, ...], ...], values: list[tuple[Any, ...]], after_match: str
+) -> None:
     defined = dict(zip(VARIABLES, define, strict=True))
     # What is refused as it is, too costly or matching nothing, is tried with small counts and a mandatory row.
     attempts = (pattern, bounded(pattern), f"a {bounded(pattern)}")
     rule = next(filter(None, (make_rule(attempt, defined, after_match) for attempt in attempts)), None)
-    assume(rule is not None)
+    if rule is None:
+        reject()
     check_against_brute_force(rule, values)
 
 
 # Four variables of which no row satisfies two, so that unbounded repetitions may open a pattern or stand inside it.
-APART = {name: (ColumnTest("op", "is", (op,)),) for name, op in zip(VARIABLES, OPS, strict=True)}
+APART: dict[str, tuple[ColumnTest, ...]] = {
+    name: (ColumnTest("op", "is", (op,)),) for name, op in zip(VARIABLES, OPS, strict=True)
+}
 runs = st.lists(st.tuples(st.sampled_from((*OPS, None)), st.integers(1, 4)), min_size=1, max_size=8)
 open_steps = st.builds(
     lambda name, quantifier: name + quantifier,
@@ -180,19 +187,24 @@ open_patterns = st.one_of(
 
 @settings(max_examples=1500)
 @given(pattern=open_patterns, runs=runs)
-def test_unbounded_repetitions_match_as_if_every_parse_were_tried(pattern, runs):
+def test_unbounded_repetitions_match_as_if_every_parse_were_tried(
+    pattern: str, runs: list[tuple[str | None, int]]
+) -> None:
     rule = make_rule(pattern, APART, SKIP_PAST_LAST_ROW)
-    assume(rule is not None)
+    if rule is None:
+        reject()
     check_against_brute_force(rule, [(op, 0, None, 7) for op, count in runs for _ in range(count)])
 
 
-def check_against_brute_force(rule: Rule, values: Sequence[tuple[object, ...]]) -> None:
+def check_against_brute_force(rule: Rule, values: Sequence[tuple[Any, ...]]) -> None:
     names = ("op", "dur_ns", "gap_ns", "stream")
     records = [dict(zip(names, value, strict=True)) for value in values]
-    rows = make_rows(**{name: [record[name] for record in records] for name in names})
+    columns = {name: [record[name] for record in records] for name in names}
+    rows = make_rows("activities", **columns)
     if all(record["op"] is None for record in records):  # a column of nulls alone has no type to guess from
         rows.columns["op"] = Categories(np.full(len(values), -1, np.int32), ())
 
+    assert rule.pattern is not None
     expected = []
     for stream in sorted({record["stream"] for record in records}):
         numbers = [number for number, record in enumerate(records) if record["stream"] == stream]

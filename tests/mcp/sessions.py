@@ -75,7 +75,8 @@ def over_stdio(
             return await run(Session(client))
 
     with ThreadPoolExecutor(1) as thread:  # of its own: in this one the loop of a test's browser may be running
-        return thread.submit(anyio.run, session).result()
+        answer: _T = thread.submit(anyio.run, session).result()
+        return answer
 
 
 def wrong(name: str, answer: Mapping[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from tracemine.agents import tools
 from tracemine.agents.folders import Folders
 from tracemine.agents.kernels import Allowed
 from tracemine.agents.quoted import SENTENCE, TEXT, escaped
+from tracemine.agents.reading import Reader
 from tracemine.agents.served import Served
 from tracemine.agents.server import result_of
 from tracemine.cli import main
@@ -76,7 +77,8 @@ def server() -> Served:
 def test_pages_are_the_whole_each_entry_once(server: Served, name: str, rows: str, arguments: dict[str, str]) -> None:
     whole = answer(server, name, limit=25, **arguments)
     assert whole["next_cursor"] is None
-    pages, cursor = [], None
+    pages: list[list[Any]] = []
+    cursor = None
     while not pages or cursor is not None:
         given = answer(server, name, limit=3, cursor=cursor, **arguments)
         pages.append(given["untrusted"][rows])
@@ -107,8 +109,13 @@ def test_a_cursor_is_of_one_question_about_one_file(tmp_path: Path) -> None:
 
 def test_a_trace_is_read_once_while_it_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reads = []
-    analyse = tools.Reader._scanned
-    monkeypatch.setattr(tools.Reader, "_scanned", lambda *given: reads.append(given[1]) or analyse(*given))
+    analyse = Reader._scanned
+
+    def counted(*given: Any) -> Any:
+        reads.append(given[1])
+        return analyse(*given)
+
+    monkeypatch.setattr(Reader, "_scanned", counted)
     shutil.copy(FIXTURES / "kineto" / "chain.json.gz", tmp_path)
     server = served(tmp_path)
     for name in ("scan", "why_not", "scan"):
@@ -472,7 +479,11 @@ CAPTURES = sorted(path.name for path in (FIXTURES / "captures").iterdir() if pat
 def test_no_answer_costs_an_agent_more_than_1500_tokens(server: Served, name: str) -> None:
     path = f"captures/{name}"
     first = answer(server, "scan", path=path, min_saving="0ns", limit=10)
-    asked = [("scan", {"path": path}), ("why_not", {"path": path}), ("diff", {"before": path, "after": path})]
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("scan", {"path": path}),
+        ("why_not", {"path": path}),
+        ("diff", {"before": path, "after": path}),
+    ]
     asked += [("top", {"path": path, "by": by}) for by in BY]
     for row in first["untrusted"]["findings"]:
         asked += [("explain", {"path": path, "id": row["id"], "details": more}) for more in (False, True)]

@@ -122,7 +122,7 @@ def test_a_client_with_the_older_handshake_gets_the_same() -> None:
 
 def test_a_client_of_no_sdk_speaks_lines_of_json() -> None:
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    said = [
+    said: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": about},
         {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/list"},

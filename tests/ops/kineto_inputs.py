@@ -25,7 +25,7 @@ MEMORY_FORMATS = {
 }  # fmt: skip
 
 Recorded = tuple[list[Any], list[str], list[Any], list[str]]
-NOTHING = ([], "", [], "")
+NOTHING: tuple[list[Any], str, list[Any], str] = ([], "", [], "")
 
 
 def number(value: bool | int | float) -> str:

@@ -48,7 +48,7 @@ def events(path: Path) -> Iterator[tuple[str, tuple[Any, Any, Any, Any], int | N
         arguments = event.get("args", {})
         if event.get("cat") == "cpu_op" and "Input Dims" in arguments:
             inputs = tuple(arguments.get(k) for k in ("Input Dims", "Input type", "Input Strides", "Concrete Inputs"))
-            yield event["name"], inputs, arguments.get("Record function id")  # type: ignore[misc]
+            yield event["name"], inputs, arguments.get("Record function id")
 
 
 def recorded_calls(kineto: Path, trace: Path) -> list[RecordedCall]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import json
 import os
 import time
 from collections import Counter
@@ -66,11 +67,13 @@ def _owned_time(path: Path) -> Counter[tuple[str, tuple[Any, ...] | None]]:
     return owned
 
 
+def _decoded(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
 def _outputs_known(name: str, texts: tuple[Any, ...]) -> str | None:
     """None where the outputs are known, else why not."""
-    import msgspec
-
-    shapes, types, strides, concrete = (None if t is None else msgspec.json.decode(t) for t in texts)
+    shapes, types, strides, concrete = (_decoded(text) for text in texts)
     found = infer(name, shapes, types, strides, concrete)
     return None if found.outputs is not None else found.reason
 
@@ -170,7 +173,10 @@ def test_a_stack_of_channels_last_images_keeps_their_layout_between_its_axes(
     dim: int, layout: torch.memory_format
 ) -> None:
     images = [torch.zeros(6, 5, 4, 3).to(memory_format=layout)] * 2
-    (found,) = infer("aten::stack", *recorded(aten.stack.default, [images, dim], {})).outputs
+    outputs = infer("aten::stack", *recorded(aten.stack.default, [images, dim], {})).outputs
+    assert outputs is not None
+    (found,) = outputs
+    assert found is not None
     made = torch.stack(images, dim)
     assert (found.shape, found.strides) == (tuple(made.shape), made.stride())
 
@@ -228,7 +234,7 @@ def test_a_dtype_told_for_lists_completes_cat() -> None:
     assert (found.bytes_read, found.bytes_written, found.flops) == (128, 128, 0)
 
 
-_FLOPS = [
+_FLOPS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.mm.default, (_empty(3, 4), _empty(4, 5)), {}),
     (aten.addmm.default, (_empty(5), _empty(3, 4), _empty(4, 5)), {}),
     (aten.bmm.default, (_empty(2, 3, 4), _empty(2, 4, 5)), {}),

@@ -7,6 +7,7 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -283,13 +284,11 @@ def test_what_the_table_says_is_written_is_what_torch_writes() -> None:
         assert overload.aliases == ((0,) if shares else (None,)), name
 
 
-def _torch():  # type: ignore[no-untyped-def]
+def _torch() -> Any:
     torch = pytest.importorskip("torch")
     if (version := torch.__version__.partition("+")[0]) != table_version():
         pytest.skip(f"the table is of torch {table_version()}, installed is {version}")
-    # each registers operators of its own
-    import torch._prims
-    import torch.distributed._functional_collectives
-    import torch.distributed._symmetric_memory
+    for each in ("torch._prims", "torch.distributed._functional_collectives", "torch.distributed._symmetric_memory"):
+        importlib.import_module(each)  # registers operators of its own
 
     return torch

@@ -22,7 +22,8 @@ PATTERNS = [
     *(row.pattern for row in chain(functor_rows(), unit_rows(), name_rows())),
 ]
 EXAMPLES = [
-    example for row in chain(family_rows(), functor_rows(), unit_rows(), name_rows()) for example in row.examples
+    *(example for row in family_rows() for example in row.examples),
+    *(example for row in chain(functor_rows(), unit_rows(), name_rows()) for example in row.examples),
 ]
 
 

@@ -33,7 +33,8 @@ MB = 1_000_000
 
 
 def relu(**more: Any) -> FusedKernel:
-    return FusedKernel(**({"reads": (64 * MB,), "writes": (64 * MB,), "rows": 32 * MB, "item_bytes": 2} | more))
+    usual: dict[str, Any] = {"reads": (64 * MB,), "writes": (64 * MB,), "rows": 32 * MB, "item_bytes": 2}
+    return FusedKernel(**(usual | more))
 
 
 def after(kernel: FusedKernel, *members: Unfused, curves: Curves | None = CURVES, **more: Any) -> Estimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.known import known_calibration, known_device
 from tracemine.devices import devices, find_device
 from tracemine.errors import InputError
 from tracemine.fusion import FusedKernel, online_softmax, steps_of
 from tracemine.fusion.kernel import Unfused
-from tracemine.perfmodel import Curves, calibration_of, parse_calibration, read_calibration
-from tracemine.perfmodel.calibration import shipped_calibrations
+from tracemine.perfmodel import Curves, parse_calibration, read_calibration
+from tracemine.perfmodel.calibration import Point, shipped_calibrations
 
-H200 = Curves(calibration_of("NVIDIA H200 SXM"))
+H200 = Curves(known_calibration("NVIDIA H200 SXM"))
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200"
 
 
@@ -48,7 +50,9 @@ def test_a_shipped_calibration_is_small_and_belongs_to_a_row_of_the_device_table
     warm=st.floats(0, 1),
     steps=st.lists(st.sampled_from(["simple", "exp", "tanh", "erf", "divide"]), max_size=6).map(tuple),
 )
-def test_more_elements_never_take_less_time(elements, more, item, warm, steps) -> None:
+def test_more_elements_never_take_less_time(
+    elements: int, more: float, item: int, warm: float, steps: tuple[str, ...]
+) -> None:
     less = H200.predict(pointwise(elements, item, steps=steps), warm)
     greater = H200.predict(pointwise(int(elements * more), item, steps=steps), warm)
     assert greater.mid_ns >= less.mid_ns * 0.999
@@ -61,7 +65,9 @@ def test_more_elements_never_take_less_time(elements, more, item, warm, steps) -
     steps=st.lists(st.sampled_from(["simple", "exp", "sum", "welford", "softmax", "scan"]), max_size=5).map(tuple),
     warm=st.floats(0, 1),
 )
-def test_an_interval_holds_its_middle_and_no_kernel_is_faster_than_an_empty_one(count, length, steps, warm) -> None:
+def test_an_interval_holds_its_middle_and_no_kernel_is_faster_than_an_empty_one(
+    count: int, length: int, steps: tuple[str, ...], warm: float
+) -> None:
     got = H200.predict(rows(count, length, steps), warm)
     assert 0 < got.low_ns <= got.mid_ns <= got.high_ns
     assert got.low_ns >= H200.least_ns(rows(count, length, steps).nbytes, got.kernels)
@@ -130,9 +136,9 @@ def test_a_gpu_with_its_own_file_is_surer_than_a_borrowed_one_and_less_sure_than
     None
 ):
     kernel = pointwise(1 << 26)
-    a100 = find_device("NVIDIA A100-SXM4-80GB")
-    assert a100 is not None
-    own, borrowed = Curves(calibration_of("NVIDIA H100 SXM")).predict(kernel), Curves.of(a100).predict(kernel)
+    curves = Curves.of(known_device("NVIDIA A100-SXM4-80GB"))
+    assert curves is not None
+    own, borrowed = Curves(known_calibration("NVIDIA H100 SXM")).predict(kernel), curves.predict(kernel)
     spread = [found.high_ns / found.mid_ns for found in (H200.predict(kernel), own, borrowed)]
     assert spread[0] < spread[1] < spread[2]
     assert "was set on an NVIDIA H200" in own.notes[-1]
@@ -159,7 +165,7 @@ def test_kernels_of_torch_compile_on_an_h100_lie_in_the_intervals_of_its_own_cal
     kernel: FusedKernel, warm: float, took_ns: int
 ) -> None:
     """Recorded in steps on an H100 80GB HBM3 (torch 2.11), which no constant was set by; warm as the members told."""
-    found = Curves(calibration_of("NVIDIA H100 SXM")).predict(kernel, warm)
+    found = Curves(known_calibration("NVIDIA H100 SXM")).predict(kernel, warm)
     assert found.low_ns <= took_ns <= found.high_ns
 
 
@@ -236,7 +242,7 @@ def test_more_inputs_and_other_axes_cost_columns_more() -> None:
 @settings(max_examples=40)
 @given(product_ns=st.floats(1e3, 1e7), elements=st.integers(1 << 10, 1 << 26), more=st.integers(0, 3))
 def test_a_product_is_never_faster_for_what_rides_on_it_and_two_kernels_are_the_middle(
-    product_ns, elements, more
+    product_ns: float, elements: int, more: int
 ) -> None:
     out = elements * 2
     rest = FusedKernel(reads=(out,) * (1 + more), writes=(out,), rows=elements, item_bytes=2, steps=("simple",))
@@ -339,7 +345,8 @@ def test_times_and_versions_that_cannot_be_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8"])
 def test_a_pattern_with_points_of_one_type_or_size_alone_is_used_or_refused_by_name(pattern: str, dtype: str) -> None:
     good = shipped_calibrations()[0]
-    for kept in (lambda p: p.dtype != dtype, lambda p: p.elements < 1 << 20):
+    rests: tuple[Callable[[Point], bool], ...] = (lambda p: p.dtype != dtype, lambda p: p.elements < 1 << 20)
+    for kept in rests:
         some = tuple(p for p in good.points if p.pattern != pattern or kept(p))
         try:
             curves = Curves(replace(good, points=some))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tests.known import known_calibration
 from tracemine.fusion import FusedKernel, steps_of
-from tracemine.perfmodel import Abstained, Curves, Estimate, calibration_of, norm_of_its_own, rms_norm_loses
+from tracemine.perfmodel import Abstained, Curves, Estimate, norm_of_its_own, rms_norm_loses
 from tracemine.perfmodel.library_norm import rms_norm_ns
 
-H100, H200 = (Curves(calibration_of(name)) for name in ("NVIDIA H100 SXM", "NVIDIA H200 SXM"))
+H100, H200 = (Curves(known_calibration(name)) for name in ("NVIDIA H100 SXM", "NVIDIA H200 SXM"))
 
 
 def norm(rows: int, length: int, item_bytes: int) -> FusedKernel:

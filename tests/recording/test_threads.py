@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -38,7 +39,7 @@ def test_windows_that_close_while_threads_run_operators_do_not_crash_the_process
 def test_no_thread_is_recorded_any_more_when_the_profiler_stops(tmp_path: Path) -> None:
     x, observer = torch.ones(3), ExecutionTraceObserver()
 
-    def elsewhere(operator: object) -> None:
+    def elsewhere(operator: Callable[..., object]) -> None:
         thread = threading.Thread(target=operator, args=(x,))
         thread.start()
         thread.join()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
@@ -52,7 +53,7 @@ def ordinary() -> Difference:
 def evil() -> Difference:
     one = item(A, 100, (EVIL,), title=EVIL, rule=EVIL, module=EVIL, source=EVIL, shapes=(EVIL,), dtype=EVIL)
     two = item(A, 200, (EVIL,), title=EVIL, rule=EVIL, module=EVIL, source=EVIL, shapes=("other" + EVIL,))
-    about = {"trace": EVIL, "format": EVIL, "recorded": replace(RECORDED, torch=EVIL)}
+    about: dict[str, Any] = {"trace": EVIL, "format": EVIL, "recorded": replace(RECORDED, torch=EVIL)}
     found = compared(side(one, name=EVIL, **about), side(two, name="other" + EVIL))
     return with_accepted(found, {A: EVIL})
 

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -280,8 +281,10 @@ def test_a_class_of_kernels_is_in_the_roofline_where_its_bytes_and_flops_are_kno
     assert made is not None and made.roofline is not None
     kinds = {(one.op_class, one.dtype): one for one in made.roofline.kernels}
     products = kinds["gemm", "bfloat16"]
+    assert products.flops_per_s is not None
     assert 0.5e15 < products.flops_per_s < 0.9894e15  # the data sheet's peak
     norms = kinds["reduction", "float32"]
+    assert norms.bytes_per_s is not None and made.roofline.bytes_per_s is not None
     assert 1e12 < norms.bytes_per_s < made.roofline.bytes_per_s
     assert kinds["copy", "bfloat16"].flops_per_s is None
     assert (
@@ -316,7 +319,7 @@ def test_no_fact_is_labelled_twice() -> None:
 
 def test_no_two_texts_of_a_dataflow_lie_on_one_another() -> None:
     """A box with more tensors beside it than are drawn, and one between it and the next."""
-    common = {"shape": (256,), "dtype": "float32", "bytes": 1_024, "evidence": None}
+    common: dict[str, Any] = {"shape": (256,), "dtype": "float32", "bytes": 1_024, "evidence": None}
     beside = [DrawnTensor(producer=None, consumer=0, **common) for _ in range(6)]
     between = DrawnTensor(producer=0, consumer=1, **common)
     boxes = Box(name="aten::norm", activities=(0,), ns=5), Box(name="aten::add", activities=(1,), ns=5)

@@ -324,6 +324,7 @@ def test_a_verdict_of_what_was_not_timed_is_not_said_to_be_as_predicted() -> Non
 def test_a_verdict_of_what_was_timed_and_not_settled_says_so() -> None:
     settled = [f for f in VERIFIED.findings if f.verdict is None or f.verdict.basis != "predicted"]
     (validated,) = [f for f in VERIFIED.findings if f not in settled]
+    assert validated.verdict is not None
     timed = msgspec.structs.replace(validated.verdict, level="L3", eager_ns=30_000, says="unstable: two clocks differ")
     findings = [*settled, msgspec.structs.replace(validated, verdict=timed)]
     text = " ".join(drawn("text", msgspec.structs.replace(VERIFIED, findings=tuple(findings))).split())
@@ -336,6 +337,7 @@ def test_a_verdict_of_what_was_timed_and_not_settled_says_so() -> None:
 
 def outside(finding: Finding) -> Finding:
     """The same, all of it outside of the steps."""
+    assert finding.per_step is not None
     none = msgspec.structs.replace(
         finding.per_step, measured_ns=0, gpu_saving_ns=NOTHING, step_saving_ns=NOTHING, share_of_unprofiled=0.0
     )

@@ -155,6 +155,7 @@ def test_rows_save_a_hundredth_at_least_and_the_rest_is_counted() -> None:
 
 
 def test_where_the_step_gains_nothing_gpu_time_is_said_to_be_saved() -> None:
+    assert NORM.per_step is not None
     per_step = msgspec.structs.replace(NORM.per_step, step_saving_ns=NOTHING)
     finding = msgspec.structs.replace(NORM, per_step=per_step, step_saving_ns=NOTHING)
     found = first_screen(msgspec.structs.replace(SCAN, findings=(finding,)))

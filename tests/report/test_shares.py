@@ -62,7 +62,12 @@ def side_by_side(streams: int) -> Timeline:
             start, launch = begin + 40_000 + 60_000 * turn, (begin + 500 * at + 100, 200)
             op = ("mul", "sigmoid", "div")[turn % 3]  # of one operator alone it would be a benchmark's loop
             inputs = 1 if op == "sigmoid" else 2
-            rows = {"op": f"aten::{op}", "shapes": [[1 << 16]] * inputs, "dtypes": ["float"] * inputs, "step_row": step}
+            rows: dict[str, Any] = {
+                "op": f"aten::{op}",
+                "shapes": [[1 << 16]] * inputs,
+                "dtypes": ["float"] * inputs,
+                "step_row": step,
+            }
             trace.kernel(op, start, 55_000, launch=launch, stream=7 + stream, **rows)
     return trace.timeline()
 

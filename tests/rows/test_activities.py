@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_an_operators_only_kernel_is_what_the_operator_is() -> None:
 
 def test_an_overloads_class_counts_where_the_input_types_tell_it() -> None:
     trace = Trace()
-    max_over_dim = {"shapes": [[4, 8], [], []], "dtypes": [F32, SCALAR, SCALAR]}
+    max_over_dim: dict[str, Any] = {"shapes": [[4, 8], [], []], "dtypes": [F32, SCALAR, SCALAR]}
     trace.kernel("k", 0, 5, launch=(0, 2), op="aten::max", **max_over_dim)
     assert only(trace, "op_class") == "reduction"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.timelines import Trace
 from tracemine.pipeline import Analysis, analysed
 from tracemine.rows.table import Flags, Numbers
 
-SHAPES = {"shapes": [[512, 512]], "dtypes": ["float"]}
-PRODUCT = {"shapes": [[512, 512], [512, 512]], "dtypes": ["float", "float"]}
+SHAPES: dict[str, Any] = {"shapes": [[512, 512]], "dtypes": ["float"]}
+PRODUCT: dict[str, Any] = {"shapes": [[512, 512], [512, 512]], "dtypes": ["float", "float"]}
 
 
 def made(*ops: str, kernel: str = "k") -> Analysis:

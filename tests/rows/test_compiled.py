@@ -375,13 +375,13 @@ def test_the_interval_around_a_moment_is_the_one_that_counting_finds(
         begin = until[thread] + pause
         until[thread] = begin + dur
         made.append((thread, begin, begin + dur))
-    thread, begin, end = (np.array([each[i] for each in made], np.int64) for i in range(3))
+    threads, begins, ends = (np.array([each[i] for each in made], np.int64) for i in range(3))
     on, at = (np.array([each[i] for each in moments], np.int64) for i in range(2))
     counted = [
         next((i for i, (t, low, high) in enumerate(made) if t == who and low <= when < high), -1)
         for who, when in moments
     ]
-    assert within(thread, begin, end, on, at).tolist() == counted
+    assert within(threads, begins, ends, on, at).tolist() == counted
 
 
 rows_of_paths = st.integers(-1, 9)

@@ -24,7 +24,8 @@ def column(rows: Rows, name: str) -> list[Any]:
     if isinstance(found, Categories):
         return [None if code < 0 else found.values[code] for code in found.codes.tolist()]
     if isinstance(found, Flags):
-        return found.values.tolist()
+        flags: list[bool] = found.values.tolist()
+        return flags
     assert isinstance(found, Numbers)
     known = [True] * len(found.values) if found.valid is None else found.valid.tolist()
     return [value if valid else None for value, valid in zip(found.values.tolist(), known, strict=True)]

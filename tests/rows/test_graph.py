@@ -13,7 +13,7 @@ from tracemine.matching.graph_match import find_in_graph
 from tracemine.matching.graph_parse import parse_graph
 from tracemine.matching.rule import ColumnTest
 from tracemine.rows.graph import NodeGraph, graph_of
-from tracemine.rows.table import Categories, Numbers, Rows
+from tracemine.rows.table import Categories, Column, Numbers, Rows
 
 SOFTMAX = "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor"
 
@@ -33,7 +33,7 @@ def steps(step: Callable[[Program], None], count: int = 3) -> Program:
     return program
 
 
-def test_an_edge_goes_from_who_reads_to_who_wrote_and_what_is_read_alike_is_one_value():
+def test_an_edge_goes_from_who_reads_to_who_wrote_and_what_is_read_alike_is_one_value() -> None:
     program = Program()
     x, y, z = (program.tensor(name, 8) for name in "xyz")
     program.call(RELU, [x], [y])
@@ -46,7 +46,7 @@ def test_an_edge_goes_from_who_reads_to_who_wrote_and_what_is_read_alike_is_one_
     assert buffer[begin[0]] in buffer[begin[1] : begin[2]], "both read x"
 
 
-def test_what_the_next_step_makes_anew_is_not_live_out_and_what_is_never_taken_again_is():
+def test_what_the_next_step_makes_anew_is_not_live_out_and_what_is_never_taken_again_is() -> None:
     def step(program: Program) -> None:
         x, y, z = (program.tensor(name, 8) for name in "xyz")
         program.call(RELU, [x], [y])
@@ -58,7 +58,7 @@ def test_what_the_next_step_makes_anew_is_not_live_out_and_what_is_never_taken_a
     assert found.live_out.tolist()[:3] == [False, False, True]
 
 
-def test_a_cast_into_memory_from_empty_is_a_result_like_others():
+def test_a_cast_into_memory_from_empty_is_a_result_like_others() -> None:
     def step(program: Program) -> None:
         x, y, z = (program.tensor(name, 8) for name in "xyz")
         program.allocate(y)
@@ -70,7 +70,7 @@ def test_a_cast_into_memory_from_empty_is_a_result_like_others():
     assert found.live_out.tolist()[:3] == [False, False, True]
 
 
-def test_while_an_unknown_operator_runs_what_is_there_may_be_read_by_it():
+def test_while_an_unknown_operator_runs_what_is_there_may_be_read_by_it() -> None:
     def step(program: Program) -> None:
         x, y, z, w = (program.tensor(name, 8) for name in "xyzw")
         program.call(RELU, [x], [y])
@@ -95,11 +95,14 @@ def unused_again(step_count: int = 3) -> Program:
     return steps(step, step_count)
 
 
-def test_where_memory_is_never_used_again_results_go_with_their_last_consumer_and_that_is_no_proof():
+def test_where_memory_is_never_used_again_results_go_with_their_last_consumer_and_that_is_no_proof() -> None:
     found = graph(unused_again())
     assert not found.lifetimes_known
     assert found.live_out.tolist() == [False, True] * 3, "what nobody reads is kept"
-    columns = {"op": Categories(np.zeros(6, np.int32), ("relu",)), "stream": Numbers(np.zeros(6, np.int64))}
+    columns: dict[str, Column] = {
+        "op": Categories(np.zeros(6, np.int32), ("relu",)),
+        "stream": Numbers(np.zeros(6, np.int64)),
+    }
     labels = {"relu": (ColumnTest("op", "is", ("relu",)),)}
     for clause, evidence in (("", Evidence.PROVEN), (" ONLY READER (a)", Evidence.CONSISTENT)):
         pattern = parse_graph(f"(a IS relu)<-[reads]-(b IS relu){clause}", ["relu"])
@@ -107,7 +110,7 @@ def test_where_memory_is_never_used_again_results_go_with_their_last_consumer_an
         assert matched.evidence.tolist() == [evidence] * 3
 
 
-def test_in_a_single_step_whatever_is_there_at_its_end_may_be_live_out():
+def test_in_a_single_step_whatever_is_there_at_its_end_may_be_live_out() -> None:
     assert graph(unused_again(1)).live_out.tolist() == [True, True]
 
 
@@ -120,7 +123,9 @@ def test_in_a_single_step_whatever_is_there_at_its_end_may_be_live_out():
         (RELU, [""], (4, 8), None),
     ],
 )
-def test_the_axis_counts_from_the_end(schema, concrete, shape, axis):
+def test_the_axis_counts_from_the_end(
+    schema: str, concrete: list[str], shape: tuple[int, ...], axis: int | None
+) -> None:
     program = Program()
     program.call(schema, [program.tensor("x", *shape)], [program.tensor("y", *shape)])
     op = program.trace.rows["ops"][0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,7 @@ class Program:
         self.trace = Trace()
         self.now = 1_000
 
-    def run(self, *names: str, launch: object = None, dur: int = 10, module: str | None = None) -> None:
+    def run(self, *names: str, launch: dict[str, Any] | None = None, dur: int = 10, module: str | None = None) -> None:
         for name in names:
             call = launch or self.trace.call("cudaLaunchKernel", self.now, 2)
             op = self.trace.op("aten::x", self.now - 1, 4, module=module) if module else None

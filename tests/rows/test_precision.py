@@ -47,7 +47,11 @@ def test_float64_comes_in_where_many_numbers_are_converted(why: str, call: Any, 
     assert float64_comes_in(called(product, call).timeline()) is comes_in, why
 
 
-SCALED = ("aten::_amp_foreach_non_finite_check_and_unscale_", [[], [], []], ["TensorList", "float", "float"])
+SCALED: tuple[str, Any, Any] = (
+    "aten::_amp_foreach_non_finite_check_and_unscale_",
+    [[], [], []],
+    ["TensorList", "float", "float"],
+)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,7 @@ def test_a_scaler_is_needless_where_no_product_is_of_small_range(
 def test_what_is_unscaled_right_before_an_optimizer_over_lists_could_be_unscaled_in_its_pass(
     why: str, between: list[str], step: str, apart: bool
 ) -> None:
-    lists = [[], []], ["TensorList"] * 2
+    lists: tuple[Any, Any] = ([[], []], ["TensorList"] * 2)
     calls = [("aten::mm", SQUARE, ["c10::Half"] * 2), SCALED, *((name, *lists) for name in between)]
     trace = called(*calls)
     begin = 100 * len(calls)

@@ -547,7 +547,8 @@ class _Handler(BaseHTTPRequestHandler):
             status, said, headers = self.world.answer(self.command, self.path, content)
         except Refused as refused:
             status, said, headers = refused.status, {"message": str(refused)}, {}
-        self._fails_after(fault) or self._say(status, said, headers)
+        if not self._fails_after(fault):
+            self._say(status, said, headers)
 
     do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _serve
 

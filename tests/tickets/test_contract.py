@@ -138,7 +138,7 @@ def _allows(document: Any, schema: Any, kind: Any) -> bool:
 
 def test_a_contract_that_says_other_than_the_document_is_found_out() -> None:
     assert differences(SMALL, [ROW]) == []
-    wrong = (
+    wrong: tuple[dict[str, Any], ...] = (
         {"path": "/y/{id}"},
         {"method": "PUT"},
         {"parameters": {"pages": "integer"}},
@@ -180,7 +180,7 @@ def test_every_operation_of_a_contract_is_used(name: str, tmp_path: Path) -> Non
 
         run()
         run(9_000_000)
-        change = {"status": "fixed", "before": [{"fingerprint": GAP.fingerprint}]}
+        change: dict[str, object] = {"status": "fixed", "before": [{"fingerprint": GAP.fingerprint}]}
         sync(scan_of(), service, "decoder", apply=True, locks=tmp_path, after=comparison(change))
         run()
         world.issues.append(copy.deepcopy(world.issues[0]) | {"number": 2, "by": OWN | {"association": "NONE"}})

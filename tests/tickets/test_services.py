@@ -66,7 +66,8 @@ def run(world: World, kind: str, tmp_path: Path) -> Any:
 
     def call(scan: Scan, **how: Any) -> list[Action]:
         with SERVICES[kind](world) as service:
-            return sync(scan, service, "decoder", **({"apply": True, "locks": tmp_path} | how))
+            usual: dict[str, Any] = {"apply": True, "locks": tmp_path}
+            return sync(scan, service, "decoder", **(usual | how))
 
     return call
 
@@ -170,7 +171,7 @@ def test_what_the_findings_still_have_is_not_closed_whatever_a_comparison_says(r
 @pytest.mark.parametrize("status", ["unknown", "improved", "same", "moved", "new", "worse", ""])
 def test_nothing_but_fixed_closes_a_ticket(run: Any, world: World, status: str) -> None:
     run(BOTH)
-    change = {"status": status, "before": [PART], "after": []}
+    change: dict[str, object] = {"status": status, "before": [PART], "after": []}
     assert kinds(run(scan_of(NORM), after=comparison(change))) == {NORM_KEY: "leave"}
     assert carrying(world, GAP_KEY)[0]["state"] == "open"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 from tests.report.scans import NORM
 from tests.tickets.build import named, scan_of
 from tracemine import pipeline
+from tracemine.causes import load_rules
 from tracemine.errors import InputError
 from tracemine.findings.record import Scan
-from tracemine.causes import load_rules
 from tracemine.tickets import TicketDraft, findings_of
 from tracemine.tickets.markdown import markdown, title
 from tracemine.tickets.titles import LONGEST, distinct_titles, ways_to_say
@@ -64,7 +65,7 @@ def test_half_of_the_tickets_have_no_more_words_than_a_reader_takes_in() -> None
 
 
 def test_every_title_of_a_rule_is_something_to_do_that_fits() -> None:
-    titled = [one for rule in load_rules() for one in (rule, *(one for one in rule.advice if one.title))]
+    titled: list[Any] = [one for rule in load_rules() for one in (rule, *(one for one in rule.advice if one.title))]
     tasks = [one.task or "" for one in titled]
     assert all(0 < len(task) <= 36 for task in tasks), dict(zip(tasks, titled, strict=True))
     assert len(set(tasks)) > 0.9 * len(tasks)

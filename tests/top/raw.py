@@ -62,7 +62,8 @@ def brute(path: Path) -> dict[str, Any]:
     steps = [(e["ts"], e["ts"] + e["dur"]) for e in events if e["name"].startswith("ProfilerStep#")]
     launched = {e["args"]["correlation"]: e for e in events if e["cat"] == "cuda_runtime"}
     found: dict[str, Any] = {by: defaultdict(int) for by in ("kernel", "operator", "stream", "device")}
-    outside, busy = 0, defaultdict(set)
+    outside = 0
+    busy: dict[int, set[int]] = defaultdict(set)
     for e in (e for e in events if e["cat"] in GPU):
         call = launched[e["args"]["correlation"]]
         if steps and not any(begin <= call["ts"] < end for begin, end in steps):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,11 +24,11 @@ def sums(top: Top) -> dict[str | None, int]:
 def training() -> Recording:
     """A step with forward, recomputation within the backward pass, gradient clipping and an update."""
     made = Recording()
-    numbered = {"Sequence number": 5, "Fwd thread id": 0}
+    numbered: dict[str, Any] = {"Sequence number": 5, "Fwd thread id": 0}
     made.kernel("gemm", 100, 110, 10, op="aten::mm", **numbered)
     made.kernel("copy", 120, 130, 1, op="aten::copy_")
     for number, (begin, node) in enumerate(((200, "MmBackward0"), (240, "ReluBackward0"))):
-        back = {"Sequence number": 5 + number, "Fwd thread id": 1}
+        back: dict[str, Any] = {"Sequence number": 5 + number, "Fwd thread id": 1}
         made.around(ENGINE + node, begin, begin + 30, tid=2, **back)
         made.around(node, begin + 1, begin + 29, tid=2, **back)
     made.kernel("gemm_back", 210, 220, 20, op="aten::mm", tid=2)

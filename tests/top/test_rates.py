@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.findings.build import BIG, kernel, timeline_of
+from tests.known import known_device
 from tests.top.raw import Recording
 from tests.top.test_sums import tops
 from tracemine.api.tops import tops_of
-from tracemine.devices import find_device
 from tracemine.pipeline import ScanOptions, analysed, mined, scan
 from tracemine.timeline import Timeline
 from tracemine.top import Top, TopRow
 
-H200 = find_device("NVIDIA H200")
+H200 = known_device("NVIDIA H200")
 
 
 def top_of(timeline: Timeline, by: str = "operator") -> Top:
@@ -27,7 +28,7 @@ def row(top: Top, name: str) -> TopRow:
     return next(one for one in top.rows if one.name == name)
 
 
-GEMM = {"op": "aten::mm", "shapes": ((4096, 4096), (4096, 4096)), "name": "nvjet_hsh_128x256_64x4_TNT"}
+GEMM: dict[str, Any] = {"op": "aten::mm", "shapes": ((4096, 4096), (4096, 4096)), "name": "nvjet_hsh_128x256_64x4_TNT"}
 
 
 def test_rates_are_of_shapes_over_time() -> None:
@@ -38,14 +39,12 @@ def test_rates_are_of_shapes_over_time() -> None:
     assert product.bytes == 3 * 4096 * 4096 * 2
     moved = 3 * BIG[0] * BIG[1] * 2
     assert (mul.flops, mul.bytes) == (None, moved)
-    assert H200 is not None
     assert mul.bytes_reach == pytest.approx(moved / 40e-6 / H200.achieved_bytes_per_s)
 
 
 def test_all_that_is_used_is_what_the_shapes_ask_for_of_the_peak() -> None:
     used = top_of(timeline_of([kernel(0, 200_000, **GEMM), kernel(300_000, 100_000)])).utilisation
     assert used is not None
-    assert H200 is not None
     assert used.hfu == pytest.approx(2 * 4096**3 / 400e-6 / H200.flops_per_s["bf16"])
     assert used.mfu == used.hfu
     assert used.recomputed_flops == 0
@@ -73,13 +72,14 @@ def test_without_recomputation_all_that_is_used_is_needed() -> None:
 
 def test_what_is_computed_again_is_used_and_not_needed(tmp_path: Path) -> None:
     """A product of the forward pass, its two of the backward pass, and the first once more: 3 needed of 4 computed."""
-    product = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::BFloat16"] * 2}
+    product: dict[str, Any] = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::BFloat16"] * 2}
+    forward: dict[str, Any] = {"Sequence number": 5, "Fwd thread id": 0}
     made = Recording()
     made.step(0, 2_000, 1)
-    made.kernel("nvjet_a", 100, 110, 200, op="aten::mm", **product, **{"Sequence number": 5, "Fwd thread id": 0})
-    back = {"Sequence number": 5, "Fwd thread id": 1}
+    made.kernel("nvjet_a", 100, 110, 200, op="aten::mm", **product, **forward)
+    back: dict[str, Any] = {"Sequence number": 5, "Fwd thread id": 1}
     made.around("autograd::engine::evaluate_function: CheckpointFunctionBackward", 400, 800, tid=2, **back)
-    again = {"Sequence number": 9, "Fwd thread id": 0}
+    again: dict[str, Any] = {"Sequence number": 9, "Fwd thread id": 0}
     made.kernel("nvjet_a", 420, 430, 200, op="aten::mm", tid=2, **product, **again)
     made.around("autograd::engine::evaluate_function: MmBackward0", 900, 1_400, tid=2, **back)
     for launch in (920, 1_150):

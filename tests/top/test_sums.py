@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -86,16 +87,19 @@ def test_tables_add_up_to_what_raw_events_say(
 
 
 def test_a_fault_is_noticed(tmp_path: Path) -> None:
-    pieces = [("small", "aten::add", 0, 7 + 13 * (at % 2), 20, 0) for at in range(9)]
+    pieces: list[tuple[str, str | None, int, int, int, int]] = [
+        ("small", "aten::add", 0, 7 + 13 * (at % 2), 20, 0) for at in range(9)
+    ]
     path = recorded(pieces, 2).written(tmp_path)
     found = tops(path)
     assert faults(found, brute(path)) == []
-    for damage in (
+    damages: tuple[Callable[[Top], Top], ...] = (
         lambda top: replace(top, rows=top.rows[1:]),
         lambda top: replace(top, busy_ns=top.gpu_time_ns),
         lambda top: replace(top, left_out=()),
         lambda top: replace(top, rows=(replace(top.rows[0], own_ns=top.rows[0].own_ns + 1), *top.rows[1:])),
-    ):
+    )
+    for damage in damages:
         assert faults({by: damage(top) for by, top in found.items()}, brute(path)) != []
 
 

@@ -12,17 +12,19 @@ import pytest
 from tests.codegen.catalogue import CATALOGUE
 from tracemine.codegen import Graph, GraphBuilder
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
-from tests.codegen.user_written import recorded  # noqa: E402
-from tracemine.codegen.options import LONGEST_ROW  # noqa: E402
-from tracemine.validate import trials  # noqa: E402
-from tracemine.validate.jobs import make_job  # noqa: E402
-from tracemine.validate.launcher_mutants import NARROWER  # noqa: E402
-from tracemine.validate.record import Validation  # noqa: E402
-from tracemine.validate.sandbox import Sandbox  # noqa: E402
-from tracemine.verify.gpu.correctness import repeats, right  # noqa: E402
+import torch
+
+from tests.codegen.user_written import recorded
+from tracemine.codegen.options import LONGEST_ROW
+from tracemine.validate import trials
+from tracemine.validate.jobs import make_job
+from tracemine.validate.launcher_mutants import NARROWER
+from tracemine.validate.record import Validation
+from tracemine.validate.sandbox import Sandbox
+from tracemine.verify.gpu.correctness import repeats, right
 
 
 @pytest.fixture(scope="module")

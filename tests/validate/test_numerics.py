@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from tracemine.codegen import GraphBuilder  # noqa: E402
-from tracemine.validate import reference  # noqa: E402
-from tracemine.validate.numerics import compare, wiring  # noqa: E402
-from tracemine.validate.rounding_noise import Spread, spread  # noqa: E402
-from tracemine.validate.roundings import rounded_off, widely  # noqa: E402
+import torch
+
+from tracemine.codegen import GraphBuilder
+from tracemine.validate import reference
+from tracemine.validate.numerics import compare, wiring
+from tracemine.validate.rounding_noise import Spread, spread
+from tracemine.validate.roundings import rounded_off, widely
 
 
 @pytest.fixture
@@ -96,7 +98,10 @@ def test_codes_of_the_build_that_rounds_are_eager_s_but_for_a_few() -> None:
 
 def test_a_mean_may_be_rounded_as_the_numbers_that_it_is_of_and_no_coarser() -> None:
     x = torch.randn(512, 768, generator=torch.Generator().manual_seed(0))
-    mean = lambda x: (torch.native_layer_norm(x, [768], None, None, 1e-5)[1],)  # noqa: E731
+
+    def mean(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (torch.native_layer_norm(x, [768], None, None, 1e-5)[1],)
+
     eager, truth = mean(x)[0], mean(x.double())[0]
     noise = spread(mean, lambda: [x.clone()], lambda: [x.double()], [truth, x.double()])
     assert noise is not None
@@ -121,7 +126,10 @@ def test_codes_that_other_roundings_would_turn_may_be_turned_and_no_others() -> 
 
 def test_a_logarithm_s_last_bits_may_move_whole_rows_and_more_than_those_may_not() -> None:
     scores = torch.randn(4, 32_000, generator=torch.Generator().manual_seed(0))
-    chain = lambda x: (torch.log_softmax(x, 1).sum(),)  # noqa: E731
+
+    def chain(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (torch.log_softmax(x, 1).sum(),)
+
     eager, truth = chain(scores)[0], chain(scores.double())[0]
     found = spread(chain, lambda: [scores.clone()], lambda: [scores.double()], [truth, scores.double()])
     assert found is not None
@@ -256,7 +264,10 @@ def judged_of(chain: Any, x: torch.Tensor, fused: torch.Tensor) -> Any:
 def test_equal_rewards_are_normalised_to_what_rounding_their_mean_left_and_no_more() -> None:
     """Their deviation is 0, or what rounding left of it: whichever, it stands beside an epsilon of 1e-8."""
     x = torch.full((600,), 0.7312)
-    normalised = lambda x: ((x - x.mean()) / (x.std() + 1e-8),)  # noqa: E731
+
+    def normalised(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return ((x - x.mean()) / (x.std() + 1e-8),)
+
     off = x - torch.nextafter(x, torch.tensor(9.0))
     assert judged_of(normalised, x, off / 1e-8).faults == ()
     assert judged_of(normalised, x, 40 * off / 1e-8).faults
@@ -265,7 +276,10 @@ def test_equal_rewards_are_normalised_to_what_rounding_their_mean_left_and_no_mo
 def test_a_sum_that_may_overflow_in_another_order_is_asked_for_nothing_and_others_are() -> None:
     x = torch.ones(8, 4)
     x[2] = torch.tensor([3e38, -3e38, 3e38, -3e38])
-    total = lambda x: (x.sum(1),)  # noqa: E731
+
+    def total(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x.sum(1),)
+
     fused = total(x)[0].clone()
     fused[2] = torch.inf
     found = judged_of(total, x, fused)
@@ -277,7 +291,10 @@ def test_a_sum_that_may_overflow_in_another_order_is_asked_for_nothing_and_other
 
 def test_what_another_rounding_would_put_beyond_the_largest_number_may_be_beyond_it() -> None:
     x = torch.tensor([[88.72283, 80.0], [1.0, 2.0]])
-    power = lambda x: (x.exp(),)  # noqa: E731
+
+    def power(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x.exp(),)
+
     fused = power(x)[0].clone()
     assert fused.isfinite().all()
     fused[0, 0] = torch.inf
@@ -332,7 +349,10 @@ def test_what_meets_a_bound_exactly_may_fall_to_either_side_in_each_of_thousands
 def test_a_running_sum_may_be_off_as_one_of_pairs_of_pairs_is_and_by_no_more() -> None:
     x = torch.rand(4, 4096, generator=torch.Generator().manual_seed(0))
     truth = x.double().cumsum(1)
-    running = lambda x: (torch.cumsum(x, 1),)  # noqa: E731
+
+    def running(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (torch.cumsum(x, 1),)
+
     found = spread(running, lambda: [x.clone()], lambda: [x.double()], [truth, x.double()])
     assert found is not None
     pairs, step = x.clone(), 1

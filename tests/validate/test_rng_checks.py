@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from tracemine.validate.rng_checks import coins, faults, random_numbers  # noqa: E402
+import torch
+
+from tracemine.validate.rng_checks import coins, faults, random_numbers
 
 
 def drawn(share: float, seed: int, shape: tuple[int, ...] = (40, 50)) -> torch.Tensor:

@@ -41,7 +41,8 @@ def ran(eager: int = 20_000, fused: int = 5_000, compiled: int = 6_000, **more: 
         "slower_than_eager": eager < 0.99 * fused,
         "not_slower_than_compile": compiled >= 0.99 * fused,
     }
-    times = {"samples": {"cold": state(3), "warm": state(1)}, "judged": {"cold": judged, "warm": judged}, "device": "G"}
+    samples = {"cold": state(3), "warm": state(1)}
+    times: dict[str, Any] = {"samples": samples, "judged": {"cold": judged, "warm": judged}, "device": "G"}
     times |= {"unstable": [], "too_fast": [], "least_ns": 1_000}
     replay = {"same_count": True, "same_names": True, "same_grids": True, "kernels": []}
     return {"replay": replay, "right": {"faults": []}, "times": times} | more

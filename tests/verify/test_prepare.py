@@ -23,7 +23,7 @@ def test_library_calls_are_looked_for_once_in_a_graph(monkeypatch: pytest.Monkey
 
     analysis = analyse(DECODE)
     rebuilder, searched = Rebuilder(analysis.dataflow, analysis.groups), list[bytes]()
-    stock = prepare.find
+    stock = vars(prepare)["find"]
 
     def counted(graph: Any, *given: Any, **named: Any) -> Any:
         searched.append(msgspec.msgpack.encode(graph))

@@ -43,7 +43,7 @@ from tracemine.tickets.document import (
 from tracemine.tickets.marks import MOST_ALIASES, key_of
 from tracemine.tickets.names import EVERYONES, ShownNames
 from tracemine.tickets.record import Figures, TicketDraft, TicketMark
-from tracemine.tickets.titles import task_of, distinct_titles, ways_to_say
+from tracemine.tickets.titles import distinct_titles, task_of, ways_to_say
 from tracemine.units import TimeUnit, count_text, time_text
 from tracemine.version import __version__
 

@@ -22,9 +22,10 @@ SCALE, CAP = 0.125, 5.0
 Program = Callable[..., torch.Tensor]
 
 
-def heads(dtype: torch.dtype, length: int = LENGTH) -> list[torch.Tensor]:
+def heads(dtype: torch.dtype, length: int = LENGTH) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    return [torch.randn(BATCH, HEADS, length, WIDTH, dtype=dtype) for _ in range(3)]
+    q, k, v = (torch.randn(BATCH, HEADS, length, WIDTH, dtype=dtype) for _ in range(3))
+    return q, k, v
 
 
 def causal(length: int, dtype: torch.dtype, fill: float = -torch.inf) -> torch.Tensor:

@@ -47,7 +47,8 @@ class Steps:
     def casts(self) -> list[bool]:
         column = analysed(self.program.timeline()).rows["activities"].columns["weight_cast"]
         assert isinstance(column, Flags)
-        return column.values.tolist()
+        values: list[bool] = column.values.tolist()
+        return values
 
 
 def by_hand(steps: Steps, number: int) -> None:

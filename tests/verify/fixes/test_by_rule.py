@@ -194,7 +194,11 @@ def turns(differs: str, *, sizes: tuple[int, ...] = (5, 5, 5)) -> Graph:
     """Two layers with an activation between, three times. differs: what each turn has of its own."""
     b = GraphBuilder("turns")
     own = {name: name in differs.split() for name in ("x", "w", "b")}
-    shapes = {"x": lambda n: (n, 8), "w": lambda _: (8, 6), "b": lambda _: (6,)}
+    shapes: dict[str, Callable[[int], tuple[int, ...]]] = {
+        "x": lambda n: (n, 8),
+        "w": lambda _: (8, 6),
+        "b": lambda _: (6,),
+    }
     inputs: dict[str, list[Any]] = {}
     for name, shape in shapes.items():
         strides = (1, 8) if name == "w" else None

@@ -4,19 +4,22 @@ not.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from tests.codegen.summation import summed  # noqa: E402
-from tests.codegen.user_written import recorded  # noqa: E402
-from tracemine.codegen import Graph  # noqa: E402
-from tracemine.validate.input_domains import domains  # noqa: E402
-from tracemine.verify.gpu.correctness import right  # noqa: E402
-from tracemine.verify.repro.eager import eager_text  # noqa: E402
+import torch
+
+from tests.codegen.summation import summed
+from tests.codegen.user_written import recorded
+from tracemine.codegen import Graph
+from tracemine.validate.input_domains import domains
+from tracemine.verify.gpu.correctness import right
+from tracemine.verify.repro.eager import eager_text
 
 LOG2_E = 1.4426950408889634
 ROWS, COLUMNS = 48, 64
@@ -65,7 +68,7 @@ def clipped_loss(
     return fused
 
 
-RIGHT = {f"lanes_{width}": clipped_loss(lambda x, width=width: summed(x, width)) for width in (32, 128, 1024)}
+RIGHT = {f"lanes_{width}": clipped_loss(functools.partial(summed, width=width)) for width in (32, 128, 1024)}
 
 
 def test_a_policy_s_loss_is_right_whatever_the_order_of_its_sums_and_near_the_largest_number() -> None:

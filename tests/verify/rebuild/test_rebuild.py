@@ -107,7 +107,7 @@ def test_replaying_the_rebuilt_calls_gives_what_was_recorded() -> None:
     for name in ("chain", "decoder_prefill", "decoder_decode"):
         for group in range(len(read(name)[1])):
             graph = rebuilt(name, group).graph
-            space = {"torch": torch}
+            space: dict[str, Any] = {"torch": torch}
             exec(eager_text(graph).replace('"cuda"', '"meta"'), space)  # noqa: S102 - our own text of our own table
             inputs = [
                 torch.empty_strided(
@@ -115,7 +115,7 @@ def test_replaying_the_rebuilt_calls_gives_what_was_recorded() -> None:
                 )
                 for i in graph.inputs
             ]
-            live = space["eager"](*inputs)  # type: ignore[operator]
+            live = space["eager"](*inputs)
             for tensor, value in zip(live, graph.live, strict=True):
                 spec = graph.specs[value]
                 assert tuple(tensor.shape) == spec.shape
@@ -249,8 +249,8 @@ def test_recorded_numbers_are_arguments_and_never_part_of_the_code() -> None:
 # --- arguments of which nothing was recorded --------------------------------------------------------------------------
 
 SIZES, STEPS = [7, 1024], [1024, 1]
-SOFTMAX = [SIZES, [], []], ["float", "Scalar", "Scalar"], [STEPS, [], []], ["", "-1", "False"]
-ADD = [SIZES, SIZES, []], ["float", "float", "Scalar"], [STEPS, STEPS, []], ["", "", "1"]
+SOFTMAX: tuple[list[Any], ...] = [SIZES, [], []], ["float", "Scalar", "Scalar"], [STEPS, [], []], ["", "-1", "False"]
+ADD: tuple[list[Any], ...] = [SIZES, SIZES, []], ["float", "float", "Scalar"], [STEPS, STEPS, []], ["", "", "1"]
 
 
 def two_calls(folder: Path, softmax: int, add: int) -> Path:

@@ -21,13 +21,15 @@ from tracemine.verify.prepare import recorded_kernels
 from tracemine.verify.repro.harness import harness_text
 from tracemine.verify.repro.text import repro
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
 
-from tracemine.verify.gpu.clocks import steady  # noqa: E402
-from tracemine.verify.gpu.correctness import copies, make_inputs, repeats, right, same_bits  # noqa: E402
-from tracemine.verify.gpu.profiling import between_marks  # noqa: E402
-from tracemine.verify.gpu.timing import judged  # noqa: E402
+import torch
+
+from tracemine.verify.gpu.clocks import steady
+from tracemine.verify.gpu.correctness import copies, make_inputs, repeats, right, same_bits
+from tracemine.verify.gpu.profiling import between_marks
+from tracemine.verify.gpu.timing import judged
 
 
 def reproduction(name: str) -> str:

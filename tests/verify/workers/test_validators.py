@@ -54,7 +54,7 @@ def test_what_is_proved_while_another_is_made_ready_is_kept_where_that_is_interr
     pytest.importorskip("triton")
     from tracemine.pipeline import analyse, mined
 
-    stock, made, validated = pipeline.prepared, itertools.count(), threading.Event()
+    stock, made, validated = vars(pipeline)["prepared"], itertools.count(), threading.Event()
 
     def prove(*_: object) -> str:
         validated.set()
