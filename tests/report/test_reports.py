@@ -371,8 +371,8 @@ def test_a_finding_outside_of_the_steps_is_explained_and_filed_over_the_trace() 
     assert " per step" not in out.getvalue().partition("cost ")[2].partition("fix ")[0]
     (draft,) = findings_of(scan, "decoder").drafts
     assert draft.mark.figures == Figures(38_000, 1_020_000, "trace")
-    assert draft.title.endswith("(saves 38.0 µs in the trace)")
-    assert "per step" not in markdown(draft.blocks).partition("### Why")[0]
+    assert draft.title.endswith(": −38.0 µs in the trace")
+    assert "per step" not in markdown(draft.blocks).partition("**Where")[0]
 
 
 @pytest.mark.parametrize(

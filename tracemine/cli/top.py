@@ -34,17 +34,19 @@ _HOST_BY = ("line", "module", "operator")
 _FORMATS = ("text", "json", "csv")
 
 
+TraceArgument = Annotated[
+    str,
+    typer.Argument(metavar="TRACE", help="A trace or timeline, or a report of Nsight Compute; - for standard input."),
+]
+ByOption = Annotated[
+    str | None,
+    typer.Option("--by", "-b", metavar="|".join(_BY), help="What to add up by. Default: kernel; with --host line."),
+]
+
+
 def top(
-    path: Annotated[
-        str,
-        typer.Argument(
-            metavar="TRACE", help="A trace or timeline, or a report of Nsight Compute; - for standard input."
-        ),
-    ],
-    by: Annotated[
-        str | None,
-        typer.Option("--by", "-b", metavar="|".join(_BY), help="What to add up by. Default: kernel; with --host line."),
-    ] = None,
+    path: TraceArgument,
+    by: ByOption = None,
     waits: Annotated[
         bool, typer.Option("--waits", help="List where the host waits for the device, and what the step is without.")
     ] = False,

@@ -70,19 +70,19 @@ def split_by_gain(
     Both claim what no other finding has claimed; the felt ones count after all others. What is felt is felt of all
     variants of a finding. The others save too little to be reported.
     """
-    on_gpu = [one for one in reported if one.finding.on_gpu]
-    tried = _untouched(context, [one for one in little if one.finding.on_gpu])
+    on_gpu = [candidate for candidate in reported if candidate.finding.on_gpu]
+    tried = _untouched(context, [candidate for candidate in little if candidate.finding.on_gpu])
     tried = _most_launches(tried, min(_MOST_TRIED, _MOST_TIMES // max(len(context.accounts.dur_ns), 1) - len(on_gpu)))
     if tried:
         both = [*on_gpu, *tried]
-        gains = context.steps.usual_gains([one.fix for one in both])
+        gains = context.steps.usual_gains([candidate.fix for candidate in both])
         gained = Counter[str]()
         for one, ns in zip(tried, gains[len(on_gpu) :], strict=True):
             gained[one.placed.place.mark] += ns
-        tried = [one for one in tried if gained[one.placed.place.mark] >= threshold_ns]
-    kept = {id(one) for one in tried}
+        tried = [candidate for candidate in tried if gained[candidate.placed.place.mark] >= threshold_ns]
+    kept = {id(candidate) for candidate in tried}
     claim(context, tried)
-    left = [one for one in little if id(one) not in kept]
+    left = [candidate for candidate in little if id(candidate) not in kept]
     for one in left:
         context.drop("below_threshold", one.finding.occurrences)
     left = _untouched(context, left)
@@ -112,7 +112,7 @@ def _untouched(context: ScanContext, little: Sequence[Reported]) -> list[Reporte
 
 def _most_launches(little: Sequence[Reported], most: int) -> list[Reported]:
     """Return the variants that save most launches, in the given order."""
-    launches = [-sum(matrix[:, 1:].size for matrix in one.matrices) for one in little]
+    launches = [-sum(matrix[:, 1:].size for matrix in candidate.matrices) for candidate in little]
     chosen = sorted(range(len(little)), key=launches.__getitem__)[: max(most, 0)]
     return [little[i] for i in sorted(chosen)]
 
@@ -124,16 +124,16 @@ def with_steps(
 
     A gap that the fusions leave nothing of is left out. What is `unfelt` on the GPU gains the step nothing.
     """
-    on_gpu = [one for one in reported if one.finding.on_gpu and not one.finding.refuted]
-    idle = [one for one in (*reported, *unfelt) if not one.finding.on_gpu]
-    gpu = sum((one.finding.gpu_saving_ns for one in on_gpu), NOTHING)
+    on_gpu = [candidate for candidate in reported if candidate.finding.on_gpu and not candidate.finding.refuted]
+    idle = [candidate for candidate in (*reported, *unfelt) if not candidate.finding.on_gpu]
+    gpu = sum((candidate.finding.gpu_saving_ns for candidate in on_gpu), NOTHING)
     idle_ns = idle_of(context.accounts, context.unprofiled)
     claims = [*_claims_on_gpu(context, on_gpu), *(_claim_of_gaps(context, one) for one in idle)]
     given = share_out(claims, most_saved(context.accounts, context.unprofiled, gpu), idle_ns)
-    counted = {one.finding.fingerprint for one in unfelt}  # below the threshold before
+    counted = {candidate.finding.fingerprint for candidate in unfelt}  # below the threshold before
     return [
         *(_unfelt(one.finding) for one in unfelt if one.finding.on_gpu),
-        *(replace(one.finding, step_saving_ns=NOTHING) for one in reported if one.finding.refuted),
+        *(replace(candidate.finding, step_saving_ns=NOTHING) for candidate in reported if candidate.finding.refuted),
         *(_gaining(one, step) for one, step in zip(on_gpu, given, strict=False)),
         *_still_idle(context, zip(idle, given[len(on_gpu) :], strict=True), counted, threshold_ns),
     ]
@@ -143,8 +143,8 @@ def _claims_on_gpu(context: ScanContext, on_gpu: Sequence[Reported]) -> list[Cla
     """Return what the step gains of fixes on the GPU; from here on gaps are as long as these leave them."""
     if not on_gpu:
         return []
-    gains = context.steps.gains([one.fix for one in on_gpu])
-    context.unprofiled_gaps_ns = context.steps.gaps_ns([context.steps.change(one.fix) for one in on_gpu])
+    gains = context.steps.gains([candidate.fix for candidate in on_gpu])
+    context.unprofiled_gaps_ns = context.steps.gaps_ns([context.steps.change(candidate.fix) for candidate in on_gpu])
     return [claim_on_gpu(context, one, gained) for one, gained in zip(on_gpu, gains, strict=True)]
 
 

@@ -56,10 +56,10 @@ class CiSummary(Struct, frozen=True, kw_only=True):
 
 def of_scan(scan: Scan, frames: Mapping[str, Source], asked: str, failing: Sequence[Finding]) -> CiSummary:
     """Return what --fail-on alone comes to. failing: the findings that reach it."""
-    every = len([one for one in scan.findings if not one.refuted])
+    every = len([finding for finding in scan.findings if not finding.refuted])
     said = f"{len(failing):,} of {count_text(every, 'finding')} {'reaches' if len(failing) == 1 else 'reach'}"
     headline = f"failed, {said}" if failing else f"passed, none of {count_text(every, 'finding')} reaches"
-    saved = {one.fingerprint: _saved(one) for one in failing}
+    saved = {finding.fingerprint: _saved(finding) for finding in failing}
     unit = TimeUnit.of(max(saved.values(), default=1))
     rows = [
         _row(one.severity, unit.text(saved[one.fingerprint]), one, scan, frames, fails=True)
@@ -84,13 +84,13 @@ def of_difference(
     difference: Difference, scan: Scan, frames: Mapping[str, Source], baseline: str, failures: Sequence[Failure]
 ) -> CiSummary:
     """Return what became of a baseline's findings. baseline: as commands take it."""
-    shut = [one.change for one in failures if one.change is not None]
+    shut = [failure.change for failure in failures if failure.change is not None]
     shown = [*_by_growth(shut), *_by_growth(one for one in _grown(difference) if one not in shut)]
     step, gpu = difference.step, difference.gpu_work
     unit = TimeUnit.of(max(step.before_ns.mid, step.after_ns.mid, *(max(one.before_ns, one.after_ns) for one in shown)))
     found = {finding.fingerprint: finding for finding in scan.findings}
     noise = f"noise {words.noise_text(difference.noise)}"
-    fails = any(one.change is None for one in failures)
+    fails = any(failure.change is None for failure in failures)
     per = "per step" if difference.per == "step" else "in the trace"
     return CiSummary(
         failed=bool(failures),
@@ -139,7 +139,7 @@ def markdown_lines(summary: CiSummary) -> Iterator[str]:
 
 
 def _headline(difference: Difference, shut: Sequence[FindingChange], failures: Sequence[Failure], baseline: str) -> str:
-    counts = Counter(one.status for one in shut)
+    counts = Counter(change.status for change in shut)
     parts = [f"{count:,} {status}" for status, count in counts.items()]
     parts += (
         ["the step takes longer"] if any(one.change is None for one in failures) and not difference.incomparable else []

@@ -119,7 +119,7 @@ def drafts_of(
         for one, place, saves in zip(findings, places, saved, strict=True)
     ]
     for finding, place, saves, title in zip(findings, places, saved, distinct_titles(ways), strict=True):
-        aliases = tuple(key_of(names.project, one) for one in finding.identity.aliases[:MOST_ALIASES])
+        aliases = tuple(key_of(names.project, alias) for alias in finding.identity.aliases[:MOST_ALIASES])
         key = key_of(names.project, finding.identity.finding)
         mark = TicketMark(key, aliases, figures(finding), redacted=names.redact)
         hidden = _hidden(finding, place) if names.redact else frozenset[str]()
