@@ -86,19 +86,21 @@ def sections(finding: Finding, scan: Scan) -> tuple[Section, ...]:
     return tuple(Section(label, lines) for label, each in known if (lines := tuple(one for one in each if one.text)))
 
 
+def _saves_outside(finding: Finding) -> Iterator[Line]:
+    for name, saving in (("", finding.step_saving_ns), ("GPU ", finding.gpu_saving_ns)):
+        if saving.high:
+            yield Line(f"{name}{_interval(saving)} over the trace, outside of the steps")
+
+
 def saves(finding: Finding, scan: Scan) -> Iterator[Line]:
     """Yield what its fix alone saves of the step, and of GPU time."""
     if finding.refuted:
         yield Line("nothing: verdicts took away what was predicted")
         return
-    outside = outside_steps(finding)
-    step = finding.step_saving_ns if outside else saved_alone(finding)
-    gpu = finding.gpu_saving_ns if outside else of_finding(finding, "gpu_saving_ns")
-    if outside:
-        for name, saving in (("", step), ("GPU ", gpu)):
-            if saving.high:
-                yield Line(f"{name}{_interval(saving)} over the trace, outside of the steps")
+    if outside_steps(finding):
+        yield from _saves_outside(finding)
         return
+    step, gpu = saved_alone(finding), of_finding(finding, "gpu_saving_ns")
     each, whole_ns = "" if finding.per_step is None else " per step", unprofiled_ns(scan.summary)
     if step.mid or (step.high and not gpu.high):
         share = "" if whole_ns is None else f", {percent_text(step.mid, whole_ns)} of {share_of_text(scan)}"

@@ -220,7 +220,7 @@ def _finding_pages(
             fix=words.blocks(finding.fix),
             evidence=words.EVIDENCE.get(finding.evidence, "see the documentation"),
             counted=words.counted_text(finding.counters) if finding.counters else "",
-            whole="a step" if finding.per_step is not None else "over the trace",
+            whole="per step" if finding.per_step is not None else "over the trace",
             costs=tuple(cost_rows(finding)),
             traffic=tuple(traffic_texts(finding)),
             variants=tuple(_variants(finding, scan)) if len(finding.variants) > 1 else (),

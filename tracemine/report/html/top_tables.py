@@ -32,15 +32,10 @@ def top_table(top: Top, anchors: Mapping[str, tuple[str, str]]) -> Table:
     """Return one table; columns in which nothing stands are left out."""
     unit_ns, unit = unit_of(top.gpu_time_ns / top.steps)
     rows = [row for row in top.rows if row.share >= LEAST_SHARE][:_MOST_ROWS]
-    left = len(top.rows) - len(rows)
-    heads = [
-        (f"{unit} per step" if top.per == "step" else unit, True), ("share", True), ("calls", True),
-        (f"{unit} per call", True), (f"{unit} busy", True), ("TFLOP/s", True), ("GB/s", True), ("finding", False),
-    ]  # fmt: skip
+    heads = _heads(unit, top)
     cells = [_cells(row, top, unit_ns, anchors) for row in rows]
-    used = [at for at in range(len(heads)) if any(each[at].text or each[at].links for each in cells)]
+    used = [at for at in range(len(heads)) if any(row[at].text or row[at].links for row in cells)]
     each = "per step, as recorded" if top.per == "step" else "in all that was recorded"
-    more = f"{count_text(left, 'row')} more: tracemine top FILE --by {top.by} --all"
     return Table(
         id=f"by-{top.by}",
         title=TITLES.get(top.by, top.by),  # type: ignore[call-overload]
@@ -48,8 +43,21 @@ def top_table(top: Top, anchors: Mapping[str, tuple[str, str]]) -> Table:
         columns=((top.by, False), *(heads[at] for at in used)),
         rows=tuple((_name(row), *(one[at] for at in used)) for row, one in zip(rows, cells, strict=True)),
         depths=tuple(row.depth for row in rows) if any(row.depth for row in rows) else (),
-        notes=(*([more] if left else []), *foot(top)),
+        notes=(*_left_out(top, len(rows)), *foot(top)),
     )
+
+
+def _heads(unit: str, top: Top) -> list[tuple[str, bool]]:
+    """Return titles of columns, and whether numbers stand in them."""
+    return [
+        (f"{unit} per step" if top.per == "step" else unit, True), ("share", True), ("calls", True),
+        (f"{unit} per call", True), (f"{unit} busy", True), ("TFLOP/s", True), ("GB/s", True), ("finding", False),
+    ]  # fmt: skip
+
+
+def _left_out(top: Top, shown: int) -> Iterator[str]:
+    if left := len(top.rows) - shown:
+        yield f"{count_text(left, 'row')} more: tracemine top FILE --by {top.by} --all"
 
 
 def kernel_text(name: str | None) -> str:
