@@ -22,7 +22,7 @@ from tracemine.rows.arrow import rows_of
 from tracemine.rows.compiled import compilations
 from tracemine.rows.table import Rows, category, number
 from tracemine.timeline import RecordedDevice, Timeline
-from tracemine.units import count_text, percent_text, time_text
+from tracemine.units import count_text, percent_text, ratio_text, time_text
 
 _SHARE_TO_NAME = 0.1  # of the GPU's time, whose kernels are named where their class is not known
 _KERNELS_NAMED = 3
@@ -110,15 +110,17 @@ def _recording_texts(timeline: Timeline, slowdown: Slowdown | None) -> Iterator[
     if not timeline.activities.num_rows:
         return
     if timeline.light.num_rows and slowdown is not None:
+        times = ratio_text(slowdown.host or slowdown.usual)
         yield (
-            f"Idle time is measured: recording the light window makes the host take about "
-            f"{slowdown.host or slowdown.usual:g} times as long, and what closing gaps saves is told without that."
+            f"Idle time is measured: recording the light window makes the host take about {times} times as long, and "
+            "what closing gaps saves is said without that."
         )
     elif slowdown is not None:
+        times = ratio_text(slowdown.usual)
         what = slowdown.what[0].upper() + slowdown.what[1:]
         yield (
-            f"{what} makes the host take about {slowdown.usual:g} times as long: gaps are longer here than in "
-            "production, and what closing them saves is estimated without that."
+            f"{what} makes the host take about {times} times as long: gaps are longer here than in production, "
+            "and what closing them saves is estimated without that."
         )
     if timeline.meta.format == "nsys" and timeline.ops.num_rows:
         yield (

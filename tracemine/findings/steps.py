@@ -27,6 +27,7 @@ from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated, tim
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, IntArray, Rows, flags, number
 from tracemine.timeline import Timeline
+from tracemine.units import ratio_text
 
 # Paces of the host between which the one is looked for at which a step takes as long as it does alone.
 _PACES = np.geomspace(1.0, 16.0, 25)
@@ -126,7 +127,7 @@ class Steps:
             recorded = max(recorded_ns, 1) * (self.light_steps if of_step else 1)
         most, usual, least = (max(each / recorded, busy_ns / max(recorded_ns, 1)) for each in alone)
         note = (
-            f"guessed: {self.slowdown.what} makes the host take {self.slowdown.usual:g} times as long "
+            f"guessed: {self.slowdown.what} makes the host take {ratio_text(self.slowdown.usual)} times as long "
             f"({self.slowdown.least:g}–{self.slowdown.most:g}, {self.slowdown.measured})"
         )
         return estimated(recorded_ns, (least, usual, most), note, of_step=of_step)

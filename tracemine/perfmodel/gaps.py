@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tracemine.perfmodel.ranges import Range
 from tracemine.rows.table import FloatArray, IntArray
+from tracemine.units import ratio_text
 
 # What a graph replay leaves between two kernels. 1–1.3 µs a node is reported for Hopper; on an H200 replays of whole
 # models took 0.1–0.7 µs a node more than their kernels together: benchmarks/predictions/step_savings.py.
@@ -138,10 +139,11 @@ def closed_gaps(
         f"{low:.0%} (low) to {mid:.0%} (mid) comes back, and at most {high:.0%} of the gap (assumed)",
     )
     if slowdown is not None and slowdown.host is not None:
-        assumptions += (f"gaps are measured: {slowdown.what} makes the host take {slowdown.host:g} times as long",)
+        times = ratio_text(slowdown.host)
+        assumptions += (f"gaps are measured: {slowdown.what} makes the host take {times} times as long",)
     elif slowdown is not None:
         assumptions += (
-            f"{slowdown.what} makes the host take {slowdown.usual:g} times as long "
+            f"{slowdown.what} makes the host take {ratio_text(slowdown.usual)} times as long "
             f"({slowdown.least:g}–{slowdown.most:g}, {slowdown.measured}): gaps count as they last without it",
         )
     lower, middle, upper = (
