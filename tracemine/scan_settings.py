@@ -1,4 +1,4 @@
-"""What is asked of every scan, as one record of texts: the command line, Python, agents and fleets make it alike.
+"""What is asked of every scan, as one record of texts: the command line, Python, agents and fleets make it in one way.
 
 It travels to other processes as JSON; the files that it names are read there.
 """

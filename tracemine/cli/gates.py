@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FULL = "<details><summary>Full report</summary>"
 
 # What --fail-on and --baseline come to on a scan.
-Gate: TypeAlias = "Callable[[Scan, Drawing], Judged]"
+Gate: TypeAlias = "Callable[[Scan, Drawing], GateResult]"
 NoiseOption = Annotated[
     str,
     typer.Option(
@@ -76,7 +76,7 @@ def fails(difference: Difference, gates: Sequence[DifferenceGate]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class GateResult:
     """What became of a scan before a gate; without one it passes, and there is nothing to say."""
 
     summary: CiSummary | None = None
@@ -146,14 +146,14 @@ class Watch:
     baseline: Baseline
     gates: Sequence[DifferenceGate]
 
-    def judged(self, scan: Scan, how: Drawing) -> Judged:
+    def judged(self, scan: Scan, how: Drawing) -> GateResult:
         """Return what became of a scan's findings."""
         from tracemine.comparison.baseline import against
         from tracemine.report.ci_summary import of_difference
 
         found = against(self.baseline, scan)
         failures = {one.text: one for gate in self.gates for one in gate(found)}
-        return Judged(of_difference(found, scan, how.frames, self.name, tuple(failures.values())), found)
+        return GateResult(of_difference(found, scan, how.frames, self.name, tuple(failures.values())), found)
 
 
 def watch(baseline: Path, fail_on: str | None) -> Watch:
@@ -170,12 +170,12 @@ def scan_gate(baseline: Path | None, fail_on: str | None) -> Gate:
     if baseline is not None:
         return watch(baseline, fail_on).judged
     if fail_on is None:
-        return lambda scan, how: Judged()
+        return lambda scan, how: GateResult()
     reached = parse_fail_on(fail_on)
 
-    def judged(scan: Scan, how: Drawing) -> Judged:
+    def judged(scan: Scan, how: Drawing) -> GateResult:
         from tracemine.report.ci_summary import of_scan
 
-        return Judged(of_scan(scan, how.frames, fail_on, reached(scan)))
+        return GateResult(of_scan(scan, how.frames, fail_on, reached(scan)))
 
     return judged

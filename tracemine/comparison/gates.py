@@ -10,7 +10,7 @@ from tracemine.comparison.record import Difference, FindingChange
 from tracemine.units import Threshold, parse_percent, parse_time, time_text
 
 
-class Failure(Struct, frozen=True):
+class GateFailure(Struct, frozen=True):
     """Why a gate is shut, in a line."""
 
     text: str
@@ -21,7 +21,7 @@ class Failure(Struct, frozen=True):
         return self.text
 
 
-Gate = Callable[[Difference], Iterator[Failure]]
+Gate = Callable[[Difference], Iterator[GateFailure]]
 
 WORDS = ("new", "worse", "moved", "unknown")
 _GROWN = ("new", "worse")
@@ -50,15 +50,15 @@ def parse_gate(text: str) -> Gate:
 def _guarded(gate: Gate) -> Gate:
     """Yield the gate, shut where nothing compares too: what it asks is not known then."""
 
-    def guarded(difference: Difference) -> Iterator[Failure]:
+    def guarded(difference: Difference) -> Iterator[GateFailure]:
         if difference.incomparable:
-            yield Failure("unknown: nothing compares, as is said first")
+            yield GateFailure("unknown: nothing compares, as is said first")
         yield from gate(difference)
 
     return guarded
 
 
-def _of_status(difference: Difference, status: str) -> Iterator[Failure]:
+def _of_status(difference: Difference, status: str) -> Iterator[GateFailure]:
     """Yield changes of one status. Of new findings those that a report shows: the others save too little to matter."""
     for change in difference.changes:
         shown = status != "new" or any(part.reported for part in change.after)
@@ -66,20 +66,20 @@ def _of_status(difference: Difference, status: str) -> Iterator[Failure]:
             yield _of_change(change, difference)
 
 
-def _of_growth(difference: Difference, threshold: Threshold) -> Iterator[Failure]:
+def _of_growth(difference: Difference, threshold: Threshold) -> Iterator[GateFailure]:
     """Yield findings that are new or worse by so much of a step, and the step where it takes so much longer."""
     least = threshold.of(difference.step.before_ns.mid)
     grown_ns = difference.step.change_ns.mid
     if difference.step.status == "worse" and grown_ns >= least:
-        yield Failure(f"worse: the step takes {time_text(grown_ns)} longer")
+        yield GateFailure(f"worse: the step takes {time_text(grown_ns)} longer")
     for change in difference.changes:
         if change.status in _GROWN and change.accepted is None and change.after_ns - change.before_ns >= least:
             yield _of_change(change, difference)
 
 
-def _of_change(change: FindingChange, difference: Difference) -> Failure:
+def _of_change(change: FindingChange, difference: Difference) -> GateFailure:
     first = (*change.after, *change.before)[0]
     per = "per step" if difference.per == "step" else "in the trace"
     before = f"{time_text(change.before_ns)} → " if change.before_ns else ""
     cost = f"{before}{time_text(change.after_ns)} {per}"
-    return Failure(f"{change.status}: {change.title}, {cost} ({first.fingerprint})", change)
+    return GateFailure(f"{change.status}: {change.title}, {cost} ({first.fingerprint})", change)

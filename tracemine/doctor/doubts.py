@@ -17,7 +17,7 @@ from tracemine.timeline import Timeline
 from tracemine.units import count_text, ratio_text, time_text
 
 _FEW = 3
-_CLOCKS_SERIOUS = 0.1  # of activities that began before they were launched: gaps and launches cannot be told then
+_CLOCKS_SERIOUS = 0.1  # of activities that began before they were launched: gaps and launches are unknown then
 _SLOWED = 1.1  # a recorded step that takes so many times as long as alone
 
 

@@ -34,14 +34,14 @@ _NUMBER: Final[dict[str, int]] = {name: at for at, name in enumerate(KINDS)}
 _LAUNCHES: Final = re.compile(
     r"Launch|^(cuda|hip|cu)Mem(cpy|set)|^(cuda|hip|cu)Graph(Launch|Upload)|^hipExt\w*Launch|^(cuda|hip)MemPrefetch"
 )
-# Ranges by which programs and profilers mark what Python does beside the program.
+# Ranges by which programs and profilers mark what Python does next to the program.
 _BESIDE: Final[tuple[tuple[Kind, re.Pattern[str]], ...]] = (
     ("garbage_collection", re.compile(r"^(Python GC|Garbage Collection|gc\.collect)$", re.IGNORECASE)),
     ("lock", re.compile(r"^Waiting for GIL$", re.IGNORECASE)),
 )
 
 
-class HostEvents(Struct, frozen=True):
+class CallEvents(Struct, frozen=True):
     """Operators and annotations, then calls: one event each. −1: not known."""
 
     begin: IntArray
@@ -53,12 +53,12 @@ class HostEvents(Struct, frozen=True):
     stack_row: IntArray
 
 
-def events_of(timeline: Timeline, calls: HostCalls, of_ops: IntArray) -> HostEvents:
+def events_of(timeline: Timeline, calls: HostCalls, of_ops: IntArray) -> CallEvents:
     """Return all that threads of the host did. of_ops: the thread of each row of `ops`, as that of `calls`."""
     ops, api = timeline.ops, timeline.api
     begin = rows_of(ops["start_ns"]).astype(np.int64)
     count, called = ops.num_rows, api.num_rows
-    return HostEvents(
+    return CallEvents(
         begin=np.concatenate((begin, calls.begin)),
         end=np.concatenate((begin + rows_of(ops["dur_ns"]), calls.end)),
         thread=np.concatenate((of_ops, calls.thread)).astype(np.int64),

@@ -17,7 +17,7 @@ from tracemine.columns import sorted_unique
 from tracemine.host.nested import Segments
 from tracemine.rows.table import BoolArray, IntArray
 
-_MOST_HELPERS = 8  # threads beside the step's own; those that launch most
+_MOST_HELPERS = 8  # threads other than the step's own; those that launch most
 
 
 class Pieces(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Pieces(Struct, frozen=True):
 
 
 class Helper(Struct, frozen=True):
-    """A thread that launches beside the step's own: what it does in calls."""
+    """A thread that launches other than the step's own: what it does in calls."""
 
     segments: Segments  # without those in no call
     differentiates: bool  # it runs a backward pass

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import codes, examples
-from tracemine.host.kinds import KINDS, HostEvents, code, events_of
+from tracemine.host.kinds import KINDS, CallEvents, code, events_of
 from tracemine.host.leading import Helper, Pieces, helped, joined, own_pieces
 from tracemine.host.nested import Segments, innermost
 from tracemine.host.paths import lasting_path, shared_path
@@ -71,7 +71,7 @@ def whole_span(timeline: Timeline) -> tuple[IntArray, IntArray]:
     return (begin.min(keepdims=True), end.max(keepdims=True)) if len(begin) else (begin, end)
 
 
-def _leads(timeline: Timeline, events: HostEvents, calls: HostCalls, begin: IntArray, end: IntArray) -> IntArray:
+def _leads(timeline: Timeline, events: CallEvents, calls: HostCalls, begin: IntArray, end: IntArray) -> IntArray:
     """Return the thread that carries each step: the one that it is marked on, else the one that launches most in it."""
     steps = timeline.steps
     count = int(events.thread.max()) + 1
@@ -104,7 +104,7 @@ def _threads(table: object, thread: IntArray) -> Iterator[tuple[int, int, int]]:
 
 
 def _pieces(
-    timeline: Timeline, events: HostEvents, in_call: BoolArray, lead: IntArray, begin: IntArray, end: IntArray
+    timeline: Timeline, events: CallEvents, in_call: BoolArray, lead: IntArray, begin: IntArray, end: IntArray
 ) -> Iterator[Pieces]:
     """Yield the pieces of steps, of disjoint ones at a time."""
     process, launching, differentiating = _of_threads(timeline, events)
@@ -139,7 +139,7 @@ def _pieces(
             yield helped(own, helpers, in_call)
 
 
-def _of_threads(timeline: Timeline, events: HostEvents) -> tuple[IntArray, IntArray, BoolArray]:
+def _of_threads(timeline: Timeline, events: CallEvents) -> tuple[IntArray, IntArray, BoolArray]:
     """Return of each thread its process, how much it launches, and whether it runs a backward pass."""
     count = int(events.thread.max()) + 1
     process = np.full(count, -1, np.int64)
@@ -170,7 +170,7 @@ def _disjoint(begin: IntArray, end: IntArray, steps: IntArray) -> Iterator[IntAr
         left = left[~taken_]
 
 
-def _record(timeline: Timeline, events: HostEvents, of_calls: IntArray, pieces: Pieces, lead: IntArray) -> HostTime:
+def _record(timeline: Timeline, events: CallEvents, of_calls: IntArray, pieces: Pieces, lead: IntArray) -> HostTime:
     event = pieces.event
     kind = taken(events.kind, event)
     kind = np.where(pieces.engine, code("operator"), kind)

@@ -1,4 +1,4 @@
-"""What the value that a wait fetches is used for, told by what the program does after it in different steps."""
+"""What the value that a wait fetches is used for, inferred from what the program does after it in different steps."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ _DIFFERENCES: Final[tuple[Use, ...]] = ("branch", "size", "argument")  # of name
 def uses_of(timeline: Timeline, waits: Waits, begin_ns: IntArray) -> IntArray:
     """Return the position in USES of each wait's use; −1: it is not known. begin_ns: of each step, in order.
 
-    Numbers are told by what differs between steps behind a wait of one line and not before it. One that an operator
-    right behind it may take as an argument is not told where that argument is not recorded.
+    Numbers are inferred from what differs between steps behind a wait of one line and not before it. One that the next
+    operator may take as an argument is not known where that argument is not recorded.
     """
     use = np.array([USES.index(_OF_KIND[kind]) if kind in _OF_KIND else -1 for kind in WAITS])[waits.kind]
     asked = np.flatnonzero(np.isin(waits.kind, [WAITS.index("number"), WAITS.index("truth")]))

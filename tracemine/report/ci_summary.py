@@ -16,7 +16,7 @@ from tracemine.units import TimeUnit, count_text
 
 if TYPE_CHECKING:
     from tracemine.comparison import Difference, FindingChange
-    from tracemine.comparison.gates import Failure
+    from tracemine.comparison.gates import GateFailure
     from tracemine.comparison.record import StepChange
     from tracemine.findings.record import Finding, Scan, Source
 
@@ -81,7 +81,7 @@ def _saved(finding: Finding) -> int:
 
 
 def of_difference(
-    difference: Difference, scan: Scan, frames: Mapping[str, Source], baseline: str, failures: Sequence[Failure]
+    difference: Difference, scan: Scan, frames: Mapping[str, Source], baseline: str, failures: Sequence[GateFailure]
 ) -> CiSummary:
     """Return what became of a baseline's findings. baseline: as commands take it."""
     shut = [failure.change for failure in failures if failure.change is not None]
@@ -138,7 +138,9 @@ def markdown_lines(summary: CiSummary) -> Iterator[str]:
         yield f"\nAccept one: {code(summary.accept)}"
 
 
-def _headline(difference: Difference, shut: Sequence[FindingChange], failures: Sequence[Failure], baseline: str) -> str:
+def _headline(
+    difference: Difference, shut: Sequence[FindingChange], failures: Sequence[GateFailure], baseline: str
+) -> str:
     counts = Counter(change.status for change in shut)
     parts = [f"{count:,} {status}" for status, count in counts.items()]
     parts += (

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from tracemine.report.escape import json_text, line
-from tracemine.report.top_lines import OWN, Line, Shown, amount, csv_text, lines_of, percent, table, unit_of
+from tracemine.report.top_lines import OWN, Shown, TableLine, amount, csv_text, lines_of, percent, table, unit_of
 from tracemine.top import HostRow, HostTop
 from tracemine.units import count_text, percent_text, time_text
 
@@ -99,7 +99,9 @@ def _table(top: HostTop, shown: Shown) -> Iterator[str]:
     yield from table(lines, _columns(lines, top, unit_ns, unit), top.by, shown.width)
 
 
-def _columns(lines: Sequence[Line[HostRow]], top: HostTop, unit_ns: int, unit: str) -> list[tuple[str, Sequence[str]]]:
+def _columns(
+    lines: Sequence[TableLine[HostRow]], top: HostTop, unit_ns: int, unit: str
+) -> list[tuple[str, Sequence[str]]]:
     """Return titles and cells of the columns in which something stands."""
     columns: list[tuple[str, Sequence[str]]] = [
         (unit, [amount(entry.spent_ns / top.steps / unit_ns) for entry in lines]),
@@ -111,7 +113,7 @@ def _columns(lines: Sequence[Line[HostRow]], top: HostTop, unit_ns: int, unit: s
     return columns
 
 
-def _cell(entry: Line[HostRow], field: str, steps: int, unit_ns: int) -> str:
+def _cell(entry: TableLine[HostRow], field: str, steps: int, unit_ns: int) -> str:
     if entry.row is None or entry.name == OWN:
         return ""
     spent_ns = getattr(entry.row, field)

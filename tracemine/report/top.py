@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tracemine.report.escape import json_text, line
-from tracemine.report.top_lines import OWN, Line, Shown, amount, csv_text, lines_of, percent, table, unit_of
+from tracemine.report.top_lines import OWN, Shown, TableLine, amount, csv_text, lines_of, percent, table, unit_of
 from tracemine.top import Top, TopRow, Utilisation
 from tracemine.units import count_text, percent_text, ratio_text, time_text
 
@@ -123,7 +123,7 @@ def _table(top: Top, shown: Shown) -> Iterator[str]:
     yield from table(lines, _columns(lines, top, unit_ns, unit), top.by, shown.width, ("in finding", claims))
 
 
-def _columns(lines: Sequence[Line[TopRow]], top: Top, unit_ns: int, unit: str) -> list[tuple[str, Sequence[str]]]:
+def _columns(lines: Sequence[TableLine[TopRow]], top: Top, unit_ns: int, unit: str) -> list[tuple[str, Sequence[str]]]:
     """Return titles and cells of the columns in which something stands."""
     times, shares, calls, means = zip(*(_numbers(entry, top, unit_ns, top.steps) for entry in lines), strict=True)
     flops, moved = zip(*(rates(entry.row) if entry.whole else ("", "") for entry in lines), strict=True)
@@ -136,7 +136,7 @@ def _columns(lines: Sequence[Line[TopRow]], top: Top, unit_ns: int, unit: str) -
     return [(title, values) for title, values in columns.items() if any(values)]
 
 
-def _numbers(entry: Line[TopRow], top: Top, unit_ns: int, steps: int) -> tuple[str, str, str, str]:
+def _numbers(entry: TableLine[TopRow], top: Top, unit_ns: int, steps: int) -> tuple[str, str, str, str]:
     time = amount(entry.spent_ns / steps / unit_ns)
     share = percent(entry.spent_ns / max(top.gpu_time_ns, 1))
     if entry.row is None or entry.name == OWN:

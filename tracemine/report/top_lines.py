@@ -17,7 +17,7 @@ _NOT_KNOWN = "not known"
 OWN: Final = "(own)"
 
 
-class Row(Protocol):
+class TableRow(Protocol):
     """A row of a table of time."""
 
     @property
@@ -34,7 +34,7 @@ class Row(Protocol):
     def share(self) -> float: ...
 
 
-_Row = TypeVar("_Row", bound=Row)
+_Row = TypeVar("_Row", bound=TableRow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +50,12 @@ UNITS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
 
 def unit_of(spent_ns: float) -> tuple[int, str]:
-    """Return the unit that a table is told in whose largest time is this."""
+    """Return the unit that a table is printed in whose largest time is this."""
     return next((unit for unit in UNITS if spent_ns >= 200 * unit[0]), UNITS[-1])
 
 
 @dataclass(frozen=True, slots=True)
-class Line(Generic[_Row]):
+class TableLine(Generic[_Row]):
     """A line of the table: a row, the part of it that is in no part, or what is not shown."""
 
     row: _Row | None
@@ -69,7 +69,7 @@ class Line(Generic[_Row]):
         return self.row is not None and self.name != OWN
 
 
-def lines_of(rows: Sequence[_Row], spent_ns: Sequence[int], shown: Shown) -> list[Line[_Row]]:
+def lines_of(rows: Sequence[_Row], spent_ns: Sequence[int], shown: Shown) -> list[TableLine[_Row]]:
     """Return the lines of a table: rows that are shown in their order, and how many are not.
 
     spent_ns: of each row. A row has no less than its parts.
@@ -78,7 +78,7 @@ def lines_of(rows: Sequence[_Row], spent_ns: Sequence[int], shown: Shown) -> lis
     for at, row in enumerate(rows):
         parts.setdefault(row.parent, []).append(at)
     visible = _visible(rows, spent_ns, shown, parts)
-    lines: list[Line[_Row]] = []
+    lines: list[TableLine[_Row]] = []
 
     def add(among: list[int], depth: int) -> None:
         left = [at for at in among if at not in visible]
@@ -86,15 +86,15 @@ def lines_of(rows: Sequence[_Row], spent_ns: Sequence[int], shown: Shown) -> lis
             if at not in visible:
                 continue
             row = rows[at]
-            lines.append(Line(row, depth, spent_ns[at], _NOT_KNOWN if row.name is None else row.name))
+            lines.append(TableLine(row, depth, spent_ns[at], _NOT_KNOWN if row.name is None else row.name))
             inside = parts.get(at, [])
             if any(each in visible for each in inside):
                 add(inside, depth + 1)
                 if row.own_ns:
-                    lines.append(Line(row, depth + 1, row.own_ns, OWN))
+                    lines.append(TableLine(row, depth + 1, row.own_ns, OWN))
         if left:
             hint = ": --all" if depth == 0 else ""
-            lines.append(Line(None, depth, sum(spent_ns[at] for at in left), f"{len(left)} more{hint}"))
+            lines.append(TableLine(None, depth, sum(spent_ns[at] for at in left), f"{len(left)} more{hint}"))
 
     add(parts.get(None, []), 0)
     return lines
@@ -145,7 +145,7 @@ def percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.0995 or not share else f"{share:.1%}" if share >= 0.0005 else "<0.1%"
 
 
-def _name(entry: Line[_Row], room: int) -> str:
+def _name(entry: TableLine[_Row], room: int) -> str:
     """Return a name within its room: of a path its end, of all else beginning and end."""
     indent = "  " * entry.depth
     often = "" if entry.row is None or entry.row.instances < 2 or entry.name == OWN else f" ×{entry.row.instances}"
@@ -160,7 +160,7 @@ def _name(entry: Line[_Row], room: int) -> str:
 
 
 def table(
-    lines: Sequence[Line[_Row]],
+    lines: Sequence[TableLine[_Row]],
     columns: Sequence[tuple[str, Sequence[str]]],
     title: str,
     width: int,
@@ -180,8 +180,8 @@ def table(
         yield f"{numbers}  {name:<{longest}}  {cells[at]}".rstrip()
 
 
-def _distinguished(lines: Sequence[Line[_Row]], names: Sequence[str], room: int) -> list[str]:
-    """Return names within their room; of those that are alike when cut, what differs is kept."""
+def _distinguished(lines: Sequence[TableLine[_Row]], names: Sequence[str], room: int) -> list[str]:
+    """Return names within their room; of those that are equal when cut, what differs is kept."""
     distinct = list(names)
     alike: dict[str, list[int]] = {}
     for at, name in enumerate(names):

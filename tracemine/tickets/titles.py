@@ -57,7 +57,7 @@ def ways_to_say(
 
 
 def distinct_titles(ways: Sequence[Sequence[str]]) -> list[str]:
-    """Return of each the first way that tells it from the others: those that read alike say more, until none do.
+    """Return of each the first way that tells it from the others: those that read the same say more, until none do.
 
     >>> distinct_titles([("a", "a at 1", "a (x)"), ("a", "a at 2", "a (y)"), ("b", "b (z)")])
     ['a at 1', 'a at 2', 'b']

@@ -59,7 +59,7 @@ class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
     `mfu` counts what the model needs, `hfu` what was computed again for the backward pass as well.
     """
 
-    mfu: float | None  # null: what was computed again cannot be told from the rest
+    mfu: float | None  # null: what was computed again cannot be separated from the rest
     hfu: float
     unprofiled_mfu: float | None  # of the unprofiled step; null: that is not known
     unprofiled_hfu: float | None

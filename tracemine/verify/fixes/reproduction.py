@@ -149,7 +149,7 @@ def call_reproduction(
     fingerprint: str,
     says: Sequence[str] = (),
 ) -> str:
-    """Return the file that times a library's call, Python source, beside other ways to make it."""
+    """Return the file that times a library's call, Python source, next to other ways to make it."""
     rows = "".join(f"\n        {row}," for row in recorded_rows(list(kernels)))
     inputs = "".join(
         f'\n        ("{name}", {shape!r}, torch.{kind}, {strides!r}, None),' for name, shape, kind, strides in tensors

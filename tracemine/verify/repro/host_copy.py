@@ -43,7 +43,7 @@ def host_copy(finding: Finding, flow: Flow) -> Copy | None:
 
 
 def copy_reproduction(finding: Finding, copy: Copy, fingerprint: str, says: Sequence[str] = ()) -> str:
-    """Return the file that times a copy from or to pageable memory beside the same from or to pinned memory.
+    """Return the file that times a copy from or to pageable memory next to the same from or to pinned memory.
 
     says: what is known of the finding, a line each.
     """
