@@ -270,7 +270,7 @@ class _Sums:
         return {
             "flops": round(flops) if computes else None,
             "flops_per_s": flops * 1e9 / dur if computes else None,
-            "flops_reach": flops_ns / dur if reached else None,
+            "flops_reach": min(flops_ns / dur, 1.0) if reached else None,
             "bytes": round(moved) if moves else None,
             "bytes_per_s": moved * 1e9 / of_bytes if moves else None,
             "bytes_reach": moved_ns / of_bytes_ns if at_link else None,

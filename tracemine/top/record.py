@@ -38,7 +38,7 @@ class TopRow(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: int | None  # of a stream or a device: each moment once
     flops: int | None  # of products, convolutions and attention, from shapes
     flops_per_s: float | None  # over all of its time
-    flops_reach: float | None  # of the rate that the device's libraries reach, 0 to 1
+    flops_reach: float | None  # of the rate that the device's libraries reach, at most 1: faster, it reaches that
     bytes: int | None  # moved, from shapes or as recorded, of what that is known of
     bytes_per_s: float | None  # over the time of that
     bytes_reach: float | None  # of what a large copy reaches; of a copy over a link, of what the link does
