@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tracemine.findings.record import Range
 from tracemine.formats import open_trace
 from tracemine.pipeline import analyse, mined
-from tracemine.rows.updates import updates_of
+from tracemine.rows.updates import update_columns
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Line:
 def measured_ns(trace: Path) -> int:
     """GPU time of all optimizers' steps, of one step of the program."""
     timeline = open_trace(trace)
-    inside = updates_of(timeline)[1] >= 0
+    inside = update_columns(timeline)["update"].valid
     return int(np.asarray(timeline.activities["dur_ns"])[inside].sum()) // timeline.steps.num_rows
 
 

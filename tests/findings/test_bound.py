@@ -146,7 +146,8 @@ def test_the_report_begins_with_the_headline_and_says_that_nothing_is_estimated(
     render("text", scanned(trace, gpu=None), out, ReportOptions(width=160))
     text = " ".join(out.getvalue().split())
     assert text.startswith(
-        "GPU-bound: the GPU is busy 100 %; the trace does not name its GPU: savings of GPU time are not estimated; "
+        "GPU-bound, 100% busy: GEMM/conv 100% of the recorded time "
+        "the trace does not name its GPU: savings of GPU time are not estimated; "
         "--gpu NAME says which it was, such as --gpu h100 "
     )
     for once in ("--gpu h100", "not estimated", "name its GPU"):

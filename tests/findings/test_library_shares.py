@@ -82,6 +82,6 @@ def test_what_the_limit_promises_is_named_by_its_parts() -> None:
     out = StringIO()
     render("text", _scanned("mi300x", (PRODUCT, 9_000), (ATTENTION, 18_000)), out, Drawing(width=160))
     limit = next(line for line in out.getvalue().splitlines() if line.startswith("limit"))
-    assert "at the least: " in limit
+    assert "roofline floor of GPU time " in limit
     assert "attention by " in limit
-    assert "products by " in limit
+    assert "GEMM/conv by " in limit

@@ -603,7 +603,7 @@ def test_nothing_but_100_000_brackets_is_no_trace(tmp_path: Path) -> None:
 
 # -- files that are something else
 
-_COUNTERS = "\n  hint: pass the trace of the same program, and this with --ncu; or print it: tracemine counters FILE"
+_COUNTERS = "\n  hint: pass the trace of the same program, and this with --ncu; or print it: tracemine top FILE"
 _ONE_TABLE = "\n  hint: pass the folder that nsys export --type parquetdir or arrowdir wrote, or a timeline's folder"
 _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chrome_trace wrote"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def shown(report: str) -> list[str]:
 @pytest.fixture
 def baseline(run: Run, tmp_path: Path) -> Path:
     path = tmp_path / "base.json"
-    assert run("baseline", "write", FAST, "-o", path, "--project", "decoder", "-q")[0] == 0
+    assert run("scan", FAST, "--save-baseline", path, "-q", "-o", os.devnull)[0] == 0
     return path
 
 

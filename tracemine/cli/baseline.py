@@ -16,7 +16,6 @@ from tracemine.cli.options import QuietOption, check_format, group_help
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import make_folder, writing
 from tracemine.report.escape import json_text, line
-from tracemine.tickets.marks import check_project
 from tracemine.units import count_text, time_text
 
 if TYPE_CHECKING:
@@ -96,6 +95,8 @@ def place_of(given: str) -> Kept:
 
 
 def _check_name(name: str, option: str = "--name") -> None:
+    from tracemine.tickets.marks import check_project
+
     try:
         check_project(name)
     except UsageError as error:

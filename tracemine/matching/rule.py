@@ -75,7 +75,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     id: str
     title: str
-    task: str | None  # what to do about it, as a ticket's title begins; None: its title does
+    task: str | None = None  # what to do about it, as a ticket's title begins; None: its title does
     status: str
     what: str
     why: str

@@ -13,7 +13,7 @@ from tracemine.documents.bar import bar_parts, covered_text
 from tracemine.documents.finding import Line, first_of_fix, operators, saves, sure, verdicts, where
 from tracemine.documents.headline import bound_headline
 from tracemine.documents.numbered import claimed
-from tracemine.documents.step_words import device_texts, nothing_text, step_texts, unestimated
+from tracemine.documents.step_words import device_texts, nothing_text, step_texts, unequal_text, unestimated
 from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.documents.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
 from tracemine.report import screen
@@ -69,7 +69,7 @@ def _head(scan: Scan, width: int) -> Iterator[LabelledText]:
     summary = scan.summary
     if text := trust_text(scan):
         yield paragraph((line(text), "bold red"))
-    for text in filter(None, (bound_headline(scan), unestimated(scan))):
+    for text in filter(None, (bound_headline(scan), unequal_text(scan.summary.devices), unestimated(scan))):
         yield paragraph((line(text), "bold"))
     yield paragraph((line(scan.trace.path), "bold"))
     yield paragraph((line(" · ".join(words.summary_parts(scan.trace))), LABEL))
