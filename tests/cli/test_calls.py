@@ -125,6 +125,11 @@ def test_findings_by_standard_input_are_those_of_the_file(run: Run) -> None:
         assert scanned["findings"] == by_name["findings"]
 
 
+def test_a_table_of_standard_input_is_that_of_the_file(run: Run) -> None:
+    table = run("top", TRACE, "--format", "csv")[1]
+    assert piped(TRACE, "top", "-", "--format", "csv").stdout == table != ""
+
+
 def test_what_is_wrong_with_standard_input_names_it_and_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "no.json").write_text("{}")
     folder = tmp_path / "temporary"

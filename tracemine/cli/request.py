@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tracemine.devices import Device
     from tracemine.findings.record import Scan, Source
     from tracemine.matching import Rule
-    from tracemine.pipeline import ScanOptions
+    from tracemine.pipeline import Analysis, ScanOptions
     from tracemine.report.picture import Picture
     from tracemine.timeline import Timeline
     from tracemine.verdicts.evidence import Evidence
@@ -167,15 +167,14 @@ def one_scan(given: str, request: ScanRequest) -> Scan:
     return one_found(given, request).scan
 
 
-def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn:
-    """Read one trace with a progress bar, and mine it; keep it in the folder that the request names.
+def analysed(path: Path, request: ScanRequest, *, position: str = "") -> Analysis:
+    """Read one trace, or standard input, with a progress bar. position: of this trace among several, for the bar.
 
-    position: of this trace among several, for the bar. Raises TracemineError where it cannot be.
+    Raises TracemineError where it cannot be read.
     """
     from msgspec.structs import replace
 
-    from tracemine.documents.own_code import DeeperFrames
-    from tracemine.pipeline import analyse, mined, write_tables
+    from tracemine.pipeline import analyse
 
     with from_standard_input(path) as file, reading(path, quiet=request.quiet, position=position) as progress:
         analysis = analyse(
@@ -185,8 +184,18 @@ def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn
             reports=request.reports,
             progress=progress,
         )
-    if file is not path:
-        analysis = replace(analysis, path=str(path))
+    return analysis if file is path else replace(analysis, path=str(path))
+
+
+def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn:
+    """Read one trace with a progress bar, and mine it; keep it in the folder that the request names.
+
+    position: of this trace among several, for the bar. Raises TracemineError where it cannot be.
+    """
+    from tracemine.documents.own_code import DeeperFrames
+    from tracemine.pipeline import mined, write_tables
+
+    analysis = analysed(path, request, position=position)
     known, given = analysis.device, request.options.device
     if known is not None and given is not None and known is not given and not request.quiet:
         say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
@@ -195,13 +204,12 @@ def found_in(path: Path, request: ScanRequest, *, position: str = "") -> FoundIn
         write_tables(analysis, found, request.tables)
         if not request.quiet:
             say(f"{request.tables}: {_kept(analysis.timeline)}")
-    frames = DeeperFrames(found, analysis.timeline)
     if not request.pictured:
-        return FoundIn(found, frames=frames)
-    again = path if file is path else None
+        return FoundIn(found, frames=DeeperFrames(found, analysis.timeline))
     from tracemine.api.pictures import picture_of
 
-    return FoundIn(found, picture_of(analysis, found, request.options), frames, again)
+    drawn = picture_of(analysis, found, request.options)
+    return FoundIn(found, drawn, drawn.frames, None if path is STDIN else path)
 
 
 def _kept(timeline: Timeline) -> str:

@@ -15,6 +15,7 @@ from tracemine.cli.console import say, write
 from tracemine.cli.findings import named_finding, stored_scans
 from tracemine.cli.options import FindingOption, FindingsArgument, QuietOption
 from tracemine.cli.progress import reading
+from tracemine.cli.request import ScanRequest, found_in
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.report.escape import line
 
@@ -219,13 +220,10 @@ def _read(path: Path, *, quiet: bool) -> tuple[Scan, Mapping[str, Source]]:
             where = Location(str(path))
             raise InputError(f"holds {len(scans):,} scans, and tickets are of one", where=where, hint="split the file")
         return scans[0], {}
-    from tracemine.documents.own_code import DeeperFrames
-    from tracemine.pipeline import analyse, mined
+    from tracemine.pipeline import ScanOptions
 
-    with reading(path, quiet=quiet) as bar:
-        analysis = analyse(path, progress=bar)
-    scan = mined(analysis)
-    return scan, DeeperFrames(scan, analysis.timeline)
+    found = found_in(path, ScanRequest(options=ScanOptions(), quiet=quiet))
+    return found.scan, found.frames
 
 
 def _filing(labels: Sequence[str], assignees: Sequence[str], milestone: str | None) -> Filing:

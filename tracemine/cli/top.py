@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -20,9 +19,7 @@ from tracemine.cli.options import (
     RulesOption,
     check_format,
 )
-from tracemine.cli.progress import reading
-from tracemine.cli.request import asked, one_trace
-from tracemine.cli.standard_input import from_standard_input
+from tracemine.cli.request import analysed, asked, one_trace
 from tracemine.errors import UsageError
 
 if TYPE_CHECKING:
@@ -143,14 +140,8 @@ def _drawn(tops: Tops, by: Any, form: str, printed: Printed, *, of_host: bool, o
 def _tops(given: str, request: ScanRequest, *, whole: bool) -> Tops:
     """Return the tables of a trace. Raises TracemineError where it cannot be read."""
     from tracemine.api.tops import tops_of
-    from tracemine.pipeline import analyse, mined
+    from tracemine.pipeline import mined
 
-    path = one_trace(given, quiet=request.quiet)
-    with from_standard_input(path) as file, reading(path, quiet=request.quiet) as progress:
-        analysis = analyse(
-            file, execution_trace=request.execution_trace, graph_capture=request.graph_capture, progress=progress
-        )
-    if file is not path:
-        analysis = replace(analysis, path=str(path))
+    analysis = analysed(one_trace(given, quiet=request.quiet), request)
     found = mined(analysis, request.options)
     return tops_of(analysis, found, request.options, whole=whole)
