@@ -47,7 +47,9 @@ def stored_in(path: Path) -> list[tuple[Path, Scan]]:
 
     Raises InputError for a file that begins as findings do and does not go on so.
     """
-    files = [path] if path.is_file() else findings_files(path) if path.is_dir() and not _holds_traces(path) else []
+    files = [path] if path.is_file() else findings_files(path) if path.is_dir() else []
+    if files and path.is_dir() and _holds_traces(path):
+        return []
     return [(file, scan) for file in files for scan in stored_scans(file) or ()]
 
 
