@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import bisect
-import gzip
-import json
 import sqlite3
-import tempfile
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from decimal import Decimal
@@ -21,6 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.answers.raw_files import opened, tables_of
 from tracemine.errors import TracemineError
 from tracemine.formats.discover import traces
 from tracemine.host import HostTime, host_time, whole_span
@@ -78,18 +79,14 @@ def holes(spans: Spans, begin: int, end: int) -> Spans:
 
 def raw_of(path: Path) -> Raw | None:
     """Read a file; None: neither JSON of Kineto nor SQLite of nsys."""
-    if path.is_dir():
-        inside = [one for one in (path / "trace.json.gz", path / "trace.json") if one.exists()]
-        return raw_of(inside[0]) if inside else None
-    data = path.read_bytes()
-    data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    if data[:6] == b"SQLite":
-        return of_sqlite(data)
-    try:
-        whole = json.loads(data.decode("utf-8", "replace"), strict=False, parse_float=Decimal)
-        events = whole["traceEvents"]
-    except (ValueError, KeyError, TypeError):
-        return None
+    with opened(path, Decimal) as raw:
+        if isinstance(raw, sqlite3.Connection):
+            return _of_sqlite(raw)
+        return None if raw is None else _of_events(raw)
+
+
+def _of_events(whole: dict[str, Any]) -> Raw:
+    events = whole["traceEvents"]
     base = int(whole.get("baseTimeNanoseconds") or 0)
     calls, every, launches = defaultdict(list), defaultdict(list), defaultdict(int)
     launched = {(event.get("args") or {}).get("correlation") for event in events if event.get("cat") in _LAUNCHED}
@@ -112,27 +109,22 @@ def numbered(thread: Any) -> Any:
     return int(thread) if isinstance(thread, str) and thread.isdecimal() else thread
 
 
-def of_sqlite(data: bytes) -> Raw:
+def _of_sqlite(connection: sqlite3.Connection) -> Raw:
     """Read the calls of a report of nsys, from the first one on; it has no operators."""
-    with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
-        file.write(data)
-        file.flush()
-        connection = sqlite3.connect(file.name)
-        there = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
-        calls: dict[Thread, Spans] = defaultdict(list)
-        launches: dict[Thread, int] = defaultdict(int)
-        launched = {
-            correlation
-            for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
-            if f"CUPTI_ACTIVITY_KIND_{kind}" in there
-            for (correlation,) in connection.execute(f"select correlationId from CUPTI_ACTIVITY_KIND_{kind}")  # noqa: S608
-        }
-        asked = 'select start, "end", globalTid, correlationId from CUPTI_ACTIVITY_KIND_RUNTIME'
-        for begin, end, of, correlation in connection.execute(asked) if "CUPTI_ACTIVITY_KIND_RUNTIME" in there else ():
-            thread = ((of >> 24) & 0xFFFFFF, of & 0xFFFFFF)
-            calls[thread].append((begin, end))
-            launches[thread] += correlation in launched
-        connection.close()
+    there = tables_of(connection)
+    calls: dict[Thread, Spans] = defaultdict(list)
+    launches: dict[Thread, int] = defaultdict(int)
+    launched = {
+        correlation
+        for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
+        if f"CUPTI_ACTIVITY_KIND_{kind}" in there
+        for (correlation,) in connection.execute(f"select correlationId from CUPTI_ACTIVITY_KIND_{kind}")  # noqa: S608
+    }
+    asked = 'select start, "end", globalTid, correlationId from CUPTI_ACTIVITY_KIND_RUNTIME'
+    for begin, end, of, correlation in connection.execute(asked) if "CUPTI_ACTIVITY_KIND_RUNTIME" in there else ():
+        thread = ((of >> 24) & 0xFFFFFF, of & 0xFFFFFF)
+        calls[thread].append((begin, end))
+        launches[thread] += correlation in launched
     first = min((begin for spans in calls.values() for begin, _ in spans), default=0)
     found = {thread: joined((a - first, b - first) for a, b in spans) for thread, spans in calls.items()}
     return Raw(found, found, launches)

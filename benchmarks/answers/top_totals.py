@@ -10,16 +10,16 @@ been (tracemine ends or leaves it out, and says so), makes a difference that is 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import resource
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from statistics import median
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.answers.raw_files import opened, tables_of
 from tracemine.api.tops import tops_of
 from tracemine.errors import TracemineError
 from tracemine.formats.discover import traces
@@ -32,39 +32,24 @@ _TABLES = ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
 
 def raw_ns(path: Path) -> int | None:
     """Nanoseconds of all GPU events of a file as they stand there; None: neither JSON of Kineto nor SQLite of nsys."""
-    if path.is_dir():
-        inside = [one for one in (path / "trace.json.gz", path / "trace.json") if one.exists()]
-        return raw_ns(inside[0]) if inside else None
-    data = path.read_bytes()
-    if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
-    if data[:6] == b"SQLite":
-        return _of_sqlite(data)
-    try:
-        events = json.loads(data.decode("utf-8", "replace"), strict=False)["traceEvents"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return sum(
-        max(round(1000 * event.get("dur", 0)), 0)
-        for event in events
-        if event.get("ph") == "X" and event.get("cat") in _GPU
-    )
-
-
-def _of_sqlite(data: bytes) -> int:
-    with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
-        file.write(data)
-        file.flush()
-        connection = sqlite3.connect(file.name)
-        there = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
-        names = [f"CUPTI_ACTIVITY_KIND_{kind}" for kind in _TABLES]
-        found = sum(
-            connection.execute(f'select coalesce(sum("end" - start), 0) from {name}').fetchone()[0]  # noqa: S608
-            for name in names
-            if name in there
+    with opened(path) as raw:
+        if isinstance(raw, sqlite3.Connection):
+            return _of_sqlite(raw)
+        return (
+            None
+            if raw is None
+            else sum(
+                max(round(1000 * event.get("dur", 0)), 0)
+                for event in raw["traceEvents"]
+                if event.get("ph") == "X" and event.get("cat") in _GPU
+            )
         )
-        connection.close()
-    return int(found)
+
+
+def _of_sqlite(connection: sqlite3.Connection) -> int:
+    names = tables_of(connection) & {f"CUPTI_ACTIVITY_KIND_{kind}" for kind in _TABLES}
+    sums = (connection.execute(f'select coalesce(sum("end" - start), 0) from {name}') for name in names)  # noqa: S608
+    return sum(int(one.fetchone()[0]) for one in sums)
 
 
 def compared(path: Path) -> tuple[int, int | None, str]:
