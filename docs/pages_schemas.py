@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -42,6 +43,8 @@ def schema_of(name: str) -> dict[str, Any]:
     (reference,), components = msgspec.json.schema_components([printed.record], ref_template="#/$defs/{name}")
     for struct in _structs(inspect.type_info(printed.record), set()):
         component = components[struct.__name__]
+        # msgspec takes the indent off a docstring since 0.23 only.
+        component["description"] = cleandoc(component["description"])
         if not struct.__struct_config__.omit_defaults:
             component["required"] = [*component["properties"]]
     components[printed.record.__name__]["properties"]["schema_version"] = {"const": printed.version}
