@@ -1,0 +1,185 @@
+"""The collectives of one rank, as arrays: what was recorded with them, and what their kernels' names say."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from tracemine.columns import MISSING, numbers, string_ids
+from tracemine.ops import classify, itemsize, scalar_type
+from tracemine.ranks.kinds import PAIRED, kind_of
+from tracemine.rows.table import IntArray
+from tracemine.timeline import Timeline
+
+_MOST_RANKS = 1 << 17  # of a group; what a file lists beyond is no group
+_LARGEST = 1 << 40  # ranks and rows beyond are damage
+_RANKS = msgspec.json.Decoder(tuple[int, ...])
+_CALLS, _NEAREST = "c10d::", 4  # operators around the record of a call
+_FULL_IS_OUTPUT = frozenset({"all_gather"})
+
+
+class Group(Struct, frozen=True):
+    """A process group as its collectives name it. Its name is a number that each process counts for itself."""
+
+    ranks: tuple[int, ...] | None  # None: not recorded
+    size: int | None
+    description: str | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all members are known."""
+        return self.ranks is not None
+
+
+class Part(Struct, frozen=True):
+    """One send or receive of a kernel that may hold several."""
+
+    kind: str
+    peer: int | None
+    elements: int | None
+
+
+class Collectives(Struct, frozen=True, kw_only=True):
+    """All of one rank that have a kernel, in order of start. Integer arrays hold -1 where nothing is known."""
+
+    activity: IntArray  # row of `activities`
+    kind: tuple[str, ...]  # of each
+    group: IntArray  # place in `groups`
+    groups: tuple[Group, ...]
+    nbytes: IntArray  # the full message: of an all-gather what comes out, else what goes in
+    sequence: IntArray
+    elements_in: IntArray
+    elements_out: IntArray
+    splits_in: tuple[tuple[int, ...], ...]
+    parts: tuple[tuple[Part, ...], ...]  # sends and receives; empty of others
+
+    def __len__(self) -> int:
+        return len(self.activity)
+
+
+def collectives_of(timeline: Timeline) -> Collectives:
+    """Return the collectives of a timeline that have a kernel; those of one rank alone are left out.
+
+    >>> from tracemine.timeline import Meta
+    >>> len(collectives_of(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))))
+    0
+    """
+    table, activities = timeline.collectives, timeline.activities
+    at = numbers(table.column("activity_row"), null=-1)
+    size = numbers(table.column("group_size"), null=-1)
+    recorded = np.flatnonzero((at >= 0) & (size != 1))
+    named = _by_name(timeline, at[at >= 0])
+    start = numbers(activities.column("start_ns"))
+    rows: dict[int, list[int]] = {int(row): [] for row in named}
+    for record, row in zip(recorded.tolist(), at[recorded].tolist(), strict=True):
+        rows.setdefault(row, []).append(record)
+    order = sorted(rows, key=lambda row: (int(start[row]), row))
+    texts = {name: _texts(table.column(name)) for name in ("name", "ranks", "group_description", "dtype", "splits_in")}
+    ints = {
+        name: numbers(table.column(name), null=-1)
+        for name in ("group_size", "sequence", "peer", "elements_in", "elements_out")
+    }
+    kernel, called = _texts(activities.column("name")), _called(timeline, list(rows))
+    groups: dict[Group, int] = {}
+    out: dict[str, list[int]] = {name: [] for name in ("group", "nbytes", "sequence", "elements_in", "elements_out")}
+    kinds, splits, parts = [], [], []
+    for row in order:
+        records = rows[row]
+        first = records[0] if records else None
+        recorded_name = called[row] if first is None else texts["name"][first]
+        kind = kind_of(recorded_name, kernel[row]) or "unknown"
+        if kind in PAIRED:
+            parts.append(tuple(_part(texts["name"][r], ints, r) for r in records))
+            kind = kind if len(records) == 1 else "send_recv"
+        else:
+            parts.append(())
+        kinds.append(kind)
+        group = Group(None, None, None) if first is None else _group(texts, ints, first)
+        out["group"].append(groups.setdefault(group, len(groups)))
+        known = {name: -1 if first is None else int(ints[name][first]) for name in ("sequence", "elements_in", "elements_out")}
+        for name, value in known.items():
+            out[name].append(value)
+        out["nbytes"].append(-1 if first is None else _bytes(kind, known, group.size, texts["dtype"][first]))
+        splits.append(() if first is None else _ranks(texts["splits_in"][first]) or ())
+    return Collectives(
+        activity=np.array(order, np.int64),
+        kind=tuple(kinds),
+        groups=tuple(groups),
+        splits_in=tuple(splits),
+        parts=tuple(parts),
+        **{name: np.array(values, np.int64) for name, values in out.items()},
+    )
+
+
+def _by_name(timeline: Timeline, recorded: IntArray) -> IntArray:
+    """Return activities that communicate by their kernels' names, and of which nothing was recorded."""
+    code, names = string_ids(timeline.activities.column("name"))
+    communicates = np.array([*(family.op_class == "collective" for family in classify(names)), False])
+    size = numbers(timeline.activities.column("group_size"), null=-1)
+    rows = np.flatnonzero(communicates[code] & (size != 1))
+    return rows[~np.isin(rows, recorded)]
+
+
+def _called(timeline: Timeline, rows: list[int]) -> dict[int, str | None]:
+    """Return the name of the `c10d` operator that called each activity, if one did: torch before 2.2 records no more."""
+    owner, parent = (
+        numbers(table.column(name), null=-1)
+        for table, name in ((timeline.activities, "op_row"), (timeline.ops, "parent_row"))
+    )
+    code, names = string_ids(timeline.ops.column("name"))
+    found: dict[int, str | None] = {}
+    for row in rows:
+        chain = [int(owner[row])]
+        while chain[-1] >= 0 and len(chain) < _NEAREST:
+            chain.append(int(parent[chain[-1]]))
+        called = [names[code[at]] for at in chain if at >= 0]
+        found[row] = next((name.removeprefix(_CALLS) for name in called if name.startswith(_CALLS)), None)
+    return found
+
+
+def _texts(column: object) -> list[str | None]:
+    code, names = string_ids(column)  # type: ignore[arg-type]
+    return [None if each < 0 else names[each] for each in code.tolist()]
+
+
+def _part(name: str | None, ints: dict[str, IntArray], record: int) -> Part:
+    peer, elements = int(ints["peer"][record]), int(ints["elements_in"][record])
+    return Part(kind_of(name, None) or "unknown", peer if peer >= 0 else None, elements if elements >= 0 else None)
+
+
+def _group(texts: dict[str, list[str | None]], ints: dict[str, IntArray], record: int) -> Group:
+    size = int(ints["group_size"][record])
+    ranks = _ranks(texts["ranks"][record])
+    if ranks is not None and size >= 0 and len(ranks) != size:
+        ranks = None
+    return Group(ranks, size if size >= 0 else None, texts["group_description"][record])
+
+
+def _ranks(text: str | None) -> tuple[int, ...] | None:
+    """Return a list of small numbers, None where it is none.
+
+    >>> _ranks("[0,2]"), _ranks("[0,...]"), _ranks("[]"), _ranks(None)
+    ((0, 2), None, None, None)
+    """
+    if not text:
+        return None
+    try:
+        found = _RANKS.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if found and len(found) <= _MOST_RANKS and min(found) >= 0 and max(found) < _LARGEST else None
+
+
+
+
+def _bytes(kind: str, known: dict[str, int], size: int | None, dtype: str | None) -> int:
+    """Return the bytes of the full message, -1 where they are not known."""
+    canonical = None if dtype is None else scalar_type(dtype)
+    item, given, got = canonical and itemsize(canonical), known["elements_in"], known["elements_out"]
+    if kind in _FULL_IS_OUTPUT:
+        given = got if got >= 0 else given * (size or -1) if given >= 0 else -1
+    elif kind == "broadcast":
+        given = max(given, got)
+    found = -1 if not item or given < 0 else given * item
+    return found if -1 <= found < -MISSING else -1

@@ -1,0 +1,171 @@
+"""Ranks that hold the others up, each with a reason that the profiler does not make.
+
+Recording slows hosts down, each by another factor, so the rank that comes last in a recording is mostly the profiler's.
+A rank is named only where the job without the profiler would gain, and where it exceeds its peers in something that
+recording does not stretch: silence of its host, idling with work queued, slower kernels, more work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from tracemine.ranks.record import Interval
+from tracemine.ranks.replay import JobReplay
+from tracemine.ranks.summary import RankSummary
+from tracemine.ranks.unprofiled import Unprofiled
+from tracemine.rows.table import FloatArray
+from tracemine.units import time_text
+
+LEAST_SHARE, LEAST_NS = 0.03, 300_000  # of the job's step, and a step
+_OF_STEPS = 0.5
+_OF_EXCESS = 0.6
+
+
+class Straggler(Struct, frozen=True, kw_only=True):
+    """A rank that others wait for, by which rule, and what the job's step gains where it is as its peers are."""
+
+    rule: str
+    ranks: tuple[int, ...]
+    saving: Interval
+    facts: tuple[str, ...]
+
+
+class _Reason(Struct, frozen=True):
+    rule: str
+    excess_ns: int  # a step
+    fact: str
+
+
+def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step_ns: int) -> list[Straggler]:
+    """Return the ranks that hold the job up, those that cost most first."""
+    least = max(LEAST_SHARE * step_ns, LEAST_NS)
+    found = []
+    for at, rank in enumerate(ranks):
+        peers = without.peers(at)
+        if not peers:
+            continue
+        for reason in _reasons(ranks, at, peers):
+            if reason.excess_ns < least:
+                continue
+            saving, sure = saved(job, without, _changed(reason.rule, without, at, peers), ranks[0].steps)
+            saving = _at_most(saving, reason.excess_ns)
+            if min(sure, saving.mid) >= least:
+                found.append(
+                    Straggler(rule=reason.rule, ranks=(rank.rank,), saving=saving, facts=(reason.fact, *_around(rank, reason.rule)))
+                )
+    return sorted(found, key=lambda one: -one.saving.mid)
+
+
+def saved(
+    job: JobReplay, without: Unprofiled, changed: dict[str, dict[int, FloatArray]], steps: int
+) -> tuple[Interval, int]:
+    """Return what the job's step gains where parts of ranks are as given, and the least that it may well gain.
+
+    Read four times: with launches far ahead of the device and with none ahead, with the least host of ranks that do the
+    same and with each one's own. Own hosts are stretched unequally by recording, so whether anything is gained is told
+    by the least ones alone.
+    """
+    gains = []
+    for of in (without.of_least_host, without.of_own_host):
+        for queue in (True, False):
+            both = [np.stack(pair) for pair in zip(of(queue=queue), of(queue=queue, **changed), strict=True)]
+            ends = job.ends(both, together=True).max(axis=1) / steps
+            gains.append(max(int(ends[0] - ends[1]), 0))
+    return Interval(min(gains), (min(gains) + max(gains)) // 2, max(gains)), (gains[0] + gains[1]) // 2
+
+
+def _at_most(saving: Interval, most: int) -> Interval:
+    """Return a saving that is no more than what a rank exceeds its peers by."""
+    return Interval(min(saving.low, most), min(saving.mid, most), min(saving.high, most))
+
+
+def _reasons(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> list[_Reason]:
+    rank = ranks[at]
+    silent = _excess(ranks, at, peers, "silent")
+    queued = _excess(ranks, at, peers, "queued_idle")
+    busy = _excess(ranks, at, peers, "busy")
+    slower = min(_slower_ns(ranks, at, peers), max(busy, 0))
+    found = []
+    if silent > 0:
+        loads = rank.loading_ns - int(np.median([ranks[other].loading_ns for other in peers]))
+        rule = "straggler_input" if loads >= _OF_EXCESS * silent else "straggler_host"
+        found.append(_Reason(rule, silent, f"its host records nothing for {time_text(silent)} a step more than its peers'"))
+    if queued + slower > 0:
+        says = f"equal kernels take {time_text(slower)} a step longer than on its peers, and it idles for {time_text(max(queued, 0))} more with work queued"
+        found.append(_Reason("straggler_gpu", max(queued, 0) + slower, says))
+    if busy - slower > 0:
+        uneven = _receives_more(ranks, at, peers)
+        rule = "expert_imbalance" if uneven else "straggler_work"
+        mean = int(np.mean([each.by_step.busy.mean() for each in ranks]))
+        says = f"computes {time_text(int(rank.by_step.busy.mean()))} a step, the ranks' mean is {time_text(mean)}"
+        found.append(_Reason(rule, busy - slower, says if uneven is None else f"{says}{uneven}"))
+    return found
+
+
+def _excess(ranks: Sequence[RankSummary], at: int, peers: list[int], name: str) -> int:
+    """Return by how much a rank exceeds its peers' median in the median step; 0 where it does not in most of them."""
+    own = getattr(ranks[at].by_step, name)
+    steps = min(len(own), *(len(getattr(ranks[other].by_step, name)) for other in peers))
+    others = np.median([getattr(ranks[other].by_step, name)[:steps] for other in peers], axis=0)
+    excess = own[:steps] - others
+    return int(np.median(excess)) if (excess > 0).mean() > _OF_STEPS or (steps == 1 and excess[0] > 0) else 0
+
+
+def _slower_ns(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> int:
+    """Return by how much a step's kernels of equal name, blocks and count take longer than on the peers."""
+    own, others = ranks[at].kernels, [_by_kernel(ranks[other]) for other in peers]
+    total = 0.0
+    for name, blocks, count, time in zip(own.name, own.blocks.tolist(), own.count.tolist(), own.time_ns.tolist(), strict=True):
+        alike = [each[name, blocks] for each in others if (name, blocks) in each]
+        same = [time_ns for of_peer, time_ns in alike if of_peer == count]
+        if 2 * len(same) > len(peers):
+            total += time - float(np.median(same))
+    return int(total / ranks[at].steps)
+
+
+def _by_kernel(rank: RankSummary) -> dict[tuple[str, int], tuple[int, int]]:
+    kernels = rank.kernels
+    keys = zip(kernels.name, kernels.blocks.tolist(), strict=True)
+    return dict(zip(keys, zip(kernels.count.tolist(), kernels.time_ns.tolist(), strict=True), strict=True))
+
+
+def _receives_more(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> str | None:
+    """Return what a rank receives in all-to-alls beside its peers, where that is more; None where it is not."""
+    got = [_received(ranks[other]) for other in (at, *peers)]
+    if got[0] <= 0 or got[0] <= 1.1 * float(np.median(got[1:])):
+        return None
+    return f"; all-to-alls bring it {got[0] / max(float(np.median(got[1:])), 1):.1f} × the elements of its peers"
+
+
+def _received(rank: RankSummary) -> int:
+    exchanged = np.array([kind == "all_to_all" for kind in rank.collectives.kind], np.bool_) & (rank.step >= 0)
+    more = rank.collectives.elements_out > rank.collectives.elements_in
+    return int(rank.collectives.elements_out[exchanged & more].sum()) or int(
+        rank.collectives.elements_out[exchanged].sum()
+    )
+
+
+def _changed(rule: str, without: Unprofiled, at: int, peers: list[int]) -> dict[str, dict[int, FloatArray]]:
+    """Return a rank's parts as its peers' median has them; where work only moves, those of all ranks as their mean."""
+    if rule in ("expert_imbalance", "straggler_work"):
+        same = [at, *peers]
+        mean = np.mean([without.busy[other] for other in same], axis=0)
+        return {"busy": dict.fromkeys(same, mean)}
+    names = ("silent", "silent_idle") if rule in ("straggler_host", "straggler_input") else ("busy", "queued")
+    return {
+        name: {
+            at: np.minimum(getattr(without, name)[at], np.median([getattr(without, name)[p] for p in peers], axis=0))
+        }
+        for name in names
+    }
+
+
+def _around(rank: RankSummary, rule: str) -> tuple[str, ...]:
+    silence = rank.silence
+    if rule != "straggler_host" or silence is None:
+        return ()
+    after = f"after {silence.after}" if silence.after else "before anything else"
+    return (f"the longest lasts {time_text(silence.dur_ns)}, {after}" + (f", before {silence.before}" if silence.before else ""),)
