@@ -30,6 +30,7 @@ from tracemine.cli.options import (
     OutputOption,
     PathsArgument,
     QuietOption,
+    RankOption,
     RuleOption,
     RulesOption,
     SkipOption,
@@ -37,6 +38,7 @@ from tracemine.cli.options import (
     WhyNotOption,
     check_top,
 )
+from tracemine.cli.job import drawn_job, job_of, of_rank
 from tracemine.cli.perfetto import with_findings
 from tracemine.cli.request import FoundIn, ScanRequest, all_traces, asked, found_in
 from tracemine.collector import collected_between
@@ -71,12 +73,14 @@ def scan(
     save_baseline: SaveBaselineOption = None,
     tables: TablesOption = None,
     why_not: WhyNotOption = False,
+    rank: RankOption = None,
     quiet: QuietOption = False,
     no_color: NoColorOption = False,
 ) -> int:
     """Say on one screen what bounds the step and what to change first; --all lists everything that was found.
 
     `scan` may be left out where a file is named. Several traces are reported one after the other; as JSON, a line each.
+    The ranks of one job are reported together: who is late, and what communication costs; --rank reports one alone.
     Findings that were kept as JSON or HTML need no trace: they are printed again, with the verdicts of --evidence.
 
     Exit code: 0 done, 1 --fail-on reached, 2 the call or a trace is wrong.
@@ -87,6 +91,7 @@ def scan(
       tracemine scan trace.json.gz --et et.json.gz --format html -o report.html
       tracemine scan trace.json.gz --format perfetto -o both.json.gz
       tracemine scan findings.json --evidence results/ --format markdown
+      tracemine scan runs/four_ranks/
       curl -s https://host/trace.json.gz | tracemine scan -
     """
     _check(report, output, top)
@@ -108,6 +113,10 @@ def scan(
         **{name: given for name, given in of_one.items() if name != "--save-baseline"},
     }  # fmt: skip
     sources = list(_sources(paths, request, [name for name, given in of_traces.items() if given]))
+    if rank is not None:
+        sources = of_rank(sources, rank)
+    elif baseline is None and fail_on is None and kept is None and not any(of_traces.values()) and (job := job_of(paths, sources, request)):
+        return drawn_job(job, report, output, drawn.how)
     _check_one([name for name, given in of_one.items() if given], len(sources))
     return drawn.exit_code(_each(sources, request), gate)
 

@@ -71,7 +71,6 @@ class JobFinding(Struct, frozen=True, kw_only=True):
 class Job(Struct, frozen=True, kw_only=True):
     """What is found of a job: its ranks, its step, its groups of ranks, and its findings, best first."""
 
-    schema_version: int = JOB_SCHEMA_VERSION
     name: str
     world_size: int | None
     steps: int
@@ -83,3 +82,10 @@ class Job(Struct, frozen=True, kw_only=True):
     unmatched: dict[str, int]
     replay_error_percent: float | None
     notes: tuple[str, ...] = ()
+
+
+class JobReport(Struct, frozen=True, kw_only=True):
+    """What `tracemine scan FOLDER --format json` prints of a job."""
+
+    schema_version: int = JOB_SCHEMA_VERSION
+    job: Job

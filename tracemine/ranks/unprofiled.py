@@ -13,12 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tracemine.ranks.summary import RankSummary
+from tracemine.ranks.summary import CALL_NS, OPERATOR_NS, RankSummary
 from tracemine.rows.table import FloatArray
 
-# What one recorded event costs the host: torch 2.11 with shapes and without stacks, four H100. Of eight jobs the steps
-# that follow are -21 to +34 % off the measured ones, 13 % in the median: so wide is the interval.
-OPERATOR_NS, CALL_NS = 4_700, 1_000
+# Of eight jobs on four H100 the steps that follow are -23 to +36 % off the measured ones: so wide is the interval.
 STEP_LOW, STEP_HIGH = 0.75, 1.3
 _PARTS = ("busy", "queued", "silent", "silent_idle")
 
