@@ -101,7 +101,7 @@ def collectives_of(timeline: Timeline) -> Collectives:
         for name, value in known.items():
             out[name].append(value)
         out["nbytes"].append(-1 if first is None else _bytes(kind, known, group.size, texts["dtype"][first]))
-        splits.append(() if first is None else _ranks(texts["splits_in"][first]) or ())
+        splits.append(() if first is None else ranks_in(texts["splits_in"][first]) or ())
     return Collectives(
         activity=np.array(order, np.int64),
         kind=tuple(kinds),
@@ -150,16 +150,16 @@ def _part(name: str | None, ints: dict[str, IntArray], record: int) -> Part:
 
 def _group(texts: dict[str, list[str | None]], ints: dict[str, IntArray], record: int) -> Group:
     size = int(ints["group_size"][record])
-    ranks = _ranks(texts["ranks"][record])
+    ranks = ranks_in(texts["ranks"][record])
     if ranks is not None and size >= 0 and len(ranks) != size:
         ranks = None
     return Group(ranks, size if size >= 0 else None, texts["group_description"][record])
 
 
-def _ranks(text: str | None) -> tuple[int, ...] | None:
+def ranks_in(text: str | None) -> tuple[int, ...] | None:
     """Return a list of small numbers, None where it is none.
 
-    >>> _ranks("[0,2]"), _ranks("[0,...]"), _ranks("[]"), _ranks(None)
+    >>> ranks_in("[0,2]"), ranks_in("[0,...]"), ranks_in("[]"), ranks_in(None)
     ((0, 2), None, None, None)
     """
     if not text:

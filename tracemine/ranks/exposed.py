@@ -151,9 +151,13 @@ def _exposed(
     these = unclaimed & (bare > 0)
     if not these.any():
         return None, these
+    in_order = bool(rank.computes[own[these]].mean() > 0.5)
+    if not in_order:
+        these &= ~_last_of_step(rank, own)
+        if not these.any():
+            return None, these
     transfer = int(bare[these].sum() / rank.steps)
     saves, least = _without_transfers(job, without, each.jobs[these], rank.steps)
-    in_order = bool(rank.computes[own[these]].mean() > 0.5)
     felt = saves if not in_order else transfer
     if felt < _LEAST_SHARE * step_ns:
         return None, these & False
@@ -190,6 +194,17 @@ def _small(
         rule="small_messages", kind=each.kind, group=each.group, count=float(count), saving=saving,
         transfer_ns=int(job.transfer[each.jobs[these]].sum() / rank.steps), facts=facts, evidence="measured",
     ), these  # fmt: skip
+
+
+def _last_of_step(rank: RankSummary, own: IntArray) -> BoolArray:
+    """Return which collectives are the last on their stream in their step: behind them nothing is left to hide them."""
+    found = np.zeros(len(rank.start), np.bool_)
+    for stream in np.unique(rank.stream).tolist():
+        for step in range(rank.steps):
+            rows = np.flatnonzero((rank.stream == stream) & (rank.step == step))
+            if len(rows):
+                found[rows[np.argmax(rank.start[rows])]] = True
+    return found[own]
 
 
 def _call_ns(rank: RankSummary, own: IntArray) -> int:

@@ -183,7 +183,8 @@ def _shift(ranks: Sequence[RankSummary], base: int, other: int, mine: dict[int, 
         for shift in _SHIFTS
     }
     most = max(agree.values())
-    likely = [shift for shift in _SHIFTS if agree[shift] >= most - abs(shift) and agree[shift] > 0]
+    least = min(len(one), len(two)) / 2  # fewer may agree by any clocks
+    likely = [shift for shift in _SHIFTS if agree[shift] >= max(most - abs(shift), least, 1)]
     for shift in sorted(likely, key=lambda shift: (-agree[shift], abs(shift))):
         rows = np.full((len(one), len(ranks)), -1, np.int64)
         for place, i in enumerate(mine[base]):

@@ -144,7 +144,7 @@ class JobReplay:
                     if not lacking[k]:
                         resolve(k)
                 place[at] += 1
-        if any(place[at] < len(self.events[at]) for at in range(count)):
+        if any(end is None for end in ended) or any(place[at] < len(self.events[at]) for at in range(count)):
             raise InputError("its ranks wait for each other in a circle, as matched", hint="name the ranks of one run")
         return np.stack([edges[at][:, -1] + stall[at] for at in range(count)], axis=1)
 

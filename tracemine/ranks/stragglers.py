@@ -86,7 +86,7 @@ def _interval(low: int, high: int, reason: _Reason) -> Interval:
     """
     if reason.rule in _OF_HOST:
         return Interval(low, (low + reason.excess_ns) // 2, reason.excess_ns)
-    return Interval(int(low * _LESS), (low + high) // 2, min(int(high * _MORE), reason.excess_ns))
+    return Interval(*(min(each, reason.excess_ns) for each in (int(low * _LESS), (low + high) // 2, int(high * _MORE))))
 
 
 def _reasons(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> list[_Reason]:
@@ -94,7 +94,7 @@ def _reasons(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> list[_R
     silent = _excess(ranks, at, peers, "silent")
     queued = _excess(ranks, at, peers, "queued_idle")
     busy = _excess(ranks, at, peers, "busy")
-    slower = min(_slower_ns(ranks, at, peers), max(busy, 0))
+    slower = max(min(_slower_ns(ranks, at, peers), busy), 0)
     found = []
     if silent > 0:
         loads = rank.loading_ns - int(np.median([ranks[other].loading_ns for other in peers]))
