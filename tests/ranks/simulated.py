@@ -65,7 +65,7 @@ def run(program: Program, *, recorded: bool) -> tuple[int, list[list[dict[str, o
         begins.append(max(marks))
         for state, rank in zip(states, program.ranks, strict=True):
             state.host += rank.silence_ns
-        for layer in range(program.layers):
+        for _ in range(program.layers):
             for state, rank in zip(states, program.ranks, strict=True):
                 for kernel in range(program.kernels):
                     work = int(program.kernel_ns * rank.slow_kernels * rank.more_work)
@@ -130,7 +130,7 @@ def _all_reduce(states: Sequence[_State], program: Program, recorded: bool) -> N
         state.number += 1
         starts.append((begin, max(state.stream, state.comm, begin + DELAY_NS)))
     end = max(start for _, start in starts) + program.transfer_ns
-    for rank, (state, (begin, start)) in enumerate(zip(states, starts, strict=True)):
+    for number, (state, (begin, start)) in enumerate(zip(states, starts, strict=True)):
         state.comm = end
         if not program.overlapped:
             state.stream = end
@@ -141,7 +141,7 @@ def _all_reduce(states: Sequence[_State], program: Program, recorded: bool) -> N
             "Process Group Description": "default_pg", "Process Group Ranks": str(list(range(len(states)))),
         }  # fmt: skip
         arguments: dict[str, object] = {"correlation": state.number, "External id": state.number}
-        record = {"External id": state.number, "Rank": rank, **sent}
+        record = {"External id": state.number, "Rank": number, **sent}
         state.events.append(_event("cpu_op", "record_param_comms", begin, state.host - begin - 500, record))
         _call(state, "cudaLaunchKernelExC", begin + 1_000, begin + 3_000, arguments)
         stream = 19 if program.overlapped else 7

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 
 from tests.ranks.simulated import Program, Rank, run, true_loss, write
 from tracemine.errors import InputError
 from tracemine.ranks.find import find_job
+from tracemine.ranks.match import clocks_of, matched
 from tracemine.ranks.recognise import may_be_job, rank_in, read_ranks
 from tracemine.ranks.record import Job, JobFinding
+from tracemine.ranks.replay import JobReplay
 
 SLOW = {
     "silence": (Rank(silence_ns=2_000_000), "straggler_host"),
     "slow kernels": (Rank(slow_kernels=1.3), "straggler_gpu"),
     "more work": (Rank(more_work=1.5), "straggler_work"),
 }
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "device-bound": {},
     "host-bound": {"kernel_ns": 5_000},
     "sixteen ranks": {"ranks": 16},
@@ -29,10 +33,13 @@ SHAPES = {
 }
 
 
-def program(planted: Rank = Rank(), at: int = 1, ranks: int = 4, **more: object) -> Program:
+USUAL = Rank()
+
+
+def program(planted: Rank = USUAL, at: int = 1, ranks: int = 4, **more: Any) -> Program:
     everyone = [Rank()] * ranks
     everyone[at] = planted
-    return Program(ranks=everyone, **more)  # type: ignore[arg-type]
+    return Program(ranks=everyone, **more)
 
 
 def job_of(given: Program, folder: Path) -> Job:
@@ -186,19 +193,10 @@ def test_a_tail_that_nothing_can_hide_is_no_finding(tmp_path: Path) -> None:
 
 def test_ranks_that_wait_in_a_circle_are_an_error_not_a_hang(tmp_path: Path) -> None:
     read = read_ranks(write(program(ranks=2), tmp_path))
-    from tracemine.ranks.match import clocks_of, matched
-    from tracemine.ranks.replay import JobReplay
-
     first, second = read.ranks
     matches = matched(read.ranks)
     crossed = matches.at.copy()
     crossed[[-3, -1], 1] = crossed[[-1, -3], 1]
-    job = JobReplay((first, second), replace_at(matches, crossed), clocks_of(read.ranks, matches))
+    job = JobReplay((first, second), changed(matches, at=crossed), clocks_of(read.ranks, matches))
     with pytest.raises(InputError, match="circle"):
         job.ends(job.recorded(), together=True)
-
-
-def replace_at(matches: object, at: object) -> object:
-    from msgspec.structs import replace as changed
-
-    return changed(matches, at=at)  # type: ignore[type-var]

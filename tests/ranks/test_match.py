@@ -1,4 +1,4 @@
-"""Matching of collectives: by number, by order with windows that begin apart, by pairs; and refused where no clocks allow it."""
+"""Matching: by number, by order where windows begin apart, by pairs; refused where no clocks allow it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def job(seed: int, *, count: int = 30, numbered: bool = False, kinds: int = 2) -
     sizes = [1 << chance.randrange(4, 7) for _ in range(count)]
     found, has = [], []
     for number in range(EVERYONE):
-        offset = chance.randrange(-10**9, 10**9)
+        offset = chance.randrange(-(10**9), 10**9)
         first, last = chance.randrange(9), count - chance.randrange(9)
         own = range(first, last)
         start = [begun[at] + offset - chance.randrange(200_000) for at in own]

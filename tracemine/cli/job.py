@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tracemine.cli.console import say, write
 from tracemine.errors import TracemineError, UsageError
@@ -12,11 +12,11 @@ from tracemine.files import write_file
 
 if TYPE_CHECKING:
     from tracemine.cli.request import ScanRequest
+    from tracemine.findings.record import Scan
     from tracemine.ranks.record import Job
     from tracemine.report import Drawing
 
 _DRAWN = ("text", "json", "markdown")  # of a job; in other formats its traces are drawn one by one
-_Source = TypeVar("_Source")
 
 
 def job_of(given: Sequence[str], sources: Sequence[object], request: ScanRequest) -> Job | None:
@@ -39,7 +39,8 @@ def drawn_job(job: Job, report: str, output: Path | None, how: Drawing) -> int:
 
     if report not in _DRAWN:
         raise UsageError(
-            f"--format {report}: a job of ranks is drawn as {', '.join(_DRAWN)}", hint="--rank all draws each rank alone"
+            f"--format {report}: a job of ranks is drawn as {', '.join(_DRAWN)}",
+            hint="--rank all draws each rank alone",
         )
     text = (
         render_json(job)
@@ -55,7 +56,7 @@ def drawn_job(job: Job, report: str, output: Path | None, how: Drawing) -> int:
     return 0
 
 
-def of_rank(sources: Sequence[_Source], rank: str) -> list[_Source]:
+def of_rank(sources: Sequence[Path | Scan | TracemineError], rank: str) -> list[Path | Scan | TracemineError]:
     """Return the trace of one rank, by how the files begin and what they are called; of "all" each trace.
 
     Raises UsageError where no file is that rank's.
@@ -64,7 +65,9 @@ def of_rank(sources: Sequence[_Source], rank: str) -> list[_Source]:
         return list(sources)
     from tracemine.ranks.recognise import announced
 
-    found = [one for one in sources if isinstance(one, Path) and str(announced(one)) == rank]
+    found: list[Path | Scan | TracemineError] = [
+        one for one in sources if isinstance(one, Path) and str(announced(one)) == rank
+    ]
     if not found:
         known = sorted({number for one in sources if isinstance(one, Path) and (number := announced(one)) is not None})
         hint = f"there are: {', '.join(map(str, known))}" if known else "none of the traces says which rank it is"

@@ -13,6 +13,7 @@ from tracemine.cli.baseline import Kept, SaveBaselineOption, place_of
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.findings import judged, say_verdicts, stored_in
 from tracemine.cli.gates import BaselineOption, Gate, scan_gate
+from tracemine.cli.job import drawn_job, job_of, of_rank
 from tracemine.cli.options import (
     LISTED,
     AllOption,
@@ -38,7 +39,6 @@ from tracemine.cli.options import (
     WhyNotOption,
     check_top,
 )
-from tracemine.cli.job import drawn_job, job_of, of_rank
 from tracemine.cli.perfetto import with_findings
 from tracemine.cli.request import FoundIn, ScanRequest, all_traces, asked, found_in
 from tracemine.collector import collected_between
@@ -115,7 +115,13 @@ def scan(
     sources = list(_sources(paths, request, [name for name, given in of_traces.items() if given]))
     if rank is not None:
         sources = of_rank(sources, rank)
-    elif baseline is None and fail_on is None and kept is None and not any(of_traces.values()) and (job := job_of(paths, sources, request)):
+    elif (
+        baseline is None
+        and fail_on is None
+        and kept is None
+        and not any(of_traces.values())
+        and (job := job_of(paths, sources, request))
+    ):
         return drawn_job(job, report, output, drawn.how)
     _check_one([name for name, given in of_one.items() if given], len(sources))
     return drawn.exit_code(_each(sources, request), gate)

@@ -97,7 +97,10 @@ def collectives_of(timeline: Timeline) -> Collectives:
         kinds.append(kind)
         group = Group(None, None, None) if first is None else _group(texts, ints, first)
         out["group"].append(groups.setdefault(group, len(groups)))
-        known = {name: -1 if first is None else int(ints[name][first]) for name in ("sequence", "elements_in", "elements_out")}
+        known = {
+            name: -1 if first is None else int(ints[name][first])
+            for name in ("sequence", "elements_in", "elements_out")
+        }
         for name, value in known.items():
             out[name].append(value)
         out["nbytes"].append(-1 if first is None else _bytes(kind, known, group.size, texts["dtype"][first]))
@@ -122,7 +125,7 @@ def _by_name(timeline: Timeline, recorded: IntArray) -> IntArray:
 
 
 def _called(timeline: Timeline, rows: list[int]) -> dict[int, str | None]:
-    """Return the name of the `c10d` operator that called each activity, if one did: torch before 2.2 records no more."""
+    """Return the name of the `c10d` operator that called each activity, if one did: older torch records no more."""
     owner, parent = (
         numbers(table.column(name), null=-1)
         for table, name in ((timeline.activities, "op_row"), (timeline.ops, "parent_row"))
@@ -139,7 +142,7 @@ def _called(timeline: Timeline, rows: list[int]) -> dict[int, str | None]:
 
 
 def _texts(column: object) -> list[str | None]:
-    code, names = string_ids(column)  # type: ignore[arg-type]
+    code, names = string_ids(column)
     return [None if each < 0 else names[each] for each in code.tolist()]
 
 
@@ -169,8 +172,6 @@ def ranks_in(text: str | None) -> tuple[int, ...] | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     return found if found and len(found) <= _MOST_RANKS and min(found) >= 0 and max(found) < _LARGEST else None
-
-
 
 
 def _bytes(kind: str, known: dict[str, int], size: int | None, dtype: str | None) -> int:

@@ -69,8 +69,8 @@ def _sets(ranks: Sequence[RankSummary], job: JobReplay) -> list[_Set]:
     for k, members in enumerate(job.members):
         at, i = members[0]
         if job.kind[k] not in PAIRED:
-            own = ranks[at].collectives
-            chosen.setdefault((job.kind[k], own.groups[own.group[i]]), []).append((k, at, i))
+            sent = ranks[at].collectives
+            chosen.setdefault((job.kind[k], sent.groups[sent.group[i]]), []).append((k, at, i))
     found = []
     for (kind, group), rows in chosen.items():
         first = rows[0][1]
@@ -97,8 +97,8 @@ def _not_overlapped(
     calls = int(max(count - buckets, 0) * call)
     small = int(((nbytes >= 0) & (nbytes < _SMALL_BYTES)).sum() / rank.steps)
     facts = (
-        f"Their transfers take {time_text(transfer)} a step; {buckets} buckets of 25 MB would do, and each further call "
-        f"keeps its host for {time_text(call)}, what is done with each result included.",
+        f"Their transfers take {time_text(transfer)} a step; {buckets} buckets of 25 MB would do, and each further "
+        f"call keeps its host for {time_text(call)}, what is done with each result included.",
         *((f"{small} of them are below 1 MB.",) if small else ()),
     )
     saving = Interval(transfer + calls // 2, transfer + calls, transfer + calls * 3 // 2)
@@ -214,7 +214,7 @@ def _call_ns(rank: RankSummary, own: IntArray) -> int:
 
 
 def _without_transfers(job: JobReplay, without: Unprofiled, jobs: IntArray, steps: int) -> tuple[int, int]:
-    """Return what a step gains where these transfers take no time: with each rank's own host, and with the least one."""
+    """Return what a step gains where these transfers take no time: with each rank's own host, with the least one."""
     transfer: FloatArray = np.tile(job.transfer.astype(float), (2, 1))
     transfer[1, jobs] = 0
     found = []

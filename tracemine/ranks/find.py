@@ -68,9 +68,7 @@ def _step(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled) -> 
     return JobStep(recorded, int(mid * STEP_LOW), mid, min(int(mid * STEP_HIGH), recorded))
 
 
-def _findings(
-    ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step: JobStep
-) -> list[JobFinding]:
+def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step: JobStep) -> list[JobFinding]:
     everyone = tuple(rank.rank for rank in ranks)
     found: list[tuple[float, JobFinding]] = []
     for late in stragglers(ranks, job, without, step.mid):
@@ -80,10 +78,22 @@ def _findings(
     if bubble is not None:
         found.append((bubble.wait_ns, _finding("pipeline_bubble", bubble.ranks, None, bubble.facts, "model")))
     else:
-        found += [(_weight(each), _of_exposed(each, everyone)) for each in exposed_communication(ranks, job, without, step.mid)]
+        found += [
+            (_weight(each), _of_exposed(each, everyone))
+            for each in exposed_communication(ranks, job, without, step.mid)
+        ]
     for link in slow_links(ranks, job):
         named = _named(link.ranks)
-        one = _finding(link.rule, link.ranks, link.saving, link.facts, "measured", kind=_words(link.kind), ranks_text=named, count=f"{link.gb_per_s:.0f}")
+        one = _finding(
+            link.rule,
+            link.ranks,
+            link.saving,
+            link.facts,
+            "measured",
+            kind=_words(link.kind),
+            ranks_text=named,
+            count=f"{link.gb_per_s:.0f}",
+        )
         found.append((link.saving.mid, one))
     found = [pair for pair in found if _worth(pair[1].step_saving_ns, step.mid)]
     busy = float(np.mean([rank.stretches.busy.sum() / rank.steps for rank in ranks]))
@@ -91,7 +101,14 @@ def _findings(
         fact = f"A device computes {time_text(int(busy))} of a step of {time_text(step.mid)}."
         savings = [one.step_saving_ns for _, one in found]
         first = not any(saving is None or saving.mid >= LEAST_SHARE * step.mid for saving in savings)
-        found.append((np.inf if first else -1.0, _finding("host_bound", everyone, None, (fact,), "measured", count=percent_text(busy, step.mid).rstrip(" %"))))
+        found.append(
+            (
+                np.inf if first else -1.0,
+                _finding(
+                    "host_bound", everyone, None, (fact,), "measured", count=percent_text(busy, step.mid).rstrip(" %")
+                ),
+            )
+        )
     return [one for _, one in sorted(found, key=lambda pair: -pair[0])]
 
 
@@ -108,9 +125,7 @@ def _weight(one: Exposed) -> float:
 def _of_exposed(one: Exposed, everyone: tuple[int, ...]) -> JobFinding:
     members = one.group.ranks or everyone
     here = tuple(rank for rank in members if rank in everyone) or everyone
-    return _finding(
-        one.rule, here, one.saving, one.facts, one.evidence, kind=_words(one.kind), count=f"{one.count:g}"
-    )
+    return _finding(one.rule, here, one.saving, one.facts, one.evidence, kind=_words(one.kind), count=f"{one.count:g}")
 
 
 def _finding(

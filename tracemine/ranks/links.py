@@ -1,4 +1,4 @@
-"""Links: what each kind of collective reaches in each group, beside equal groups and beside what the link is sold for."""
+"""Links: what each kind of collective reaches in each group, beside equal groups and what the link is sold for."""
 
 from __future__ import annotations
 

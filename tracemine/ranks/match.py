@@ -40,7 +40,7 @@ class Matches(Struct, frozen=True):
 
 
 class Clocks(Struct, frozen=True):
-    """What is to be added to each rank's times to have them on the first one's clock, and by how much that may be off."""
+    """What is added to each rank's times to have them on the first one's clock, and by how much that may be off."""
 
     offset_ns: IntArray
     bound_ns: IntArray  # -1: nothing bounds it
@@ -107,7 +107,7 @@ def _by_group(ranks: Sequence[RankSummary]) -> dict[Group, list[int]]:
     for at, rank in enumerate(ranks):
         for group in rank.collectives.groups:
             key = Group(group.ranks, group.size, group.description)
-            if group.ranks is None or place.get(rank.rank) is not None and rank.rank in group.ranks:
+            if group.ranks is None or (place.get(rank.rank) is not None and rank.rank in group.ranks):
                 found[key].append(at)
     return dict(found)
 
@@ -173,7 +173,7 @@ def _signature(rank: RankSummary, at: int) -> tuple[str, int]:
 
 
 def _shift(ranks: Sequence[RankSummary], base: int, other: int, mine: dict[int, list[int]]) -> int:
-    """Return by how many places a rank's collectives are ahead of another's: where most agree, the least shift of equals.
+    """Return by how many places a rank's collectives are ahead of another's: where most agree, the least of equals.
 
     What agrees in kind and size alone may still be another: of shifts that agree as well, one that the clocks allow.
     """
@@ -196,7 +196,7 @@ def _shift(ranks: Sequence[RankSummary], base: int, other: int, mine: dict[int, 
 
 
 def _by_pairs(ranks: Sequence[RankSummary], mine: dict[int, list[int]], reason: Counter[str]) -> list[IntArray]:
-    """Match sends with receives: the n-th of one rank to another is the n-th of that from it; kernels that pairs join."""
+    """Match sends with receives: the n-th to another rank is its n-th from this one; kernels that pairs join."""
     place = {rank.rank: at for at, rank in enumerate(ranks)}
     sent: dict[tuple[int, int], list[tuple[int, int | None]]] = defaultdict(list)
     got: dict[tuple[int, int], list[tuple[int, int | None]]] = defaultdict(list)
@@ -245,8 +245,8 @@ def _hard_bounds(ranks: Sequence[RankSummary], at: IntArray) -> IntArray:
     found = np.full((count, count), _FAR, np.int64)
     for row in at:
         members = np.flatnonzero(row >= 0)
-        start = np.array([ranks[m].start[row[m]] for m in members])
-        end = start + np.array([ranks[m].dur[row[m]] for m in members])
+        start = np.array([ranks[m].start[row[m]] for m in members.tolist()])
+        end = start + np.array([ranks[m].dur[row[m]] for m in members.tolist()])
         cells = np.ix_(members, members)
         found[cells] = np.minimum(found[cells], end[None, :] - start[:, None])
     np.fill_diagonal(found, 0)
@@ -263,11 +263,12 @@ def _closed(bounds: IntArray) -> IntArray:
 
 def _feasible(ranks: Sequence[RankSummary], at: IntArray) -> bool:
     """Return whether there are clocks by which all of these may be matches."""
-    kinds = [ranks[int(np.flatnonzero(row >= 0)[0])].collectives.kind for row in at]
+    firsts = [int(np.flatnonzero(row >= 0)[0]) for row in at]
     chosen = [
-        row for row, kind in zip(at, kinds, strict=True)
-        if kind[int(row[np.flatnonzero(row >= 0)[0]])] in SYNCHRONISING
-    ]  # fmt: skip
+        row
+        for row, first in zip(at, firsts, strict=True)
+        if ranks[first].collectives.kind[int(row[first])] in SYNCHRONISING
+    ]
     if not chosen:
         return True
     members = np.flatnonzero((np.array(chosen) >= 0).any(axis=0))

@@ -54,7 +54,7 @@ def pipeline_bubble(ranks: Sequence[RankSummary], job: JobReplay, without: Unpro
 
 
 def _is_chain(ranks: Sequence[RankSummary]) -> bool:
-    """Return whether at least one rank only sends forward what another one receives: no ring, and no exchange of all."""
+    """Return whether ranks send to neighbours alone, and two ranks have one: no ring, and no exchange of all."""
     peers = {
         rank.rank: {part.peer for parts in rank.collectives.parts for part in parts if part.peer is not None}
         for rank in ranks
@@ -67,9 +67,6 @@ def _microbatches(ranks: Sequence[RankSummary], stages: Sequence[int]) -> int:
     """Return how many times a step the first stage sends."""
     first = ranks[stages[0]]
     sends = sum(
-        part.kind == "send"
-        for i, parts in enumerate(first.collectives.parts)
-        if first.step[i] >= 0
-        for part in parts
+        part.kind == "send" for i, parts in enumerate(first.collectives.parts) if first.step[i] >= 0 for part in parts
     )
     return round(sends / first.steps)

@@ -99,9 +99,9 @@ def read_ranks(paths: Iterable[Path], note: Callable[[str], None] | None = None)
     sizes = {rank.world_size for rank in found.values() if rank.world_size is not None}
     if len(sizes) > 1:
         most = max(sizes, key=lambda size: sum(rank.world_size == size for rank in found.values()))
-        for number, rank in list(found.items()):
-            if rank.world_size not in (None, most):
-                left_out[rank.file] = f"is of a job of {rank.world_size} ranks, the others of {most}"
+        for number, one in list(found.items()):
+            if one.world_size not in (None, most):
+                left_out[one.file] = f"is of a job of {one.world_size} ranks, the others of {most}"
                 del found[number]
     for file, reason in left_out.items():
         if note is not None:

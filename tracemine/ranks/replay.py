@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.errors import InputError
-from tracemine.ranks.match import Clocks, Matches
 from tracemine.ranks.kinds import PAIRED
+from tracemine.ranks.match import Clocks, Matches
 from tracemine.ranks.summary import RankSummary
 from tracemine.rows.table import FloatArray, IntArray
 
@@ -34,7 +34,7 @@ class JobReplay:
 
     def __init__(self, ranks: Sequence[RankSummary], matches: Matches, clocks: Clocks) -> None:
         self.ranks = ranks
-        rows = [row for row in matches.at]
+        rows = list(matches.at)
         kinds = list(matches.kind)
         inside = [rank.step >= 0 for rank in ranks]
         alone = [np.flatnonzero(each) for each in inside]
@@ -88,7 +88,9 @@ class JobReplay:
                     last[key] = event.collective
         return found
 
-    def ends(self, stretches: Sequence[FloatArray], transfer: FloatArray | None = None, *, together: bool) -> FloatArray:
+    def ends(
+        self, stretches: Sequence[FloatArray], transfer: FloatArray | None = None, *, together: bool
+    ) -> FloatArray:
         """Return when each rank ends in each scenario: [scenarios, ranks].
 
         stretches: of each rank [scenarios, stretches]. transfer: [scenarios, collectives], as recorded by default.

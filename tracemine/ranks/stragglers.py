@@ -58,7 +58,12 @@ def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled
             saving = _interval(low, high, reason)
             if saving.mid >= least:
                 found.append(
-                    Straggler(rule=reason.rule, ranks=(rank.rank,), saving=saving, facts=(reason.fact, *_around(rank, reason.rule)))
+                    Straggler(
+                        rule=reason.rule,
+                        ranks=(rank.rank,),
+                        saving=saving,
+                        facts=(reason.fact, *_around(rank, reason.rule)),
+                    )
                 )
     return sorted(found, key=lambda one: -one.saving.mid)
 
@@ -71,7 +76,9 @@ def saved(
     for queue in (True, False):
         both = [
             np.stack(pair)
-            for pair in zip(without.of_least_host(queue=queue), without.of_least_host(queue=queue, **changed), strict=True)
+            for pair in zip(
+                without.of_least_host(queue=queue), without.of_least_host(queue=queue, **changed), strict=True
+            )
         ]
         ends = job.ends(both, together=True).max(axis=1) / steps
         gains.append(max(int(ends[0] - ends[1]), 0))
@@ -99,7 +106,9 @@ def _reasons(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> list[_R
     if silent > 0:
         loads = rank.loading_ns - int(np.median([ranks[other].loading_ns for other in peers]))
         rule = "straggler_input" if loads >= _OF_EXCESS * silent else "straggler_host"
-        found.append(_Reason(rule, silent, f"Its host records nothing for {time_text(silent)} a step more than its peers'."))
+        found.append(
+            _Reason(rule, silent, f"Its host records nothing for {time_text(silent)} a step more than its peers'.")
+        )
     if queued + slower > 0:
         says = _slow_text(slower, max(queued, 0))
         found.append(_Reason("straggler_gpu", max(queued, 0) + slower, says))
@@ -125,7 +134,9 @@ def _slower_ns(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> int:
     """Return by how much a step's kernels of equal name, blocks and count take longer than on the peers."""
     own, others = ranks[at].kernels, [_by_kernel(ranks[other]) for other in peers]
     total = 0.0
-    for name, blocks, count, time in zip(own.name, own.blocks.tolist(), own.count.tolist(), own.time_ns.tolist(), strict=True):
+    for name, blocks, count, time in zip(
+        own.name, own.blocks.tolist(), own.count.tolist(), own.time_ns.tolist(), strict=True
+    ):
         alike = [each[name, blocks] for each in others if (name, blocks) in each]
         same = [time_ns for of_peer, time_ns in alike if of_peer == count]
         if 2 * len(same) > len(peers):
@@ -159,15 +170,15 @@ def _changed(rule: str, without: Unprofiled, at: int, peers: list[int]) -> dict[
     """Return a rank's parts as its peers' median has them; where work only moves, those of all ranks as their mean."""
     if rule in ("expert_imbalance", "straggler_work"):
         same = [at, *peers]
-        mean = np.mean([without.busy[other] for other in same], axis=0)
+        mean: FloatArray = np.mean([without.busy[other] for other in same], axis=0)
         return {"busy": dict.fromkeys(same, mean)}
     names = ("silent", "silent_idle") if rule in _OF_HOST else ("busy", "queued")
-    return {
-        name: {
-            at: np.minimum(getattr(without, name)[at], np.median([getattr(without, name)[p] for p in peers], axis=0))
-        }
-        for name in names
-    }
+    found = {}
+    for name in names:
+        parts: tuple[FloatArray, ...] = getattr(without, name)
+        usual: FloatArray = np.median([parts[other] for other in peers], axis=0)
+        found[name] = {at: np.minimum(parts[at], usual)}
+    return found
 
 
 def _around(rank: RankSummary, rule: str) -> tuple[str, ...]:

@@ -138,7 +138,8 @@ class _Rank:
             self.start[self.found.activity], self.end[self.found.activity], self.computing
         )
         spent = np.bincount(
-            np.unique(stream, return_inverse=True)[1].reshape(-1), weights=np.where(self.communicates, 0, self.end - self.start)
+            np.unique(stream, return_inverse=True)[1].reshape(-1),
+            weights=np.where(self.communicates, 0, self.end - self.start),
         )
         shared = np.unique(stream)[spent >= _COMPUTING * spent.sum()]
         edges = np.concatenate(([begin], np.clip(issued[inside], begin, end), [end]))
@@ -320,7 +321,7 @@ class _Rank:
         return tuple(None if at < 0 or code[at] < 0 else texts[int(code[at])] for at in op.tolist())
 
     def _host_ns(self, rows: IntArray) -> IntArray:
-        """Return how long the host took from the launch of the collective before to that of each, as if not recorded."""
+        """Return how long the host took from the launch before to that of each collective, as if not recorded."""
         order = np.argsort(self.launched[rows], kind="stable")
         times = self.launched[rows][order]
         events = (np.sort(numbers(self.timeline.ops.column("start_ns"))), np.sort(self.calls.begin))
@@ -373,6 +374,16 @@ def _common(first: Spans, other: Spans) -> Spans:
 
 def _reordered(found: Collectives, order: IntArray) -> Collectives:
     """Return the collectives in another order."""
-    arrays = {name: getattr(found, name)[order] for name in ("activity", "group", "nbytes", "sequence", "elements_in", "elements_out")}
-    lists = {name: tuple(getattr(found, name)[at] for at in order.tolist()) for name in ("kind", "splits_in", "parts")}
-    return Collectives(groups=found.groups, **arrays, **lists)
+    rows = order.tolist()
+    return Collectives(
+        activity=found.activity[order],
+        kind=tuple(found.kind[row] for row in rows),
+        group=found.group[order],
+        groups=found.groups,
+        nbytes=found.nbytes[order],
+        sequence=found.sequence[order],
+        elements_in=found.elements_in[order],
+        elements_out=found.elements_out[order],
+        splits_in=tuple(found.splits_in[row] for row in rows),
+        parts=tuple(found.parts[row] for row in rows),
+    )

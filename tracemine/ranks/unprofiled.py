@@ -1,8 +1,8 @@
 """The job without the profiler: each rank's stretches with what recording added to its host taken off.
 
-Recording stretches hosts, each rank's by another factor, and so decides who waits for whom. A rank's own estimate of its
-step holds the waits for the others, so neither their mean nor their largest is the job's: the stretches are taken, and
-all ranks are replayed together.
+Recording stretches hosts, each rank's by another factor, and so decides who waits for whom. A rank's own estimate of
+its step holds the waits for the others, so neither their mean nor their largest is the job's: the stretches are taken,
+and all ranks are replayed together.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _PARTS = ("busy", "queued", "silent", "silent_idle")
 
 
 class Unprofiled(Struct, frozen=True):
-    """Stretches of all ranks without the profiler, float nanoseconds: a device part and a host part, of which the longer
-    one counts.
+    """Stretches of all ranks without the profiler, float nanoseconds: of a device and a host part the longer counts.
 
-    busy, queued, silent, silent_idle: [stretches] of each rank. host: its own. least_host: the least of the ranks that do the same;
-    what recording adds differs by rank, up to twice, so that differences between ranks are judged by this one.
+    busy, queued, silent, silent_idle: [stretches] of each rank. host: its own. least_host: the least of the
+    ranks that do the same; what recording adds differs by rank, up to twice, so that differences between ranks are
+    judged by this one.
     """
 
     busy: tuple[FloatArray, ...]
@@ -60,7 +60,8 @@ class Unprofiled(Struct, frozen=True):
 
     def _longer(self, at: int, host: FloatArray, queue: bool, changed: dict[str, dict[int, FloatArray]]) -> FloatArray:
         busy, queued, silent, idle = (changed.get(name, {}).get(at, getattr(self, name)[at]) for name in _PARTS)
-        return np.maximum(busy + queued + (0 if queue else idle), host + silent)
+        longer: FloatArray = np.maximum(busy + queued + (0 if queue else idle), host + silent)
+        return longer
 
     def peers(self, at: int) -> list[int]:
         """Return the other ranks of a rank's role."""

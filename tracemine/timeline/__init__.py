@@ -49,8 +49,8 @@ __all__ = [
     "read_counters_table",
 ]
 
-# Version 4 has no derived columns, version 5 not those of _ADDED, versions 6 and 7 not all tables of _ADDED_TABLES; they
-# are the same otherwise.
+# Version 4 has no derived columns, version 5 not those of _ADDED, versions 6 and 7 not all tables of _ADDED_TABLES;
+# they are the same otherwise.
 _READ_VERSIONS = (4, 5, 6, 7, SCHEMA_VERSION)
 _ADDED = (("api", "before_stack_row"),)
 _ADDED_TABLES = ("light", "collectives")

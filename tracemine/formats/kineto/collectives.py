@@ -103,14 +103,17 @@ def _coalesced(gpu: Columns, ops: Columns, launch: Array, api: Columns, record: 
 def _ranks(ranks: Array, name: Array, strings: list[str], listed: Mapping[str, str]) -> pa.Array:
     """Return the ranks of each row's group: as recorded with it, where that is whole, else as the header lists them."""
     pairs, codes = np.unique(np.stack((ranks, name)), axis=1, return_inverse=True)
-    whole = [_whole(*(strings[i] if i >= 0 else "" for i in pair), listed) for pair in pairs.T.tolist()]
-    return texts(np.where(np.array([text is not None for text in whole] or [False])[codes], codes, -1), whole, compact_json)
+    whole = [
+        _whole(strings[at] if at >= 0 else "", strings[of] if of >= 0 else "", listed) for at, of in pairs.T.tolist()
+    ]
+    known = np.array([bool(text) for text in whole] or [False])
+    return texts(np.where(known[codes], codes, -1), whole, compact_json)
 
 
-def _whole(ranks: str, name: str, listed: Mapping[str, str]) -> str | None:
-    """Return a list of ranks that nothing is cut off of.
+def _whole(ranks: str, name: str, listed: Mapping[str, str]) -> str:
+    """Return a list of ranks that nothing is cut off of, "" where there is none.
 
     >>> _whole("[0, 1, ...]", "2", {"2": "[0, 1, 2]"}), _whole("[]", "2", {}), _whole("[0, 1]", "", {})
-    ('[0, 1, 2]', None, '[0, 1]')
+    ('[0, 1, 2]', '', '[0, 1]')
     """
-    return ranks if ranks.strip("[] ") and _CUT not in ranks else listed.get(name)
+    return ranks if ranks.strip("[] ") and _CUT not in ranks else listed.get(name, "")
