@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 _DRAWN = ("text", "json", "markdown")  # of a job; in other formats its traces are drawn one by one
 
 
-def job_of(given: Sequence[str], sources: Sequence[object], request: ScanRequest) -> Job | None:
-    """Return what is found of the job whose ranks these traces are; None where they are none."""
-    paths = [one for one in sources if isinstance(one, Path) and one.is_file()]
-    if len(paths) < 2 or any(isinstance(one, TracemineError) for one in sources):
+def job_of(given: Sequence[str], sources: Sequence[object], request: ScanRequest, report: str) -> Job | None:
+    """Return what is found of the job whose ranks these traces are; None where they are none, or are drawn apart."""
+    paths = [source for source in sources if isinstance(source, Path) and source.is_file()]
+    if report not in _DRAWN or len(paths) < 2 or any(isinstance(source, TracemineError) for source in sources):
         return None
     from tracemine.ranks.find import find_job
     from tracemine.ranks.recognise import may_be_job, read_ranks
@@ -34,14 +34,9 @@ def job_of(given: Sequence[str], sources: Sequence[object], request: ScanRequest
 
 
 def drawn_job(job: Job, report: str, output: Path | None, how: Drawing) -> int:
-    """Write a job's report. Return the exit code. Raises UsageError where jobs have no such report."""
+    """Write a job's report. Return the exit code."""
     from tracemine.report.job import render_json, render_markdown, render_text
 
-    if report not in _DRAWN:
-        raise UsageError(
-            f"--format {report}: a job of ranks is drawn as {', '.join(_DRAWN)}",
-            hint="--rank all draws each rank alone",
-        )
     text = (
         render_json(job)
         if report == "json"
@@ -56,20 +51,20 @@ def drawn_job(job: Job, report: str, output: Path | None, how: Drawing) -> int:
     return 0
 
 
-def of_rank(sources: Sequence[Path | Scan | TracemineError], rank: str) -> list[Path | Scan | TracemineError]:
-    """Return the trace of one rank, by how the files begin and what they are called; of "all" each trace.
+def of_rank(sources: Iterable[Path | Scan | TracemineError], rank: str | None) -> list[Path | Scan | TracemineError]:
+    """Return the trace of one rank, by how the files begin and what they are called; of "all" or none each trace.
 
     Raises UsageError where no file is that rank's.
     """
-    if rank == "all":
-        return list(sources)
+    sources = list(sources)
+    if rank in (None, "all"):
+        return sources
     from tracemine.ranks.recognise import announced
 
-    found: list[Path | Scan | TracemineError] = [
-        one for one in sources if isinstance(one, Path) and str(announced(one)) == rank
-    ]
-    if not found:
-        known = sorted({number for one in sources if isinstance(one, Path) and (number := announced(one)) is not None})
+    of = {source: announced(source) for source in sources if isinstance(source, Path)}
+    chosen: list[Path | Scan | TracemineError] = [source for source, number in of.items() if str(number) == rank]
+    if not chosen:
+        known = sorted({number for number in of.values() if number is not None})
         hint = f"there are: {', '.join(map(str, known))}" if known else "none of the traces says which rank it is"
         raise UsageError(f"--rank {rank}: no trace is that rank's", hint=hint)
-    return found
+    return chosen

@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 FAIL_ON_REACHED = 1
 
+# Options whose file belongs to one trace.
+_OF_ONE = frozenset({"--et", "--graph-capture", "--parquet", f"--format {PERFETTO}", "--save-baseline"})
+
 
 def scan(
     paths: PathsArgument,
@@ -79,8 +82,7 @@ def scan(
 ) -> int:
     """Say on one screen what bounds the step and what to change first; --all lists everything that was found.
 
-    `scan` may be left out where a file is named. Several traces are reported one after the other; as JSON, a line each.
-    The ranks of one job are reported together: who is late, and what communication costs; --rank reports one alone.
+    `scan` may be left out where a file is named. Several traces: one after the other (JSON: a line each), ranks together.
     Findings that were kept as JSON or HTML need no trace: they are printed again, with the verdicts of --evidence.
 
     Exit code: 0 done, 1 --fail-on reached, 2 the call or a trace is wrong.
@@ -91,7 +93,6 @@ def scan(
       tracemine scan trace.json.gz --et et.json.gz --format html -o report.html
       tracemine scan trace.json.gz --format perfetto -o both.json.gz
       tracemine scan findings.json --evidence results/ --format markdown
-      tracemine scan runs/four_ranks/
       curl -s https://host/trace.json.gz | tracemine scan -
     """
     _check(report, output, top)
@@ -103,27 +104,16 @@ def scan(
         graph_capture=graph_capture, tables=tables, pictured=report in (*PICTURED, PERFETTO),
     )  # fmt: skip
     drawn = _Drawn(report, output, drawing(output, top, whole=every or why_not, no_color=no_color), kept, quiet)
-    of_one = {
-        "--et": execution_trace, "--graph-capture": graph_capture, "--parquet": tables,
-        f"--format {PERFETTO}": report == PERFETTO, "--save-baseline": save_baseline,
-    }  # fmt: skip
-    of_traces = {
+    given = {
         "--gpu": gpu, "--rules": rules, "--rule": rule, "--skip": skip, "--min-saving": min_saving,
-        "--calibration": calibration, "--ncu": counters,
-        **{name: given for name, given in of_one.items() if name != "--save-baseline"},
+        "--calibration": calibration, "--ncu": counters, "--et": execution_trace, "--graph-capture": graph_capture,
+        "--parquet": tables, f"--format {PERFETTO}": report == PERFETTO, "--save-baseline": save_baseline,
     }  # fmt: skip
-    sources = list(_sources(paths, request, [name for name, given in of_traces.items() if given]))
-    if rank is not None:
-        sources = of_rank(sources, rank)
-    elif (
-        baseline is None
-        and fail_on is None
-        and kept is None
-        and not any(of_traces.values())
-        and (job := job_of(paths, sources, request))
-    ):
+    named = [name for name, value in given.items() if value]
+    sources = of_rank(_sources(paths, request, [name for name in named if name != "--save-baseline"]), rank)
+    if not (named or baseline or fail_on or rank) and (job := job_of(paths, sources, request, report)):
         return drawn_job(job, report, output, drawn.how)
-    _check_one([name for name, given in of_one.items() if given], len(sources))
+    _check_one([name for name in named if name in _OF_ONE], len(sources))
     return drawn.exit_code(_each(sources, request), gate)
 
 

@@ -131,19 +131,19 @@ def _called(timeline: Timeline, rows: list[int]) -> dict[int, str | None]:
         for table, name in ((timeline.activities, "op_row"), (timeline.ops, "parent_row"))
     )
     code, names = string_ids(timeline.ops.column("name"))
-    found: dict[int, str | None] = {}
+    caller: dict[int, str | None] = {}
     for row in rows:
         chain = [int(owner[row])]
         while chain[-1] >= 0 and len(chain) < _NEAREST:
             chain.append(int(parent[chain[-1]]))
         called = [names[code[at]] for at in chain if at >= 0]
-        found[row] = next((name.removeprefix(_CALLS) for name in called if name.startswith(_CALLS)), None)
-    return found
+        caller[row] = next((name.removeprefix(_CALLS) for name in called if name.startswith(_CALLS)), None)
+    return caller
 
 
 def _texts(column: object) -> list[str | None]:
     code, names = string_ids(column)
-    return [None if each < 0 else names[each] for each in code.tolist()]
+    return [None if at < 0 else names[at] for at in code.tolist()]
 
 
 def _part(name: str | None, ints: dict[str, IntArray], record: int) -> Part:
@@ -168,10 +168,10 @@ def ranks_in(text: str | None) -> tuple[int, ...] | None:
     if not text:
         return None
     try:
-        found = _RANKS.decode(text)
+        ranks = _RANKS.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return found if found and len(found) <= _MOST_RANKS and min(found) >= 0 and max(found) < _LARGEST else None
+    return ranks if ranks and len(ranks) <= _MOST_RANKS and min(ranks) >= 0 and max(ranks) < _LARGEST else None
 
 
 def _bytes(kind: str, known: dict[str, int], size: int | None, dtype: str | None) -> int:
@@ -182,5 +182,5 @@ def _bytes(kind: str, known: dict[str, int], size: int | None, dtype: str | None
         given = got if got >= 0 else given * (size or -1) if given >= 0 else -1
     elif kind == "broadcast":
         given = max(given, got)
-    found = -1 if not item or given < 0 else given * item
-    return found if -1 <= found < -MISSING else -1
+    nbytes = -1 if not item or given < 0 else given * item
+    return nbytes if -1 <= nbytes < -MISSING else -1

@@ -53,15 +53,15 @@ def exposed_communication(
     ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step_ns: int
 ) -> list[Exposed]:
     """Return what communication costs the job and need not, each collective in one of them."""
-    found: list[Exposed] = []
-    for each in _sets(ranks, job):
-        unclaimed = np.ones(len(each.jobs), np.bool_)
+    causes: list[Exposed] = []
+    for same in _sets(ranks, job):
+        unclaimed = np.ones(len(same.jobs), np.bool_)
         for rule in (_not_overlapped, _gathered_twice, _exposed, _small):
-            one, claimed = rule(each, unclaimed, job, without, step_ns)
-            if one is not None:
-                found.append(one)
+            cause, claimed = rule(same, unclaimed, job, without, step_ns)
+            if cause is not None:
+                causes.append(cause)
                 unclaimed = unclaimed & ~claimed
-    return found
+    return causes
 
 
 def _sets(ranks: Sequence[RankSummary], job: JobReplay) -> list[_Set]:
@@ -71,13 +71,13 @@ def _sets(ranks: Sequence[RankSummary], job: JobReplay) -> list[_Set]:
         if job.kind[k] not in PAIRED:
             sent = ranks[at].collectives
             chosen.setdefault((job.kind[k], sent.groups[sent.group[i]]), []).append((k, at, i))
-    found = []
+    sets = []
     for (kind, group), rows in chosen.items():
         first = rows[0][1]
         mine = [(k, i) for k, at, i in rows if at == first]
-        jobs, own = (np.array(each, np.int64) for each in zip(*mine, strict=True))
-        found.append(_Set(kind, group, jobs, ranks[first], own))
-    return found
+        jobs, own = (np.array(column, np.int64) for column in zip(*mine, strict=True))
+        sets.append(_Set(kind, group, jobs, ranks[first], own))
+    return sets
 
 
 def _not_overlapped(
@@ -198,13 +198,13 @@ def _small(
 
 def _last_of_step(rank: RankSummary, own: IntArray) -> BoolArray:
     """Return which collectives are the last on their stream in their step: behind them nothing is left to hide them."""
-    found = np.zeros(len(rank.start), np.bool_)
+    is_last = np.zeros(len(rank.start), np.bool_)
     for stream in np.unique(rank.stream).tolist():
         for step in range(rank.steps):
             rows = np.flatnonzero((rank.stream == stream) & (rank.step == step))
             if len(rows):
-                found[rows[np.argmax(rank.start[rows])]] = True
-    return found[own]
+                is_last[rows[np.argmax(rank.start[rows])]] = True
+    return is_last[own]
 
 
 def _call_ns(rank: RankSummary, own: IntArray) -> int:
@@ -217,14 +217,14 @@ def _without_transfers(job: JobReplay, without: Unprofiled, jobs: IntArray, step
     """Return what a step gains where these transfers take no time: with each rank's own host, with the least one."""
     transfer: FloatArray = np.tile(job.transfer.astype(float), (2, 1))
     transfer[1, jobs] = 0
-    found = []
+    gains = []
     for of in (without.of_own_host, without.of_least_host):
-        both = [np.stack((each, each)) for each in of(queue=True)]
+        both = [np.stack((stretch, stretch)) for stretch in of(queue=True)]
         ends = job.ends(both, transfer, together=True).max(axis=1) / steps
-        found.append(max(int(ends[0] - ends[1]), 0))
-    return found[0], found[1]
+        gains.append(max(int(ends[0] - ends[1]), 0))
+    return gains[0], gains[1]
 
 
 def _within(saving: Interval, step_ns: int) -> Interval:
     """Return a saving that is no more than the step."""
-    return Interval(*(min(max(each, 0), step_ns) for each in (saving.low, saving.mid, saving.high)))
+    return Interval(*(min(max(ns, 0), step_ns) for ns in (saving.low, saving.mid, saving.high)))

@@ -59,7 +59,7 @@ def find_job(read: Read, name: str) -> Job:
 def _step(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled) -> JobStep:
     """Return the job's step as recorded and without the profiler."""
     ends = [
-        float(job.ends([each[None, :] for each in without.of_own_host(queue=queue)], together=True).max())
+        float(job.ends([stretch[None, :] for stretch in without.of_own_host(queue=queue)], together=True).max())
         / ranks[0].steps
         for queue in (True, False)
     ]
@@ -70,21 +70,21 @@ def _step(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled) -> 
 
 def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step: JobStep) -> list[JobFinding]:
     everyone = tuple(rank.rank for rank in ranks)
-    found: list[tuple[float, JobFinding]] = []
+    weighed: list[tuple[float, JobFinding]] = []
     for late in stragglers(ranks, job, without, step.mid):
-        one = _finding(late.rule, late.ranks, late.saving, late.facts, "replayed", rank=late.ranks[0])
-        found.append((late.saving.mid, one))
+        finding = _finding(late.rule, late.ranks, late.saving, late.facts, "replayed", rank=late.ranks[0])
+        weighed.append((late.saving.mid, finding))
     bubble = pipeline_bubble(ranks, job, without, step.mid)
     if bubble is not None:
-        found.append((bubble.wait_ns, _finding("pipeline_bubble", bubble.ranks, None, bubble.facts, "model")))
+        weighed.append((bubble.wait_ns, _finding("pipeline_bubble", bubble.ranks, None, bubble.facts, "model")))
     else:
-        found += [
-            (_weight(each), _of_exposed(each, everyone))
-            for each in exposed_communication(ranks, job, without, step.mid)
+        weighed += [
+            (_weight(exposed), _of_exposed(exposed, everyone))
+            for exposed in exposed_communication(ranks, job, without, step.mid)
         ]
     for link in slow_links(ranks, job):
         named = _named(link.ranks)
-        one = _finding(
+        finding = _finding(
             link.rule,
             link.ranks,
             link.saving,
@@ -94,14 +94,14 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled,
             ranks_text=named,
             count=f"{link.gb_per_s:.0f}",
         )
-        found.append((link.saving.mid, one))
-    found = [pair for pair in found if _worth(pair[1].step_saving_ns, step.mid)]
+        weighed.append((link.saving.mid, finding))
+    weighed = [pair for pair in weighed if _worth(pair[1].step_saving_ns, step.mid)]
     busy = float(np.mean([rank.stretches.busy.sum() / rank.steps for rank in ranks]))
-    if busy < _HOST_BOUND * step.mid and not any(one.rule.startswith("straggler") for _, one in found):
+    if busy < _HOST_BOUND * step.mid and not any(finding.rule.startswith("straggler") for _, finding in weighed):
         fact = f"A device computes {time_text(int(busy))} of a step of {time_text(step.mid)}."
-        savings = [one.step_saving_ns for _, one in found]
+        savings = [finding.step_saving_ns for _, finding in weighed]
         first = not any(saving is None or saving.mid >= LEAST_SHARE * step.mid for saving in savings)
-        found.append(
+        weighed.append(
             (
                 np.inf if first else -1.0,
                 _finding(
@@ -109,7 +109,7 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled,
                 ),
             )
         )
-    return [one for _, one in sorted(found, key=lambda pair: -pair[0])]
+    return [finding for _, finding in sorted(weighed, key=lambda pair: -pair[0])]
 
 
 def _worth(saving: Interval | None, step_ns: int) -> bool:
@@ -193,20 +193,20 @@ def _rank(ranks: Sequence[RankSummary], at: int, job: JobReplay, clocks: Clocks)
 
 def _notes(read: Read, missing: int, exact: bool, error: float) -> list[str]:
     ranks = read.ranks
-    found = [f"{file}: left out: {reason}" for file, reason in sorted(read.left_out.items())]
+    notes = [f"{file}: left out: {reason}" for file, reason in sorted(read.left_out.items())]
     size = next((rank.world_size for rank in ranks if rank.world_size is not None), None)
     if size is not None and size > len(ranks):
         lacking = "their waits are lower bounds, and what is transfer may be wait for those that are missing"
-        found.append(f"{len(ranks)} of {size} ranks are recorded: {lacking}")
+        notes.append(f"{len(ranks)} of {size} ranks are recorded: {lacking}")
     elif missing:
-        found.append(f"members of {missing} groups are not recorded")
+        notes.append(f"members of {missing} groups are not recorded")
     if not exact:
-        found.append(
+        notes.append(
             f"no savings: the unchanged replay is {error:.1f} % off the recording"
             if error > _MOST_ERROR
             else "no savings: no collective could be matched over the ranks"
         )
     steps = {rank.steps for rank in ranks}
     if len(steps) > 1:
-        found.append("the ranks recorded different numbers of steps")
-    return found
+        notes.append("the ranks recorded different numbers of steps")
+    return notes

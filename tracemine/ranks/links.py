@@ -35,7 +35,7 @@ class SlowLink(Struct, frozen=True):
 
 def groups_of(ranks: Sequence[RankSummary], job: JobReplay) -> list[JobGroup]:
     """Return what each kind of collective of each group sends, takes and waits, a step."""
-    found = []
+    groups = []
     for (kind, group), rows in _by_kind(ranks, job).items():
         members = job.members[rows[0]]
         steps = ranks[members[0][0]].steps
@@ -46,7 +46,7 @@ def groups_of(ranks: Sequence[RankSummary], job: JobReplay) -> list[JobGroup]:
         waits = [int(ranks[at].dur[i] - job.transfer[k]) for k in rows for at, i in job.members[k]]
         known = bool((nbytes > 0).all())
         named = group.ranks or tuple(sorted(ranks[at].rank for at, _ in members))
-        found.append(
+        groups.append(
             JobGroup(
                 kind=kind, ranks=named, description=group.description, count=len(rows) / steps,
                 bytes=int(np.median(nbytes)) if known else None, transfer_ns=int(np.median(transfer)),
@@ -55,12 +55,12 @@ def groups_of(ranks: Sequence[RankSummary], job: JobReplay) -> list[JobGroup]:
                 wait_ns=sum(waits) // max(len(members), 1) // steps,
             )
         )  # fmt: skip
-    return sorted(found, key=lambda one: -one.exposed_ns)
+    return sorted(groups, key=lambda one: -one.exposed_ns)
 
 
 def slow_links(ranks: Sequence[RankSummary], job: JobReplay) -> list[SlowLink]:
     """Return groups that are slower than equal ones, and kinds that reach little of what the link is sold for."""
-    found = []
+    slow = []
     sets = _by_kind(ranks, job)
     alike: dict[tuple[str, int | None, str | None], list[tuple[Group, list[int]]]] = defaultdict(list)
     for (kind, group), rows in sets.items():
@@ -68,19 +68,19 @@ def slow_links(ranks: Sequence[RankSummary], job: JobReplay) -> list[SlowLink]:
             alike[kind, group.size, group.description].append((group, rows))
     for (kind, size, _), groups in alike.items():
         for group, rows in groups:
-            found += _slower(ranks, job, kind, group, rows, [others for other, others in groups if other is not group])
-        found += _below_rate(ranks, job, kind, size or 0, groups)
-    return found
+            slow += _slower(ranks, job, kind, group, rows, [others for peer, others in groups if peer is not group])
+        slow += _below_rate(ranks, job, kind, size or 0, groups)
+    return slow
 
 
 def _slower(
     ranks: Sequence[RankSummary], job: JobReplay, kind: str, group: Group, rows: list[int], others: list[list[int]]
 ) -> list[SlowLink]:
     own = _per_byte(ranks, job, rows)
-    peers = [each for each in (_per_byte(ranks, job, other) for other in others) if len(each) >= _LEAST_MESSAGES]
+    peers = [rates for rates in (_per_byte(ranks, job, peer) for peer in others) if len(rates) >= _LEAST_MESSAGES]
     if len(own) < _LEAST_MESSAGES or not peers:
         return []
-    ratio = float(np.median(own)) / float(np.median([np.median(each) for each in peers]))
+    ratio = float(np.median(own)) / float(np.median([np.median(rates) for rates in peers]))
     if ratio < _SLOWER:
         return []
     steps = ranks[job.members[rows[0]][0][0]].steps
@@ -93,7 +93,7 @@ def _slower(
 def _below_rate(
     ranks: Sequence[RankSummary], job: JobReplay, kind: str, size: int, groups: list[tuple[Group, list[int]]]
 ) -> list[SlowLink]:
-    rows = [k for _, each in groups for k in each if _bytes(ranks, job, k) >= _LARGE_BYTES]
+    rows = [k for _, members in groups for k in members if _bytes(ranks, job, k) >= _LARGE_BYTES]
     rate = _link(ranks[0].device)
     if len(rows) < _LEAST_MESSAGES or rate is None or not 1 < size <= 8:
         return []
@@ -109,12 +109,12 @@ def _below_rate(
 
 
 def _by_kind(ranks: Sequence[RankSummary], job: JobReplay) -> dict[tuple[str, Group], list[int]]:
-    found: dict[tuple[str, Group], list[int]] = defaultdict(list)
+    kinds: dict[tuple[str, Group], list[int]] = defaultdict(list)
     for k in range(job.matched):
         at, i = job.members[k][0]
         own = ranks[at].collectives
-        found[job.kind[k], own.groups[own.group[i]]].append(k)
-    return dict(found)
+        kinds[job.kind[k], own.groups[own.group[i]]].append(k)
+    return dict(kinds)
 
 
 def _bytes(ranks: Sequence[RankSummary], job: JobReplay, k: int) -> int:

@@ -56,14 +56,14 @@ def matched(ranks: Sequence[RankSummary]) -> Matches:
     for group, members in _by_group(ranks).items():
         lacking = group.ranks is not None and len(group.ranks) > len(members)
         missing += lacking
-        found, reason = _of_group(ranks, group, members)
-        if len(found) and not _feasible(ranks, found):
-            reason.update({"clocks refute the order": int((found >= 0).sum())})
-            found = found[:0]
+        pairs, reason = _of_group(ranks, group, members)
+        if len(pairs) and not _feasible(ranks, pairs):
+            reason.update({"clocks refute the order": int((pairs >= 0).sum())})
+            pairs = pairs[:0]
         unmatched.update(reason)
-        rows.extend(found)
-        groups.extend([group] * len(found))
-        for row in found:
+        rows.extend(pairs)
+        groups.extend([group] * len(pairs))
+        for row in pairs:
             first = int(np.flatnonzero(row >= 0)[0])
             kinds.append(ranks[first].collectives.kind[int(row[first])])
     at = np.array(rows, np.int64).reshape(len(rows), len(ranks))
@@ -81,35 +81,35 @@ def clocks_of(ranks: Sequence[RankSummary], matches: Matches) -> Clocks:
     frontier = [0]
     while frontier:
         base = frontier.pop(0)
-        for other in np.flatnonzero(~known).tolist():
-            both = together[(together[:, base] >= 0) & (together[:, other] >= 0)]
+        for rank in np.flatnonzero(~known).tolist():
+            both = together[(together[:, base] >= 0) & (together[:, rank] >= 0)]
             if not len(both):
                 continue
-            apart = ends[base][both[:, base]] - ends[other][both[:, other]]
-            offset[other] = offset[base] + int(np.median(apart))
-            known[other] = True
-            frontier.append(other)
+            apart = ends[base][both[:, base]] - ends[rank][both[:, rank]]
+            offset[rank] = offset[base] + int(np.median(apart))
+            known[rank] = True
+            frontier.append(rank)
     bound = np.full(count, -1, np.int64)
     bound[0] = 0
     closed = _closed(hard)
-    for other in range(1, count):
-        high, low = closed[other, 0], -closed[0, other]
+    for rank in range(1, count):
+        high, low = closed[rank, 0], -closed[0, rank]
         if high < _FAR and -low < _FAR:
-            offset[other] = np.clip(offset[other], low, high) if low <= high else offset[other]
-            bound[other] = max(high - offset[other], offset[other] - low, 0)
+            offset[rank] = np.clip(offset[rank], low, high) if low <= high else offset[rank]
+            bound[rank] = max(high - offset[rank], offset[rank] - low, 0)
     return Clocks(offset, bound)
 
 
 def _by_group(ranks: Sequence[RankSummary]) -> dict[Group, list[int]]:
     """Return the groups of ranks that name the same members, or none, with the recorded ranks that name them."""
     place = {rank.rank: at for at, rank in enumerate(ranks)}
-    found: dict[Group, list[int]] = defaultdict(list)
+    groups: dict[Group, list[int]] = defaultdict(list)
     for at, rank in enumerate(ranks):
         for group in rank.collectives.groups:
             key = Group(group.ranks, group.size, group.description)
             if group.ranks is None or (place.get(rank.rank) is not None and rank.rank in group.ranks):
-                found[key].append(at)
-    return dict(found)
+                groups[key].append(at)
+    return dict(groups)
 
 
 def _of_group(ranks: Sequence[RankSummary], group: Group, members: list[int]) -> tuple[IntArray, Counter[str]]:
@@ -121,8 +121,8 @@ def _of_group(ranks: Sequence[RankSummary], group: Group, members: list[int]) ->
         return np.zeros((0, len(ranks)), np.int64), reason
     paired = {at: [i for i in rows if ranks[at].collectives.kind[i] in PAIRED] for at, rows in mine.items()}
     others = {at: [i for i in rows if ranks[at].collectives.kind[i] not in PAIRED] for at, rows in mine.items()}
-    found = [*_by_sequence_or_order(ranks, others, reason), *_by_pairs(ranks, paired, reason)]
-    return np.array(found, np.int64).reshape(len(found), len(ranks)), reason
+    pairs = [*_by_sequence_or_order(ranks, others, reason), *_by_pairs(ranks, paired, reason)]
+    return np.array(pairs, np.int64).reshape(len(pairs), len(ranks)), reason
 
 
 def _members_own(collectives: Collectives, group: Group, rank: RankSummary) -> list[int]:
@@ -141,29 +141,29 @@ def _by_sequence_or_order(
         return []
     if all((ranks[at].collectives.sequence[mine[at]] >= 0).all() for at in members):
         keyed = {at: {int(ranks[at].collectives.sequence[i]): i for i in mine[at]} for at in members}
-        keys = set.intersection(*(set(each) for each in keyed.values()))
+        keys = set.intersection(*(set(places) for places in keyed.values()))
         candidates = [{at: keyed[at][key] for at in members} for key in sorted(keys)]
     else:
         base = max(members, key=lambda at: len(mine[at]))
         shift = {at: _shift(ranks, base, at, mine) for at in members}
         candidates = []
         for place in range(len(mine[base])):
-            each = {at: place + shift[at] for at in members}
-            if all(0 <= at_place < len(mine[at]) for at, at_place in each.items()):
-                candidates.append({at: mine[at][at_place] for at, at_place in each.items()})
-    found, used = [], 0
+            places = {at: place + shift[at] for at in members}
+            if all(0 <= at_place < len(mine[at]) for at, at_place in places.items()):
+                candidates.append({at: mine[at][at_place] for at, at_place in places.items()})
+    pairs, used = [], 0
     for candidate in candidates:
         if len({_signature(ranks[at], i) for at, i in candidate.items()}) == 1:
             row = np.full(len(ranks), -1, np.int64)
             for at, i in candidate.items():
                 row[at] = i
-            found.append(row)
+            pairs.append(row)
             used += len(candidate)
         else:
             reason["kind or size differs"] += len(candidate)
             used += len(candidate)
     reason["windows begin or end apart"] += sum(len(mine[at]) for at in members) - used
-    return found
+    return pairs
 
 
 def _signature(rank: RankSummary, at: int) -> tuple[str, int]:
@@ -177,18 +177,18 @@ def _shift(ranks: Sequence[RankSummary], base: int, other: int, mine: dict[int, 
 
     What agrees in kind and size alone may still be another: of shifts that agree as well, one that the clocks allow.
     """
-    one, two = ([_signature(ranks[at], i) for i in mine[at]] for at in (base, other))
+    first, second = ([_signature(ranks[at], i) for i in mine[at]] for at in (base, other))
     agree = {
-        shift: sum(a == b for a, b in zip(one[max(-shift, 0) :], two[max(shift, 0) :], strict=False))
+        shift: sum(a == b for a, b in zip(first[max(-shift, 0) :], second[max(shift, 0) :], strict=False))
         for shift in _SHIFTS
     }
     most = max(agree.values())
-    least = min(len(one), len(two)) / 2  # fewer may agree by any clocks
+    least = min(len(first), len(second)) / 2  # fewer may agree by any clocks
     likely = [shift for shift in _SHIFTS if agree[shift] >= max(most - abs(shift), least, 1)]
     for shift in sorted(likely, key=lambda shift: (-agree[shift], abs(shift))):
-        rows = np.full((len(one), len(ranks)), -1, np.int64)
+        rows = np.full((len(first), len(ranks)), -1, np.int64)
         for place, i in enumerate(mine[base]):
-            if 0 <= place + shift < len(two) and one[place] == two[place + shift]:
+            if 0 <= place + shift < len(second) and first[place] == second[place + shift]:
                 rows[place, [base, other]] = i, mine[other][place + shift]
         if _feasible(ranks, rows[(rows >= 0).any(axis=1)]):
             return shift
@@ -223,16 +223,16 @@ def _by_pairs(ranks: Sequence[RankSummary], mine: dict[int, list[int]], reason: 
     together: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
     for node in list(joined):
         together[root(node)].add(node)
-    found, matched = [], 0
+    pairs, matched = [], 0
     for nodes in together.values():
         if len({at for at, _ in nodes}) == len(nodes) > 1:
             row = np.full(len(ranks), -1, np.int64)
             for at, i in nodes:
                 row[at] = i
-            found.append(row)
+            pairs.append(row)
             matched += len(nodes)
     reason["sends and receives without their pair"] += sum(map(len, mine.values())) - matched
-    return found
+    return pairs
 
 
 def _synchronising(matches: Matches) -> IntArray:
@@ -242,23 +242,23 @@ def _synchronising(matches: Matches) -> IntArray:
 def _hard_bounds(ranks: Sequence[RankSummary], at: IntArray) -> IntArray:
     """Return for ranks r and q the most that r's offset may exceed q's: no member ends before the last has started."""
     count = len(ranks)
-    found = np.full((count, count), _FAR, np.int64)
+    bounds = np.full((count, count), _FAR, np.int64)
     for row in at:
         members = np.flatnonzero(row >= 0)
         start = np.array([ranks[m].start[row[m]] for m in members.tolist()])
         end = start + np.array([ranks[m].dur[row[m]] for m in members.tolist()])
         cells = np.ix_(members, members)
-        found[cells] = np.minimum(found[cells], end[None, :] - start[:, None])
-    np.fill_diagonal(found, 0)
-    return found
+        bounds[cells] = np.minimum(bounds[cells], end[None, :] - start[:, None])
+    np.fill_diagonal(bounds, 0)
+    return bounds
 
 
 def _closed(bounds: IntArray) -> IntArray:
     """Return the tightest bounds that follow from these: shortest paths (Floyd and Warshall)."""
-    found = bounds.copy()
-    for middle in range(len(found)):
-        np.minimum(found, found[:, middle, None] + found[None, middle, :], out=found)
-    return found
+    tight = bounds.copy()
+    for middle in range(len(tight)):
+        np.minimum(tight, tight[:, middle, None] + tight[None, middle, :], out=tight)
+    return tight
 
 
 def _feasible(ranks: Sequence[RankSummary], at: IntArray) -> bool:

@@ -31,7 +31,7 @@ def pipeline_bubble(ranks: Sequence[RankSummary], job: JobReplay, without: Unpro
     if len(stages) < 2 or not _is_chain([ranks[at] for at in stages]):
         return None
     own = without.of_own_host(queue=True)
-    ends = job.ends([each[None, :] for each in own], together=True)[0]
+    ends = job.ends([stretch[None, :] for stretch in own], together=True)[0]
     whole = float(ends.max())
     waits = [whole - float(own[at].sum()) for at in stages]
     share = float(np.mean(waits)) / max(whole, 1.0)

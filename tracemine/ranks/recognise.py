@@ -41,8 +41,8 @@ def rank_in(name: str) -> int | None:
     >>> [rank_in(name) for name in ("rank-5.json", "run-TP-3.trace.json.gz", "worker2_step_1.json", "frank1.json")]
     [5, 3, 2, None]
     """
-    found = _NAMED.search(name)
-    return None if found is None else int(found[1])
+    named = _NAMED.search(name)
+    return None if named is None else int(named[1])
 
 
 def may_be_job(paths: Sequence[Path]) -> bool:
@@ -76,7 +76,7 @@ def read_ranks(paths: Iterable[Path], note: Callable[[str], None] | None = None)
 
     note: is told what is left out.
     """
-    found: dict[int, RankSummary] = {}
+    ranks: dict[int, RankSummary] = {}
     left_out: dict[str, str] = {}
     for path in paths:
         try:
@@ -90,23 +90,23 @@ def read_ranks(paths: Iterable[Path], note: Callable[[str], None] | None = None)
             left_out[path.name] = reason or ""
             continue
         summary = summarise(timeline, str(path), rank)
-        other = found.get(rank)
-        if other is not None:  # of two recordings of a rank the later is kept
-            kept, gone = (summary, other) if summary.window[0] > other.window[0] else (other, summary)
+        earlier = ranks.get(rank)
+        if earlier is not None:  # of two recordings of a rank the later is kept
+            kept, gone = (summary, earlier) if summary.window[0] > earlier.window[0] else (earlier, summary)
             left_out[gone.file] = f"rank {rank} is recorded in {kept.file} as well, later"
             summary = kept
-        found[rank] = summary
-    sizes = {rank.world_size for rank in found.values() if rank.world_size is not None}
+        ranks[rank] = summary
+    sizes = {rank.world_size for rank in ranks.values() if rank.world_size is not None}
     if len(sizes) > 1:
-        most = max(sizes, key=lambda size: sum(rank.world_size == size for rank in found.values()))
-        for number, one in list(found.items()):
-            if one.world_size not in (None, most):
-                left_out[one.file] = f"is of a job of {one.world_size} ranks, the others of {most}"
-                del found[number]
+        most = max(sizes, key=lambda size: sum(rank.world_size == size for rank in ranks.values()))
+        for number, summarised in list(ranks.items()):
+            if summarised.world_size not in (None, most):
+                left_out[summarised.file] = f"is of a job of {summarised.world_size} ranks, the others of {most}"
+                del ranks[number]
     for file, reason in left_out.items():
         if note is not None:
             note(f"{file}: left out: {reason}")
-    return Read(tuple(found[number] for number in sorted(found)), left_out)
+    return Read(tuple(ranks[number] for number in sorted(ranks)), left_out)
 
 
 def _refused(timeline: Timeline, rank: int | None) -> str | None:

@@ -63,30 +63,30 @@ class JobReplay:
         rank = self.ranks[at]
         inside = np.flatnonzero(rank.step >= 0)
         edges = np.append(0, np.cumsum(rank.stretches.own))
-        found = []
+        events = []
         for place, i in enumerate(inside.tolist()):
             k = self.of[at, i]
-            found.append((int(rank.issue[i]), 0, place, _Event(k, False, place, 1.0)))
+            events.append((int(rank.issue[i]), 0, place, _Event(k, False, place, 1.0)))
             if rank.wait[i] >= 0:
                 stretch = int(np.clip(np.searchsorted(edges, rank.wait[i], "left") - 1, place + 1, len(inside)))
                 length = int(rank.stretches.own[stretch])
                 share = (int(rank.wait[i]) - int(edges[stretch])) / length if length else 0.0
-                found.append((int(rank.wait[i]), 1, stretch, _Event(k, True, stretch, min(max(share, 0.0), 1.0))))
-        found.sort(key=lambda each: each[:3])
-        return [each[3] for each in found]
+                events.append((int(rank.wait[i]), 1, stretch, _Event(k, True, stretch, min(max(share, 0.0), 1.0))))
+        events.sort(key=lambda event: event[:3])
+        return [event[3] for event in events]
 
     def _before(self) -> list[list[tuple[int, int]]]:
         """Return for each collective the members, and the collective before it on each member's stream (-1: none)."""
         last: dict[tuple[int, int], int] = {}
-        found: list[list[tuple[int, int]]] = [[] for _ in self.members]
+        previous: list[list[tuple[int, int]]] = [[] for _ in self.members]
         for at, events in enumerate(self.events):
             for event in events:
                 if not event.waits:
                     i = next(i for rank, i in self.members[event.collective] if rank == at)
                     key = (at, int(self.ranks[at].stream[i]))
-                    found[event.collective].append((at, last.get(key, -1)))
+                    previous[event.collective].append((at, last.get(key, -1)))
                     last[key] = event.collective
-        return found
+        return previous
 
     def ends(
         self, stretches: Sequence[FloatArray], transfer: FloatArray | None = None, *, together: bool
@@ -98,57 +98,11 @@ class JobReplay:
         """
         scenarios, count = stretches[0].shape[0], len(self.ranks)
         transfer = np.tile(self.transfer.astype(float), (scenarios, 1)) if transfer is None else transfer
-        edges = [np.concatenate((np.zeros((scenarios, 1)), np.cumsum(each, axis=1)), axis=1) for each in stretches]
         begin = np.zeros(count) if together else (self.begin - self.begin.min()).astype(float)
-        stall = [np.full(scenarios, begin[at]) for at in range(count)]
-        issued = [np.zeros(scenarios) for _ in self.members]
-        lacking = [2 * len(members) for members in self.members]
-        ended: list[FloatArray | None] = [None] * len(self.members)
-        after: list[list[tuple[int, int]]] = [[] for _ in self.members]
-        for k, members in enumerate(self.before):
-            for at, earlier in members:
-                if earlier >= 0:
-                    after[earlier].append((k, at))
-                else:
-                    lacking[k] -= 1
-        asleep: dict[int, list[int]] = {}
-        place, ready = [0] * count, list(range(count))
-
-        def resolve(k: int) -> None:
-            stack = [k]
-            while stack:
-                one = stack.pop()
-                end = issued[one] + transfer[:, one]
-                ended[one] = end
-                ready.extend(asleep.pop(one, ()))
-                for later, _ in after[one]:
-                    issued[later] = np.maximum(issued[later], end)
-                    lacking[later] -= 1
-                    if not lacking[later]:
-                        stack.append(later)
-
-        while ready:
-            at = ready.pop()
-            events = self.events[at]
-            while place[at] < len(events):
-                event = events[place[at]]
-                k = event.collective
-                now = edges[at][:, event.stretch] + event.share * stretches[at][:, event.stretch] + stall[at]
-                if event.waits:
-                    end = ended[k]
-                    if end is None:
-                        asleep.setdefault(k, []).append(at)
-                        break
-                    stall[at] = stall[at] + np.maximum(end - now, 0.0)
-                else:
-                    issued[k] = np.maximum(issued[k], now)
-                    lacking[k] -= 1
-                    if not lacking[k]:
-                        resolve(k)
-                place[at] += 1
-        if any(end is None for end in ended) or any(place[at] < len(self.events[at]) for at in range(count)):
+        run = _Run(self, stretches, transfer, begin)
+        if not run.to_the_end():
             raise InputError("its ranks wait for each other in a circle, as matched", hint="name the ranks of one run")
-        return np.stack([edges[at][:, -1] + stall[at] for at in range(count)], axis=1)
+        return np.stack([run.edges[at][:, -1] + run.stall[at] for at in range(count)], axis=1)
 
     def recorded(self) -> list[FloatArray]:
         """Return each rank's stretches as recorded, one scenario."""
@@ -160,17 +114,80 @@ class JobReplay:
         return float(abs(self.ends(self.recorded(), together=False).max() - whole) / max(whole, 1.0) * 100)
 
 
+class _Run:
+    """One pass over a job: how far each rank is, which collectives have ended, and who waits for them."""
+
+    def __init__(
+        self, job: JobReplay, stretches: Sequence[FloatArray], transfer: FloatArray, begin: FloatArray
+    ) -> None:
+        scenarios = stretches[0].shape[0]
+        zeros = np.zeros((scenarios, 1))
+        self.job, self.stretches, self.transfer = job, stretches, transfer
+        self.edges = [np.concatenate((zeros, np.cumsum(own, axis=1)), axis=1) for own in stretches]
+        self.stall = [np.full(scenarios, float(at)) for at in begin]
+        self.issued = [np.zeros(scenarios) for _ in job.members]
+        self.ended: list[FloatArray | None] = [None] * len(job.members)
+        self.lacking = [2 * len(members) for members in job.members]  # issues, and collectives before them, to come
+        self.after: list[list[int]] = [[] for _ in job.members]
+        for k, members in enumerate(job.before):
+            for _, earlier in members:
+                if earlier >= 0:
+                    self.after[earlier].append(k)
+                else:
+                    self.lacking[k] -= 1
+        self.asleep: dict[int, list[int]] = {}
+        self.place = [0] * len(stretches)
+        self.ready = list(range(len(stretches)))
+
+    def to_the_end(self) -> bool:
+        """Run every rank as far as it gets. Return whether all got to their ends, and all collectives to theirs."""
+        while self.ready:
+            self._advance(self.ready.pop())
+        done = all(place == len(events) for place, events in zip(self.place, self.job.events, strict=True))
+        return done and all(end is not None for end in self.ended)
+
+    def _advance(self, at: int) -> None:
+        """Run one rank until it waits for a collective that has not ended."""
+        edges, stretches, events = self.edges[at], self.stretches[at], self.job.events[at]
+        while self.place[at] < len(events):
+            event = events[self.place[at]]
+            k = event.collective
+            now = edges[:, event.stretch] + event.share * stretches[:, event.stretch] + self.stall[at]
+            if event.waits:
+                end = self.ended[k]
+                if end is None:
+                    self.asleep.setdefault(k, []).append(at)
+                    return
+                self.stall[at] = self.stall[at] + np.maximum(end - now, 0.0)
+            else:
+                self._arrive(k, now)
+            self.place[at] += 1
+
+    def _arrive(self, collective: int, time: FloatArray) -> None:
+        """Note that a member, or the collective before it on a member's stream, is there; end what lacks none."""
+        arrivals = [(collective, time)]
+        while arrivals:
+            k, when = arrivals.pop()
+            self.issued[k] = np.maximum(self.issued[k], when)
+            self.lacking[k] -= 1
+            if not self.lacking[k]:
+                end = self.issued[k] + self.transfer[:, k]
+                self.ended[k] = end
+                self.ready.extend(self.asleep.pop(k, ()))
+                arrivals.extend((later, end) for later in self.after[k])
+
+
 def _transfers(ranks: Sequence[RankSummary], members: list[tuple[tuple[int, int], ...]], kinds: list[str]) -> IntArray:
     """Return how long each collective takes once all members are there: the shortest of their times.
 
     Of batched sends and receives even that may hold the wait of another pair: no more than the median alike.
     """
-    found = np.array([min(int(ranks[at].dur[i]) for at, i in each) for each in members], np.int64)
-    sizes = [int(ranks[each[0][0]].collectives.nbytes[each[0][1]]) for each in members]
+    times = np.array([min(int(ranks[at].dur[i]) for at, i in joined) for joined in members], np.int64)
+    sizes = [int(ranks[joined[0][0]].collectives.nbytes[joined[0][1]]) for joined in members]
     alike: dict[tuple[str, int], list[int]] = {}
     for k, (kind, size) in enumerate(zip(kinds, sizes, strict=True)):
         if kind in PAIRED:
             alike.setdefault((kind, size), []).append(k)
     for rows in alike.values():
-        found[rows] = np.minimum(found[rows], int(np.median(found[rows])))
-    return found
+        times[rows] = np.minimum(times[rows], int(np.median(times[rows])))
+    return times

@@ -36,8 +36,8 @@ class Spans(Struct, frozen=True):
         dur = self.end - self.begin
         before = np.cumsum(dur) - dur
         at = np.searchsorted(self.begin, time, side="right") - 1
-        found: IntArray = np.where(at < 0, 0, before[at] + np.minimum(time - self.begin[at], dur[at]))
-        return found
+        covered: IntArray = np.where(at < 0, 0, before[at] + np.minimum(time - self.begin[at], dur[at]))
+        return covered
 
     def within(self, begin: IntArray, end: IntArray) -> IntArray:
         """Return how much of the spans lies within each of others."""
@@ -67,5 +67,5 @@ def exposed(begin: IntArray, end: IntArray, computing: Spans) -> IntArray:
         return begin
     alone = uncovered(begin, end)
     own = end - alone  # what is left of each is its end
-    found: IntArray = alone - computing.within(own, end)
-    return found
+    bare: IntArray = alone - computing.within(own, end)
+    return bare

@@ -44,7 +44,7 @@ class _Reason(Struct, frozen=True):
 def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step_ns: int) -> list[Straggler]:
     """Return the ranks that hold the job up, those that cost most first."""
     least = max(LEAST_SHARE * step_ns, LEAST_NS)
-    found = []
+    named = []
     for at, rank in enumerate(ranks):
         peers = without.peers(at)
         if not peers:
@@ -57,7 +57,7 @@ def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled
                 continue
             saving = _interval(low, high, reason)
             if saving.mid >= least:
-                found.append(
+                named.append(
                     Straggler(
                         rule=reason.rule,
                         ranks=(rank.rank,),
@@ -65,7 +65,7 @@ def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled
                         facts=(reason.fact, *_around(rank, reason.rule)),
                     )
                 )
-    return sorted(found, key=lambda one: -one.saving.mid)
+    return sorted(named, key=lambda one: -one.saving.mid)
 
 
 def saved(
@@ -93,7 +93,7 @@ def _interval(low: int, high: int, reason: _Reason) -> Interval:
     """
     if reason.rule in _OF_HOST:
         return Interval(low, (low + reason.excess_ns) // 2, reason.excess_ns)
-    return Interval(*(min(each, reason.excess_ns) for each in (int(low * _LESS), (low + high) // 2, int(high * _MORE))))
+    return Interval(*(min(ns, reason.excess_ns) for ns in (int(low * _LESS), (low + high) // 2, int(high * _MORE))))
 
 
 def _reasons(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> list[_Reason]:
@@ -102,42 +102,42 @@ def _reasons(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> list[_R
     queued = _excess(ranks, at, peers, "queued_idle")
     busy = _excess(ranks, at, peers, "busy")
     slower = max(min(_slower_ns(ranks, at, peers), busy), 0)
-    found = []
+    reasons = []
     if silent > 0:
-        loads = rank.loading_ns - int(np.median([ranks[other].loading_ns for other in peers]))
+        loads = rank.loading_ns - int(np.median([ranks[peer].loading_ns for peer in peers]))
         rule = "straggler_input" if loads >= _OF_EXCESS * silent else "straggler_host"
-        found.append(
+        reasons.append(
             _Reason(rule, silent, f"Its host records nothing for {time_text(silent)} a step more than its peers'.")
         )
     if queued + slower > 0:
         says = _slow_text(slower, max(queued, 0))
-        found.append(_Reason("straggler_gpu", max(queued, 0) + slower, says))
+        reasons.append(_Reason("straggler_gpu", max(queued, 0) + slower, says))
     if busy - slower > 0:
         uneven = _receives_more(ranks, at, peers)
         rule = "expert_imbalance" if uneven else "straggler_work"
-        mean = int(np.mean([each.by_step.busy.mean() for each in ranks]))
+        mean = int(np.mean([summary.by_step.busy.mean() for summary in ranks]))
         says = f"It computes {time_text(int(rank.by_step.busy.mean()))} a step, the ranks' mean is {time_text(mean)}"
-        found.append(_Reason(rule, busy - slower, f"{says}{uneven or ''}."))
-    return found
+        reasons.append(_Reason(rule, busy - slower, f"{says}{uneven or ''}."))
+    return reasons
 
 
 def _excess(ranks: Sequence[RankSummary], at: int, peers: list[int], name: str) -> int:
     """Return by how much a rank exceeds its peers' median in the median step; 0 where it does not in most of them."""
     own = getattr(ranks[at].by_step, name)
-    steps = min(len(own), *(len(getattr(ranks[other].by_step, name)) for other in peers))
-    others = np.median([getattr(ranks[other].by_step, name)[:steps] for other in peers], axis=0)
+    steps = min(len(own), *(len(getattr(ranks[peer].by_step, name)) for peer in peers))
+    others = np.median([getattr(ranks[peer].by_step, name)[:steps] for peer in peers], axis=0)
     excess = own[:steps] - others
     return int(np.median(excess)) if (excess > 0).mean() > _OF_STEPS or (steps == 1 and excess[0] > 0) else 0
 
 
 def _slower_ns(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> int:
     """Return by how much a step's kernels of equal name, blocks and count take longer than on the peers."""
-    own, others = ranks[at].kernels, [_by_kernel(ranks[other]) for other in peers]
+    own, others = ranks[at].kernels, [_by_kernel(ranks[peer]) for peer in peers]
     total = 0.0
     for name, blocks, count, time in zip(
         own.name, own.blocks.tolist(), own.count.tolist(), own.time_ns.tolist(), strict=True
     ):
-        alike = [each[name, blocks] for each in others if (name, blocks) in each]
+        alike = [kernels_of[name, blocks] for kernels_of in others if (name, blocks) in kernels_of]
         same = [time_ns for of_peer, time_ns in alike if of_peer == count]
         if 2 * len(same) > len(peers):
             total += time - float(np.median(same))
@@ -152,7 +152,7 @@ def _by_kernel(rank: RankSummary) -> dict[tuple[str, int], tuple[int, int]]:
 
 def _receives_more(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> str | None:
     """Return what a rank receives in all-to-alls beside its peers, where that is more; None where it is not."""
-    got = [_received(ranks[other]) for other in (at, *peers)]
+    got = [_received(ranks[peer]) for peer in (at, *peers)]
     if got[0] <= 0 or got[0] <= 1.1 * float(np.median(got[1:])):
         return None
     return f"; all-to-alls bring it {got[0] / max(float(np.median(got[1:])), 1):.1f} × the elements of its peers"
@@ -170,15 +170,15 @@ def _changed(rule: str, without: Unprofiled, at: int, peers: list[int]) -> dict[
     """Return a rank's parts as its peers' median has them; where work only moves, those of all ranks as their mean."""
     if rule in ("expert_imbalance", "straggler_work"):
         same = [at, *peers]
-        mean: FloatArray = np.mean([without.busy[other] for other in same], axis=0)
+        mean: FloatArray = np.mean([without.busy[peer] for peer in same], axis=0)
         return {"busy": dict.fromkeys(same, mean)}
     names = ("silent", "silent_idle") if rule in _OF_HOST else ("busy", "queued")
-    found = {}
+    parts_of = {}
     for name in names:
         parts: tuple[FloatArray, ...] = getattr(without, name)
-        usual: FloatArray = np.median([parts[other] for other in peers], axis=0)
-        found[name] = {at: np.minimum(parts[at], usual)}
-    return found
+        usual: FloatArray = np.median([parts[peer] for peer in peers], axis=0)
+        parts_of[name] = {at: np.minimum(parts[at], usual)}
+    return parts_of
 
 
 def _around(rank: RankSummary, rule: str) -> tuple[str, ...]:

@@ -107,13 +107,13 @@ class _Rank:
         self.calls = HostCalls.of(timeline, launch, thread)
         self.launched = np.where(launch >= 0, np.append(self.calls.begin, 0)[launch], self.start)
         self.steps, self.ends = _steps(timeline, self.start, self.end)
-        found = collectives_of(timeline)
+        sent = collectives_of(timeline)
         self.communicates = np.zeros(len(self.start), np.bool_)
-        self.communicates[found.activity] = True
+        self.communicates[sent.activity] = True
         computing = np.flatnonzero(~self.communicates)
         self.computing_rows = computing
         self.computing = Spans.of(self.start[computing], self.end[computing])
-        self.found = found
+        self.found = sent
 
     def summary(self) -> RankSummary:
         begin, end = int(self.steps[0]), int(self.ends[-1])
@@ -182,8 +182,8 @@ class _Rank:
         ends = np.maximum.accumulate(self.end[self.computing_rows][order]) if len(order) else order
         ahead = np.searchsorted(self.launched[self.computing_rows][order], launched, "left") - 1
         before = np.where(ahead >= 0, np.append(ends, 0)[ahead], 0)
-        for each in np.unique(stream).tolist():
-            at = np.flatnonzero(stream == each)
+        for number in np.unique(stream).tolist():
+            at = np.flatnonzero(stream == number)
             gap = self.start[rows[at[1:]]] - self.end[rows[at[:-1]]]
             queued = np.append(False, gap < _QUEUED_NS)
             earliest = np.minimum(np.maximum(launched[at], before[at]), issued[at])
@@ -196,10 +196,10 @@ class _Rank:
         It did where work that was launched before it ended begins right behind it, or the host itself waited across
         its end. A gap that a late launch ends is the rank's own.
         """
-        found, ends = np.full(len(rows), -1, np.int64), self.end[rows]
+        since, ends = np.full(len(rows), -1, np.int64), self.end[rows]
         busy_begin, busy_end = self.computing.begin, self.computing.end
         if not len(busy_begin):
-            return found
+            return since
         at = np.searchsorted(busy_begin, ends, "left")  # the work behind the gap
         idle_since = np.where(at > 0, np.append(busy_end, 0)[at - 1], np.iinfo(np.int64).min)
         in_gap = idle_since <= ends
@@ -211,14 +211,14 @@ class _Rank:
             & (self.launched[next_one] < ends)
             & (self.start[next_one] - ends < _GATED_NS)
         )
-        found = np.where(gated, np.maximum(self.launched[next_one], idle_since), found)
+        since = np.where(gated, np.maximum(self.launched[next_one], idle_since), since)
         waits = np.flatnonzero(self.calls.blocks)
         if len(waits):
             waits = waits[np.argsort(self.calls.begin[waits], kind="stable")]
             last = np.searchsorted(self.calls.begin[waits], ends, "right") - 1
             waited = (last >= 0) & (self.calls.end[waits][np.maximum(last, 0)] > ends) & in_gap & ~gated
-            found = np.where(waited, np.maximum(self.calls.begin[waits][np.maximum(last, 0)], idle_since), found)
-        return np.where(found >= 0, np.minimum(np.maximum(found, issued), ends), -1)
+            since = np.where(waited, np.maximum(self.calls.begin[waits][np.maximum(last, 0)], idle_since), since)
+        return np.where(since >= 0, np.minimum(np.maximum(since, issued), ends), -1)
 
     def _stretches(self, edges: IntArray, blocked: Spans) -> Stretches:
         begin, end = edges[:-1], edges[1:]
@@ -329,9 +329,9 @@ class _Rank:
         recording = sum(
             np.diff(np.searchsorted(begun, times)) * cost for begun, cost in zip(events, costs, strict=True)
         )
-        found = np.full(len(rows), -1, np.int64)
-        found[order[1:]] = np.maximum(np.diff(times) - recording, 0)
-        return found
+        took = np.full(len(rows), -1, np.int64)
+        took[order[1:]] = np.maximum(np.diff(times) - recording, 0)
+        return took
 
     def _after_backward(self, rows: IntArray, step: IntArray) -> BoolArray:
         """Return which collectives of a step were launched after the last operator of its backward pass."""
@@ -344,8 +344,8 @@ class _Rank:
         last = np.searchsorted(begun, edges[1:], "left") - 1
         last_begun = np.where(last >= 0, begun[last], np.iinfo(np.int64).max)
         last_begun = np.where(last_begun >= edges[:-1], last_begun, np.iinfo(np.int64).max)
-        found: BoolArray = (step >= 0) & (self.launched[rows] > np.append(last_begun, np.iinfo(np.int64).max)[step])
-        return found
+        is_after: BoolArray = (step >= 0) & (self.launched[rows] > np.append(last_begun, np.iinfo(np.int64).max)[step])
+        return is_after
 
 
 def _steps(timeline: Timeline, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:

@@ -65,7 +65,7 @@ class Unprofiled(Struct, frozen=True):
 
     def peers(self, at: int) -> list[int]:
         """Return the other ranks of a rank's role."""
-        return [other for other, role in enumerate(self.role) if role == self.role[at] and other != at]
+        return [peer for peer, role in enumerate(self.role) if role == self.role[at] and peer != at]
 
 
 def unprofiled(ranks: Sequence[RankSummary]) -> Unprofiled:
@@ -73,12 +73,12 @@ def unprofiled(ranks: Sequence[RankSummary]) -> Unprofiled:
     roles = _roles(ranks)
     host = []
     for rank in ranks:
-        each = rank.stretches
-        recording = each.operators * OPERATOR_NS + each.calls * CALL_NS
-        host.append(np.maximum(each.own - each.silent - recording, 0).astype(float))
+        stretch = rank.stretches
+        recording = stretch.operators * OPERATOR_NS + stretch.calls * CALL_NS
+        host.append(np.maximum(stretch.own - stretch.silent - recording, 0).astype(float))
     least = []
     for at in range(len(ranks)):
-        same = [host[other] for other in range(len(ranks)) if roles[other] == roles[at]]
+        same = [host[peer] for peer in range(len(ranks)) if roles[peer] == roles[at]]
         least.append(np.min(same, axis=0))
     parts = {
         name: tuple(getattr(rank.stretches, field).astype(float) for rank in ranks)
@@ -93,7 +93,7 @@ def _roles(ranks: Sequence[RankSummary]) -> tuple[int, ...]:
     Stages of a pipeline may have equal lists but for the order of sends and receives and their peers.
     """
     keys: dict[object, int] = defaultdict(lambda: len(keys))
-    found = []
+    roles = []
     for rank in ranks:
         own = rank.collectives
         inside = np.flatnonzero(rank.step >= 0).tolist()
@@ -101,8 +101,8 @@ def _roles(ranks: Sequence[RankSummary]) -> tuple[int, ...]:
             (own.kind[i], own.groups[own.group[i]].size, own.groups[own.group[i]].description, _peers(rank, i))
             for i in inside
         )
-        found.append(keys[key])
-    return tuple(found)
+        roles.append(keys[key])
+    return tuple(roles)
 
 
 def _peers(rank: RankSummary, at: int) -> tuple[tuple[str, int], ...]:

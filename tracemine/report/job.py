@@ -38,7 +38,7 @@ def render_text(job: Job, width: int, *, whole: bool = False) -> str:
         facts = finding.facts if whole else finding.facts[:1]
         for text in (*_saves(finding, job), *facts, finding.fix):
             folded = wrap(line(text, longest=4000), width - 3)
-            lines += [f"   {each}" for each in (folded if whole else folded[:2])]
+            lines += [f"   {row}" for row in (folded if whole else folded[:2])]
     if not job.findings:
         lines.append("No rank holds the others up, and no communication is worth a change.")
     if whole:

@@ -80,24 +80,24 @@ def _coalesced(gpu: Columns, ops: Columns, launch: Array, api: Columns, record: 
     The group's kernel says nothing of what it sends. It is launched within `nccl:coalesced`, before which the records
     of its thread stand since the one before.
     """
-    found = np.full(len(record), -1, np.int64)
+    kernel_of = np.full(len(record), -1, np.int64)
     group = np.flatnonzero(named(ops["name"], strings, _COALESCED))
     if not len(group) or not len(record):
-        return found
+        return kernel_of
     unnamed = np.flatnonzero((launch >= 0) & (gpu["collective"] < 0))
     thread = take(api["thread"], launch[unnamed])
-    for each in np.unique(ops["thread"][group]).tolist():
-        groups = group[ops["thread"][group] == each]  # by their starts: they do not overlap
-        mine = unnamed[thread == each]
+    for number in np.unique(ops["thread"][group]).tolist():
+        groups = group[ops["thread"][group] == number]  # by their starts: they do not overlap
+        mine = unnamed[thread == number]
         called = api["start_ns"][launch[mine]]
         at = np.searchsorted(ops["start_ns"][groups], called, "right") - 1
         inside = (at >= 0) & (called <= take(ops["end_ns"][groups], at, MISSING))
         kernel = np.full(len(groups), -1, np.int64)
         kernel[at[inside][::-1]] = mine[inside][::-1]  # its first
-        records = np.flatnonzero(ops["thread"][record] == each)
+        records = np.flatnonzero(ops["thread"][record] == number)
         following = np.searchsorted(ops["start_ns"][groups], ops["end_ns"][record[records]], "left")
-        found[records] = take(kernel, np.where(following < len(groups), following, -1))
-    return found
+        kernel_of[records] = take(kernel, np.where(following < len(groups), following, -1))
+    return kernel_of
 
 
 def _ranks(ranks: Array, name: Array, strings: list[str], listed: Mapping[str, str]) -> pa.Array:
