@@ -82,7 +82,7 @@ def scan(
 ) -> int:
     """Say on one screen what bounds the step and what to change first; --all lists everything that was found.
 
-    `scan` may be left out where a file is named. Several traces: one after the other (JSON: a line each), ranks together.
+    `scan` may be left out where a file is named. Several traces: one after the other (JSON: a line each); ranks as one.
     Findings that were kept as JSON or HTML need no trace: they are printed again, with the verdicts of --evidence.
 
     Exit code: 0 done, 1 --fail-on reached, 2 the call or a trace is wrong.

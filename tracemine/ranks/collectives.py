@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from msgspec import Struct
 
 from tracemine.columns import MISSING, numbers, string_ids
@@ -67,52 +68,79 @@ def collectives_of(timeline: Timeline) -> Collectives:
     """
     table, activities = timeline.collectives, timeline.activities
     at = numbers(table.column("activity_row"), null=-1)
-    size = numbers(table.column("group_size"), null=-1)
-    recorded = np.flatnonzero((at >= 0) & (size != 1))
-    named = _by_name(timeline, at[at >= 0])
-    start = numbers(activities.column("start_ns"))
-    rows: dict[int, list[int]] = {int(row): [] for row in named}
-    for record, row in zip(recorded.tolist(), at[recorded].tolist(), strict=True):
+    records = np.flatnonzero((at >= 0) & (numbers(table.column("group_size"), null=-1) != 1))
+    rows: dict[int, list[int]] = {int(row): [] for row in _by_name(timeline, at[at >= 0])}
+    for record, row in zip(records.tolist(), at[records].tolist(), strict=True):
         rows.setdefault(row, []).append(record)
+    start = numbers(activities.column("start_ns"))
     order = sorted(rows, key=lambda row: (int(start[row]), row))
-    texts = {name: _texts(table.column(name)) for name in ("name", "ranks", "group_description", "dtype", "splits_in")}
-    ints = {
-        name: numbers(table.column(name), null=-1)
-        for name in ("group_size", "sequence", "peer", "elements_in", "elements_out")
+    recorded, kernel, called = _Recorded(table), _texts(activities.column("name")), _called(timeline, order)
+    sent = [recorded.sent(rows[row], called[row], kernel[row]) for row in order]
+    groups = {group: place for place, group in enumerate(dict.fromkeys(each.group for each in sent))}
+    arrays = {
+        name: np.array([getattr(each, name) for each in sent], np.int64)
+        for name in ("nbytes", "sequence", "elements_in", "elements_out")
     }
-    kernel, called = _texts(activities.column("name")), _called(timeline, list(rows))
-    groups: dict[Group, int] = {}
-    out: dict[str, list[int]] = {name: [] for name in ("group", "nbytes", "sequence", "elements_in", "elements_out")}
-    kinds, splits, parts = [], [], []
-    for row in order:
-        records = rows[row]
-        first = records[0] if records else None
-        recorded_name = called[row] if first is None else texts["name"][first]
-        kind = kind_of(recorded_name, kernel[row]) or "unknown"
-        if kind in PAIRED:
-            parts.append(tuple(_part(texts["name"][r], ints, r) for r in records))
-            kind = kind if len(records) == 1 else "send_recv"
-        else:
-            parts.append(())
-        kinds.append(kind)
-        group = Group(None, None, None) if first is None else _group(texts, ints, first)
-        out["group"].append(groups.setdefault(group, len(groups)))
-        known = {
-            name: -1 if first is None else int(ints[name][first])
-            for name in ("sequence", "elements_in", "elements_out")
-        }
-        for name, value in known.items():
-            out[name].append(value)
-        out["nbytes"].append(-1 if first is None else _bytes(kind, known, group.size, texts["dtype"][first]))
-        splits.append(() if first is None else ranks_in(texts["splits_in"][first]) or ())
     return Collectives(
         activity=np.array(order, np.int64),
-        kind=tuple(kinds),
+        kind=tuple(each.kind for each in sent),
+        group=np.array([groups[each.group] for each in sent], np.int64),
         groups=tuple(groups),
-        splits_in=tuple(splits),
-        parts=tuple(parts),
-        **{name: np.array(values, np.int64) for name, values in out.items()},
+        splits_in=tuple(each.splits_in for each in sent),
+        parts=tuple(each.parts for each in sent),
+        **arrays,
     )
+
+
+class _Sent(Struct, frozen=True, kw_only=True):
+    """One collective as its activity's records tell it."""
+
+    kind: str
+    group: Group = Group(None, None, None)
+    nbytes: int = -1
+    sequence: int = -1
+    elements_in: int = -1
+    elements_out: int = -1
+    splits_in: tuple[int, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+class _Recorded:
+    """The columns of the table `collectives`."""
+
+    def __init__(self, table: pa.Table) -> None:
+        texts = ("name", "ranks", "group_description", "dtype", "splits_in")
+        integers = ("group_size", "sequence", "peer", "elements_in", "elements_out")
+        self.texts = {name: _texts(table.column(name)) for name in texts}
+        self.numbers = {name: numbers(table.column(name), null=-1) for name in integers}
+
+    def sent(self, records: list[int], called: str | None, kernel: str | None) -> _Sent:
+        """Return what an activity sends. called, kernel: what tells its kind where nothing was recorded."""
+        if not records:
+            return _Sent(kind=kind_of(called, kernel) or "unknown")
+        first = records[0]
+        kind = kind_of(self.texts["name"][first], kernel) or "unknown"
+        group = self._group(first)
+        counts = {name: int(self.numbers[name][first]) for name in ("sequence", "elements_in", "elements_out")}
+        return _Sent(
+            kind="send_recv" if kind in PAIRED and len(records) > 1 else kind,
+            group=group,
+            nbytes=_bytes(kind, counts, group.size, self.texts["dtype"][first]),
+            splits_in=ranks_in(self.texts["splits_in"][first]) or (),
+            parts=tuple(map(self._part, records)) if kind in PAIRED else (),
+            **counts,
+        )
+
+    def _part(self, record: int) -> Part:
+        peer, elements = (int(self.numbers[name][record]) for name in ("peer", "elements_in"))
+        kind = kind_of(self.texts["name"][record], None) or "unknown"
+        return Part(kind, peer if peer >= 0 else None, elements if elements >= 0 else None)
+
+    def _group(self, record: int) -> Group:
+        size, ranks = int(self.numbers["group_size"][record]), ranks_in(self.texts["ranks"][record])
+        if ranks is not None and size >= 0 and len(ranks) != size:
+            ranks = None
+        return Group(ranks, size if size >= 0 else None, self.texts["group_description"][record])
 
 
 def _by_name(timeline: Timeline, recorded: IntArray) -> IntArray:
@@ -144,19 +172,6 @@ def _called(timeline: Timeline, rows: list[int]) -> dict[int, str | None]:
 def _texts(column: object) -> list[str | None]:
     code, names = string_ids(column)
     return [None if at < 0 else names[at] for at in code.tolist()]
-
-
-def _part(name: str | None, ints: dict[str, IntArray], record: int) -> Part:
-    peer, elements = int(ints["peer"][record]), int(ints["elements_in"][record])
-    return Part(kind_of(name, None) or "unknown", peer if peer >= 0 else None, elements if elements >= 0 else None)
-
-
-def _group(texts: dict[str, list[str | None]], ints: dict[str, IntArray], record: int) -> Group:
-    size = int(ints["group_size"][record])
-    ranks = ranks_in(texts["ranks"][record])
-    if ranks is not None and size >= 0 and len(ranks) != size:
-        ranks = None
-    return Group(ranks, size if size >= 0 else None, texts["group_description"][record])
 
 
 def ranks_in(text: str | None) -> tuple[int, ...] | None:

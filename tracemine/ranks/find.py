@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tracemine.ranks.exposed import Exposed, exposed_communication
-from tracemine.ranks.links import groups_of, slow_links
+from tracemine.ranks.links import SlowLink, groups_of, slow_links
 from tracemine.ranks.match import Clocks, clocks_of, matched
 from tracemine.ranks.pipeline import pipeline_bubble
 from tracemine.ranks.recognise import Read
@@ -69,47 +69,52 @@ def _step(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled) -> 
 
 
 def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step: JobStep) -> list[JobFinding]:
-    everyone = tuple(rank.rank for rank in ranks)
-    weighed: list[tuple[float, JobFinding]] = []
-    for late in stragglers(ranks, job, without, step.mid):
-        finding = _finding(late.rule, late.ranks, late.saving, late.facts, "replayed", rank=late.ranks[0])
-        weighed.append((late.saving.mid, finding))
+    """Return what is found, best first: each finding is ordered by what it saves, or by what it costs where that is not
+    known.
+    """
+    weighed: list[tuple[float, JobFinding]] = [
+        (late.saving.mid, _finding(late.rule, late.ranks, late.saving, late.facts, "replayed", rank=late.ranks[0]))
+        for late in stragglers(ranks, job, without, step.mid)
+    ]
+    weighed += _of_communication(ranks, job, without, step)
+    weighed += [(link.saving.mid, _of_link(link)) for link in slow_links(ranks, job)]
+    weighed = [pair for pair in weighed if _worth(pair[1].step_saving_ns, step.mid)]
+    weighed.sort(key=lambda pair: -pair[0])
+    findings = [finding for _, finding in weighed]
+    host = None if any(finding.rule.startswith("straggler") for finding in findings) else _host_bound(ranks, step)
+    if host is None:
+        return findings
+    known = [finding.step_saving_ns for finding in findings]
+    first = all(saving is not None and saving.mid < LEAST_SHARE * step.mid for saving in known)
+    return [host, *findings] if first else [*findings, host]
+
+
+def _of_communication(
+    ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step: JobStep
+) -> list[tuple[float, JobFinding]]:
     bubble = pipeline_bubble(ranks, job, without, step.mid)
     if bubble is not None:
-        weighed.append((bubble.wait_ns, _finding("pipeline_bubble", bubble.ranks, None, bubble.facts, "model")))
-    else:
-        weighed += [
-            (_weight(exposed), _of_exposed(exposed, everyone))
-            for exposed in exposed_communication(ranks, job, without, step.mid)
-        ]
-    for link in slow_links(ranks, job):
-        named = _named(link.ranks)
-        finding = _finding(
-            link.rule,
-            link.ranks,
-            link.saving,
-            link.facts,
-            "measured",
-            kind=_words(link.kind),
-            ranks_text=named,
-            count=f"{link.gb_per_s:.0f}",
-        )
-        weighed.append((link.saving.mid, finding))
-    weighed = [pair for pair in weighed if _worth(pair[1].step_saving_ns, step.mid)]
+        return [(bubble.wait_ns, _finding("pipeline_bubble", bubble.ranks, None, bubble.facts, "model"))]
+    everyone = tuple(rank.rank for rank in ranks)
+    causes = exposed_communication(ranks, job, without, step.mid)
+    return [(_weight(cause), _of_exposed(cause, everyone)) for cause in causes]
+
+
+def _of_link(link: SlowLink) -> JobFinding:
+    return _finding(
+        link.rule, link.ranks, link.saving, link.facts, "measured", kind=_words(link.kind),
+        ranks_text=_named(link.ranks), count=f"{link.gb_per_s:.0f}",
+    )  # fmt: skip
+
+
+def _host_bound(ranks: Sequence[RankSummary], step: JobStep) -> JobFinding | None:
+    """Return that all ranks wait for their hosts, where their devices compute for little of the step."""
     busy = float(np.mean([rank.stretches.busy.sum() / rank.steps for rank in ranks]))
-    if busy < _HOST_BOUND * step.mid and not any(finding.rule.startswith("straggler") for _, finding in weighed):
-        fact = f"A device computes {time_text(int(busy))} of a step of {time_text(step.mid)}."
-        savings = [finding.step_saving_ns for _, finding in weighed]
-        first = not any(saving is None or saving.mid >= LEAST_SHARE * step.mid for saving in savings)
-        weighed.append(
-            (
-                np.inf if first else -1.0,
-                _finding(
-                    "host_bound", everyone, None, (fact,), "measured", count=percent_text(busy, step.mid).rstrip(" %")
-                ),
-            )
-        )
-    return [finding for _, finding in sorted(weighed, key=lambda pair: -pair[0])]
+    if busy >= _HOST_BOUND * step.mid:
+        return None
+    fact = f"A device computes {time_text(int(busy))} of a step of {time_text(step.mid)}."
+    share = percent_text(busy, step.mid).rstrip(" %")
+    return _finding("host_bound", tuple(rank.rank for rank in ranks), None, (fact,), "measured", count=share)
 
 
 def _worth(saving: Interval | None, step_ns: int) -> bool:

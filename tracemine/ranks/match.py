@@ -8,7 +8,8 @@ the clocks; bounds that contradict each other refute the matches.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -20,6 +21,7 @@ from tracemine.rows.table import IntArray
 
 _SHIFTS = sorted(range(-8, 9), key=lambda shift: (abs(shift), shift))  # windows may begin apart
 _SLACK_NS = 5_000  # by which recorded times may contradict each other: whole microseconds, and ends that differ
+_Kernel: TypeAlias = tuple[int, int]  # place of its rank, and of it among the rank's own
 _FAR = np.iinfo(np.int64).max // 4
 
 
@@ -139,31 +141,42 @@ def _by_sequence_or_order(
     if len(members) < 2:
         reason["other members have none"] += sum(map(len, mine.values()))
         return []
-    if all((ranks[at].collectives.sequence[mine[at]] >= 0).all() for at in members):
-        keyed = {at: {int(ranks[at].collectives.sequence[i]): i for i in mine[at]} for at in members}
-        keys = set.intersection(*(set(places) for places in keyed.values()))
-        candidates = [{at: keyed[at][key] for at in members} for key in sorted(keys)]
-    else:
-        base = max(members, key=lambda at: len(mine[at]))
-        shift = {at: _shift(ranks, base, at, mine) for at in members}
-        candidates = []
-        for place in range(len(mine[base])):
-            places = {at: place + shift[at] for at in members}
-            if all(0 <= at_place < len(mine[at]) for at, at_place in places.items()):
-                candidates.append({at: mine[at][at_place] for at, at_place in places.items()})
-    pairs, used = [], 0
-    for candidate in candidates:
-        if len({_signature(ranks[at], i) for at, i in candidate.items()}) == 1:
-            row = np.full(len(ranks), -1, np.int64)
-            for at, i in candidate.items():
-                row[at] = i
-            pairs.append(row)
-            used += len(candidate)
-        else:
-            reason["kind or size differs"] += len(candidate)
-            used += len(candidate)
-    reason["windows begin or end apart"] += sum(len(mine[at]) for at in members) - used
-    return pairs
+    numbered = all((ranks[at].collectives.sequence[mine[at]] >= 0).all() for at in members)
+    candidates = (_of_equal_number if numbered else _of_equal_place)(ranks, mine, members)
+    equal = [
+        candidate for candidate in candidates if len({_signature(ranks[at], i) for at, i in candidate.items()}) == 1
+    ]
+    reason["kind or size differs"] += len(members) * (len(candidates) - len(equal))
+    reason["windows begin or end apart"] += sum(len(mine[at]) for at in members) - len(members) * len(candidates)
+    return [_row(candidate.items(), len(ranks)) for candidate in equal]
+
+
+def _of_equal_number(
+    ranks: Sequence[RankSummary], mine: dict[int, list[int]], members: list[int]
+) -> list[dict[int, int]]:
+    """Return the collectives of one number in their group that all members have."""
+    keyed = {at: {int(ranks[at].collectives.sequence[i]): i for i in mine[at]} for at in members}
+    numbers = set.intersection(*(set(places) for places in keyed.values()))
+    return [{at: keyed[at][number] for at in members} for number in sorted(numbers)]
+
+
+def _of_equal_place(
+    ranks: Sequence[RankSummary], mine: dict[int, list[int]], members: list[int]
+) -> list[dict[int, int]]:
+    """Return the collectives that stand at one place, once it is known by how much each rank is ahead."""
+    base = max(members, key=lambda at: len(mine[at]))
+    shift = {at: _shift(ranks, base, at, mine) for at in members}
+    first = max(-min(shift.values()), 0)
+    last = min(len(mine[at]) - shift[at] for at in members)
+    return [{at: mine[at][place + shift[at]] for at in members} for place in range(first, last)]
+
+
+def _row(members: Iterable[tuple[int, int]], count: int) -> IntArray:
+    """Return a match as a row: of each rank the place among its own, -1 where it takes no part."""
+    row = np.full(count, -1, np.int64)
+    for at, i in members:
+        row[at] = i
+    return row
 
 
 def _signature(rank: RankSummary, at: int) -> tuple[str, int]:
@@ -197,41 +210,38 @@ def _shift(ranks: Sequence[RankSummary], base: int, other: int, mine: dict[int, 
 
 def _by_pairs(ranks: Sequence[RankSummary], mine: dict[int, list[int]], reason: Counter[str]) -> list[IntArray]:
     """Match sends with receives: the n-th to another rank is its n-th from this one; kernels that pairs join."""
-    place = {rank.rank: at for at, rank in enumerate(ranks)}
-    sent: dict[tuple[int, int], list[tuple[int, int | None]]] = defaultdict(list)
-    got: dict[tuple[int, int], list[tuple[int, int | None]]] = defaultdict(list)
-    for at, rows in mine.items():
-        for i in rows:
-            for part in ranks[at].collectives.parts[i]:
-                peer = None if part.peer is None else place.get(part.peer)
-                if peer is not None:
-                    into = sent[at, peer] if part.kind == "send" else got[peer, at]
-                    into.append((i, part.elements))
-    joined: dict[tuple[int, int], tuple[int, int]] = {}
+    sent, got = (_parts_by_pair(ranks, mine, kind) for kind in ("send", "recv"))
+    joined: dict[_Kernel, _Kernel] = {}
 
-    def root(node: tuple[int, int]) -> tuple[int, int]:
-        while (above := joined.get(node, node)) != node:
-            node = above
-        return node
+    def root(kernel: _Kernel) -> _Kernel:
+        while (above := joined.setdefault(kernel, kernel)) != kernel:
+            kernel = above
+        return kernel
 
     for (source, target), sends in sent.items():
-        for (i, elements), (k, others) in zip(sends, got[source, target], strict=False):
+        for (i, elements), (k, others) in zip(sends, got.get((source, target), ()), strict=False):
             if elements == others:
-                joined.setdefault((source, i), (source, i))
                 joined[root((source, i))] = root((target, k))
-                joined.setdefault(root((target, k)), root((target, k)))
-    together: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
-    for node in list(joined):
-        together[root(node)].add(node)
-    pairs, matched = [], 0
-    for nodes in together.values():
-        if len({at for at, _ in nodes}) == len(nodes) > 1:
-            row = np.full(len(ranks), -1, np.int64)
-            for at, i in nodes:
-                row[at] = i
-            pairs.append(row)
-            matched += len(nodes)
-    reason["sends and receives without their pair"] += sum(map(len, mine.values())) - matched
+    together: dict[_Kernel, list[_Kernel]] = defaultdict(list)
+    for kernel in list(joined):
+        together[root(kernel)].append(kernel)
+    whole = [kernels for kernels in together.values() if len({at for at, _ in kernels}) == len(kernels) > 1]
+    reason["sends and receives without their pair"] += sum(map(len, mine.values())) - sum(map(len, whole))
+    return [_row(kernels, len(ranks)) for kernels in whole]
+
+
+def _parts_by_pair(
+    ranks: Sequence[RankSummary], mine: dict[int, list[int]], kind: str
+) -> dict[tuple[int, int], list[tuple[int, int | None]]]:
+    """Return the sends, or the receives, from each rank to each other, in order: their kernel, and their elements."""
+    place = {rank.rank: at for at, rank in enumerate(ranks)}
+    pairs: dict[tuple[int, int], list[tuple[int, int | None]]] = defaultdict(list)
+    for at, rows in mine.items():
+        parts = ((i, part) for i in rows for part in ranks[at].collectives.parts[i])
+        for kernel, part in parts:
+            peer = None if part.peer is None else place.get(part.peer)
+            if peer is not None and part.kind == kind:
+                pairs[(at, peer) if kind == "send" else (peer, at)].append((kernel, part.elements))
     return pairs
 
 

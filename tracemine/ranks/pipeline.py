@@ -38,12 +38,7 @@ def pipeline_bubble(ranks: Sequence[RankSummary], job: JobReplay, without: Unpro
     if share < _LEAST_SHARE:
         return None
     busy = [float(ranks[at].stretches.busy.sum()) / ranks[at].steps for at in stages]
-    microbatches = _microbatches(ranks, stages)
-    ideal = (len(stages) - 1) / (microbatches + len(stages) - 1) if microbatches else None
-    facts = [
-        f"{len(stages)} stages wait for {percent_text(share, 1)} of the step without the profiler"
-        + (f"; with {microbatches} microbatches the schedule itself costs {percent_text(ideal, 1)}." if ideal else ".")
-    ]
+    facts = [_wait_text(len(stages), share, _microbatches(ranks, stages))]
     device = float(np.mean(busy))
     if device < _HOST_BOUND * step_ns * (1 - share):
         facts.append(
@@ -51,6 +46,19 @@ def pipeline_bubble(ranks: Sequence[RankSummary], job: JobReplay, without: Unpro
             "would cost their hosts more than the bubble."
         )
     return Bubble(tuple(ranks[at].rank for at in stages), int(np.mean(waits) / ranks[0].steps), tuple(facts))
+
+
+def _wait_text(stages: int, share: float, microbatches: int) -> str:
+    """Return how much a pipeline waits, and how much its schedule makes it wait at best.
+
+    >>> _wait_text(4, 0.56, 4)
+    '4 stages wait for 56.0 % of the step without the profiler; with 4 microbatches the schedule itself costs 42.9 %.'
+    """
+    text = f"{stages} stages wait for {percent_text(share, 1)} of the step without the profiler"
+    if not microbatches:
+        return f"{text}."
+    ideal = percent_text((stages - 1) / (microbatches + stages - 1), 1)
+    return f"{text}; with {microbatches} microbatches the schedule itself costs {ideal}."
 
 
 def _is_chain(ranks: Sequence[RankSummary]) -> bool:

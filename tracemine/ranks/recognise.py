@@ -7,16 +7,16 @@ differ. The rank is what the profiler recorded, else what the file's name says.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
-from tracemine.errors import TracemineError
+from tracemine.errors import InputError, TracemineError
 from tracemine.formats import open_trace
 from tracemine.formats.source import FileSource
 from tracemine.ranks.summary import RankSummary, summarise
-from tracemine.timeline import Timeline
 
 _WORLD, _RANK = (re.compile(b'"' + key + rb'"\s*:\s*(\d{1,9})\b') for key in (b"world_size", b"rank"))
 # Names of files that hold a rank: rank-3, rank_3, worker3, TP-3.
@@ -76,40 +76,41 @@ def read_ranks(paths: Iterable[Path], note: Callable[[str], None] | None = None)
 
     note: is told what is left out.
     """
-    ranks: dict[int, RankSummary] = {}
     left_out: dict[str, str] = {}
+    summaries = []
     for path in paths:
         try:
-            timeline = open_trace(path)
+            summaries.append(_summary(path))
         except TracemineError as error:
             left_out[path.name] = error.message
+    size = _world(summaries)
+    ranks: dict[int, RankSummary] = {}
+    for summary in sorted(summaries, key=lambda summary: summary.window[0]):
+        earlier = ranks.get(summary.rank)
+        if summary.world_size not in (None, size):
+            left_out[summary.file] = f"is of a job of {summary.world_size} ranks, the others of {size}"
             continue
-        rank = timeline.meta.rank if timeline.meta.rank is not None else rank_in(path.name)
-        reason = _refused(timeline, rank)
-        if reason is not None or rank is None:
-            left_out[path.name] = reason or ""
-            continue
-        summary = summarise(timeline, str(path), rank)
-        earlier = ranks.get(rank)
-        if earlier is not None:  # of two recordings of a rank the later is kept
-            kept, gone = (summary, earlier) if summary.window[0] > earlier.window[0] else (earlier, summary)
-            left_out[gone.file] = f"rank {rank} is recorded in {kept.file} as well, later"
-            summary = kept
-        ranks[rank] = summary
-    sizes = {rank.world_size for rank in ranks.values() if rank.world_size is not None}
-    if len(sizes) > 1:
-        most = max(sizes, key=lambda size: sum(rank.world_size == size for rank in ranks.values()))
-        for number, summarised in list(ranks.items()):
-            if summarised.world_size not in (None, most):
-                left_out[summarised.file] = f"is of a job of {summarised.world_size} ranks, the others of {most}"
-                del ranks[number]
+        if earlier is not None:
+            left_out[earlier.file] = f"rank {summary.rank} is recorded in {summary.file} as well, later"
+        ranks[summary.rank] = summary
     for file, reason in left_out.items():
         if note is not None:
             note(f"{file}: left out: {reason}")
     return Read(tuple(ranks[number] for number in sorted(ranks)), left_out)
 
 
-def _refused(timeline: Timeline, rank: int | None) -> str | None:
-    if timeline.activities.num_rows == 0:
-        return "no GPU activity was recorded"
-    return "neither the trace nor the file's name says which rank it is" if rank is None else None
+def _summary(path: Path) -> RankSummary:
+    """Return what a file holds of its rank. Raises TracemineError where it holds none."""
+    timeline = open_trace(path)
+    rank = timeline.meta.rank if timeline.meta.rank is not None else rank_in(path.name)
+    if not timeline.activities.num_rows:
+        raise InputError("no GPU activity was recorded")
+    if rank is None:
+        raise InputError("neither the trace nor the file's name says which rank it is")
+    return summarise(timeline, str(path), rank)
+
+
+def _world(summaries: Sequence[RankSummary]) -> int | None:
+    """Return how many ranks the job has, by what most of the files say."""
+    sizes = Counter(summary.world_size for summary in summaries if summary.world_size is not None)
+    return max(sizes, key=lambda size: sizes[size]) if sizes else None

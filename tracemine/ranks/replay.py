@@ -34,25 +34,13 @@ class JobReplay:
 
     def __init__(self, ranks: Sequence[RankSummary], matches: Matches, clocks: Clocks) -> None:
         self.ranks = ranks
-        rows = list(matches.at)
-        kinds = list(matches.kind)
-        inside = [rank.step >= 0 for rank in ranks]
-        alone = [np.flatnonzero(each) for each in inside]
-        kept, kept_kinds = [], []
-        for row, kind in zip(rows, kinds, strict=True):
-            if all(inside[at][row[at]] for at in np.flatnonzero(row >= 0)):
-                kept.append(row)
-                kept_kinds.append(kind)
-        self.members = [tuple((int(at), int(row[at])) for at in np.flatnonzero(row >= 0)) for row in kept]
+        self.members = _members(ranks, matches)
         self.matched = len(self.members)
         taken = {member for members in self.members for member in members}
-        for at, own in enumerate(alone):
-            for i in own.tolist():
-                if (at, i) not in taken:
-                    self.members.append(((at, i),))
-                    kept_kinds.append(ranks[at].collectives.kind[i])
-        self.kind = kept_kinds
-        self.transfer = _transfers(ranks, self.members, kept_kinds)
+        own = [(at, i) for at, rank in enumerate(ranks) for i in np.flatnonzero(rank.step >= 0).tolist()]
+        self.members += [(member,) for member in own if member not in taken]
+        self.kind = [ranks[at].collectives.kind[i] for (at, i), *_ in self.members]
+        self.transfer = _transfers(ranks, self.members, self.kind)
         self.of = {member: k for k, members in enumerate(self.members) for member in members}
         self.events = [self._events(at) for at in range(len(ranks))]
         self.begin = np.array([rank.window[0] for rank in ranks]) + clocks.offset_ns
@@ -112,6 +100,12 @@ class JobReplay:
         """Return by how much the unchanged replay misses the job's recorded time."""
         whole = float(self.end.max() - self.begin.min())
         return float(abs(self.ends(self.recorded(), together=False).max() - whole) / max(whole, 1.0) * 100)
+
+
+def _members(ranks: Sequence[RankSummary], matches: Matches) -> list[tuple[tuple[int, int], ...]]:
+    """Return who takes part in each match that lies in the windows of all its members: rank, place among its own."""
+    members = [tuple((at, int(row[at])) for at in np.flatnonzero(row >= 0).tolist()) for row in matches.at]
+    return [each for each in members if all(ranks[at].step[i] >= 0 for at, i in each)]
 
 
 class _Run:

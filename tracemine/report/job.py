@@ -34,21 +34,24 @@ def render_text(job: Job, width: int, *, whole: bool = False) -> str:
     lines = [*_head(job), "", *_table(job, whole=whole), ""]
     shown = job.findings if whole else job.findings[:_FINDINGS]
     for number, finding in enumerate(shown, 1):
-        lines.append(f"{number}  {line(finding.title)}")
-        facts = finding.facts if whole else finding.facts[:1]
-        for text in (*_saves(finding, job), *facts, finding.fix):
-            folded = wrap(line(text, longest=4000), width - 3)
-            lines += [f"   {row}" for row in (folded if whole else folded[:2])]
+        lines += _rows(number, finding, job, width, whole=whole)
     if not job.findings:
         lines.append("No rank holds the others up, and no communication is worth a change.")
-    if whole:
-        lines += ["", *_groups(job)]
-    notes = job.notes if whole else job.notes[:_NOTES]
-    lines += [f"Note: {line(note, longest=width - 6)}" for note in notes]
+    lines += ["", *_groups(job)] if whole else []
+    lines += [f"Note: {line(note, longest=width - 6)}" for note in (job.notes if whole else job.notes[:_NOTES])]
     more = len(job.findings) - len(shown)
     hidden = f" · {count_text(more, 'finding')} more: --all" if more > 0 else ""
     lines.append(f"Next: scan FOLDER --rank {job.ranks[0].rank} (that rank alone){hidden}")
     return "\n".join(text if len(text) <= width else text[: width - 1] + "…" for text in lines) + "\n"
+
+
+def _rows(number: int, finding: JobFinding, job: Job, width: int, *, whole: bool) -> Iterator[str]:
+    """Yield a finding's lines: what it is, what it saves, what shows it, what to do."""
+    yield f"{number}  {line(finding.title)}"
+    facts = finding.facts if whole else finding.facts[:1]
+    for text in (*_saves(finding, job), *facts, finding.fix):
+        folded = wrap(line(text, longest=4000), width - 3)
+        yield from (f"   {row}" for row in (folded if whole else folded[:2]))
 
 
 def render_markdown(job: Job) -> str:
