@@ -24,7 +24,10 @@ RAW = {
     *("grid", "block", "input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack"),
     "kernel_backend",
 }
-TEXT = {"name", "collective", "kernel"}
+TEXT = {
+    *("name", "collective", "kernel", "sent_dtype", "group_name", "group_description", "group_ranks"),
+    *("splits_in", "splits_out"),
+}
 MEMORY = {
     "device_type": "Device Type",
     "device": "Device Id",
@@ -76,8 +79,11 @@ def read(path: Path) -> dict[str, list[Row]]:
                 "occupancy": _number(args.get("est. achieved occupancy %")),
                 "graph_id": _integer(args.get("graph id")),
                 "graph_node_id": _integer(args.get("graph node id")),
-                "collective": args.get("Collective name"),
-                "group_size": _integer(args.get("Group size")),
+                **_collective(args),
+                "elements_out": _integer(args.get("Out msg nelems")),
+                "splits_in": args.get("In split size"),
+                "splits_out": args.get("Out split size"),
+                "sequence": _integer(args.get("Seq")),
             }
             tables["gpu"].append(row)
         elif category in CALLS:
@@ -100,6 +106,8 @@ def read(path: Path) -> dict[str, list[Row]]:
                 "call_stack": args.get("Call stack"),
                 "kernel_backend": args.get("kernel_backend"),
                 "event_index": _integer(args.get("Ev Idx")),
+                **_collective(args),
+                "peer": next((_integer(args[key]) for key in ("Dst Rank", "Src Rank", "Rank") if key in args), None),
             }
             tables["ops"].append(row)
         elif category == "cuda_sync":
@@ -108,6 +116,19 @@ def read(path: Path) -> dict[str, list[Row]]:
         elif category == "python_function":
             tables["frames"].append(row | {"name": event["name"], **thread})
     return tables
+
+
+def _collective(args: dict[str, Any]) -> dict[str, Any]:
+    """Return what torch records of a collective with its kernel and its call."""
+    return {
+        "collective": args.get("Collective name"),
+        "group_size": _integer(args.get("Group size")),
+        "elements_in": _integer(args.get("In msg nelems")),
+        "sent_dtype": args.get("dtype"),
+        "group_name": args.get("Process Group Name"),
+        "group_description": args.get("Process Group Description"),
+        "group_ranks": args.get("Process Group Ranks"),
+    }
 
 
 def rows_of(raw: RawTrace) -> dict[str, list[Row]]:

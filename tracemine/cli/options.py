@@ -73,6 +73,9 @@ RulesOption = Annotated[
     list[Path] | None,
     typer.Option("--rules", metavar="DIR", help="Further rules: a folder of rule folders, or one. May be repeated."),
 ]
+RankOption = Annotated[
+    str | None, typer.Option("--rank", metavar="N|all", help="Of a job of many ranks this one alone, or each alone.")
+]
 RuleOption = Annotated[
     list[str] | None,
     typer.Option(

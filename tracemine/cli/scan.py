@@ -13,6 +13,7 @@ from tracemine.cli.baseline import Kept, SaveBaselineOption, place_of
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.findings import judged, say_verdicts, stored_in
 from tracemine.cli.gates import BaselineOption, Gate, scan_gate
+from tracemine.cli.job import drawn_job, job_of, of_rank
 from tracemine.cli.options import (
     LISTED,
     AllOption,
@@ -30,6 +31,7 @@ from tracemine.cli.options import (
     OutputOption,
     PathsArgument,
     QuietOption,
+    RankOption,
     RuleOption,
     RulesOption,
     SkipOption,
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from tracemine.findings.record import Scan
 
 FAIL_ON_REACHED = 1
+
+# Options whose file belongs to one trace.
+_OF_ONE = frozenset({"--et", "--graph-capture", "--parquet", f"--format {PERFETTO}", "--save-baseline"})
 
 
 def scan(
@@ -71,12 +76,13 @@ def scan(
     save_baseline: SaveBaselineOption = None,
     tables: TablesOption = None,
     why_not: WhyNotOption = False,
+    rank: RankOption = None,
     quiet: QuietOption = False,
     no_color: NoColorOption = False,
 ) -> int:
     """Say on one screen what bounds the step and what to change first; --all lists everything that was found.
 
-    `scan` may be left out where a file is named. Several traces are reported one after the other; as JSON, a line each.
+    `scan` may be left out where a file is named. Several traces: one after the other (JSON: a line each); ranks as one.
     Findings that were kept as JSON or HTML need no trace: they are printed again, with the verdicts of --evidence.
 
     Exit code: 0 done, 1 --fail-on reached, 2 the call or a trace is wrong.
@@ -98,17 +104,16 @@ def scan(
         graph_capture=graph_capture, tables=tables, pictured=report in (*PICTURED, PERFETTO),
     )  # fmt: skip
     drawn = _Drawn(report, output, drawing(output, top, whole=every or why_not, no_color=no_color), kept, quiet)
-    of_one = {
-        "--et": execution_trace, "--graph-capture": graph_capture, "--parquet": tables,
-        f"--format {PERFETTO}": report == PERFETTO, "--save-baseline": save_baseline,
-    }  # fmt: skip
-    of_traces = {
+    given = {
         "--gpu": gpu, "--rules": rules, "--rule": rule, "--skip": skip, "--min-saving": min_saving,
-        "--calibration": calibration, "--ncu": counters,
-        **{name: given for name, given in of_one.items() if name != "--save-baseline"},
+        "--calibration": calibration, "--ncu": counters, "--et": execution_trace, "--graph-capture": graph_capture,
+        "--parquet": tables, f"--format {PERFETTO}": report == PERFETTO, "--save-baseline": save_baseline,
     }  # fmt: skip
-    sources = list(_sources(paths, request, [name for name, given in of_traces.items() if given]))
-    _check_one([name for name, given in of_one.items() if given], len(sources))
+    named = [name for name, value in given.items() if value]
+    sources = of_rank(_sources(paths, request, [name for name in named if name != "--save-baseline"]), rank)
+    if not (named or baseline or fail_on or rank) and (job := job_of(paths, sources, request, report)):
+        return drawn_job(job, report, output, drawn.how)
+    _check_one([name for name in named if name in _OF_ONE], len(sources))
     return drawn.exit_code(_each(sources, request), gate)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tracemine.columns import Array, codes
 from tracemine.formats.arrow import MISSING, distinct, floats, integers, row_numbers, take, texts, triples
 from tracemine.formats.kineto import header, launches, names
+from tracemine.formats.kineto.collectives import collectives_table
 from tracemine.formats.kineto.memory import memory_table, unsound
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.report import Seen, warnings
@@ -64,6 +65,8 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     for host in (ops, api):
         host["module"] = take(module_of_path, host["stack_row"])
 
+    collectives = collectives_table(gpu, ops, owners.op, launch, api, strings, header.group_ranks(raw.header))
+
     recorded_devices = distinct(gpu["device"][gpu["device"] != MISSING])[1]
     unowned = Counter(launches.REASONS[code] for code in owners.reason[owners.reason >= 0].tolist())
     report = IngestReport(
@@ -83,6 +86,7 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
         steps=steps,
         stacks=stacks,
         memory=memory,
+        collectives=collectives,
     )
 
 

@@ -36,6 +36,16 @@ _EXTERNAL_ID = EventArgument("external_id", "External id", aliases=("external id
 _CORRELATION = EventArgument("correlation", "correlation")
 _DEVICE = EventArgument("device", "device")
 _STREAM = EventArgument("stream", "stream")
+# What torch 2.2 and later write with a collective, on its kernel and on the host's record of it alike.
+_COLLECTIVE = (
+    EventArgument("collective", "Collective name", "text"),
+    EventArgument("group_size", "Group size"),
+    EventArgument("elements_in", "In msg nelems"),
+    EventArgument("sent_dtype", "dtype", "text"),
+    EventArgument("group_name", "Process Group Name", "text"),
+    EventArgument("group_description", "Process Group Description", "text"),
+    EventArgument("group_ranks", "Process Group Ranks", "text"),
+)
 
 TABLES: dict[str, EventTable] = {
     table.name: table
@@ -57,8 +67,11 @@ TABLES: dict[str, EventTable] = {
                 EventArgument("occupancy", "est. achieved occupancy %", "number"),
                 EventArgument("graph_id", "graph id"),
                 EventArgument("graph_node_id", "graph node id"),
-                EventArgument("collective", "Collective name", "text"),
-                EventArgument("group_size", "Group size"),
+                *_COLLECTIVE,
+                EventArgument("elements_out", "Out msg nelems"),
+                EventArgument("splits_in", "In split size", "text"),
+                EventArgument("splits_out", "Out split size", "text"),
+                EventArgument("sequence", "Seq"),
             ),
         ),
         EventTable(
@@ -86,6 +99,8 @@ TABLES: dict[str, EventTable] = {
                 EventArgument("call_stack", "Call stack", "raw"),
                 EventArgument("kernel_backend", "kernel_backend", "raw"),
                 EventArgument("event_index", "Ev Idx"),
+                *_COLLECTIVE,
+                EventArgument("peer", "Dst Rank", aliases=("Src Rank", "Rank")),  # Rank is the peer of a send
             ),
         ),
         EventTable("frames", ("name", "start_ns", "dur_ns", "pid", "tid")),

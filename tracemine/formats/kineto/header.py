@@ -124,6 +124,22 @@ def world_size(header: Mapping[str, Any]) -> int | None:
     return _integer(_distributed(header).get("world_size"))
 
 
+def group_ranks(header: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ranks of each process group that the header lists, as JSON, by the group's name.
+
+    >>> group_ranks({"distributedInfo": {"pg_config": [{"pg_name": "1", "ranks": [0, 2]}, {"pg_name": "2"}]}})
+    {'1': '[0, 2]'}
+    """
+    listed = _distributed(header).get("pg_config")
+    groups = [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
+    found = {}
+    for group in groups:
+        name, ranks = group.get("pg_name"), group.get("ranks")
+        if isinstance(name, str) and isinstance(ranks, list) and all(_integer(rank) is not None for rank in ranks):
+            found[name] = str(ranks)
+    return found
+
+
 def versions(header: Mapping[str, Any]) -> dict[str, str]:
     """Return the recorded versions of the GPU's software.
 

@@ -1,0 +1,202 @@
+"""Jobs with one thing planted in the program, simulated apart from what reads them: who is named, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as changed
+
+from tests.ranks.simulated import Program, Rank, run, true_loss, write
+from tracemine.errors import InputError
+from tracemine.ranks.find import find_job
+from tracemine.ranks.match import clocks_of, matched
+from tracemine.ranks.recognise import may_be_job, rank_in, read_ranks
+from tracemine.ranks.record import Job, JobFinding
+from tracemine.ranks.replay import JobReplay
+
+SLOW = {
+    "silence": (Rank(silence_ns=2_000_000), "straggler_host"),
+    "slow kernels": (Rank(slow_kernels=1.3), "straggler_gpu"),
+    "more work": (Rank(more_work=1.5), "straggler_work"),
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "device-bound": {},
+    "host-bound": {"kernel_ns": 5_000},
+    "sixteen ranks": {"ranks": 16},
+    "two ranks": {"ranks": 2},
+    "clocks apart": {"offset_ns": (0, 5_000_000, -3_000_000, 77_000_000)},
+    "on the computing stream": {"overlapped": False},
+}
+
+
+USUAL = Rank()
+
+
+def program(planted: Rank = USUAL, at: int = 1, ranks: int = 4, **more: Any) -> Program:
+    everyone = [Rank()] * ranks
+    everyone[at] = planted
+    return Program(ranks=everyone, **more)
+
+
+def job_of(given: Program, folder: Path) -> Job:
+    return find_job(read_ranks(write(given, folder)), "job")
+
+
+def stragglers(job: Job) -> list[JobFinding]:
+    return [one for one in job.findings if one.rule.startswith("straggler") or one.rule == "expert_imbalance"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("what", SLOW)
+def test_a_planted_rank_is_named_and_costs_what_it_costs(what: str, shape: str, tmp_path: Path) -> None:
+    planted, rule = SLOW[what]
+    given = program(planted, **SHAPES[shape])
+    loss = true_loss(given, [Rank()] * len(given.ranks))
+    job = job_of(given, tmp_path)
+    step, _ = run(given, recorded=False)
+    if loss < 0.03 * step:  # the host is the limit, and nothing is lost
+        assert stragglers(job) == []
+        return
+    (found,) = stragglers(job)
+    assert (found.rule, found.ranks) == (rule, (1,))
+    assert found.step_saving_ns is not None
+    if what == "more work":  # work does not vanish: it moves to the others
+        moved = [Rank(more_work=1 + 0.5 / len(given.ranks))] * len(given.ranks)
+        loss = true_loss(given, moved)
+    assert found.step_saving_ns.low <= loss * 1.1
+    assert found.step_saving_ns.high >= loss * 0.9
+    assert found.step_saving_ns.mid == pytest.approx(loss, rel=0.25)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", range(3))
+def test_none_is_named_where_nothing_is_planted(shape: str, seed: int, tmp_path: Path) -> None:
+    given = program(seed=seed, **SHAPES[shape])
+    assert stragglers(job_of(given, tmp_path)) == []
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_none_is_named_whose_host_recording_alone_slows_down(shape: str, tmp_path: Path) -> None:
+    given = program(Rank(recorded_host=2.0), **SHAPES[shape])
+    assert stragglers(job_of(given, tmp_path)) == []
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_step_without_the_profiler_lies_in_its_interval(shape: str, tmp_path: Path) -> None:
+    given = program(**SHAPES[shape])
+    job = job_of(given, tmp_path)
+    true, _ = run(given, recorded=False)
+    assert job.step_ns.low <= true <= job.step_ns.high * 1.001
+    assert job.step_ns.mid == pytest.approx(true, rel=0.1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_ranks_time_is_its_own_and_what_it_waits(shape: str, tmp_path: Path) -> None:
+    summary = read_ranks(write(program(Rank(slow_kernels=1.3), **SHAPES[shape]), tmp_path)).ranks
+    for rank in summary:
+        whole = rank.window[1] - rank.window[0]
+        assert int(rank.stretches.own.sum()) + int(rank.wait_ns_by_step.sum()) == whole
+        assert (rank.exposed >= 0).all()
+        assert (rank.exposed <= rank.dur).all()
+        assert (rank.stretches.busy <= rank.stretches.own + 1).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_unchanged_replay_ends_when_the_job_did(shape: str, tmp_path: Path) -> None:
+    job = job_of(program(Rank(silence_ns=1_000_000), **SHAPES[shape]), tmp_path)
+    assert job.replay_error_percent is not None
+    assert job.replay_error_percent < 1.0
+    assert job.unmatched == {}
+
+
+def test_clocks_are_found(tmp_path: Path) -> None:
+    offsets = (0, 5_000_000, -3_000_000, 77_000_000)
+    job = job_of(program(offset_ns=offsets), tmp_path)
+    for rank, offset in zip(job.ranks, offsets, strict=True):
+        assert rank.clock_offset_ns is not None
+        assert rank.clock_bound_ns is not None
+        assert abs(rank.clock_offset_ns + offset) <= 5_000
+        assert abs(rank.clock_offset_ns + offset) <= rank.clock_bound_ns
+
+
+def test_a_rank_that_is_missing_or_damaged_is_named_and_the_others_are_reported(tmp_path: Path) -> None:
+    paths = write(program(Rank(silence_ns=2_000_000)), tmp_path)
+    paths[3].write_text("{")
+    paths[0].unlink()
+    read = read_ranks([path for path in paths if path.exists()])
+    job = find_job(read, "job")
+    assert list(read.left_out) == ["rank3.json"]
+    assert [rank.rank for rank in job.ranks] == [1, 2]
+    assert any("2 of 4 ranks are recorded" in note for note in job.notes)
+    assert [one.ranks for one in stragglers(job)] == [(1,)]
+
+
+def test_of_two_recordings_of_a_rank_the_later_is_kept(tmp_path: Path) -> None:
+    write(program(), tmp_path / "first")
+    write(program(offset_ns=[10**9] * 4), tmp_path / "second")
+    read = read_ranks(sorted(tmp_path.rglob("*.json")))
+    begins = {rank.window[0] // 10**9 for rank in read.ranks}
+    assert begins == {2}
+    assert len(read.ranks) == 4
+    assert len(read.left_out) == 4 or set(read.left_out) == {f"rank{rank}.json" for rank in range(4)}
+
+
+def test_another_jobs_rank_is_left_out(tmp_path: Path) -> None:
+    write(program(ranks=4), tmp_path)
+    (other,) = write(program(ranks=6), tmp_path / "other")[5:]
+    read = read_ranks([*sorted(tmp_path.glob("rank*.json")), other])
+    assert [rank.rank for rank in read.ranks] == [0, 1, 2, 3]
+    assert "is of a job of 6 ranks" in read.left_out["rank5.json"]
+
+
+def test_ranks_are_recognised_by_header_and_by_name(tmp_path: Path) -> None:
+    by_header = write(program(), tmp_path / "header")
+    by_name = write(program(), tmp_path / "name", distributed=False)
+    renamed = [path.rename(path.with_name(f"host_{100 + at}.pt.trace.json")) for at, path in enumerate(by_header)]
+    unnamed = [path.rename(path.with_name(f"run{at}.json")) for at, path in enumerate(by_name[:2])]
+    assert may_be_job(renamed)
+    assert may_be_job(by_name[2:])
+    assert not may_be_job(unnamed)
+    assert not may_be_job(renamed[:1])
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("rank-3.json", 3), ("rank12_trace.json", 12), ("worker7_step_12.1694.pt.trace.json", 7),
+        ("1700-TP-2.trace.json.gz", 2), ("frank1.json", None), ("host_17.1694.pt.trace.json", None),
+    ],
+)  # fmt: skip
+def test_names_of_frameworks(name: str, rank: int | None) -> None:
+    assert rank_in(name) == rank
+
+
+def test_what_is_equal_on_all_ranks_is_found_once(tmp_path: Path) -> None:
+    job = job_of(program(overlapped=False), tmp_path)
+    exposed: Sequence[JobFinding] = [one for one in job.findings if one.rule == "exposed_collective"]
+    assert [one.ranks for one in exposed] == [(0, 1, 2, 3)]
+    saving = exposed[0].step_saving_ns
+    assert saving is not None
+    given = program(overlapped=False)
+    hidden, _ = run(replace(given, transfer_ns=0), recorded=False)
+    gain = run(given, recorded=False)[0] - hidden
+    assert saving.low <= gain <= saving.high * 1.05
+
+
+def test_a_tail_that_nothing_can_hide_is_no_finding(tmp_path: Path) -> None:
+    assert [one.rule for one in job_of(program(), tmp_path).findings] == []
+
+
+def test_ranks_that_wait_in_a_circle_are_an_error_not_a_hang(tmp_path: Path) -> None:
+    read = read_ranks(write(program(ranks=2), tmp_path))
+    first, second = read.ranks
+    matches = matched(read.ranks)
+    crossed = matches.at.copy()
+    crossed[[-3, -1], 1] = crossed[[-1, -3], 1]
+    job = JobReplay((first, second), changed(matches, at=crossed), clocks_of(read.ranks, matches))
+    with pytest.raises(InputError, match="circle"):
+        job.ends(job.recorded(), together=True)

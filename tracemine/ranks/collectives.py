@@ -1,0 +1,201 @@
+"""The collectives of one rank, as arrays: what was recorded with them, and what their kernels' names say."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+
+from tracemine.columns import MISSING, numbers, string_ids
+from tracemine.ops import classify, itemsize, scalar_type
+from tracemine.ranks.kinds import PAIRED, kind_of
+from tracemine.rows.table import IntArray
+from tracemine.timeline import Timeline
+
+_MOST_RANKS = 1 << 17  # of a group; what a file lists beyond is no group
+_LARGEST = 1 << 40  # ranks and rows beyond are damage
+_RANKS = msgspec.json.Decoder(tuple[int, ...])
+_CALLS, _NEAREST = "c10d::", 4  # operators around the record of a call
+_FULL_IS_OUTPUT = frozenset({"all_gather"})
+
+
+class Group(Struct, frozen=True):
+    """A process group as its collectives name it. Its name is a number that each process counts for itself."""
+
+    ranks: tuple[int, ...] | None  # None: not recorded
+    size: int | None
+    description: str | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all members are known."""
+        return self.ranks is not None
+
+
+class Part(Struct, frozen=True):
+    """One send or receive of a kernel that may hold several."""
+
+    kind: str
+    peer: int | None
+    elements: int | None
+
+
+class Collectives(Struct, frozen=True, kw_only=True):
+    """All of one rank that have a kernel, in order of start. Integer arrays hold -1 where nothing is known."""
+
+    activity: IntArray  # row of `activities`
+    kind: tuple[str, ...]  # of each
+    group: IntArray  # place in `groups`
+    groups: tuple[Group, ...]
+    nbytes: IntArray  # the full message: of an all-gather what comes out, else what goes in
+    sequence: IntArray
+    elements_in: IntArray
+    elements_out: IntArray
+    splits_in: tuple[tuple[int, ...], ...]
+    parts: tuple[tuple[Part, ...], ...]  # sends and receives; empty of others
+
+    def __len__(self) -> int:
+        return len(self.activity)
+
+
+def collectives_of(timeline: Timeline) -> Collectives:
+    """Return the collectives of a timeline that have a kernel; those of one rank alone are left out.
+
+    >>> from tracemine.timeline import Meta
+    >>> len(collectives_of(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))))
+    0
+    """
+    table, activities = timeline.collectives, timeline.activities
+    at = numbers(table.column("activity_row"), null=-1)
+    records = np.flatnonzero((at >= 0) & (numbers(table.column("group_size"), null=-1) != 1))
+    rows: dict[int, list[int]] = {int(row): [] for row in _by_name(timeline, at[at >= 0])}
+    for record, row in zip(records.tolist(), at[records].tolist(), strict=True):
+        rows.setdefault(row, []).append(record)
+    start = numbers(activities.column("start_ns"))
+    order = sorted(rows, key=lambda row: (int(start[row]), row))
+    recorded, kernel, called = _Recorded(table), _texts(activities.column("name")), _called(timeline, order)
+    sent = [recorded.sent(rows[row], called[row], kernel[row]) for row in order]
+    groups = {group: place for place, group in enumerate(dict.fromkeys(each.group for each in sent))}
+    arrays = {
+        name: np.array([getattr(each, name) for each in sent], np.int64)
+        for name in ("nbytes", "sequence", "elements_in", "elements_out")
+    }
+    return Collectives(
+        activity=np.array(order, np.int64),
+        kind=tuple(each.kind for each in sent),
+        group=np.array([groups[each.group] for each in sent], np.int64),
+        groups=tuple(groups),
+        splits_in=tuple(each.splits_in for each in sent),
+        parts=tuple(each.parts for each in sent),
+        **arrays,
+    )
+
+
+class _Sent(Struct, frozen=True, kw_only=True):
+    """One collective as its activity's records tell it."""
+
+    kind: str
+    group: Group = Group(None, None, None)
+    nbytes: int = -1
+    sequence: int = -1
+    elements_in: int = -1
+    elements_out: int = -1
+    splits_in: tuple[int, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+class _Recorded:
+    """The columns of the table `collectives`."""
+
+    def __init__(self, table: pa.Table) -> None:
+        texts = ("name", "ranks", "group_description", "dtype", "splits_in")
+        integers = ("group_size", "sequence", "peer", "elements_in", "elements_out")
+        self.texts = {name: _texts(table.column(name)) for name in texts}
+        self.numbers = {name: numbers(table.column(name), null=-1) for name in integers}
+
+    def sent(self, records: list[int], called: str | None, kernel: str | None) -> _Sent:
+        """Return what an activity sends. called, kernel: what tells its kind where nothing was recorded."""
+        if not records:
+            return _Sent(kind=kind_of(called, kernel) or "unknown")
+        first = records[0]
+        kind = kind_of(self.texts["name"][first], kernel) or "unknown"
+        group = self._group(first)
+        counts = {name: int(self.numbers[name][first]) for name in ("sequence", "elements_in", "elements_out")}
+        return _Sent(
+            kind="send_recv" if kind in PAIRED and len(records) > 1 else kind,
+            group=group,
+            nbytes=_bytes(kind, counts, group.size, self.texts["dtype"][first]),
+            splits_in=ranks_in(self.texts["splits_in"][first]) or (),
+            parts=tuple(map(self._part, records)) if kind in PAIRED else (),
+            **counts,
+        )
+
+    def _part(self, record: int) -> Part:
+        peer, elements = (int(self.numbers[name][record]) for name in ("peer", "elements_in"))
+        kind = kind_of(self.texts["name"][record], None) or "unknown"
+        return Part(kind, peer if peer >= 0 else None, elements if elements >= 0 else None)
+
+    def _group(self, record: int) -> Group:
+        size, ranks = int(self.numbers["group_size"][record]), ranks_in(self.texts["ranks"][record])
+        if ranks is not None and size >= 0 and len(ranks) != size:
+            ranks = None
+        return Group(ranks, size if size >= 0 else None, self.texts["group_description"][record])
+
+
+def _by_name(timeline: Timeline, recorded: IntArray) -> IntArray:
+    """Return activities that communicate by their kernels' names, and of which nothing was recorded."""
+    code, names = string_ids(timeline.activities.column("name"))
+    communicates = np.array([*(family.op_class == "collective" for family in classify(names)), False])
+    size = numbers(timeline.activities.column("group_size"), null=-1)
+    rows = np.flatnonzero(communicates[code] & (size != 1))
+    return rows[~np.isin(rows, recorded)]
+
+
+def _called(timeline: Timeline, rows: list[int]) -> dict[int, str | None]:
+    """Return the name of the `c10d` operator that called each activity, if one did: older torch records no more."""
+    owner, parent = (
+        numbers(table.column(name), null=-1)
+        for table, name in ((timeline.activities, "op_row"), (timeline.ops, "parent_row"))
+    )
+    code, names = string_ids(timeline.ops.column("name"))
+    caller: dict[int, str | None] = {}
+    for row in rows:
+        chain = [int(owner[row])]
+        while chain[-1] >= 0 and len(chain) < _NEAREST:
+            chain.append(int(parent[chain[-1]]))
+        called = [names[code[at]] for at in chain if at >= 0]
+        caller[row] = next((name.removeprefix(_CALLS) for name in called if name.startswith(_CALLS)), None)
+    return caller
+
+
+def _texts(column: object) -> list[str | None]:
+    code, names = string_ids(column)
+    return [None if at < 0 else names[at] for at in code.tolist()]
+
+
+def ranks_in(text: str | None) -> tuple[int, ...] | None:
+    """Return a list of small numbers, None where it is none.
+
+    >>> ranks_in("[0,2]"), ranks_in("[0,...]"), ranks_in("[]"), ranks_in(None)
+    ((0, 2), None, None, None)
+    """
+    if not text:
+        return None
+    try:
+        ranks = _RANKS.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return ranks if ranks and len(ranks) <= _MOST_RANKS and min(ranks) >= 0 and max(ranks) < _LARGEST else None
+
+
+def _bytes(kind: str, known: dict[str, int], size: int | None, dtype: str | None) -> int:
+    """Return the bytes of the full message, -1 where they are not known."""
+    canonical = None if dtype is None else scalar_type(dtype)
+    item, given, got = canonical and itemsize(canonical), known["elements_in"], known["elements_out"]
+    if kind in _FULL_IS_OUTPUT:
+        given = got if got >= 0 else given * (size or -1) if given >= 0 else -1
+    elif kind == "broadcast":
+        given = max(given, got)
+    nbytes = -1 if not item or given < 0 else given * item
+    return nbytes if -1 <= nbytes < -MISSING else -1

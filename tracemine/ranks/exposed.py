@@ -1,0 +1,230 @@
+"""Communication that nothing hides, and communication that need not be: of a job, or of one rank of it.
+
+What is exposed is not what hiding it would save: a rank that waits for a late one is exposed as well, and where the
+host is the limit the device has time to communicate. Transfers are counted, never durations, and all ranks replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+from msgspec import Struct
+
+from tracemine.ranks.collectives import Group
+from tracemine.ranks.kinds import PAIRED
+from tracemine.ranks.record import Interval
+from tracemine.ranks.replay import JobReplay
+from tracemine.ranks.summary import RankSummary
+from tracemine.ranks.unprofiled import Unprofiled
+from tracemine.rows.table import BoolArray, FloatArray, IntArray
+from tracemine.units import bytes_text, time_text
+
+_LEAST_SHARE = 0.01  # of the step
+_MANY, _SMALL_BYTES, _BUCKET_BYTES = 10, 1_000_000, 25 << 20
+_ALONE = 0.95  # of its time: nothing else runs
+
+
+class Exposed(Struct, frozen=True, kw_only=True):
+    """Collectives with one cause: which, how many a step, what the step gains, and what is known of them."""
+
+    rule: str
+    kind: str
+    group: Group
+    count: float
+    saving: Interval | None
+    transfer_ns: int  # a step, that nothing hides: by it what saves an unknown time is ordered
+    facts: tuple[str, ...]
+    evidence: str = "replayed"
+
+
+class _Set(Struct, frozen=True):
+    """The collectives of one kind and group: places in the job, and of each the first recorded member's own."""
+
+    kind: str
+    group: Group
+    jobs: IntArray
+    rank: RankSummary
+    own: IntArray
+
+
+def exposed_communication(
+    ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step_ns: int
+) -> list[Exposed]:
+    """Return what communication costs the job and need not, each collective in one of them."""
+    causes: list[Exposed] = []
+    for same in _sets(ranks, job):
+        unclaimed = np.ones(len(same.jobs), np.bool_)
+        for rule in (_not_overlapped, _gathered_twice, _exposed, _small):
+            cause, claimed = rule(same, unclaimed, job, without, step_ns)
+            if cause is not None:
+                causes.append(cause)
+                unclaimed = unclaimed & ~claimed
+    return causes
+
+
+def _sets(ranks: Sequence[RankSummary], job: JobReplay) -> list[_Set]:
+    chosen: dict[tuple[str, Group], list[tuple[int, int, int]]] = {}
+    for k, members in enumerate(job.members):
+        at, i = members[0]
+        if job.kind[k] not in PAIRED:
+            sent = ranks[at].collectives
+            chosen.setdefault((job.kind[k], sent.groups[sent.group[i]]), []).append((k, at, i))
+    sets = []
+    for (kind, group), rows in chosen.items():
+        first = rows[0][1]
+        mine = [(k, i) for k, at, i in rows if at == first]
+        jobs, own = (np.array(column, np.int64) for column in zip(*mine, strict=True))
+        sets.append(_Set(kind, group, jobs, ranks[first], own))
+    return sets
+
+
+def _not_overlapped(
+    each: _Set, unclaimed: BoolArray, job: JobReplay, without: Unprofiled, step_ns: int
+) -> tuple[Exposed | None, BoolArray]:
+    """Find gradients that are reduced one by one when the backward pass is over, on the stream that computes."""
+    rank, own = each.rank, each.own
+    alone = rank.exposed[own] >= _ALONE * rank.dur[own]
+    these = unclaimed & rank.after_backward[own] & rank.computes[own] & alone
+    count = these.sum() / rank.steps
+    if each.kind != "all_reduce" or count < _MANY:
+        return None, these
+    transfer = int(job.transfer[each.jobs[these]].sum() / rank.steps)
+    nbytes = rank.collectives.nbytes[own[these]]
+    buckets = max(int(np.maximum(nbytes, 0).sum() / rank.steps) // _BUCKET_BYTES + 1, 1)
+    call = _call_ns(rank, own[these])
+    calls = int(max(count - buckets, 0) * call)
+    small = int(((nbytes >= 0) & (nbytes < _SMALL_BYTES)).sum() / rank.steps)
+    facts = (
+        f"Their transfers take {time_text(transfer)} a step; {buckets} buckets of 25 MB would do, and each further "
+        f"call keeps its host for {time_text(call)}, what is done with each result included.",
+        *((f"{small} of them are below 1 MB.",) if small else ()),
+    )
+    saving = Interval(transfer + calls // 2, transfer + calls, transfer + calls * 3 // 2)
+    return Exposed(
+        rule="not_overlapped", kind=each.kind, group=each.group, count=float(count), saving=_within(saving, step_ns),
+        transfer_ns=transfer, facts=facts, evidence="measured",
+    ), these  # fmt: skip
+
+
+def _gathered_twice(
+    each: _Set, unclaimed: BoolArray, job: JobReplay, without: Unprofiled, step_ns: int
+) -> tuple[Exposed | None, BoolArray]:
+    """Find all-gathers on the computing stream that come in pairs of equal input between other collectives."""
+    rank, own = each.rank, each.own
+    second = np.zeros(len(own), np.bool_)
+    if each.kind != "all_gather":
+        return None, second
+    place = {int(i): at for at, i in enumerate(own.tolist())}
+    inside = np.flatnonzero((rank.step >= 0) & rank.computes).tolist()
+    keys = [(rank.collectives.kind[i], int(rank.collectives.nbytes[i]), rank.shapes[i]) for i in inside]
+    at = 0
+    for key, run in groupby(keys):
+        length = len(list(run))
+        if length == 2 and key[0] == "all_gather" and key[2] is not None and inside[at + 1] in place:
+            second[place[inside[at + 1]]] = True
+        at += length
+    second &= unclaimed
+    count = second.sum() / rank.steps
+    if count < 2 or len(set(np.bincount(rank.step[own[second]], minlength=rank.steps).tolist())) != 1:
+        return None, second & False
+    transfer = int(job.transfer[each.jobs[second]].sum() / rank.steps)
+    low, _ = _without_transfers(job, without, each.jobs[second], rank.steps)
+    facts = (
+        f"{count:g} of {2 * count:g} a step have the input shape of the one before them, and no other collective lies "
+        f"between: if nothing wrote the input, they save {time_text(transfer)} of transfer and their launches.",
+    )
+    saving = _within(Interval(min(low, transfer), transfer, transfer * 2), step_ns)
+    return Exposed(
+        rule="redundant_gather", kind=each.kind, group=each.group, count=float(2 * count), saving=saving,
+        transfer_ns=transfer, facts=facts, evidence="shapes",
+    ), second  # fmt: skip
+
+
+def _exposed(
+    each: _Set, unclaimed: BoolArray, job: JobReplay, without: Unprofiled, step_ns: int
+) -> tuple[Exposed | None, BoolArray]:
+    """Find transfers that nothing hides and that the job's step feels, or that no overlap can hide as they are run."""
+    rank, own = each.rank, each.own
+    bare = np.minimum(rank.exposed[own], job.transfer[each.jobs])
+    these = unclaimed & (bare > 0)
+    if not these.any():
+        return None, these
+    in_order = bool(rank.computes[own[these]].mean() > 0.5)
+    if not in_order:
+        these &= ~_last_of_step(rank, own)
+        if not these.any():
+            return None, these
+    transfer = int(bare[these].sum() / rank.steps)
+    saves, least = _without_transfers(job, without, each.jobs[these], rank.steps)
+    felt = saves if not in_order else transfer
+    if felt < _LEAST_SHARE * step_ns:
+        return None, these & False
+    nbytes = rank.collectives.nbytes[own[these]]
+    size = f" of {bytes_text(int(np.median(nbytes)))}" if (nbytes > 0).all() else ""
+    where = "on the stream that computes, so that nothing can" if in_order else "on a stream of their own"
+    facts = (
+        f"Transfers{size} take {time_text(transfer)} a step, {where}.",
+        *(("The host is the limit meanwhile, so that hiding them may save nothing.",) if saves < transfer // 4 else ()),
+    )
+    saving = _within(Interval(0, min(saves, transfer), max(min(least, transfer), saves)), step_ns)
+    return Exposed(
+        rule="exposed_collective", kind=each.kind, group=each.group, count=float(these.sum() / rank.steps),
+        saving=saving, transfer_ns=transfer, facts=facts,
+    ), these  # fmt: skip
+
+
+def _small(
+    each: _Set, unclaimed: BoolArray, job: JobReplay, without: Unprofiled, step_ns: int
+) -> tuple[Exposed | None, BoolArray]:
+    """Find many small messages a step: each costs its host a call, whatever it sends."""
+    rank, own = each.rank, each.own
+    nbytes = rank.collectives.nbytes[own]
+    these = unclaimed & (nbytes >= 0) & (nbytes < _SMALL_BYTES)
+    count = these.sum() / rank.steps
+    if count < _MANY:
+        return None, these
+    call = _call_ns(rank, own[these])
+    facts = (f"Each keeps its host for about {time_text(call)} and moves {bytes_text(int(np.median(nbytes[these])))}.",)
+    saving = _within(Interval(0, int((count - 1) * call) // 2, int((count - 1) * call)), step_ns)
+    if saving.mid < _LEAST_SHARE * step_ns:
+        return None, these & False
+    return Exposed(
+        rule="small_messages", kind=each.kind, group=each.group, count=float(count), saving=saving,
+        transfer_ns=int(job.transfer[each.jobs[these]].sum() / rank.steps), facts=facts, evidence="measured",
+    ), these  # fmt: skip
+
+
+def _last_of_step(rank: RankSummary, own: IntArray) -> BoolArray:
+    """Return which collectives are the last on their stream in their step: behind them nothing is left to hide them."""
+    is_last = np.zeros(len(rank.start), np.bool_)
+    for stream in np.unique(rank.stream).tolist():
+        for step in range(rank.steps):
+            rows = np.flatnonzero((rank.stream == stream) & (rank.step == step))
+            if len(rows):
+                is_last[rows[np.argmax(rank.start[rows])]] = True
+    return is_last[own]
+
+
+def _call_ns(rank: RankSummary, own: IntArray) -> int:
+    """Return how long the host takes from one of these collectives to the next, what recording adds left out."""
+    known = rank.host_ns[own]
+    return int(np.median(known[known >= 0])) if (known >= 0).any() else 0
+
+
+def _without_transfers(job: JobReplay, without: Unprofiled, jobs: IntArray, steps: int) -> tuple[int, int]:
+    """Return what a step gains where these transfers take no time: with each rank's own host, with the least one."""
+    transfer: FloatArray = np.tile(job.transfer.astype(float), (2, 1))
+    transfer[1, jobs] = 0
+    gains = []
+    for of in (without.of_own_host, without.of_least_host):
+        both = [np.stack((stretch, stretch)) for stretch in of(queue=True)]
+        ends = job.ends(both, transfer, together=True).max(axis=1) / steps
+        gains.append(max(int(ends[0] - ends[1]), 0))
+    return gains[0], gains[1]
+
+
+def _within(saving: Interval, step_ns: int) -> Interval:
+    """Return a saving that is no more than the step."""
+    return Interval(*(min(max(ns, 0), step_ns) for ns in (saving.low, saving.mid, saving.high)))

@@ -1,0 +1,69 @@
+"""What a collective is: one word for the many names that torch, NCCL, RCCL and engines give it."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+# What is waited for by all members at once: their shortest time is the transfer, and they end together.
+SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+PAIRED = frozenset({"send", "recv", "send_recv"})
+
+# As recorded with a kernel or its call, without blanks, underscores and case.
+_RECORDED = {
+    "allreduce": "all_reduce", "allreducecoalesced": "all_reduce", "allreducesparse": "all_reduce",
+    "allgather": "all_gather", "allgatherbase": "all_gather", "allgathercoalesced": "all_gather",
+    "allgatherintotensorcoalesced": "all_gather", "reducescatter": "reduce_scatter",
+    "reducescatterbase": "reduce_scatter", "reducescattertensorcoalesced": "reduce_scatter",
+    "alltoall": "all_to_all", "alltoallv": "all_to_all", "alltoallbase": "all_to_all",
+    "broadcast": "broadcast", "broadcastoop": "broadcast", "reduce": "reduce", "gather": "gather",
+    "scatter": "scatter", "send": "send", "recv": "recv", "barrier": "barrier",
+}  # fmt: skip
+
+# Of kernels that were recorded without: the first that is found.
+_KERNELS = (
+    (re.compile(r"(?i)reduce_?scatter"), "reduce_scatter"),
+    (re.compile(r"(?i)all_?gather"), "all_gather"),
+    (re.compile(r"(?i)all_?reduce|cross_device_reduce|multimem_reduce"), "all_reduce"),
+    (re.compile(r"(?i)all_?to_?all|deep_?ep|(inter|intra)node::(dispatch|combine)"), "all_to_all"),
+    (re.compile(r"(?i)send_?recv"), "send_recv"),
+    (re.compile(r"(?i)broadcast"), "broadcast"),
+    (re.compile(r"(?i)nccl\w*_reduce"), "reduce"),
+)
+# Computing and communication in one kernel: the wait lies within, and is no longer told from the work.
+_FUSED = re.compile(r"(?i)all_?reduce\w*(norm|fusion)|fused_all_gather|deep_?ep|nvshmem|low_latency")
+
+
+@cache
+def kind_of(recorded: str | None, kernel: str | None) -> str | None:
+    """Return the kind of a collective by its recorded name, else by its kernel's; None where neither tells.
+
+    >>> kind_of("_allgather_base", None), kind_of(None, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)")
+    ('all_gather', 'all_reduce')
+    >>> kind_of(None, "void vllm::cross_device_reduce_1stage<bf16, 4>(...)"), kind_of(None, "ncclDevKernel_Generic_4")
+    ('all_reduce', None)
+    """
+    known = None if recorded is None else _RECORDED.get(re.sub(r"[\W_]", "", recorded).lower())
+    if known is not None or kernel is None:
+        return known
+    return next((kind for pattern, kind in _KERNELS if pattern.search(kernel)), None)
+
+
+@cache
+def is_fused(kernel: str) -> bool:
+    """Return whether a kernel computes and communicates, so that its time is not split.
+
+    >>> is_fused("allreduce_fusion_kernel_oneshot_lamport"), is_fused("ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+    (True, False)
+    """
+    return _FUSED.search(kernel) is not None
+
+
+def bus_factor(kind: str, size: int) -> float:
+    """Return how many bytes each link carries for a byte of the message, by the arithmetic of nccl-tests.
+
+    >>> bus_factor("all_reduce", 4), bus_factor("all_gather", 4), bus_factor("broadcast", 4)
+    (1.5, 0.75, 1.0)
+    """
+    share = (size - 1) / max(size, 1)
+    return {"all_reduce": 2 * share, "all_gather": share, "reduce_scatter": share, "all_to_all": share}.get(kind, 1.0)

@@ -1,0 +1,116 @@
+"""Which of a folder's traces are the ranks of one job, and which do not belong to it.
+
+Several files are a job where at least two of them communicate, they agree in how many ranks there are, and their ranks
+differ. The rank is what the profiler recorded, else what the file's name says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from tracemine.errors import InputError, TracemineError
+from tracemine.formats import open_trace
+from tracemine.formats.source import FileSource
+from tracemine.ranks.summary import RankSummary, summarise
+
+_WORLD, _RANK = (re.compile(b'"' + key + rb'"\s*:\s*(\d{1,9})\b') for key in (b"world_size", b"rank"))
+# Names of files that hold a rank: rank-3, rank_3, worker3, TP-3.
+_NAMED = re.compile(r"(?i)(?<![a-z])(?:rank|worker|tp|dp|pp|ep)[-_]?(\d{1,6})(?!\d)")
+
+
+class Read(Struct, frozen=True):
+    """The ranks of a job, one summary each, and what of the files is none of them, by file."""
+
+    ranks: tuple[RankSummary, ...]
+    left_out: dict[str, str]
+
+    @property
+    def is_job(self) -> bool:
+        """Whether there are several ranks that communicate."""
+        return len(self.ranks) > 1 and sum(len(rank.start) > 0 for rank in self.ranks) > 1
+
+
+def rank_in(name: str) -> int | None:
+    """Return the rank that a file's name says.
+
+    >>> [rank_in(name) for name in ("rank-5.json", "run-TP-3.trace.json.gz", "worker2_step_1.json", "frank1.json")]
+    [5, 3, 2, None]
+    """
+    named = _NAMED.search(name)
+    return None if named is None else int(named[1])
+
+
+def may_be_job(paths: Sequence[Path]) -> bool:
+    """Return whether files seem to be different ranks of one job, by how they begin and what they are called.
+
+    >>> may_be_job([Path("fixtures/kineto/chain.json.gz"), Path("fixtures/kineto/norms.json.gz")])
+    False
+    """
+    if len(paths) < 2:
+        return False
+    ranks = [announced(path) for path in paths]
+    known = [rank for rank in ranks if rank is not None]
+    return len(set(known)) > 1 and 2 * len(known) > len(ranks)
+
+
+def announced(path: Path) -> int | None:
+    """Return the rank of a job of several that a file's beginning tells, else its name; None where neither does."""
+    try:
+        with FileSource(path) as source:
+            head = source.head
+    except TracemineError:
+        return None
+    world, rank = (pattern.search(head) for pattern in (_WORLD, _RANK))
+    if rank is not None and world is not None:
+        return int(rank[1]) if int(world[1]) > 1 else None
+    return rank_in(path.name)
+
+
+def read_ranks(paths: Iterable[Path], note: Callable[[str], None] | None = None) -> Read:
+    """Read each file to the summary of its rank, one at a time; what cannot be one is left out, with the reason.
+
+    note: is told what is left out.
+    """
+    left_out: dict[str, str] = {}
+    summaries = []
+    for path in paths:
+        try:
+            summaries.append(_summary(path))
+        except TracemineError as error:
+            left_out[path.name] = error.message
+    size = _world(summaries)
+    ranks: dict[int, RankSummary] = {}
+    for summary in sorted(summaries, key=lambda summary: summary.window[0]):
+        earlier = ranks.get(summary.rank)
+        if summary.world_size not in (None, size):
+            left_out[summary.file] = f"is of a job of {summary.world_size} ranks, the others of {size}"
+            continue
+        if earlier is not None:
+            left_out[earlier.file] = f"rank {summary.rank} is recorded in {summary.file} as well, later"
+        ranks[summary.rank] = summary
+    for file, reason in left_out.items():
+        if note is not None:
+            note(f"{file}: left out: {reason}")
+    return Read(tuple(ranks[number] for number in sorted(ranks)), left_out)
+
+
+def _summary(path: Path) -> RankSummary:
+    """Return what a file holds of its rank. Raises TracemineError where it holds none."""
+    timeline = open_trace(path)
+    rank = timeline.meta.rank if timeline.meta.rank is not None else rank_in(path.name)
+    if not timeline.activities.num_rows:
+        raise InputError("no GPU activity was recorded")
+    if rank is None:
+        raise InputError("neither the trace nor the file's name says which rank it is")
+    return summarise(timeline, str(path), rank)
+
+
+def _world(summaries: Sequence[RankSummary]) -> int | None:
+    """Return how many ranks the job has, by what most of the files say."""
+    sizes = Counter(summary.world_size for summary in summaries if summary.world_size is not None)
+    return max(sizes, key=lambda size: sizes[size]) if sizes else None

@@ -1,0 +1,389 @@
+"""One rank, read once: its collectives, its own time between them, and the reasons why that may be long.
+
+Own time is a rank's time less the spans in which a collective held its computing. It is cut into stretches, each of
+which ends where the next collective is issued; a wait for a collective lies within a stretch. This is all that the job
+keeps of a rank, and times are integer nanoseconds on the rank's own clock.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+
+from tracemine.columns import numbers, string_ids
+from tracemine.ranks.collectives import Collectives, collectives_of
+from tracemine.ranks.spans import Spans, exposed
+from tracemine.rows.host import LOADS, HostCalls, threads
+from tracemine.rows.table import BoolArray, IntArray
+from tracemine.timeline import Timeline
+
+_QUEUED_NS = 5_000  # a collective that begins so soon after the one before it on its stream was queued behind it
+_GATED_NS = 60_000  # work that was launched before a collective ended and begins so soon after had waited for it
+_SILENT_NS = 300_000  # the host records neither begin nor end of anything: Python, a loader, a lock
+_IDLE_NS = 20_000  # shorter gaps are change-overs
+_COMPUTING = 0.2  # of all computing is on a stream that computes
+_KERNELS = 60  # distinct kernels that are kept, those that take most
+# What one recorded event costs the host: torch 2.11 with shapes and without stacks, four H100.
+OPERATOR_NS, CALL_NS = 4_700, 1_000
+_DROP_FIRST_OF = 3  # recorded steps, from which on the first is left out: it warms up
+
+
+class Stretches(Struct, frozen=True):
+    """What a rank did in stretches of time, collectives that held it up left out; nanoseconds, and events."""
+
+    own: IntArray
+    busy: IntArray  # computing
+    silent: IntArray  # the host recorded nothing
+    silent_idle: IntArray  # and the device idled
+    queued_idle: IntArray  # the device idled though work had been launched before and no collective held it
+    operators: IntArray
+    calls: IntArray
+
+
+class Kernels(Struct, frozen=True):
+    """Kernels by name and blocks, those that take most: how often they ran in the window, and for how long."""
+
+    name: tuple[str, ...]
+    blocks: IntArray
+    count: IntArray
+    time_ns: IntArray
+
+
+class Silence(Struct, frozen=True):
+    """A span in which the host recorded nothing: for how long, and what it ended and began there."""
+
+    dur_ns: int
+    after: str | None
+    before: str | None
+
+
+class RankSummary(Struct, frozen=True, kw_only=True):
+    """One rank as the job knows it. Arrays of collectives stand in order of issue."""
+
+    rank: int
+    file: str
+    device: str | None
+    world_size: int | None
+    steps: int
+    step_ns: int  # mean of the steps in the window
+    window: tuple[int, int]
+    collectives: Collectives
+    start: IntArray
+    dur: IntArray
+    exposed: IntArray
+    stream: IntArray
+    computes: BoolArray  # its stream is one that computes, but for copies around communication
+    step: IntArray  # -1: outside the window
+    issue: IntArray  # own time at which it is issued
+    wait: IntArray  # own time at which its wait begins; -1: nothing waits for it
+    stretches: Stretches  # one more than collectives in the window
+    by_step: Stretches
+    wait_ns_by_step: IntArray
+    kernels: Kernels
+    silence: Silence | None  # the longest in the window
+    loading_ns: int  # a step, in a loop at its data
+    shapes: tuple[str | None, ...]  # recorded shapes of each collective's operator
+    host_ns: IntArray  # of the host since the launch before it, of the profiler's cost less; -1: it is the first
+    after_backward: BoolArray  # issued after the step's last backward kernel
+
+
+def summarise(timeline: Timeline, path: str, rank: int) -> RankSummary:
+    """Return what the job keeps of a rank."""
+    return _Rank(timeline, path, rank).summary()
+
+
+class _Rank:
+    """The columns of one rank that its summary is made of."""
+
+    def __init__(self, timeline: Timeline, path: str, rank: int) -> None:
+        self.timeline, self.path, self.rank = timeline, path, rank
+        activities = timeline.activities
+        self.start = numbers(activities.column("start_ns"))
+        self.end = self.start + numbers(activities.column("dur_ns"))
+        launch = numbers(activities.column("launch_row"), null=-1)
+        thread, self.op_thread = threads(timeline)
+        self.calls = HostCalls.of(timeline, launch, thread)
+        self.launched = np.where(launch >= 0, np.append(self.calls.begin, 0)[launch], self.start)
+        self.steps, self.ends = _steps(timeline, self.start, self.end)
+        sent = collectives_of(timeline)
+        self.communicates = np.zeros(len(self.start), np.bool_)
+        self.communicates[sent.activity] = True
+        computing = np.flatnonzero(~self.communicates)
+        self.computing_rows = computing
+        self.computing = Spans.of(self.start[computing], self.end[computing])
+        self.found = sent
+
+    def summary(self) -> RankSummary:
+        begin, end = int(self.steps[0]), int(self.ends[-1])
+        rows = self.found.activity
+        stream = numbers(self.timeline.activities.column("stream"), null=-1)
+        issued = self._issued(rows, stream[rows])
+        gates = self._gates(rows, issued)
+        held = gates >= 0
+        blocked = Spans.of(np.clip(gates[held], begin, end), np.clip(self.end[rows][held], begin, end))
+        order = np.argsort(issued, kind="stable")
+        rows, issued, gates = rows[order], issued[order], gates[order]
+        step = np.searchsorted(self.steps, self.launched[rows], "right") - 1
+        step = np.where((self.launched[rows] >= begin) & (issued < end), step, -1)
+        inside = step >= 0
+
+        def own(time: IntArray) -> IntArray:
+            time = np.clip(time, begin, end)
+            return time - begin - blocked.until(time)
+
+        alone = np.zeros(len(self.start), np.int64)
+        alone[self.found.activity] = exposed(
+            self.start[self.found.activity], self.end[self.found.activity], self.computing
+        )
+        spent = np.bincount(
+            np.unique(stream, return_inverse=True)[1].reshape(-1),
+            weights=np.where(self.communicates, 0, self.end - self.start),
+        )
+        shared = np.unique(stream)[spent >= _COMPUTING * spent.sum()]
+        edges = np.concatenate(([begin], np.clip(issued[inside], begin, end), [end]))
+        step_edges = np.append(self.steps, end)
+        return RankSummary(
+            rank=self.rank,
+            file=Path(self.path).name,
+            device=next((d.name for d in self.timeline.meta.devices if d.ordinal in self._devices()), None),
+            world_size=self.timeline.meta.world_size,
+            steps=len(self.steps),
+            step_ns=(end - begin) // len(self.steps),
+            window=(begin, end),
+            collectives=_reordered(self.found, order),
+            start=self.start[rows],
+            dur=self.end[rows] - self.start[rows],
+            exposed=alone[rows],
+            stream=stream[rows],
+            computes=np.isin(stream[rows], shared),
+            step=step,
+            issue=own(issued),
+            wait=np.where(gates >= 0, own(gates), -1),
+            stretches=self._stretches(edges, blocked),
+            by_step=self._stretches(step_edges, blocked),
+            wait_ns_by_step=blocked.within(step_edges[:-1], step_edges[1:]),
+            kernels=self._kernels(begin, end),
+            silence=self._longest_silence(begin, end),
+            loading_ns=self._loading_ns(begin, end) // len(self.steps),
+            shapes=self._shapes(rows),
+            host_ns=self._host_ns(rows),
+            after_backward=self._after_backward(rows, step),
+        )
+
+    def _devices(self) -> set[int]:
+        return set(np.unique(numbers(self.timeline.activities.column("device"), null=-1)).tolist())
+
+    def _issued(self, rows: IntArray, stream: IntArray) -> IntArray:
+        """Return when each collective could have begun but for the others of its job: never after it did begin."""
+        launched, issued = self.launched[rows], self.start[rows].copy()
+        order = np.argsort(self.launched[self.computing_rows], kind="stable")
+        ends = np.maximum.accumulate(self.end[self.computing_rows][order]) if len(order) else order
+        ahead = np.searchsorted(self.launched[self.computing_rows][order], launched, "left") - 1
+        before = np.where(ahead >= 0, np.append(ends, 0)[ahead], 0)
+        for number in np.unique(stream).tolist():
+            at = np.flatnonzero(stream == number)
+            gap = self.start[rows[at[1:]]] - self.end[rows[at[:-1]]]
+            queued = np.append(False, gap < _QUEUED_NS)
+            earliest = np.minimum(np.maximum(launched[at], before[at]), issued[at])
+            issued[at] = np.maximum.accumulate(np.where(queued, earliest, issued[at]))
+        return issued
+
+    def _gates(self, rows: IntArray, issued: IntArray) -> IntArray:
+        """Return since when each collective held the rank's computing, -1 where it held nothing.
+
+        It did where work that was launched before it ended begins right behind it, or the host itself waited across
+        its end. A gap that a late launch ends is the rank's own.
+        """
+        since, ends = np.full(len(rows), -1, np.int64), self.end[rows]
+        busy_begin, busy_end = self.computing.begin, self.computing.end
+        if not len(busy_begin):
+            return since
+        at = np.searchsorted(busy_begin, ends, "left")  # the work behind the gap
+        idle_since = np.where(at > 0, np.append(busy_end, 0)[at - 1], np.iinfo(np.int64).min)
+        in_gap = idle_since <= ends
+        order = self.computing_rows[np.argsort(self.start[self.computing_rows], kind="stable")]
+        next_one = order[np.minimum(np.searchsorted(self.start[order], ends, "left"), len(order) - 1)]
+        gated = (
+            in_gap
+            & (at < len(busy_begin))
+            & (self.launched[next_one] < ends)
+            & (self.start[next_one] - ends < _GATED_NS)
+        )
+        since = np.where(gated, np.maximum(self.launched[next_one], idle_since), since)
+        waits = np.flatnonzero(self.calls.blocks)
+        if len(waits):
+            waits = waits[np.argsort(self.calls.begin[waits], kind="stable")]
+            last = np.searchsorted(self.calls.begin[waits], ends, "right") - 1
+            waited = (last >= 0) & (self.calls.end[waits][np.maximum(last, 0)] > ends) & in_gap & ~gated
+            since = np.where(waited, np.maximum(self.calls.begin[waits][np.maximum(last, 0)], idle_since), since)
+        return np.where(since >= 0, np.minimum(np.maximum(since, issued), ends), -1)
+
+    def _stretches(self, edges: IntArray, blocked: Spans) -> Stretches:
+        begin, end = edges[:-1], edges[1:]
+        host = self._host_moments()
+
+        def own(spans: Spans) -> IntArray:
+            return spans.within(begin, end) - _common(spans, blocked).within(begin, end)
+
+        def counted(moments: IntArray) -> IntArray:
+            return np.diff(np.searchsorted(np.sort(moments), edges))
+
+        ops = numbers(self.timeline.ops.column("start_ns"))
+        silence = self._silence(host, int(edges[0]), int(edges[-1]))
+        return Stretches(
+            own=end - begin - blocked.within(begin, end),
+            busy=own(self.computing),
+            silent=own(silence),
+            silent_idle=own(silence) - own(_common(silence, self.computing)),
+            queued_idle=own(self._queued_idle()),
+            operators=counted(ops),
+            calls=counted(self.calls.begin),
+        )
+
+    def _host_moments(self) -> IntArray:
+        """Return when the host began or ended anything that was recorded, marks of steps and annotations too."""
+        begin = numbers(self.timeline.ops.column("start_ns"))
+        end = begin + numbers(self.timeline.ops.column("dur_ns"))
+        return np.sort(np.concatenate((begin, end, self.calls.begin, self.calls.end)))
+
+    def _silence(self, moments: IntArray, begin: int, end: int) -> Spans:
+        """Return spans without any event of the host, but for those within a call: there it waits for the driver."""
+        moments = moments[(moments >= begin) & (moments <= end)]
+        edges = np.concatenate(([begin], moments, [end]))
+        long = np.flatnonzero(np.diff(edges) > _SILENT_NS)
+        starts, ends = edges[long], edges[long + 1]
+        in_call = Spans.of(self.calls.begin, self.calls.end).within(starts, ends) > (ends - starts) // 2
+        return Spans(starts[~in_call], ends[~in_call])
+
+    def _longest_silence(self, begin: int, end: int) -> Silence | None:
+        spans = self._silence(self._host_moments(), begin, end)
+        if not len(spans.begin):
+            return None
+        at = int(np.argmax(spans.end - spans.begin))
+        start, stop = int(spans.begin[at]), int(spans.end[at])
+        ops = self.timeline.ops
+        begun = numbers(ops.column("start_ns"))
+        ended = begun + numbers(ops.column("dur_ns"))
+        code, names = string_ids(ops.column("name"))
+        before = np.flatnonzero(ended <= start)
+        after = np.flatnonzero(begun >= stop)
+        return Silence(
+            stop - start,
+            names[code[before[np.argmax(ended[before])]]] if len(before) else None,
+            names[code[after[np.argmin(begun[after])]]] if len(after) else None,
+        )
+
+    def _loading_ns(self, begin: int, end: int) -> int:
+        code, names = string_ids(self.timeline.ops.column("name"))
+        loads = np.array([*(LOADS.search(name) is not None for name in names), False])[code]
+        begun = numbers(self.timeline.ops.column("start_ns"))[loads]
+        spans = Spans.of(begun, begun + numbers(self.timeline.ops.column("dur_ns"))[loads])
+        return int(spans.within(np.array([begin]), np.array([end]))[0])
+
+    def _queued_idle(self) -> Spans:
+        """Return gaps of the device behind which work stands that was launched before they began."""
+        begin, end = self.computing.end[:-1], self.computing.begin[1:]
+        order = self.computing_rows[np.argsort(self.start[self.computing_rows], kind="stable")]
+        first = order[np.searchsorted(self.start[order], end, "left")] if len(end) else order[:0]
+        communicating = Spans.of(self.start[self.found.activity], self.end[self.found.activity])
+        waits = Spans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
+        queued = (end - begin > _IDLE_NS) & (self.launched[first] < begin)
+        queued &= (communicating.within(begin, end) == 0) & (waits.within(begin, end) == 0)
+        return Spans(begin[queued], end[queued])
+
+    def _kernels(self, begin: int, end: int) -> Kernels:
+        code, names = string_ids(self.timeline.activities.column("name"))
+        grid = self.timeline.activities.column("grid").combine_chunks()
+        values = np.asarray(grid.flatten()) if grid.null_count < len(grid) else np.zeros(0)
+        blocks = np.zeros(len(code), np.int64)
+        present = ~np.asarray(grid.is_null())
+        if len(values) == 3 * int(present.sum()):
+            blocks[present] = values.reshape(-1, 3).astype(np.int64).prod(axis=1)
+        chosen = np.flatnonzero(~self.communicates & (self.launched >= begin) & (self.launched < end))
+        pairs, which = np.unique(np.stack((code[chosen], blocks[chosen])), axis=1, return_inverse=True)
+        which = which.reshape(-1)
+        dur = self.end[chosen] - self.start[chosen]
+        time = np.bincount(which, weights=dur, minlength=pairs.shape[1]).astype(np.int64)
+        count = np.bincount(which, minlength=pairs.shape[1])
+        most = np.argsort(-time, kind="stable")[:_KERNELS]
+        return Kernels(
+            tuple(names[at] if at >= 0 else "" for at in pairs[0][most].tolist()),
+            pairs[1][most],
+            count[most].astype(np.int64),
+            time[most],
+        )
+
+    def _shapes(self, rows: IntArray) -> tuple[str | None, ...]:
+        op = numbers(self.timeline.activities.column("op_row"), null=-1)[rows]
+        code, texts = string_ids(self.timeline.ops.column("input_shapes"))
+        return tuple(None if at < 0 or code[at] < 0 else texts[int(code[at])] for at in op.tolist())
+
+    def _host_ns(self, rows: IntArray) -> IntArray:
+        """Return how long the host took from the launch before to that of each collective, as if not recorded."""
+        order = np.argsort(self.launched[rows], kind="stable")
+        times = self.launched[rows][order]
+        events = (np.sort(numbers(self.timeline.ops.column("start_ns"))), np.sort(self.calls.begin))
+        costs = (OPERATOR_NS, CALL_NS)
+        recording = sum(
+            np.diff(np.searchsorted(begun, times)) * cost for begun, cost in zip(events, costs, strict=True)
+        )
+        took = np.full(len(rows), -1, np.int64)
+        took[order[1:]] = np.maximum(np.diff(times) - recording, 0)
+        return took
+
+    def _after_backward(self, rows: IntArray, step: IntArray) -> BoolArray:
+        """Return which collectives of a step were launched after the last operator of its backward pass."""
+        code, names = string_ids(self.timeline.ops.column("name"))
+        is_backward = np.array([*(name.startswith("autograd::engine::evaluate_function") for name in names), False])
+        begun = np.sort(numbers(self.timeline.ops.column("start_ns"))[is_backward[code]])
+        if not len(begun):
+            return np.zeros(len(rows), np.bool_)
+        edges = np.append(self.steps, self.ends[-1])
+        last = np.searchsorted(begun, edges[1:], "left") - 1
+        last_begun = np.where(last >= 0, begun[last], np.iinfo(np.int64).max)
+        last_begun = np.where(last_begun >= edges[:-1], last_begun, np.iinfo(np.int64).max)
+        is_after: BoolArray = (step >= 0) & (self.launched[rows] > np.append(last_begun, np.iinfo(np.int64).max)[step])
+        return is_after
+
+
+def _steps(timeline: Timeline, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
+    """Return begin and end of the steps on the host; without marks one window. Of three or more the first is out."""
+    last = int(end.max(initial=0))
+    if timeline.steps.num_rows:
+        begin = np.sort(numbers(timeline.steps.column("start_ns")))
+        ends = begin + numbers(timeline.steps.column("dur_ns"))
+        ends = np.append(begin[1:], max(int(ends[-1]), last))
+        drop = 1 if len(begin) >= _DROP_FIRST_OF else 0
+        return begin[drop:], ends[drop:]
+    calls = numbers(timeline.api.column("start_ns"))
+    first = min(int(start.min(initial=last)), int(calls.min(initial=last)))
+    return np.array([first]), np.array([max(last, first + 1)])
+
+
+def _common(first: Spans, other: Spans) -> Spans:
+    """Return what two sets of spans have in common."""
+    edges = np.unique(np.concatenate((first.begin, first.end, other.begin, other.end)))
+    if len(edges) < 2:
+        return Spans(edges[:0], edges[:0])
+    begin, end = edges[:-1], edges[1:]
+    both = (first.within(begin, end) > 0) & (other.within(begin, end) > 0)
+    return Spans(begin[both], end[both])
+
+
+def _reordered(found: Collectives, order: IntArray) -> Collectives:
+    """Return the collectives in another order."""
+    rows = order.tolist()
+    return Collectives(
+        activity=found.activity[order],
+        kind=tuple(found.kind[row] for row in rows),
+        group=found.group[order],
+        groups=found.groups,
+        nbytes=found.nbytes[order],
+        sequence=found.sequence[order],
+        elements_in=found.elements_in[order],
+        elements_out=found.elements_out[order],
+        splits_in=tuple(found.splits_in[row] for row in rows),
+        parts=tuple(found.parts[row] for row in rows),
+    )

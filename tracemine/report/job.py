@@ -1,0 +1,123 @@
+"""What is found of a job of many ranks, as a screen of a terminal, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tracemine.ranks.record import JobReport
+from tracemine.report.escape import json_text, line, prose
+from tracemine.units import count_text, percent_text, range_text, time_text
+
+if TYPE_CHECKING:
+    from tracemine.ranks.record import Job, JobFinding, JobRank
+
+_ROWS = 4  # ranks shown; of more, those that differ most
+_FINDINGS = 3
+_NOTES = 2
+_HEADS: Final[Sequence[tuple[str, str]]] = (
+    ("computes", "busy_ns"), ("waits", "wait_ns"), ("transfers", "transfer_ns"), ("exposed", "exposed_ns"),
+    ("host silent", "silent_ns"),
+)  # fmt: skip
+
+
+def render_json(job: Job) -> str:
+    """Return the job as one object on a line."""
+    return json_text(msgspec.json.encode(JobReport(job=job)).decode()) + "\n"
+
+
+def render_text(job: Job, width: int, *, whole: bool = False) -> str:
+    """Return a screen: the step, the ranks, and what to do first. whole: all ranks, findings, groups and notes."""
+    lines = [*_head(job), "", *_table(job, whole=whole), ""]
+    shown = job.findings if whole else job.findings[:_FINDINGS]
+    for number, finding in enumerate(shown, 1):
+        lines += _rows(number, finding, job, width, whole=whole)
+    if not job.findings:
+        lines.append("No rank holds the others up, and no communication is worth a change.")
+    lines += ["", *_groups(job)] if whole else []
+    lines += [f"Note: {line(note, longest=width - 6)}" for note in (job.notes if whole else job.notes[:_NOTES])]
+    more = len(job.findings) - len(shown)
+    hidden = f" · {count_text(more, 'finding')} more: --all" if more > 0 else ""
+    lines.append(f"Next: scan FOLDER --rank {job.ranks[0].rank} (that rank alone){hidden}")
+    return "\n".join(text if len(text) <= width else text[: width - 1] + "…" for text in lines) + "\n"
+
+
+def _rows(number: int, finding: JobFinding, job: Job, width: int, *, whole: bool) -> Iterator[str]:
+    """Yield a finding's lines: what it is, what it saves, what shows it, what to do."""
+    yield f"{number}  {line(finding.title)}"
+    facts = finding.facts if whole else finding.facts[:1]
+    for text in (*_saves(finding, job), *facts, finding.fix):
+        folded = wrap(line(text, longest=4000), width - 3)
+        yield from (f"   {row}" for row in (folded if whole else folded[:2]))
+
+
+def render_markdown(job: Job) -> str:
+    """Return the job with all of its findings as Markdown."""
+    head = _head(job)
+    parts = [f"## {prose(head[0])}", prose(head[1])]
+    parts.append("| rank | " + " | ".join(name for name, _ in _HEADS) + " |\n|" + "---:|" * (len(_HEADS) + 1))
+    parts[-1] += "".join(
+        f"\n| {rank.rank} | " + " | ".join(time_text(getattr(rank, name)) for _, name in _HEADS) + " |"
+        for rank in job.ranks
+    )
+    for number, finding in enumerate(job.findings, 1):
+        parts.append(f"### {number}. {prose(finding.title)}")
+        parts.append("\n".join(f"- {prose(fact)}" for fact in (*_saves(finding, job), *finding.facts)))
+        parts.append(prose(finding.fix))
+    parts += [f"*{prose(note)}*" for note in job.notes]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(job: Job) -> list[str]:
+    step, size = job.step_ns, job.world_size or len(job.ranks)
+    devices = sorted({rank.device for rank in job.ranks if rank.device})
+    facts = [
+        line(job.name), *map(line, devices[:1]), f"{len(job.ranks)} of {size} ranks", count_text(job.steps, "step"),
+        f"{count_text(job.matched, 'collective')} matched",
+    ]  # fmt: skip
+    bounds = range_text(step.low, step.high)
+    return [
+        f"Job of {size} ranks: {time_text(step.mid)} a step without the profiler ({bounds}), "
+        f"{time_text(step.recorded)} recorded",
+        " · ".join(facts),
+    ]
+
+
+def _table(job: Job, *, whole: bool) -> Iterator[str]:
+    yield f"{'rank':>5}" + "".join(f"{name:>13}" for name, _ in _HEADS)
+    for rank in job.ranks if whole or len(job.ranks) <= _ROWS else _standing_out(job):
+        yield f"{rank.rank:>5}" + "".join(f"{time_text(getattr(rank, name)):>13}" for _, name in _HEADS)
+    if not whole and len(job.ranks) > _ROWS:
+        yield f"    … {len(job.ranks) - _ROWS} more: --all"
+
+
+def _standing_out(job: Job) -> list[JobRank]:
+    """Return the ranks that are named, and of the others those that wait least: the others wait for them."""
+    named = {rank for finding in job.findings if len(finding.ranks) == 1 for rank in finding.ranks}
+    ordered = sorted(job.ranks, key=lambda rank: (rank.rank not in named, rank.wait_ns))
+    return sorted(ordered[:_ROWS], key=lambda rank: rank.rank)
+
+
+def _saves(finding: JobFinding, job: Job) -> list[str]:
+    """Return what the step gains, as a sentence; none where that cannot be said."""
+    saving = finding.step_saving_ns
+    if saving is None:
+        return []
+    if not saving.mid:
+        return [f"Saves at most {time_text(saving.high)} of the step, and as the hosts are now nothing."]
+    share = percent_text(saving.mid, job.step_ns.mid)
+    return [f"Saves {time_text(saving.mid)} of the step ({range_text(saving.low, saving.high)}), {share}."]
+
+
+def _groups(job: Job) -> Iterator[str]:
+    for group in job.groups:
+        size = "" if group.bytes is None else f", {group.bytes / 1e6:,.1f} MB"
+        speed = "" if group.bus_gb_per_s is None else f", {group.bus_gb_per_s:.0f} GB/s of the bus at best"
+        ranks = ", ".join(map(str, group.ranks[:8])) + (", …" if len(group.ranks) > 8 else "")
+        yield (
+            f"{group.kind} of ranks {ranks}: {group.count:g} a step{size}, {time_text(group.transfer_ns)} each{speed}; "
+            f"exposed {time_text(group.exposed_ns)}, waiting {time_text(group.wait_ns)} a step"
+        )
