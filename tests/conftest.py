@@ -33,7 +33,7 @@ def unset_where_empty(environment: MutableMapping[str, str], name: str) -> None:
 unset_where_empty(os.environ, "TRACEMINE_COMPAT_TRACES")  # the tests' modules ask for it when they are imported
 settings.register_profile("busy", deadline=None)  # an example takes 200 ms where other programs are running
 settings.load_profile("busy")
-forked.fork_workers(lambda: forked.place(forked.WORKERS))  # those that need torch take seconds to begin
+forked.fork_workers(forked.place)  # those that need torch take seconds to begin
 GOLDEN = Path(__file__).parent / "golden"
 
 
