@@ -11,11 +11,12 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from tests import forked
+from tests import forked, screens
 from tracemine.cli import main
 from tracemine.findings.contract import raises
 
@@ -32,7 +33,7 @@ def unset_where_empty(environment: MutableMapping[str, str], name: str) -> None:
 unset_where_empty(os.environ, "TRACEMINE_COMPAT_TRACES")  # the tests' modules ask for it when they are imported
 settings.register_profile("busy", deadline=None)  # an example takes 200 ms where other programs are running
 settings.load_profile("busy")
-forked.fork_workers(lambda: forked.place(forked.WORKERS))  # those that need torch take seconds to begin
+forked.fork_workers(forked.place)  # those that need torch take seconds to begin
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -86,6 +87,13 @@ def interpreted() -> None:
     from tracemine.validate import interpreter
 
     interpreter.install()  # type: ignore[no-untyped-call]  # what patches Triton has no types
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Any]:
+    """The scan and first screen of a trace, for tests that look at what they say: made once in a run."""
+    own = tmp_path_factory.getbasetemp()
+    return screens.measured_once(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
 
 
 @pytest.fixture(autouse=True)

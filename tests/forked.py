@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 # What such a process has loaded; LIBRARIES: what tracemine imports, of whichever checkout is run there.
-TRACEMINE, TORCH, WORKERS, LIBRARIES = "tracemine", "torch", "workers", "libraries"
+TRACEMINE, TORCH, WORKERS, LIBRARIES, COMPILER = "tracemine", "torch", "workers", "libraries", "compiler"
 _TORCH = ("torch", "triton", "triton.language", "triton.runtime.interpreter", "numpy")
 _LIBRARIES = (
     *_TORCH,
@@ -40,14 +41,19 @@ _LIBRARIES = (
     "rich.progress",
     "jinja2",
 )
-_MODULES = ("tracemine.validate.worker", "tracemine.verify.library.worker")  # of WORKERS: each with a `main`
+# Workers of tracemine, each with a `main`: those that interpret kernels, those that compile them, and those without.
+_WORKERS = {
+    WORKERS: ("tracemine.validate.worker", "tracemine.verify.library.worker", "tracemine.verify.gpu.worker"),
+    COMPILER: ("tracemine.codegen.triton.resources_worker", "tracemine.verify.gpu.worker"),
+    TRACEMINE: ("tracemine.fleet.worker", "tracemine.api.worker"),
+}
 _PLACE = "FORKED_WORKERS"  # in the environment of TRACEMINE: where its commands find WORKERS
 _ANSWER_BYTES = 16
 # The program `tracemine` for scripts of shells: it hands its streams over and waits for the exit code.
 _PROGRAM = """\
 #!{python} -IS
 import json, os, socket, sys
-what = {{"file": None, "module": None, "args": sys.argv[1:]}}
+what = {{"file": None, "module": None, "args": sys.argv[1:], "number": False}}
 order = json.dumps({{**what, "cwd": os.getcwd(), "env": dict(os.environ)}}).encode()
 with socket.socket(socket.AF_UNIX) as to:
     to.connect({place!r})
@@ -61,7 +67,7 @@ def run(
     loaded: str, args: Sequence[str], *, file: Path | None = None, cwd: Path, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Run tracemine's command line, or a file as Python's main program, as `subprocess.run` does with pipes."""
-    order = {"file": None if file is None else str(file), "module": None, "args": [*args]}
+    order = {"file": None if file is None else str(file), "module": None, "args": [*args], "number": False}
     content = json.dumps({**order, "cwd": str(cwd), "env": dict(env)}).encode()
     with (
         open(os.devnull) as nothing,  # noqa: PTH123
@@ -84,13 +90,13 @@ def write_program(path: Path) -> None:
 
 
 class Worker:
-    """A worker that begins loaded, for `tracemine.processes`: of `subprocess.Popen` what is used there."""
+    """A worker, or a file that is run, that begins loaded: of `subprocess.Popen` what tracemine uses of it."""
 
-    def __init__(self, module: str, env: Mapping[str, str], at: str) -> None:
+    def __init__(self, what: Mapping[str, object], env: Mapping[str, str], at: str, cwd: str | None = None) -> None:
         ends = [os.pipe() for _ in range(3)]
         theirs = [ends[0][0], ends[1][1], ends[2][1]]
-        order: dict[str, Any] = {"file": None, "module": module, "args": [], "cwd": str(Path.cwd()), "env": dict(env)}
-        content = json.dumps(order).encode()
+        order = {"file": None, "module": None, "args": [], "number": True, **what}
+        content = json.dumps({**order, "cwd": cwd or str(Path.cwd()), "env": dict(env)}).encode()
         self._to = socket.socket(socket.AF_UNIX)
         self._to.connect(at)
         socket.send_fds(self._to, [len(content).to_bytes(8)], theirs)
@@ -124,24 +130,59 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
+    def communicate(self, timeout: float) -> tuple[bytes, None]:
+        """All that it prints, once it has ended; its errors are read elsewhere. Raises TimeoutExpired."""
+        deadline, parts = time.monotonic() + timeout, [b"begun"]
+        while parts[-1]:
+            if not select.select([self.stdout], [], [], max(deadline - time.monotonic(), 0.0))[0]:
+                raise subprocess.TimeoutExpired("worker", timeout)
+            parts.append(os.read(self.stdout.fileno(), 1 << 16))
+        self.wait(max(deadline - time.monotonic(), 0.0))
+        return b"".join(parts[1:]), None
 
-def fork_workers(at: Callable[[], str]) -> None:
-    """Let those that `tracemine.processes` starts begin loaded, if none of their modules may lie elsewhere.
+    def __enter__(self) -> Worker:
+        return self
 
-    at: where the process is that forks them.
+    def __exit__(self, *_: object) -> None:
+        self.stdin.close()
+        self.stdout.close()
+        self.wait()
+
+
+def fork_workers(at: Callable[[str], str | None]) -> None:
+    """Let what tracemine starts with torch or itself begin loaded, if none of its modules may lie elsewhere.
+
+    at: where the process is that forks what needs something loaded; None: what needs that is started.
     """
     from tracemine import processes, programs
+    from tracemine.verify.repro import standalone
 
     stock = programs.start
 
     def start(command: Sequence[str], given: Mapping[str, str], **how: Any) -> Any:
         env = programs.environment(given)
         ours = env.get("PYTHONPATH", str(ROOT)) == str(ROOT)
-        if command[-1] in _MODULES and (*command[:-1],) == programs.python("-m", "tracemine.processes") and ours:
-            return Worker(command[-1], env, at())
+        interprets = env.get("TRITON_INTERPRET") == "1"  # read when triton is imported
+        module = _module(command, programs.python("-m", "tracemine.processes"), programs.python())
+        for loaded in (WORKERS if interprets else COMPILER, TRACEMINE):
+            if ours and module in _WORKERS[loaded] and (place := at(loaded)):
+                return Worker({"module": module}, env, place)
+        alone = [Path(name).name for name in command[2:3]] == ["standalone.py"]
+        if ours and interprets and alone and (place := at(WORKERS)):
+            return Worker({"file": command[2], "args": command[3:]}, env, place, how["cwd"])
         return stock(command, given, **how)
 
-    vars(processes)["start"] = start  # that name is imported there
+    for each in (processes, standalone):
+        vars(each)["start"] = start  # that name is imported there
+
+
+def _module(command: Sequence[str], by_name: Sequence[str], by_file: Sequence[str]) -> str | None:
+    """The module of ours that a command runs."""
+    if [*command[:-1]] == [*by_name]:
+        return command[-1]
+    if [*command[:-1]] == [*by_file] and Path(command[-1]).is_relative_to(ROOT):
+        return ".".join(Path(command[-1]).relative_to(ROOT).with_suffix("").parts)
+    return None
 
 
 @functools.cache
@@ -149,8 +190,9 @@ def place(loaded: str) -> str:
     """The socket of the process that has something loaded; it begins when it is first asked for."""
     found = str(Path(tempfile.mkdtemp(prefix="forked-")) / "socket")
     env = {name: text for name, text in os.environ.items() if not name.startswith(("TRACEMINE_", "PYTHON"))}
-    env |= {"TRITON_INTERPRET": "1"} | ({} if loaded in (TORCH, LIBRARIES) else {"PYTHONPATH": str(ROOT)})
-    env |= {"OMP_NUM_THREADS": "1"} if loaded == WORKERS else {}
+    env |= {} if loaded in (TORCH, LIBRARIES) else {"PYTHONPATH": str(ROOT)}
+    env |= {"TRITON_INTERPRET": "0" if loaded == COMPILER else "1"}
+    env |= {"OMP_NUM_THREADS": "1"} if loaded in (WORKERS, COMPILER) else {}
     env |= {_PLACE: place(WORKERS)} if loaded == TRACEMINE else {}
     command = [sys.executable, "-P", str(Path(__file__)), found, loaded]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
@@ -162,7 +204,7 @@ def place(loaded: str) -> str:
 
 def _serve(at: str, loaded: str) -> None:
     """Fork for each connection, until standard input is closed."""
-    _load(loaded)
+    _load(loaded, at)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(at)
         listener.listen()
@@ -174,18 +216,15 @@ def _serve(at: str, loaded: str) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _load(loaded: str) -> None:
+def _load(loaded: str, own: str) -> None:
     """Import, and do once what fills caches."""
-    modules = {TORCH: _TORCH, WORKERS: _MODULES, LIBRARIES: _LIBRARIES}
-    if loaded in modules:
-        for name in modules[loaded]:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-    else:
+    for name in {TORCH: _TORCH, LIBRARIES: _LIBRARIES, **_WORKERS}[loaded]:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    if loaded == TRACEMINE:
         from tracemine.cli import main
 
-        at = os.environ.pop(_PLACE)
-        fork_workers(lambda: at)
+        fork_workers({WORKERS: os.environ.pop(_PLACE), TRACEMINE: own}.get)
 
         trace = str(ROOT / "fixtures/kineto/decoder_prefill.json.gz")
         with tempfile.TemporaryDirectory() as folder:
@@ -212,7 +251,7 @@ def _answer(listener: socket.socket) -> None:
                 os._exit(_done(order, streams))
             for stream in streams:
                 os.close(stream)
-            if order["module"] is not None:
+            if order["number"]:
                 connection.sendall(str(pid).encode().rjust(_ANSWER_BYTES))
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             with contextlib.suppress(OSError):  # whoever asked may be gone
@@ -233,6 +272,8 @@ def _done(order: dict[str, Any], streams: Sequence[int]) -> int:
     try:
         if order["module"] is not None:
             os.setpgid(0, 0)
+            with contextlib.suppress(OSError):  # what it is called, where processes are listed
+                Path("/proc/self/comm").write_text(order["module"][-15:], "utf-8")
             code: object = importlib.import_module(order["module"]).main()
         elif order["file"] is None:
             from tracemine.cli import main
@@ -240,7 +281,8 @@ def _done(order: dict[str, Any], streams: Sequence[int]) -> int:
             code = main(order["args"])
         else:
             sys.argv = [order["file"], *order["args"]]
-            sys.path[:0] = [str(Path(order["file"]).parent), *order["env"].get("PYTHONPATH", "").split(os.pathsep)]
+            beside = [] if order["env"].get("PYTHONSAFEPATH") else [str(Path(order["file"]).parent)]
+            sys.path[:0] = [*beside, *order["env"].get("PYTHONPATH", "").split(os.pathsep)]
             with contextlib.suppress(ImportError):
                 importlib.import_module("sitecustomize")
             runpy.run_path(order["file"], run_name="__main__")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tracemine import pipeline
 from tracemine.documents.step_words import headline
 from tracemine.findings import Scan
 from tracemine.perfmodel import NOTHING
@@ -27,11 +27,6 @@ _OURS = [*sorted((_FIXTURES / "kineto").glob("*.json.gz")), *sorted(_FIXTURES.gl
 _GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 
 
-@cache
-def scan_of(path: Path) -> Scan:
-    return pipeline.scan(path)
-
-
 def gpu_events(path: Path) -> tuple[int, float]:
     """How many GPU events, and the sum of their durations in ns, by the standard library alone."""
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -41,8 +36,7 @@ def gpu_events(path: Path) -> tuple[int, float]:
     return len(gpu), sum(e.get("dur", 0) for e in gpu) * 1000
 
 
-def assert_contract(path: Path) -> None:
-    scan = scan_of(path)
+def assert_contract(path: Path, scan: Scan) -> None:
     count, busy_ns = gpu_events(path)
     assert scan.trace.activities == count
     claimed = [finding for finding in scan.findings if finding.gpu_saving_ns != NOTHING]
@@ -60,23 +54,25 @@ def assert_contract(path: Path) -> None:
 
 @pytest.mark.skipif(not _COMPAT, reason="TRACEMINE_COMPAT_TRACES names no folder of traces")
 @pytest.mark.parametrize("path", _COMPAT or [None], ids=lambda p: "" if p is None else f"{p.parent.name}/{p.name}")
-def test_a_trace_of_somebody_else_keeps_the_contract(path: Path) -> None:
-    assert_contract(path)
+def test_a_trace_of_somebody_else_keeps_the_contract(path: Path, measured: Callable[[Path], Any]) -> None:
+    assert_contract(path, measured(path).scan)
 
 
 @pytest.mark.parametrize("path", _OURS, ids=lambda path: path.name)
-def test_a_recording_of_ours_keeps_the_contract(path: Path) -> None:
-    assert_contract(path)
+def test_a_recording_of_ours_keeps_the_contract(path: Path, measured: Callable[[Path], Any]) -> None:
+    assert_contract(path, measured(path).scan)
 
 
-def test_a_trace_in_which_nothing_is_to_be_won_has_no_findings() -> None:
+def test_a_trace_in_which_nothing_is_to_be_won_has_no_findings(measured: Callable[[Path], Any]) -> None:
     (clean,) = [path for path in _OURS if path.name.startswith("clean")]
-    assert scan_of(clean).findings == ()
+    assert measured(clean).scan.findings == ()
 
 
-def test_on_a_trace_whose_device_is_mostly_idle_the_headline_says_so_and_gaps_are_found() -> None:
+def test_on_a_trace_whose_device_is_mostly_idle_the_headline_says_so_and_gaps_are_found(
+    measured: Callable[[Path], Any],
+) -> None:
     (decode,) = [path for path in _OURS if path.name == "decoder_decode.json.gz"]
-    scan = scan_of(decode)
+    scan = measured(decode).scan
     assert scan.summary.gpu_idle_ns > scan.summary.gpu_busy_ns
     assert headline(scan).startswith("host-bound")
     assert {"launch_gap", "rmsnorm_unfused", "rotary_unfused"} <= {finding.rule for finding in scan.reported}

@@ -22,6 +22,7 @@ from rich.cells import cell_len  # noqa: E402
 from tracemine.documents.own_code import DeeperFrames  # noqa: E402
 from tracemine.documents.screen import Screen, first_screen  # noqa: E402
 from tracemine.errors import TracemineError  # noqa: E402
+from tracemine.findings import Scan  # noqa: E402
 from tracemine.formats.discover import traces  # noqa: E402
 from tracemine.pipeline import analyse, mined  # noqa: E402
 from tracemine.report import Drawing, render  # noqa: E402
@@ -31,9 +32,10 @@ MOST_LINES, MOST_COLUMNS = 24, 100
 
 @dataclass(frozen=True)
 class Measured:
-    """The screen of a trace: its text and its size."""
+    """The screen of a trace: its text and its size, and the scan that it shows."""
 
     path: Path
+    scan: Scan
     text: str
     screen: Screen
     stacks: bool
@@ -67,7 +69,7 @@ def measured(path: Path) -> Measured:
     out = StringIO()
     render("text", scan, out, Drawing(width=MOST_COLUMNS, whole=False, frames=frames))
     stacks = scan.recorded is not None and scan.recorded.stacks and analysis.timeline.stacks.num_rows > 0
-    return Measured(path, out.getvalue(), first_screen(scan, frames), stacks)
+    return Measured(path, scan, out.getvalue(), first_screen(scan, frames), stacks)
 
 
 def every(places: Sequence[str]) -> Iterator[Path]:

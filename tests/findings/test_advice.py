@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from tests.findings.build import kernel, rows_of_timeline, table, timeline_of
 from tests.timelines import Trace
-from tracemine import pipeline
 from tracemine.causes import load_rules
 from tracemine.causes.allocation_stall.facts import uncached
 from tracemine.causes.host_stall.facts import waited_in
@@ -372,26 +371,27 @@ def test_a_stall_in_which_an_execution_trace_writes_a_long_list_down_is_nobodys(
 # --- whole traces -----------------------------------------------------------------------------------------------------
 
 
-def test_an_optimizer_in_a_recording_is_told_to_be_fused() -> None:
-    (finding,) = [f for f in scan_of(FIXTURES / "kineto/convnet_train.json.gz").findings if f.title.endswith("SGD")]
+def test_an_optimizer_in_a_recording_is_told_to_be_fused(measured: Callable[[Path], Any]) -> None:
+    (finding,) = [
+        f for f in measured(FIXTURES / "kineto/convnet_train.json.gz").scan.findings if f.title.endswith("SGD")
+    ]
     assert "fused=True" in finding.fix
     assert WHOLE_MODEL not in finding.fix
 
 
-def test_gaps_of_a_recording_name_what_breaks_a_capture() -> None:
-    (finding,) = [f for f in scan_of(FIXTURES / "kineto/convnet_train.json.gz").findings if f.rule == "launch_gap"]
+def test_gaps_of_a_recording_name_what_breaks_a_capture(measured: Callable[[Path], Any]) -> None:
+    (finding,) = [
+        f for f in measured(FIXTURES / "kineto/convnet_train.json.gz").scan.findings if f.rule == "launch_gap"
+    ]
     assert "`.item()`" in finding.fix
     assert "pageable memory" in finding.fix
 
 
-def test_a_norm_with_its_residual_is_told_how_to_do_both() -> None:
-    (finding,) = [f for f in scan_of(FIXTURES / "captures/decoder_decode").findings if f.rule == "rmsnorm_unfused"]
+def test_a_norm_with_its_residual_is_told_how_to_do_both(measured: Callable[[Path], Any]) -> None:
+    (finding,) = [
+        f for f in measured(FIXTURES / "captures/decoder_decode").scan.findings if f.rule == "rmsnorm_unfused"
+    ]
     assert "def add_norm" in finding.fix
-
-
-@cache
-def scan_of(path: Path) -> Scan:
-    return pipeline.scan(path)
 
 
 def compiled_models(scan: Scan) -> list[str]:
@@ -400,17 +400,17 @@ def compiled_models(scan: Scan) -> list[str]:
 
 
 @pytest.mark.skipif(not _SHARED, reason="TRACEMINE_COMPAT_TRACES names no folder of traces")
-def test_compiling_the_model_is_advised_only_where_it_would_help() -> None:
+def test_compiling_the_model_is_advised_only_where_it_would_help(measured: Callable[[Path], Any]) -> None:
     """Of traces of others: no engine, nothing that is compiled but for another mode, no optimizer."""
     told = 0
     for path in _SHARED:
-        scan = scan_of(path)
+        scan = measured(path).scan
         told += len(compiled_models(scan))
         for finding in scan.reported:
             if WHOLE_MODEL in finding.fix:
                 assert "Optimizer" not in finding.title
                 assert not any(name in path.name for name in ("vllm", "sglang"))
-    findings = sum(len(scan_of(path).reported) for path in _SHARED)
+    findings = sum(len(measured(path).scan.reported) for path in _SHARED)
     print(f"torch.compile(model) in {told} of {findings} findings")
     assert 0 < told < findings / 2
 

@@ -37,7 +37,8 @@ def scanning() -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if b"tracemine.fleet.worker" in (path / "cmdline").read_bytes().split(b"\0"):
+            started = b"tracemine.fleet.worker" in (path / "cmdline").read_bytes().split(b"\0")
+            if started or (path / "comm").read_text("utf-8", "replace").endswith("fleet.worker\n"):  # or forked
                 found.append(int(path.name))
         except OSError:
             continue

@@ -49,6 +49,15 @@ def rows(dataset: Path, table: str) -> list[tuple[Any, ...]]:
     return sorted(found.fetchall(), key=repr)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder of traces, and the data set that one call makes of it; nobody writes to either."""
+    folder = tmp_path_factory.mktemp("whole")
+    traces, dataset = folder_of(folder / "traces"), folder / "set"
+    filled(traces, dataset)
+    return traces, dataset
+
+
 def test_every_trace_has_one_row_and_its_findings(tmp_path: Path) -> None:
     traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
     found = filled(traces, dataset)
@@ -150,9 +159,9 @@ def test_one_process_and_three_make_the_same_data_set(tmp_path: Path) -> None:
 
 
 def test_cut_off_before_its_run_is_written_a_trace_is_scanned_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+    (traces, other), dataset = whole, tmp_path / "set"
     given, _ = made(traces, dataset)
     task = next(one for one in given if "vit" in one.source.uri)
     write, names = Dataset._write, list[str]()
@@ -168,28 +177,27 @@ def test_cut_off_before_its_run_is_written_a_trace_is_scanned_again(
         with pytest.raises(OSError, match="gone"):
             scan_into(task)
     assert names and not list((dataset / "runs").rglob("*.parquet"))
-    whole = filled(traces, dataset)
-    assert whole.scanned == 5
+    assert filled(traces, dataset).scanned == 5
     keys = [row["key"] for row in pq.read_table(dataset / "runs").to_pylist()]
     assert len(keys) == len(set(keys))
-    filled(traces, tmp_path / "other")
-    assert rows(dataset, "findings") == rows(tmp_path / "other", "findings")
+    assert rows(dataset, "findings") == rows(other, "findings")
 
 
-def test_a_worker_that_is_killed_is_begun_again(tmp_path: Path) -> None:
-    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+def test_a_worker_that_is_killed_is_begun_again(whole: tuple[Path, Path], tmp_path: Path) -> None:
+    (traces, other), dataset = whole, tmp_path / "set"
     given, _ = made(traces, dataset)
     with Machine(Limits()) as machine:
         pid = machine._process.start()
         threading.Timer(0.05, os.kill, (pid, signal.SIGKILL)).start()
         outcomes = [machine.do(task) for task in given]
     assert {one.status for one in outcomes} == {SCANNED, REFUSED}
-    filled(traces, tmp_path / "other")
-    assert rows(dataset, "findings") == rows(tmp_path / "other", "findings")
+    assert rows(dataset, "findings") == rows(other, "findings")
 
 
-def test_processes_that_are_killed_while_the_pool_runs_lose_and_double_nothing(tmp_path: Path) -> None:
-    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+def test_processes_that_are_killed_while_the_pool_runs_lose_and_double_nothing(
+    whole: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (traces, other), dataset = whole, tmp_path / "set"
     given, known = made(traces, dataset)
     outcomes, killed = list[TaskOutcome](), 0
     for outcome in on_this_machine(2)(given, Limits(attempts=6)):
@@ -201,13 +209,12 @@ def test_processes_that_are_killed_while_the_pool_runs_lose_and_double_nothing(t
     assert killed
     found = total(outcomes, known, ())
     assert (found.scanned, found.refused, found.failed) == (5, 2, 0)
-    filled(traces, tmp_path / "other")
     for table in TABLES:
-        assert rows(dataset, table.name) == rows(tmp_path / "other", table.name)
+        assert rows(dataset, table.name) == rows(other, table.name)
 
 
-def test_a_call_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+def test_a_call_that_is_killed_goes_on_where_it_was(whole: tuple[Path, Path], tmp_path: Path) -> None:
+    (traces, other), dataset = whole, tmp_path / "set"
     command = [
         sys.executable,
         "-m",
@@ -232,9 +239,8 @@ def test_a_call_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     found = filled(traces, dataset)
     assert found.known >= done and found.known + found.scanned + found.refused == 7
     assert {path: path.read_bytes() for path in before} == before
-    filled(traces, tmp_path / "other")
     for table in TABLES:
-        assert rows(dataset, table.name) == rows(tmp_path / "other", table.name)
+        assert rows(dataset, table.name) == rows(other, table.name)
 
 
 def test_a_trace_beyond_the_time_limit_is_a_row_that_says_so(tmp_path: Path) -> None:
@@ -318,14 +324,13 @@ def test_calls_that_begin_at_once_lose_no_generation(tmp_path: Path) -> None:
     assert len(set(digests)) == 80 and numbers == [digests.index(f"{k} {n}") + 1 for k in range(2) for n in range(40)]
 
 
-def test_two_calls_at_once_over_the_same_traces_make_what_one_makes(tmp_path: Path) -> None:
-    traces, dataset = folder_of(tmp_path / "traces"), tmp_path / "set"
+def test_two_calls_at_once_over_the_same_traces_make_what_one_makes(whole: tuple[Path, Path], tmp_path: Path) -> None:
+    (traces, other), dataset = whole, tmp_path / "set"
     command = [sys.executable, "-m", "tracemine", "fleet", str(traces), "-o", str(dataset), "--labels", LABELS]
     running = [subprocess.Popen([*command, "-j", "1"], stderr=subprocess.DEVNULL) for _ in range(2)]
     assert [one.wait() for one in running] == [0, 0]
-    filled(traces, tmp_path / "other")
     for table in TABLES:
-        assert rows(dataset, table.name) == rows(tmp_path / "other", table.name)
+        assert rows(dataset, table.name) == rows(other, table.name)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFIED, hostile, hostile_verdicts
+from tests.screens import tool
 from tracemine.causes import load_rules
 from tracemine.documents.screen import first_screen, sure_of
 from tracemine.documents.words import cause_of
@@ -26,17 +26,6 @@ ROOT = Path(__file__).parents[2]
 COMPAT = os.environ.get("TRACEMINE_COMPAT_TRACES")
 WIDE = "/data/" + "a_very_long_folder/" * 20 + "trace.json.gz"
 MANY = tuple(f"Warning {n}: {'something that takes many words to say of this trace, ' * 6}" for n in range(40))
-
-
-def tool() -> ModuleType:
-    """tools/first_screens.py, which is no package's."""
-    spec = importlib.util.spec_from_file_location("first_screens", ROOT / "tools" / "first_screens.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["first_screens"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def screen(scan: Scan, **options: object) -> list[str]:
@@ -96,18 +85,19 @@ def test_no_text_of_a_trace_makes_a_screen_over(path: str, title: str, fix: str)
     assert max(map(cell_len, lines)) <= 80
 
 
-def test_the_screen_of_every_fixture_is_one() -> None:
-    first_screens = tool()
-    found = [first_screens.measured(path) for path in first_screens.every([str(ROOT / "fixtures")])]
+def test_the_screen_of_every_fixture_is_one(measured: Callable[[Path], Any]) -> None:
+    found = [measured(path) for path in tool().every([str(ROOT / "fixtures")])]
     assert len(found) > 20
     assert not [one.path for one in found if one.over]
     assert [one.path.name for one in found if one.lineless] == ["decoder_decode_graph.json.gz"]  # replayed: no stacks
 
 
 @pytest.mark.skipif(COMPAT is None, reason="TRACEMINE_COMPAT_TRACES is not set")
-def test_the_screen_of_every_shared_trace_is_one() -> None:
-    first_screens = tool()
-    assert first_screens.main(["--brief", str(COMPAT)]) == 0
+def test_the_screen_of_every_shared_trace_is_one(
+    measured: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool(), "measured", measured)
+    assert tool().main(["--brief", str(COMPAT)]) == 0
 
 
 def test_it_says_bound_step_bar_findings_rest_and_next(golden: object) -> None:

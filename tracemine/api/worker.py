@@ -62,5 +62,10 @@ def _options(settings: ScanSettings) -> ScanOptions:
     return settings.options()[0]
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Answer until there are no more lines."""
     serve(answer)
+
+
+if __name__ == "__main__":
+    main()

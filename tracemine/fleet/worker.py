@@ -5,5 +5,11 @@ from __future__ import annotations
 from tracemine.fleet.task import Task, packed, scan_into, unpacked
 from tracemine.processes import serve
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Answer until there are no more lines."""
     serve(lambda line: packed(scan_into(unpacked(line, Task))))
+
+
+if __name__ == "__main__":
+    main()

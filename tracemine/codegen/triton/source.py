@@ -116,8 +116,9 @@ def _helpers(text: str) -> list[str]:
     found: dict[str, str] = {}
 
     def visit(body: str) -> None:
+        words = set(re.findall(r"\w+", body))
         for name, helper in table().helpers.items():
-            if name not in found and re.search(rf"(?<!\w){name}\b", body):
+            if name not in found and name in words:
                 visit(helper.partition(":")[2])
                 found[name] = helper
 
