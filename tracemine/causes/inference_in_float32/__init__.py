@@ -1,0 +1,9 @@
+"""Products, convolutions and attention in float32 where half precision would do: a whole model, run without gradients.
+
+estimate.py  the same calls in half precision
+"""
+
+from tracemine.causes.cause import Cause
+from tracemine.causes.inference_in_float32.estimate import estimate
+
+CAUSE = Cause(rule="inference_in_float32", estimate=estimate)
