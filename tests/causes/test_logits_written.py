@@ -86,6 +86,11 @@ def returned(steps: Steps) -> None:
     evaluated(steps)
 
 
+def heads_contrasted(steps: Steps) -> None:
+    apart = steps.wide(SUB, [steps.head("of expert"), steps.head("of amateur")], "apart")
+    steps.call(ARGMAX, [apart], "best", steps.rows)
+
+
 def log_returned(steps: Steps) -> None:
     log = steps.wide(LOG_SOFTMAX, [steps.head()], "log", kept=True)
     steps.call(GATHER, [log, steps.tensor("words", steps.rows, 1)], "chosen", steps.rows, 1)
@@ -111,7 +116,7 @@ def half_of_the_rows(steps: Steps) -> None:
 
 
 @pytest.mark.parametrize(
-    "step", [drawn_from, log_returned, read_by_nothing, largest_alone, attention, half_of_the_rows]
+    "step", [drawn_from, heads_contrasted, log_returned, read_by_nothing, largest_alone, attention, half_of_the_rows]
 )
 def test_where_something_else_may_read_them_nothing_is_said(step: Step) -> None:
     assert not any(Steps(step).uses)

@@ -156,7 +156,7 @@ def _kept(graph: NodeGraph, kinds: dict[int, str], evidence: int) -> int:
 
 
 def _use(reading: _Reading, kinds: dict[int, str]) -> str | None:
-    """Return what logits are for. Without a loss or probabilities: where few rows are read, these."""
+    """Return what logits are for: few rows, or a loss; "" for probabilities that may be compared with another head's."""
     names = {base_name(reading.call(node).name) for node, kind in kinds.items() if kind != "few"}
     if "few" in kinds.values():
         return _LAST_ROWS if {"head", "wide", "few"}.issuperset(kinds.values()) else None
@@ -181,7 +181,7 @@ def _joined(heads: Iterable[_Head]) -> list[_Head]:
         same = [each for each in found if each.nodes & head.nodes]
         for each in same:
             found.remove(each)
-            use = _DIVERGENCE if each.use != _LAST_ROWS and head.use != _LAST_ROWS else None
+            use = None if {each.use, head.use} & {_LAST_ROWS, None} else _DIVERGENCE
             evidence = min(each.evidence, head.evidence)
             head = replace(
                 head, nodes=each.nodes | head.nodes, nbytes=each.nbytes + head.nbytes, use=use, evidence=evidence
