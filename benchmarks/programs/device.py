@@ -236,7 +236,9 @@ DEVICE = (
         then_compiled=("attention",),
         capturable=True,
     ),
-    Program("language_loss", language_loss, {"labelled_rows": ((), labelled_rows_alone)}, training=True),
+    Program(
+        "language_loss", language_loss, {"labelled_rows": (("logits_written",), labelled_rows_alone)}, training=True
+    ),
     Program("recommender", recommender, {"sparse": ((), recommender_sparse)}, training=True),
     Program(
         "pictures",

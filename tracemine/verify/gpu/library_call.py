@@ -64,6 +64,10 @@ def _in_float32(inputs: Tensors) -> list[torch.Tensor]:
     return [tensor.float() if tensor.dtype == torch.float64 else tensor for tensor in inputs]
 
 
+def _in_bfloat16(inputs: Tensors) -> list[torch.Tensor]:
+    return [tensor.bfloat16() if tensor.dtype == torch.float32 else tensor for tensor in inputs]
+
+
 def _channels_last(inputs: Tensors) -> list[torch.Tensor]:
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     return [t.contiguous(memory_format=formats[t.dim()]) if t.dim() in formats else t for t in inputs]
@@ -108,6 +112,7 @@ WAYS: Mapping[str, Way] = {
     "cublasLt": Way('torch.backends.cuda.preferred_blas_library("cublaslt")', list, _cublaslt),
     "float32": Way("the same in float32", _in_float32, dtype=torch.float32),
     "float32, TF32": Way("the same in float32, products by TF32", _in_float32, _tf32, dtype=torch.float32),
+    "bfloat16": Way("the same in bfloat16", _in_bfloat16, dtype=torch.bfloat16),
     "TF32": Way('torch.set_float32_matmul_precision("high")', list, _tf32),
 }
 

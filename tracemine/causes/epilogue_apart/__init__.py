@@ -1,0 +1,9 @@
+"""An activation behind a product, which the library's product can do itself.
+
+estimate.py  left out of training
+"""
+
+from tracemine.causes.cause import Cause
+from tracemine.causes.epilogue_apart.estimate import estimate
+
+CAUSE = Cause(rule="epilogue_apart", estimate=estimate)

@@ -1,0 +1,202 @@
+"""Heads over a vocabulary: a product of many columns, and all that its logits go through, followed over the dataflow.
+
+What is as wide as the logits (casts, softmax, gradients) leads on. A few numbers a row end it, and so do the products
+that take the gradient. Where anything else reads what is as wide, or it is kept beyond its step, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tracemine.calls import Call, calls_of
+from tracemine.flow.record import Evidence, Flow
+from tracemine.ops.dtypes import itemsize
+from tracemine.ops.facts import base_name
+from tracemine.rows.arrow import coded
+from tracemine.rows.graph import NodeGraph
+from tracemine.rows.table import Column, ColumnDoc, Columns, IntArray, Numbers, Rows, Sources, category
+
+_LEAST_WORDS: Final = 8_192  # columns of the product
+_LEAST_BYTES: Final = 64 << 20  # of the logits: fewer stay in the cache, and not writing them wins nothing
+_FEW: Final = 64  # times fewer numbers than logits: some a row
+_LAST: Final = 4  # times fewer bytes than there are, read: the other rows are computed for nothing
+_MOST_NODES: Final = 64  # of one head
+_HEADS: Final = frozenset({"aten::mm", "aten::addmm", "aten::linear"})
+_WIDE: Final = frozenset({"pointwise", "copy", "softmax", "fill", "loss", "scatter", "gather"})
+_ENDS: Final = frozenset({"reduction", "loss", "gather"})
+_LOSSES: Final = frozenset({"nll_loss_forward", "nll_loss", "nll_loss2d_forward", "cross_entropy_loss"})
+_EXPONENTIALS: Final = frozenset({"_log_softmax", "_softmax", "exp", "logsumexp"})
+USES: Final = ("loss", "log probabilities", "divergence", "last rows")
+_LOSS, _LIKELIHOOD, _DIVERGENCE, _LAST_ROWS = USES
+
+
+class _Head(Struct, frozen=True):
+    """Nodes of one head, the bytes of its logits, what they are for, and the share of them that is read for that."""
+
+    nodes: frozenset[int]
+    nbytes: int
+    use: str | None
+    percent: int
+    evidence: int
+
+
+def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
+    number, use, nbytes, percent, evidence = np.full((5, activities.count), -1)
+    graph, flow = activities.graph, sources.flow
+    if graph is not None and flow is not None:
+        causes = category(activities, "call_cause")
+        stated = causes.that(lambda cause: cause != "unknown")  # a slow product is another rule's
+        for at, head in enumerate(_joined(_heads(_Reading(flow, graph)))):
+            rows = np.concatenate([_rows(graph, node) for node in sorted(head.nodes)])
+            if head.use is None:
+                continue
+            rows = rows if head.use == _LAST_ROWS else rows[~stated[rows]]
+            number[rows], use[rows], nbytes[rows] = at, USES.index(head.use), head.nbytes
+            percent[rows], evidence[rows] = head.percent, head.evidence
+    known = number >= 0
+    return {
+        "logits": Numbers(np.maximum(number, 0), known),
+        "logits_use": coded(USES, use),
+        "logits_bytes": Numbers(np.maximum(nbytes, 0), known),
+        "logits_read_percent": Numbers(np.maximum(percent, 0), known),
+        "logits_evidence": coded([each.name.lower() for each in Evidence], evidence),
+    }
+
+
+def _rows(graph: NodeGraph, node: int) -> IntArray:
+    return graph.activity[graph.activity_begin[node] : graph.activity_begin[node + 1]]
+
+
+class _Reading:
+    """What each node gives, and how much of what another gave it reads."""
+
+    def __init__(self, flow: Flow, graph: NodeGraph) -> None:
+        self.graph = graph
+        self._calls, self._op_row, self._edges = calls_of(flow.timeline), flow.nodes.op_row, flow.edges
+        tensors, entry = graph.tensors, graph.tensors.of["out"]
+        sizes = np.where(tensors.shape < 0, 1, tensors.shape)
+        known = tensors.rank[entry] >= 0
+        self.numel: IntArray = np.where(known, sizes.prod(axis=1)[entry], -1)
+        self.last: IntArray = np.where(known, sizes[:, -1][entry], -1)
+        item = np.array([*(itemsize(name) or 0 for name in tensors.dtypes), 0])
+        self.nbytes: IntArray = self.numel * item[tensors.dtype[entry]]
+
+    def call(self, node: int) -> Call:
+        return self._calls.at(int(self._op_row[node])) or Call("")
+
+    def is_head(self, node: int) -> bool:
+        return self.call(node).name in _HEADS and node not in self.graph.backward
+
+    def kind(self, reader: int, node: int, head: int) -> tuple[str | None, int]:
+        """Return what an operator is that takes something as wide as a head's logits, and the share of few rows."""
+        op_class, size = self.call(reader).op_class, int(self.numel[head])
+        own = (self._edges.consumer == reader) & (self._edges.producer == node)
+        taken = int(self._edges.bytes[own].max(initial=0))
+        if 0 < taken * _LAST <= self.nbytes[node]:
+            return "few", taken * 100 // int(self.nbytes[node])
+        if op_class == "gemm" and reader in self.graph.backward:
+            return "product", 0
+        if op_class in _WIDE and self.last[reader] == self.last[head] and size <= 2 * self.numel[reader] <= 2 * size:
+            return "wide", 0
+        return ("end" if op_class in _ENDS and 0 <= self.numel[reader] * _FEW <= size else None), 0
+
+    def evidence(self, reader: int, node: int) -> int:
+        at = int(np.searchsorted(self.graph.keys, reader * len(self.graph) + node))
+        return int(self.graph.evidence[at]) if self.graph.usable[at] else Evidence.ADJACENT
+
+
+def _heads(reading: _Reading) -> Iterator[_Head]:
+    """Yield each head of which it is known where all of its logits go."""
+    large = np.flatnonzero((reading.last >= _LEAST_WORDS) & (reading.nbytes >= _LEAST_BYTES))
+    for node in large.tolist():
+        found = _followed(reading, node) if reading.is_head(node) else None
+        if found is not None:
+            yield found
+
+
+def _followed(reading: _Reading, head: int) -> _Head | None:
+    graph, kinds, left = reading.graph, {head: "head"}, [head]
+    percent, weakest = 1, int(Evidence.PROVEN)
+    while left:
+        node = left.pop()
+        readers = graph.readers(node)
+        if not readers or len(kinds) > _MOST_NODES:
+            return None
+        weakest = min(weakest, *(reading.evidence(reader, node) for reader in readers))
+        for reader in {*readers}.difference(kinds):
+            kind, share = reading.kind(reader, node, head)
+            if kind is None:
+                return None
+            kinds[reader], percent = kind, max(percent, share)
+            left += [reader] if kind == "wide" else []
+    weakest = _kept(graph, kinds, weakest)
+    nodes = frozenset(node for node, kind in kinds.items() if kind != "few")
+    nbytes = int(reading.nbytes[head])
+    return (
+        None if weakest < 0 else _Head(nodes | _filled(reading, nodes), nbytes, _use(reading, kinds), percent, weakest)
+    )
+
+
+def _kept(graph: NodeGraph, kinds: dict[int, str], evidence: int) -> int:
+    """Return how sure it is that nothing else reads what is wide; −1 where something may.
+
+    What is trained has its gradient from here, whoever keeps the logits as well.
+    """
+    kept = [node for node, kind in kinds.items() if kind in ("head", "wide") and graph.live_out[node]]
+    if any(node in graph.backward for node in kept) or (
+        kept and graph.lifetimes_known and "product" not in kinds.values()
+    ):
+        return -1
+    return min(evidence, Evidence.CONSISTENT) if kept or not graph.lifetimes_known else evidence
+
+
+def _use(reading: _Reading, kinds: dict[int, str]) -> str | None:
+    """Return what logits are for: few rows, or a loss; "" for probabilities that may be compared with another head's."""
+    names = {base_name(reading.call(node).name) for node, kind in kinds.items() if kind != "few"}
+    if "few" in kinds.values():
+        return _LAST_ROWS if {"head", "wide", "few"}.issuperset(kinds.values()) else None
+    if names & _LOSSES:
+        return _LOSS
+    if names & _EXPONENTIALS:
+        return _LIKELIHOOD if "gather" in names else _DIVERGENCE if "product" in kinds.values() else ""
+    return None
+
+
+def _filled(reading: _Reading, nodes: frozenset[int]) -> frozenset[int]:
+    """Return fills of what operators of these write into: zeros for a gradient."""
+    graph = reading.graph
+    before = {int(node) for node in graph.producer[np.isin(graph.consumer, [*nodes])]} - nodes
+    return frozenset(n for n in before if reading.call(n).op_class == "fill" and nodes.issuperset(graph.readers(n)))
+
+
+def _joined(heads: Iterable[_Head]) -> list[_Head]:
+    """Return heads, those whose logits are compared with each other as one."""
+    found = list[_Head]()
+    for head in heads:
+        same = [each for each in found if each.nodes & head.nodes]
+        for each in same:
+            found.remove(each)
+            use = None if {each.use, head.use} & {_LAST_ROWS, None} else _DIVERGENCE
+            evidence = min(each.evidence, head.evidence)
+            head = replace(
+                head, nodes=each.nodes | head.nodes, nbytes=each.nbytes + head.nbytes, use=use, evidence=evidence
+            )
+        found.append(head)
+    return [replace(each, use=each.use or None) for each in found]
+
+
+COLUMNS = Columns(
+    docs=(
+        ColumnDoc("logits", "numbers", "which logits it makes or works on: equal for a product of 8,192 columns or more whose result takes 64 MiB or more, all that is computed of it at that width, the products that take its gradient, and what ends it. Products that another rule may ask for (`call_cause`) are left out, unless few rows are read", "no such product, anything else reads what is as wide, or dataflow is not known", "logits_evidence"),
+        ColumnDoc("logits_use", "categories", "what these logits are for: `loss` (cross-entropy with labels), `log probabilities` (of some words), `divergence` (a loss that compares two heads, or sums over all words), `last rows` (all that is read is a quarter of them or less)", "in no such logits"),
+        ColumnDoc("logits_bytes", "numbers", "bytes of these logits, as the product writes them", "in no such logits"),
+        ColumnDoc("logits_read_percent", "numbers", "of `last rows`, how many of the logits are read at most", "in no such logits"),
+        ColumnDoc("logits_evidence", "categories", "how sure it is where these logits go: `proven`, `consistent`, `adjacent`", "in no such logits"),
+    ),
+    derive=_columns,
+)  # fmt: skip
