@@ -36,10 +36,10 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
         float(middle.sum()),
         float(np.maximum(most, middle).sum()),
     )
-    notes = (f"middle: {how} (assumed); low end: half of that on a faster host; high end: all of it goes",)
+    notes = [f"middle: {how} (assumed); low end: half of that on a faster host; high end: all of it goes"]
     if context.steps.slowdown is not None:
-        notes += (f"{context.steps.slowdown.what}: gaps count as they last without it",)
-    return of_gaps(context, matrix, saving.at_most(int(into.sum())), notes)
+        notes.append(f"{context.steps.slowdown.what}: gaps count as they last without it")
+    return of_gaps(context, matrix, saving.at_most(int(into.sum())), tuple(notes))
 
 
 def _saved(what: str | None, load: FloatArray, rest: FloatArray) -> tuple[FloatArray, str]:

@@ -1,0 +1,11 @@
+"""A product in a recurrence's loop that needs nothing of the recurrence.
+
+columns.py   which products are one
+estimate.py  one product for all iterations
+"""
+
+from tracemine.causes.cause import Cause
+from tracemine.causes.input_projection_in_loop.columns import COLUMNS
+from tracemine.causes.input_projection_in_loop.estimate import estimate
+
+CAUSE = Cause(rule="input_projection_in_loop", columns=COLUMNS, estimate=estimate)
