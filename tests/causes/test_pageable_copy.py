@@ -46,7 +46,7 @@ def test_a_copy_of_unknown_size_or_on_an_unknown_gpu_abstains() -> None:
 
 @pytest.mark.parametrize("alone_us", [None, 4_600, 3_000])
 def test_a_step_keeps_the_time_of_the_copy_and_of_all_else(alone_us: int | None) -> None:
-    meta = {} if alone_us is None else {"alone_step_ns": alone_us * US}
+    meta: dict[str, Any] = {} if alone_us is None else {"alone_step_ns": alone_us * US}
     scan = copied(**meta)
     own, step = finding(scan).per_step, scan.summary.per_step
     assert own is not None and step is not None and step.unprofiled_ns is not None
