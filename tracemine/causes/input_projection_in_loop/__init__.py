@@ -1,11 +1,9 @@
-"""A product in a recurrence's loop that needs nothing of the recurrence.
+"""A product in a recurrence's loop that needs nothing of the recurrence; recurrence_unfused has the columns of both.
 
-columns.py   which products are one
 estimate.py  one product for all iterations
 """
 
 from tracemine.causes.cause import Cause
-from tracemine.causes.input_projection_in_loop.columns import COLUMNS
 from tracemine.causes.input_projection_in_loop.estimate import estimate
 
-CAUSE = Cause(rule="input_projection_in_loop", columns=COLUMNS, estimate=estimate)
+CAUSE = Cause(rule="input_projection_in_loop", estimate=estimate)

@@ -1,53 +1,87 @@
-"""Recurrences whose operators are called anew in each iteration: which activities are part of one, and as what."""
+"""Loops with a state: which activities are part of a recurrence, and as what, and which are products of inputs alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from tracemine.causes.recurrence_unfused.cells import CELLS, KINDS, PRODUCTS, Turn, kind_of
+from tracemine.causes.recurrence_unfused.cells import CELLS, KINDS, PRODUCTS, Turn, kind_of, one_weight
 from tracemine.rows.arrow import coded
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.loops import Loop, loops_with_state
-from tracemine.rows.table import BoolArray, Column, ColumnDoc, Columns, IntArray, Numbers, Rows, Sources, category
+from tracemine.rows.table import (
+    BoolArray,
+    Categories,
+    Column,
+    ColumnDoc,
+    Columns,
+    IntArray,
+    Numbers,
+    Rows,
+    Sources,
+    category,
+)
 
 PARTS: Final = ("product", "projection", "rest")
+_ONE_WEIGHT: Final = frozenset({"mm", "addmm", "_addmm_activation"})
 
 
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
-    number, kind, part = np.full((3, activities.count), -1)
-    turns, graph = np.zeros(activities.count, np.int64), activities.graph
-    for loop, name, parts in () if graph is None else _recurrences(sources, activities, graph):
-        assert graph is not None  # noqa: S101 - else there is none
-        node = np.arange(loop.begin, loop.end)
-        rows = [graph.activity[graph.activity_begin[at] : graph.activity_begin[at + 1]] for at in node.tolist()]
-        every = np.concatenate(rows)
-        number[every], kind[every], turns[every] = loop.begin, KINDS.index(name), len(node) // loop.period
-        part[every] = np.repeat(parts[(node - loop.begin) % loop.period], [len(each) for each in rows])
+    number, kind, part, projection = np.full((4, activities.count), -1)
+    turns, graph = np.zeros((2, activities.count), np.int64), activities.graph
+    loops = [] if graph is None else list(loops_with_state(sources.timeline, activities))
+    if graph is not None and loops:
+        operation = category(activities, "operation")
+        each = [Turn.of(graph, loop, _operations(graph, operation, loop)) for loop in loops]
+        for loop, name, parts in _recurrences(graph, each):
+            node = np.arange(loop.begin, loop.end)
+            every = _activities(graph, node)
+            number[every], kind[every], turns[0, every] = loop.begin, KINDS.index(name), len(node) // loop.period
+            count = np.diff(graph.activity_begin)[node]
+            part[every] = np.repeat(parts[(node - loop.begin) % loop.period], count)
+        for turn in each:
+            for slot in _projections(graph, turn):
+                rows = _activities(graph, np.arange(turn.loop.begin + slot, turn.loop.end, turn.loop.period))
+                projection[rows] = turn.loop.begin + slot
+                turns[1, rows] = (turn.loop.end - turn.loop.begin) // turn.loop.period
     return {
         "recurrence": Numbers(np.maximum(number, 0), number >= 0),
-        "recurrence_turns": Numbers(turns, number >= 0),
+        "recurrence_turns": Numbers(turns[0], number >= 0),
         "recurrence_kind": coded(KINDS, kind),
         "recurrence_part": coded(PARTS, part),
+        "projection_of": Numbers(np.maximum(projection, 0), projection >= 0),
+        "projection_turns": Numbers(turns[1], projection >= 0),
     }
 
 
-def _recurrences(sources: Sources, activities: Rows, graph: NodeGraph) -> Iterator[tuple[Loop, str, IntArray]]:
+def _operations(graph: NodeGraph, operation: Categories, loop: Loop) -> list[str]:
+    codes = operation.codes[graph.first_activity[loop.begin : loop.begin + loop.period]].tolist()
+    return ["" if code < 0 else operation.values[code] for code in codes]
+
+
+def _activities(graph: NodeGraph, nodes: IntArray) -> IntArray:
+    begin, end = graph.activity_begin[nodes], graph.activity_begin[nodes + 1]
+    return np.concatenate([graph.activity[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)])
+
+
+def _projections(graph: NodeGraph, turn: Turn) -> list[int]:
+    """Return which operators are products with one weight that need nothing of the loop: a batched one has a weight an
+    entry.
+    """
+    own = np.flatnonzero(turn.loop.own).tolist()
+    return [each for each in own if turn.operations[each] in _ONE_WEIGHT and one_weight(graph, turn.loop, each)]
+
+
+def _recurrences(graph: NodeGraph, turns: Sequence[Turn]) -> Iterator[tuple[Loop, str, IntArray]]:
     """Yield the loops that are one, of which kind, and the part of each operator of an iteration."""
-    found: list[tuple[Loop, str]] = []
-    left: list[Turn] = []
-    operation = category(activities, "operation")
-    for loop in loops_with_state(sources.timeline, activities):
-        code = operation.codes[graph.first_activity[loop.begin : loop.begin + loop.period]].tolist()
-        turn = Turn.of(graph, loop, ["" if at < 0 else operation.values[at] for at in code])
-        kind = kind_of(graph, turn)
-        if kind is None:
-            left.append(turn)
-            continue
-        found.append((loop, kind))
-        yield loop, kind, _parts(turn, turn.carried())
+    kinds = [kind_of(graph, turn) for turn in turns]
+    found = [(turn.loop, kind) for turn, kind in zip(turns, kinds, strict=True) if kind is not None]
+    left = [turn for turn, kind in zip(turns, kinds, strict=True) if kind is None]
+    for turn, kind in zip(turns, kinds, strict=True):
+        if kind is not None:
+            yield turn.loop, kind, _parts(turn, turn.carried())
     for turn in left:  # the backward pass of a cell goes with it
         of = [kind for loop, kind in found if kind in CELLS and _differentiates(graph, turn.loop, loop)]
         if len(set(of)) == 1:
@@ -77,6 +111,8 @@ COLUMNS = Columns(
         ColumnDoc("recurrence_turns", "numbers", "how many iterations that has", _NONE),
         ColumnDoc("recurrence_kind", "categories", "what it computes, one of " + ", ".join(f"`{kind}`" for kind in KINDS), _NONE),
         ColumnDoc("recurrence_part", "categories", "`product`: a product on the way from one state to the next; `projection`: another product; `rest`", _NONE),
+        ColumnDoc("projection_of", "numbers", "which products it is one of, that a loop makes with one weight, each of an input of its own, in iterations that need each other: these products need none of them", "no such product, shapes were not recorded, or dataflow is not known"),
+        ColumnDoc("projection_turns", "numbers", "how many iterations that loop has", "no such product"),
     ),
     derive=_columns,
 )  # fmt: skip
