@@ -41,7 +41,7 @@ def gap_rows(timeline: Timeline) -> Rows:
     launch, blamed = why.launch, why.blamed_call
     launched, waited, by_op = launch >= 0, why.waiting >= 0, why.blamed_op >= 0
     launch_name = take(categories(api.column("name")), launch)
-    step, between = _steps(timeline, previous, following, begin)
+    step, between, opens = _steps(timeline, previous, following, begin)
     call_op = taken(rows_of(api.column("op_row")), blamed)
     next_op_row = rows_of(activities.column("op_row"))[following]
     op_name = categories(ops.column("name"))
@@ -62,7 +62,7 @@ def gap_rows(timeline: Timeline) -> Rows:
             "segment": Numbers(segments(step)),
             "between_steps": Flags(between),
             "into_step_ns": Numbers(into, between),
-            "opens_step": Flags(_opens(timeline, previous, following)),
+            "opens_step": Flags(opens),
             "cause": coded(CAUSES, why.cause),
             "op": op,
             "next_op": take(op_name, next_op_row),
@@ -142,21 +142,18 @@ def _into_step(timeline: Timeline, following: IntArray, begin: IntArray, gap: In
     return passed
 
 
-def _opens(timeline: Timeline, previous: IntArray, following: IntArray) -> BoolArray:
-    """Return which gaps end with the first activity of a step, other than the one before them is of."""
-    number = segments(numbers(timeline.activities.column("step_row")))
-    opens: BoolArray = (number[following] > 0) & (number[previous] != number[following])
-    return opens
-
-
-def _steps(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray) -> tuple[Numbers, BoolArray]:
-    """Return the step that the host was in throughout, null where none or several; and where it was in several.
+def _steps(
+    timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray
+) -> tuple[Numbers, BoolArray, BoolArray]:
+    """Return the step that the host was in throughout, null where none or several; where it was in several; and which
+    gaps end with an activity of a step that the one before is not of.
 
     It was in the next activity's step if the one before is of it too, or it had begun when the device went idle.
     """
     number = segments(numbers(timeline.activities.column("step_row")))
     begun = np.r_[np.iinfo(np.int64).max, numbers(timeline.steps.column("start_ns")).values.astype(np.int64)]
     after = number[following]
-    same = (number[previous] == after) | (begun[after] <= begin)
+    opens = number[previous] != after
+    same = ~opens | (begun[after] <= begin)
     known = same & (after > 0)
-    return Numbers(np.where(known, after - 1, 0), known), ~same
+    return Numbers(np.where(known, after - 1, 0), known), ~same, opens & (after > 0)

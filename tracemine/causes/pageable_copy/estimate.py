@@ -1,18 +1,21 @@
-"""A copy between host and device from pinned memory instead of pageable: what it saves."""
+"""A copy between host and device from pinned memory instead of pageable: what it saves, and which way it goes."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
 from tracemine.devices import Device
 from tracemine.findings.class_estimate import ClassEstimate
-from tracemine.findings.context import ScanContext
+from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.estimates import on_gpu
+from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, Estimate
 from tracemine.perfmodel.ranges import outwards
-from tracemine.rows.table import IntArray, category, number
+from tracemine.rows.table import BoolArray, IntArray, category, number
 from tracemine.units import time_text
 
 
@@ -29,40 +32,21 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     each_ns = float(dur[matrix].sum()) / len(matrix)
     of_steps = category(rows, "copy_kind").among("HtoD", "DtoH") & context.accounts.in_step
     copies_ns = int(dur[of_steps].sum()) / max(context.accounts.steps, 1)
-    more_ns = each_ns * _recorded_more(context, copies_ns)
+    # Steps timed alone may be shorter than the device worked as recorded.
+    longer_ns = context.busy_ns - context.unprofiled.mid_ns if context.unprofiled.of_step else 0
+    more_ns = each_ns * min(max(longer_ns / max(copies_ns, each_ns), 0.0), 1.0)
+    low, notes = found.after_ns.low, found.assumptions
     if category(rows, "copy_kind").among("HtoD")[matrix[0, 0]]:
-        ahead_ns = max(context.busy_ns - copies_ns, 0) * each_ns / max(copies_ns, each_ns)
-        found = prefetched(found, int(ahead_ns))
-    after = outwards(*(end + more_ns for end in (found.after_ns.low, found.after_ns.mid, found.after_ns.high)))
-    notes = () if more_ns < 1_000 else (f"recording had it take {time_text(int(more_ns))} longer, which stays",)
-    return on_gpu(context, matrix, replace(found, after_ns=after, assumptions=(*found.assumptions, *notes)))
-
-
-def _recorded_more(context: ScanContext, copies_ns: float) -> float:
-    """Return the share of copies' time by which steps, timed alone, are shorter than the device worked as recorded."""
-    unprofiled = context.unprofiled
-    if not unprofiled.of_step or copies_ns <= 0:
-        return 0.0
-    return float(np.clip((context.busy_ns - unprofiled.mid_ns) / copies_ns, 0.0, 1.0))
-
-
-def prefetched(found: Estimate, beside_ns: int) -> Estimate:
-    """Return a copy to the device that at best is made ahead, on a stream of its own, beside other work that lasts.
-
-    >>> from tracemine.devices import find_device
-    >>> prefetched(pinned(50_400_000, find_device("NVIDIA H200")), 700_000).after_ns
-    Range(low=101000, mid=1001000, high=1501000)
-    """
-    after = found.after_ns
-    return replace(
-        found,
-        after_ns=replace(after, low=max(after.low - beside_ns, 0)),
-        assumptions=(
-            *found.assumptions,
+        beside_ns = int(max(context.busy_ns - copies_ns, 0) * each_ns / max(copies_ns, each_ns))
+        low = max(low - beside_ns, 0)
+        notes += (
             "the copy's own time stays; only the best end hides it, made a step ahead on a stream of its own, behind "
             f"the {time_text(beside_ns)} that other work lasts",
-        ),
-    )
+        )
+    if more_ns >= 1_000:
+        notes += (f"recording had it take {time_text(int(more_ns))} longer, which stays",)
+    after = outwards(low + more_ns, found.after_ns.mid + more_ns, found.after_ns.high + more_ns)
+    return on_gpu(context, matrix, replace(found, after_ns=after, assumptions=notes))
 
 
 def pinned(nbytes: int | None, device: Device | None) -> Estimate | Abstained:
@@ -86,3 +70,14 @@ def pinned(nbytes: int | None, device: Device | None) -> Estimate | Abstained:
             "low end: all of the link, high end: half as long again (assumed)",
         ),
     )
+
+
+def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
+    """Return whether all of them go to the host."""
+    if rule.saving != "pin_memory":
+        return {}
+    to_host = category(context.rows["activities"], "copy_kind").among("DtoH")
+    return {"to_host": bool(to_host[np.concatenate([one.matrix.reshape(-1) for one in classes])].all())}
+
+
+FACTS = AdviceFacts(docs={"to_host": FactDoc("what is copied goes from the device to the host")}, find=_facts)

@@ -2,13 +2,11 @@
 
 cells.py     what an iteration computes: a cell that a library has, or a scan
 columns.py   which activities are part of which, and as what
-estimate.py  the library's call, or the scan
-facts.py     which one
+estimate.py  the library's call, or the scan, and which one
 """
 
 from tracemine.causes.cause import Cause
 from tracemine.causes.recurrence_unfused.columns import COLUMNS
-from tracemine.causes.recurrence_unfused.estimate import estimate
-from tracemine.causes.recurrence_unfused.facts import FACTS
+from tracemine.causes.recurrence_unfused.estimate import FACTS, estimate
 
 CAUSE = Cause(rule="recurrence_unfused", columns=COLUMNS, estimate=estimate, facts=FACTS)

@@ -11,11 +11,10 @@ from msgspec import Struct
 
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.loops import Loop
-from tracemine.rows.table import BoolArray, IntArray
+from tracemine.rows.table import BoolArray, Categories, IntArray
 
 CELLS: Final = ("LSTM", "GRU", "RNN")
-SCANS: Final = ("scan", "cumsum", "cumprod", "cummax", "cummin")
-KINDS: Final = (*CELLS, *SCANS)
+KINDS: Final = (*CELLS, "scan", "cumsum", "cumprod", "cummax", "cummin")
 PRODUCTS: Final = frozenset({"mm", "addmm", "_addmm_activation", "bmm", "baddbmm"})
 _PASSES: Final = frozenset({"copy", "clone", "cat", "stack"})  # what only moves
 _MANY: Final = (0, 10)
@@ -48,8 +47,10 @@ class Turn(Struct, frozen=True):
     later: IntArray
 
     @classmethod
-    def of(cls, graph: NodeGraph, loop: Loop, operations: Sequence[str]) -> Turn:
+    def of(cls, graph: NodeGraph, loop: Loop, operation: Categories) -> Turn:
         """Return the iteration of a loop: what all of them have in common, the first and the last aside."""
+        code = operation.codes[graph.first_activity[loop.begin : loop.begin + loop.period]].tolist()
+        operations = ["" if at < 0 else operation.values[at] for at in code]
         span = slice(*np.searchsorted(graph.consumer, [loop.begin, loop.end]).tolist())
         reader, writer = graph.consumer[span] - loop.begin, graph.producer[span] - loop.begin
         inside = writer >= 0

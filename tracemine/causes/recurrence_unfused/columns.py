@@ -11,21 +11,10 @@ from tracemine.causes.recurrence_unfused.cells import CELLS, KINDS, PRODUCTS, Tu
 from tracemine.rows.arrow import coded
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.loops import Loop, loops_with_state
-from tracemine.rows.table import (
-    BoolArray,
-    Categories,
-    Column,
-    ColumnDoc,
-    Columns,
-    IntArray,
-    Numbers,
-    Rows,
-    Sources,
-    category,
-)
+from tracemine.rows.table import Column, ColumnDoc, Columns, IntArray, Numbers, Rows, Sources, category
 
 PARTS: Final = ("product", "projection", "rest")
-_ONE_WEIGHT: Final = frozenset({"mm", "addmm", "_addmm_activation"})
+_ONE_WEIGHT: Final = frozenset({"mm", "addmm", "_addmm_activation"})  # a batched product has a weight an entry
 
 
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
@@ -34,7 +23,7 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     loops = [] if graph is None else list(loops_with_state(sources.timeline, activities))
     if graph is not None and loops:
         operation = category(activities, "operation")
-        each = [Turn.of(graph, loop, _operations(graph, operation, loop)) for loop in loops]
+        each = [Turn.of(graph, loop, operation) for loop in loops]
         for loop, name, parts in _recurrences(graph, each):
             node = np.arange(loop.begin, loop.end)
             every = _activities(graph, node)
@@ -42,7 +31,9 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
             count = np.diff(graph.activity_begin)[node]
             part[every] = np.repeat(parts[(node - loop.begin) % loop.period], count)
         for turn in each:
-            for slot in _projections(graph, turn):
+            for slot in np.flatnonzero(turn.loop.own).tolist():
+                if turn.operations[slot] not in _ONE_WEIGHT or not one_weight(graph, turn.loop, slot):
+                    continue
                 rows = _activities(graph, np.arange(turn.loop.begin + slot, turn.loop.end, turn.loop.period))
                 projection[rows] = turn.loop.begin + slot
                 turns[1, rows] = (turn.loop.end - turn.loop.begin) // turn.loop.period
@@ -56,42 +47,22 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     }
 
 
-def _operations(graph: NodeGraph, operation: Categories, loop: Loop) -> list[str]:
-    codes = operation.codes[graph.first_activity[loop.begin : loop.begin + loop.period]].tolist()
-    return ["" if code < 0 else operation.values[code] for code in codes]
-
-
 def _activities(graph: NodeGraph, nodes: IntArray) -> IntArray:
     begin, end = graph.activity_begin[nodes], graph.activity_begin[nodes + 1]
     return np.concatenate([graph.activity[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)])
 
 
-def _projections(graph: NodeGraph, turn: Turn) -> list[int]:
-    """Return which operators are products with one weight that need nothing of the loop: a batched one has a weight an
-    entry.
-    """
-    own = np.flatnonzero(turn.loop.own).tolist()
-    return [each for each in own if turn.operations[each] in _ONE_WEIGHT and one_weight(graph, turn.loop, each)]
-
-
 def _recurrences(graph: NodeGraph, turns: Sequence[Turn]) -> Iterator[tuple[Loop, str, IntArray]]:
     """Yield the loops that are one, of which kind, and the part of each operator of an iteration."""
     kinds = [kind_of(graph, turn) for turn in turns]
-    found = [(turn.loop, kind) for turn, kind in zip(turns, kinds, strict=True) if kind is not None]
-    left = [turn for turn, kind in zip(turns, kinds, strict=True) if kind is None]
+    cells = [(turn.loop, kind) for turn, kind in zip(turns, kinds, strict=True) if kind in CELLS]
     for turn, kind in zip(turns, kinds, strict=True):
+        if kind is None:  # the backward pass of a cell goes with it
+            of = {name for loop, name in cells if _differentiates(graph, turn.loop, loop)}
+            kind = of.pop() if len(of) == 1 else None
         if kind is not None:
-            yield turn.loop, kind, _parts(turn, turn.carried())
-    for turn in left:  # the backward pass of a cell goes with it
-        of = [kind for loop, kind in found if kind in CELLS and _differentiates(graph, turn.loop, loop)]
-        if len(set(of)) == 1:
-            yield turn.loop, of[0], _parts(turn, turn.carried())
-
-
-def _parts(turn: Turn, carried: BoolArray) -> IntArray:
-    """Return the position in PARTS of each operator: products on the way of the state, other products, the rest."""
-    product = np.array([each in PRODUCTS for each in turn.operations])
-    return np.where(product & carried, 0, np.where(product, 1, 2))
+            product = np.array([each in PRODUCTS for each in turn.operations])
+            yield turn.loop, kind, np.where(product & turn.carried(), 0, np.where(product, 1, 2))
 
 
 def _differentiates(graph: NodeGraph, loop: Loop, forward: Loop) -> bool:

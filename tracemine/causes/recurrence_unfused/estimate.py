@@ -1,21 +1,22 @@
-"""A recurrence as a library's layer or as a scan: what it saves."""
+"""A recurrence as a library's layer or as a scan: what it saves, and which one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tracemine.causes.recurrence_unfused.cells import CELLS
+from tracemine.causes.recurrence_unfused.cells import CELLS, KINDS
 from tracemine.causes.recurrence_unfused.columns import PARTS
 from tracemine.findings.class_estimate import ClassEstimate
-from tracemine.findings.context import ScanContext
+from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.estimates import on_gpu
 from tracemine.findings.labels import text_at
 from tracemine.flow import Evidence
+from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
-from tracemine.perfmodel import Abstained, Curves, Estimate
+from tracemine.perfmodel import Abstained, Estimate
 from tracemine.perfmodel.ranges import outwards
-from tracemine.rows.table import IntArray, category, number
+from tracemine.rows.table import BoolArray, IntArray, category, number
 
 # Low, middle and high end. A layer's products of the state run one after another as they do now, all others at once,
 # and one kernel an iteration does the rest.
@@ -38,9 +39,13 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     moved = [number(rows, name, null=-1)[members] for name in ("bytes_read", "bytes_written")]
     if min(each.min() for each in moved) < 0:
         return Abstained("bytes_unknown")
+    if context.curves is None:
+        return Abstained("device_unknown")
     # A scan reads what is given and writes the states; operators apart also read and write each state.
-    found = scan(int(moved[0].sum()) // 2, int(moved[1].sum()) // 2, float(mean_ns.sum()), context.curves)
-    return on_gpu(context, matrix, found, _evidence(context, members))
+    moved_ns = context.curves.memory_ns(int(moved[0].sum()) // 2, int(moved[1].sum()) // 2, 0.0)
+    after = outwards(*(min(times * moved_ns, float(mean_ns.sum())) for times in _SCAN))
+    note = f"a scan takes {_SCAN[1]:g} times as long as moving all of it once ({_SCAN[0]:g}–{_SCAN[2]:g}, assumed)"
+    return on_gpu(context, matrix, Estimate(after_ns=after, assumptions=(note,)), _evidence(context, members))
 
 
 def _evidence(context: ScanContext, members: IntArray) -> Evidence:
@@ -74,16 +79,15 @@ def layer(spent: Mapping[str, float], turns: int) -> Estimate:
     )
 
 
-def scan(reads: int, writes: int, measured_ns: float, curves: Curves | None) -> Estimate | Abstained:
-    """Estimate a scan over all iterations, which reads and writes so many bytes."""
-    if curves is None:
-        return Abstained("device_unknown")
-    moved_ns = curves.memory_ns(reads, writes, 0.0)
-    low, mid, high = (min(times * moved_ns, measured_ns) for times in _SCAN)
-    return Estimate(
-        after_ns=outwards(low, mid, high),
-        assumptions=(
-            f"a scan takes {_SCAN[1]:g} times as long as reading what is given and writing all states "
-            f"({_SCAN[0]:g}–{_SCAN[2]:g}, assumed)",
-        ),
-    )
+def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
+    """Return what the recurrence computes."""
+    if rule.id != "recurrence_unfused":
+        return {}
+    kind = category(context.rows["activities"], "recurrence_kind")
+    return {"recurrence": text_at(kind, int(classes[0].matrix[0, 0]))}
+
+
+FACTS = AdviceFacts(
+    docs={"recurrence": FactDoc("what a loop computes as `recurrence_kind` says it", text=True, values=KINDS)},
+    find=_facts,
+)

@@ -20,6 +20,11 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     return at_once(context, matrix, int(number(context.rows["activities"], "turns")[matrix[0, 0]]))
 
 
+def of_projection(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate one product of all inputs in place of one an iteration of a recurrence."""
+    return at_once(context, matrix, int(number(context.rows["activities"], "projection_turns")[matrix[0, 0]]))
+
+
 def at_once(context: ScanContext, matrix: IntArray, turns: int) -> ClassEstimate | Abstained:
     """Estimate one call of each operator in place of so many iterations."""
     rows, members = context.rows["activities"], np.sort(matrix[0])
