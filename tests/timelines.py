@@ -68,7 +68,8 @@ class Trace:
         texts = {
             key: None if value is None else json.dumps(value, separators=(",", ":")) for key, value in recorded.items()
         }
-        return self.add("ops", kind="op", name=name, start_ns=start, dur_ns=dur, pid=1, tid=tid, **texts, **columns)
+        row = {"kind": "op", "name": name, "start_ns": start, "dur_ns": dur, "pid": 1, "tid": tid}
+        return self.add("ops", **(row | texts | columns))
 
     def call(
         self, name: str, start: int, dur: int, tid: int | None = 1, kind: str = "runtime", **columns: Any

@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 MS = 1_000_000
 Finding = dict[str, Any]
-STALLS = ("host_stall", "launch_gap")
+STALLS = ("host_stall", "first_launch_late", "launch_gap")
 
 
 @dataclass(frozen=True)

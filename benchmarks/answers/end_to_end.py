@@ -31,7 +31,7 @@ from tracemine.tickets import Action, GitHub, sync
 # The rules that each fix answers; of `optimizer` the findings of an optimizer's step.
 ANSWERS = {
     "fused": ("optimizer_unfused", "memory_bound_chain"),
-    "graph": ("launch_gap", "graph_launch_gap", "host_stall"),
+    "graph": ("launch_gap", "graph_launch_gap", "host_stall", "first_launch_late"),
     "rms_norm": ("rmsnorm_unfused",),
     "pinned": ("pageable_copy",),
 }

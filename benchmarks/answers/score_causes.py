@@ -36,6 +36,7 @@ FOUND_AS: dict[str, str | None] = {
     "compile_stall": None,
     "data_loading": None,
     "eager_island": None,
+    "first_launch_late": None,
     "graph_break": None,
     "graph_break_print": None,
     "graph_break_size": None,

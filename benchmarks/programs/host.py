@@ -504,7 +504,7 @@ def preprocess_ahead(wrap: Any = unchanged) -> Step:
     return preprocess_on_host(wrap, ahead=True)
 
 
-WAITS, GAPS, LOADING = ("host_sync",), ("launch_gap", "tiny_kernels"), ("host_stall", "data_loading")
+WAITS, GAPS, LOADING = ("host_sync",), ("launch_gap", "tiny_kernels"), ("first_launch_late", "data_loading")
 
 HOST = (
     Program("experts_loop", experts_loop, {"sorted": (WAITS, experts_sorted)}, tolerance=0.1),

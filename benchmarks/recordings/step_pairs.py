@@ -43,7 +43,7 @@ from benchmarks.recordings.models_blocks import decoder, tiny_mlp
 from benchmarks.recordings.record_models import graph_of, unchanged
 
 Step = Callable[[], Any]
-GAPS = ("launch_gap", "host_stall", "tiny_kernels", "graph_launch_gap", "allocation_stall")
+GAPS = ("launch_gap", "host_stall", "first_launch_late", "tiny_kernels", "graph_launch_gap", "allocation_stall")
 CHAINS = ("memory_bound_chain",)
 OPTIMIZER = ("optimizer_unfused",)
 
@@ -239,7 +239,7 @@ def copied(megabytes: int, rows: int) -> Pair:
         batch = batch.pin_memory() if pinned else batch
         return lambda: model(batch.to("cuda", non_blocking=pinned)[:rows])
 
-    rules = ("pageable_copy", "host_sync", "host_stall")
+    rules = ("pageable_copy", "host_sync", "host_stall", "first_launch_late")
     return Pair(f"pinned_{megabytes}MB", rules, partial(build, False), partial(build, True))
 
 

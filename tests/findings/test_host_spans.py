@@ -173,7 +173,7 @@ def slept(*, dispatched: bool) -> Scan:
 def test_a_sleep_of_three_tenths_of_a_step_is_no_dispatch() -> None:
     sleeps, works = slept(dispatched=False), slept(dispatched=True)
     stall = sleeps.findings[0]
-    assert stall.rule == "host_stall" and stall.per_step is not None and stall.reported
+    assert stall.rule == "first_launch_late" and stall.per_step is not None and stall.reported
     assert stall.per_step.step_saving_ns.mid > 0.8 * 5 / 6 * 3 * MS  # what was before the first step nobody saw
     bounds = sleeps.summary.bound, works.summary.bound
     assert bounds[0] is not None and bounds[0].unprofiled_idle_share is not None

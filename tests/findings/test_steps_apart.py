@@ -141,7 +141,7 @@ def test_a_stall_that_begins_each_step_costs_a_step_all_of_it(steps: int) -> Non
     found = mined(analysed(stalled(8_000_000, steps)))
     assert found.summary.per_step is not None
     assert [(one.number, one.why) for one in found.summary.per_step.apart] == [(0, "begin not seen")]
-    (stall,) = [one for one in found.findings if one.rule == "host_stall"]
+    (stall,) = [one for one in found.findings if one.rule == "first_launch_late"]
     assert stall.per_step is not None and stall.per_step.measured_ns == pytest.approx(8_000_000, rel=0.02)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, coded, joined, numbers, rows_of, take, take_numbers
-from tracemine.rows.before_launch import held_up_in
+from tracemine.rows.before_launch import held_up_in, worked_in
 from tracemine.rows.codes import combination_codes, grouped_running_maximum, segments
 from tracemine.rows.host import is_graph_launch
 from tracemine.rows.idle_causes import CAUSES, Causes, causes_of
@@ -41,14 +41,15 @@ def gap_rows(timeline: Timeline) -> Rows:
     launch, blamed = why.launch, why.blamed_call
     launched, waited, by_op = launch >= 0, why.waiting >= 0, why.blamed_op >= 0
     launch_name = take(categories(api.column("name")), launch)
-    step, between = _steps(timeline, previous, following, begin)
+    step, between, opens = _steps(timeline, previous, following, begin)
     call_op = taken(rows_of(api.column("op_row")), blamed)
     next_op_row = rows_of(activities.column("op_row"))[following]
     op_name = categories(ops.column("name"))
     host_work = joined(take(op_name, why.blamed_op), take(categories(api.column("name")), why.work_call))
     op = joined(take(op_name, np.where(by_op, -1, np.where(why.pointed, call_op, next_op_row))), host_work)
     op_module = take(categories(ops.column("module")), np.where(by_op, why.blamed_op, call_op))
-    stack = _stack(timeline, why)
+    into = _into_step(timeline, following, begin, gap)
+    stack = _stack(timeline, why, begin + gap - np.where(between, into, gap), begin + gap)
     own_launch = launched & ~is_graph_launch(launch_name)
     return Rows(
         "gaps",
@@ -60,7 +61,8 @@ def gap_rows(timeline: Timeline) -> Rows:
             "step": step,
             "segment": Numbers(segments(step)),
             "between_steps": Flags(between),
-            "into_step_ns": Numbers(_into_step(timeline, following, begin, gap), between),
+            "into_step_ns": Numbers(into, between),
+            "opens_step": Flags(opens),
             "cause": coded(CAUSES, why.cause),
             "op": op,
             "next_op": take(op_name, next_op_row),
@@ -85,11 +87,14 @@ def gap_rows(timeline: Timeline) -> Rows:
     )
 
 
-def _stack(timeline: Timeline, why: Causes) -> IntArray:
-    """Return the row of `stacks` that leads to what is blamed; where the host was late, to what held it up."""
+def _stack(timeline: Timeline, why: Causes, begin: IntArray, end: IntArray) -> IntArray:
+    """Return the row of `stacks` that leads to what is blamed; where the host was late, to what held it up since
+    `begin`, a function or a line's operators."""
     of_call = taken(rows_of(timeline.api.column("stack_row")), why.blamed_call)
     of_op = taken(rows_of(timeline.ops.column("stack_row")), why.blamed_op)
-    held_up = np.where(why.cause == CAUSES.index("host_bound"), held_up_in(timeline, why.launch), -1)
+    late = np.where(why.cause == CAUSES.index("host_bound"), why.launch, -1)
+    held_up = held_up_in(timeline, late)
+    held_up = np.where(held_up >= 0, held_up, worked_in(timeline, np.where(held_up < 0, late, -1), begin, end))
     return np.where(why.blamed_op >= 0, of_op, np.where(held_up >= 0, held_up, of_call))
 
 
@@ -137,14 +142,18 @@ def _into_step(timeline: Timeline, following: IntArray, begin: IntArray, gap: In
     return passed
 
 
-def _steps(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray) -> tuple[Numbers, BoolArray]:
-    """Return the step that the host was in throughout, null where none or several; and where it was in several.
+def _steps(
+    timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray
+) -> tuple[Numbers, BoolArray, BoolArray]:
+    """Return the step that the host was in throughout, null where none or several; where it was in several; and which
+    gaps end with an activity of a step that the one before is not of.
 
     It was in the next activity's step if the one before is of it too, or it had begun when the device went idle.
     """
     number = segments(numbers(timeline.activities.column("step_row")))
     begun = np.r_[np.iinfo(np.int64).max, numbers(timeline.steps.column("start_ns")).values.astype(np.int64)]
     after = number[following]
-    same = (number[previous] == after) | (begun[after] <= begin)
+    opens = number[previous] != after
+    same = ~opens | (begun[after] <= begin)
     known = same & (after > 0)
-    return Numbers(np.where(known, after - 1, 0), known), ~same
+    return Numbers(np.where(known, after - 1, 0), known), ~same, opens & (after > 0)

@@ -20,6 +20,7 @@ from tracemine.rows.table import BoolArray, IntArray, Rows, category, number
 from tracemine.timeline import Timeline
 
 _LONGEST_PERIOD, _LEAST_TURNS = 16, 8
+_LONGEST_PERIOD_WITH_STATE, _LEAST_TURNS_WITH_STATE = 32, 16
 _MOST_TRIED: Final = 4_096  # stretches, a millisecond each at most where they are none
 _MOST_TRIED_OF_ANY: Final = 256
 
@@ -58,6 +59,13 @@ def loops_of_products(timeline: Timeline, activities: Rows) -> Iterator[tuple[Lo
         begin, end = graph.activity_begin[node], graph.activity_begin[node + 1]
         rows = [graph.activity[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
         yield loop, np.concatenate(rows)
+
+
+def loops_with_state(timeline: Timeline, activities: Rows) -> Iterator[Loop]:
+    """Yield loops of which each iteration needs what the one before computed; `own` tells the operators that do not."""
+    graph = activities.graph
+    if graph is not None and len(graph.activity):
+        yield from _Nodes(timeline, activities, graph).with_state()
 
 
 def independent_turns(timeline: Timeline, activities: Rows) -> BoolArray:
@@ -143,8 +151,30 @@ class _Nodes:
                 return Loop(first, last, period, own)
         return None
 
+    def with_state(self) -> Iterator[Loop]:
+        """Yield the loops whose iterations need each other, those of few operators an iteration first."""
+        taken, tried = np.zeros(len(self._graph), np.bool_), 0
+        for period in range(1, _LONGEST_PERIOD_WITH_STATE + 1):
+            for begin, end in repeating(self.code, self.place, period, _LEAST_TURNS_WITH_STATE):
+                if taken[begin:end].any() or tried >= _MOST_TRIED_OF_ANY:
+                    continue
+                tried += 1
+                # Wherever an iteration is cut, that leaves most of it needing none before.
+                cuts = [(at, at + (end - at) // period * period) for at in range(begin, begin + period)]
+                loops = [Loop(at, last, period, self._own(at, last, period)) for at, last in cuts if last > at]
+                loop = max(loops, key=lambda one: int(one.own.sum()))
+                if not loop.own.all():
+                    taken[begin:end] = True
+                    yield loop
+
     def _alone(self, begin: int, end: int, period: int) -> BoolArray | None:
         """Return which operators of an iteration need nothing of others; None where one does that may not."""
+        own = self._own(begin, end, period)
+        apart = self.apart[begin : begin + period]
+        return own if own[apart].all() else None
+
+    def _own(self, begin: int, end: int, period: int) -> BoolArray:
+        """Return which operators of an iteration need nothing of others."""
         edges = self._graph
         span = slice(*np.searchsorted(edges.consumer, [begin, end]).tolist())
         reader, writer = edges.consumer[span], edges.producer[span]
@@ -158,8 +188,7 @@ class _Nodes:
         for _ in range(period):
             tainted[reader[~other & tainted[writer]]] = True
         own: BoolArray = tainted.reshape(-1, period).sum(axis=0) == 0
-        apart = self.apart[begin : begin + period]
-        return own if own[apart].all() else None
+        return own
 
     @staticmethod
     def _sums(reader: IntArray, writer: IntArray, period: int) -> BoolArray:

@@ -71,6 +71,19 @@ def disentangled(q: Any, k: Any, v: Any, weight: Any, positions: Any, places: An
     return (q @ k.mT * SCALE + by_query.gather(-1, places.expand(*q.shape[:3], -1))).softmax(-1) @ v
 
 
+def disentangled_both_ways(q: Any, k: Any, v: Any, weight: Any, positions: Any, places: Any) -> Any:
+    """DeBERTa's: terms of the queries and of the keys, gathered in full and summed before they are added."""
+    q, k = q @ weight, k @ weight
+    at = places.expand(*q.shape[:3], -1)
+    bias = (q @ positions.mT).gather(-1, at) * SCALE + (k @ positions.mT).gather(-1, at).mT * SCALE
+    return (q @ k.mT * SCALE + bias).softmax(-1) @ v
+
+
+def of_a_table(q: Any, k: Any, v: Any, table: Any, places: Any) -> Any:
+    """A bias that is looked up in weights: of no query."""
+    return (q @ k.mT * SCALE + table.gather(-1, places.expand(HEADS, -1, -1))).softmax(-1) @ v
+
+
 def of_pairs(q: Any, k: Any, v: Any, weight: Any, pairs: Any, narrow: Any) -> Any:
     """A bias that is a product too, of something else than the queries."""
     q = q @ weight
@@ -139,6 +152,24 @@ def test_scales_masks_and_biases_of_anything_else_are_the_fused_operator(program
     assert finding is not None
     assert FUSED in finding.fix
     assert "flex_attention" not in finding.fix
+
+
+@pytest.mark.parametrize(("program", "gathers"), [(disentangled, 1), (disentangled_both_ways, 2)])
+def test_terms_of_positions_go_into_the_kernel_with_what_gathers_them(program: Program, gathers: int) -> None:
+    finding = found(program, *relative())
+    assert finding is not None
+    assert "def with_positions(" in finding.fix
+    assert finding.variants[0].ops.count("aten::gather") == gathers
+    assert "what is gathered is read within the kernel" in " ".join(finding.assumptions)
+    assert finding.gpu_saving_ns.low < finding.gpu_saving_ns.mid < finding.gpu_saving_ns.high
+
+
+def test_a_bias_that_is_gathered_from_weights_is_made_as_now() -> None:
+    table = torch.randn(HEADS, LENGTH, 17)
+    finding = found(of_a_table, table, relative()[2])
+    assert finding is not None
+    assert FUSED in finding.fix
+    assert "made a bias before, as now" in " ".join(finding.assumptions)
 
 
 @pytest.mark.parametrize("program", [sigmoid, clamped, leaky])

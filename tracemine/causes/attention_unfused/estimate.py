@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
 
 from tracemine.causes.attention_unfused.eager import eager_attention, fused_attention
-from tracemine.causes.attention_unfused.scores import score_function
+from tracemine.causes.attention_unfused.scores import GATHERS, OF_QUERIES, score_function
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.estimates import on_gpu
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
-from tracemine.perfmodel import Abstained
-from tracemine.rows.table import BoolArray, IntArray, number
+from tracemine.perfmodel import Abstained, Estimate
+from tracemine.perfmodel.ranges import outwards
+from tracemine.rows.table import BoolArray, IntArray, category, number
+
+_SCATTERED: Final = (1.0, 1.5, 4.0)  # of reading as many bytes in order
 
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -24,13 +28,36 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     eager = eager_attention(context.lists, facts.op_row[members].tolist())
     if eager is None or context.rates is None:
         return Abstained("attention_sizes_unknown" if eager is None else "device_unknown")
-    eager = replace(eager, other_scores=score_function(context, members) is not None)
+    function = score_function(context, members)
+    eager = replace(eager, other_scores=function is not None)
     capability = next((each.compute_capability for each in context.timeline.meta.devices), None)
     written = number(context.rows["activities"], "bytes_written", null=0)[members]
     scores = int(written[written >= eager.call.score_bytes].sum())
     environment = context.environment
     found = fused_attention(eager, context.rates, capability, environment.torch, scores, amd=environment.amd)
+    if not isinstance(found, Abstained):
+        found = _with_gathers(context, matrix, found, within=function == OF_QUERIES)
     return on_gpu(context, matrix, found)
+
+
+def _with_gathers(context: ScanContext, matrix: IntArray, found: Estimate, *, within: bool) -> Estimate:
+    """Return the fused call with what it gathers: within its kernel, else as now.
+
+    Within, it reads as many bytes as the gathers wrote, scattered.
+    """
+    facts, rows = context.facts["activities"], context.rows["activities"]
+    gathers = category(rows, "operation").among(*GATHERS)[matrix[0]]
+    if not gathers.any():
+        return found
+    members = matrix[:, gathers]
+    as_now = float(facts.dur_ns[members].mean(axis=0).sum())
+    read = int(number(rows, "bytes_written", null=0)[members[0]].sum())
+    moved = as_now if context.curves is None else context.curves.memory_ns(read, 0, 0.0)
+    ends = tuple(min(times * moved, as_now) for times in _SCATTERED) if within else (as_now,) * 3
+    more = outwards(*ends)
+    note = f"what is gathered is read within the kernel, {_SCATTERED[1]:g} times as slowly as in order (assumed)"
+    notes = (note,) if within else ("what is gathered is made a bias before, as now",)
+    return replace(found, after_ns=found.after_ns + more, assumptions=(*found.assumptions, *notes))
 
 
 def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:

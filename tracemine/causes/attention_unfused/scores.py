@@ -22,6 +22,7 @@ _SOFTMAX: Final = frozenset({"_softmax", "softmax"})
 _PRODUCTS: Final = frozenset({"bmm", "baddbmm"})
 _SCALES: Final = frozenset({"mul", "div"})
 _SUMS: Final = frozenset({"add", "sub", "baddbmm"})
+GATHERS: Final = frozenset({"gather"})  # of what products with positions give
 _MOST_NODES = 64  # that are followed up from one sum
 
 
@@ -66,7 +67,7 @@ def _chooses(shapes: Sequence[Extents]) -> bool:
 
 
 def adds_of_queries(graph: NodeGraph, op: Categories, members: IntArray) -> bool:
-    """Return whether a sum among an occurrence's members adds what is a product with the queries or the keys.
+    """Return whether a sum among an occurrence's members adds, or a gather takes, a product with the queries or keys.
 
     op: of each activity. Both products then rest on one tensor, the queries, behind the products that made it.
     """
@@ -78,7 +79,8 @@ def adds_of_queries(graph: NodeGraph, op: Categories, members: IntArray) -> bool
         return False
     rests_on = _rests_on(graph, op, scores)
     sums = [node for node in nodes if scores <= node < softmax and names[node] in _SUMS]
-    products = {each for node in sums for each in _products_above(graph, op, node, nodes)}
+    gathers = [node for node in nodes if node < softmax and names[node] in GATHERS]
+    products = {each for node in (*sums, *gathers) for each in _products_above(graph, op, node, nodes)}
     return any(rests_on & _rests_on(graph, op, product) for product in products)
 
 

@@ -17,13 +17,22 @@ from tracemine.rows.table import IntArray, number
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate one call of each operator in place of a loop's iterations."""
+    return at_once(context, matrix, int(number(context.rows["activities"], "turns")[matrix[0, 0]]))
+
+
+def of_projection(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate one product of all inputs in place of one an iteration of a recurrence."""
+    return at_once(context, matrix, int(number(context.rows["activities"], "projection_turns")[matrix[0, 0]]))
+
+
+def at_once(context: ScanContext, matrix: IntArray, turns: int) -> ClassEstimate | Abstained:
+    """Estimate one call of each operator in place of so many iterations."""
     rows, members = context.rows["activities"], np.sort(matrix[0])
     durations = context.facts["activities"].dur_ns[matrix]
     if rows.graph is None:
         return Abstained("bytes_unknown")
     written = number(rows, "bytes_written", null=-1)[members]
     kernels = [text_at(context.kernel_names, row) or "" for row in members]
-    turns = int(number(rows, "turns")[members[0]])
     mean_ns = durations.mean(axis=0)[np.argsort(matrix[0])]
     operators = loop_operators(context.timeline, rows.graph, members, mean_ns, written, kernels, turns)
     found = (

@@ -1,0 +1,93 @@
+"""A recurrence as a library's layer or as a scan: what it saves, and which one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tracemine.causes.recurrence_unfused.cells import CELLS, KINDS
+from tracemine.causes.recurrence_unfused.columns import PARTS
+from tracemine.findings.class_estimate import ClassEstimate
+from tracemine.findings.context import AdviceFacts, ScanContext
+from tracemine.findings.estimates import on_gpu
+from tracemine.findings.labels import text_at
+from tracemine.flow import Evidence
+from tracemine.matching.advice import Fact, FactDoc
+from tracemine.matching.rule import Rule
+from tracemine.perfmodel import Abstained, Estimate
+from tracemine.perfmodel.ranges import outwards
+from tracemine.rows.table import BoolArray, IntArray, category, number
+
+# Low, middle and high end. A layer's products of the state run one after another as they do now, all others at once,
+# and one kernel an iteration does the rest.
+_PRODUCT: Final = (0.6, 1.0, 1.3)
+_PROJECTION: Final = (0.1, 0.25, 0.7)
+_ITERATION_NS: Final = (1_200, 2_500, 5_000)
+_SCAN: Final = (1.0, 2.5, 8.0)  # of reading and writing all states once
+
+
+def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
+    """Estimate one call in place of a recurrence's loop."""
+    rows, members = context.rows["activities"], matrix[0]
+    kind = text_at(category(rows, "recurrence_kind"), int(members[0]))
+    turns = int(number(rows, "recurrence_turns")[members[0]])
+    mean_ns = context.facts["activities"].dur_ns[matrix].mean(axis=0)
+    if kind in CELLS:
+        part = category(rows, "recurrence_part")
+        spent = {name: float(mean_ns[part.among(name)[members]].sum()) for name in PARTS}
+        return on_gpu(context, matrix, layer(spent, turns), _evidence(context, members))
+    moved = [number(rows, name, null=-1)[members] for name in ("bytes_read", "bytes_written")]
+    if min(each.min() for each in moved) < 0:
+        return Abstained("bytes_unknown")
+    if context.curves is None:
+        return Abstained("device_unknown")
+    # A scan reads what is given and writes the states; operators apart also read and write each state.
+    moved_ns = context.curves.memory_ns(int(moved[0].sum()) // 2, int(moved[1].sum()) // 2, 0.0)
+    after = outwards(*(min(times * moved_ns, float(mean_ns.sum())) for times in _SCAN))
+    note = f"a scan takes {_SCAN[1]:g} times as long as moving all of it once ({_SCAN[0]:g}–{_SCAN[2]:g}, assumed)"
+    return on_gpu(context, matrix, Estimate(after_ns=after, assumptions=(note,)), _evidence(context, members))
+
+
+def _evidence(context: ScanContext, members: IntArray) -> Evidence:
+    """Return how sure it is what the operators of a loop read."""
+    graph = context.rows["activities"].graph
+    if graph is None:
+        return Evidence.ADJACENT
+    nodes = graph.activity_node[members]
+    read = graph.read_evidence[graph.read_begin[nodes.min()] : graph.read_begin[nodes.max() + 1]]
+    return Evidence(int(read.min(initial=Evidence.PROVEN)))
+
+
+def layer(spent: Mapping[str, float], turns: int) -> Estimate:
+    """Estimate a library's layer for a loop of so many iterations; spent: on each of PARTS.
+
+    >>> layer({"product": 280_000, "projection": 280_000, "rest": 500_000}, 48).after_ns
+    Range(low=253600, mid=470000, high=800000)
+    """
+    low, mid, high = (
+        product * spent["product"] + projection * spent["projection"] + min(turns * each_ns, spent["rest"])
+        for product, projection, each_ns in zip(_PRODUCT, _PROJECTION, _ITERATION_NS, strict=True)
+    )
+    return Estimate(
+        after_ns=outwards(low, mid, high),
+        assumptions=(
+            f"one call for all {turns} iterations: products of the state take as long as now "
+            f"({_PRODUCT[0]:g}–{_PRODUCT[2]:g} times), the others {_PROJECTION[1]:g} of it at once "
+            f"({_PROJECTION[0]:g}–{_PROJECTION[2]:g}), and the rest {_ITERATION_NS[1] / 1000:g} µs an iteration "
+            f"({_ITERATION_NS[0] / 1000:g}–{_ITERATION_NS[2] / 1000:g}) (assumed)",
+        ),
+    )
+
+
+def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
+    """Return what the recurrence computes."""
+    if rule.id != "recurrence_unfused":
+        return {}
+    kind = category(context.rows["activities"], "recurrence_kind")
+    return {"recurrence": text_at(kind, int(classes[0].matrix[0, 0]))}
+
+
+FACTS = AdviceFacts(
+    docs={"recurrence": FactDoc("what a loop computes as `recurrence_kind` says it", text=True, values=KINDS)},
+    find=_facts,
+)
