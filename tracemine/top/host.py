@@ -13,6 +13,8 @@ from tracemine.findings.forwards import Forwards
 from tracemine.host import KINDS, HostTime, host_time
 from tracemine.rows.ancestors import first_known, taken
 from tracemine.rows.arrow import categories, joined, rows_of, take
+from tracemine.rows.engines import PHASES as ENGINE_PHASES
+from tracemine.rows.engines import Phases
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 from tracemine.top.grouping import NOT_KNOWN, Grouping, Path, by_path
@@ -22,6 +24,8 @@ from tracemine.top.origin import Origin
 from tracemine.top.record import HostBy, HostKind, HostRow
 
 _PYTHON: Final = ("(in no operator)",)
+_BESIDE: Final = "(in none)"
+_WAITS: Final = "waiting for the device"
 _SUMS: Final = ("operator", "launch", "wait", "python")  # the others are added up
 
 
@@ -34,6 +38,10 @@ class HostOrigin:
     @property
     def timeline(self) -> Timeline:
         return self._origin.timeline
+
+    @property
+    def engine_phases(self) -> Phases | None:
+        return self._origin.engine_phases
 
     @cached_property
     def time(self) -> HostTime | None:
@@ -107,10 +115,23 @@ def _operator_paths(origin: HostOrigin, time: HostTime) -> tuple[list[Path], Int
     return paths, pair
 
 
+def _phases(origin: HostOrigin, time: HostTime) -> Grouping:
+    """Group by the phase of an engine's iterations; what waits for the device within one apart."""
+    phases = origin.engine_phases
+    if phases is None:
+        return by_path([NOT_KNOWN], np.zeros(len(time.kind), np.int64))
+    own = phases.of(time.stack_row, time.op_row, time.api_row)
+    waits = time.kind == KINDS.index("wait")
+    names = [*ENGINE_PHASES, _BESIDE]
+    paths: list[Path] = [*((name,) for name in names), *((name, _WAITS) for name in names)]
+    return by_path(paths, np.where(own < 0, len(ENGINE_PHASES), own) + waits * len(names))
+
+
 _GROUPINGS: Final[Mapping[HostBy, Callable[[HostOrigin, HostTime], Grouping]]] = {
     "line": _lines,
     "module": _modules,
     "operator": _operators,
+    "phase": _phases,
 }
 
 
