@@ -92,9 +92,7 @@ def with_known_captures(timeline: Timeline, path: Path, read: Callable[[Path], T
             found = with_capture(timeline, read(beside), str(beside))
             return _warned(found, [f"That trace is {beside.name}, which lies beside it."])
         except TracemineError as error:
-            reasons.append(
-                f"The replays are not explained by {beside.name}, which lies beside them: it {error.message}."
-            )
+            reasons.append(f"{beside.name}, which lies beside it, does not explain the replays: it {error.message}.")
     return _warned(timeline, reasons[:1])
 
 
