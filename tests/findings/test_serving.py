@@ -135,12 +135,12 @@ def test_an_engine_is_known_by_files_and_operators_of_its_own(
 
 
 def test_the_table_of_phases_says_what_it_says() -> None:
-    assert {row.phase for row in phase_rows()} == set(PHASES)
+    assert {row.name for row in phase_rows()} == set(PHASES)
     for row in phase_rows():
         assert row.examples
         for example in row.examples:
             among = [each for each in phase_rows() if each.engine in (None, row.engine)]
-            assert next(each.phase for each in among if each.frame.search(example)) == row.phase, example
+            assert next(each.name for each in among if each.frame.search(example)) == row.name, example
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

@@ -168,6 +168,13 @@ def test_a_capture_beside_the_trace_is_found_by_its_name(tmp_path: Path) -> None
     assert found.meta.ingest.warnings[-1] == "That trace is bs_32.json.gz, which lies beside it."
 
 
+def test_a_ranks_own_capture_is_tried_first(tmp_path: Path) -> None:
+    beside(tmp_path, *(f"graph_capture_rank_{rank}.json.gz" for rank in range(8)))
+    tried = [file.name for file in captures_beside(tmp_path / "trace_rank_6.json.gz")]
+    assert tried[:2] == ["graph_capture_rank_6.json.gz", "graph_capture_rank_0.json.gz"]
+    assert len(tried) == 4
+
+
 def test_a_stranger_beside_the_trace_is_left_out_with_the_reason(tmp_path: Path) -> None:
     path = beside(tmp_path, "trace.json", "graph_capture.json", "capture.json")  # the last is what a capture measured
     stranger = Captured().graph(*LAYER[:2]).timeline()

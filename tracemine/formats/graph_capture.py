@@ -32,6 +32,7 @@ _TOLD = ("gemm", "conv", "attention", "rnn")  # classes of operators whose kerne
 _LEAST_TOLD, _LEAST_AGREED = 3, 0.9
 _SHOWN = 48
 _CAPTURE = re.compile(r"(?i)^(?!capture\.json$|execution_details).*(capture|^bs_\d).*\.json(\.gz)?$")
+_RANK = re.compile(r"(?i)rank[_-]?(\d{1,5})")
 _LARGEST, _MOST = 1 << 26, 4  # bytes of a trace beside, and how many are tried
 
 
@@ -97,13 +98,16 @@ def with_known_captures(timeline: Timeline, path: Path, read: Callable[[Path], T
 
 
 def captures_beside(path: Path) -> list[Path]:
-    """Return the traces beside a file that are called a capture: in its folder, and in `capture_traces` there.
+    """Return the traces beside a file that are called a capture, its own rank's first: in its folder, and in
+    `capture_traces` there.
 
     >>> captures_beside(Path("no/such/trace.json"))
     []
     """
     folders = [folder for folder in (path.parent, path.parent / "capture_traces") if folder.is_dir()]
     found = [file for folder in folders for file in sorted(folder.iterdir()) if _CAPTURE.search(file.name)]
+    if rank := _RANK.findall(path.name):
+        found.sort(key=lambda file: _RANK.findall(file.name) != rank)
     return [file for file in found if file != path and file.is_file() and file.stat().st_size <= _LARGEST][:_MOST]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -26,59 +26,46 @@ class Engine(Struct, frozen=True):
 
     name: str
     title: str
-    operators: re.Pattern[str] | None
     files: re.Pattern[str]
     serves: bool
-    compiles: str | None
-    sizes: str | None
+    source: str
+    operators: re.Pattern[str] | None = None
+    compiles: str | None = None
+    sizes: str | None = None
 
 
 class PhaseRow(Struct, frozen=True):
     """What of an engine's work is one phase; of all engines' where it names none."""
 
-    phase: str
-    engine: str | None
+    name: str
     frame: re.Pattern[str]
-    mark: re.Pattern[str] | None
-    call: re.Pattern[str] | None
-    examples: tuple[str, ...]
+    examples: list[str]
+    engine: str | None = None
+    mark: re.Pattern[str] | None = None
+    call: re.Pattern[str] | None = None
+
+
+_PATTERNS: Final = frozenset({"files", "operators", "frame", "mark", "call"})
+_Row = TypeVar("_Row", Engine, PhaseRow)
+
+
+def _rows(kind: str, of: type[_Row]) -> tuple[_Row, ...]:
+    rows = table_beside(__file__, "engines.toml")[kind]
+    return tuple(
+        of(**{key: re.compile(text) if key in _PATTERNS else text for key, text in row.items()}) for row in rows
+    )
 
 
 @cache
 def engines() -> tuple[Engine, ...]:
     """Return every engine, the first of which a trace shows is the one that ran."""
-    return tuple(
-        Engine(
-            row["name"],
-            row["title"],
-            _pattern(row, "operators"),
-            re.compile(row["files"]),
-            row["serves"],
-            row.get("compiles"),
-            row.get("sizes"),
-        )
-        for row in table_beside(__file__, "engines.toml")["engine"]
-    )
+    return _rows("engine", Engine)
 
 
 @cache
 def phase_rows() -> tuple[PhaseRow, ...]:
     """Return what is which phase, in the table's order: the first that fits a frame decides."""
-    return tuple(
-        PhaseRow(
-            row["name"],
-            row.get("engine"),
-            re.compile(row["frame"]),
-            _pattern(row, "mark"),
-            _pattern(row, "call"),
-            tuple(row["examples"]),
-        )
-        for row in table_beside(__file__, "engines.toml")["phase"]
-    )
-
-
-def _pattern(row: dict[str, Any], name: str) -> re.Pattern[str] | None:
-    return re.compile(row[name]) if name in row else None
+    return _rows("phase", PhaseRow)
 
 
 def engine_in(operators: Iterable[str], files: Iterable[str]) -> Engine | None:
@@ -145,10 +132,10 @@ def phases_of(timeline: Timeline, engine: Engine) -> Phases:
         f"{file.values[of_file] if of_file >= 0 else ''} {function.values[of] if of >= 0 else ''}"
         for of_file, of in zip(file.codes[sample].tolist(), function.codes[sample].tolist(), strict=True)
     ]
-    frames = _numbers(texts, [(row.phase, row.frame) for row in rows])
+    frames = _numbers(texts, [(row.name, row.frame) for row in rows])
     own = frames[pair] if len(pair) else pair
     marks, calls = (
-        [(row.phase, pattern) for row in rows if (pattern := getattr(row, name)) is not None]
+        [(row.name, pattern) for row in rows if (pattern := getattr(row, name)) is not None]
         for name in ("mark", "call")
     )
     names, called = categories(ops["name"]), categories(timeline.api["name"])
