@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -50,10 +50,10 @@ _Row = TypeVar("_Row", Engine, PhaseRow)
 
 
 def _rows(kind: str, of: type[_Row]) -> tuple[_Row, ...]:
-    rows = table_beside(__file__, "engines.toml")[kind]
-    return tuple(
-        of(**{key: re.compile(text) if key in _PATTERNS else text for key, text in row.items()}) for row in rows
-    )
+    rows: list[dict[str, Any]] = table_beside(__file__, "engines.toml")[kind]
+    for row in rows:
+        row.update({key: re.compile(row[key]) for key in _PATTERNS & row.keys()})
+    return tuple(of(**row) for row in rows)
 
 
 @cache
