@@ -32,6 +32,7 @@ from tracemine.flow import activity_edges, flow
 from tracemine.flow.record import Flow
 from tracemine.formats import open_trace
 from tracemine.formats.format import Progress
+from tracemine.formats.graph_capture import with_known_captures
 from tracemine.fusion import Groups, groups
 from tracemine.matching import Rule, mine
 from tracemine.perfmodel import GPU, UserCalibration, chosen, of_this_user
@@ -95,7 +96,8 @@ def analyse(
 ) -> Analysis:
     """Read a trace and follow its dataflow.
 
-    path, execution_trace, graph_capture, progress: as in `tracemine.formats.open_trace`. reports: what Nsight Compute
+    path, execution_trace, graph_capture, progress: as in `tracemine.formats.open_trace`. Where no capture is given, one
+    that lies in the trace, or beside it under a name that says so, is taken if it fits. reports: what Nsight Compute
     counted of the same program (`tracemine.formats.ncu.read_counters`), besides the counters that lie in a timeline
     directory.
 
@@ -106,6 +108,8 @@ def analyse(
     (8, 2)
     """
     timeline = open_trace(path, progress, execution_trace=execution_trace, graph_capture=graph_capture)
+    if graph_capture is None:
+        timeline = with_known_captures(timeline, Path(path), open_trace)
     reports = with_stored(reports, path, timeline)
     return analysed(timeline, path, execution_trace=execution_trace, reports=reports)
 

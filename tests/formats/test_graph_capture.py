@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.timelines import Trace
 from tracemine.errors import InputError
 from tracemine.formats import open_trace
-from tracemine.formats.graph_capture import with_capture
+from tracemine.formats.graph_capture import captures_beside, with_capture, with_known_captures
 from tracemine.formats.stored import checked
 from tracemine.timeline import Timeline
 
@@ -131,6 +132,67 @@ def test_where_launches_do_not_name_their_kernels_the_classes_must_agree() -> No
     assert owners(found)[:4] == [operator for _, operator, _ in LAYER]
     with pytest.raises(InputError, match="kernel 0 is other classes of kernels"):
         with_capture(replayed((*(NAMES * 2)[1:], NAMES[0])), capture, "c.json")
+
+
+def beside(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    return tmp_path / "trace.json"
+
+
+def known(timeline: Timeline, path: Path, *captures: Timeline) -> tuple[Timeline, list[str]]:
+    """The timeline with what its own capture, or one of those beside it, says; and the files that were read."""
+    read: list[str] = []
+
+    def reader(file: Path) -> Timeline:
+        read.append(file.name)
+        return captures[len(read) - 1]
+
+    return with_known_captures(timeline, path, reader), read
+
+
+def counted(timeline: Timeline) -> Timeline:
+    """The timeline with its replayed kernels counted, as formats count them."""
+    ingest = replace(timeline.meta.ingest, unowned={"graph_replay": 4})
+    return replace(timeline, meta=replace(timeline.meta, ingest=ingest))
+
+
+def test_a_capture_beside_the_trace_is_found_by_its_name(tmp_path: Path) -> None:
+    path = beside(tmp_path, "trace.json", "graph_capture_rank_0.json", "capture_traces/bs_32.json.gz", "other.json")
+    assert [file.name for file in captures_beside(path)] == ["graph_capture_rank_0.json", "bs_32.json.gz"]
+    capture, stranger = Captured().graph(*LAYER).timeline(), Captured().graph(*LAYER[:2]).timeline()
+    found, read = known(counted(replayed(NAMES)), path, stranger, capture)
+    assert owners(found)[:4] == [operator for _, operator, _ in LAYER]
+    assert read == ["graph_capture_rank_0.json", "bs_32.json.gz"]
+    assert found.meta.ingest.warnings[-1] == "That trace is bs_32.json.gz, which lies beside it."
+
+
+def test_a_ranks_own_capture_is_tried_first(tmp_path: Path) -> None:
+    beside(tmp_path, *(f"graph_capture_rank_{rank}.json.gz" for rank in range(8)))
+    tried = [file.name for file in captures_beside(tmp_path / "trace_rank_6.json.gz")]
+    assert tried[:2] == ["graph_capture_rank_6.json.gz", "graph_capture_rank_0.json.gz"]
+    assert len(tried) == 4
+
+
+def test_a_stranger_beside_the_trace_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    path = beside(tmp_path, "trace.json", "graph_capture.json", "capture.json")  # the last is what a capture measured
+    stranger = Captured().graph(*LAYER[:2]).timeline()
+    found, read = known(counted(replayed(NAMES)), path, stranger)
+    assert (read, owners(found)[0]) == (["graph_capture.json"], None)
+    (says,) = found.meta.ingest.warnings
+    assert says.startswith("graph_capture.json, which lies beside it, does not explain the replays")
+    assert "is of other graphs: of 2 kernels, and those replayed have 4" in says
+    assert known(replayed(NAMES), path) == (replayed(NAMES), [])  # nothing is asked where nothing is unknown
+
+
+def test_a_capture_in_the_trace_itself_is_taken(tmp_path: Path) -> None:
+    both = Captured().graph(*LAYER)
+    call = both.trace.call("cudaGraphLaunch", 500_005, 50)
+    for number, name in enumerate(NAMES):
+        both.trace.kernel(name, 500_100 + 10 * number, 5, launch=call, unowned_reason="graph_replay")
+    found, read = known(counted(both.timeline()), beside(tmp_path, "graph_capture.json"))
+    assert (read, owners(found)) == ([], [operator for _, operator, _ in LAYER])
 
 
 @pytest.mark.skipif(not COMPAT, reason="TRACEMINE_COMPAT_TRACES is not set")

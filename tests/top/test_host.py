@@ -90,7 +90,7 @@ def test_text_csv_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> N
     assert all(len(row) <= 100 for row in text)
 
 
-@pytest.mark.parametrize("by", ["kernel", "stream", "phase"])
+@pytest.mark.parametrize("by", ["kernel", "stream", "device"])
 def test_a_host_has_no_kernels(by: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", str(ROOT / "fixtures/captures/chain"), "--host", "--by", by]) == 2
     assert "there are: line, module, operator" in capsys.readouterr().err

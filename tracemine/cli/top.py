@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tracemine.top import Tops
 
 _BY = ("kernel", "operator", "module", "line", "stream", "device", "phase")
-_HOST_BY = ("line", "module", "operator")
+_HOST_BY = ("line", "module", "operator", "phase")
 _FORMATS = ("text", "json", "csv")
 
 
@@ -47,7 +47,9 @@ def top(
     waits: Annotated[
         bool, typer.Option("--waits", help="List where the host waits for the device, and what the step is without.")
     ] = False,
-    host: Annotated[bool, typer.Option("--host", help="Add up the host's time, by line, module or operator.")] = False,
+    host: Annotated[
+        bool, typer.Option("--host", help="Add up the host's time, by line, module, operator or phase.")
+    ] = False,
     depth: Annotated[
         int | None,
         typer.Option(metavar="N", help="Open modules and lines so deep. Default: the largest, while there is room."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracemine.documents.bar import IDLE, bar_parts
+from tracemine.documents.serving_words import serving_lead
 from tracemine.documents.step_words import bound_text, nothing_text
 from tracemine.units import bytes_text
 
@@ -17,7 +18,14 @@ _OF = {"communication": "communication", "transfer": "copies"}  # what a bound h
 
 
 def bound_headline(scan: Scan) -> str:
-    """Return one line: who waits for whom, and the largest parts of the step; "" where nothing ran."""
+    """Return one line: what an engine did, who waits for whom, the largest parts of the step; "" where nothing ran."""
+    served, bound = serving_lead(scan.summary.serving), _bound(scan)
+    if scan.summary.serving is not None and scan.summary.serving.captures:
+        return served
+    return f"{served}. {bound[:1].upper()}{bound[1:]}" if served and bound else served or bound
+
+
+def _bound(scan: Scan) -> str:
     bound, parts = scan.summary.bound, scan.summary.parts
     if bound is None:
         return nothing_text(scan)

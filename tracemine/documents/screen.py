@@ -249,7 +249,12 @@ def _notes(scan: Scan) -> tuple[str, ...]:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    """Return a text with a capital at its beginning, but of a name that has its own.
+
+    >>> _sentence("nothing to judge"), _sentence("vLLM decode")
+    ('Nothing to judge', 'vLLM decode')
+    """
+    return text if any(map(str.isupper, text.partition(" ")[0])) else text[:1].upper() + text[1:]
 
 
 def _commands(rows: Sequence[ScreenRow], *, judged: bool) -> tuple[str, ...]:

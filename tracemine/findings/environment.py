@@ -13,15 +13,11 @@ from tracemine.findings.facts import backward_ops
 from tracemine.matching.advice import Fact
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.engines import engine_in
 from tracemine.rows.host import named
 from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows
 from tracemine.timeline import Timeline
 
-# Operators' namespaces, and folders of Python files, that only these engines have.
-_ENGINES = (
-    ("vllm", re.compile(r"^(vllm|_C_cache_ops)::|(^|[/\\])vllm[/\\]")),
-    ("sglang", re.compile(r"^(sgl_kernel|sglang)::|(^|[/\\])sglang[/\\]")),
-)
 # What shows PyTorch in a profile that records no operators: its namespaces, and Inductor's and its folder's names.
 _TORCH = re.compile(r"^(aten|torch\w*|prims|c10d)::|\bat::|\bc10::|\bat_cuda_detail::|^triton_|(^|[/\\])torch[/\\]")
 _MOST_REPLAYS_A_STEP = 2  # a step that replays more graphs is in pieces
@@ -89,7 +85,7 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
     backward = backward_ops(timeline)
     model, calls_of_model = in_model(timeline, backward), model_calls(timeline, backward)
     return Environment(
-        engine=next((name for name, seen in _ENGINES if any(map(seen.search, (*names, *files)))), None),
+        engine=None if (engine := engine_in(names, files)) is None else engine.name,
         tensorflow=not any(name.startswith("aten::") for name in names) and any(map(_TENSORFLOW.search, kernels)),
         amd=any(name.startswith("hip") for name in (*timeline.meta.versions, *called)) or "AMD" in devices,
         torch=_version(timeline.meta.versions.get("torch")),

@@ -37,6 +37,7 @@ from tracemine.findings.peak_memory import peak_memory
 from tracemine.findings.ranking import SHOWN_SHARE, RankScale, ranked
 from tracemine.findings.record import Finding, Identity, Scan, TraceSummary
 from tracemine.findings.recorded import recorded, spent
+from tracemine.findings.serving import serving_of
 from tracemine.findings.step_savings import Reported, claim, split_by_gain, with_steps
 from tracemine.findings.summary import Summary
 from tracemine.findings.transfers import exposed_text
@@ -49,6 +50,7 @@ from tracemine.matching.advice import advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Curves
 from tracemine.rows.captures import captured_graphs
+from tracemine.rows.engines import engine_named, in_its_words
 from tracemine.rows.table import BoolArray, IntArray, Rows, flags, number
 from tracemine.timeline import Timeline
 
@@ -102,7 +104,7 @@ def find(
     )
     scan = Scan(
         trace=_trace_summary(context, path),
-        summary=_summary(context, findings, gaps_ns),
+        summary=_summary(context, findings, gaps_ns, graphs),
         findings=tuple(findings),
         dropped=dict(sorted(context.dropped.items())),
         warnings=_warnings(context, groups, graphs),
@@ -137,7 +139,7 @@ def _trace_summary(context: ScanContext, path: str | None) -> TraceSummary:
     )
 
 
-def _summary(context: ScanContext, findings: Sequence[Finding], gaps_ns: IntArray) -> Summary:
+def _summary(context: ScanContext, findings: Sequence[Finding], gaps_ns: IntArray, graphs: int) -> Summary:
     """Return the summary; without parts and verdict where times cannot be used, or too little ran."""
     usable = not context.timeline.meta.ingest.unusable
     parts = parts_of(context, findings) if usable else None
@@ -149,6 +151,7 @@ def _summary(context: ScanContext, findings: Sequence[Finding], gaps_ns: IntArra
         peak_memory=peak_memory(context, findings),
         devices=device_times(context) if usable else (),
         payback=payback(findings),
+        serving=serving_of(context, graphs),
     )
 
 
@@ -292,7 +295,7 @@ def _advised(
         own = merged(places[variant.identity.finding].facts for variant in finding.variants)
         rule, of_trace = rules[finding.rule], context.environment
         fix = advised(rule.advice, rule.fix, of_trace.facts | own, of_trace.blockers_text)
-        advice.append(replace(finding, fix=fix))
+        advice.append(replace(finding, fix=in_its_words(fix, engine_named(of_trace.engine))))
     return advice
 
 

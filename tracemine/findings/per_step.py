@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from tracemine.columns import codes
 from tracemine.findings.record import StepApart, StepKind, StepSummary
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.iterations import Iterations
@@ -63,19 +64,22 @@ def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations |
 def observed(timeline: Timeline, found: Iterations | None) -> Iterations | None:
     """Return a single iteration that was inferred from where its device was seen on.
 
-    Where its first activity waited for long behind its launch, and none was recorded before, the device was at work on
-    what was launched before the recording: that it was idle is not recorded.
+    Where the first activity of the stream that it works on waited for long behind its launch, and nothing was recorded
+    meanwhile, the stream was at work on what was launched before the recording: that it was idle is not recorded.
     """
     if found is None or len(found) != 1 or found.source == MARKED:
         return found
-    start, launch = (rows_of(timeline.activities[name]) for name in ("start_ns", "launch_row"))
-    first = int(np.argmin(start))
+    columns = ("start_ns", "dur_ns", "launch_row", "device", "stream")
+    start, dur, launch, device, stream = (rows_of(timeline.activities[name]) for name in columns)
+    place = codes(device, stream)
+    first = int(np.flatnonzero(place == np.bincount(place, weights=dur).argmax())[0])  # in order of start
     if found.of_activity[first] != 0 or launch[first] < 0:
         return found
     launched_ns = sum(int(rows_of(timeline.api[name])[launch[first]]) for name in ("start_ns", "dur_ns"))
-    if start[first] - launched_ns < _QUEUED_NS:
+    if start[first] - max(launched_ns, int((start + dur)[:first].max(initial=launched_ns))) < _QUEUED_NS:
         return found
-    return replace(found, begin_ns=np.maximum(found.begin_ns, start[first]))
+    seen_ns = np.maximum(found.begin_ns, start[first])
+    return replace(found, begin_ns=seen_ns, host_begin_ns=found.begin_ns)
 
 
 def usual_steps(

@@ -13,6 +13,9 @@ from tracemine.findings.summary import (
     Payback,
     PeakMemory,
     Recorded,
+    ReplayedBatch,
+    Serving,
+    ServingKind,
     Share,
     Spent,
     StepApart,
@@ -28,9 +31,9 @@ from tracemine.units import time_text
 
 __all__ = [
     "NOTHING", "Alike", "Bound", "Counted", "DeviceTime", "Finding", "Identity", "IdleCause", "Intensity", "Part",
-    "Parts", "Payback", "PeakMemory", "PerStep", "Range", "Recorded", "Scan", "Share", "Source", "Spent",
-    "StepApart", "StepKind", "StepSummary", "Summary", "TraceSummary", "Traffic", "Transfers",
-    "UnprofiledTime", "Variant", "Verified",
+    "Parts", "Payback", "PeakMemory", "PerStep", "Range", "Recorded", "ReplayedBatch", "Scan", "Serving",
+    "ServingKind", "Share", "Source", "Spent", "StepApart", "StepKind", "StepSummary", "Summary", "TraceSummary",
+    "Traffic", "Transfers", "UnprofiledTime", "Variant", "Verified",
 ]  # fmt: skip
 
 FINDINGS_SCHEMA_VERSION = 2

@@ -206,6 +206,40 @@ class Payback(msgspec.Struct, frozen=True, kw_only=True):
     high_steps: int
 
 
+class ReplayedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Iterations that replay graphs which were captured for one number of tokens."""
+
+    rows: int | None  # tokens that the graphs were captured for; null: that takes the trace of the capture
+    graphs: int  # replays an iteration, the most
+    iterations: int
+    tokens: tuple[int, ...]  # numbers of tokens that were served by it, as annotations tell them
+    padded_share: float | None  # of the rows that were computed, those that no token needed; null: not known
+
+
+class ServingKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Iterations of one phase, those that count. Medians; nanoseconds as recorded, with the profiler."""
+
+    phase: str  # `prefill`, `decode`, `mixed`; `` where annotations tell no batch
+    count: int
+    sequences: int | None  # null: not told
+    prompt_tokens: int | None
+    tokens: int | None  # in all
+    gpu_busy_ns: int
+    step_ns: int | None  # from one iteration to the next; null: one alone was recorded, or no other followed
+    # Time per output token of a sequence, where each iteration makes one; null: it does not, or that is not known.
+    token_ns: int | None
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine that generates text did in a trace."""
+
+    engine: str  # `vllm`, `sglang`, `transformers`
+    title: str
+    captures: int  # graphs that were captured, where the recording shows that and little else
+    kinds: tuple[ServingKind, ...]  # most GPU time first
+    replayed: tuple[ReplayedBatch, ...]  # none: no graph was replayed in an iteration
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What the trace measured, and the sums over findings. Nanoseconds."""
 
@@ -223,6 +257,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory: PeakMemory | None = None
     devices: tuple[DeviceTime, ...] = ()  # each of several; of one there is no more to say
     payback: Payback | None = None  # null: no fix is torch.compile, it saves a step nothing, or no steps are known
+    serving: Serving | None = None  # null: no engine is known, or it is trained
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ that order, so a replay whose kernels are those of a captured graph, one by one,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from tracemine.columns import Array, numbers, sorted_unique, string_ids, with_columns
-from tracemine.errors import InputError, Location
+from tracemine.errors import InputError, Location, TracemineError
 from tracemine.formats.arrow import distinct, integers, row_numbers, take, texts
 from tracemine.ops import classify, lookup
 from tracemine.timeline import IngestReport, Timeline
@@ -30,6 +31,9 @@ _CAPTURED = re.compile(r"StreamEndCapture|GraphInstantiate")
 _TOLD = ("gemm", "conv", "attention", "rnn")  # classes of operators whose kernels are of that class, and no others'
 _LEAST_TOLD, _LEAST_AGREED = 3, 0.9
 _SHOWN = 48
+_CAPTURE = re.compile(r"(?i)^(?!capture\.json$|execution_details).*(capture|^bs_\d).*\.json(\.gz)?$")
+_RANK = re.compile(r"(?i)rank[_-]?(\d{1,5})")
+_LARGEST, _MOST = 1 << 26, 4  # bytes of a trace beside, and how many are tried
 
 
 class _Graph(msgspec.Struct, frozen=True):
@@ -69,6 +73,48 @@ def with_capture(timeline: Timeline, capture: Timeline, path: str) -> Timeline:
     says = f"The trace of the graph's capture names the operators of {of_all}{count_text(len(replays), 'replay')}"
     says += f"; {ambiguous:,} fit several captured graphs whose operators differ." if ambiguous else "."
     return _joined(timeline, capture, chosen, says)
+
+
+def with_known_captures(timeline: Timeline, path: Path, read: Callable[[Path], Timeline]) -> Timeline:
+    """Return the timeline with the operators of a capture that lies in it, or in a trace beside it that is called so.
+
+    Nothing is looked for where every replayed kernel has its operator. What does not fit is left out, with the reason.
+    """
+    if not timeline.meta.ingest.unowned.get(_REPLAYED):
+        return timeline
+    reasons: list[str] = []
+    if _named(*string_ids(timeline.api["name"]), re.compile("StreamEndCapture")).any():
+        try:
+            return with_capture(timeline, timeline, str(path))
+        except InputError:
+            pass
+    for beside in captures_beside(path):
+        try:
+            found = with_capture(timeline, read(beside), str(beside))
+            return _warned(found, [f"That trace is {beside.name}, which lies beside it."])
+        except TracemineError as error:
+            reasons.append(f"{beside.name}, which lies beside it, does not explain the replays: it {error.message}.")
+    return _warned(timeline, reasons[:1])
+
+
+def captures_beside(path: Path) -> list[Path]:
+    """Return the traces beside a file that are called a capture, its own rank's first: in its folder, and in
+    `capture_traces` there.
+
+    >>> captures_beside(Path("no/such/trace.json"))
+    []
+    """
+    folders = [folder for folder in (path.parent, path.parent / "capture_traces") if folder.is_dir()]
+    found = [file for folder in folders for file in sorted(folder.iterdir()) if _CAPTURE.search(file.name)]
+    if rank := _RANK.findall(path.name):
+        found.sort(key=lambda file: _RANK.findall(file.name) != rank)
+    return [file for file in found if file != path and file.is_file() and file.stat().st_size <= _LARGEST][:_MOST]
+
+
+def _warned(timeline: Timeline, texts: Sequence[str]) -> Timeline:
+    report = timeline.meta.ingest
+    changed = msgspec.structs.replace(report, warnings=(*report.warnings, *texts))
+    return replace(timeline, meta=msgspec.structs.replace(timeline.meta, ingest=changed))
 
 
 def _graphs(capture: Timeline) -> Iterator[_Graph]:

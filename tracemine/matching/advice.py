@@ -39,7 +39,11 @@ FACTS: Final[Mapping[str, FactDoc]] = {
     "module": FactDoc("it lies in a module"),
     "backward": FactDoc("it is part of a backward pass"),
     "widened": FactDoc("one kernel could do more than the pattern names: what is counted is all of it"),
-    "engine": FactDoc("what serves the model", text=True, values=("vllm", "sglang")),
+    "engine": FactDoc(
+        "what generates text with the model, as `rows/engines/engines.toml` has it",
+        text=True,
+        values=("vllm", "sglang", "transformers"),
+    ),
     "optimizer": FactDoc("class of the optimizer whose step it is: `{optimizer}` in the text names it", text=True),
     "forward_function": FactDoc(
         "the function outside of every module whose backward pass it is: `{forward}` in the text names it", text=True

@@ -15,6 +15,7 @@ from tracemine.documents.bar import legend
 from tracemine.documents.finding import CALM, CODE, NAME, Line, sections
 from tracemine.documents.numbered import claimed
 from tracemine.documents.screen import first_screen
+from tracemine.documents.serving_words import serving_texts
 from tracemine.documents.step_words import bound_sentence, device_texts, step_texts
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
 from tracemine.units import bytes_text, percent_text, time_text
@@ -91,6 +92,7 @@ def _facts(scan: Scan) -> list[str]:
     whole = summary.gpu_busy_ns + summary.gpu_idle_ns
     share = percent_text(summary.gpu_busy_ns, whole)
     steps = [] if summary.per_step is None else list(step_texts(summary.per_step))
+    steps += serving_texts(summary.serving)
     unprofiled = words.unprofiled_text(summary)
     memory = f"memory: {text}" if (text := words.memory_text(scan)) else ""
     verdicts = f"verdicts: {text}" if (text := verdict_words.evidence_text(scan)) else ""

@@ -13,6 +13,7 @@ from tracemine.documents.bar import bar_parts, covered_text
 from tracemine.documents.finding import Line, first_of_fix, operators, saves, sure, verdicts, where
 from tracemine.documents.headline import bound_headline
 from tracemine.documents.numbered import claimed
+from tracemine.documents.serving_words import serving_texts
 from tracemine.documents.step_words import device_texts, nothing_text, step_texts, unequal_text, unestimated
 from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.documents.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
@@ -92,6 +93,7 @@ def _step(summary: Summary, width: int) -> Iterator[LabelledText]:
     if summary.parts is None:  # stored by a version that did not know them
         yield from labelled("GPU busy", _busy(summary))
     steps = [words.busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
+    steps += serving_texts(summary.serving)
     if texts := [*([text] if (text := words.unprofiled_text(summary)) else []), *steps]:
         room = min(width - LABEL_WIDTH, _RIGHT_EDGE)
         drawn = () if summary.parts is None else _parts(summary.parts, room)

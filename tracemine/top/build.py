@@ -20,6 +20,7 @@ from tracemine.findings.steps import Steps, steps_of
 from tracemine.host import whole_span
 from tracemine.perfmodel import Rates
 from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.iterations import Iterations
 from tracemine.rows.table import BoolArray, FloatArray, IntArray, Rows
 from tracemine.timeline import Timeline
 from tracemine.top.grouping import Grouping
@@ -148,8 +149,14 @@ class Tops:
     @cached_property
     def _host(self) -> HostOrigin:
         steps = self._asked.accounts.counted if self._in_steps else None
-        spans = whole_span(self._asked.timeline) if steps is None else (steps.begin_ns, steps.end_ns)
-        return HostOrigin(self._origin, *spans)
+        return HostOrigin(self._origin, *(whole_span(self._asked.timeline) if steps is None else self._spans(steps)))
+
+    def _spans(self, steps: Iterations) -> tuple[IntArray, IntArray]:
+        """Return when the host worked on each step; of one whose device was seen later, from where the host began."""
+        if steps.host_begin_ns is None:
+            return steps.begin_ns, steps.end_ns
+        _, done_ns = whole_span(self._asked.timeline)
+        return steps.host_begin_ns, np.maximum(np.minimum(steps.end_ns, done_ns), steps.host_begin_ns)
 
     @property
     def _unprofiled(self) -> UnprofiledTime | None:

@@ -13,6 +13,8 @@ from tracemine.findings.forwards import Forwards
 from tracemine.host import KINDS, HostTime, host_time
 from tracemine.rows.ancestors import first_known, taken
 from tracemine.rows.arrow import categories, joined, rows_of, take
+from tracemine.rows.engines import PHASES as ENGINE_PHASES
+from tracemine.rows.engines import Phases
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 from tracemine.top.grouping import NOT_KNOWN, Grouping, Path, by_path
@@ -22,6 +24,9 @@ from tracemine.top.origin import Origin
 from tracemine.top.record import HostBy, HostKind, HostRow
 
 _PYTHON: Final = ("(in no operator)",)
+_BESIDE: Final = "(in none)"
+_WAITS: Final = "waiting for the device"
+_SHORT_NS: Final = 500_000  # between two calls of one phase; for longer it may have been anything
 _SUMS: Final = ("operator", "launch", "wait", "python")  # the others are added up
 
 
@@ -34,6 +39,10 @@ class HostOrigin:
     @property
     def timeline(self) -> Timeline:
         return self._origin.timeline
+
+    @property
+    def engine_phases(self) -> Phases | None:
+        return self._origin.engine_phases
 
     @cached_property
     def time(self) -> HostTime | None:
@@ -107,10 +116,42 @@ def _operator_paths(origin: HostOrigin, time: HostTime) -> tuple[list[Path], Int
     return paths, pair
 
 
+def _phases(origin: HostOrigin, time: HostTime) -> Grouping:
+    """Group by the phase of an engine's iterations; what waits for the device within one apart.
+
+    Python that makes no call is known by what it lies between: of functions that make none nothing is recorded.
+    """
+    phases = origin.engine_phases
+    if phases is None:
+        return by_path([NOT_KNOWN], np.zeros(len(time.kind), np.int64))
+    own = _between(phases.of(time.stack_row, time.op_row, time.api_row), time.step, time.begin_ns, time.end_ns)
+    waits = time.kind == KINDS.index("wait")
+    names = [*ENGINE_PHASES, _BESIDE]
+    paths: list[Path] = [*((name,) for name in names), *((name, _WAITS) for name in names)]
+    return by_path(paths, np.where(own < 0, len(ENGINE_PHASES), own) + waits * len(names))
+
+
+def _between(phase: IntArray, step: IntArray, begin_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return phases with what lies for a short time between two pieces of one, in one step, as part of it; −1: none.
+
+    >>> begin = np.arange(6)
+    >>> _between(np.array([1, -1, 1, -1, 2, -1]), np.zeros(6, np.int64), begin, begin + 1).tolist()
+    [1, 1, 1, -1, 2, -1]
+    """
+    rows, known = np.arange(len(phase)), phase >= 0
+    before = np.maximum.accumulate(np.where(known, rows, -1))
+    after = np.minimum.accumulate(np.where(known, rows, len(rows))[::-1])[::-1]
+    inside = (before >= 0) & (after < len(rows))
+    after = np.minimum(after, len(rows) - 1)
+    inside &= (phase[before] == phase[after]) & (step[before] == step[after])
+    return np.where(inside & (begin_ns[after] - end_ns[before] <= _SHORT_NS), phase[before], phase)
+
+
 _GROUPINGS: Final[Mapping[HostBy, Callable[[HostOrigin, HostTime], Grouping]]] = {
     "line": _lines,
     "module": _modules,
     "operator": _operators,
+    "phase": _phases,
 }
 
 

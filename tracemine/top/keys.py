@@ -10,6 +10,7 @@ import numpy as np
 from tracemine.columns import codes, examples
 from tracemine.ops.kernel_names import short_name
 from tracemine.rows.arrow import categories, mapped, rows_of
+from tracemine.rows.engines import PHASES as ENGINE_PHASES
 from tracemine.rows.table import IntArray, Rows, category
 from tracemine.timeline import Timeline
 from tracemine.top.grouping import NOT_KNOWN, Grouping, Path, by_category, by_path
@@ -23,6 +24,7 @@ _RESULT = re.compile(r"^(std::)?enable_if<[^<>]{0,200}>::type ")  # what a kerne
 _LONGEST_RESULT = 400  # characters
 _INSIDE = re.compile(r"^(?:void )?(?:\w{1,60}::){0,8}(\w{1,60})::kernel\b")
 _SAID = {"gemm": "GEMM", "conv": "convolution", "attention": "attention", "collective": "collective"}
+_BESIDE = "(in no batch)"  # of an engine, what its annotation of a batch does not hold
 OUTSIDE, _COMMUNICATION = "(in no module)", "communication"
 _MOST_PARTS = 200  # of a module's path
 
@@ -64,13 +66,21 @@ def _operators(activities: Rows, origin: Origin) -> Grouping:
 
 
 def _phases(activities: Rows, origin: Origin) -> Grouping:
-    """Group by phase, and collectives apart in each."""
+    """Group by phase, and collectives apart in each; of an engine by what launched it, within a batch's phase."""
     phase, collective = origin.phase, category(activities, "op_class").among("collective")
-    known: list[Path] = [(name,) for name in phase.values]
-    paths = [*known, *(((*path, _COMMUNICATION)) for path in known), (_COMMUNICATION,), NOT_KNOWN]
-    apart = np.where(collective, len(known) + phase.codes, phase.codes)
-    unknown = np.where(collective, len(paths) - 2, len(paths) - 1)
-    return by_path(paths, np.where(phase.codes >= 0, apart, unknown).astype(np.int64))
+    inner = origin.engine_phase
+    pair = codes(phase.codes.astype(np.int64), collective.astype(np.int64), inner)
+    sample = examples(pair)
+    paths: list[Path] = []
+    for of_phase, communicates, of_engine in zip(
+        *(each[sample].tolist() for each in (phase.codes, collective, inner)), strict=True
+    ):
+        name = "" if of_phase < 0 else phase.values[of_phase]
+        name = _BESIDE if name == FORWARD and origin.engine is not None else name
+        path = [name or None] if name or not communicates else []
+        path += [ENGINE_PHASES[of_engine]] if of_engine >= 0 and name else []
+        paths.append((*path, _COMMUNICATION) if communicates else tuple(path))
+    return by_path(paths, pair)
 
 
 def _streams(activities: Rows, origin: Origin) -> Grouping:

@@ -15,6 +15,7 @@ from tracemine.columns import sorted_unique
 from tracemine.findings.forwards import Forwards
 from tracemine.rows.ancestors import first_known, last_begun, nearest, taken
 from tracemine.rows.arrow import categories, joined, rows_of, take
+from tracemine.rows.engines import Engine, Phases, engine_of, phases_of
 from tracemine.rows.host import threads
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, flags
 from tracemine.timeline import Timeline
@@ -95,6 +96,26 @@ class Origin:
         unmarked = (code < 0) & self._of_program
         code[unmarked] = np.where(self._precede_update(code)[unmarked], _position(BETWEEN), _position(FORWARD))
         return Categories(code.astype(np.int32), PHASES)
+
+    @cached_property
+    def engine(self) -> Engine | None:
+        """The engine that generates text with a model, where one does."""
+        trains = (self._marks[1] == _position(BACKWARD)).any() or (self._marks[1] == _position(OPTIMIZER)).any()
+        return None if trains else engine_of(self.timeline)
+
+    @cached_property
+    def engine_phases(self) -> Phases | None:
+        """Which phase of the engine's iterations each call path, operator and call is part of."""
+        return None if self.engine is None else phases_of(self.timeline, self.engine)
+
+    @cached_property
+    def engine_phase(self) -> IntArray:
+        """The phase of the engine's iterations in which each activity was launched, a position in its PHASES."""
+        launch = rows_of(self.timeline.activities["launch_row"])
+        if self.engine_phases is None:
+            return np.full(len(launch), -1, np.int64)
+        stack_row = taken(rows_of(self.timeline.api["stack_row"]), launch)
+        return self.engine_phases.of(first_known(stack_row, self.stack_row), self.around, launch)
 
     @property
     def _of_program(self) -> BoolArray:

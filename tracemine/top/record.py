@@ -10,8 +10,8 @@ from tracemine.findings.record import Range
 
 By = Literal["kernel", "operator", "module", "line", "stream", "device", "phase"]
 BY: Final[tuple[By, ...]] = ("kernel", "operator", "module", "line", "stream", "device", "phase")
-HostBy = Literal["line", "module", "operator"]
-HOST_BY: Final[tuple[HostBy, ...]] = ("line", "module", "operator")
+HostBy = Literal["line", "module", "operator", "phase"]
+HOST_BY: Final[tuple[HostBy, ...]] = ("line", "module", "operator", "phase")
 TOP_SCHEMA_VERSION: Final = 1
 
 

@@ -28,6 +28,11 @@ _UNRECORDED: Mapping[By, str] = {
     "phase": "nothing was recorded that tells phases: record with CPU activities, or with NVTX ranges",
 }
 
+_HOST_UNRECORDED: Mapping[HostBy, str] = {
+    **{name: _UNRECORDED[name] for name in ("line", "module", "operator")},
+    "phase": "no engine is known that has phases (vLLM, SGLang, Hugging Face generate): record with_stack=True",
+}
+
 
 def notes_of(timeline: Timeline, activities: Rows, by: By, chosen: BoolArray, grouping: Grouping) -> Iterator[str]:
     """Yield what a table does not say: that nothing ran, that its times are in doubt, why something is not known."""
@@ -52,8 +57,8 @@ def host_notes(timeline: Timeline, by: HostBy, rows: Sequence[HostRow], kinds: S
     if not rows:
         yield "nothing of the host was recorded: record with CPU activities"
         return
-    if by in _UNRECORDED and len(rows) == 1 and rows[0].name is None:
-        yield _UNRECORDED[by]
+    if len(rows) == 1 and rows[0].name is None and (why := _HOST_UNRECORDED.get(by)):
+        yield why
     if any(kind.kind == "not_recorded" for kind in kinds):
         yield "no operators were recorded: what the host does in no call may be anything"
 

@@ -15,6 +15,7 @@ from tracemine.documents.bar import IDLE
 from tracemine.documents.cost_words import cost_rows, traffic_texts
 from tracemine.documents.numbered import claimed
 from tracemine.documents.screen import Screen, ScreenRow, all_rows, first_screen
+from tracemine.documents.serving_words import serving_texts
 from tracemine.documents.step_words import device_texts, nothing_text, step_texts, unestimated
 from tracemine.documents.trust import no_lines
 from tracemine.findings.members import activity_rows
@@ -180,6 +181,7 @@ def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
     if nothing_text(scan):
         return
     steps = [words.busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
+    steps += serving_texts(summary.serving)
     for label, texts in (
         (each, [words.unprofiled_text(summary), *steps]),
         ("devices", device_texts(summary)),

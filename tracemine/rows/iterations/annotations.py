@@ -31,6 +31,7 @@ class IterationMark(NamedTuple):
     whole: bool
     apart: bool
     kinds: re.Pattern[str] | None
+    batch: re.Pattern[str] | None
     by: str
     examples: tuple[str, ...]
 
@@ -46,6 +47,7 @@ def marks() -> tuple[IterationMark, ...]:
             row.get("whole", False),
             row.get("apart", False),
             re.compile(row["kinds"]) if "kinds" in row else None,
+            re.compile(row["batch"]) if "batch" in row else None,
             row["by"],
             tuple(row["examples"]),
         )

@@ -32,6 +32,7 @@ class Iterations(Struct, frozen=True, kw_only=True):
     end_ns: IntArray
     of_activity: IntArray  # each activity's iteration; −1 outside all
     labels: tuple[str | None, ...] = ()  # what a mark's name says of each: how many requests it serves
+    host_begin_ns: IntArray | None = None  # where the host began, if that is not where the device was seen on
 
     def __len__(self) -> int:
         return len(self.begin_ns)
