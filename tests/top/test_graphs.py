@@ -35,7 +35,7 @@ def test_a_captured_step_takes_what_it_is_said_to(program: str) -> None:
 
 def test_the_answer_names_what_has_to_go_and_what_can_be_a_graph_now(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "clip_in_loop")
-    assert "To be removed first: `.item()`, `float()` or `int()` of a tensor (host.py:342" in text
+    assert "fails at `.item()`, `float()` or `int()` of a tensor (host.py:342" in text
     assert 'model = torch.compile(model, mode="reduce-overhead")' in text
     assert "overwritten" not in text
     assert len(text.splitlines()) <= 24

@@ -12,12 +12,13 @@ judge.py       the verdicts
 answers.py     the answer in words, and what to write
 """
 
-from tracemine.findings.graphs.answers import Answer, answer, obstacle_text
+from tracemine.findings.graphs.answers import KINDS_OF_ANSWER, Answer, answer, obstacle_text
 from tracemine.findings.graphs.judge import graphs_of
 from tracemine.findings.graphs.record import Graphs, Obstacle, Part, Span, Way
 from tracemine.findings.graphs.savings import Unrecorded, fused_of
 
 __all__ = [
+    "KINDS_OF_ANSWER",
     "Answer",
     "Graphs",
     "Obstacle",

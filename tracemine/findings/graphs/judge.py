@@ -188,10 +188,10 @@ def _obstacle(kind: str, what: str, line: str | None, times: int) -> Obstacle:
     return Obstacle(kind=kind, says=known.says.format(what=what), line=line, times=times, effects=known.effects)
 
 
-def _gravity(one: Obstacle) -> tuple[int, int]:
-    """Return a sort key: what raises in a capture first, then what was met most often."""
+def _gravity(one: Obstacle) -> tuple[int, int, int]:
+    """Return a sort key: the gravest first, then what is in the way of most, then what was met most often."""
     order = list(GRAVITY)
-    return min((order.index(each) for each in one.effects.values()), default=len(order)), -one.times
+    return min((order.index(each) for each in one.effects.values()), default=len(order)), -len(one.effects), -one.times
 
 
 def _way(name: WayName, obstacles: list[Obstacle], *, known: bool) -> Way:
