@@ -50,6 +50,10 @@ def top(
     host: Annotated[
         bool, typer.Option("--host", help="Add up the host's time, by line, module, operator or phase.")
     ] = False,
+    graphs: Annotated[
+        bool,
+        typer.Option("--graphs", help="Say whether a CUDA graph or torch.compile would work, and what is in the way."),
+    ] = False,
     depth: Annotated[
         int | None,
         typer.Option(metavar="N", help="Open modules and lines so deep. Default: the largest, while there is room."),
@@ -74,6 +78,7 @@ def top(
 
     --host: the host's time, every nanosecond once, and how much of it passed while no device was at work (critical).
     --waits: lines that wait for the device, what the value is used for, and what a step is without.
+    --graphs: of the step, of modules and functions: what a CUDA graph and each mode of torch.compile would come to.
     --ncu, and a report of Nsight Compute: what was counted of each kernel, and what limits it (--format markdown too).
 
     Exit code: 0 done, 2 the call or the trace is wrong.
@@ -84,6 +89,7 @@ def top(
       tracemine top trace.json.gz --by module --depth 3
       tracemine top trace.json.gz --host
       tracemine top trace.json.gz --waits
+      tracemine top trace.json.gz --graphs
       tracemine top trace.json.gz --by phase --format csv
       tracemine top trace.json.gz --ncu report.csv.gz
     """
@@ -91,14 +97,14 @@ def top(
         print_counters(Path(path), counters or (), form, quiet=quiet)
         return 0
     check_format(form, _FORMATS)
-    table = _checked(by, host=host, waits=waits)
+    table = _checked(by, host=host, waits=waits, graphs=graphs)
     if limit < 1 or (depth is not None and depth < 1):
         raise UsageError("--limit and --depth: are 1 or more", hint="--all prints all rows")
     request = asked(quiet=quiet, gpu=gpu, rules=rules, execution_trace=execution_trace, graph_capture=graph_capture)
     tops = _tops(path, request, whole=whole)
     width = options(sys.stdout, top=0, no_color=True).width
     printed = Printed(None if every else limit, depth, width)
-    write(_drawn(tops, table, form, printed, of_host=host, of_waits=waits))
+    write(_drawn(tops, table, form, printed, of_host=host, of_waits=waits, of_graphs=graphs))
     return 0
 
 
@@ -117,21 +123,24 @@ class Printed(NamedTuple):
     width: int
 
 
-def _checked(by: str | None, *, host: bool, waits: bool) -> str:
+def _checked(by: str | None, *, host: bool, waits: bool, graphs: bool) -> str:
     """Return what is added up by. Raises UsageError where nothing is."""
-    if waits and (host or by):
-        raise UsageError("--waits: is a table of its own", hint="leave out --by and --host")
+    for name, alone, others in (("waits", waits, host or by or graphs), ("graphs", graphs, host or by)):
+        if alone and others:
+            raise UsageError(f"--{name}: is a table of its own", hint="leave out the others: --by, --host and the like")
     known = _HOST_BY if host else _BY
     if by is not None and by not in known:
         raise UsageError(f"--by: nothing is added up by {by!r}", hint=f"there are: {', '.join(known)}")
     return by or known[0]
 
 
-def _drawn(tops: Tops, by: Any, form: str, printed: Printed, *, of_host: bool, of_waits: bool) -> str:
+def _drawn(tops: Tops, by: Any, form: str, printed: Printed, *, of_host: bool, of_waits: bool, of_graphs: bool) -> str:
     """Return a table in one of _FORMATS. by: as `_checked` has it."""
-    from tracemine.report import host_top, top, top_lines, waits
+    from tracemine.report import graphs, host_top, top, top_lines, waits
 
     shown = top_lines.Shown(limit=printed.limit, depth=printed.depth, width=printed.width)
+    if of_graphs:
+        return graphs.rendered(tops.graphs(), form, shown)
     if of_waits:
         return waits.rendered(tops.waits(), form, shown)
     if of_host:

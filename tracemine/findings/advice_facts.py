@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +16,8 @@ from tracemine.matching.rule import Rule
 from tracemine.ops import lookup
 from tracemine.ops.infer.library import OPERATIONS
 from tracemine.rows.table import BoolArray, IntArray, number
+
+_MOST_NAMED: Final = 5
 
 
 def facts_of(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
@@ -27,6 +31,8 @@ def facts_of(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate],
             "backward": label.backward,
             "operation": label.ops[0].removeprefix("aten::") if len(set(label.ops)) == 1 else None,
             "call_class": call_class(label.ops),
+            "function": None if label.module is not None or not label.source else plain_name(label.source[0].function),
+            "operators": operators_text(label.ops),
         }
         for label in labels
     )
@@ -61,6 +67,26 @@ def _of_activities(context: ScanContext, classes: Sequence[ClassEstimate], named
         members = np.concatenate([one.matrix.reshape(-1) for one in classes])
         found["forward_function"] = context.forwards.function(context.facts["activities"].op_row[members])
     return found
+
+
+def plain_name(name: str) -> str | None:
+    """Return a name that code can say; None: of a lambda, or a keyword.
+
+    >>> plain_name("forward"), plain_name("<lambda>")
+    ('forward', None)
+    """
+    return name if name.isascii() and name.isidentifier() and not keyword.iskeyword(name) else None
+
+
+def operators_text(ops: Sequence[str]) -> str | None:
+    """Return operators in words; None: none of torch's own is among them.
+
+    >>> operators_text(["aten::mul", "aten::add", "aten::mul"]), operators_text(["x y"])
+    ('`mul`, `add`', None)
+    """
+    names = [name for op in dict.fromkeys(ops) if op.startswith("aten::") and plain_name(name := op[6:])]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(f"`{name}`" for name in names[:_MOST_NAMED]) + more if names else None
 
 
 def call_class(ops: Sequence[str]) -> str | None:

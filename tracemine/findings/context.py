@@ -12,12 +12,13 @@ from msgspec import Struct
 
 from tracemine.columns import sorted_unique
 from tracemine.devices import Device
-from tracemine.findings.accounting import Accounts
+from tracemine.findings.accounting import Accounts, idle_of
 from tracemine.findings.benchmark_loops import benchmark_loops
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.environment import Environment, environment_of
 from tracemine.findings.facts import Facts, activity_facts, gap_facts
 from tracemine.findings.forwards import Forwards
+from tracemine.findings.graphs import Answer, Unrecorded, answer, graphs_of
 from tracemine.findings.inside import gaps_inside
 from tracemine.findings.lists import Lists
 from tracemine.findings.recorder import of_recorder
@@ -161,6 +162,14 @@ class ScanContext:
         waits, steps = waits_of(self.timeline), self.accounts.counted
         begin_ns = np.zeros(0, np.int64) if steps is None else np.sort(steps.begin_ns)
         return waits.api_row, uses_of(self.timeline, waits, begin_ns)
+
+    @cached_property
+    def would_graph(self) -> Answer:
+        """Whether a CUDA graph of the step would work, and what to write."""
+        count, idle = max(self.accounts.steps, 1), idle_of(self.accounts, self.unprofiled)
+        alone = Unrecorded(self.steps, idle, self.busy_ns * count)
+        graphs = graphs_of(self.timeline, self.rows["activities"], self.accounts, alone)
+        return answer(graphs, self.unprofiled.mid_ns * count)
 
     def estimate(self, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
         """Estimate a class of a rule's matches: as the rule's own cause does, else as its kind of saving says."""

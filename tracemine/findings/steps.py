@@ -40,6 +40,8 @@ _LONGER_ALONE = 1.06
 # What the host spends on one launch without a profiler, its operator and what leads to it: small operators take 5 to
 # 20 µs, composed ones up to 30. Whatever more lies there is not dispatch, and stays where the launch goes.
 _LAUNCH_NS = Range(0, 30_000, 60_000)
+# The same where one launch replays a graph: all that the host did between two launches goes, the program's own as well.
+_GRAPH_NS = Range(30_000, 1 << 40, 1 << 40)
 # What a step does for so long before its first launch is the program's own, and no dispatch; what is shorter counts as
 # the profiler's, whose work at a step's end lies in the same gap.
 _LEAST_STALL_NS = 1_000_000
@@ -67,7 +69,8 @@ _LOW, _MID, _HIGH = End("low", "high"), End("mid", "mid"), End("high", "low")
 class Fix:
     """A finding's fix: for each class of its matches the rows and the saving of GPU time, and what is called.
 
-    `call`: one of CALLS (matching/rule.py). `unblocks`: the host does not wait for the first activity any more.
+    `call`: one of CALLS (matching/rule.py), or `graph`: the first launches a match whole, and nothing of what the host
+    did in between is done. `unblocks`: the host does not wait for the first activity any more.
     """
 
     matrices: Sequence[IntArray]
@@ -227,13 +230,14 @@ class Steps:
             kept = self._first_of_steps(first)
             unlaunched.append(first[~kept])
             first = first[kept]
-        fewer = end is not _LOW
+        graph = fix.call == "graph"
+        fewer = graph or end is not _LOW
         return Change(
             rows=_joined(rows),
             saved_ns=_joined(saved),
             unlaunched=_joined(unlaunched) if fewer else first[:0],
-            whole=end is _HIGH or fix.call == "nothing",
-            most_ns=end.of(_LAUNCH_NS),
+            whole=graph or end is _HIGH or fix.call == "nothing",
+            most_ns=end.of(_GRAPH_NS if graph else _LAUNCH_NS),
             called=first if fix.call in ("compiled", "iteration") else first[:0],
             call_ns=end.of(COMPILED_CALL_NS, against=True),
             unblocked=first if fix.unblocks and fewer else first[:0],

@@ -48,6 +48,11 @@ FACTS: Final[Mapping[str, FactDoc]] = {
     "forward_function": FactDoc(
         "the function outside of every module whose backward pass it is: `{forward}` in the text names it", text=True
     ),
+    "function": FactDoc(
+        "the innermost function that calls all of it, outside of every module: `{function}` in the text names it",
+        text=True,
+    ),
+    "operators": FactDoc("the operators that are named, in words: `{operators}` in the text", text=True),
     "library": FactDoc("the library in whose files the line is", text=True, values=("transformers", "diffusers")),
     "operation": FactDoc("the one operator that is named, without `aten::`", text=True),
     "call_class": FactDoc(
@@ -56,8 +61,16 @@ FACTS: Final[Mapping[str, FactDoc]] = {
 }
 PLACEHOLDER: Final = "{blockers}"
 FORWARD: Final = "{forward}"  # in a text that asks that the function is known
+GRAPH: Final = "{graph_answer}"  # likewise
+# Plain text, by the fact that a text asks for.
+INSERTED: Final = {
+    "forward_function": FORWARD,
+    "graph_answer": GRAPH,
+    "function": "{function}",
+    "operators": "{operators}",
+}
 # Texts that hold of all parts together or not at all: what fits one part would be wrong of another.
-_OF_ALL: Final = frozenset({"call_class", "forward_function"})
+_OF_ALL: Final = frozenset({"call_class", "forward_function", "function"})
 
 
 class Advice(Struct, frozen=True):
@@ -104,8 +117,9 @@ def advised(advice: Sequence[Advice], otherwise: str, facts: Facts, blockers: st
     for name, wanted in found.when.items():
         if isinstance(wanted, tuple):  # so it is one of those, and no other text of the trace's
             text = text.replace(f"{{{name}}}", str(facts[name]))
-    if found.when.get("forward_function") is True:  # a plain name: see findings/forwards.py
-        text = text.replace(FORWARD, str(facts["forward_function"]))
+    for name, place in INSERTED.items():
+        if found.when.get(name) is True:
+            text = text.replace(place, str(facts[name]))
     return text.replace(PLACEHOLDER, blockers)
 
 

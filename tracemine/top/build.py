@@ -13,9 +13,10 @@ import numpy as np
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
+from tracemine.findings.graphs import Unrecorded, answer, fused_of, graphs_of
 from tracemine.findings.inside import gaps_inside
 from tracemine.findings.members import activity_rows
-from tracemine.findings.record import Scan, UnprofiledTime
+from tracemine.findings.record import Range, Scan, UnprofiledTime
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.host import whole_span
 from tracemine.perfmodel import Rates
@@ -28,7 +29,7 @@ from tracemine.top.host import HostOrigin
 from tracemine.top.keys import GROUPINGS
 from tracemine.top.origin import Origin
 from tracemine.top.reach import Reach, reach_of
-from tracemine.top.record import By, Claim, HostBy, HostTop, LeftOut, Top, TopRow, WaitTop
+from tracemine.top.record import By, Claim, GraphTop, HostBy, HostTop, LeftOut, Top, TopRow, WaitTop
 from tracemine.top.used import utilisation
 from tracemine.top.waits import wait_rows
 from tracemine.top.words import host_notes, notes_of
@@ -139,6 +140,32 @@ class Tops:
             wait_ns=sum(row.wait_ns for row in rows),
             unprofiled_ns=None if alone is None or alone.source == "recorded" else alone.mid,
             rows=tuple(rows),
+        )
+
+    def graphs(self) -> GraphTop:
+        """Return whether a CUDA graph, or torch.compile, would work."""
+        asked, accounts = self._asked, self._asked.accounts
+        step, alone = accounts.per_step, self._unprofiled or asked.scan.summary.unprofiled_ns
+        busy_ns = (accounts.gpu_busy_ns if step is None else step.gpu_busy_ns) // max(accounts.devices, 1)
+        count, whole = max(accounts.steps, 1), accounts.span_ns if alone is None else alone.mid
+        ends = (whole, whole, whole) if alone is None else (alone.low, alone.mid, alone.high)
+        idle = Range(*(max(end - busy_ns, 0) * count for end in ends))
+        fused = fused_of(asked.scan.findings)
+        replayed = None if asked.gaps is None else Unrecorded(self._replayed(asked.gaps), idle, busy_ns * count, fused)
+        found = graphs_of(asked.timeline, asked.activities, accounts, replayed)
+        told = answer(found, whole * count)
+        return GraphTop(
+            trace=asked.scan.trace.path,
+            gpu=asked.scan.trace.gpu,
+            per="trace" if step is None else "step",
+            steps=count,
+            steps_source=None if step is None else step.source,
+            unprofiled_ns=None if alone is None else alone.mid,
+            answer=told.says,
+            fix=told.code,
+            step=found.step,
+            spans=found.spans,
+            parts=found.parts,
         )
 
     def _replayed(self, gaps: Rows) -> Steps:

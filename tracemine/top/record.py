@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from tracemine.findings.graphs import Part, Span
 from tracemine.findings.record import Range
 
 By = Literal["kernel", "operator", "module", "line", "stream", "device", "phase"]
@@ -149,6 +150,26 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
     waits: int
     wait_ns: int  # in calls that wait, as recorded
     saving_ns: Range | None  # how much shorter the steps are unprofiled without it and those above; null: not asked
+
+
+class GraphTop(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a CUDA graph, or torch.compile, would work: of the step, and of what launches a twentieth of it or more.
+
+    Sums over `steps` steps where `per` is `step`, else over the trace.
+    """
+
+    schema_version: int = TOP_SCHEMA_VERSION
+    trace: str
+    gpu: str | None
+    per: Literal["step", "trace"]
+    steps: int
+    steps_source: str | None
+    unprofiled_ns: int | None  # as in a table of host time
+    answer: str  # in words
+    fix: str | None  # what to write; null: nothing that is known to work
+    step: Span
+    spans: tuple[Span, ...]  # most launches first
+    parts: tuple[Part, ...]  # of the step, between what stops a capture; most launches first
 
 
 class WaitTop(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from tracemine.causes.launch_gap.recurrent import recurrent_cell
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.gap_estimates import close, closed, of_gaps
+from tracemine.findings.graphs import KINDS_OF_ANSWER
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import COMPILED_CALL_NS, TRAINED_CALL_NS, Abstained, Range
@@ -81,7 +82,10 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
     gaps = np.concatenate([one.matrix.reshape(-1) for one in classes])
     following, idle_ns = number(context.rows["gaps"], "next_row")[gaps], context.facts["gaps"].dur_ns[gaps]
     independent = context.alike[following]
+    graph = context.would_graph
     return _optimizers(context, following, idle_ns) | {
+        "graph": graph.kind,
+        "graph_answer": graph.advice,
         "recurrent": recurrent_cell(context, following, idle_ns),
         "alike": 2 * int(idle_ns[independent].sum()) > int(idle_ns.sum()),
     }
@@ -100,6 +104,8 @@ FACTS = AdviceFacts(
         "alike": FactDoc(
             "most of it lies in a loop of eight rounds or more of the same operators, none of which needs another"
         ),
+        "graph": FactDoc("what a CUDA graph of the step comes to", text=True, values=KINDS_OF_ANSWER),
+        "graph_answer": FactDoc("the same in words, and what to write: `{graph_answer}` in the text is it", text=True),
         "recurrent": FactDoc(
             "of gaps: the module whose cell, called once a position, most of them are of",
             text=True,

@@ -1,0 +1,1 @@
+"""Tests of whether a graph would work."""

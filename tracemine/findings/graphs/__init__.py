@@ -1,0 +1,33 @@
+"""Would a graph work: what capturing a step, a module or a function as a CUDA graph meets, and what torch.compile does.
+
+record.py      the record: spans, what each way of launching less comes to, and what is in its way
+kinds.py       what can be in the way, what each way does then, and the words for it
+obstacles.py   where in the program that happened
+spans.py       functions and modules with enough launches, and their calls
+overwritten.py results that are read after a later call has taken their memory
+changes.py     operators and sizes that differ from call to call
+parts.py       stretches of a step between what cannot be captured
+savings.py     what each way saves
+judge.py       the verdicts
+answers.py     the answer in words, and what to write
+"""
+
+from tracemine.findings.graphs.answers import KINDS_OF_ANSWER, Answer, answer, obstacle_text
+from tracemine.findings.graphs.judge import graphs_of
+from tracemine.findings.graphs.record import Graphs, Obstacle, Part, Span, Way
+from tracemine.findings.graphs.savings import Unrecorded, fused_of
+
+__all__ = [
+    "KINDS_OF_ANSWER",
+    "Answer",
+    "Graphs",
+    "Obstacle",
+    "Part",
+    "Span",
+    "Unrecorded",
+    "Way",
+    "answer",
+    "fused_of",
+    "graphs_of",
+    "obstacle_text",
+]

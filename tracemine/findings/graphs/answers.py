@@ -1,0 +1,169 @@
+"""The answer in words: whether a graph works, what has to go first, and what to write."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from typing import Final, Literal, get_args
+
+from msgspec import Struct
+
+from tracemine.findings.graphs.record import Effect, Graphs, Obstacle, Span, WayName
+from tracemine.units import time_text
+
+Kind = Literal["already", "works", "little", "part", "fails", "unknown"]
+KINDS_OF_ANSWER: Final[tuple[Kind, ...]] = get_args(Kind)
+_LEAST: Final = 0.05  # of the step: less is noise
+_MUCH: Final = 0.2  # of the step: calls of what is compiled may cost the host as much as a smaller saving
+_NEAR: Final = 0.9  # of the largest saving: as good, and rather the model than a function in it
+_MOST_NAMED: Final = 3
+_UNCOUNTED: Final = (
+    "operators", "sizes", "few_sizes", "several_calls", "perhaps_several", "derived_twice", "optimizer"
+)  # fmt: skip
+_GROWS: Final = re.compile(r"^sizes that differ from call to call: (cat|concat)\b")
+_FIRST: Final[tuple[Effect, ...]] = ("raises", "stale", "breaks", "overwrites", "records_again")
+_PLAIN: Final = re.compile(r"[\w./\\:<> -]{1,200}", re.ASCII)
+_SAID: Final = re.compile(r"[\w./\\:<>()\[\]`,'= -]{1,200}", re.ASCII)
+_STATIC: Final = (
+    'model.generation_config.cache_implementation = "static"; '
+    'model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)'
+)
+_ALREADY: Final = (
+    "Graphs are replayed there already: another capture gains nothing.",
+    "Graphs are being captured there: record a step that replays them.",
+)
+_BY_HAND: Final = "with torch.cuda.graph(graph): step()    # after a warm-up; then each step: graph.replay()"
+
+
+class Answer(Struct, frozen=True):
+    """Whether a graph works. `part`: what launches much in the step can be one, and the step itself not."""
+
+    kind: Kind
+    says: str
+    code: str | None  # a line; None: nothing that is known to work
+
+    @property
+    def advice(self) -> str:
+        """Return the answer as a rule's text: a paragraph, and the code that it leads up to."""
+        return self.says if self.code is None else f"{self.says.removesuffix('.')}:\n\n    {self.code}"
+
+
+def answer(graphs: Graphs, whole_ns: int) -> Answer:
+    """Return the answer. whole_ns: how long all steps take unprofiled; where none are known all that was recorded."""
+    steps = max(graphs.steps, 1)
+    step, way = graphs.step, graphs.step.way("cuda_graph")
+    if way.effect == "already":
+        return Answer("already", _ALREADY[way.by == "captured"], None)
+    if not graphs.steps and way.outcome == "works":
+        return Answer("unknown", "Not known: no steps are, of which a graph could hold one.", None)
+    part = _best(graphs, _LEAST * whole_ns, "reduce_overhead")
+    first = _first(step, "cuda_graph", steps)
+    if graphs.generates or any(_GROWS.match(one.says) for span in (step, *graphs.spans) for one in span.obstacles):
+        return _of_decoding(graphs, first)
+    if way.outcome == "works":
+        return _whole(graphs, part, steps, whole_ns)
+    says = (
+        f"A CUDA graph of the step is not known to take {first}." if first else "Not known: no operators were recorded."
+    )
+    if way.outcome == "fails":
+        says = f"A CUDA graph of the step fails at {first}: remove that first."
+    if part is not None:
+        says = f"{says} What can be one now is {name_of(part)}, {_worth(part, 'reduce_overhead', steps)}."
+        return Answer("part", says, code_of(part, "reduce_overhead"))
+    compiled = _best(graphs, _MUCH * whole_ns, "default")
+    kind: Kind = "fails" if way.outcome == "fails" else "unknown"
+    if compiled is None:
+        return Answer(kind, says, None)
+    says = f"{says} Fewer kernels are possible in {name_of(compiled)}, {_worth(compiled, 'default', steps)}."
+    return Answer(kind, says, code_of(compiled, "default"))
+
+
+def _worth(span: Span, way: WayName, steps: int) -> str:
+    """Return how much of the step a span is, and what that way saves of it."""
+    saving = span.way(way).saving_ns
+    saved = "" if saving is None else f", {time_text(saving.mid / steps)} a step"
+    return f"{span.share:.0%} of the launches{saved}"
+
+
+def _whole(graphs: Graphs, part: Span | None, steps: int, whole_ns: int) -> Answer:
+    saving = graphs.step.saving_ns
+    code = _BY_HAND if part is None else code_of(part, "reduce_overhead")
+    if saving is None:
+        return Answer("works", "One CUDA graph can hold the step.", code)
+    before, after = (time_text(each / steps) for each in (whole_ns, max(whole_ns - saving.mid, 0)))
+    if saving.mid < _LEAST * whole_ns:
+        says = f"One CUDA graph can hold the step and gains little: {before}, then {after} unprofiled."
+        return Answer("little", says, None)
+    return Answer("works", f"One CUDA graph can hold the step: {before}, then {after} unprofiled.", code)
+
+
+def _of_decoding(graphs: Graphs, first: str) -> Answer:
+    """Return the answer where a cache grows from token to token."""
+    met = f" To be removed first: {first}." if first else ""
+    says = f"Not the loop over tokens.{met} One token's step can be a graph, with a cache of fixed size."
+    return Answer("part", says, _STATIC if graphs.generates else None)
+
+
+def _best(graphs: Graphs, least_ns: float, way: WayName) -> Span | None:
+    """Return the span of which a mode of torch.compile saves most; None: it works nowhere, or saves too little."""
+    classes = [span.name.rpartition("_")[0] for span in graphs.spans if span.kind == "module"]
+    alike = {
+        name for name in classes if classes.count(name) > 1
+    }  # one graph a layer takes the memory of the one before
+    every = {
+        span.name: (math.inf if (saving := span.way(way).saving_ns) is None else saving.mid, span)
+        for span in graphs.spans
+        if span.way(way).outcome == "works" and _written(span) and span.name.rpartition("_")[0] not in alike
+    }
+    most = max((saving for saving, _ in every.values()), default=0)
+    near = [span for saving, span in every.values() if saving >= max(_NEAR * most, least_ns)]
+    return max(near, key=lambda span: (span.kind == "module", span.launches), default=None)
+
+
+def _written(span: Span) -> bool:
+    """Return whether a span has a name that code can name."""
+    return span.kind == "module" or (
+        span.name.isascii() and span.name.isidentifier() and not keyword.iskeyword(span.name)
+    )
+
+
+def _first(span: Span, way: WayName, steps: int) -> str:
+    """Return what stops a way, in words, what is met most often first."""
+    met = [one for one in span.obstacles if one.effects.get(way) in _FIRST] or [
+        one for one in span.obstacles if way in one.effects
+    ]
+    more = f"; {len(met) - _MOST_NAMED} more" if len(met) > _MOST_NAMED else ""
+    return "; ".join(obstacle_text(one, steps) for one in met[:_MOST_NAMED]) + more
+
+
+def obstacle_text(one: Obstacle, steps: int) -> str:
+    """Return an obstacle with its line and how often a step meets it."""
+    often = one.times / steps
+    where = [] if one.line is None else [plain(one.line)]
+    if one.kind not in _UNCOUNTED:
+        where.append(f"{often:,.0f} a step" if often >= 1 else f"{one.times:,} in all")
+    says = one.says if _SAID.fullmatch(one.says) else "what has no plain name"
+    return f"{says} ({', '.join(where)})" if where else says
+
+
+def name_of(span: Span) -> str:
+    """Return a span's name with its line."""
+    return f"`{plain(span.name)}`" + (f" ({plain(span.line.rpartition(' ')[0])})" if span.line else "")
+
+
+def code_of(span: Span, way: WayName) -> str:
+    """Return what compiles a span in a mode."""
+    mode = ', mode="reduce-overhead"' if way == "reduce_overhead" else ""
+    if span.kind == "function":
+        return f"{span.name} = torch.compile({span.name}{mode})"
+    return f"model = torch.compile(model{mode})    # model: the {plain(span.name.rpartition('_')[0])}"
+
+
+def plain(text: str) -> str:
+    """Return a text of the trace's that is to stand in a fix: what is more than a name, a path or a line is left out.
+
+    >>> plain("model/llama.py:71 forward"), plain("x`\x1b[0m")
+    ('model/llama.py:71 forward', 'not named')
+    """
+    return text if _PLAIN.fullmatch(text) else "not named"

@@ -1,0 +1,204 @@
+"""The verdicts: what each way of launching less comes to, for the step and for what launches much in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tracemine.findings.accounting import Accounts
+from tracemine.findings.blockers import ALLOCATED, derived_twice
+from tracemine.findings.graphs.changes import differing
+from tracemine.findings.graphs.kinds import GRAVITY, KINDS
+from tracemine.findings.graphs.obstacles import Found, find_obstacles
+from tracemine.findings.graphs.overwritten import overwritten
+from tracemine.findings.graphs.parts import listed, stretches
+from tracemine.findings.graphs.record import WAYS, Effect, Graphs, Obstacle, Span, Way, WayName
+from tracemine.findings.graphs.savings import Unrecorded, graph_savings, with_savings
+from tracemine.findings.graphs.spans import Program, candidates, lines_of
+from tracemine.rows.ancestors import taken
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.captures import captured_graphs
+from tracemine.rows.host import named
+from tracemine.rows.table import BoolArray, IntArray, Rows, flags
+from tracemine.timeline import Timeline
+
+_MOST_PARTS: Final = 8
+_GENERATES: Final = re.compile(r"(^|[/\\])transformers[/\\]generation[/\\]")
+_SEVERAL: Final = 1.5  # calls a step
+_TRAINED: Final = "the backward pass is in it: static inputs, gradients None before the capture, a warm-up before it"
+_ALLOCATES: Final = "the driver gives memory in the step: run some steps before the capture"
+
+
+class _Unit(Struct, frozen=True):
+    """What is looked at: the step, or a candidate."""
+
+    kind: Literal["step", "module", "function"]
+    name: str
+    line: str | None
+    calls: IntArray  # of each forward operator the call that it is part of, −1: none
+    paths: BoolArray | None  # call paths that lead through it, one more for −1; None: the step
+
+
+def graphs_of(timeline: Timeline, activities: Rows, accounts: Accounts, alone: Unrecorded | None = None) -> Graphs:
+    """Return what capturing would come to. alone: None where savings are not asked."""
+    judge = _Judge(timeline, activities, accounts)
+    units = [(unit, judge.span(unit)) for unit in judge.units()]
+    units = [(unit, span) for unit, span in units if unit.paths is None or span.calls >= judge.program.steps]
+    stretches = [judge.stretches(unit) for unit, _ in units]
+    parts = listed(judge.program, stretches[0])[:_MOST_PARTS]
+    spans, listed_parts = [span for _, span in units], [part for part, _ in parts]
+    if alone is not None:
+        saved = graph_savings(alone, [*stretches, *(own for _, own in parts)])
+        rows = [judge.program.activity[judge.member(unit)] for unit, _ in units]
+        spans = [
+            with_savings(span, own, saving, alone, trained=judge.trained(own))
+            for span, own, saving in zip(spans, rows, saved, strict=False)
+        ]
+        listed_parts = [
+            replace(part, saving_ns=saving) for part, saving in zip(listed_parts, saved[len(units) :], strict=True)
+        ]
+    marked = judge.program.steps if judge.program.marked else 0
+    generates = any(map(_GENERATES.search, categories(timeline.stacks["file"]).values))
+    return Graphs(step=spans[0], spans=tuple(spans[1:]), parts=tuple(listed_parts), generates=generates, steps=marked)
+
+
+class _Judge:
+    """One timeline, and all that was found in it."""
+
+    def __init__(self, timeline: Timeline, activities: Rows, accounts: Accounts) -> None:
+        self.timeline, self.activities = timeline, activities
+        self.program = Program(timeline, activities, accounts)
+        found = find_obstacles(timeline, activities)
+        self.found = found.of((self.program.step_at(found.begin_ns) >= 0) & ~self._at_edges(found))
+        self.replayed = flags(activities, "graph")
+        self.capturing = captured_graphs(timeline)
+        self.twice = derived_twice(timeline, self.program.engine >= 0)
+
+    def _at_edges(self, found: Found) -> BoolArray:
+        """Return which waits for all of the device have no launch of their step before them, or none behind."""
+        moment = self.program.launched_ns[self.program.activity]
+        step, at = self.program.step_at(moment), np.searchsorted(moment, found.begin_ns)
+        own = self.program.step_at(found.begin_ns)
+        before, behind = np.append(step, -1)[at - 1], np.append(step, -1)[at]
+        waits = np.array([*(kind == "synchronize" for kind in found.kind), False], np.bool_)[found.code]
+        edges: BoolArray = waits & ((before != own) | (behind != own))
+        return edges
+
+    def units(self) -> Iterator[_Unit]:
+        """Yield the step, then what launches much in it."""
+        every = [*candidates(self.program)]
+        line = next((one.line for one in every if one.kind == "function" and one.share == 1), None)
+        yield _Unit("step", "step", line, self.program.step, None)
+        for one in every:
+            yield _Unit(one.kind, one.name, one.line, one.calls(self.program), one.paths)
+
+    def member(self, unit: _Unit) -> BoolArray:
+        """Return which of the program's activities a unit launches, backward as well."""
+        rows = self.program.activity
+        return np.ones(len(rows), np.bool_) if unit.paths is None else unit.paths[self.program.path[rows]]
+
+    def met(self, unit: _Unit) -> Found:
+        """Return what lies in a unit."""
+        found = self.found
+        if unit.paths is None:
+            return found
+        within = taken(unit.calls, taken(self.program.place, found.op_row)) >= 0
+        return found.of(unit.paths[found.stack_row] | within)
+
+    def trained(self, rows: IntArray) -> bool:
+        """Return whether some of these activities are part of a backward pass."""
+        return bool(self.program.backward[rows].any())
+
+    def stretches(self, unit: _Unit) -> list[IntArray]:
+        """Return the activities of each stretch of a unit that one graph can hold."""
+        rows = self.program.activity
+        call = taken(unit.calls, taken(self.program.place, self.program.forward[rows]))
+        back = self.program.backward[rows]
+        if unit.paths is None:
+            call, back = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
+        found = self.met(unit)
+        stops = ["cuda_graph" in KINDS[kind].effects for kind in found.kind]
+        stopping = found.of(np.array([*stops, False], np.bool_)[found.code])
+        return stretches(self.program, self.member(unit), np.where(back, -2, call), stopping)
+
+    def span(self, unit: _Unit) -> Span:
+        """Return the verdicts on a unit."""
+        member, calls = self.member(unit), int(unit.calls.max(initial=-1)) + 1
+        rows = self.program.activity[member]
+        trained = self.trained(rows)
+        obstacles = [*self.recorded(unit, rows), *self.of_calls(unit, calls, trained=trained)]
+        notes = [_TRAINED] if trained and unit.paths is None else []
+        api = self.timeline.api
+        gives = named(categories(api["name"]), ALLOCATED) & (self.program.step_at(rows_of(api["start_ns"])) >= 0)
+        if gives.any() and unit.paths is None:
+            notes.append(_ALLOCATES)
+        return Span(
+            kind=unit.kind,
+            name=unit.name,
+            line=unit.line,
+            calls=calls if self.program.rows.size else self.program.steps,
+            launches=len(rows),
+            share=round(len(rows) / max(len(member), 1), 4),
+            ways=tuple(_way(name, obstacles, known=self.program.rows.size > 0) for name in WAYS),
+            obstacles=tuple(sorted(obstacles, key=_gravity)),
+            notes=tuple(notes),
+        )
+
+    def recorded(self, unit: _Unit, rows: IntArray) -> Iterator[Obstacle]:
+        """Yield what was recorded in a unit, by kind and line."""
+        found = self.met(unit)
+        most_replayed = 2 * int(self.replayed[rows].sum()) > len(rows)
+        for code in np.unique(found.code).tolist():
+            kind, what = found.kind[code], found.what[code]
+            own = found.of(found.code == code)
+            if kind == "replayed" and not most_replayed:
+                continue
+            times: dict[str | None, int] = {}
+            for line in lines_of(self.timeline, own.stack_row):
+                times[line] = times.get(line, 0) + 1
+            for line, count in sorted(times.items(), key=lambda pair: -pair[1]):
+                yield _obstacle(kind, what, line, count)
+
+    def of_calls(self, unit: _Unit, calls: int, *, trained: bool) -> Iterator[Obstacle]:
+        """Yield what depends on how the calls of a unit follow each other."""
+        if self.capturing:
+            yield _obstacle("captured", "", None, self.capturing)
+        if self.twice and trained:
+            yield _obstacle("derived_twice", "", unit.line, self.program.steps)
+        differs = differing(self.program, unit.calls)
+        if differs is not None:
+            (line,) = lines_of(self.timeline, rows_of(self.timeline.ops["stack_row"])[[differs.row]])
+            yield _obstacle(differs.kind, differs.what, line, differs.times)
+        if calls < _SEVERAL * self.program.steps or unit.paths is None:
+            return
+        graph, often = self.activities.graph, f"{calls / self.program.steps:,.0f}"
+        if graph is None or not len(graph.activity):
+            yield _obstacle("perhaps_several", often, unit.line, calls)
+        elif overwritten(self.program, unit.calls, graph):
+            yield _obstacle("several_calls", often, unit.line, calls)
+
+
+def _obstacle(kind: str, what: str, line: str | None, times: int) -> Obstacle:
+    known = KINDS[kind]
+    return Obstacle(kind=kind, says=known.says.format(what=what), line=line, times=times, effects=known.effects)
+
+
+def _gravity(one: Obstacle) -> tuple[int, int, int]:
+    """Return a sort key: the gravest first, then what is in the way of most, then what was met most often."""
+    order = list(GRAVITY)
+    return min((order.index(each) for each in one.effects.values()), default=len(order)), -len(one.effects), -one.times
+
+
+def _way(name: WayName, obstacles: list[Obstacle], *, known: bool) -> Way:
+    """Return what the gravest obstacle makes of a way. known: operators were recorded."""
+    met: list[tuple[Effect, str]] = [(one.effects[name], one.kind) for one in obstacles if name in one.effects]
+    order = list(GRAVITY)
+    gravest = min(met, key=lambda pair: order.index(pair[0]), default=None)
+    if gravest is None:
+        return Way(way=name, outcome="works" if known else "unknown", effect=None if known else "not_known", by=None)
+    return Way(way=name, outcome=GRAVITY[gravest[0]], effect=gravest[0], by=gravest[1])

@@ -1,0 +1,132 @@
+"""Whether a CUDA graph would work, as text of a screen, as CSV and as JSON."""
+
+from __future__ import annotations
+
+import csv
+import textwrap
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tracemine.findings.graphs import Span, Way, obstacle_text
+from tracemine.report.escape import json_text, line, shorten
+from tracemine.report.top_lines import Shown, csv_text
+from tracemine.top import GraphTop
+from tracemine.units import count_text, time_text
+
+_EFFECTS: Final[Mapping[str | None, str]] = {
+    None: "yes",
+    "raises": "raises",
+    "breaks": "breaks",
+    "skips": "no replay",
+    "stale": "stale",
+    "overwrites": "overwritten",
+    "records_again": "each anew",
+    "recompiles": "recompiles",
+    "already": "there",
+    "not_known": "?",
+}
+_HEADS: Final = ("launches", "calls", "graph", "compile", "reduce-overhead", "max-autotune")
+_MOST_ROWS, _MOST_OBSTACLES, _MOST_PARTS, _MOST_NAME, _MOST_LINES = 6, 4, 3, 400, 24
+_LEGEND: Final = "a time: works, and what a step saves · breaks: in pieces · no replay: compiled, launched one by one"
+
+
+def rendered(top: GraphTop, form: str, shown: Shown) -> str:
+    """Return the record as `json`, `csv` or text."""
+    if form == "text":
+        return render_text(top, shown)
+    return (render_json if form == "json" else render_csv)(top)
+
+
+def render_json(top: GraphTop) -> str:
+    """Return one object, all of it."""
+    return json_text(msgspec.json.format(msgspec.json.encode(top), indent=1).decode()) + "\n"
+
+
+def render_csv(top: GraphTop) -> str:
+    """Return a header and a row a span."""
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    ways = [name for way in top.step.ways for name in (way.way, f"{way.way}_effect")]
+    writer.writerow(("kind", "name", "line", "calls", "launches", "share", *ways, "saving_ns", "per", "steps"))
+    for span in (top.step, *top.spans):
+        told = [text for way in span.ways for text in (way.outcome, way.effect)]
+        about = (span.kind, csv_text(span.name), csv_text(span.line), span.calls, span.launches, span.share)
+        saving = "" if span.saving_ns is None else span.saving_ns.mid
+        writer.writerow((*about, *told, saving, top.per, top.steps))
+    return out.getvalue()
+
+
+def render_text(top: GraphTop, shown: Shown) -> str:
+    """Return the answer, then each span, what is in the way, and the parts that can be captured: 24 lines at most."""
+    about = [line(Path(top.trace).name or top.trace, 60), line(top.gpu or "GPU not named", 40)]
+    if top.unprofiled_ns is not None:
+        about.append(f"{count_text(top.steps, top.per)}, {time_text(top.unprofiled_ns)} unprofiled")
+    told = textwrap.wrap(line(top.answer, 2 * _MOST_NAME), max(shown.width, 60))[:4]
+    text = [" · ".join(about), "", *told, *([] if top.fix is None else [f"    {line(top.fix, _MOST_NAME)}"])]
+    text += ["", *_table(top, shown.width)]
+    if top.step.obstacles:
+        text += ["", "in the way of the step:"]
+        met = top.step.obstacles[:_MOST_OBSTACLES]
+        text += [shorten(f"  {line(obstacle_text(one, top.steps), _MOST_NAME)}", shown.width) for one in met]
+        text += _parts(top, shown.width)
+    text += [*top.step.notes[: max(_MOST_LINES - 1 - len(text), 0)], _LEGEND]
+    return "\n".join(text) + "\n"
+
+
+def _table(top: GraphTop, width: int) -> Iterator[str]:
+    rows = [top.step, *_apart(top)][:_MOST_ROWS]
+    cells = [_HEADS, *(_cells(span, top.steps) for span in rows)]
+    wide = [max(len(row[at]) for row in cells) for at in range(len(_HEADS))]
+    names = ["what", *(_name(span) for span in rows)]
+    for row, name in zip(cells, names, strict=True):
+        numbers = [f"{text:>{wide[at]}}" for at, text in enumerate(row[:2])]
+        words = [f"{text:<{wide[at]}}" for at, text in enumerate(row[2:], 2)]
+        room = max(width - sum(wide) - 2 * len(wide), 16)
+        yield "  ".join([*numbers, *words, shorten(line(name, _MOST_NAME), room)]).rstrip()
+
+
+def _apart(top: GraphTop) -> Iterator[Span]:
+    """Yield spans but for those that say what one before them does: of many equal modules the first."""
+    seen = {_says(top.step)}
+    for span in top.spans:
+        says = (span.kind, span.name.rpartition("_")[0]) if span.kind == "module" else _says(span)
+        if says not in seen:
+            seen.add(says)
+            yield span
+
+
+def _says(span: Span) -> tuple[object, ...]:
+    return (span.launches, *(way.effect for way in span.ways))
+
+
+def _cells(span: Span, steps: int) -> tuple[str, ...]:
+    often = span.calls / steps
+    calls = f"{often:,.0f}" if often >= 10 or often == round(often) else f"{often:.1f}"
+    return f"{span.share:.0%}", calls, *(_told(way, steps) for way in span.ways)
+
+
+def _told(way: Way, steps: int) -> str:
+    """Return what a way comes to, in a word; where it works what a step saves."""
+    if way.saving_ns is None or way.outcome != "works":
+        return _EFFECTS[way.effect]
+    return time_text(way.saving_ns.mid / steps) if way.saving_ns.mid else "no gain"
+
+
+def _name(span: Span) -> str:
+    return span.name if span.line is None else span.line if span.kind == "function" else f"{span.name} {span.line}"
+
+
+def _parts(top: GraphTop, width: int) -> list[str]:
+    """Return what can be captured between what is in the way."""
+    text = []
+    for part in top.parts[:_MOST_PARTS]:
+        lines = " … ".join(dict.fromkeys(each or "?" for each in (part.first, part.last)))
+        saves = "" if part.saving_ns is None else f", saves {time_text(part.saving_ns.mid / top.steps)}"
+        each = count_text(round(part.launches / max(part.times, 1)), "launch")
+        often = f"{part.times / top.steps:,.3g} a step"
+        text.append(shorten(f"  {often}, {each}{saves}: {line(lines, _MOST_NAME)}", width))
+    return ["between that, each one graph:", *text] if text else []
