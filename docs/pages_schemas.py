@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from tracemine.apply.record import APPLIED_SCHEMA_VERSION, Applied
 from tracemine.comparison.record import DIFFERENCE_SCHEMA_VERSION, Difference
 from tracemine.doctor import CHECKUP_SCHEMA_VERSION, Checkup
 from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Scan
@@ -35,6 +36,7 @@ PRINTED = {
     "differences": Printed(Difference, DIFFERENCE_SCHEMA_VERSION, "tracemine diff --format json"),
     "checkups": Printed(Checkup, CHECKUP_SCHEMA_VERSION, "tracemine doctor --format json"),
     "jobs": Printed(JobReport, JOB_SCHEMA_VERSION, "tracemine scan FOLDER --format json"),
+    "applied": Printed(Applied, APPLIED_SCHEMA_VERSION, "tracemine apply --format json"),
     "verdicts": Printed(Verdicts, VERDICTS_SCHEMA_VERSION, "tracemine verify --format json"),
 }
 

@@ -124,13 +124,13 @@ def serve(pipe: Connection, name: str, variant: str, device: str, out: str) -> N
         pipe.send(timed(step))
 
 
-def record(name: str, device: str, out: Path, steps: int, built: Any) -> None:
+def record(name: str, device: str, out: Path, steps: int, built: Any, prepare: Callable[..., Any] = prepared) -> None:
     """The original, recorded as its user would: stacks and execution trace. Recorders take turns, once all have
     `built`: another process at work on the device shows as idle time of this one.
     """
     from tracemine.recording import capture
 
-    _, step = prepared(name, "eager", device)
+    _, step = prepare(name, "eager", device)
     for _ in range(5):
         step()
     settled()
@@ -145,11 +145,11 @@ def record(name: str, device: str, out: Path, steps: int, built: Any) -> None:
             step()
 
 
-def recorded(names: Sequence[str], device: str, out: Path, steps: int) -> None:
+def recorded(names: Sequence[str], device: str, out: Path, steps: int, prepare: Callable[..., Any] = prepared) -> None:
     """Record some programs, each in a process of its own, which ends LIMIT_S after it began to wait for its turn."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(len(names))
-    processes = [context.Process(target=record, args=(name, device, out, steps, barrier)) for name in names]
+    processes = [context.Process(target=record, args=(name, device, out, steps, barrier, prepare)) for name in names]
     for process in processes:
         process.start()
     for process in processes:

@@ -95,10 +95,10 @@ def test_a_scan_loads_no_reader_of_another_format() -> None:
 
 def test_a_scan_loads_nothing_of_other_commands() -> None:
     loaded = modules_after(f"from tracemine.cli import main; main(['scan', {CLEAN!r}])")
-    others = ("agents", "api", "calibrate", "codegen", "comparison", "doctor", "fleet", "recording", "tickets", "top")
+    others = ("agents", "api", "apply", "calibrate", "codegen", "comparison", "doctor", "fleet", "recording", "tickets")
     found = {name for name in loaded if name.split(".")[:1] == ["tracemine"]}
     assert {
-        name for name in found if name.split(".")[1:2] in ([other] for other in (*others, "validate", "verify"))
+        name for name in found if name.split(".")[1:2] in ([other] for other in (*others, "top", "validate", "verify"))
     } == set()
     commands_loaded = {name for name in (*COMMANDS, *GROUPS) if f"tracemine.cli.{name}" in found}
     assert commands_loaded <= {"scan", "baseline"}  # --save-baseline keeps one

@@ -1,0 +1,394 @@
+"""Hold findings against programs whose causes were labelled in their sources: `python benchmarks/programs/labelled.py`.
+
+    labelled.py record OUT [NAME...] [--fixed]   record programs, and what is left of them once they are fixed
+    labelled.py graphs OUT [NAME...]             try each as one CUDA graph and in three modes of torch.compile
+    labelled.py serve OUT [NAME...]              time three models at batch 1 and 64: p50 and p99 of their steps
+    labelled.py score OUT                        scan the recordings, and count what was found, missed and invented
+
+The first three need torch, a GPU unless `--device cpu` tries the machinery, and may be stopped at any time: what OUT
+has is not made again. `--within 480` begins nothing new after that many seconds.
+
+A cause counts once a program: found where a finding of a rule that means its kind names one of its lines, or no line of
+the program. Findings of a cause's kind that match no label of a program are invented. `labelled.toml` has the rules of
+a kind. Ten programs are held out by a hash of their names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import multiprocessing
+import statistics
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+from programs.labels import Label, Labelled, held_out, labels_of
+from programs.run import SIDE_BY_SIDE, machine, recorded, settled
+
+TABLE = Path(__file__).resolve().parent / "labelled.toml"
+LIMIT_S = 240  # of one attempt: a loop of 250 rounds takes long to compile
+MODES = {"compiled": None, "reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}
+TRIALS = ("capture", *MODES)
+STEPS, AHEAD = 2, 3
+BLOCKS, BLOCK = 20, 20
+FIRST = 3  # the main cause is to be among so many findings
+
+
+def known() -> tuple[Sequence[Labelled], Sequence[Labelled], Sequence[Labelled]]:
+    """Return the thirty, those in which nothing is to be found, and those served at two batches."""
+    from programs.labelled_loops import LOOPS
+    from programs.labelled_models import MODELS
+    from programs.labelled_near import NEAR, SERVED
+    from programs.labelled_waits import WAITING
+
+    return (*LOOPS, *WAITING, *MODELS), NEAR, SERVED
+
+
+def by_name() -> dict[str, Labelled]:
+    return {program.name: program for group in known() for program in group}
+
+
+def made(name: str, device: str, wrap: Callable[..., Any] | None = None) -> Any:
+    """Build `PROGRAM[.fixed][.BATCH]`; on a CPU a small one."""
+    import torch
+
+    program_name, *rest = name.split(".")
+    program = by_name()[program_name]
+    sizes = dict(program.small) if device == "cpu" else {}
+    sizes |= {"batch": int(word) for word in rest if word.isdigit()}  # noqa: B035 - one at most
+    torch.set_num_threads(2)
+    torch.manual_seed(0)
+    torch.set_grad_enabled(program.training)
+    with torch.device(device):
+        return program.make(**({"wrap": wrap} if wrap else {}), fixed="fixed" in rest, **sizes)
+
+
+def prepared(name: str, variant: str, device: str) -> tuple[str, Callable[[], Any]]:
+    """Build a program's step, as `run.record` asks for it."""
+    return variant, made(name, device).step
+
+
+# -- graphs ------------------------------------------------------------------------------------------------------------
+
+
+def told(built: Any, step: Callable[[], Any]) -> list[Any]:
+    """Return what some steps give, and leave behind."""
+    import torch
+
+    outputs = [step().detach().clone() for _ in range(STEPS)]
+    return [each.double().cpu() for each in (*outputs, *(torch.as_tensor(t).detach() for t in built.tensors))]
+
+
+def attempt(pipe: Connection, name: str, trial: str, device: str) -> None:
+    """Say whether a program runs as a graph, as `trial` makes one, and gives the same."""
+    import torch
+    from torch._dynamo.utils import counters
+
+    from programs.host import graph_of
+
+    try:
+        original, options = made(name, device), {"mode": MODES.get(trial)} if device != "cpu" else {"backend": "eager"}
+        for _ in range(AHEAD):
+            original.step()
+        wanted = told(original, original.step)
+        if trial == "capture":
+            built = made(name, device)
+            step = graph_of(built.step)  # which runs it as often as AHEAD says
+            if device == "cpu":
+                for _ in range(AHEAD):
+                    step()
+        else:
+            built = made(name, device, lambda function: torch.compile(function, **options))
+            step = built.step
+            for _ in range(AHEAD):
+                step()
+        given = told(built, step)
+        tolerance = by_name()[name].tolerance
+        apart = max(
+            float((a - b).abs().max() / a.abs().max().clamp(min=1e-6)) for a, b in zip(wanted, given, strict=True)
+        )
+        breaks, skipped = sum(counters["graph_break"].values()), counters["inductor"]["cudagraph_skips"]
+        first_break = next(iter(counters["graph_break"]), "").partition("\n")[0]
+        why = [
+            f"gives something else, by {apart:.2g}" if not apart <= tolerance else "",
+            f"{breaks} breaks: {first_break[:160]}" if breaks else "",
+            f"{skipped} graphs not made" if skipped and trial != "compiled" else "",
+        ]
+        pipe.send({"works": not any(why), "why": "; ".join(filter(None, why)), "apart": apart})
+    except Exception as error:  # an attempt that raises is a result
+        first = (str(error).strip().splitlines() or [""])[0]
+        pipe.send({"works": False, "why": f"{type(error).__name__}: {first[:200]}"})
+
+
+def asked(target: Callable[..., None], *arguments: Any) -> dict[str, Any]:
+    """Return what a function says in a process of its own."""
+    mine, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=target, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        return mine.recv() if mine.poll(LIMIT_S) else {"works": False, "why": f"not done after {LIMIT_S} s"}
+    except EOFError:
+        return {"works": False, "why": "the process ended"}
+    finally:
+        process.kill()
+
+
+def graphs(names: Sequence[str], device: str, file: Path, late: Callable[[], bool], jobs: int) -> None:
+    """Try what is not in the file yet, some at once."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    found = kept(file)
+    trials = TRIALS if device != "cpu" else TRIALS[1:2]
+    todo = [(name, trial) for name in names for trial in trials if trial not in found.get(name, {})]
+
+    def one(each: tuple[str, str]) -> None:
+        if not late():
+            said = asked(attempt, *each, device)
+            found.setdefault(each[0], {})[each[1]] = said
+            file.write_text(json.dumps({**found, "machine": machine(device)}, indent=1))
+            print(*each, "works" if said["works"] else said["why"], flush=True)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(one, todo))
+
+
+def kept(file: Path) -> dict[str, Any]:
+    found = json.loads(file.read_text()) if file.exists() else {}
+    found.pop("machine", None)
+    return found
+
+
+def expected(program: Labelled, trial: str) -> str:
+    """Return why a trial should fail, "" where it should not."""
+    said = program.expected
+    return said.capture if trial == "capture" else said.compiled or ("" if trial == "compiled" else said.graphs)
+
+
+def graph_lines(tried: Mapping[str, Any], programs: Sequence[Labelled]) -> Iterable[str]:
+    """Compare what was expected of graphs with what trying gave."""
+    for trial in TRIALS:
+        pairs = [(p, expected(p, trial), tried[p.name][trial]) for p in programs if trial in tried.get(p.name, {})]
+        agreed = sum(bool(why) != said["works"] for _, why, said in pairs)
+        working = sum(said["works"] for *_, said in pairs)
+        yield f"{trial}: {len(pairs)} tried, {working} work, {len(pairs) - working} do not; as expected {agreed}"
+        for program, why, said in pairs:
+            if bool(why) == said["works"]:
+                yield f"    {program.name}: expected {why or 'to work'}; {said['why'] or 'works'}"
+
+
+# -- late or many ------------------------------------------------------------------------------------------------------
+
+
+def served(pipe: Connection, name: str, device: str) -> None:
+    """Time each step of a program and of its fixed form, in blocks that take turns."""
+    steps = {variant: made(f"{name}{suffix}", device).step for variant, suffix in (("as_is", ""), ("fixed", ".fixed"))}
+    for step in steps.values():
+        for _ in range(BLOCK):
+            step()
+    took: dict[str, list[int]] = {variant: [] for variant in steps}
+    for at in range(BLOCKS):
+        for variant in steps if at % 2 else reversed(steps):
+            for _ in range(BLOCK):
+                settled()
+                begin = time.perf_counter_ns()
+                steps[variant]()
+                settled()
+                took[variant].append(time.perf_counter_ns() - begin)
+    pipe.send({variant: quantiles(each) for variant, each in took.items()})
+
+
+def quantiles(values: Sequence[int]) -> dict[str, int]:
+    hundredths = statistics.quantiles(values, n=100)
+    return {"p50_ns": round(hundredths[49]), "p99_ns": round(hundredths[98]), "steps": len(values)}
+
+
+def serve(names: Sequence[str], device: str, file: Path, late: Callable[[], bool]) -> None:
+    found = kept(file)
+    for name in names:
+        if name not in found and not late():
+            found[name] = asked(served, name, device)
+            file.write_text(json.dumps({**found, "machine": machine(device)}, indent=1))
+            print(name, found[name], flush=True)
+
+
+# -- score -------------------------------------------------------------------------------------------------------------
+
+
+def matches(finding: Any, label: Label, program: Labelled, kinds: Mapping[str, Sequence[str]]) -> bool:
+    """Say whether a finding means a label: the kind, and one of its lines if the finding names lines of the program."""
+    if finding.rule not in kinds[label.kind]:
+        return False
+    own = lines_of(finding, program)
+    return not own or any(line in label.lines for line in own)
+
+
+def lines_of(finding: Any, program: Labelled) -> set[int]:
+    """Return which lines of the program's source a finding names."""
+    lines, first = inspect.getsourcelines(program.make)
+    file = Path(inspect.getsourcefile(program.make) or "").name
+    whole = range(first, first + len(lines))
+    return {frame.line for frame in finding.source if Path(frame.file).name == file and frame.line in whole}
+
+
+def judged(
+    findings: Sequence[Any], program: Labelled, fixed: bool, kinds: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """Hold a report's findings against a program's labels."""
+    labels = labels_of(program)
+    causes = [label for label in labels if label.sort == "cause" and (label.stays or not fixed)]
+    alike = [label for label in labels if label.sort == "same" and label.kind in {cause.kind for cause in causes}]
+    either = [*causes, *alike]
+    excused = [label for label in labels if label.sort == "may"]
+    meant = {rule for rules in kinds.values() for rule in rules}
+    near = [label for label in labels if label.sort == "near"]
+    found, invented, mistaken, rank = set[str](), [], list[Label](), None
+    for place, finding in enumerate(findings, 1):
+        mine = [label for label in either if matches(finding, label, program, kinds)]
+        found |= {label.kind for label in mine}
+        if rank is None and any(label.kind == main.kind for label in mine for main in causes if main.main):
+            rank = place
+        allowed = mine or any(matches(finding, label, program, kinds) for label in excused)
+        if finding.rule in meant and not allowed:
+            invented.append((finding.rule, sorted(lines_of(finding, program))))
+            mistaken += [
+                label for label in near if lines_of(finding, program) and matches(finding, label, program, kinds)
+            ]
+    wanted = {label.kind for label in causes}
+    return {
+        "wanted": wanted,
+        "found": wanted & found,
+        "invented": invented,
+        "near": len(near),
+        "mistaken": len(set(mistaken)),
+        "rank": rank,
+        "has_main": any(label.main for label in causes),
+        "rules": [finding.rule for finding in findings],
+    }
+
+
+def score(out: Path) -> None:
+    """Print what was found, missed and invented: over all, of those held out, and by cause."""
+    import tracemine
+
+    thirty, near, _ = known()
+    kinds = tomllib.loads(TABLE.read_text("utf-8"))["kinds"]
+    apart, results = held_out(thirty), {}
+    for folder in sorted(path for path in out.iterdir() if (path / "capture.json").exists()):
+        name, *rest = folder.name.split(".")
+        reported = [finding for finding in tracemine.scan(folder) if finding.reported]
+        results[folder.name] = judged(reported, by_name()[name], "fixed" in rest, kinds)
+    for name, said in results.items():
+        missed = ", ".join(sorted(said["wanted"] - said["found"])) or "-"
+        made_up = ", ".join(f"{rule} {lines}" for rule, lines in said["invented"]) or "-"
+        print(f"{name}{' *' if name in apart else ''}: missed {missed}; invented {made_up}; main {said['rank'] or '-'}")
+    groups = {
+        "all": list(results),
+        "held out": [name for name in results if name in apart],
+        "others of the thirty": [p.name for p in thirty if p.name in results and p.name not in apart],
+        "once fixed": [name for name in results if ".fixed" in name],
+        "nothing to be found": [p.name for p in near if p.name in results],
+    }
+    print()
+    for title, names in groups.items():
+        print(f"{title} ({len(names)}): {counted([results[name] for name in names])}")
+    ranked = [results[p.name] for p in thirty if p.name in results and results[p.name]["has_main"]]
+    first = sum(said["rank"] is not None and said["rank"] <= FIRST for said in ranked)
+    print(f"main cause among the first {FIRST}: {first} of {len(ranked)}\n")
+    for line in by_cause(list(results.values()), kinds):
+        print(line)
+    if (out / "graphs.json").exists():
+        print("\n".join(graph_lines(kept(out / "graphs.json"), thirty)))
+    if (out / "served.json").exists():
+        print("\n".join(served_lines(out, kept(out / "served.json"))))
+
+
+def counted(said: Sequence[Mapping[str, Any]]) -> str:
+    """Return precision and recall, with what they were counted from."""
+    wanted, found = sum(len(each["wanted"]) for each in said), sum(len(each["found"]) for each in said)
+    invented = sum(len(each["invented"]) for each in said)
+    precision, recall = share(found, found + invented), share(found, wanted)
+    near, mistaken = sum(each["near"] for each in said), sum(each["mistaken"] for each in said)
+    counts = f"found {found} of {wanted}, invented {invented}, near misses taken for causes {mistaken} of {near}"
+    return f"{counts}; precision {precision}, recall {recall}"
+
+
+def share(part: int, whole: int) -> str:
+    return f"{part / whole:.2f}" if whole else "-"
+
+
+def by_cause(said: Sequence[Mapping[str, Any]], kinds: Mapping[str, Sequence[str]]) -> Iterable[str]:
+    yield "| cause | labelled | found | invented, by rule |\n|---|--:|--:|--:|"
+    wanted, found = (Counter(kind for each in said for kind in each[key]) for key in ("wanted", "found"))
+    invented = Counter(rule for each in said for rule, _ in each["invented"])
+    for kind in sorted({*kinds, *invented}):
+        if wanted[kind] or invented[kind]:
+            yield f"| {kind} | {wanted[kind]} | {found[kind]} | {invented[kind]} |"
+
+
+def served_lines(out: Path, times: Mapping[str, Any]) -> Iterable[str]:
+    """Say what one fix was worth to each batch's steps, beside what its finding says."""
+    import tracemine
+
+    yield "| program | p50, us | fixed | gains | p99, us | fixed | gains | findings say |"
+    yield "|---|--:|--:|--:|--:|--:|--:|---|"
+    for name, said in times.items():
+        if "as_is" not in said:
+            continue
+        cells = []
+        for key in ("p50_ns", "p99_ns"):
+            before, after = said["as_is"][key], said["fixed"][key]
+            cells += [f"{before / 1e3:.0f}", f"{after / 1e3:.0f}", f"{1 - after / before:.0%}"]
+        report = tracemine.scan(out / name) if (out / name / "capture.json").exists() else ()
+        rules = [f"{f.rule} {f.per_step.share_of_unprofiled or 0:.0%}" for f in report if f.reported and f.per_step]
+        yield f"| {' | '.join([name, *cells, ', '.join(rules[:3])])} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("record", "graphs", "serve", "score"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("programs", nargs="*")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--fixed", action="store_true")
+    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=SIDE_BY_SIDE)
+    parser.add_argument("--within", type=float, default=float("inf"))
+    options = parser.parse_intermixed_args()
+    thirty, near, pairs = known()
+    began = time.monotonic()
+    options.out.mkdir(parents=True, exist_ok=True)
+    of_pairs = [f"{program.name}.{batch}" for program in pairs for batch in (1, 64)]
+
+    def late() -> bool:
+        return bool(time.monotonic() - began > options.within)
+
+    if options.what == "score":
+        score(options.out)
+    elif options.what == "graphs":
+        names = options.programs or [program.name for program in thirty]
+        graphs(names, options.device, options.out / "graphs.json", late, options.jobs)
+    elif options.what == "serve":
+        serve(options.programs or of_pairs, options.device, options.out / "served.json", late)
+    else:
+        names = options.programs or [*(program.name for program in (*thirty, *near)), *of_pairs]
+        names = [f"{name}.fixed" if options.fixed else name for name in names]
+        todo = [name for name in names if not (options.out / name / "capture.json").exists()]
+        for at in range(0, len(todo), options.jobs):
+            if not late():
+                recorded(todo[at : at + options.jobs], options.device, options.out, options.steps, prepared)
+                print(f"{min(at + options.jobs, len(todo))} of {len(todo)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""What `apply` is made of: steps, settings, comparisons, joining, the table and the command line, each alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from tests.test_schemas import Run, closed, wrong
+from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
+from tracemine.apply.compare import course_faults, faults
+from tracemine.apply.edits import edited
+from tracemine.apply.record import Applied, Timed, Tried, append, known_in
+from tracemine.apply.run import joined
+from tracemine.apply.step import NotAStep, Step, built, taken
+from tracemine.apply.table import table
+from tracemine.apply.timing import compared
+from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, edit_name, excluded
+from tracemine.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+
+
+def result(*variants: str, ratio: float | None = None, said: str = "faster") -> Tried:
+    timed = None if ratio is None else Timed(said=said, base_ns=100, own_ns=50, ratio=ratio, low=ratio, high=ratio)
+    return Tried(variants=variants, said=said, timed=timed)
+
+
+def test_a_step_is_any_object_with_the_names() -> None:
+    weight = torch.ones(2)
+    step = taken(SimpleNamespace(run=len, batches=iter([[1]]), parameters=[weight]))
+    assert (step.batches, step.run([1, 2])) == ([[1]], 2)
+    assert step.named_parameters() == {"0": weight}
+    assert taken(SimpleNamespace(run=len, batches=[1], parameters=lambda: {"w": weight})).named_parameters() == {
+        "w": weight
+    }
+    for given, why in (
+        (SimpleNamespace(run=len), "no batches: it is"),
+        (SimpleNamespace(run=len, batches=[]), "no batches"),
+    ):
+        with pytest.raises(NotAStep, match=why):
+            taken(given)
+    with pytest.raises(NotAStep, match="has no function build"):
+        built("json", str(ROOT))
+
+
+def test_each_variant_is_a_row_and_its_rules_are_there_or_named() -> None:
+    assert {*BEFORE, *AFTER} == {*VARIANTS}
+    coming = {"python_loop", "recurrence_unfused", "float32_inference"}
+    named = {rule for variant in VARIANTS.values() for rule in variant.rules}
+    assert {rule for rule in named if not (ROOT / "rules" / rule).is_dir()} <= coming
+    assert excluded("compile", ("tf32", "compile_max_autotune"))
+    assert not excluded("compile", ("tf32", "optimizer_fused"))
+    assert not excluded("edit:0:a.diff", ("edit:0:b.diff",))
+
+
+def test_optimizers_take_an_option_and_gradients_become_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in vars(torch.optim).values():
+        if isinstance(kind, type):
+            monkeypatch.setattr(kind, "__init__", vars(kind)["__init__"])
+            if kind is torch.optim.Optimizer:
+                monkeypatch.setattr(kind, "zero_grad", kind.zero_grad)
+    BEFORE["optimizer_fused"]()
+    BEFORE["gradients_to_none"]()
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([weight], 0.5, foreach=False)
+    assert (optimizer.defaults["fused"], optimizer.defaults["lr"]) == (True, 0.5)
+    assert "fused" not in torch.optim.RMSprop([weight]).defaults
+    weight.sum().backward()
+    optimizer.zero_grad(set_to_none=False)
+    assert weight.grad is None
+
+
+def test_channels_last_reaches_modules_and_what_they_are_given() -> None:
+    convolution, seen = torch.nn.Conv2d(3, 4, 3), list[Any]()
+    step = Step(run=convolution, batches=[torch.randn(2, 3, 8, 8)], modules=[convolution])
+    before = step.run(step.batches[0])
+    convolution.register_forward_hook(lambda module, given, out: seen.append(given[0]))
+    AFTER["channels_last"](step)
+    assert step.run(step.batches[0]).allclose(before, atol=1e-5)
+    assert seen[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_batches_of_each_shape_are_looked_at_first() -> None:
+    step = Step(run=len, batches=[torch.ones(2)] * CHECKED + [torch.ones(3)])
+    assert chosen(step) == [*range(CHECKED - 1), CHECKED]
+    shape, kept = sampled(torch.arange(SAMPLED * 3))
+    assert (shape, len(kept)) == ((SAMPLED * 3,), SAMPLED)
+
+
+@pytest.mark.parametrize(
+    ("mine", "why"),
+    [
+        (torch.tensor([1.0, 2.0, 4.0]), None),
+        (torch.tensor([1.0, 2.0, 4.0]) * (1 + 2e-7), None),
+        (torch.tensor([1.0, 2.0, 4.0]) * 1.0001, "is rounding"),
+        (torch.tensor([1.0, 2.0, float("nan")]), "not finite"),
+        (torch.tensor([1.0, 2.0]), "shape (2,) in place of (3,)"),
+        (torch.tensor([1.0, 2.0, 4.0]).double(), "float64 in place of float32"),
+    ],
+)
+def test_what_differs_by_more_than_roundings_is_a_fault(mine: Any, why: str | None) -> None:
+    base = {"random": "a", "x": sampled(torch.tensor([1.0, 2.0, 4.0]))}
+    found = faults(base, {"random": "a", "x": sampled(mine)}, [base])
+    assert found == [] if why is None else why in found[0]
+
+
+def test_noise_of_the_unchanged_step_and_asked_for_roundings_are_allowed() -> None:
+    base, near = ({"random": "a", "x": sampled(torch.ones(4) * by)} for by in (1.0, 1.001))
+    assert faults(base, near, [base])
+    assert not faults(base, near, [{"random": "a", "x": sampled(torch.ones(4) * 1.0002)}])
+    assert not faults(base, near, [base], rounding=2.0**-11)
+    assert faults(base, {**near, "random": "b"}, [base]) == [
+        "draws other random numbers, so what it computes cannot be compared"
+    ]
+    assert faults(base, {"random": "a"}, [base]) == ["gives no x"]
+
+
+def test_losses_and_memory_are_held_against_the_unchanged_step() -> None:
+    from tracemine.apply.child import Checked
+
+    base = Checked(device="NVIDIA H200", losses=(2.0, 1.0), peak_bytes=100 << 20)
+    assert not course_faults(base, Checked(losses=(2.0, 1.005), peak_bytes=101 << 20), [base])
+    assert "loss comes to 1.5" in course_faults(base, Checked(losses=(2.0, 1.5)), [base])[0]
+    assert "loss comes to nan" in course_faults(base, Checked(losses=(2.0, float("nan"))), [base])[0]
+    assert "leaks" in course_faults(base, Checked(losses=(2.0, 1.0), grown_bytes=32 << 20), [base])[0]
+    assert "1.10 times" in course_faults(base, Checked(losses=(2.0, 1.0), peak_bytes=110 << 20), [base])[0]
+
+
+def test_two_processes_that_do_the_same_say_what_is_no_difference() -> None:
+    base, mine, again = ([1000 + k % 3 + by for k in range(30)] for by in (0, 30, 20))
+    assert compared(base, mine).said == "slower"
+    assert compared(mine, base).said == "faster"
+    assert compared(base, mine, again).said == "no difference"
+    assert compared(base, base).said == "no difference"
+
+
+def test_the_best_are_joined_and_what_adds_nothing_is_left_out() -> None:
+    asked = []
+
+    def beside(before: tuple[str, ...]) -> Any:
+        def trial(names: tuple[str, ...]) -> Tried:
+            asked.append((before, names))
+            return result(*names, said="no difference" if "cudnn_benchmark" in names else "faster", ratio=0.4)
+
+        return trial
+
+    alone = [
+        result("cudnn_benchmark", ratio=0.8),
+        result("compile", ratio=0.6),
+        result("compile_max_autotune", ratio=0.7),
+        result("tf32", said="wrong"),
+        result("optimizer_fused", ratio=0.9),
+    ]
+    together, best = joined(alone, beside)
+    assert [names for _, names in asked] == [("compile", "cudnn_benchmark"), ("compile", "optimizer_fused")]
+    assert asked[1][0] == ("compile",)
+    assert (len(together), best) == (2, ("compile", "optimizer_fused"))
+    assert joined([result("tf32", said="slower", ratio=1.2)], beside) == ([], ())
+
+
+def test_a_table_is_a_screen_and_runs_are_added_to_a_file(tmp_path: Path) -> None:
+    rows = (*(result(f"edit:0:/tmp/{k}.diff", ratio=0.9) for k in range(40)), result("tf32", said="not tried"))
+    run = Applied(entry="m:b\x1b", device="cpu", step_ns=5000, alone=rows, best=("tf32",))
+    lines = list(table(run))
+    assert len(lines) <= 24
+    assert "\x1b" not in "".join(lines)
+    assert lines[-1] == "keep: tf32"
+    file = tmp_path / "applied.jsonl"
+    for each in (run, run):
+        append(file, each)
+    assert known_in(file, "m:b\x1b").keys() == {row.variants for row in rows[:-1]}
+    assert known_in(file, "other:b") == known_in(None, "") == {}
+    file.write_text("{}\n")
+    with pytest.raises(InputError, match="no result of apply"):
+        known_in(file, "m:b")
+
+
+def test_a_diff_that_does_not_fit_is_named_and_source_stays(tmp_path: Path) -> None:
+    source, diff = tmp_path / "source", tmp_path / "a.diff"
+    source.mkdir()
+    (source / "m.py").write_text("a = 1\n")
+    diff.write_text("--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-a = 1\n+a = 2\n")
+    with edited(source, [diff]) as (folder, refused):
+        assert ((folder / "m.py").read_text(), refused) == ("a = 2\n", "")
+    assert not folder.exists()
+    assert (source / "m.py").read_text() == "a = 1\n"
+    first = edit_name(diff)
+    diff.write_text(diff.read_text().replace("a = 1", "a = 3"))
+    assert edit_name(diff) != first
+    with edited(source, [diff]) as (_, refused):
+        assert refused.startswith("a.diff: ")
+
+
+def test_the_command_tries_what_findings_ask_for(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: dict[str, Any] = {}
+
+    def applied(entry: str, source: Path, wanted: Any, **options: Any) -> Applied:
+        given.update(wanted=wanted, entry=entry, **options)
+        return Applied(
+            entry=entry, device="cpu", step_ns=1000, alone=(result("compile", ratio=0.5),), best=("compile",)
+        )
+
+    monkeypatch.setattr("tracemine.apply.run.applied", applied)
+    trace = ROOT / "fixtures" / "captures" / "decoder_prefill"
+    code, out, _ = run("apply", trace, "--entry", "m:build", "--budget", "60s", "--format", "json", "--quiet")
+    assert code == 0
+    assert wrong("applied", json.loads(out), closed("applied")) == []
+    assert {"compile", "compile_reduce_overhead", "compile_max_autotune"} <= given["wanted"].keys()
+    assert "tf32" not in given["wanted"]
+    assert given["budget_s"] == 60
+    assert any(share and prints for share, prints in given["wanted"].values())
+    assert run("apply", trace, "--entry", "m:build", "--try", "tf32", "--quiet")[0] == 0
+    assert [*given["wanted"]] == ["tf32"]
+    for options, said in (
+        (("--try", "no"), "there is no no"),
+        (("--budget", "x"), "seconds"),
+        (("--edit", "x"), "file x"),
+    ):
+        code, _, err = run("apply", trace, "--entry", "m:build", "--quiet", *options)
+        assert (code, said in err) == (2, True), err

@@ -1,0 +1,224 @@
+"""One variant in a process of its own: the user's step is built, run, and timed when asked.
+
+Questions and answers are lines of JSON (`tracemine.processes`): first a `Job`, then how many steps to time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from tracemine.apply.step import Step, built, numbers_in
+from tracemine.apply.variants import AFTER, BEFORE
+from tracemine.processes import serve
+
+SAMPLED = 1 << 20  # elements of a tensor that are compared, evenly spread
+CHECKED = 8  # batches, each shape first
+CURVE = 40  # steps of the short training run
+_BEGAN_WITH = "parameters at the start"
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process is to do.
+
+    out: where what was computed is written. like: what another process wrote, to begin with its parameters. nudge:
+    parameters and inputs begin that much off, relative, or by a rounding of their own if that is more.
+    """
+
+    entry: str
+    folder: str
+    out: str = ""
+    variants: tuple[str, ...] = ()
+    seed: int = 0
+    like: str | None = None
+    nudge: float | None = None
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process says of a step that it built and ran."""
+
+    error: str | None = None
+    device: str = "cpu"
+    first_s: float = 0.0  # of building, and running each batch once: compiling is in it
+    step_ns: int = 0
+    peak_bytes: int = 0
+    grown_bytes: int = 0  # over the second half of the short training run
+    losses: tuple[float, ...] = ()
+
+
+class Running:
+    """A step, and where among its batches it is."""
+
+    def __init__(self, job: Job) -> None:
+        _seed(job.seed)
+        for name in job.variants:
+            if name in BEFORE:
+                BEFORE[name]()
+        self.step: Step = built(job.entry, job.folder)
+        for name in job.variants:
+            if name in AFTER:
+                AFTER[name](self.step)
+        self.on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+        self._at = 0
+
+    def next(self) -> Any:
+        """Run one step on the next batch."""
+        self._at += 1
+        return self.step.run(self.step.batches[self._at % len(self.step.batches)])
+
+    def timed_ns(self, steps: int) -> int:
+        """Return nanoseconds a step, of a run of steps."""
+        if not self.on_gpu:
+            started = time.perf_counter_ns()
+            for _ in range(steps):
+                self.next()
+            return (time.perf_counter_ns() - started) // steps
+        torch.cuda.synchronize()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(steps):
+            self.next()
+        end.record()
+        end.synchronize()
+        return round(float(begin.elapsed_time(end)) * 1e6 / steps)
+
+    def bytes_used(self) -> tuple[int, int]:
+        """Return how much memory is in use, and was at once."""
+        if self.on_gpu:
+            return int(torch.cuda.memory_allocated()), int(torch.cuda.max_memory_allocated())
+        pages = Path("/proc/self/statm")  # not on every system
+        used = int(pages.read_text("ascii").split()[1]) * resource.getpagesize() if pages.exists() else 0
+        return used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def checked(job: Job) -> tuple[Running, Checked]:
+    """Build a step and run it: write what it computes, and say what it took."""
+    began = time.monotonic()
+    running = Running(job)
+    step, results = running.step, dict[str, Any]()
+    _begin_alike(step, job, results)
+    _seed(job.seed)
+    computed(step, results)
+    results["random"] = _random_state()
+    first_s, losses, used = time.monotonic() - began, [], [0, 0]
+    for at in range(CURVE):
+        loss = _loss(step, running.next())
+        losses += [] if loss is None else [loss]
+        used[at > CURVE // 2] = running.bytes_used()[0]
+    results |= {f"parameter {name} after training": sampled(p) for name, p in step.named_parameters().items()}
+    torch.save(results, job.out)
+    return running, Checked(
+        device=torch.cuda.get_device_name() if running.on_gpu else "cpu",
+        first_s=first_s,
+        step_ns=min(running.timed_ns(1) for _ in range(3)),
+        peak_bytes=running.bytes_used()[1],
+        grown_bytes=max(used[1] - used[0], 0),
+        losses=tuple(losses),
+    )
+
+
+def computed(step: Step, results: dict[str, Any]) -> None:
+    """Run chosen batches once, and keep outputs, gradients, buffers and what parameters come to."""
+    parameters, gradients = step.named_parameters(), dict[str, Any]()
+
+    def keep(name: str, parameter: Any) -> Any:
+        def of_parameter(_: Any) -> None:
+            gradients[name] = sampled(parameter.grad)
+
+        return parameter.register_post_accumulate_grad_hook(of_parameter)
+
+    hooks = [keep(name, p) for name, p in parameters.items() if p.requires_grad and p.is_leaf]
+    for number in chosen(step):
+        gradients.clear()
+        outputs = numbers_in(step.run(step.batches[number]), "output")
+        results |= {f"{name} of batch {number}": sampled(value) for name, value in outputs}
+        results |= {f"gradient of {name}, batch {number}": value for name, value in gradients.items()}
+    for hook in hooks:
+        hook.remove()
+    results |= {f"buffer {name}": sampled(buffer) for name, buffer in step.named_buffers().items()}
+    results |= {f"parameter {name}": sampled(parameter) for name, parameter in parameters.items()}
+
+
+def chosen(step: Step) -> list[int]:
+    """Return which batches are looked at, in order: each shape's first, then others."""
+    shapes = [str([getattr(t, "shape", t) for _, t in numbers_in(batch, "")]) for batch in step.batches]
+    return sorted(sorted(range(len(shapes)), key=lambda k: shapes[k] in shapes[:k])[:CHECKED])
+
+
+def sampled(value: Any) -> Any:
+    """Return a tensor's shape, and its elements on the host: at most SAMPLED, and no more than twice that."""
+    tensor = torch.as_tensor(value).detach()
+    flat = (tensor.to_dense() if tensor.layout != torch.strided else tensor).reshape(-1)
+    return tuple(tensor.shape), flat[:: max(flat.numel() // SAMPLED, 1)].clone().cpu()
+
+
+def _begin_alike(step: Step, job: Job, results: dict[str, Any]) -> None:
+    """Give parameters the values that the unchanged step began with, and move them by a rounding if asked."""
+    parameters = step.named_parameters()
+    if job.like is None:
+        results[_BEGAN_WITH] = {name: p.detach().cpu().clone() for name, p in parameters.items()}
+    else:
+        theirs = torch.load(job.like, weights_only=True)[_BEGAN_WITH]
+        if {n: p.shape for n, p in theirs.items()} != {n: p.shape for n, p in parameters.items()}:
+            raise ValueError("it has other parameters than the unchanged step")
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(theirs[name])
+    if job.nudge is not None:
+        inputs = [value for batch in step.batches for _, value in numbers_in(batch, "")]
+        for value in (*parameters.values(), *inputs):
+            _nudge(value, job.nudge)
+
+
+def _nudge(value: Any, least: float) -> None:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        signs = torch.randint(0, 2, value.shape, generator=torch.Generator().manual_seed(value.numel())) * 2 - 1
+        with torch.no_grad():
+            value.copy_(value.double() * (1 + max(torch.finfo(value.dtype).eps, least) * signs.to(value.device)))
+
+
+def _loss(step: Step, given: Any) -> float | None:
+    loss = step.loss(given) if step.loss else given
+    return float(loss) if isinstance(loss, float) or getattr(loss, "numel", lambda: 0)() == 1 else None
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed)
+
+
+def _random_state() -> str:
+    states = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
+    return hashlib.sha256(b"".join(state.numpy().tobytes() for state in states)).hexdigest()
+
+
+def main() -> None:
+    """Answer until nothing more is asked."""
+    running: list[Running] = []
+
+    def answer(line: bytes) -> bytes:
+        if running:
+            return msgspec.json.encode(running[0].timed_ns(int(line)))
+        try:
+            step, said = checked(msgspec.json.decode(line, type=Job))
+            running.append(step)
+        except Exception as error:  # whatever the user's code or a variant raises is a result
+            text = (str(error).strip().splitlines() or [""])[0]
+            said = Checked(error=f"{type(error).__name__}: {text[:300]}")
+        return msgspec.json.encode(said)
+
+    serve(answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Does a variant compute what the unchanged step computes? Judged by how far the unchanged step differs from itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tracemine.apply.child import CURVE, Checked
+
+_TIMES_NOISE = 8.0  # as far as that from the unchanged step is the same
+_MOST_ROUNDINGS, _SIZE_ROUNDINGS = 8.0, 4.0  # of the largest element, and of the length of all together
+_LOSS_SHARE = 0.01
+_GROWN_BYTES = 16 << 20
+_MORE_MEMORY, _LEAST_BYTES = 1.02, 1 << 20
+_SHOWN = 2
+
+Computed = Mapping[str, Any]
+
+
+def computed_in(file: Path) -> Computed:
+    """Return what a process wrote: tensors by name, with their shapes."""
+    results: Computed = torch.load(file, weights_only=True)
+    return results
+
+
+def faults(base: Computed, mine: Computed, runs: Sequence[Computed], rounding: float = 0.0) -> list[str]:
+    """Return what is wrong with what a variant computed, the first first.
+
+    runs: of the unchanged step, that may differ from it by chance, or by a rounding of what they begin with. rounding:
+    relative, of the arithmetic that the variant asks for.
+    """
+    if base["random"] != mine["random"]:
+        return ["draws other random numbers, so what it computes cannot be compared"]
+    names = [name for name, value in base.items() if isinstance(value, tuple)]
+    wrong = [f"gives no {name}" for name in names if name not in mine]
+    for name in names:
+        if name in mine:
+            why = _apart(base[name], mine[name], [run[name] for run in runs if name in run], rounding)
+            wrong += [f"{name}: {why}"] if why else []
+    return wrong[:_SHOWN] + ([f"and {len(wrong) - _SHOWN} others"] if len(wrong) > _SHOWN else [])
+
+
+def _apart(base: Any, mine: Any, runs: Sequence[Any], rounding: float) -> str | None:
+    """Return how two sampled tensors differ, None where they may."""
+    (shape, wanted), (own_shape, given) = base, mine
+    if tuple(shape) != tuple(own_shape):
+        return f"shape {tuple(own_shape)} in place of {tuple(shape)}"
+    if wanted.dtype != given.dtype:
+        return f"{given.dtype} in place of {wanted.dtype}".replace("torch.", "")
+    again = [run for _, run in runs if run.shape == wanted.shape]
+    if wanted.is_floating_point():
+        return _rounded(wanted, given, again, rounding)
+    wrong, same = int((wanted != given).sum()), max((int((wanted != run).sum()) for run in again), default=0)
+    return f"{wrong} of {wanted.numel()} elements differ" if wrong > _TIMES_NOISE * same else None
+
+
+def _rounded(wanted: Any, given: Any, again: Sequence[Any], rounding: float) -> str | None:
+    """Return how far two tensors are apart, None where roundings may come to that."""
+    if bool((wanted.isfinite() != given.isfinite()).any()):
+        return "it is not finite where the unchanged step's is, or the other way"
+    eps, sizes = max(torch.finfo(wanted.dtype).eps, rounding), _sizes(wanted)
+    noise = [max(values) for values in zip((0.0, 0.0), *(_sizes(wanted - run) for run in again), strict=True)]
+    roundings = (_MOST_ROUNDINGS * eps, _SIZE_ROUNDINGS * eps)
+    allowed = [_TIMES_NOISE * n + r * size for n, r, size in zip(noise, roundings, sizes, strict=True)]
+    apart = _sizes(wanted - given)
+    if apart[0] <= allowed[0] and apart[1] <= allowed[1]:
+        return None
+    off, may = (value / max(sizes[1], 1e-300) for value in (apart[1], allowed[1]))
+    return f"off by {off:.1g} of its size, where {may:.1g} is rounding"
+
+
+def _sizes(tensor: Any) -> tuple[float, float]:
+    """Return the largest element's size, and the length of all."""
+    wide = tensor.double().nan_to_num(0.0, 0.0, 0.0)
+    return (float(wide.abs().max()) if wide.numel() else 0.0), float(wide.norm())
+
+
+def course_faults(base: Checked, mine: Checked, runs: Sequence[Checked]) -> list[str]:
+    """Return what is wrong with how a variant went on: its losses, and its memory."""
+    wrong = []
+    if len(base.losses) != len(mine.losses):
+        wrong.append("gives a loss in other steps")
+    elif base.losses:
+        wanted, given = _last(base), _last(mine)
+        noise = max((abs(_last(run) - wanted) for run in runs if run.losses), default=0.0)
+        if math.isfinite(wanted) and not abs(given - wanted) <= _TIMES_NOISE * noise + _LOSS_SHARE * abs(wanted):
+            wrong.append(f"the loss comes to {given:.4g} in place of {wanted:.4g}")
+    if mine.grown_bytes > max(run.grown_bytes for run in (base, *runs)) + _GROWN_BYTES:
+        wrong.append(f"leaks: {mine.grown_bytes >> 20} MiB more in use after {CURVE // 2} steps")
+    if base.device != "cpu" and mine.peak_bytes > _MORE_MEMORY * base.peak_bytes + _LEAST_BYTES:
+        wrong.append(f"takes {mine.peak_bytes / max(base.peak_bytes, 1):.2f} times the memory")
+    return wrong
+
+
+def _last(checked: Checked) -> float:
+    """Return the mean loss of the last quarter."""
+    last = checked.losses[-max(len(checked.losses) // 4, 1) :]
+    return sum(last) / len(last)

@@ -1,0 +1,75 @@
+"""What trying fixes came to, as data; a file of it has a run a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tracemine.errors import InputError, Location
+from tracemine.files import writing
+
+APPLIED_SCHEMA_VERSION = 1
+
+
+class Timed(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of a variant beside those of the unchanged step, in turns; the ratio's interval holds 95 %."""
+
+    said: str
+    """`faster`, `slower` or `no difference`."""
+    base_ns: int
+    own_ns: int
+    ratio: float
+    low: float
+    high: float
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """One variant, or several together."""
+
+    variants: tuple[str, ...]
+    said: str
+    """`faster`, `slower`, `no difference`, `wrong`, `failed` or `not tried`. Only what is faster stays."""
+    why: str = ""
+    predicted: float | None = None
+    """The share of the step that findings say it saves."""
+    findings: tuple[str, ...] = ()
+    """Fingerprints of those that ask for it."""
+    level: str | None = None
+    """`L7` where it is right and faster in the user's own step."""
+    timed: Timed | None = None
+    first_s: float = 0.0
+    """Seconds to build the step and run each batch once, compiling included."""
+    peak_bytes: int = 0
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """A run: each variant alone, then what was joined one after another, and what stays of it."""
+
+    entry: str
+    device: str
+    step_ns: int
+    """Of the unchanged step."""
+    alone: tuple[Tried, ...]
+    together: tuple[Tried, ...] = ()
+    best: tuple[str, ...] = ()
+    schema_version: int = APPLIED_SCHEMA_VERSION
+
+
+def known_in(file: Path | None, entry: str) -> dict[tuple[str, ...], Tried]:
+    """Return what a file holds of an entry, by the variants that were tried. Raises InputError."""
+    known: dict[tuple[str, ...], Tried] = {}
+    for number, line in enumerate(file.read_bytes().splitlines() if file and file.exists() else (), 1):
+        try:
+            run = msgspec.json.decode(line, type=Applied)
+        except msgspec.DecodeError as error:
+            raise InputError(f"is no result of apply: {error}", where=Location(str(file), line=number)) from error
+        if run.entry == entry:
+            known |= {tried.variants: tried for tried in (*run.alone, *run.together) if tried.said != "not tried"}
+    return known
+
+
+def append(file: Path, run: Applied) -> None:
+    """Add a run to a file."""
+    with writing(file), file.open("ab") as stream:
+        stream.write(msgspec.json.encode(run) + b"\n")

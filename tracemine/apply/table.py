@@ -1,0 +1,40 @@
+"""What trying fixes came to, in lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tracemine.apply.record import Applied, Tried
+from tracemine.report.escape import line
+from tracemine.units import time_text
+
+_MOST = 18  # rows; with head and foot a screen of 24 lines
+_NAME, _WHY = 34, 64
+_ROLLED_BACK = ("wrong", "failed", "slower")
+
+
+def table(run: Applied) -> Iterable[str]:
+    """Yield the lines: what was tried, what it was said to save and saved, and what stays."""
+    rows = [*run.alone, *run.together]
+    yield f"{line(run.entry)} on {run.device}: {time_text(run.step_ns)} a step, unchanged"
+    yield f"{'tried':<{_NAME}} {'predicted':>9} {'measured':>9}  {'95 %':<18} first run"
+    yield from map(_row, rows[:_MOST])
+    if len(rows) > _MOST:
+        yield f"… and {len(rows) - _MOST} more: --format json has all"
+    yield f"{sum(tried.said in _ROLLED_BACK for tried in rows)} of {len(rows)} rolled back: wrong, slower or failed"
+    yield f"keep: {_names(run.best)}" if run.best else "keep: nothing; the step stays as it is"
+
+
+def _names(variants: Sequence[str]) -> str:
+    return line(" + ".join(name.rpartition("/")[2] for name in variants))
+
+
+def _row(tried: Tried) -> str:
+    predicted = "" if tried.predicted is None else f"{-tried.predicted:.0%}"
+    begin = f"{_names(tried.variants)[:_NAME]:<{_NAME}} {predicted:>9}"
+    if tried.timed is None:
+        return f"{begin} {tried.said}: {line(tried.why)[:_WHY]}"
+    timed = tried.timed
+    interval = f"{timed.low - 1:+.1%} to {timed.high - 1:+.1%}"
+    said = f"{tried.said} {line(tried.why)}".rstrip()
+    return f"{begin} {timed.ratio - 1:>+9.1%}  {interval:<18} {tried.first_s:.1f} s  {said}"

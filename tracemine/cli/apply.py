@@ -1,0 +1,108 @@
+"""tracemine apply: fixes tried in the user's own step, and what they were worth there."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracemine.cli.console import say, write
+from tracemine.cli.options import ExecutionTraceOption, QuietOption, check_format
+from tracemine.cli.progress import reading
+from tracemine.cli.request import one_trace
+from tracemine.errors import UsageError
+from tracemine.extras import install
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracemine.apply.variants import Wanted
+    from tracemine.findings.record import Scan
+
+_FORMATS = ("text", "json")
+
+
+def apply(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A trace or recording of the step: what is tried first.")],
+    entry: Annotated[str, typer.Option(metavar="MODULE:FUNCTION", help="Your function that builds the step.")],
+    source: Annotated[Path, typer.Option(metavar="DIR", help="The folder that MODULE is imported from.")] = Path(),
+    variants: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try", metavar="NAME", help="Try this alone, in place of what findings ask for. May be repeated."
+        ),
+    ] = None,
+    edit: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Try a source diff too, in a copy of --source. May be repeated."),
+    ] = None,
+    budget: Annotated[str, typer.Option(metavar="SECONDS", help="Begin no variant after so long: 300s.")] = "inf",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Add each result; those that it holds are not made again."),
+    ] = None,
+    form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
+    execution_trace: ExecutionTraceOption = None,
+    quiet: QuietOption = False,
+) -> int:
+    """Try fixes in your own step: torch.compile's modes, settings that findings ask for, source diffs.
+
+    This runs your code: MODULE:FUNCTION, in a process for each variant. What computes something else, is slower or
+    crashes is left out and named; the rest is joined, as long as that makes the step faster.
+
+    \b
+    Examples:
+      tracemine apply run/ --entry my_model:build
+      tracemine apply run/ --entry my_model:build --try tf32 --edit faster.diff --budget 300s -o applied.jsonl
+    """
+    check_format(form, _FORMATS)
+    limit_s = _seconds(budget)
+    import msgspec
+
+    from tracemine.pipeline import analyse, mined
+    from tracemine.report.escape import json_text
+
+    path = one_trace(run, quiet=quiet)
+    with reading(path, quiet=quiet) as progress:
+        scan = mined(analyse(path, execution_trace=execution_trace, progress=progress))
+    try:
+        from tracemine.apply.record import append, known_in
+        from tracemine.apply.run import applied
+        from tracemine.apply.table import table
+    except ImportError as error:
+        raise UsageError(f"trying fixes needs torch: {error}", hint=install("verify")) from error
+    wanted, known = _wanted(scan, variants or (), edit or ()), known_in(output, entry)
+    tell = (lambda text: None) if quiet else say
+    result = applied(entry, source.absolute(), wanted, budget_s=limit_s, known=known, say=tell)
+    if output:
+        append(output, result)
+    text = json_text(msgspec.json.encode(result).decode()) if form == "json" else "\n".join(table(result))
+    write(text + "\n")
+    return 0
+
+
+def _seconds(text: str) -> float:
+    """Return a number of seconds. Raises UsageError."""
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise UsageError(f"--budget: {text} is no number of seconds", hint="--budget 300s")
+    return seconds
+
+
+def _wanted(scan: Scan, named: Sequence[str], edits: Sequence[Path]) -> Wanted:
+    """Return what is to be tried: what is named; else torch.compile's modes and what findings ask for."""
+    from tracemine.apply.variants import VARIANTS, asked_for, edit_name
+
+    unknown = [name for name in named if name not in VARIANTS]
+    if unknown:
+        raise UsageError(f"--try: there is no {unknown[0]}", hint=f"there are {', '.join(VARIANTS)}")
+    lost = [file for file in edits if not file.is_file()]
+    if lost:
+        raise UsageError(f"--edit: there is no file {lost[0]}")
+    wanted = asked_for([finding for finding in scan.findings if finding.reported], named)
+    return wanted | {edit_name(file): (None, ()) for file in edits}
