@@ -156,7 +156,7 @@ class Launches:
         return bool(len(pairs[0])) and int(np.unique(pairs[0], return_counts=True)[1].max()) > 1
 
     def _loop(self, begin: int, end: int, period: int) -> Loop:
-        """Return the loop of a stretch, its turns cut where fewest results go from one to another."""
+        """Return the loop of a stretch, its turns cut where no result goes from one to another, if there is such a place."""
         span = slice(*np.searchsorted(self.reader, [begin, end]).tolist())
         reader, writer = self.reader[span], self.writer[span]
         inside = (writer >= begin) & (writer < reader)
@@ -168,11 +168,12 @@ class Launches:
             own, by = reader[within] - first, writer[within] - first
             other = own // period != by // period
             sums = self._summed(first, last, period, own, by)
-            crossing.append((int((other & ~sums).sum()), -(last - first), first, bool((other & sums).any())))
-        carried, length, first, summed = min(crossing)
+            carried = int((other & ~sums).sum())
+            crossing.append((carried > 0, first - last, carried, first, bool((other & sums).any())))
+        needed, length, _, first, summed = min(crossing)
         last = first - length
         known = not self.unknown[first:last].any()
-        dependence: Dependence = "carried" if carried else "accumulates" if summed else "independent"
+        dependence: Dependence = "carried" if needed else "accumulates" if summed else "independent"
         shapes = self.shapes[first:last].reshape(-1, period)
         return Loop(
             begin=first,

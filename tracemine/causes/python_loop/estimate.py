@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
@@ -22,7 +21,7 @@ from tracemine.rows.table import IntArray, category, number
 
 _WORTH: Final = 1.5  # measured, of what is predicted: below that turns fill the device
 _BYTES: Final = (1.0, 1.2, 2.0)  # of moving all bytes at the device's rate
-_KERNEL_NS: Final = 2_000  # the least that one takes
+_KERNEL_NS: Final = 2_500  # what any kernel takes, however little it does
 _STEP_NS: Final = (4_000, 10_000, 25_000)  # of one position in a library's recurrent layer, by its size
 
 
@@ -94,8 +93,8 @@ def _together(
             least = max(rate.low, curves.memory_ns(nbytes, 0, 0.0) / 2)
             return tuple(min(max(each, least), max(spent, least)) for each in (rate.low, rate.mid, rate.high)), nbytes
     read, written = (number(rows, name, null=-1)[members] for name in ("bytes_read", "bytes_written"))
-    if (read < 0).any() or (written < 0).any():  # as long as the longest turn at best
-        return (longest, math.sqrt(longest * spent), spent), 0
+    if (read < 0).any() or (written < 0).any():  # what goes is what any kernel takes
+        return (longest, min(longest + float(np.maximum(durations - _KERNEL_NS, 0).sum()), spent), spent), 0
     reads, writes = int(read.sum()), int(written.sum())
     least = max(curves.memory_ns(reads, writes, 0.0), _KERNEL_NS)
     return tuple(min(factor * least, max(spent, least)) for factor in _BYTES), reads + writes
