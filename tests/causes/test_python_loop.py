@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402, N812
+from torch.nn import functional as F  # noqa: E402
 
 from tests.dispatched import dispatched  # noqa: E402
 from tracemine.pipeline import analysed  # noqa: E402
@@ -184,6 +184,72 @@ def sequences() -> Callable[[], Any]:
     return lambda: [torch.relu(each @ first) @ last for each in rows]
 
 
+def mirrored_by_chance() -> Callable[[], Any]:
+    """Some samples get more than others, in no order."""
+    pictures, gain, coin = torch.rand(16, 3, 16, 16), torch.rand(16), "0110100001011101"
+
+    def step() -> Any:
+        out = []
+        for at in range(16):
+            picture = (pictures[at] * gain[at]).clamp(0, 1)
+            if coin[at] == "1":
+                picture = picture.flip(-1)
+            out.append((picture - 0.5) / 0.2)
+        return torch.stack(out)
+
+    return step
+
+
+def suppressed_boxes_skipped() -> Callable[[], Any]:
+    overlap = torch.rand(40, 40)
+
+    def step() -> Any:
+        gone = torch.zeros(40, dtype=torch.bool)
+        for at in range(40):
+            if not gone[at].item():
+                gone = gone | ((overlap[at] > 0.9) & ~gone)
+        return gone
+
+    return step
+
+
+def layer_wise_ratios() -> Callable[[], Any]:
+    """A custom optimizer whose steps are as long as norms allow, kept on the device."""
+    parameters = [torch.randn(8 + at % 3, 8) for at in range(10)]
+    gradients = [torch.randn_like(each) for each in parameters]
+
+    def step() -> Any:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            ratio = parameter.norm() / (gradient.norm() + 1e-9)
+            parameter.sub_(gradient * ratio * 1e-3)
+
+    return step
+
+
+def teacher_forced_decoder() -> Callable[[], Any]:
+    """The words are there before: their rows are looked up in the loop, one position after another."""
+    table, words = torch.randn(50, 32), torch.randint(0, 50, (16, 12))
+    weight_in, weight, head = torch.randn(32, 32) * 0.1, torch.randn(32, 32) * 0.1, torch.randn(32, 50)
+
+    def step() -> Any:
+        state, outs = torch.zeros(12, 32), []
+        for at in range(16):
+            state = torch.tanh(F.embedding(words[at], table) @ weight_in + state @ weight)
+            outs.append(state @ head)
+        return torch.stack(outs)
+
+    return step
+
+
+def attention_heads() -> Callable[[], Any]:
+    q, k, v = torch.randn(3, 6, 20, 16)
+
+    def step() -> Any:
+        return torch.cat([torch.softmax(q[at] @ k[at].T / 4, -1) @ v[at] for at in range(6)], -1)
+
+    return step
+
+
 LOOPS = {
     experts: ("experts", 8),
     masked_experts: ("experts", 6),
@@ -199,6 +265,11 @@ LOOPS = {
     samples: ("samples", 12),
     losses_of_samples: ("samples", 9),
     sequences: ("lengths", 8),
+    mirrored_by_chance: ("samples", 16),
+    suppressed_boxes_skipped: ("boxes", 40),
+    layer_wise_ratios: ("parameters", 10),
+    teacher_forced_decoder: ("steps", 16),
+    attention_heads: ("samples", 6),
 }
 
 
@@ -348,7 +419,52 @@ def weights_that_change() -> Callable[[], Any]:
     return step
 
 
+def one_layer_by_turns() -> Callable[[], Any]:
+    """A state that goes through one layer and, now and then, another."""
+    first, other, x = torch.randn(32, 32) * 0.1, torch.randn(32, 32) * 0.1, torch.randn(8, 32)
+
+    def step() -> Any:
+        h = x
+        for at in range(12):
+            h = torch.relu(h @ first)
+            if at % 5 in (1, 2):
+                h = h + torch.sigmoid(h @ other)
+        return h
+
+    return step
+
+
+def message_passing() -> Callable[[], Any]:
+    """Each round gathers from what the one before scattered, with a weight of its own."""
+    sources, targets, weights = *torch.randint(0, 20, (2, 64)), [torch.randn(16, 16) * 0.1 for _ in range(6)]
+    x = torch.randn(20, 16)
+
+    def step() -> Any:
+        h = x
+        for weight in weights:
+            h = torch.relu(torch.zeros_like(h).index_add_(0, targets, h[sources]) @ weight)
+        return h
+
+    return step
+
+
+def gradual_levels() -> Callable[[], Any]:
+    """What equals a level is found from the level before: no count by index gives it."""
+    edges, start = torch.rand(24, 24) < 0.2, torch.zeros(24)
+
+    def step() -> Any:
+        level = start.clone()
+        level[0] = 1
+        for at in range(8):
+            reached = edges[level == at + 1].any(0)
+            level = torch.where(reached & (level == 0), at + 2, level)
+        return level
+
+    return step
+
+
 NEAR_MISSES = (
+    one_layer_by_turns, message_passing, gradual_levels,
     layers_in_a_row, one_layer_again_and_again, power_iteration, sampler_with_schedule, own_output_as_input,
     queries_keys_values, four_small_calls, attended_recurrence, buckets, blocks_of_a_network, pyramid, sinkhorn,
     weights_that_change,

@@ -46,7 +46,7 @@ def with_loops(context: ScanContext, findings: Iterable[Finding]) -> list[Findin
 def _loop(context: ScanContext, of: IntArray, members: IntArray) -> Loop | None:
     """Return the loop in which most of the activities lie, of equal ones the first; None: no half of them lies in any.
 
-    A row of layers, each with weights of its own and working on what the one before gave, is none to speak of.
+    Layers in a row, which work on what the one before gave, are none to speak of.
     """
     rows = context.rows["activities"]
     inside = members[of[members] >= 0]
@@ -55,7 +55,8 @@ def _loop(context: ScanContext, of: IntArray, members: IntArray) -> Loop | None:
     loops, counts = np.unique(of[inside], return_counts=True)
     whole = np.flatnonzero(of == loops[counts.argmax()])
     dependence, differs = (text_at(category(rows, f"loop_{name}"), int(whole[0])) for name in ("dependence", "differs"))
-    if dependence is None or (dependence, differs) == ("carried", "weights"):
+    waits = bool(flags(rows, "loop_waits")[whole[0]])
+    if dependence is None or (dependence == "carried" and not waits and differs in (None, "weights", "tensors")):
         return None
     ops, turn = context.timeline.ops, number(rows, "loop_turn")[whole]
     forward = ~context.facts["activities"].backward[whole]
@@ -77,7 +78,7 @@ def _loop(context: ScanContext, of: IntArray, members: IntArray) -> Loop | None:
         dependence=dependence,
         differs=differs,
         sizes_differ=bool(flags(rows, "loop_sizes")[whole[0]]),
-        waits=bool(flags(rows, "loop_waits")[whole[0]]),
+        waits=waits,
     )
 
 

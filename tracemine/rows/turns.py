@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -24,7 +25,8 @@ from tracemine.rows.arrow import categories, coded, rows_of
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.host import HostCalls, threads
 from tracemine.rows.loops import repeating
-from tracemine.rows.table import BoolArray, Column, Flags, IntArray, Numbers, Rows, number
+from tracemine.rows.table import Column, Flags, IntArray, Numbers, Rows, number
+from tracemine.rows.uneven import uneven
 from tracemine.timeline import Timeline
 
 Dependence = Literal["independent", "accumulates", "carried"]
@@ -35,7 +37,10 @@ DIFFERS: Final = get_args(Differs)
 LEAST_TURNS: Final = 4
 _LONGEST_PERIOD: Final = 64
 _LEAST_LAUNCHES: Final = 16  # of a loop: unrolled by hand there are fewer as a rule
-_MOST_TRIED: Final = 512  # stretches, some milliseconds each at most
+_MOST_LOOPS: Final = 512  # some milliseconds each at most
+_LEAST_UNEVEN: Final = 8  # turns, where some leave out parts of their body
+_LONGER: Final = 1.5  # than the equal turns among them
+_MOST_NAMES, _MOST_ENTRIES = 6, 50_000  # that uneven turns are looked for: of each step, and in all
 # What adds to a sum, or keeps the largest, in whatever order.
 _SUMS: Final = frozenset({
     "add", "add_", "addcmul", "addcmul_", "addmm", "baddbmm", "bitwise_or", "bitwise_or_", "__ior__", "index_add",
@@ -47,21 +52,32 @@ _WEIGHT: Final = {"gemm": -1, "conv": 1, "embedding": 0, "norm": 1}
 _LEAST_SLICE_BYTES: Final = 64  # fewer are numbers of a schedule
 
 
-class Loop(Struct, frozen=True, kw_only=True):
-    """A loop: entries begin to end of a `Launches`, `period` of them a turn."""
+class Turns(Struct, frozen=True):
+    """Entries of a `Launches` from `begin` on that are turns of one body: of each the turn, and its place in that."""
 
     begin: int
-    end: int
-    period: int
+    turn: IntArray
+    place: IntArray
+
+    @property
+    def end(self) -> int:
+        """Where they end."""
+        return self.begin + len(self.turn)
+
+    @property
+    def count(self) -> int:
+        """How often the body runs."""
+        return int(self.turn[-1]) + 1
+
+
+class Loop(Struct, frozen=True, kw_only=True):
+    """A loop, and what its turns have to do with each other."""
+
+    turns: Turns
     dependence: Dependence | None  # None: what some operator reads is not known
     waits: bool  # the host waits for the device in at least half of the turns
     sizes: bool  # shapes differ from turn to turn
     differs: Differs | None  # None: not known
-
-    @property
-    def turns(self) -> int:
-        """How often its body runs."""
-        return (self.end - self.begin) // self.period
 
 
 class Launches:
@@ -126,79 +142,108 @@ class Launches:
         return np.where(node >= 0, of_node, self.of_activity)
 
     def loops(self) -> Iterator[Loop]:
-        """Yield the loops, those of few operators a turn first, none within another."""
-        free, tried = np.ones(len(self.row), np.bool_), 0
+        """Yield the loops, none within another: of equal turns those of few operators first, or of uneven ones where
+        these are longer.
+        """
+        taken, found = np.full(len(self.row), -1, np.int64), list[Loop]()
         for period in range(1, _LONGEST_PERIOD + 1):
             for begin, end in repeating(self.name, self.place, period, LEAST_TURNS):
-                if not free[begin:end].all() or int(self.launches[begin:end].sum()) < _LEAST_LAUNCHES:
-                    continue
-                tried += 1
-                if tried > _MOST_TRIED:
-                    return
-                loop = self._loop(begin, end, period)
-                free[loop.begin : loop.end] = False
-                yield loop
+                if len(found) < _MOST_LOOPS and (taken[begin:end] < 0).all() and self._launch(begin, end):
+                    loop = self._cut(begin, end, period)
+                    taken[loop.turns.begin : loop.turns.end] = len(found)
+                    found.append(loop)
+        for turns in self._uneven() if len(self.row) <= _MOST_ENTRIES else ():
+            other = taken[turns.begin : turns.end]
+            if len(turns.turn) < _LONGER * int((other >= 0).sum()) or not self._launch(turns.begin, turns.end):
+                continue
+            loop, within = self._judged(turns), sorted_unique(other[other >= 0])
+            known = {found[at].dependence for at in within.tolist()}
+            if loop.dependence is not None and (loop.dependence != "carried" or known <= {"carried"}):
+                taken[np.isin(taken, within)] = -1
+                taken[turns.begin : turns.end] = len(found)
+                found.append(loop)
+        yield from (found[at] for at in sorted_unique(taken[taken >= 0]).tolist())
+
+    def _launch(self, begin: int, end: int) -> bool:
+        return int(self.launches[begin:end].sum()) >= _LEAST_LAUNCHES
+
+    def _uneven(self) -> Iterator[Turns]:
+        """Yield stretches of turns that leave out parts of their body, the longest first."""
+        found = []
+        edges = np.flatnonzero(np.diff(self.place, prepend=-1, append=-1))
+        for begin, end in pairwise(edges.tolist()):
+            names, counts = np.unique(self.name[begin:end], return_counts=True)
+            often = names[counts >= _LEAST_UNEVEN]
+            for name in often[np.argsort(-counts[counts >= _LEAST_UNEVEN], kind="stable")][:_MOST_NAMES].tolist():
+                for first, turn, place in uneven(self.name[begin:end], name, _LEAST_UNEVEN, _LONGEST_PERIOD):
+                    if len(turn) > int(turn[-1]) + 1 and (place != place[0]).any():
+                        found.append(Turns(begin + first, turn, place))
+        yield from sorted(found, key=lambda each: -len(each.turn))
 
     def is_of_program(self, loop: Loop) -> bool:
         """Return whether a loop is part of what is to be done: no backward pass runs between its turns, which would be
         split to save memory, and outside of steps something needs several turns, which else are runs of one program.
         """
-        begin, end = self.begin_ns[loop.begin], self.end_ns[loop.end - 1]
+        turns = loop.turns
+        begin, end = self.begin_ns[turns.begin], self.end_ns[turns.end - 1]
         engine = self.begin_ns[self.of_engine]
         if ((engine > begin) & (engine < end)).any():
             return False
-        if self.in_step[loop.begin]:
+        if self.in_step[turns.begin]:
             return True
-        span = slice(*np.searchsorted(self._written, [loop.begin, loop.end]).tolist())
-        behind = self._read_by[span] >= loop.end
-        turn = (self._written[span][behind] - loop.begin) // loop.period
+        span = slice(*np.searchsorted(self._written, [turns.begin, turns.end]).tolist())
+        behind = self._read_by[span] >= turns.end
+        turn = turns.turn[self._written[span][behind] - turns.begin]
         pairs = np.unique(np.stack([self._read_by[span][behind], turn]), axis=1)
         return bool(len(pairs[0])) and int(np.unique(pairs[0], return_counts=True)[1].max()) > 1
 
-    def _loop(self, begin: int, end: int, period: int) -> Loop:
-        """Return the loop of a stretch, its turns cut where no result goes from one to another, if there is such a place."""
-        span = slice(*np.searchsorted(self.reader, [begin, end]).tolist())
-        reader, writer = self.reader[span], self.writer[span]
-        inside = (writer >= begin) & (writer < reader)
-        reader, writer = reader[inside], writer[inside]
-        crossing = []
+    def _cut(self, begin: int, end: int, period: int) -> Loop:
+        """Return the loop of a stretch of equal turns, cut where no result goes from one to another, if anywhere."""
+        best = None
         for first in range(begin, begin + period if end - begin >= (LEAST_TURNS + 1) * period else begin + 1):
-            last = first + (end - first) // period * period
-            within = (writer >= first) & (reader < last)
-            own, by = reader[within] - first, writer[within] - first
-            other = own // period != by // period
-            sums = self._summed(first, last, period, own, by)
-            carried = int((other & ~sums).sum())
-            crossing.append((carried > 0, first - last, carried, first, bool((other & sums).any())))
-        needed, length, _, first, summed = min(crossing)
-        last = first - length
+            at = np.arange((end - first) // period * period)
+            turns = Turns(first, at // period, at % period)
+            carried, summed = self._crossing(turns)
+            key = (carried > 0, -len(at), carried, first)
+            best = min(best or (key, turns, summed), (key, turns, summed), key=lambda one: one[0])
+        assert best is not None  # noqa: S101 - a period has a first place
+        return self._judged(best[1])
+
+    def _judged(self, turns: Turns) -> Loop:
+        """Return a stretch of turns as a loop."""
+        carried, summed = self._crossing(turns)
+        first, last = turns.begin, turns.end
         known = not self.unknown[first:last].any()
-        dependence: Dependence = "carried" if needed else "accumulates" if summed else "independent"
-        shapes = self.shapes[first:last].reshape(-1, period)
+        dependence: Dependence = "carried" if carried else "accumulates" if summed else "independent"
+        shapes = len(np.unique(np.stack([turns.place, self.shapes[first:last]]), axis=1)[0])
         return Loop(
-            begin=first,
-            end=last,
-            period=period,
+            turns=turns,
             dependence=dependence if known else None,
-            waits=2 * self._waits(first, last) >= (last - first) // period,
-            sizes=bool((shapes != shapes[0]).any()),
-            differs=self._differs(first, last, period) if known else None,
+            waits=2 * self._waits(first, last) >= turns.count,
+            sizes=shapes > len(sorted_unique(turns.place)),
+            differs=self._differs(turns) if known else None,
         )
 
-    def _summed(self, first: int, last: int, period: int, reader: IntArray, writer: IntArray) -> BoolArray:
-        """Return which of these edges add to a sum: nothing else in the loop reads it, and behind it the last alone."""
-        same = (reader % period == writer % period) & self.sums[reader + first]
-        read = np.zeros(period, np.bool_)
-        read[writer[~same] % period] = True
-        found: BoolArray = same & ~read[writer % period]
-        slots = sorted_unique(writer[found] % period)
-        for slot in slots.tolist():
-            own = np.arange(first + slot, last, period)
+    def _crossing(self, turns: Turns) -> tuple[int, bool]:
+        """Return how many reads are of what an earlier turn wrote, without sums; and whether there are sums.
+
+        Of a sum nothing else in the loop reads what it is up to then, and behind the loop is read the last alone.
+        """
+        span = slice(*np.searchsorted(self.reader, [turns.begin, turns.end]).tolist())
+        reader, writer = self.reader[span] - turns.begin, self.writer[span] - turns.begin
+        inside = (writer >= 0) & (writer < reader)
+        reader, writer = reader[inside], writer[inside]
+        other = turns.turn[reader] != turns.turn[writer]
+        place = turns.place[writer]
+        same = (turns.place[reader] == place) & self.sums[reader + turns.begin]
+        read = np.zeros(int(turns.place.max()) + 1, np.bool_)
+        read[place[~same]] = True
+        for each in sorted_unique(place[same & ~read[place]]).tolist():
+            own = turns.begin + np.flatnonzero(turns.place == each)
             at = np.searchsorted(self._written, own), np.searchsorted(self._written, own, side="right")
-            behind = sum(bool((self._read_by[a:b] >= last).any()) for a, b in zip(*at, strict=True))
-            if behind > 1:
-                found &= writer % period != slot
-        return found
+            read[each] = sum(bool((self._read_by[a:b] >= turns.end).any()) for a, b in zip(*at, strict=True)) > 1
+        sums = same & ~read[place]
+        return int((other & ~sums).sum()), bool((other & sums).any())
 
     def _waits(self, first: int, last: int) -> int:
         """Count the calls that wait for the device in a loop."""
@@ -211,32 +256,32 @@ class Launches:
         calls = HostCalls.of(self.timeline, rows_of(self.timeline.activities["launch_row"]), threads(self.timeline)[0])
         return calls.thread[calls.blocks], calls.begin[calls.blocks]
 
-    def _differs(self, first: int, last: int, period: int) -> Differs | None:
+    def _differs(self, turns: Turns) -> Differs | None:
         """Return what turns read of before the loop that is not the same tensor in each; weights first."""
         found: set[Differs] = set()
-        turns = (last - first) // period
-        nodes = self._nodes[slice(*np.searchsorted(self.of_node[self._nodes], [first, last]).tolist())]
-        for slot in range(period):
-            own = nodes[(self.of_node[nodes] - first) % period == slot]
-            for each in own.reshape(turns, -1).T if len(own) % turns == 0 else ():
-                self._compare(each, first, last, slot, found)
+        nodes = self._nodes[slice(*np.searchsorted(self.of_node[self._nodes], [turns.begin, turns.end]).tolist())]
+        place = turns.place[self.of_node[nodes] - turns.begin]
+        for each in range(int(turns.place.max()) + 1):
+            own, count = nodes[place == each], int((turns.place == each).sum())
+            for column in own.reshape(count, -1).T if count > 1 and len(own) % count == 0 else ():
+                self._compare(column, turns, found)
         return next((kind for kind in DIFFERS if kind in found), None)
 
-    def _compare(self, nodes: IntArray, first: int, last: int, slot: int, found: set[Differs]) -> None:
+    def _compare(self, nodes: IntArray, turns: Turns, found: set[Differs]) -> None:
         """Add to `found` what these nodes, one a turn, read that is not the same for all."""
-        graph, turns = self.graph, len(nodes)
+        graph, count = self.graph, len(nodes)
         counts = graph.read_begin[nodes + 1] - graph.read_begin[nodes]
         if (counts != counts[0]).any():
             return
-        weight = _WEIGHT.get(self.classes[first + slot] or "")
+        weight = _WEIGHT.get(self.classes[int(self.of_node[nodes[0]])] or "")
         for at, entries in enumerate((graph.read_begin[nodes][:, None] + np.arange(counts[0])).T):
             by = self.of_write[graph.read_writer[entries]]
-            if ((by >= first) & (by < last)).any():
+            if ((by >= turns.begin) & (by < turns.end)).any():
                 continue  # made in the loop
             buffers, begins = sorted_unique(graph.read_buffer[entries]), sorted_unique(graph.read_first[entries])
-            if len(buffers) == turns:
+            if len(buffers) == count:
                 found.add("weights" if weight is not None and at == weight % counts[0] else "tensors")
-            elif len(buffers) == 1 and len(begins) == turns:
+            elif len(buffers) == 1 and len(begins) == count:
                 least = int((graph.read_last - graph.read_first)[entries].min())
                 found.add("slices" if least >= _LEAST_SLICE_BYTES else "numbers")
 
@@ -252,10 +297,11 @@ def loop_columns(timeline: Timeline, activities: Rows, dataflow: Flow | None) ->
         launches = Launches(timeline, activities, graph, dataflow)
         at = launches.of_forward()
         for one in launches.loops():
-            if launches.of_engine[one.begin] or not launches.is_of_program(one):
+            turns = one.turns
+            if launches.of_engine[turns.begin] or not launches.is_of_program(one):
                 continue
-            rows = np.flatnonzero((at >= one.begin) & (at < one.end))
-            loop[rows], turn[rows] = one.begin, (at[rows] - one.begin) // one.period
+            rows = np.flatnonzero((at >= turns.begin) & (at < turns.end))
+            loop[rows], turn[rows] = turns.begin, turns.turn[at[rows] - turns.begin]
             told["dependence"][rows] = -1 if one.dependence is None else DEPENDENCES.index(one.dependence)
             told["differs"][rows] = -1 if one.differs is None else DIFFERS.index(one.differs)
             flagged["waits"][rows], flagged["sizes"][rows] = one.waits, one.sizes

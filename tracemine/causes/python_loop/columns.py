@@ -25,7 +25,7 @@ from tracemine.rows.table import (
 )
 
 # What other causes say of such loops.
-_CLAIMED: Final = ("turns_of", "sweep", "bags", "update")
+_CLAIMED: Final = ("turns_of", "sweep", "bags")
 
 
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
@@ -36,7 +36,7 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
         left_out = _left_out(activities)
         of_engine = taken(engine_of(sources.timeline), rows_of(sources.timeline.activities["op_row"])) >= 0
         for rows in np.split(inside, np.flatnonzero(np.diff(loop[inside])) + 1):
-            if not left_out[rows].any():
+            if not left_out[rows].any() and not of_engine[rows].all():
                 found = over(_body(activities, rows[~of_engine[rows]]))
                 kinds[rows] = -1 if found is None else KINDS.index(found)
     return {"loop_over": coded(KINDS, kinds)}
@@ -48,6 +48,7 @@ def _left_out(activities: Rows) -> BoolArray:
     for name in ("compiled", "generated", "graph", "handwritten"):
         found |= flags(activities, name)
     found |= category(activities, "collective").codes >= 0
+    found |= category(activities, "update_style").among("fused", "compiled", "lists", "loop")
     for name in _CLAIMED:
         valid = numbers_of(activities, name).valid
         found |= True if valid is None else valid
@@ -56,9 +57,10 @@ def _left_out(activities: Rows) -> BoolArray:
 
 def _body(activities: Rows, rows: IntArray) -> Body:
     names = _values(category(activities, "op"), rows)
+    work = rows[~category(activities, "operation").among("_local_scalar_dense")[rows]]
     return Body(
-        operations=_values(category(activities, "operation"), rows),
-        classes=_values(category(activities, "op_class"), rows),
+        operations=_values(category(activities, "operation"), work),
+        classes=_values(category(activities, "op_class"), work),
         in_place=any(name.endswith("_") for name in names),
         dependence=next(iter(_values(category(activities, "loop_dependence"), rows[:1])), None),
         differs=next(iter(_values(category(activities, "loop_differs"), rows[:1])), None),
@@ -76,5 +78,5 @@ COLUMNS = Columns(
         ColumnDoc("loop_over", "categories", "what the loop goes over, inferred from what its body calls and how its turns depend on each other, one of " + ", ".join(f"`{kind}`" for kind in KINDS), _NONE),
     ),
     derive=_columns,
-    needs=("turns_of", "sweep", "bags"),
+    needs=(*_CLAIMED, "update_style"),
 )  # fmt: skip

@@ -22,6 +22,8 @@ Over = Literal[
     "lengths",  # products of as many rows as each has
 ]
 
+_IN_STEPS: Final = frozenset({"embedding", "gather", "norm", "random", "reduction", "loss", "softmax"})
+_ATTENTION: Final = frozenset({"bmm", "baddbmm", "_softmax"})
 _EQUAL: Final = frozenset({"eq", "ne"})
 _ABOVE: Final = frozenset({"gt", "ge", "lt", "le"})
 _LOGICAL: Final = frozenset({"bitwise_and", "bitwise_or", "logical_and", "logical_or", "__and__", "__or__"})
@@ -55,6 +57,7 @@ class Form(Struct, frozen=True, kw_only=True):
     dependence: Collection[str] = _APART
     has: tuple[frozenset[str], ...] = ()  # of each set one at least is called
     classes: tuple[frozenset[str], ...] = ()  # likewise of kinds of work
+    lacks: frozenset[str] = frozenset()  # none of these is called
     only: frozenset[str] | None = None  # no other kind of work is done
     differs: tuple[str, ...] | None = None
     sizes: bool | None = None  # shapes differ from turn to turn
@@ -65,6 +68,7 @@ class Form(Struct, frozen=True, kw_only=True):
         return (
             body.dependence in self.dependence
             and all(not one.isdisjoint(body.operations) for one in self.has)
+            and self.lacks.isdisjoint(body.operations)
             and all(not one.isdisjoint(body.classes) for one in self.classes)
             and (self.only is None or body.classes <= self.only)
             and (self.differs is None or body.differs in self.differs)
@@ -93,8 +97,8 @@ FORMS: Final = (
         in_place=True,
     ),
     Form(
-        over="steps", dependence=_CARRIED, has=(_GATES,), only=_POINTWISE | _CELLS, classes=(_CELLS,),
-        differs=("slices", "tensors"), sizes=False,
+        over="steps", dependence=_CARRIED, has=(_GATES,), lacks=_ATTENTION, only=_POINTWISE | _CELLS | _IN_STEPS,
+        classes=(_CELLS,), differs=("slices", "tensors"), sizes=False,
     ),
     Form(over="scan", dependence=_CARRIED, only=_POINTWISE, has=(_ARITHMETIC,), differs=("slices",), sizes=False),
     Form(over="layers", classes=(_PRODUCTS,), differs=("weights",), sizes=False),
