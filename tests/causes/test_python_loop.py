@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from tests.dispatched import dispatched  # noqa: E402
-from tracemine.pipeline import analysed  # noqa: E402
+from tracemine.pipeline import analysed, mined  # noqa: E402
 from tracemine.rows.table import category, number  # noqa: E402
 
 Made = Callable[[], Callable[[], Any]]
@@ -436,7 +436,7 @@ def one_layer_by_turns() -> Callable[[], Any]:
 
 def message_passing() -> Callable[[], Any]:
     """Each round gathers from what the one before scattered, with a weight of its own."""
-    sources, targets, weights = *torch.randint(0, 20, (2, 64)), [torch.randn(16, 16) * 0.1 for _ in range(6)]
+    (sources, targets), weights = torch.randint(0, 20, (2, 64)), [torch.randn(16, 16) * 0.1 for _ in range(6)]
     x = torch.randn(20, 16)
 
     def step() -> Any:
@@ -474,3 +474,47 @@ NEAR_MISSES = (
 @pytest.mark.parametrize("made", NEAR_MISSES, ids=lambda made: made.__name__)
 def test_what_only_looks_like_a_loop_to_rewrite_is_none(made: Made) -> None:
     assert over(made) == set()
+
+
+# -- findings ----------------------------------------------------------------------------------------------------------
+
+
+def found_in(made: Made) -> Any:
+    torch.manual_seed(0)
+    scan = mined(analysed(dispatched(made(), steps=2)))
+    (found,) = (one for one in scan.findings if one.rule == "python_loop")
+    return found
+
+
+def test_a_finding_says_how_often_its_loop_turns_and_what_a_turn_takes() -> None:
+    found = found_in(samples)
+    assert found.title.startswith("Python loop over samples")
+    assert (found.loop.turns, found.loop.launches, found.loop.dependence) == (12, 4, "independent")
+    assert (found.loop.differs, found.loop.sizes_differ, found.loop.waits) == ("slices", False, False)
+    assert found.loop.host_ns == 4_000
+    assert "a loop of 12 turns, 4 launches" in found.why
+    assert "torch.func.vmap" in found.fix
+
+
+def test_all_turns_at_once_take_one_turns_launches_and_no_less_than_their_bytes() -> None:
+    found = found_in(samples)
+    moved = 12 * 4 * 2 * 3 * 16 * 16 * 4  # read and written, in float32
+    assert found.occurrences == 2
+    assert found.traffic_bytes.before == pytest.approx(2 * moved, rel=0.01)
+    assert 2 * 4 * 1_500 <= found.fused_ns.low <= found.fused_ns.mid < found.measured_ns / 4
+
+
+def large_samples() -> Callable[[], Any]:
+    pictures = torch.rand(6, 16, 1024, 1024)
+    return lambda: torch.stack([(pictures[at] - 0.5).clamp(0, 1).mul(2).add(1) for at in range(6)])
+
+
+def test_turns_that_fill_the_device_are_left_alone() -> None:
+    scan = mined(analysed(dispatched(large_samples(), steps=2)))
+    assert not [one for one in scan.findings if one.rule == "python_loop"]
+
+
+def test_a_row_of_layers_has_no_loop_to_speak_of() -> None:
+    scan = mined(analysed(dispatched(layers_in_a_row(), steps=2)))
+    assert scan.findings
+    assert {one.loop for one in scan.findings} == {None}

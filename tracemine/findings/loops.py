@@ -74,7 +74,7 @@ def _loop(context: ScanContext, of: IntArray, members: IntArray) -> Loop | None:
         turns=turns,
         launches=round(int(forward.sum()) / turns),
         gpu_ns=int(context.facts["activities"].dur_ns[whole[forward]].sum()) // turns,
-        host_ns=int(begin.max() - begin.min()) // max(turns - 1, 1),
+        host_ns=int(begin[turn[forward] == turns - 1].min() - begin.min()) // max(turns - 1, 1),
         dependence=dependence,
         differs=differs,
         sizes_differ=bool(flags(rows, "loop_sizes")[whole[0]]),

@@ -38,7 +38,7 @@ LEAST_TURNS: Final = 4
 _LONGEST_PERIOD: Final = 64
 _LEAST_LAUNCHES: Final = 16  # of a loop: unrolled by hand there are fewer as a rule
 _MOST_LOOPS: Final = 512  # some milliseconds each at most
-_LEAST_UNEVEN: Final = 8  # turns, where some leave out parts of their body
+_LEAST_UNEVEN: Final = 8  # turns, where some leave out parts of their body, or it is one operator
 _LONGER: Final = 1.5  # than the equal turns among them
 _MOST_NAMES, _MOST_ENTRIES = 6, 50_000  # that uneven turns are looked for: of each step, and in all
 # What adds to a sum, or keeps the largest, in whatever order.
@@ -148,24 +148,26 @@ class Launches:
         taken, found = np.full(len(self.row), -1, np.int64), list[Loop]()
         for period in range(1, _LONGEST_PERIOD + 1):
             for begin, end in repeating(self.name, self.place, period, LEAST_TURNS):
-                if len(found) < _MOST_LOOPS and (taken[begin:end] < 0).all() and self._launch(begin, end):
+                if len(found) < _MOST_LOOPS and (taken[begin:end] < 0).all() and self._launch(begin, end, period):
                     loop = self._cut(begin, end, period)
                     taken[loop.turns.begin : loop.turns.end] = len(found)
                     found.append(loop)
         for turns in self._uneven() if len(self.row) <= _MOST_ENTRIES else ():
             other = taken[turns.begin : turns.end]
-            if len(turns.turn) < _LONGER * int((other >= 0).sum()) or not self._launch(turns.begin, turns.end):
+            if len(turns.turn) < _LONGER * int((other >= 0).sum()) or not self._launch(turns.begin, turns.end, 2):
                 continue
             loop, within = self._judged(turns), sorted_unique(other[other >= 0])
-            known = {found[at].dependence for at in within.tolist()}
-            if loop.dependence is not None and (loop.dependence != "carried" or known <= {"carried"}):
+            apart = [at for at in within.tolist() if found[at].dependence != "carried"]
+            needed = loop.dependence == "carried" and 2 * int(np.isin(other, apart).sum()) > len(other)
+            if loop.dependence is not None and not needed:
                 taken[np.isin(taken, within)] = -1
                 taken[turns.begin : turns.end] = len(found)
                 found.append(loop)
         yield from (found[at] for at in sorted_unique(taken[taken >= 0]).tolist())
 
-    def _launch(self, begin: int, end: int) -> bool:
-        return int(self.launches[begin:end].sum()) >= _LEAST_LAUNCHES
+    def _launch(self, begin: int, end: int, period: int) -> bool:
+        least = _LEAST_UNEVEN if period == 1 else _LEAST_LAUNCHES
+        return int(self.launches[begin:end].sum()) >= least and end - begin >= _LEAST_UNEVEN
 
     def _uneven(self) -> Iterator[Turns]:
         """Yield stretches of turns that leave out parts of their body, the longest first."""
