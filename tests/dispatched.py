@@ -89,7 +89,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not follow
         if name in _LAUNCHED_BY:
             self._op("aten::empty_strided", _EMPTY, [list(made.shape), list(made.stride())], [made])
             name, schema, given = _LAUNCHED_BY[name], _COPY, [made, args[0], False]
-        op, moved = self._op(name, schema, given, [made] if isinstance(made, torch.Tensor) else made or [])
+        op, moved = self._op(name, schema, given, _results(made))
         dur = _LEAST_NS + moved // _BYTES_A_NS
         self._gpu = max(self._gpu, self._now + 5_000)
         self.trace.kernel(name, self._gpu, dur, op=op, step_row=self._step)
@@ -135,6 +135,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not follow
             shape=list(one.shape),
             strides=list(one.stride()),
         )
+
+
+def _results(made: Any) -> list[Any]:
+    """What an operator gave, without numbers that it fetched."""
+    return [made] if isinstance(made, torch.Tensor) else list(made) if isinstance(made, list | tuple) else []
 
 
 def _tensors(side: Iterable[Any]) -> Iterator[tuple[int, int | None, torch.Tensor]]:

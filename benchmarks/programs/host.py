@@ -505,6 +505,7 @@ def preprocess_ahead(wrap: Any = unchanged) -> Step:
 
 
 WAITS, GAPS, LOADING = ("host_sync",), ("launch_gap", "tiny_kernels"), ("first_launch_late", "data_loading")
+LOOPS = ("python_loop",)
 
 HOST = (
     Program("experts_loop", experts_loop, {"sorted": (WAITS, experts_sorted)}, tolerance=0.1),
@@ -513,7 +514,7 @@ HOST = (
     Program("sampler", sampler, {"schedule_on_host": (WAITS, schedule_on_host)}),
     Program("decode", decode, {"static_cache_graph": ((*WAITS, *GAPS), decode_static)}, tolerance=2.0),
     Program("encoder_small_batch", encoder_small_batch, capturable=True),
-    Program("lstm_loop", lstm_loop, {"library": (GAPS, lstm_by_library)}, capturable=True),
+    Program("lstm_loop", lstm_loop, {"library": (LOOPS, lstm_by_library)}, capturable=True),
     Program(
         "clip_in_loop", clip_in_loop, {"library": (WAITS, clip_by_library)}, then_compiled=("library",), training=True
     ),
@@ -526,6 +527,6 @@ HOST = (
     ),
     Program("average_in_loop", average_in_loop, {"foreach": (("parameter_loop",), average_at_once)}, training=True),
     Program("confusion_loop", confusion_loop, {"bincount": (WAITS, confusion_at_once)}),
-    Program("augment_each", augment_each, {"batched": (GAPS, augment_batch)}),
+    Program("augment_each", augment_each, {"batched": (LOOPS, augment_batch)}),
     Program("preprocess_on_host", preprocess_on_host, {"ahead": (LOADING, preprocess_ahead)}, then_compiled=("ahead",)),
 )

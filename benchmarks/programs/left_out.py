@@ -453,7 +453,7 @@ def cast_once(wrap: Any = unchanged) -> Step:
     return mixed_precision(wrap, cast=True)
 
 
-WAITS, GAPS = ("host_sync",), ("launch_gap", "tiny_kernels")
+WAITS, GAPS, LOOPS = ("host_sync",), ("launch_gap", "tiny_kernels"), ("python_loop",)
 OPTIMIZER = ("optimizer_unfused",)
 
 LEFT_OUT = (
@@ -474,11 +474,11 @@ LEFT_OUT = (
         {"fused": (OPTIMIZER, equation_fused), "func": ((*GAPS, "memory_bound_chain"), equation_by_func)},
         training=True,
     ),
-    Program("bodies", bodies, {"at_once": (GAPS, bodies_at_once)}, capturable=True),
+    Program("bodies", bodies, {"at_once": (LOOPS, bodies_at_once)}, capturable=True),
     Program(
         "recurrent_training",
         recurrent_training,
-        {"library": (GAPS, recurrent_by_library)},
+        {"library": (LOOPS, recurrent_by_library)},
         training=True,
         then_compiled=("library",),
     ),
@@ -499,7 +499,7 @@ LEFT_OUT = (
         {"pinned": (("pageable_copy", "transfer_exposed"), copied_batch_pinned)},
         then_compiled=("pinned",),
     ),
-    Program("ensemble", ensemble, {"stacked": ((*GAPS, "small_products_apart"), ensemble_stacked)}, capturable=True),
+    Program("ensemble", ensemble, {"stacked": (("small_products_apart",), ensemble_stacked)}, capturable=True),
     Program(
         "mixed_precision",
         mixed_precision,

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.flow.programs import ADD, ADD_, COPY_, RELU, Program
+from tracemine.findings.accounting import measure
+from tracemine.findings.context import ScanContext
 from tracemine.pipeline import analysed
-from tracemine.rows.loops import independent_rounds, independent_turns
 from tracemine.rows.table import Numbers
 from tracemine.timeline import Timeline
 
@@ -115,10 +116,13 @@ def test_outside_of_steps_something_has_to_read_what_several_turns_gave() -> Non
     assert set(loop(one_weight, joined=False)) == {0}
 
 
+def context_of(timeline: Timeline) -> ScanContext:
+    return ScanContext(timeline, analysed(timeline).rows, None, measure(timeline))
+
+
 def independent(turn: Turn, turns: int = 10) -> list[bool]:
     """Of each kernel of a program whether it lies in a loop of turns that need nothing of one another."""
-    timeline = turned(turn, turns)
-    found: list[bool] = independent_turns(timeline, analysed(timeline).rows["activities"]).tolist()
+    found: list[bool] = context_of(turned(turn, turns)).alike.tolist()
     return found
 
 
@@ -142,8 +146,7 @@ def test_one_operator_that_needs_another_turns_result_ends_it(turn: Turn) -> Non
 
 def asked(turn: Turn, turns: int = 10) -> list[bool]:
     """Of each kernel of a program whether it lies in a loop of rounds that could be asked at once."""
-    timeline = turned(turn, turns)
-    found: list[bool] = independent_rounds(timeline, analysed(timeline).rows["activities"]).tolist()
+    found: list[bool] = context_of(turned(turn, turns)).asked_at_once.tolist()
     return found
 
 

@@ -30,10 +30,10 @@ from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, Curves, Rates, Unprofiled, rates_of
 from tracemine.rows.arrow import categories
-from tracemine.rows.loops import independent_rounds, independent_turns
-from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category
+from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, flags, number
 from tracemine.timeline import Timeline
 
+_ROUNDS = 8  # of a loop that is worth doing at once
 # What a class of matches would save, as a rule's `saving` says.
 Estimator = Callable[["ScanContext", Rule, IntArray], ClassEstimate | Abstained]
 
@@ -149,12 +149,19 @@ class ScanContext:
     @cached_property
     def alike(self) -> BoolArray:
         """Which activities lie in a loop on inputs of one shape, of which no iteration needs another's result."""
-        return independent_turns(self.timeline, self.rows["activities"])
+        rows = self.rows["activities"]
+        apart = category(rows, "loop_dependence").among("independent") & ~flags(rows, "loop_waits")
+        return self.asked_at_once & apart & ~flags(rows, "loop_sizes")
 
     @cached_property
     def asked_at_once(self) -> BoolArray:
-        """Which activities lie in a loop of rounds on inputs of any shapes, of which none needs another's result."""
-        return independent_rounds(self.timeline, self.rows["activities"])
+        """Which activities lie in a loop of eight turns or more on inputs of any shapes, of which none needs another's
+        result.
+        """
+        rows = self.rows["activities"]
+        loop, turn = number(rows, "loop", -1), number(rows, "loop_turn")
+        many = np.isin(loop, loop[(loop >= 0) & (turn >= _ROUNDS - 1)])
+        return many & category(rows, "loop_dependence").among("independent", "accumulates")
 
     @cached_property
     def wait_uses(self) -> tuple[IntArray, IntArray]:

@@ -30,6 +30,7 @@ from tracemine.findings.identity import Placed, place_of, variant_of
 from tracemine.findings.inside import inside_steps
 from tracemine.findings.library_shares import shares_text
 from tracemine.findings.like_lost import like_lost, losing, lowered, lowered_ns
+from tracemine.findings.loops import with_loops
 from tracemine.findings.notes import gpu_name, unclassified_text, warnings_of
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
@@ -102,6 +103,7 @@ def find(
     findings = _ranked(
         context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0, overlapping, known
     )
+    findings = with_loops(context, findings)
     scan = Scan(
         trace=_trace_summary(context, path),
         summary=_summary(context, findings, gaps_ns, graphs),

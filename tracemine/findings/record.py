@@ -30,8 +30,8 @@ from tracemine.perfmodel import NOTHING, Range, Traffic
 from tracemine.units import time_text
 
 __all__ = [
-    "NOTHING", "Alike", "Bound", "Counted", "DeviceTime", "Finding", "Identity", "IdleCause", "Intensity", "Part",
-    "Parts", "Payback", "PeakMemory", "PerStep", "Range", "Recorded", "ReplayedBatch", "Scan", "Serving",
+    "NOTHING", "Alike", "Bound", "Counted", "DeviceTime", "Finding", "Identity", "IdleCause", "Intensity", "Loop",
+    "Part", "Parts", "Payback", "PeakMemory", "PerStep", "Range", "Recorded", "ReplayedBatch", "Scan", "Serving",
     "ServingKind", "Share", "Source", "Spent", "StepApart", "StepKind", "StepSummary", "Summary", "TraceSummary",
     "Traffic", "Transfers", "UnprofiledTime", "Variant", "Verified",
 ]  # fmt: skip
@@ -56,6 +56,20 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     function: str
     begins: bool = False  # the line is where the function begins: profilers record that, not what was called from where
+
+
+class Loop(msgspec.Struct, frozen=True, kw_only=True):
+    """A loop of the program: one run of it, in one step."""
+
+    source: Source | None  # the innermost function that all turns lie in; null: no stacks were recorded
+    turns: int
+    launches: int  # a turn, mean
+    gpu_ns: int  # GPU time a turn, mean
+    host_ns: int  # from one turn's first operator to the next one's, as recorded, mean
+    dependence: str  # of turns on each other: `independent`, `accumulates`, `carried`
+    differs: str | None  # what turns read that is another for each: `weights`, `slices`, `tensors`, `numbers`
+    sizes_differ: bool  # shapes differ from turn to turn
+    waits: bool  # the host waits for the device in at least half of the turns
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,6 +210,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     counters: Counted | None = None  # null: no report of Nsight Compute was given, or none of its kernels is here
     alike: Alike | None = None  # of the first variant; null: of idle time
     verdict: Verified | None = None  # of the first variant that has one; null: no verdict was given
+    loop: Loop | None = None  # of the program, in which most of it lies; null: in none, or dataflow is not known
     variants: tuple[Variant, ...] = ()  # most worth first
 
     @property

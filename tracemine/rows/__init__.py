@@ -23,6 +23,7 @@ from tracemine.rows.library import library_columns
 from tracemine.rows.measured import measured_columns, ungrouped_columns
 from tracemine.rows.table import Categories, Column, ColumnDoc, Columns, Flags, Numbers, Rows, Sources, in_order
 from tracemine.rows.transfers import transfer_columns
+from tracemine.rows.turns import loop_columns
 from tracemine.rows.updates import update_columns
 from tracemine.timeline import Timeline
 
@@ -52,6 +53,7 @@ def row_sets(
     activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))
     activities = activities.with_columns(update_columns(timeline) | ungrouped_columns(activities))
     activities = replace(activities, graph=None if dataflow is None else graph_of(dataflow))
+    activities = activities.with_columns(loop_columns(timeline, activities, dataflow))
     sources = Sources(timeline, dataflow, groups)
     for each in in_order(columns):
         activities = activities.with_columns(each.derive(sources, activities))

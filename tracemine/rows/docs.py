@@ -20,6 +20,7 @@ _NO_BREAK = "in no graph break"
 NO_UPDATE = "in no optimizer's step, or no operators were recorded"
 _A_KERNEL = "a kernel, or not recorded"
 
+_NO_LOOP = "in no such loop, or dataflow is not known"
 _NO_COUNTERS = "no report of Nsight Compute was given, none of its kernels is this one, or it lacks the metric"
 _NO_CALL = "not a library's call (gemm, conv, attention)"
 _NOT_COUNTED = _NO_CALL + ", or its inputs were not recorded"
@@ -76,6 +77,12 @@ _ACTIVITIES = (
     ColumnDoc("compiled", "flags", "launched by a graph that torch.compile's Inductor made of a function, whoever wrote the kernel"),
     ColumnDoc("handwritten", "flags", "written by hand for the purpose, so fused already: launched by an operator of another library (vLLM, FBGEMM …), or named as such a library's (Apex, Transformer Engine …); or with a plain C name, as Triton's have, and launched outside every operator that is known, although operators were recorded"),
     ColumnDoc("island", "numbers", "number of the graph break in which it was launched, eagerly, between two compiled graphs of one function; counted over the trace", "in no graph break"),
+    ColumnDoc("loop", "numbers", "which loop of the program launched it: up to 64 operators that launch something, whose names repeat four times or more in a row on one thread, in a step, with 16 launches or more in all (eight of one operator), or eight times or more with parts left out; and what its backward pass launches. No backward pass runs between two turns. Outside of steps something has to read the results of several turns", _NO_LOOP),
+    ColumnDoc("loop_turn", "numbers", "which turn of that loop, counted from 0; of a backward pass the turn that it differentiates", _NO_LOOP),
+    ColumnDoc("loop_dependence", "categories", "how turns of the loop depend on each other: `independent`, `accumulates` (each adds to a sum, in whatever order), `carried` (one reads what the one before wrote)", _NO_LOOP + ", or what its operators read and write is not known"),
+    ColumnDoc("loop_differs", "categories", "what turns read that was there before the loop and is another for each, the first of: `weights` (of a product, convolution, norm or embedding), `slices` of one tensor, `tensors`, `numbers` (slices of less than 64 bytes)", _NO_LOOP + ", or all turns read the same"),
+    ColumnDoc("loop_waits", "flags", "in half of the loop's turns or more the host waits for the device"),
+    ColumnDoc("loop_sizes", "flags", "shapes differ from turn to turn of the loop"),
     ColumnDoc("optimizer", "categories", "class of the optimizer in whose step it was launched, as PyTorch annotates it: `Optimizer.step#AdamW.step`", NO_UPDATE),
     ColumnDoc("update", "numbers", "which step of an optimizer that is: equal for all that one call of `step` launched", NO_UPDATE),
     ColumnDoc("counters", "categories", "how it was found in a report of Nsight Compute: `exact` (name, grid, block and the order of launches agree) or `name_and_grid`", "no report was given, or none of its kernels is this one"),

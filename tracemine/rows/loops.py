@@ -1,4 +1,4 @@
-"""Loops whose iterations are independent: the same operators on the same shapes, a product among them or none.
+"""Loops whose products are independent: the same operators on the same shapes, a product among them.
 
 A loop is a stretch of a stream in which up to 16 operators repeat, eight times or more. It counts where no product of
 an iteration reads, by any path within the loop, what another one wrote: then one call on all of it gives the same.
@@ -22,7 +22,7 @@ from tracemine.timeline import Timeline
 _LONGEST_PERIOD, _LEAST_TURNS = 16, 8
 _LONGEST_PERIOD_WITH_STATE, _LEAST_TURNS_WITH_STATE = 32, 16
 _MOST_TRIED: Final = 4_096  # stretches, a millisecond each at most where they are none
-_MOST_TRIED_OF_ANY: Final = 256
+_MOST_TRIED_WITH_STATE: Final = 256
 
 
 def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) -> list[tuple[int, int]]:
@@ -68,63 +68,30 @@ def loops_with_state(timeline: Timeline, activities: Rows) -> Iterator[Loop]:
         yield from _Nodes(timeline, activities, graph).with_state()
 
 
-def independent_turns(timeline: Timeline, activities: Rows) -> BoolArray:
-    """Return which activities lie in a loop of any operators, none of which needs what another iteration computed."""
-    inside, graph = np.zeros(activities.count, np.bool_), activities.graph
-    if graph is None or not len(graph.activity):
-        return inside
-    nodes = _Nodes(timeline, activities, graph)
-    nodes.apart[:] = True
-    return nodes.inside(inside)
-
-
-def independent_rounds(timeline: Timeline, activities: Rows) -> BoolArray:
-    """Return which activities lie in a loop of the same operators on any shapes, copies to the host among them, none of
-    which needs what another iteration computed, but to add to it.
-
-    Where such a loop asks the device, it asks in each round what all rounds could be asked at once.
-    """
-    inside, graph = np.zeros(activities.count, np.bool_), activities.graph
-    if graph is None or not len(graph.activity):
-        return inside
-    return _Nodes(timeline, activities, graph, asking=True).inside(inside)
-
-
 class _Nodes:
-    """Nodes of a graph: what each calls, and where it runs. asking: as `independent_rounds` has it."""
+    """Nodes of a graph: what each calls, and where it runs."""
 
-    def __init__(self, timeline: Timeline, activities: Rows, graph: NodeGraph, *, asking: bool = False) -> None:
+    def __init__(self, timeline: Timeline, activities: Rows, graph: NodeGraph) -> None:
         first = graph.first_activity
         op_row = rows_of(timeline.activities["op_row"])[first]
         calls = calls_of(timeline)
         self.place = codes(*(number(activities, name, -1)[first] for name in ("device", "stream", "segment")))
         # What is not known repeats nothing.
         blank = ~graph.told | (graph.activity_begin[1:] == graph.activity_begin[:-1])
+        # Nor does a copy that the host may have waited for.
+        self.code = calls.alike(op_row, NAME, SHAPES, DTYPES)
+        kind = category(activities, "copy_kind")
+        between = np.array([*(value in ("HtoD", "DtoH") for value in kind.values), False], np.bool_)
+        blank |= between[kind.codes[first]]
+        blank |= ~calls.spread(op_row, lambda call: call.shapes is not None, False, np.bool_)
         # Of these no turn may need what another computed.
-        self.apart: BoolArray = np.ones(len(first), np.bool_)
-        self.asking = asking
-        if asking:
-            self.code = calls.alike(op_row, NAME)
-        else:  # nor does a copy that the host may have waited for
-            self.code = calls.alike(op_row, NAME, SHAPES, DTYPES)
-            kind = category(activities, "copy_kind")
-            between = np.array([*(value in ("HtoD", "DtoH") for value in kind.values), False], np.bool_)
-            blank |= between[kind.codes[first]]
-            blank |= ~calls.spread(op_row, lambda call: call.shapes is not None, False, np.bool_)
-            self.apart = calls.spread(op_row, _is_product, False, np.bool_)
+        self.apart: BoolArray = calls.spread(op_row, _is_product, False, np.bool_)
         self.code[blank] = -1 - np.flatnonzero(blank)
         self.in_step: BoolArray = number(activities, "segment", -1)[first] > 0
         self._graph = graph
 
-    def inside(self, chosen: BoolArray) -> BoolArray:
-        """Return `chosen`, of each activity, with those of all loops added."""
-        begin, activity = self._graph.activity_begin, self._graph.activity
-        for loop in self.loops(_MOST_TRIED_OF_ANY):
-            chosen[activity[begin[loop.begin] : begin[loop.end]]] = True
-        return chosen
-
-    def loops(self, most_tried: int = _MOST_TRIED) -> Iterator[Loop]:
-        """Yield the loops, those of few operators an iteration first; at most so many stretches are tried."""
+    def loops(self) -> Iterator[Loop]:
+        """Yield the loops, those of few operators an iteration first."""
         if not self.apart.any():
             return
         taken, tried = np.zeros(len(self._graph), np.bool_), 0
@@ -133,7 +100,7 @@ class _Nodes:
                 if taken[begin:end].any() or not self.apart[begin:end].any():
                     continue
                 tried += 1
-                loop = self.loop(begin, end, period) if tried <= most_tried else None
+                loop = self.loop(begin, end, period) if tried <= _MOST_TRIED else None
                 if loop is not None:
                     taken[loop.begin : loop.end] = True
                     yield loop
@@ -156,7 +123,7 @@ class _Nodes:
         taken, tried = np.zeros(len(self._graph), np.bool_), 0
         for period in range(1, _LONGEST_PERIOD_WITH_STATE + 1):
             for begin, end in repeating(self.code, self.place, period, _LEAST_TURNS_WITH_STATE):
-                if taken[begin:end].any() or tried >= _MOST_TRIED_OF_ANY:
+                if taken[begin:end].any() or tried >= _MOST_TRIED_WITH_STATE:
                     continue
                 tried += 1
                 # Wherever an iteration is cut, that leaves most of it needing none before.
@@ -181,26 +148,12 @@ class _Nodes:
         inside = writer >= begin
         reader, writer = reader[inside] - begin, writer[inside] - begin
         other = reader // period != writer // period
-        if self.asking:
-            other &= ~self._sums(reader, writer, period)
         tainted = np.zeros(end - begin, np.bool_)
         tainted[reader[other]] = True
         for _ in range(period):
             tainted[reader[~other & tainted[writer]]] = True
         own: BoolArray = tainted.reshape(-1, period).sum(axis=0) == 0
         return own
-
-    @staticmethod
-    def _sums(reader: IntArray, writer: IntArray, period: int) -> BoolArray:
-        """Return which of these edges lead from an operator to the same one of a later turn.
-
-        Where nothing else in the loop reads what it writes, it adds to a sum, in whatever order.
-        """
-        same = reader % period == writer % period
-        read = np.zeros(period, np.bool_)
-        read[writer[~same] % period] = True
-        found: BoolArray = same & ~read[writer % period]
-        return found
 
     def _together(self, begin: int, end: int, period: int, own: BoolArray) -> bool:
         """Return whether something reads what two iterations or more wrote.

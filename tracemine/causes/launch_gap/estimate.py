@@ -81,7 +81,8 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
         return {}
     gaps = np.concatenate([one.matrix.reshape(-1) for one in classes])
     following, idle_ns = number(context.rows["gaps"], "next_row")[gaps], context.facts["gaps"].dur_ns[gaps]
-    independent = context.alike[following]
+    # What another finding does at once is not to be done twice.
+    independent = context.alike[following] & ~context.claimed["activities"][following]
     graph = context.would_graph
     return _optimizers(context, following, idle_ns) | {
         "graph": graph.kind,

@@ -1,0 +1,520 @@
+"""Loops in Python: what each goes over, and what looks like one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from tests.dispatched import dispatched  # noqa: E402
+from tracemine.pipeline import analysed, mined  # noqa: E402
+from tracemine.rows.table import category, number  # noqa: E402
+
+Made = Callable[[], Callable[[], Any]]
+
+
+def over(made: Made) -> set[tuple[str, int]]:
+    """What the loops of a step go over of which one call could do all turns, and how often they turn."""
+    torch.manual_seed(0)
+    rows = analysed(dispatched(made(), steps=2)).rows["activities"]
+    column, loop, turn = category(rows, "loop_over"), number(rows, "loop", -1), number(rows, "loop_turn")
+    found = set()
+    for each in set(loop[column.codes >= 0].tolist()):
+        of = loop == each
+        found.add((column.values[column.codes[of][0]], int(turn[of].max()) + 1))
+    return found
+
+
+# -- loops -------------------------------------------------------------------------------------------------------------
+
+
+def experts() -> Callable[[], Any]:
+    x, up, chosen = torch.randn(96, 16), torch.randn(8, 16, 16), torch.randint(0, 8, (96,))
+
+    def step() -> Any:
+        out = torch.zeros_like(x)
+        for at in range(8):
+            rows = torch.nonzero(chosen == at).flatten()
+            out.index_add_(0, rows, torch.relu(x[rows] @ up[at]))
+        return out
+
+    return step
+
+
+def masked_experts() -> Callable[[], Any]:
+    x, up, chosen = torch.randn(96, 16), [torch.randn(16, 16) for _ in range(6)], torch.randint(0, 6, (96,))
+
+    def step() -> Any:
+        out = torch.zeros_like(x)
+        for at, weight in enumerate(up):
+            out = out + torch.relu(x @ weight) * (chosen == at)[:, None]
+        return out
+
+    return step
+
+
+def boxes() -> Callable[[], Any]:
+    corner = torch.rand(24, 2) * 100
+    all_boxes, kept = torch.cat((corner, corner + 30), 1), torch.ones(24, dtype=torch.bool)
+
+    def step() -> Any:
+        alive = kept.clone()
+        for at in range(23):
+            low = torch.maximum(all_boxes[at, :2], all_boxes[:, :2])
+            high = torch.minimum(all_boxes[at, 2:], all_boxes[:, 2:])
+            shared = (high - low).clamp(min=0).prod(1)
+            alive = alive & ~((shared > 300) & alive[at])
+        return alive
+
+    return step
+
+
+def segments() -> Callable[[], Any]:
+    x, label = torch.randn(200, 8), torch.randint(0, 10, (200,))
+
+    def step() -> Any:
+        return torch.stack([(x * (label == at)[:, None]).sum(0) for at in range(10)])
+
+    return step
+
+
+def limits() -> Callable[[], Any]:
+    score, limit = torch.rand(500), torch.linspace(0, 1, 12)
+
+    def step() -> Any:
+        return torch.stack([(score > limit[at]).float().sum() for at in range(12)])
+
+    return step
+
+
+def tables() -> Callable[[], Any]:
+    weights, ids = [torch.randn(50, 16) for _ in range(20)], torch.randint(0, 50, (20, 32))
+    return lambda: torch.cat([F.embedding(ids[at], weight) for at, weight in enumerate(weights)], 1)
+
+
+def sign_momentum() -> Callable[[], Any]:
+    parameters = [torch.randn(8 + at, 8) for at in range(9)]
+    gradients = [torch.randn_like(each) for each in parameters]
+    moments = [torch.zeros_like(each) for each in parameters]
+
+    def step() -> Any:
+        for parameter, gradient, moment in zip(parameters, gradients, moments, strict=True):
+            move = (moment * 0.9 + gradient * 0.1).sign() + parameter * 0.01
+            moment.mul_(0.99).add_(gradient, alpha=0.01)
+            parameter.sub_(move * 1e-3)
+
+    return step
+
+
+def gated_recurrence() -> Callable[[], Any]:
+    x, weight_in, weight = torch.randn(8, 20, 32), torch.randn(32, 64), torch.randn(32, 64)
+
+    def step() -> Any:
+        state, outs = torch.zeros(8, 32), []
+        for at in range(20):
+            gate, new = (x[:, at] @ weight_in + state @ weight).chunk(2, 1)
+            gate = torch.sigmoid(gate)
+            state = gate * state + (1 - gate) * torch.tanh(new)
+            outs.append(state)
+        return torch.stack(outs, 1)
+
+    return step
+
+
+def linear_scan() -> Callable[[], Any]:
+    decay, x = torch.rand(30, 8, 32), torch.randn(30, 8, 32)
+
+    def step() -> Any:
+        state, outs = torch.zeros(8, 32), []
+        for at in range(30):
+            state = decay[at] * state + x[at]
+            outs.append(state)
+        return torch.stack(outs)
+
+    return step
+
+
+def running_sum() -> Callable[[], Any]:
+    x = torch.randn(24, 8, 32)
+
+    def step() -> Any:
+        total, outs = torch.zeros(8, 32), []
+        for at in range(24):
+            total = total + x[at]
+            outs.append(total)
+        return torch.stack(outs)
+
+    return step
+
+
+def heads() -> Callable[[], Any]:
+    x, layers = torch.randn(16, 32), [(torch.randn(32, 32), torch.randn(32, 4)) for _ in range(6)]
+    return lambda: torch.cat([torch.relu(x @ first).tanh() @ last for first, last in layers], 1)
+
+
+def samples() -> Callable[[], Any]:
+    pictures, gain = torch.rand(12, 3, 16, 16), torch.rand(12)
+
+    def step() -> Any:
+        return torch.stack([((pictures[at] * gain[at]).clamp(0, 1) - 0.5) / 0.2 for at in range(12)])
+
+    return step
+
+
+def losses_of_samples() -> Callable[[], Any]:
+    x, y = [torch.randn(4, 8) for _ in range(9)], torch.randn(9, 4, 8)
+
+    def step() -> Any:
+        total = torch.zeros(())
+        for at, each in enumerate(x):
+            total = total + (each - y[at]).pow(2).mean()
+        return total
+
+    return step
+
+
+def sequences() -> Callable[[], Any]:
+    rows, first, last = [torch.randn(4 + at, 16) for at in range(8)], torch.randn(16, 32), torch.randn(32, 16)
+    return lambda: [torch.relu(each @ first) @ last for each in rows]
+
+
+def mirrored_by_chance() -> Callable[[], Any]:
+    """Some samples get more than others, in no order."""
+    pictures, gain, coin = torch.rand(16, 3, 16, 16), torch.rand(16), "0110100001011101"
+
+    def step() -> Any:
+        out = []
+        for at in range(16):
+            picture = (pictures[at] * gain[at]).clamp(0, 1)
+            if coin[at] == "1":
+                picture = picture.flip(-1)
+            out.append((picture - 0.5) / 0.2)
+        return torch.stack(out)
+
+    return step
+
+
+def suppressed_boxes_skipped() -> Callable[[], Any]:
+    overlap = torch.rand(40, 40)
+
+    def step() -> Any:
+        gone = torch.zeros(40, dtype=torch.bool)
+        for at in range(40):
+            if not gone[at].item():
+                gone = gone | ((overlap[at] > 0.9) & ~gone)
+        return gone
+
+    return step
+
+
+def layer_wise_ratios() -> Callable[[], Any]:
+    """A custom optimizer whose steps are as long as norms allow, kept on the device."""
+    parameters = [torch.randn(8 + at % 3, 8) for at in range(10)]
+    gradients = [torch.randn_like(each) for each in parameters]
+
+    def step() -> Any:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            ratio = parameter.norm() / (gradient.norm() + 1e-9)
+            parameter.sub_(gradient * ratio * 1e-3)
+
+    return step
+
+
+def teacher_forced_decoder() -> Callable[[], Any]:
+    """The words are there before: their rows are looked up in the loop, one position after another."""
+    table, words = torch.randn(50, 32), torch.randint(0, 50, (16, 12))
+    weight_in, weight, head = torch.randn(32, 32) * 0.1, torch.randn(32, 32) * 0.1, torch.randn(32, 50)
+
+    def step() -> Any:
+        state, outs = torch.zeros(12, 32), []
+        for at in range(16):
+            state = torch.tanh(F.embedding(words[at], table) @ weight_in + state @ weight)
+            outs.append(state @ head)
+        return torch.stack(outs)
+
+    return step
+
+
+def attention_heads() -> Callable[[], Any]:
+    q, k, v = torch.randn(3, 6, 20, 16)
+
+    def step() -> Any:
+        return torch.cat([torch.softmax(q[at] @ k[at].T / 4, -1) @ v[at] for at in range(6)], -1)
+
+    return step
+
+
+LOOPS = {
+    experts: ("experts", 8),
+    masked_experts: ("experts", 6),
+    boxes: ("boxes", 23),
+    segments: ("segments", 10),
+    limits: ("limits", 12),
+    tables: ("tables", 20),
+    sign_momentum: ("parameters", 9),
+    gated_recurrence: ("steps", 20),
+    linear_scan: ("scan", 30),
+    running_sum: ("scan", 24),
+    heads: ("layers", 6),
+    samples: ("samples", 12),
+    losses_of_samples: ("samples", 9),
+    sequences: ("lengths", 8),
+    mirrored_by_chance: ("samples", 16),
+    suppressed_boxes_skipped: ("boxes", 40),
+    layer_wise_ratios: ("parameters", 10),
+    teacher_forced_decoder: ("steps", 16),
+    attention_heads: ("samples", 6),
+}
+
+
+@pytest.mark.parametrize("made", LOOPS, ids=lambda made: made.__name__)
+def test_a_loop_goes_over(made: Made) -> None:
+    assert over(made) == {LOOPS[made]}
+
+
+# -- near misses -------------------------------------------------------------------------------------------------------
+
+
+def layers_in_a_row() -> Callable[[], Any]:
+    model = nn.Sequential(*(part for _ in range(8) for part in (nn.Linear(32, 32), nn.LayerNorm(32), nn.ReLU())))
+    x = torch.randn(8, 32)
+    return lambda: model(x)
+
+
+def one_layer_again_and_again() -> Callable[[], Any]:
+    """As in deep equilibrium models: carried, and no sequence is read."""
+    x, weight = torch.randn(8, 32), torch.randn(32, 32) * 0.1
+
+    def step() -> Any:
+        state = torch.zeros(8, 32)
+        for _ in range(12):
+            state = torch.tanh(state @ weight + x)
+        return state
+
+    return step
+
+
+def power_iteration() -> Callable[[], Any]:
+    matrix = torch.randn(32, 32)
+
+    def step() -> Any:
+        vector = torch.ones(32)
+        for _ in range(12):
+            vector = matrix @ vector
+            vector = vector / vector.norm()
+        return vector
+
+    return step
+
+
+def sampler_with_schedule() -> Callable[[], Any]:
+    """Diffusion: each turn reads a number of the schedule, and the state is what the one before made."""
+    first, last, sigma = torch.randn(16, 32), torch.randn(32, 16), torch.linspace(1, 0, 13)
+
+    def step() -> Any:
+        x = torch.ones(4, 16)
+        for at in range(12):
+            x = x + torch.tanh(x @ first) @ last * (sigma[at + 1] - sigma[at])
+        return x
+
+    return step
+
+
+def own_output_as_input() -> Callable[[], Any]:
+    """Decoding: what goes in is what came out."""
+    table, weight, head = torch.randn(50, 32), torch.randn(32, 32) * 0.1, torch.randn(32, 50)
+
+    def step() -> Any:
+        token, state = torch.zeros(4, dtype=torch.long), torch.zeros(4, 32)
+        for _ in range(10):
+            state = torch.tanh(F.embedding(token, table) + state @ weight)
+            token = (state @ head).argmax(-1)
+        return token
+
+    return step
+
+
+def queries_keys_values() -> Callable[[], Any]:
+    x, weights = torch.randn(16, 32), [torch.randn(32, 32) for _ in range(3)]
+    return lambda: [torch.relu(x @ weight).sigmoid().tanh().exp() @ weight for weight in weights]
+
+
+def four_small_calls() -> Callable[[], Any]:
+    x, weights = torch.randn(16, 32), [torch.randn(32, 32) for _ in range(4)]
+    return lambda: [x @ weight for weight in weights]
+
+
+def attended_recurrence() -> Callable[[], Any]:
+    """Attention in each turn: no library's layer does it."""
+    x, memory, weight = torch.randn(8, 12, 32), torch.randn(8, 20, 32), torch.randn(64, 32) * 0.1
+
+    def step() -> Any:
+        state = torch.zeros(8, 32)
+        for at in range(12):
+            share = torch.softmax(torch.bmm(memory, state[:, :, None])[:, :, 0], 1)
+            read = torch.bmm(share[:, None], memory)[:, 0]
+            state = torch.tanh(torch.cat((x[:, at], read), 1) @ weight)
+        return state
+
+    return step
+
+
+def buckets() -> Callable[[], Any]:
+    flat, parts = torch.zeros(40 * 16), [torch.randn(16) for _ in range(40)]
+
+    def step() -> Any:
+        for at, part in enumerate(parts):
+            flat[16 * at : 16 * (at + 1)].copy_(part)
+
+    return step
+
+
+def blocks_of_a_network() -> Callable[[], Any]:
+    weights = [(torch.randn(32, 64) * 0.1, torch.randn(64, 32) * 0.1) for _ in range(6)]
+    x = torch.randn(8, 32)
+
+    def step() -> Any:
+        h = x
+        for up, down in weights:
+            h = h + F.silu(F.layer_norm(h, (32,)) @ up) @ down
+        return h
+
+    return step
+
+
+def pyramid() -> Callable[[], Any]:
+    """A convolution at several sizes: no call takes all of them."""
+    levels, weight = [torch.randn(1, 8, 4 << at, 4 << at) for at in range(5)], torch.randn(8, 8, 3, 3)
+    return lambda: [F.conv2d(F.relu(F.conv2d(each, weight)), weight, padding=2) for each in levels]
+
+
+def sinkhorn() -> Callable[[], Any]:
+    cost = torch.rand(16, 16)
+
+    def step() -> Any:
+        f = g = torch.zeros(16)
+        for _ in range(10):
+            f = -torch.logsumexp(g[None] - cost, 1)
+            g = -torch.logsumexp(f[:, None] - cost, 0)
+        return f
+
+    return step
+
+
+def weights_that_change() -> Callable[[], Any]:
+    """Each turn trains what the next one uses."""
+    x, weight = torch.randn(10, 8, 16), torch.randn(16, 16)
+
+    def step() -> Any:
+        for at in range(10):
+            error = x[at] @ weight - x[at]
+            weight.sub_(x[at].T @ error, alpha=1e-3)
+
+    return step
+
+
+def one_layer_by_turns() -> Callable[[], Any]:
+    """A state that goes through one layer and, now and then, another."""
+    first, other, x = torch.randn(32, 32) * 0.1, torch.randn(32, 32) * 0.1, torch.randn(8, 32)
+
+    def step() -> Any:
+        h = x
+        for at in range(12):
+            h = torch.relu(h @ first)
+            if at % 5 in (1, 2):
+                h = h + torch.sigmoid(h @ other)
+        return h
+
+    return step
+
+
+def message_passing() -> Callable[[], Any]:
+    """Each round gathers from what the one before scattered, with a weight of its own."""
+    (sources, targets), weights = torch.randint(0, 20, (2, 64)), [torch.randn(16, 16) * 0.1 for _ in range(6)]
+    x = torch.randn(20, 16)
+
+    def step() -> Any:
+        h = x
+        for weight in weights:
+            h = torch.relu(torch.zeros_like(h).index_add_(0, targets, h[sources]) @ weight)
+        return h
+
+    return step
+
+
+def gradual_levels() -> Callable[[], Any]:
+    """What equals a level is found from the level before: no count by index gives it."""
+    edges, start = torch.rand(24, 24) < 0.2, torch.zeros(24)
+
+    def step() -> Any:
+        level = start.clone()
+        level[0] = 1
+        for at in range(8):
+            reached = edges[level == at + 1].any(0)
+            level = torch.where(reached & (level == 0), at + 2, level)
+        return level
+
+    return step
+
+
+NEAR_MISSES = (
+    one_layer_by_turns, message_passing, gradual_levels,
+    layers_in_a_row, one_layer_again_and_again, power_iteration, sampler_with_schedule, own_output_as_input,
+    queries_keys_values, four_small_calls, attended_recurrence, buckets, blocks_of_a_network, pyramid, sinkhorn,
+    weights_that_change,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("made", NEAR_MISSES, ids=lambda made: made.__name__)
+def test_what_only_looks_like_a_loop_to_rewrite_is_none(made: Made) -> None:
+    assert over(made) == set()
+
+
+# -- findings ----------------------------------------------------------------------------------------------------------
+
+
+def found_in(made: Made) -> Any:
+    torch.manual_seed(0)
+    scan = mined(analysed(dispatched(made(), steps=2)))
+    (found,) = (one for one in scan.findings if one.rule == "python_loop")
+    return found
+
+
+def test_a_finding_says_how_often_its_loop_turns_and_what_a_turn_takes() -> None:
+    found = found_in(samples)
+    assert found.title.startswith("Python loop over samples")
+    assert (found.loop.turns, found.loop.launches, found.loop.dependence) == (12, 4, "independent")
+    assert (found.loop.differs, found.loop.sizes_differ, found.loop.waits) == ("slices", False, False)
+    assert found.loop.host_ns == 4_000
+    assert "a loop of 12 turns, 4 launches" in found.why
+    assert "torch.func.vmap" in found.fix
+
+
+def test_all_turns_at_once_take_one_turns_launches_and_no_less_than_their_bytes() -> None:
+    found = found_in(samples)
+    moved = 12 * 4 * 2 * 3 * 16 * 16 * 4  # read and written, in float32
+    assert found.occurrences == 2
+    assert found.traffic_bytes.before == pytest.approx(2 * moved, rel=0.01)
+    assert 2 * 4 * 1_500 <= found.fused_ns.low <= found.fused_ns.mid < found.measured_ns / 4
+
+
+def large_samples() -> Callable[[], Any]:
+    pictures = torch.rand(6, 16, 1024, 1024)
+    return lambda: torch.stack([(pictures[at] - 0.5).clamp(0, 1).mul(2).add(1) for at in range(6)])
+
+
+def test_turns_that_fill_the_device_are_left_alone() -> None:
+    scan = mined(analysed(dispatched(large_samples(), steps=2)))
+    assert not [one for one in scan.findings if one.rule == "python_loop"]
+
+
+def test_a_row_of_layers_has_no_loop_to_speak_of() -> None:
+    scan = mined(analysed(dispatched(layers_in_a_row(), steps=2)))
+    assert scan.findings
+    assert {one.loop for one in scan.findings} == {None}

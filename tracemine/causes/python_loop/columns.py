@@ -1,0 +1,82 @@
+"""The kind of each loop that one call could do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from tracemine.causes.python_loop.kinds import KINDS, Body, over
+from tracemine.rows.ancestors import engine_of, taken
+from tracemine.rows.arrow import coded, rows_of
+from tracemine.rows.table import (
+    BoolArray,
+    Categories,
+    Column,
+    ColumnDoc,
+    Columns,
+    IntArray,
+    Rows,
+    Sources,
+    category,
+    flags,
+    number,
+    numbers_of,
+)
+
+# What other causes say of such loops.
+_CLAIMED: Final = ("turns_of", "sweep", "bags")
+
+
+def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
+    loop, kinds = number(activities, "loop", -1), np.full(activities.count, -1, np.int64)
+    inside = np.flatnonzero(loop >= 0)
+    if len(inside):
+        inside = inside[np.argsort(loop[inside], kind="stable")]
+        left_out = _left_out(activities)
+        of_engine = taken(engine_of(sources.timeline), rows_of(sources.timeline.activities["op_row"])) >= 0
+        for rows in np.split(inside, np.flatnonzero(np.diff(loop[inside])) + 1):
+            if not left_out[rows].any() and not of_engine[rows].all():
+                found = over(_body(activities, rows[~of_engine[rows]]))
+                kinds[rows] = -1 if found is None else KINDS.index(found)
+    return {"loop_over": coded(KINDS, kinds)}
+
+
+def _left_out(activities: Rows) -> BoolArray:
+    """Return which activities another cause has a loop of, or no loop in Python launched one by one."""
+    found: BoolArray = np.zeros(activities.count, np.bool_)
+    for name in ("compiled", "generated", "graph", "handwritten"):
+        found |= flags(activities, name)
+    found |= category(activities, "collective").codes >= 0
+    found |= category(activities, "update_style").among("fused", "compiled", "lists", "loop")
+    for name in _CLAIMED:
+        valid = numbers_of(activities, name).valid
+        found |= True if valid is None else valid
+    return found
+
+
+def _body(activities: Rows, rows: IntArray) -> Body:
+    names = _values(category(activities, "op"), rows)
+    work = rows[~category(activities, "operation").among("_local_scalar_dense")[rows]]
+    return Body(
+        operations=_values(category(activities, "operation"), work),
+        classes=_values(category(activities, "op_class"), work),
+        in_place=any(name.endswith("_") for name in names),
+        dependence=next(iter(_values(category(activities, "loop_dependence"), rows[:1])), None),
+        differs=next(iter(_values(category(activities, "loop_differs"), rows[:1])), None),
+        sizes=bool(flags(activities, "loop_sizes")[rows[0]]),
+    )
+
+
+def _values(column: Categories, rows: IntArray) -> frozenset[str]:
+    return frozenset(column.values[code] for code in set(column.codes[rows].tolist()) if code >= 0)
+
+
+_NONE: Final = "in no loop, or in one of which no call for all turns is known, or which another cause has"
+COLUMNS = Columns(
+    docs=(
+        ColumnDoc("loop_over", "categories", "what the loop goes over, inferred from what its body calls and how its turns depend on each other, one of " + ", ".join(f"`{kind}`" for kind in KINDS), _NONE),
+    ),
+    derive=_columns,
+    needs=(*_CLAIMED, "update_style"),
+)  # fmt: skip

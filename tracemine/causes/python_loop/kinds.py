@@ -1,0 +1,121 @@
+"""What a loop goes over: a table of forms, by what its body calls and what its turns have to do with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, Literal
+
+from msgspec import Struct
+
+Over = Literal[
+    "experts",  # rows chosen for each, a product, added to a sum
+    "boxes",  # overlaps of one box and the others, and what is above a limit
+    "segments",  # what equals a number, reduced
+    "masks",  # rows that a condition chooses
+    "limits",  # what is above a limit, reduced
+    "tables",  # rows looked up in one after another
+    "parameters",  # the same arithmetic in place, on one tensor after another
+    "steps",  # products and gates, from one position of a sequence to the next
+    "scan",  # arithmetic alone, from one position of a sequence to the next
+    "layers",  # the same layer with weights of its own
+    "samples",  # the same on parts of a tensor, or on tensors of one shape
+    "lengths",  # products of as many rows as each has
+]
+
+_IN_STEPS: Final = frozenset({"embedding", "gather", "norm", "random", "reduction", "loss", "softmax"})
+_ATTENTION: Final = frozenset({"bmm", "baddbmm", "_softmax"})
+_EQUAL: Final = frozenset({"eq", "ne"})
+_ABOVE: Final = frozenset({"gt", "ge", "lt", "le"})
+_LOGICAL: Final = frozenset({"bitwise_and", "bitwise_or", "logical_and", "logical_or", "__and__", "__or__"})
+_CHOSEN: Final = frozenset({"nonzero", "masked_select"})
+_GATES: Final = frozenset({"sigmoid", "tanh", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"})
+_ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "addcmul", "lerp", "maximum", "minimum"})
+_PRODUCTS: Final = frozenset({"gemm", "conv"})
+_CELLS: Final = frozenset({"gemm", "rnn"})
+_POINTWISE: Final = frozenset({"pointwise", "copy", "fill", "foreach"})
+_MOVES: Final = frozenset({"copy", "fill"})
+_ROWWISE: Final = frozenset({*_POINTWISE, "gemm", "norm", "softmax"})
+_APART: Final = frozenset({"independent", "accumulates"})
+_REDUCES: Final = frozenset({"reduction", "scatter", "gather", "norm"})
+
+
+class Body(Struct, frozen=True, kw_only=True):
+    """What is known of a loop."""
+
+    operations: frozenset[str]
+    classes: frozenset[str]
+    in_place: bool
+    dependence: str | None
+    differs: str | None
+    sizes: bool
+
+
+class Form(Struct, frozen=True, kw_only=True):
+    """One row of the table: all that is given has to hold."""
+
+    over: Over
+    dependence: Collection[str] = _APART
+    has: tuple[frozenset[str], ...] = ()  # of each set one at least is called
+    classes: tuple[frozenset[str], ...] = ()  # likewise of kinds of work
+    lacks: frozenset[str] = frozenset()  # none of these is called
+    only: frozenset[str] | None = None  # no other kind of work is done
+    differs: tuple[str, ...] | None = None
+    sizes: bool | None = None  # shapes differ from turn to turn
+    in_place: bool | None = None
+
+    def fits(self, body: Body) -> bool:
+        """Return whether a loop has this form."""
+        return (
+            body.dependence in self.dependence
+            and all(not one.isdisjoint(body.operations) for one in self.has)
+            and self.lacks.isdisjoint(body.operations)
+            and all(not one.isdisjoint(body.classes) for one in self.classes)
+            and (self.only is None or body.classes <= self.only)
+            and (self.differs is None or body.differs in self.differs)
+            and (self.sizes is None or body.sizes == self.sizes)
+            and (self.in_place is None or body.in_place == self.in_place)
+        )
+
+
+_ANY = ("independent", "accumulates", "carried")
+_CARRIED = ("carried",)
+# The first that fits counts.
+FORMS: Final = (
+    Form(over="experts", classes=(frozenset({"gemm"}), frozenset({"scatter"}), frozenset({"gather"}))),
+    Form(over="experts", classes=(frozenset({"gemm"}),), has=(_EQUAL,)),
+    Form(over="boxes", dependence=_ANY, has=(frozenset({"maximum"}), frozenset({"minimum"}), _ABOVE)),
+    Form(over="boxes", dependence=_CARRIED, has=(_ABOVE, _LOGICAL), only=_POINTWISE | {"gather"}, differs=("slices",)),
+    Form(over="segments", has=(_EQUAL,), classes=(_REDUCES,)),
+    Form(over="masks", has=(_CHOSEN,)),
+    Form(over="limits", has=(_ABOVE,), classes=(_REDUCES,), sizes=False),
+    Form(over="tables", only=_MOVES | {"embedding", "gather"}, differs=("weights",)),
+    Form(
+        over="parameters",
+        only=_POINTWISE | {"reduction", "norm"},
+        classes=(frozenset({"pointwise", "reduction", "norm"}),),
+        differs=("tensors",),
+        in_place=True,
+    ),
+    Form(
+        over="steps", dependence=_CARRIED, has=(_GATES,), lacks=_ATTENTION, only=_POINTWISE | _CELLS | _IN_STEPS,
+        classes=(_CELLS,), differs=("slices", "tensors"), sizes=False,
+    ),
+    Form(over="scan", dependence=_CARRIED, only=_POINTWISE, has=(_ARITHMETIC,), differs=("slices",), sizes=False),
+    Form(over="layers", classes=(_PRODUCTS,), differs=("weights",), sizes=False),
+    Form(over="samples", differs=("slices", "tensors", "numbers"), sizes=False),
+    Form(over="lengths", classes=(frozenset({"gemm"}),), only=_ROWWISE, differs=("slices", "tensors"), sizes=True),
+)  # fmt: skip
+KINDS: Final = tuple(dict.fromkeys(form.over for form in FORMS))
+
+
+def over(body: Body) -> Over | None:
+    """Return what a loop goes over; None: nothing that has a form of its own, or only copies.
+
+    >>> step = Body(operations=frozenset({"mul", "add"}), classes=frozenset({"pointwise"}), in_place=False,
+    ...     dependence="carried", differs="slices", sizes=False)
+    >>> over(step)
+    'scan'
+    """
+    if body.classes <= _MOVES:
+        return None
+    return next((form.over for form in FORMS if form.fits(body)), None)

@@ -1,0 +1,317 @@
+"""Loops of the program: stretches of a thread's launches in which the same operators repeat, and what turns have to do
+with each other: the columns `loop` and `loop_…`.
+
+An entry is an outermost operator that launched something. Names alone have to repeat: the shapes of experts, boxes and
+parameters differ from turn to turn. Of two turns the later depends on the earlier where it reads what that one wrote,
+by any path within the loop; adding to a sum is told apart, as sums take their parts in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import Final, Literal, get_args
+
+import numpy as np
+from msgspec import Struct
+
+from tracemine.calls import NAME, SHAPES, calls_of
+from tracemine.columns import codes, sorted_unique
+from tracemine.flow.record import Flow
+from tracemine.ops import lookup
+from tracemine.rows.ancestors import engine_of, nearest, outermost, taken
+from tracemine.rows.arrow import categories, coded, rows_of
+from tracemine.rows.graph import NodeGraph
+from tracemine.rows.host import HostCalls, threads
+from tracemine.rows.loops import repeating
+from tracemine.rows.table import Column, Flags, IntArray, Numbers, Rows, number
+from tracemine.rows.uneven import uneven
+from tracemine.timeline import Timeline
+
+Dependence = Literal["independent", "accumulates", "carried"]
+Differs = Literal["weights", "slices", "tensors", "numbers"]
+DEPENDENCES: Final = get_args(Dependence)
+DIFFERS: Final = get_args(Differs)
+
+LEAST_TURNS: Final = 4
+_LONGEST_PERIOD: Final = 64
+_LEAST_LAUNCHES: Final = 16  # of a loop: unrolled by hand there are fewer as a rule
+_MOST_LOOPS: Final = 512  # some milliseconds each at most
+_LEAST_UNEVEN: Final = 8  # turns, where some leave out parts of their body, or it is one operator
+_LONGER: Final = 1.5  # than the equal turns among them
+_MOST_NAMES, _MOST_ENTRIES = 6, 50_000  # that uneven turns are looked for: of each step, and in all
+# What adds to a sum, or keeps the largest, in whatever order.
+_SUMS: Final = frozenset({
+    "add", "add_", "addcmul", "addcmul_", "addmm", "baddbmm", "bitwise_or", "bitwise_or_", "__ior__", "index_add",
+    "index_add_", "index_put_", "logical_or", "logical_or_", "maximum", "minimum", "scatter_add", "scatter_add_",
+    "scatter_reduce_", "sub", "sub_",
+})  # fmt: skip
+# Which of the tensors that an operator reads is a weight, by its class; −1: the last.
+_WEIGHT: Final = {"gemm": -1, "conv": 1, "embedding": 0, "norm": 1}
+_LEAST_SLICE_BYTES: Final = 64  # fewer are numbers of a schedule
+
+
+class Turns(Struct, frozen=True):
+    """Entries of a `Launches` from `begin` on that are turns of one body: of each the turn, and its place in that."""
+
+    begin: int
+    turn: IntArray
+    place: IntArray
+
+    @property
+    def end(self) -> int:
+        """Where they end."""
+        return self.begin + len(self.turn)
+
+    @property
+    def count(self) -> int:
+        """How often the body runs."""
+        return int(self.turn[-1]) + 1
+
+
+class Loop(Struct, frozen=True, kw_only=True):
+    """A loop, and what its turns have to do with each other."""
+
+    turns: Turns
+    dependence: Dependence | None  # None: what some operator reads is not known
+    waits: bool  # the host waits for the device in at least half of the turns
+    sizes: bool  # shapes differ from turn to turn
+    differs: Differs | None  # None: not known
+
+
+class Launches:
+    """The outermost operators that launch, thread by thread and each in order of time."""
+
+    def __init__(self, timeline: Timeline, activities: Rows, graph: NodeGraph, dataflow: Flow) -> None:
+        ops = timeline.ops
+        parent, is_op = rows_of(ops["parent_row"]), categories(ops["kind"]).among("op")
+        op_row = rows_of(timeline.activities["op_row"])
+        outer = taken(outermost(nearest(parent, is_op), parent), op_row)
+        _, of_ops = threads(timeline)
+        self.row = sorted_unique(outer[outer >= 0])
+        begin = rows_of(ops["start_ns"]).astype(np.int64)
+        self.row = self.row[np.lexsort((begin[self.row], of_ops[self.row]))]
+        self.timeline, self.graph, self.begin_ns = timeline, graph, begin[self.row]
+        self.end_ns, self.thread = self.begin_ns + rows_of(ops["dur_ns"])[self.row], of_ops[self.row]
+        place = np.full(ops.num_rows + 1, -1, np.int64)
+        place[self.row] = np.arange(len(self.row))
+        place[-1] = -1
+        self.of_activity = place[outer]
+        self.of_node = self.of_activity[graph.first_activity]
+        self.of_node[np.diff(graph.activity_begin) == 0] = -1
+        calls = calls_of(timeline)
+        self.name, self.shapes = calls.alike(self.row, NAME), calls.alike(self.row, NAME, SHAPES)
+        names = categories(ops["name"])
+        self.names = [names.values[code] for code in names.codes[self.row].tolist()]
+        known = [lookup(name) for name in self.names]
+        self.classes = [None if one is None else one.op_class for one in known]
+        sums = [name.removeprefix("aten::") in _SUMS for name in self.names]
+        self.sums = np.array(sums, np.bool_)
+        self.launches = np.bincount(self.of_activity[self.of_activity >= 0], minlength=len(self.row))
+        first = np.full(len(self.row) + 1, -1, np.int64)
+        first[self.of_activity[::-1]] = np.arange(len(outer))[::-1]
+        segment = number(activities, "segment", -1)[first[:-1]] if len(outer) else first[:-1]
+        self.place, self.in_step = codes(self.thread, segment), segment > 0
+        self.unknown = np.zeros(len(self.row) + 1, np.bool_)
+        self.unknown[self.of_node[~graph.told]] = True
+        consumer, producer = self.of_node[graph.consumer], self.of_node[graph.producer]
+        both = (consumer >= 0) & (producer >= 0) & (consumer != producer)
+        order = np.argsort(consumer[both], kind="stable")
+        self.reader, self.writer = consumer[both][order], producer[both][order]
+        by_writer = np.argsort(self.writer, kind="stable")
+        self._written, self._read_by = self.writer[by_writer], self.reader[by_writer]
+        self.of_write = np.append(self.of_node[dataflow.writes.node], -1)  # of each write, and of none
+        owned = np.flatnonzero(self.of_node >= 0)
+        self._nodes = owned[np.argsort(self.of_node[owned], kind="stable")]
+        self.of_engine = engine_of(timeline)[self.row] >= 0
+
+    def of_forward(self) -> IntArray:
+        """Return the entry of each activity; of a backward pass, that of the operator that it differentiates."""
+        ops = self.timeline.ops
+        parent, sequence = rows_of(ops["parent_row"]), rows_of(ops["sequence_number"])
+        node = taken(engine_of(self.timeline), rows_of(self.timeline.activities["op_row"]))
+        if not (node >= 0).any():
+            return self.of_activity
+        place = np.full(ops.num_rows + 1, -1, np.int64)
+        place[self.row] = np.arange(len(self.row))
+        forward = np.flatnonzero((sequence >= 0) & (engine_of(self.timeline) < 0))
+        entry = place[outermost(nearest(parent, categories(ops["kind"]).among("op")), parent)[forward]]
+        of = dict(zip(sequence[forward].tolist(), entry.tolist(), strict=True))  # its last one has the gradient
+        of_node = np.array([of.get(number, -1) for number in taken(sequence, node).tolist()], np.int64)
+        return np.where(node >= 0, of_node, self.of_activity)
+
+    def loops(self) -> Iterator[Loop]:
+        """Yield the loops, none within another: of equal turns those of few operators first, or of uneven ones where
+        these are longer.
+        """
+        taken, found = np.full(len(self.row), -1, np.int64), list[Loop]()
+        for period in range(1, _LONGEST_PERIOD + 1):
+            for begin, end in repeating(self.name, self.place, period, LEAST_TURNS):
+                if len(found) < _MOST_LOOPS and (taken[begin:end] < 0).all() and self._launch(begin, end, period):
+                    loop = self._cut(begin, end, period)
+                    taken[loop.turns.begin : loop.turns.end] = len(found)
+                    found.append(loop)
+        for turns in self._uneven() if len(self.row) <= _MOST_ENTRIES else ():
+            other = taken[turns.begin : turns.end]
+            if len(turns.turn) < _LONGER * int((other >= 0).sum()) or not self._launch(turns.begin, turns.end, 2):
+                continue
+            loop, within = self._judged(turns), sorted_unique(other[other >= 0])
+            apart = [at for at in within.tolist() if found[at].dependence != "carried"]
+            needed = loop.dependence == "carried" and 2 * int(np.isin(other, apart).sum()) > len(other)
+            if loop.dependence is not None and not needed:
+                taken[np.isin(taken, within)] = -1
+                taken[turns.begin : turns.end] = len(found)
+                found.append(loop)
+        yield from (found[at] for at in sorted_unique(taken[taken >= 0]).tolist())
+
+    def _launch(self, begin: int, end: int, period: int) -> bool:
+        least = _LEAST_UNEVEN if period == 1 else _LEAST_LAUNCHES
+        return int(self.launches[begin:end].sum()) >= least and end - begin >= _LEAST_UNEVEN
+
+    def _uneven(self) -> Iterator[Turns]:
+        """Yield stretches of turns that leave out parts of their body, the longest first."""
+        found = []
+        edges = np.flatnonzero(np.diff(self.place, prepend=-1, append=-1))
+        for begin, end in pairwise(edges.tolist()):
+            names, counts = np.unique(self.name[begin:end], return_counts=True)
+            often = names[counts >= _LEAST_UNEVEN]
+            for name in often[np.argsort(-counts[counts >= _LEAST_UNEVEN], kind="stable")][:_MOST_NAMES].tolist():
+                for first, turn, place in uneven(self.name[begin:end], name, _LEAST_UNEVEN, _LONGEST_PERIOD):
+                    if len(turn) > int(turn[-1]) + 1 and (place != place[0]).any():
+                        found.append(Turns(begin + first, turn, place))
+        yield from sorted(found, key=lambda each: -len(each.turn))
+
+    def is_of_program(self, loop: Loop) -> bool:
+        """Return whether a loop is part of what is to be done: no backward pass runs between its turns, which would be
+        split to save memory, and outside of steps something needs several turns, which else are runs of one program.
+        """
+        turns = loop.turns
+        begin, end = self.begin_ns[turns.begin], self.end_ns[turns.end - 1]
+        engine = self.begin_ns[self.of_engine]
+        if ((engine > begin) & (engine < end)).any():
+            return False
+        if self.in_step[turns.begin]:
+            return True
+        span = slice(*np.searchsorted(self._written, [turns.begin, turns.end]).tolist())
+        behind = self._read_by[span] >= turns.end
+        turn = turns.turn[self._written[span][behind] - turns.begin]
+        pairs = np.unique(np.stack([self._read_by[span][behind], turn]), axis=1)
+        return bool(len(pairs[0])) and int(np.unique(pairs[0], return_counts=True)[1].max()) > 1
+
+    def _cut(self, begin: int, end: int, period: int) -> Loop:
+        """Return the loop of a stretch of equal turns, cut where no result goes from one to another, if anywhere."""
+        best = None
+        for first in range(begin, begin + period if end - begin >= (LEAST_TURNS + 1) * period else begin + 1):
+            at = np.arange((end - first) // period * period)
+            turns = Turns(first, at // period, at % period)
+            carried, summed = self._crossing(turns)
+            key = (carried > 0, -len(at), carried, first)
+            best = min(best or (key, turns, summed), (key, turns, summed), key=lambda one: one[0])
+        assert best is not None  # noqa: S101 - a period has a first place
+        return self._judged(best[1])
+
+    def _judged(self, turns: Turns) -> Loop:
+        """Return a stretch of turns as a loop."""
+        carried, summed = self._crossing(turns)
+        first, last = turns.begin, turns.end
+        known = not self.unknown[first:last].any()
+        dependence: Dependence = "carried" if carried else "accumulates" if summed else "independent"
+        shapes = len(np.unique(np.stack([turns.place, self.shapes[first:last]]), axis=1)[0])
+        return Loop(
+            turns=turns,
+            dependence=dependence if known else None,
+            waits=2 * self._waits(first, last) >= turns.count,
+            sizes=shapes > len(sorted_unique(turns.place)),
+            differs=self._differs(turns) if known else None,
+        )
+
+    def _crossing(self, turns: Turns) -> tuple[int, bool]:
+        """Return how many reads are of what an earlier turn wrote, without sums; and whether there are sums.
+
+        Of a sum nothing else in the loop reads what it is up to then, and behind the loop is read the last alone.
+        """
+        span = slice(*np.searchsorted(self.reader, [turns.begin, turns.end]).tolist())
+        reader, writer = self.reader[span] - turns.begin, self.writer[span] - turns.begin
+        inside = (writer >= 0) & (writer < reader)
+        reader, writer = reader[inside], writer[inside]
+        other = turns.turn[reader] != turns.turn[writer]
+        place = turns.place[writer]
+        same = (turns.place[reader] == place) & self.sums[reader + turns.begin]
+        read = np.zeros(int(turns.place.max()) + 1, np.bool_)
+        read[place[~same]] = True
+        for each in sorted_unique(place[same & ~read[place]]).tolist():
+            own = turns.begin + np.flatnonzero(turns.place == each)
+            at = np.searchsorted(self._written, own), np.searchsorted(self._written, own, side="right")
+            read[each] = sum(bool((self._read_by[a:b] >= turns.end).any()) for a, b in zip(*at, strict=True)) > 1
+        sums = same & ~read[place]
+        return int((other & ~sums).sum()), bool((other & sums).any())
+
+    def _waits(self, first: int, last: int) -> int:
+        """Count the calls that wait for the device in a loop."""
+        thread, moment = self._waiting
+        begin, end = self.begin_ns[first], self.end_ns[last - 1]
+        return int(((thread == self.thread[first]) & (moment >= begin) & (moment < end)).sum())
+
+    @cached_property
+    def _waiting(self) -> tuple[IntArray, IntArray]:
+        calls = HostCalls.of(self.timeline, rows_of(self.timeline.activities["launch_row"]), threads(self.timeline)[0])
+        return calls.thread[calls.blocks], calls.begin[calls.blocks]
+
+    def _differs(self, turns: Turns) -> Differs | None:
+        """Return what turns read of before the loop that is not the same tensor in each; weights first."""
+        found: set[Differs] = set()
+        nodes = self._nodes[slice(*np.searchsorted(self.of_node[self._nodes], [turns.begin, turns.end]).tolist())]
+        place = turns.place[self.of_node[nodes] - turns.begin]
+        for each in range(int(turns.place.max()) + 1):
+            own, count = nodes[place == each], int((turns.place == each).sum())
+            for column in own.reshape(count, -1).T if count > 1 and len(own) % count == 0 else ():
+                self._compare(column, turns, found)
+        return next((kind for kind in DIFFERS if kind in found), None)
+
+    def _compare(self, nodes: IntArray, turns: Turns, found: set[Differs]) -> None:
+        """Add to `found` what these nodes, one a turn, read that is not the same for all."""
+        graph, count = self.graph, len(nodes)
+        counts = graph.read_begin[nodes + 1] - graph.read_begin[nodes]
+        if (counts != counts[0]).any():
+            return
+        weight = _WEIGHT.get(self.classes[int(self.of_node[nodes[0]])] or "")
+        for at, entries in enumerate((graph.read_begin[nodes][:, None] + np.arange(counts[0])).T):
+            by = self.of_write[graph.read_writer[entries]]
+            if ((by >= turns.begin) & (by < turns.end)).any():
+                continue  # made in the loop
+            buffers, begins = sorted_unique(graph.read_buffer[entries]), sorted_unique(graph.read_first[entries])
+            if len(buffers) == count:
+                found.add("weights" if weight is not None and at == weight % counts[0] else "tensors")
+            elif len(buffers) == 1 and len(begins) == count:
+                least = int((graph.read_last - graph.read_first)[entries].min())
+                found.add("slices" if least >= _LEAST_SLICE_BYTES else "numbers")
+
+
+def loop_columns(timeline: Timeline, activities: Rows, dataflow: Flow | None) -> dict[str, Column]:
+    """Return the columns `loop` and `loop_…`: of what a loop launches, and of what its backward pass does."""
+    count = activities.count
+    loop, turn = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    told: dict[str, IntArray] = {name: np.full(count, -1, np.int64) for name in ("dependence", "differs")}
+    flagged = {name: np.zeros(count, np.bool_) for name in ("waits", "sizes")}
+    graph = activities.graph
+    if dataflow is not None and graph is not None and len(graph.activity):
+        launches = Launches(timeline, activities, graph, dataflow)
+        at = launches.of_forward()
+        for one in launches.loops():
+            turns = one.turns
+            if launches.of_engine[turns.begin] or not launches.is_of_program(one):
+                continue
+            rows = np.flatnonzero((at >= turns.begin) & (at < turns.end))
+            loop[rows], turn[rows] = turns.begin, turns.turn[at[rows] - turns.begin]
+            told["dependence"][rows] = -1 if one.dependence is None else DEPENDENCES.index(one.dependence)
+            told["differs"][rows] = -1 if one.differs is None else DIFFERS.index(one.differs)
+            flagged["waits"][rows], flagged["sizes"][rows] = one.waits, one.sizes
+    return {
+        "loop": Numbers(np.maximum(loop, 0), loop >= 0),
+        "loop_turn": Numbers(np.maximum(turn, 0), turn >= 0),
+        "loop_dependence": coded(DEPENDENCES, told["dependence"]),
+        "loop_differs": coded(DIFFERS, told["differs"]),
+        "loop_waits": Flags(flagged["waits"]),
+        "loop_sizes": Flags(flagged["sizes"]),
+    }
