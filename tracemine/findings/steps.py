@@ -8,7 +8,7 @@ with a launch is not closed again, and all of it together is what the replayed t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -67,13 +67,15 @@ _LOW, _MID, _HIGH = End("low", "high"), End("mid", "mid"), End("high", "low")
 class Fix:
     """A finding's fix: for each class of its matches the rows and the saving of GPU time, and what is called.
 
-    `call`: one of CALLS (matching/rule.py). `unblocks`: the host does not wait for the first activity any more.
+    `call`: one of CALLS (matching/rule.py). `unblocks`: the host does not wait for the first activity any more, nor in
+    the calls `unwaited`.
     """
 
     matrices: Sequence[IntArray]
     savings: Sequence[Range]
     call: str = "operator"
     unblocks: bool = False
+    unwaited: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class Outside(Struct, frozen=True):
@@ -237,6 +239,7 @@ class Steps:
             called=first if fix.call in ("compiled", "iteration") else first[:0],
             call_ns=end.of(COMPILED_CALL_NS, against=True),
             unblocked=first if fix.unblocks and fewer else first[:0],
+            unwaited=fix.unwaited if fewer else first[:0],
         )
 
     def _first_of_steps(self, rows: IntArray) -> BoolArray:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracemine.causes.host_sync.waits import estimate_waits, goes_with_wait
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
-from tracemine.findings.gap_estimates import cause_of, close, closed, of_gaps
+from tracemine.findings.gap_estimates import blocked_ns, cause_of, close, closed, of_gaps
 from tracemine.host.uses import USES
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
@@ -18,14 +19,16 @@ from tracemine.rows.table import BoolArray, IntArray, category, number
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate gaps without their waits; where one call can do all rounds of a loop the rounds' launches go as well."""
+    if goes_with_wait(context, matrix):
+        return estimate_waits(context, matrix)
     rows = context.rows["gaps"]
     at_once = context.asked_at_once[number(rows, "next_row")[matrix].reshape(-1)]
     if not at_once.any():
         return close(context, rule, matrix)
     cause = cause_of(context, matrix)
+    waits = cause == "synchronisation"
     recorded = context.facts["gaps"].dur_ns[matrix].reshape(-1)
-    waited = number(rows, "blocked_ns")[matrix].reshape(-1) if cause == "synchronisation" else recorded
-    most = np.where(at_once, recorded, np.minimum(recorded, waited))
+    most = np.where(at_once, recorded, np.minimum(recorded, blocked_ns(context, matrix))) if waits else recorded
     saving, assumptions = closed(context, matrix, most, ((at_once, "at_once"), (~at_once, cause)))
     return of_gaps(context, matrix, saving, assumptions)
 
@@ -42,13 +45,16 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
 
 def _use(context: ScanContext, gaps: IntArray) -> str | None:
     """Return what most of the values are used for that these gaps wait for; None: that is not known."""
-    waited = number(context.rows["gaps"], "sync_row", null=-1)[gaps]
-    if not (waited >= 0).any():
+    waits = context.waits
+    wait_of = np.full(context.timeline.api.num_rows + 1, -1, np.int64)
+    wait_of[waits.call_row] = waits.call_of
+    wait = wait_of[number(context.rows["gaps"], "sync_row", null=-1)[gaps]]
+    wait = np.where(wait >= 0, wait, context.wait_gaps.wait[gaps])
+    if not (wait >= 0).any():
         return None
-    calls, uses = context.wait_uses
-    use_of = np.full(context.timeline.api.num_rows + 1, -1, np.int64)
-    use_of[calls] = uses
-    spent = np.bincount(1 + use_of[waited], weights=context.facts["gaps"].dur_ns[gaps], minlength=len(USES) + 1)
+    spent = np.bincount(
+        1 + np.append(context.wait_uses, -1)[wait], weights=context.facts["gaps"].dur_ns[gaps], minlength=len(USES) + 1
+    )
     most = int(spent.argmax()) - 1
     return USES[most] if most >= 0 and 2 * spent.max() > spent.sum() else None
 
