@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,15 @@ KERNEL = 22_000
 Step = Callable[[Trace, int, int], int]
 
 
+def frame(trace: Trace, line: str) -> dict[str, Any]:
+    """A line that `main` calls: the same row each time."""
+    main = next((row for row in trace.rows["stacks"]), None) or trace.frame("train.py(1): main")
+    return next((row for row in trace.rows["stacks"] if row["frame"] == line), None) or trace.frame(line, main)
+
+
 def launches(trace: Trace, at: int, count: int = 12, every: int = LATE, lasting: int = KERNEL) -> int:
     """Operators that a recorded host launches too late, one after another; returns when the last kernel ends."""
-    line = trace.frame("train.py(10): layers", trace.frame("train.py(1): main"))
+    line = frame(trace, "train.py(10): layers")
     end = at
     for number in range(count):
         begin = at + number * every
@@ -31,7 +38,7 @@ def launches(trace: Trace, at: int, count: int = 12, every: int = LATE, lasting:
 
 def wait(trace: Trace, at: int, line: str = "train.py(20): log", size: int = 4, kind: str = "DtoH") -> int:
     """A number that is copied to the host, which waits for that; recorded, the device is done before. Returns when."""
-    stack = trace.frame(line, trace.frame("train.py(1): main"))
+    stack = frame(trace, line)
     item = trace.op("aten::item", at, 20_000, [[]], ["float"], stack_row=stack)
     op = trace.op("aten::_local_scalar_dense", at + 500, 19_000, parent_row=item, stack_row=stack)
     trace.copy(kind, at + 9_000, 1_500, size, pageable=True, launch=(at + 3_000, 5_000), op=op, stack=stack)
@@ -52,7 +59,7 @@ def logged_twice(trace: Trace, begin: int, step: int) -> int:
 
 def by_device(trace: Trace, begin: int, step: int) -> int:
     """Long kernels, and a wait for an event behind which more was launched: the device goes on."""
-    stack = trace.frame("train.py(20): log", trace.frame("train.py(1): main"))
+    stack = frame(trace, "train.py(20): log")
     launches(trace, begin, 6, lasting=100_000)
     trace.call("cudaEventRecord", begin + 6 * LATE - 4_000, 1_000)
     launches(trace, begin + 20 * LATE, 6)
@@ -93,7 +100,7 @@ def large(trace: Trace, begin: int, step: int) -> int:
 def stalled(trace: Trace, begin: int, step: int) -> int:
     """Behind a wait the host does something else for long, which is a finding of its own."""
     end = launches(trace, begin, 4, lasting=500_000)
-    stack = trace.frame("train.py(20): log", trace.frame("train.py(1): main"))
+    stack = frame(trace, "train.py(20): log")
     trace.call("cudaStreamSynchronize", begin + 4 * LATE, end + 4_000 - begin - 4 * LATE, stack_row=stack)
     for at in range(end + 10_000, end + STALL - 30_000, 20_000):
         trace.op("aten::tolist", at, 10_000)
@@ -122,6 +129,7 @@ def findings(step: Step, steps: int = 4) -> list[Finding]:
 def test_a_wait_is_a_finding_of_its_own_line() -> None:
     (found,) = findings(logged)
     assert [(one.line, one.function) for one in found.source] == [(20, "log"), (1, "main")]
+    assert "Replace `.item()` by `logged.append(loss.detach())`" in found.fix
     assert (found.occurrences, found.evidence) == (4, "consistent")
     saving, measured = found.step_saving_ns, found.measured_ns
     assert saving.low == 0 < saving.mid <= saving.high <= measured

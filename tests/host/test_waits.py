@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.answers.waits import scores, told
 from tests.timelines import Trace
+from tracemine.causes.host_sync.written import written
 from tracemine.host.uses import USES, uses_of
 from tracemine.host.waits import WAITS, Waits, waits_of
 from tracemine.pipeline import analysed, mined
@@ -180,6 +182,30 @@ def test_a_wait_is_told_by_its_call_and_its_use_by_what_follows(step: Step, kind
     assert {WAITS[each] for each in waits.kind.tolist()} == ({kind} if kind else set())
     assert {USES[each] if each >= 0 else None for each in uses.tolist()} == ({use} if kind else set())
     assert (waits.wait_ns <= waits.end_ns - waits.begin_ns).all()
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        *((log, ".item()"), (truth, "if tensor:"), (mask, "x[mask]"), (to_host, ".cpu()"), (from_host, ".to(device)")),
+        *((from_list, "torch.tensor(list)"), (synchronize, "torch.cuda.synchronize()")),
+        (event, "event.synchronize()"),
+    ],
+    ids=lambda each: getattr(each, "__name__", None),
+)
+def test_a_wait_is_named_as_it_is_written(step: Step, text: str) -> None:
+    timeline = made(step).timeline()
+    context: Any = SimpleNamespace(timeline=timeline, waits=waits_and_uses(timeline)[0])
+    assert written(context, 0) == text
+
+
+def test_without_operators_a_call_that_waits_may_be_any_operators() -> None:
+    trace = Trace()
+    trace.kernel("gemm", 30, 60, launch=(10, 10))
+    trace.call("cudaStreamSynchronize", 40, 80)
+    timeline = trace.timeline()
+    context: Any = SimpleNamespace(timeline=timeline, waits=waits_and_uses(timeline)[0])
+    assert (WAITS[int(context.waits.kind[0])], written(context, 0)) == ("other", None)
 
 
 def test_the_calls_of_one_operator_are_one_wait() -> None:

@@ -119,7 +119,8 @@ def _kinds(
     ops, api = timeline.ops, timeline.api
     names, parent = categories(ops["name"]), rows_of(ops["parent_row"])
     kind = np.full(len(op), _NUMBER["other"])
-    kind[(op < 0) & ~categories(api["name"]).that(lambda name: "Memcpy" in name)[call]] = _NUMBER["synchronize"]
+    if ops.num_rows:  # else any operator may have made the call
+        kind[(op < 0) & ~categories(api["name"]).that(lambda name: "Memcpy" in name)[call]] = _NUMBER["synchronize"]
     copied = _copies(timeline, op, call, launch_row)
     for direction, wait in (("DtoH", "to_host"), ("HtoD", "from_host")):
         kind[np.append(categories(timeline.activities["copy_kind"]).among(direction), False)[copied]] = _NUMBER[wait]

@@ -51,7 +51,8 @@ FACTS: Final[Mapping[str, FactDoc]] = {
     ),
 }
 PLACEHOLDER: Final = "{blockers}"
-FORWARD: Final = "{forward}"  # in a text that asks that the function is known
+# In texts that ask that the fact is known: the forward function is a plain name, and a wait one of a few texts.
+NAMED: Final[Mapping[str, str]] = {"forward_function": "{forward}", "waiting": "{waiting}"}
 # Texts that hold of all parts together or not at all: what fits one part would be wrong of another.
 _OF_ALL: Final = frozenset({"call_class", "forward_function"})
 
@@ -100,8 +101,9 @@ def advised(advice: Sequence[Advice], otherwise: str, facts: Facts, blockers: st
     for name, wanted in found.when.items():
         if isinstance(wanted, tuple):  # so it is one of those, and no other text of the trace's
             text = text.replace(f"{{{name}}}", str(facts[name]))
-    if found.when.get("forward_function") is True:  # a plain name: see findings/forwards.py
-        text = text.replace(FORWARD, str(facts["forward_function"]))
+    for name, placeholder in NAMED.items():
+        if found.when.get(name) is True:
+            text = text.replace(placeholder, str(facts[name]))
     return text.replace(PLACEHOLDER, blockers)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from tracemine.errors import Location
 from tracemine.files import read_file
-from tracemine.matching.advice import FORWARD, PLACEHOLDER, Advice, when_text
+from tracemine.matching.advice import NAMED, PLACEHOLDER, Advice, when_text
 from tracemine.matching.call_advice import misfits
 from tracemine.matching.cases import CaseResult, RuleCase, read_cases, run_case
 from tracemine.matching.rule import Rule
@@ -144,7 +144,9 @@ def _without_names(advice: Advice) -> str:
     text = advice.text
     for name, wanted in advice.when.items():
         text = text.replace(f"{{{name}}}", "") if isinstance(wanted, tuple) else text
-    return text.replace(FORWARD, "") if advice.when.get("forward_function") is True else text
+    for name in NAMED:
+        text = text.replace(NAMED[name], "") if advice.when.get(name) is True else text
+    return text
 
 
 def advice_fits_every_call(linted: _Linted) -> _Found:

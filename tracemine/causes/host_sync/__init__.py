@@ -1,6 +1,7 @@
 """Blocking sync: the host waits for the GPU, and the GPU then for the host.
 
 estimate.py  what a loop saves whose rounds can be done at once, and what waits save elsewhere
+written.py   what a wait is written as in a program
 waits.py     gaps behind waits that the rule's pattern does not name
 """
 
