@@ -14,6 +14,7 @@ from msgspec import inspect
 from tracemine.comparison.record import DIFFERENCE_SCHEMA_VERSION, Difference
 from tracemine.doctor import CHECKUP_SCHEMA_VERSION, Checkup
 from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Scan
+from tracemine.top.record import TOP_SCHEMA_VERSION, HostTop, WaitTop
 from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION, Verdicts
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -33,6 +34,8 @@ PRINTED = {
     "findings": Printed(Scan, FINDINGS_SCHEMA_VERSION, "tracemine scan --format json"),
     "differences": Printed(Difference, DIFFERENCE_SCHEMA_VERSION, "tracemine diff --format json"),
     "checkups": Printed(Checkup, CHECKUP_SCHEMA_VERSION, "tracemine doctor --format json"),
+    "host": Printed(HostTop, TOP_SCHEMA_VERSION, "tracemine top --host --format json"),
+    "waits": Printed(WaitTop, TOP_SCHEMA_VERSION, "tracemine top --waits --format json"),
     "verdicts": Printed(Verdicts, VERDICTS_SCHEMA_VERSION, "tracemine verify --format json"),
 }
 
