@@ -16,6 +16,7 @@ from tracemine.comparison.record import DIFFERENCE_SCHEMA_VERSION, Difference
 from tracemine.doctor import CHECKUP_SCHEMA_VERSION, Checkup
 from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Scan
 from tracemine.ranks.record import JOB_SCHEMA_VERSION, JobReport
+from tracemine.top.record import TOP_SCHEMA_VERSION, HostTop, WaitTop
 from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION, Verdicts
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -37,6 +38,8 @@ PRINTED = {
     "checkups": Printed(Checkup, CHECKUP_SCHEMA_VERSION, "tracemine doctor --format json"),
     "jobs": Printed(JobReport, JOB_SCHEMA_VERSION, "tracemine scan FOLDER --format json"),
     "applied": Printed(Applied, APPLIED_SCHEMA_VERSION, "tracemine apply --format json"),
+    "host": Printed(HostTop, TOP_SCHEMA_VERSION, "tracemine top --host --format json"),
+    "waits": Printed(WaitTop, TOP_SCHEMA_VERSION, "tracemine top --waits --format json"),
     "verdicts": Printed(Verdicts, VERDICTS_SCHEMA_VERSION, "tracemine verify --format json"),
 }
 

@@ -124,7 +124,7 @@ def test_what_a_capture_does_not_allow_rules_out_a_replay(facts: dict[str, Fact]
     [("nonzero", "torch._grouped_mm"), ("_local_scalar_dense", "schedule.tolist()"), (None, "schedule.tolist()")],
 )
 def test_a_loop_that_waits_is_told_what_to_do_with_the_loop(operation: str | None, names: str) -> None:
-    text = advice("host_sync", {"rounds": True, "operation": operation})
+    text = advice("host_sync", {"rounds": True, "operation": operation, "waiting": ".item()"})
     assert names in text
     assert "torch.compile breaks" in text
     assert names not in advice("host_sync", {"rounds": False, "operation": operation})

@@ -422,14 +422,14 @@ def test_a_copy_that_the_host_does_not_wait_for_lets_it_launch_meanwhile() -> No
 STEP_OF = np.array([0, 0, 0, 0, 1, 1, 1, 1, -1, -1])
 
 
-def made_fix(call: str, **more: bool) -> tuple[Steps, Fix]:
+def made_fix(call: str, *, unblocks: bool = False) -> tuple[Steps, Fix]:
     """Five matches of two launches each: two in each of two steps, and one in none."""
     program: Program = [("work", 50_000), ("launch", 0, 3_000)] * 10
     replay, order, _ = recorded(program)
     matrix = np.array(order, np.int64).reshape(5, 2)
     none = np.zeros(0, np.int64)
     steps = Steps(replay, None, np.zeros(10, np.int64), none, none, none, np.zeros(0), STEP_OF)
-    return steps, Fix([matrix], [Range(0, 0, 0)], call, **more)
+    return steps, Fix([matrix], [Range(0, 0, 0)], call, unblocks)
 
 
 def test_one_call_for_all_of_a_step_launches_once_a_step_and_once_for_what_is_in_none() -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.answers.waits import scores, told
 from tests.timelines import Trace
+from tracemine.causes.host_sync.written import written
 from tracemine.host.uses import USES, uses_of
-from tracemine.host.waits import WAITS, waits_of
+from tracemine.host.waits import WAITS, Waits, waits_of
 from tracemine.pipeline import analysed, mined
 from tracemine.rows.arrow import rows_of
+from tracemine.rows.host import HostThreads
+from tracemine.rows.table import IntArray
+from tracemine.timeline import Timeline
 
 STEP = 10_000
 Step = Callable[[Trace, int, int], Any]
@@ -136,9 +141,19 @@ def freed(trace: Trace, begin: int, step: int) -> None:
     trace.call("cudaFree", begin + 500, 400)
 
 
+def first_asked(trace: Trace, begin: int, step: int) -> None:
+    """before = value.item(), and rounds that take numbers of the same line: none of them is only logged"""
+    item(trace, begin + 100)
+    work(trace, begin + 700)
+    for at in range(3):
+        item(trace, begin + 1500 + 1000 * at)
+        trace.op("aten::mul", begin + 2200 + 1000 * at, 50, [[64, 8], []], ["float", "double"], concrete=["", ""])
+
+
 CASES: list[tuple[Step, str | None, str | None]] = [
     *((log, "number", "log"), (size, "number", "size"), (branch, "number", "branch"), (loop, "number", "loop")),
     *((argument, "number", "argument"), (maybe_argument, "number", None), (other_batches, "number", None)),
+    (first_asked, "number", None),
     *((truth, "truth", "branch"), (mask, "mask", "mask"), (to_host, "to_host", "to_host")),
     *((from_host, "from_host", "from_host"), (from_list, "from_list", "from_list")),
     *((synchronize, "synchronize", "synchronize"), (event, "synchronize", "synchronize")),
@@ -155,25 +170,54 @@ def made(step: Step, steps: int = 4) -> Trace:
     return trace
 
 
+def waits_and_uses(timeline: Timeline) -> tuple[Waits, IntArray]:
+    host = HostThreads.of(timeline)
+    waits = waits_of(timeline, host)
+    return waits, uses_of(timeline, waits, rows_of(timeline.steps["start_ns"]), host.of_ops)
+
+
 @pytest.mark.parametrize(("step", "kind", "use"), CASES, ids=[step.__name__ for step, *_ in CASES])
 def test_a_wait_is_told_by_its_call_and_its_use_by_what_follows(step: Step, kind: str | None, use: str | None) -> None:
-    timeline = made(step).timeline()
-    waits = waits_of(timeline)
-    uses = uses_of(timeline, waits, rows_of(timeline.steps["start_ns"]))
+    waits, uses = waits_and_uses(made(step).timeline())
     assert {WAITS[each] for each in waits.kind.tolist()} == ({kind} if kind else set())
     assert {USES[each] if each >= 0 else None for each in uses.tolist()} == ({use} if kind else set())
     assert (waits.wait_ns <= waits.end_ns - waits.begin_ns).all()
 
 
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        *((log, ".item()"), (truth, "if tensor:"), (mask, "x[mask]"), (to_host, ".cpu()"), (from_host, ".to(device)")),
+        *((from_list, "torch.tensor(list)"), (synchronize, "torch.cuda.synchronize()")),
+        (event, "event.synchronize()"),
+    ],
+    ids=lambda each: getattr(each, "__name__", None),
+)
+def test_a_wait_is_named_as_it_is_written(step: Step, text: str) -> None:
+    timeline = made(step).timeline()
+    context: Any = SimpleNamespace(timeline=timeline, waits=waits_and_uses(timeline)[0])
+    assert written(context, 0) == text
+
+
+def test_without_operators_a_call_that_waits_may_be_any_operators() -> None:
+    trace = Trace()
+    trace.kernel("gemm", 30, 60, launch=(10, 10))
+    trace.call("cudaStreamSynchronize", 40, 80)
+    timeline = trace.timeline()
+    context: Any = SimpleNamespace(timeline=timeline, waits=waits_and_uses(timeline)[0])
+    assert (WAITS[int(context.waits.kind[0])], written(context, 0)) == ("other", None)
+
+
 def test_the_calls_of_one_operator_are_one_wait() -> None:
-    waits = waits_of(made(log).timeline())
+    waits, _ = waits_and_uses(made(log).timeline())
     assert len(waits) == 4
     assert waits.wait_ns.tolist() == [430] * 4  # the copy's call and the one that waits for it
+    assert [int((waits.call_of == at).sum()) for at in range(4)] == [2] * 4
+    assert all(waits.api_row[at] in waits.call_row[waits.call_of == at] for at in range(4))
 
 
 def test_a_number_of_a_single_step_tells_nothing() -> None:
-    timeline = made(log, steps=1).timeline()
-    assert uses_of(timeline, waits_of(timeline), rows_of(timeline.steps["start_ns"])).tolist() == [-1]
+    assert waits_and_uses(made(log, steps=1).timeline())[1].tolist() == [-1]
 
 
 def test_a_tensor_that_is_printed_is_logged() -> None:
@@ -182,10 +226,9 @@ def test_a_tensor_that_is_printed_is_logged() -> None:
     printing = trace.frame("torch/_tensor_str.py(120): _str", trace.frame("train.py(3): main"))
     op = trace.op("aten::masked_select", 500, 500)
     trace.call("cudaStreamSynchronize", 560, 400, op_row=op, stack_row=printing)
-    timeline = trace.timeline()
-    waits = waits_of(timeline)
+    waits, uses = waits_and_uses(trace.timeline())
     assert [WAITS[each] for each in waits.kind.tolist()] == ["print"]
-    assert [USES[each] for each in uses_of(timeline, waits, rows_of(timeline.steps["start_ns"])).tolist()] == ["log"]
+    assert [USES[each] for each in uses.tolist()] == ["log"]
 
 
 def test_programs_recorded_on_a_gpu_are_told_as_they_are_labelled() -> None:

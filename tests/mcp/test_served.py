@@ -70,6 +70,7 @@ def server() -> Served:
     [
         ("scan", "findings", {"path": PREFILL}),
         ("top", "rows", {"path": PREFILL, "by": "module"}),
+        ("top", "rows", {"path": PREFILL, "by": "host"}),
         ("why_not", "refused", {"path": PREFILL, "operator": "aten"}),
         ("diff", "changes", {"before": PREFILL, "after": "kineto/decoder_prefill_compiled.json.gz"}),
     ],
@@ -313,7 +314,7 @@ HOSTILE = (
 OWN = {
     "id", "variant_of", "shows", "rule", "per", "bound_by", "takes", "gpu_work", "all_save", "missing", "next",
     "next_cursor", "saves", "saves_gpu", "costs", "evidence", "moves", "gpu_time", "limits", "false_positives",
-    "title", "what", "why", "references", "step", "cost",
+    "host_time", "title", "what", "why", "references", "step", "cost",
 }  # fmt: skip
 SEVERAL_LINES = {"untrusted.fix": TEXT, "untrusted.text": LONGEST_ANSWER}
 
@@ -352,7 +353,7 @@ def calls(mark: str) -> list[tuple[str, dict[str, Any]]]:
     return [
         ("traces", {}),
         ("scan", {"path": "run", "min_saving": "0ns", "limit": 25}),
-        *(("top", {"path": "run", "by": by}) for by in BY),
+        *(("top", {"path": "run", "by": by}) for by in (*BY, "host", "waits")),
         ("explain", {"path": "run", "id": mark, "details": True}),
         ("why_not", {"path": "run"}),
         ("diff", {"before": "run", "after": "run"}),
@@ -484,7 +485,7 @@ def test_no_answer_costs_an_agent_more_than_1500_tokens(server: Served, name: st
         ("why_not", {"path": path}),
         ("diff", {"before": path, "after": path}),
     ]
-    asked += [("top", {"path": path, "by": by}) for by in BY]
+    asked += [("top", {"path": path, "by": by}) for by in (*BY, "host", "waits")]
     for row in first["untrusted"]["findings"]:
         asked += [("explain", {"path": path, "id": row["id"], "details": more}) for more in (False, True)]
     for tool, arguments in asked:

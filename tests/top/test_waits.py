@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import tracemine
 from benchmarks.answers.waits import told
 from tests.timelines import Trace
 from tracemine.api.tops import tops_of
@@ -58,6 +59,17 @@ def test_waits_of_a_line_are_a_row_and_what_saves_most_is_first() -> None:
     savings = [row.saving_ns.mid for row in rows.values() if row.saving_ns is not None]
     assert savings == sorted(savings, reverse=True)
     assert savings[0] > 0
+
+
+def test_a_report_has_waits_and_host_time_as_tables() -> None:
+    report = tracemine.scan(TRACE)
+    waits, lines = report.waits, report.host_lines
+    assert report.picture is not None
+    assert report.picture.asked is not None
+    top, of_host = report.picture.asked.waits(), report.picture.asked.host("line")
+    assert waits["wait_ns"].sum() == top.wait_ns > 0
+    assert waits["saving_ns"].tolist() == [None if row.saving_ns is None else row.saving_ns.mid for row in top.rows]
+    assert lines["own_ns"].sum() == of_host.host_ns == lines.loc[lines["depth"] == 0, "host_ns"].sum()
 
 
 def test_where_nothing_waits_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ folders.py   which paths are served
 pages.py     long lists in short answers
 reading.py   traces, read once and kept
 answers.py   what tools take and answer, as records
+host_tables.py  answers about the host's time
 tools.py     the tools that read
 kernels.py   the tools that generate kernels, run and write them
 schemas.py   JSON Schemas of the records

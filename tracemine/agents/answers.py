@@ -48,7 +48,7 @@ class AskTop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What `top` takes."""
 
     path: TracePath
-    by: By = "kernel"
+    by: By | Literal["host", "waits"] = "kernel"
     gpu: GPU = None
     limit: Limit = 10
     cursor: Cursor = None
@@ -183,6 +183,8 @@ class TopEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     flops_reach: float | None = None
     gb_per_s: float | None = None
     bytes_reach: float | None = None
+    saves_us: float | None = None  # of a wait: the step is so much shorter without it
+    critical_us: float | None = None  # of host time: no device was at work meanwhile
     findings: tuple[str, ...] = ()
 
 
@@ -195,10 +197,11 @@ class TopTexts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Where GPU time goes, as recorded: of a step, or of the whole trace."""
+    """Where GPU time goes, or the host's, as recorded: of a step, or of the whole trace."""
 
     per: Per
-    gpu_time: str
+    gpu_time: str | None
+    host_time: str | None = None
     mfu: float | None
     hfu: float | None
     total: int

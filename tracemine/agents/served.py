@@ -75,7 +75,7 @@ TOOLS: Mapping[str, Tool] = {
     ),
     "top": Tool(
         "Say where the time goes",
-        "Add up GPU time by kernel, operator, module, line, stream, device or phase. Needs no finding.",
+        "Add up GPU time by kernel, operator, module, line, stream, device or phase; host time by line (host); waits.",
         AskTop,
         TopAnswer,
         _reading(tools.top),

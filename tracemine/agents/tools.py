@@ -35,6 +35,7 @@ from tracemine.agents.answers import (
     WhyNotAnswer,
     WhyNotTexts,
 )
+from tracemine.agents.host_tables import host_answer
 from tracemine.agents.pages import page
 from tracemine.agents.quoted import SENTENCE, lines, maybe, quoted, some, word
 from tracemine.agents.reading import Read, Reader, asked_id
@@ -113,7 +114,10 @@ def scan(reader: Reader, ask: AskScan) -> ScanAnswer:
 def top(reader: Reader, ask: AskTop) -> TopAnswer:
     """Return a page of where the GPU's time goes, most first; of modules and lines each before its parts."""
     read, analysis = reader.analysed(ask.path, ask.gpu)
-    found = tops_of(analysis, read.scan, reader.options(ask.gpu)).by(ask.by)
+    tops = tops_of(analysis, read.scan, reader.options(ask.gpu))
+    if ask.by == "host" or ask.by == "waits":
+        return host_answer(reader, ask, read, tops.host("line") if ask.by == "host" else tops.waits())
+    found = tops.by(ask.by)
     rows, cursor = page(found.rows, ask.limit, ask.cursor, ("top", read.key, ask.by))
     used = found.utilisation
     claimed = next((one.fingerprint for row in rows for one in row.findings), None)

@@ -37,5 +37,6 @@ def picture_of(analysis: Analysis, found: Scan, options: ScanOptions) -> Picture
         name=trace_name(str(Path(analysis.path).absolute())),
         sources={} if options.evidence is None else options.evidence.codes(found, found.trace.gpu),
         tops={by: tops.by(by) for by in BY},
+        asked=tops,
         frames=DeeperFrames(found, analysis.timeline),
     )

@@ -24,7 +24,7 @@ from tracemine.frames import frame
 from tracemine.report import Drawing, fragment, render
 from tracemine.report.picture import Picture
 from tracemine.timeline import Timeline
-from tracemine.top import Top, top_table
+from tracemine.top import Top, Tops, host_table, top_table, wait_table
 from tracemine.units import count_text, time_text
 
 if TYPE_CHECKING:
@@ -133,13 +133,23 @@ class Report:
         by: `kernel`, `operator`, `module`, `line`, `stream`, `device` or `phase`. Raises UsageError for anything else,
         and where the report is not of `tracemine.scan`: what was loaded, or is one of `scan_many`, has no such tables.
         """
-        tops = None if self.picture is None else self.picture.tops
-        if tops is None:
-            says = "this report does not hold where the time goes"
-            raise UsageError(says, hint="tracemine.scan of the trace itself makes one that does")
+        tops = self._drawn.tops
         if by not in tops:
             raise UsageError(f"nothing is added up by {by!a}", hint=f"there are: {', '.join(tops)}")
         return tops[by]
+
+    @property
+    def _drawn(self) -> Picture:
+        if self.picture is None:
+            says = "this report does not hold where the time goes"
+            raise UsageError(says, hint="tracemine.scan of the trace itself makes one that does")
+        return self.picture
+
+    @property
+    def _asked(self) -> Tops:
+        asked = self._drawn.asked
+        assert asked is not None  # noqa: S101 - the picture of a trace has them
+        return asked
 
     @property
     def kernels(self) -> pd.DataFrame:
@@ -175,6 +185,16 @@ class Report:
     def phases(self) -> pd.DataFrame:
         """GPU time by phase: forward, backward, optimizer; prefill, decode."""
         return frame(top_table(self.top("phase")))
+
+    @property
+    def host_lines(self) -> pd.DataFrame:
+        """Host time by line, every nanosecond of a step once, as `tracemine top --host`. Raises UsageError as `top`."""
+        return frame(host_table(self._asked.host("line")))
+
+    @property
+    def waits(self) -> pd.DataFrame:
+        """Where the host waits for the device, as `tracemine top --waits`. Raises UsageError as `top`."""
+        return frame(wait_table(self._asked.waits()))
 
     def occurrences(self) -> pa.Table:
         """Return one row an activity: joins `to_arrow()` by `fingerprint`, `activities` by `activity_row`."""

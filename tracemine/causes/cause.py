@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tracemine.errors import TracemineError
-from tracemine.findings.context import AdviceFacts, Estimator
+from tracemine.findings.context import AdviceFacts, Estimator, MoreClasses
 from tracemine.rows.table import Columns
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Cause(Struct, frozen=True, kw_only=True, eq=False):
     folder: Path | None = None  # of a package's cause, where its rule lies; None: in rules/
     columns: Columns | None = None  # of activities, that rules may test
     estimate: Estimator | None = None  # of its rule's matches
+    more: MoreClasses | None = None  # rows of findings beyond those that its rule's pattern names
     savings: Mapping[str, Estimator] = {}  # estimates by the kind of saving that any rule may name
     facts: AdviceFacts | None = None  # that advice may ask for
     part: str | None = None  # of the step that its findings are, whatever their operators' classes say

@@ -101,10 +101,11 @@ def _guarded(cause: Cause, plugin: plugins.Plugin) -> Cause:
 
         return called
 
-    columns, facts, estimate = cause.columns, cause.facts, cause.estimate
+    columns, facts, estimate, more = cause.columns, cause.facts, cause.estimate, cause.more
     return replace(
         cause,
         columns=None if columns is None else replace(columns, derive=guarded(columns.derive)),
         facts=None if facts is None else replace(facts, find=guarded(facts.find)),
         estimate=None if estimate is None else guarded(estimate),
+        more=None if more is None else guarded(more),
     )

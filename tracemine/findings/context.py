@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -23,19 +23,26 @@ from tracemine.findings.inside import gaps_inside
 from tracemine.findings.lists import Lists
 from tracemine.findings.recorder import of_recorder
 from tracemine.findings.steps import Steps, steps_of
+from tracemine.findings.wait_gaps import WaitGaps, wait_gaps
+from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.host.uses import uses_of
-from tracemine.host.waits import waits_of
+from tracemine.host.waits import Waits, waits_of
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, Curves, Rates, Unprofiled, rates_of
 from tracemine.rows.arrow import categories
+from tracemine.rows.host import HostThreads
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, flags, number
 from tracemine.timeline import Timeline
 
 _ROUNDS = 8  # of a loop that is worth doing at once
 # What a class of matches would save, as a rule's `saving` says.
 Estimator = Callable[["ScanContext", Rule, IntArray], ClassEstimate | Abstained]
+
+
+# Classes of rows that a cause finds beyond its rule's pattern; the last argument: rows that the pattern names.
+MoreClasses = Callable[["ScanContext", Rule, BoolArray], Iterable[tuple[IntArray, Evidence]]]
 
 
 class AdviceFacts(Struct, frozen=True):
@@ -65,6 +72,9 @@ class Cause(Protocol):
 
     @property
     def part(self) -> str | None: ...
+
+    @property
+    def more(self) -> MoreClasses | None: ...
 
 
 @dataclass
@@ -164,11 +174,26 @@ class ScanContext:
         return many & category(rows, "loop_dependence").among("independent", "accumulates")
 
     @cached_property
-    def wait_uses(self) -> tuple[IntArray, IntArray]:
-        """Rows of `api` that wait for the device, and what the value is used for: a position in USES; −1: not known."""
-        waits, steps = waits_of(self.timeline), self.accounts.counted
+    def host(self) -> HostThreads:
+        """What the host's threads did."""
+        return HostThreads.of(self.timeline)
+
+    @cached_property
+    def waits(self) -> Waits:
+        """Where the host waits for the device."""
+        return waits_of(self.timeline, self.host)
+
+    @cached_property
+    def wait_uses(self) -> IntArray:
+        """What the value of each wait is used for: a position in USES; −1: not known."""
+        steps = self.accounts.counted
         begin_ns = np.zeros(0, np.int64) if steps is None else np.sort(steps.begin_ns)
-        return waits.api_row, uses_of(self.timeline, waits, begin_ns)
+        return uses_of(self.timeline, self.waits, begin_ns, self.host.of_ops)
+
+    @cached_property
+    def wait_gaps(self) -> WaitGaps:
+        """Which gaps go with waits for the device."""
+        return wait_gaps(self.timeline, self.host, self.waits, self.accounts.counted, self.rows["gaps"], self.steps)
 
     @cached_property
     def would_graph(self) -> Answer:
@@ -182,6 +207,11 @@ class ScanContext:
         """Estimate a class of a rule's matches: as the rule's own cause does, else as its kind of saving says."""
         own = next((cause.estimate for cause in self.causes if cause.rule == rule.id), None)
         return (own or self.savings[rule.saving])(self, rule, matrix)
+
+    def more_classes(self, rule: Rule, named: BoolArray) -> Iterable[tuple[IntArray, Evidence]]:
+        """Yield the classes of rows that a rule's own cause finds beyond its pattern's, each with its evidence."""
+        more = next((cause.more for cause in self.causes if cause.rule == rule.id), None)
+        return () if more is None else more(self, rule, named)
 
     def drop(self, reason: str, occurrences: int) -> None:
         if occurrences:

@@ -8,6 +8,7 @@ distinct chain, never once a match.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from msgspec.structs import replace
@@ -237,7 +238,7 @@ def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:
     named = np.zeros(context.rows[found.rule.rows].count, np.bool_)  # rows that the rule's pattern names
     named[left.rows] = True
     variants: dict[str, list[tuple[Identity, ClassEstimate]]] = {}
-    for estimated in _estimated(context, left):
+    for estimated in _estimated(context, left, named):
         identity = variant_of(found.rule, estimated.label)
         variants.setdefault(identity.finding, []).append((identity, estimated))
     for mark, members in variants.items():
@@ -247,9 +248,9 @@ def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:
         yield _variant(context, found.rule, Identity(mark, tuple(aliases)), classes, named)
 
 
-def _estimated(context: ScanContext, found: Matches) -> Iterator[ClassEstimate]:
+def _estimated(context: ScanContext, found: Matches, named: BoolArray) -> Iterator[ClassEstimate]:
     """Yield the estimate of each class of matches that saves anything; count the others as dropped."""
-    for matrix, evidence in classes_of(context, found):
+    for matrix, evidence in chain(classes_of(context, found), context.more_classes(found.rule, named)):
         estimated = context.estimate(found.rule, matrix)
         if isinstance(estimated, Abstained):
             context.drop(estimated.reason, len(matrix))

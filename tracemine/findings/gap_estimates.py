@@ -35,8 +35,7 @@ def close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     cause = cause_of(context, matrix)
     most = facts.dur_ns[matrix].reshape(-1)
     if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
-        waited = waits_ns(context.timeline, number(rows, "sync_row", null=-1), number(rows, "blocked_ns"))
-        most = np.minimum(most, waited[matrix].reshape(-1))
+        most = np.minimum(most, blocked_ns(context, matrix))
     if rule.saving == "close_break":  # a graph in one piece closes what passed between its pieces
         most = np.minimum(most, number(rows, "break_ns")[matrix].reshape(-1))
     if cause == "data_loading" and not _has_workers(context, matrix):
@@ -46,6 +45,13 @@ def close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     else:
         saving, assumptions = closed(context, matrix, most, ((np.ones(len(most), np.bool_), cause),))
     return of_gaps(context, matrix, saving, assumptions)
+
+
+def blocked_ns(context: ScanContext, matrix: IntArray) -> IntArray:
+    """Return for how long the host was blocked before each gap: in the light window, where there is one."""
+    rows = context.rows["gaps"]
+    waited = waits_ns(context.timeline, number(rows, "sync_row", null=-1), number(rows, "blocked_ns"))
+    return waited[matrix].reshape(-1)
 
 
 def closed(

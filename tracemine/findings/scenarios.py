@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from tracemine.findings.happened import Floats, Happened, HostEvents
 from tracemine.perfmodel import LOADING_PACE
@@ -25,6 +25,7 @@ class Change(Struct, frozen=True):
     called: IntArray  # those whose launch costs the host more than it did
     call_ns: int  # by this much, whatever the host's pace
     unblocked: IntArray  # those that the host does not wait for any more, neither in their launch nor right after it
+    unwaited: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))  # calls: the host does not wait in them
 
 
 class _Edit(Struct, frozen=True):
@@ -64,6 +65,8 @@ class Edits(Struct, frozen=True):
             dearer = host.launch[happened.sole_calls(change.called)]
             longer[dearer], longer_ns[dearer] = number, change.call_ns
             freed = _blocking_behind(host, host.launch[happened.sole_calls(change.unblocked)])
+            if len(change.unwaited):
+                freed = np.append(freed, np.flatnonzero(host.blocks & np.isin(host.call, change.unwaited)))
             unblocked[freed] = number
             behind = fewer[fewer < count - 1] + 1
             events.append(np.concatenate((fewer, behind[unlaunched[behind] != number], dearer, freed)))

@@ -8,7 +8,7 @@ with a launch is not closed again, and all of it together is what the replayed t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -70,13 +70,15 @@ class Fix:
     """A finding's fix: for each class of its matches the rows and the saving of GPU time, and what is called.
 
     `call`: one of CALLS (matching/rule.py), or `graph`: the first launches a match whole, and nothing of what the host
-    did in between is done. `unblocks`: the host does not wait for the first activity any more.
+    did in between is done. `unblocks`: the host does not wait for the first activity any more, nor in the calls
+    `unwaited`.
     """
 
     matrices: Sequence[IntArray]
     savings: Sequence[Range]
     call: str = "operator"
     unblocks: bool = False
+    unwaited: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class Outside(Struct, frozen=True):
@@ -241,6 +243,7 @@ class Steps:
             called=first if fix.call in ("compiled", "iteration") else first[:0],
             call_ns=end.of(COMPILED_CALL_NS, against=True),
             unblocked=first if fix.unblocks and fewer else first[:0],
+            unwaited=fix.unwaited if fewer else first[:0],
         )
 
     def _first_of_steps(self, rows: IntArray) -> BoolArray:

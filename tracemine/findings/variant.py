@@ -82,7 +82,7 @@ def _most_time(facts: Facts, classes: Sequence[ClassEstimate]) -> tuple[str, ...
 
 def _source(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate]) -> tuple[Source, ...]:
     """Return where a finding is: of gaps with different lines, the line at which the most was idle."""
-    if rule.rows != "gaps":
+    if rule.rows != "gaps" or "source" in rule.group_by:
         return _most_measured(classes).label.source
     facts = context.facts["gaps"]
     rows = np.concatenate([one.matrix.reshape(-1) for one in classes])

@@ -10,7 +10,6 @@ import numpy as np
 
 from tracemine.host.waits import WAITS, Waits
 from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.host import threads
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 
@@ -40,11 +39,13 @@ _AFTER, _BEFORE = 48, 16  # operators that are compared
 _RIGHT_BEHIND = 2  # operators that may take the number itself
 _NUMBER = re.compile(r"\"(double|long int|bool|Scalar)\"")  # among the recorded types of what an operator takes
 _MOST_STEPS = 8
+_MOST_WAITS = 64  # of a line that are looked at, whether the next operators may take the number
 _DIFFERENCES: Final[tuple[Use, ...]] = ("branch", "size", "argument")  # of names, shapes, numbers
 
 
-def uses_of(timeline: Timeline, waits: Waits, begin_ns: IntArray) -> IntArray:
-    """Return the position in USES of each wait's use; −1: it is not known. begin_ns: of each step, in order.
+def uses_of(timeline: Timeline, waits: Waits, begin_ns: IntArray, thread: IntArray) -> IntArray:
+    """Return the position in USES of each wait's use; −1: it is not known. begin_ns: of each step, in order. thread: of
+    each row of `ops`.
 
     Numbers are inferred from what differs between steps behind a wait of one line and not before it. One that the next
     operator may take as an argument is not known where that argument is not recorded.
@@ -54,7 +55,7 @@ def uses_of(timeline: Timeline, waits: Waits, begin_ns: IntArray) -> IntArray:
     if not len(asked) or not len(begin_ns):
         return use
     step = np.searchsorted(begin_ns, waits.begin_ns, side="right") - 1
-    called = _Called(timeline, begin_ns)
+    called = _Called(timeline, begin_ns, thread)
     names = categories(timeline.ops["name"]).codes
     lines: dict[tuple[int, int], list[int]] = defaultdict(list)
     for at in asked.tolist():
@@ -72,11 +73,10 @@ def uses_of(timeline: Timeline, waits: Waits, begin_ns: IntArray) -> IntArray:
 class _Called:
     """Outermost operators of each thread in order of time: what each is called with, as codes."""
 
-    def __init__(self, timeline: Timeline, begin_ns: IntArray) -> None:
+    def __init__(self, timeline: Timeline, begin_ns: IntArray, thread: IntArray) -> None:
         ops = timeline.ops
         above, is_op = rows_of(ops["parent_row"]), categories(ops["kind"]).among("op")
         top = np.flatnonzero(is_op & ((above < 0) | ~np.append(is_op, False)[above]))
-        _, thread = threads(timeline)
         begin = rows_of(ops["start_ns"]).astype(np.int64)
         self._step = np.searchsorted(begin_ns, begin[top], side="right")
         self.begin, self.thread = begin[top], thread[top]
@@ -111,7 +111,16 @@ def _use_of_number(waits: Waits, rows: IntArray, step: IntArray, called: _Called
     differing = _differ([called.codes[:, after] for _, after in around])
     if differing is not None:
         return _DIFFERENCES[differing]
-    return None if any(called.takes_number[after[:_RIGHT_BEHIND]].any() for _, after in around) else "log"
+    return None if _taken(waits, rows, called) else "log"
+
+
+def _taken(waits: Waits, rows: IntArray, called: _Called) -> bool:
+    """Return whether an operator right behind one of a line's waits may take the number itself."""
+    for at in rows[:_MOST_WAITS].tolist():
+        _, after = called.around(int(waits.thread[at]), int(waits.end_ns[at]), _next(waits, rows, at))
+        if called.takes_number[after[:_RIGHT_BEHIND]].any():
+            return True
+    return False
 
 
 def _next(waits: Waits, rows: IntArray, at: int) -> int:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tracemine.columns import codes
 from tracemine.rows.ancestors import nearest, outermost, taken
 from tracemine.rows.arrow import categories, numbers, rows_of
-from tracemine.rows.host import WORK, HostCalls, last_begun, named, threads
+from tracemine.rows.host import WORK, HostCalls, HostThreads, last_begun, named
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -52,18 +52,18 @@ class Waits(Struct, frozen=True, kw_only=True):
     api_row: IntArray  # its last call that waits
     op_row: IntArray  # the outermost operator around it
     stack_row: IntArray
+    call_row: IntArray  # rows of `api`: all calls that wait, in no order
+    call_of: IntArray  # of each of these the wait that it is part of
 
     def __len__(self) -> int:
         return len(self.begin_ns)
 
 
-def waits_of(timeline: Timeline) -> Waits:
+def waits_of(timeline: Timeline, host: HostThreads) -> Waits:
     """Return where the host waits for the device. What allocates or frees memory, and waits for that, is none; nor is
     a wait for an event behind which more was queued already: the device goes on.
     """
-    launch_row = rows_of(timeline.activities["launch_row"])
-    of_calls, _ = threads(timeline)
-    calls = HostCalls.of(timeline, launch_row, of_calls)
+    launch_row, calls = rows_of(timeline.activities["launch_row"]), host.calls
     api, ops = timeline.api, timeline.ops
     (frees,) = (work.calls for work in WORK if work.cause == "allocator" and work.calls is not None)
     waits = calls.blocks & (calls.thread >= 0) & ~named(categories(api["name"]), frees)
@@ -80,8 +80,10 @@ def waits_of(timeline: Timeline) -> Waits:
     last[code] = np.arange(len(code))
     spent = np.zeros(count, np.int64)
     np.add.at(spent, code, (calls.end - calls.begin)[rows])
-    kind = _kinds(timeline, rows_of(api["op_row"])[rows[first]], outer[first], rows[first], launch_row)
+    kind = _kinds(timeline, host, rows_of(api["op_row"])[rows[first]], outer[first], rows[first], launch_row)
     order = np.argsort(calls.begin[rows[first]], kind="stable")
+    place = np.empty(count, np.int64)
+    place[order] = np.arange(count)
     stack = rows_of(api["stack_row"])[rows]
     return Waits(
         begin_ns=calls.begin[rows[first]][order],
@@ -92,6 +94,8 @@ def waits_of(timeline: Timeline) -> Waits:
         api_row=rows[last][order],
         op_row=outer[first][order],
         stack_row=stack[first][order],
+        call_row=rows,
+        call_of=place[code],
     )
 
 
@@ -108,17 +112,20 @@ def _leaves_work(timeline: Timeline, calls: HostCalls) -> BoolArray:
     return left
 
 
-def _kinds(timeline: Timeline, op: IntArray, outer: IntArray, call: IntArray, launch_row: IntArray) -> IntArray:
+def _kinds(
+    timeline: Timeline, host: HostThreads, op: IntArray, outer: IntArray, call: IntArray, launch_row: IntArray
+) -> IntArray:
     """Return the kind of each wait. Of each: its innermost and its outermost operator, and its first call."""
     ops, api = timeline.ops, timeline.api
     names, parent = categories(ops["name"]), rows_of(ops["parent_row"])
     kind = np.full(len(op), _NUMBER["other"])
-    kind[(op < 0) & ~categories(api["name"]).that(lambda name: "Memcpy" in name)[call]] = _NUMBER["synchronize"]
+    if ops.num_rows:  # else any operator may have made the call
+        kind[(op < 0) & ~categories(api["name"]).that(lambda name: "Memcpy" in name)[call]] = _NUMBER["synchronize"]
     copied = _copies(timeline, op, call, launch_row)
     for direction, wait in (("DtoH", "to_host"), ("HtoD", "from_host")):
         kind[np.append(categories(timeline.activities["copy_kind"]).among(direction), False)[copied]] = _NUMBER[wait]
     few = np.append(numbers(timeline.activities["bytes"]).values, 0)[copied] < _FEW_BYTES
-    kind[(kind == _NUMBER["from_host"]) & few & _made_of_lists(timeline, outer)] = _NUMBER["from_list"]
+    kind[(kind == _NUMBER["from_host"]) & few & _made_of_lists(timeline, host.of_ops, outer)] = _NUMBER["from_list"]
     for wait, pattern in reversed(_OPERATORS):
         marked = named(names, pattern)
         if marked.any():
@@ -139,12 +146,11 @@ def _copies(timeline: Timeline, op: IntArray, call: IntArray, launch_row: IntArr
     return np.where(by_op[op] >= 0, by_op[op], by_call[call])
 
 
-def _made_of_lists(timeline: Timeline, outer: IntArray) -> BoolArray:
+def _made_of_lists(timeline: Timeline, thread: IntArray, outer: IntArray) -> BoolArray:
     """Return which operators are followed on their thread, before another one of theirs, by what makes a tensor."""
     ops = timeline.ops
     if not ops.num_rows:
         return np.zeros(len(outer), np.bool_)
-    _, thread = threads(timeline)
     is_op, above = categories(ops["kind"]).among("op"), rows_of(ops["parent_row"])
     top = np.flatnonzero(is_op & ((above < 0) | ~is_op[above]))
     top = top[np.argsort(thread[top], kind="stable")]

@@ -68,6 +68,7 @@ INSERTED: Final = {
     "graph_answer": GRAPH,
     "function": "{function}",
     "operators": "{operators}",
+    "waiting": "{waiting}",  # one of a few texts
 }
 # Texts that hold of all parts together or not at all: what fits one part would be wrong of another.
 _OF_ALL: Final = frozenset({"call_class", "forward_function", "function"})

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import ordered
-from tracemine.rows.arrow import categories, numbers
+from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.codes import combination_codes, grouped_running_maximum
 from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers
 from tracemine.timeline import Timeline
@@ -86,6 +86,18 @@ class HostCalls(Struct, frozen=True):
         launches[launch_row[launch_row >= 0]] = True
         blocks = named(name, _BLOCKING) | named(name, _HOST_WAITS) | (staged & named(name, _ASYNCHRONOUS_COPY))
         return HostCalls(begin, end, thread, launches, blocks, named(name, _STREAM_WAITS))
+
+
+class HostThreads(Struct, frozen=True):
+    """What the host's threads did: all calls, and the thread of each row of `ops`."""
+
+    calls: HostCalls
+    of_ops: IntArray
+
+    @staticmethod
+    def of(timeline: Timeline) -> HostThreads:
+        of_calls, of_ops = threads(timeline)
+        return HostThreads(HostCalls.of(timeline, rows_of(timeline.activities["launch_row"]), of_calls), of_ops)
 
 
 def threads(timeline: Timeline) -> tuple[IntArray, IntArray]:

@@ -25,7 +25,7 @@ from tracemine.top.record import (
     WaitRow,
     WaitTop,
 )
-from tracemine.top.table import top_table
+from tracemine.top.table import host_table, top_table, wait_table
 
 __all__ = [
     "BY",
@@ -45,5 +45,7 @@ __all__ = [
     "Utilisation",
     "WaitRow",
     "WaitTop",
+    "host_table",
     "top_table",
+    "wait_table",
 ]

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tracemine.columns import codes
+from tracemine.columns import codes, is_among
 from tracemine.findings.record import Range
 from tracemine.findings.steps import Fix, Steps
 from tracemine.host.uses import USES, uses_of
 from tracemine.host.waits import WAITS, Waits, waits_of
-from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.codes import first_rows
-from tracemine.rows.host import HostCalls, last_begun, threads
+from tracemine.rows.arrow import categories
+from tracemine.rows.host import HostThreads
 from tracemine.rows.iterations import Iterations
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
@@ -26,9 +25,10 @@ _NOTHING = Range(0, 0, 0)
 
 def wait_rows(timeline: Timeline, steps: Iterations | None, replayed: Steps) -> list[WaitRow]:
     """Return the waits of each line and use, what saves most first. replayed: the timeline as it can be run again."""
-    waits = waits_of(timeline)
+    host = HostThreads.of(timeline)
+    waits = waits_of(timeline, host)
     begin_ns = np.zeros(0, np.int64) if steps is None else np.sort(steps.begin_ns)
-    use = uses_of(timeline, waits, begin_ns)
+    use = uses_of(timeline, waits, begin_ns, host.of_ops)
     inside = np.flatnonzero(_inside(waits, steps))
     if not len(inside):
         return []
@@ -41,7 +41,7 @@ def wait_rows(timeline: Timeline, steps: Iterations | None, replayed: Steps) -> 
     members.sort(key=lambda rows: -int(waits.wait_ns[rows].sum()))
     names = categories(timeline.ops["name"]).values
     rows = []
-    for own, saving in zip(members, [*_savings(timeline, waits, members, replayed)], strict=True):
+    for own, saving in zip(members, [*_savings(waits, members, replayed)], strict=True):
         of_line, of_operator, of_use = (int(each[own[0]]) for each in (line, operator, use))
         path = () if of_line < 0 else paths.values[of_line]
         rows.append(
@@ -69,23 +69,9 @@ def _inside(waits: Waits, steps: Iterations | None) -> BoolArray:
     return inside
 
 
-def _savings(timeline: Timeline, waits: Waits, members: Sequence[IntArray], replayed: Steps) -> Iterator[Range | None]:
+def _savings(waits: Waits, members: Sequence[IntArray], replayed: Steps) -> Iterator[Range | None]:
     """Yield what each group saves where the timeline is run again without it and those before; None: not asked."""
     asked = members[:_MOST_ASKED]
-    behind = _launched_before(timeline, waits)
-    fixes = []
-    for rows in asked:
-        activities = np.unique(behind[rows][behind[rows] >= 0])
-        fixes.append(Fix([activities[:, None]], [_NOTHING], "each", unblocks=True))
-    yield from replayed.gains(fixes)
+    calls = (waits.call_row[is_among(waits.call_of, rows)] for rows in asked)
+    yield from replayed.gains([Fix([], [], "each", unwaited=each) for each in calls])
     yield from [None] * (len(members) - len(asked))
-
-
-def _launched_before(timeline: Timeline, waits: Waits) -> IntArray:
-    """Return the first activity of what the thread of each wait had launched last when that ended, −1: nothing."""
-    launch_row = rows_of(timeline.activities["launch_row"])
-    of_calls, _ = threads(timeline)
-    calls = HostCalls.of(timeline, launch_row, of_calls)
-    launch = last_begun(calls, calls.launches, waits.thread, waits.end_ns)
-    first = first_rows(launch_row, len(calls.begin))[: len(calls.begin)]
-    return np.where(launch >= 0, np.append(first, -1)[launch], -1)

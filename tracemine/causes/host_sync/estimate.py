@@ -6,26 +6,33 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracemine.causes.host_sync.waits import estimate_waits, goes_with_wait
+from tracemine.causes.host_sync.written import WRITTEN, written
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
-from tracemine.findings.gap_estimates import cause_of, close, closed, of_gaps
+from tracemine.findings.gap_estimates import blocked_ns, cause_of, close, closed, of_gaps
 from tracemine.host.uses import USES
+from tracemine.host.waits import WAITS
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained
 from tracemine.rows.table import BoolArray, IntArray, category, number
 
+_FETCHES = ("number", "truth", "mask", "print", "to_host")
+
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate gaps without their waits; where one call can do all rounds of a loop the rounds' launches go as well."""
+    if goes_with_wait(context, matrix):
+        return estimate_waits(context, matrix)
     rows = context.rows["gaps"]
     at_once = context.asked_at_once[number(rows, "next_row")[matrix].reshape(-1)]
     if not at_once.any():
         return close(context, rule, matrix)
     cause = cause_of(context, matrix)
+    waits = cause == "synchronisation"
     recorded = context.facts["gaps"].dur_ns[matrix].reshape(-1)
-    waited = number(rows, "blocked_ns")[matrix].reshape(-1) if cause == "synchronisation" else recorded
-    most = np.where(at_once, recorded, np.minimum(recorded, waited))
+    most = np.where(at_once, recorded, np.minimum(recorded, blocked_ns(context, matrix))) if waits else recorded
     saving, assumptions = closed(context, matrix, most, ((at_once, "at_once"), (~at_once, cause)))
     return of_gaps(context, matrix, saving, assumptions)
 
@@ -37,20 +44,28 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
     if rule.rows != "gaps":
         return {}
     gaps = np.concatenate([one.matrix.reshape(-1) for one in classes])
-    return {"use": _use(context, gaps)} | _of_rounds(context, gaps)
+    return _of_wait(context, gaps) | _of_rounds(context, gaps)
 
 
-def _use(context: ScanContext, gaps: IntArray) -> str | None:
-    """Return what most of the values are used for that these gaps wait for; None: that is not known."""
-    waited = number(context.rows["gaps"], "sync_row", null=-1)[gaps]
-    if not (waited >= 0).any():
-        return None
-    calls, uses = context.wait_uses
-    use_of = np.full(context.timeline.api.num_rows + 1, -1, np.int64)
-    use_of[calls] = uses
-    spent = np.bincount(1 + use_of[waited], weights=context.facts["gaps"].dur_ns[gaps], minlength=len(USES) + 1)
+def _of_wait(context: ScanContext, gaps: IntArray) -> dict[str, Fact]:
+    """Return what most of the values are used for that these gaps wait for, and what the longest wait is written as."""
+    waits = context.waits
+    wait_of = np.full(context.timeline.api.num_rows + 1, -1, np.int64)
+    wait_of[waits.call_row] = waits.call_of
+    wait = wait_of[number(context.rows["gaps"], "sync_row", null=-1)[gaps]]
+    wait = np.where(wait >= 0, wait, context.wait_gaps.wait[gaps])
+    known = wait >= 0
+    if not known.any():
+        return {"use": None, "waiting": None}
+    idle_ns = context.facts["gaps"].dur_ns[gaps]
+    spent = np.bincount(1 + np.append(context.wait_uses, -1)[wait], weights=idle_ns, minlength=len(USES) + 1)
     most = int(spent.argmax()) - 1
-    return USES[most] if most >= 0 and 2 * spent.max() > spent.sum() else None
+    use = USES[most] if most >= 0 and 2 * spent.max() > spent.sum() else None
+    of_use = known if use is None else known & (np.append(context.wait_uses, -1)[wait] == most)
+    fetches = of_use & np.isin(np.append(waits.kind, -1)[wait], [WAITS.index(each) for each in _FETCHES])
+    chosen = fetches if fetches.any() else of_use
+    longest = int(wait[chosen][idle_ns[chosen].argmax()])
+    return {"use": use, "waiting": written(context, longest)}
 
 
 def _of_rounds(context: ScanContext, gaps: IntArray) -> dict[str, Fact]:
@@ -72,6 +87,12 @@ FACTS = AdviceFacts(
             "of waits for the device, what most of the values that are fetched there are used for",
             text=True,
             values=USES,
+        ),
+        "waiting": FactDoc(
+            "what the longest of these waits is written as, of those that fetch a value where some do: `{waiting}` in "
+            "the text names it",
+            text=True,
+            values=WRITTEN,
         ),
     },
     find=_facts,

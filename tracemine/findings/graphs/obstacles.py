@@ -12,7 +12,7 @@ from msgspec import Struct
 from tracemine.host.waits import WAITS, waits_of
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.host import LOADS, named
+from tracemine.rows.host import LOADS, HostThreads, named
 from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags
 from tracemine.timeline import Timeline
 
@@ -88,7 +88,7 @@ def _not_recorders(file: str) -> bool:
 
 
 def _waits(timeline: Timeline) -> Iterator[_Some]:
-    waits = waits_of(timeline)
+    waits = waits_of(timeline, HostThreads.of(timeline))
     for number in np.unique(waits.kind).tolist():
         rows = waits.kind == number
         yield _Some(WAITS[number], waits.begin_ns[rows], waits.stack_row[rows], waits.op_row[rows])

@@ -19,7 +19,7 @@ from tracemine.report.picture.host import HostLane, host_lanes
 from tracemine.report.picture.roofline import Roofline, roofline_of
 from tracemine.rows.table import IntArray, Rows
 from tracemine.timeline import Timeline
-from tracemine.top import Top
+from tracemine.top import Top, Tops
 
 __all__ = ["Activities", "DataflowPicture", "HostLane", "Picture", "Roofline", "picture"]
 
@@ -34,6 +34,7 @@ class Picture(Struct, frozen=True, kw_only=True, eq=False):
     name: str = ""  # of the trace or the capture; "": what its path says
     host: tuple[HostLane, ...] = ()
     tops: Mapping[str, Top] = field(default_factory=dict)  # where the time goes, by what it is added up by
+    asked: Tops | None = None  # other tables of the same trace, made when they are asked for
     frames: Mapping[str, Source] = field(default_factory=dict)  # the user's own, of findings that hold none
 
 

@@ -1,0 +1,147 @@
+"""Waits as findings: each at its own line, where the step is shorter without; and near misses that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.timelines import Trace
+from tracemine.findings import Finding
+from tracemine.pipeline import analysed, mined
+
+STALL = 5_000_000
+LATE = 30_000  # from one launch to the next, as recorded; alone the host takes less than half of it
+KERNEL = 22_000
+Step = Callable[[Trace, int, int], int]
+
+
+def frame(trace: Trace, line: str) -> dict[str, Any]:
+    """A line that `main` calls: the same row each time."""
+    main = next((row for row in trace.rows["stacks"]), None) or trace.frame("train.py(1): main")
+    return next((row for row in trace.rows["stacks"] if row["frame"] == line), None) or trace.frame(line, main)
+
+
+def launches(trace: Trace, at: int, count: int = 12, every: int = LATE, lasting: int = KERNEL) -> int:
+    """Operators that a recorded host launches too late, one after another; returns when the last kernel ends."""
+    line = frame(trace, "train.py(10): layers")
+    end = at
+    for number in range(count):
+        begin = at + number * every
+        op = trace.op("aten::mm", begin, 15_000, [[64, 8]], ["float"], stack_row=line)
+        start = max(begin + 16_000, end + 1_000)
+        trace.kernel("gemm", start, lasting, launch=(begin + 10_000, 5_000), op=op, stack=line)
+        end = start + lasting
+    return end
+
+
+def wait(trace: Trace, at: int, line: str = "train.py(20): log", size: int = 4, kind: str = "DtoH") -> int:
+    """A number that is copied to the host, which waits for that; recorded, the device is done before. Returns when."""
+    stack = frame(trace, line)
+    item = trace.op("aten::item", at, 20_000, [[]], ["float"], stack_row=stack)
+    op = trace.op("aten::_local_scalar_dense", at + 500, 19_000, parent_row=item, stack_row=stack)
+    trace.copy(kind, at + 9_000, 1_500, size, pageable=True, launch=(at + 3_000, 5_000), op=op, stack=stack)
+    trace.call("cudaStreamSynchronize", at + 8_500, 5_000, op_row=op, stack_row=stack)
+    return at + 20_000
+
+
+def logged(trace: Trace, begin: int, step: int) -> int:
+    """Waits in the middle of a step: alone the host would have been ahead."""
+    return launches(trace, wait(trace, launches(trace, begin) + 3_000) + 20_000)
+
+
+def logged_twice(trace: Trace, begin: int, step: int) -> int:
+    """The same at two lines."""
+    middle = launches(trace, wait(trace, launches(trace, begin) + 3_000) + 20_000)
+    return launches(trace, wait(trace, middle + 3_000, "train.py(30): check") + 20_000)
+
+
+def by_device(trace: Trace, begin: int, step: int) -> int:
+    """Long kernels, and a wait for an event behind which more was launched: the device goes on."""
+    stack = frame(trace, "train.py(20): log")
+    launches(trace, begin, 6, lasting=100_000)
+    trace.call("cudaEventRecord", begin + 6 * LATE - 4_000, 1_000)
+    launches(trace, begin + 20 * LATE, 6)
+    trace.call("cudaEventSynchronize", begin + 26 * LATE, 10_000, stack_row=stack)
+    return launches(trace, begin + 27 * LATE, 6)
+
+
+def by_host(trace: Trace, begin: int, step: int) -> int:
+    """Kernels so short that the host is behind alone, too: with the wait or without, each launch comes late."""
+    return launches(trace, wait(trace, launches(trace, begin, lasting=1_000) + 3_000) + 20_000, lasting=1_000)
+
+
+def once(trace: Trace, begin: int, step: int) -> int:
+    """A wait of one step among many."""
+    return logged(trace, begin, step) if step == 1 else launches(trace, launches(trace, begin) + 30_000)
+
+
+def settled(trace: Trace, begin: int, step: int) -> int:
+    """Waits for the whole device at a step's end, as profilers and timers do."""
+    end = launches(trace, begin, 24)
+    stack = trace.frame("train.py(40): timed")
+    trace.call("cudaDeviceSynchronize", end + 3_000, 5_000, stack_row=stack)
+    return end + 10_000
+
+
+def of_nobody(trace: Trace, begin: int, step: int) -> int:
+    """A wait in no operator and at no line."""
+    end = launches(trace, begin)
+    trace.call("cudaStreamSynchronize", end + 3_000, 5_000)
+    return launches(trace, end + 30_000)
+
+
+def large(trace: Trace, begin: int, step: int) -> int:
+    """A large copy from pageable memory, which is another finding."""
+    return launches(trace, wait(trace, launches(trace, begin) + 3_000, size=1 << 22, kind="HtoD") + 20_000)
+
+
+def stalled(trace: Trace, begin: int, step: int) -> int:
+    """Behind a wait the host does something else for long, which is a finding of its own."""
+    end = launches(trace, begin, 4, lasting=500_000)
+    stack = frame(trace, "train.py(20): log")
+    trace.call("cudaStreamSynchronize", begin + 4 * LATE, end + 4_000 - begin - 4 * LATE, stack_row=stack)
+    for at in range(end + 10_000, end + STALL - 30_000, 20_000):
+        trace.op("aten::tolist", at, 10_000)
+    return launches(trace, end + STALL, 4)
+
+
+def handed_on(trace: Trace, begin: int, step: int) -> int:
+    """Rounds that each take a number, which the next operator may compute with."""
+    at = begin
+    for _ in range(4):
+        at = wait(trace, launches(trace, at, 6) + 3_000, "solver.py(5): solve") + 2_000
+        trace.op("aten::mul", at, 3_000, [[64, 8], []], ["float", "double"], concrete=["", ""])
+        at += 20_000
+    return at
+
+
+def findings(step: Step, steps: int = 4) -> list[Finding]:
+    trace, begin = Trace(with_stack=True), 0
+    for at in range(steps):
+        end = step(trace, begin, at)
+        trace.step(begin, end + 2_000 - begin)
+        begin = end + 4_000
+    return [one for one in mined(analysed(trace.timeline())).findings if one.rule == "host_sync"]
+
+
+def test_a_wait_is_a_finding_of_its_own_line() -> None:
+    (found,) = findings(logged)
+    assert [(one.line, one.function) for one in found.source] == [(20, "log"), (1, "main")]
+    assert "Replace `.item()` by `logged.append(loss.detach())`" in found.fix
+    assert (found.occurrences, found.evidence) == (4, "consistent")
+    saving, measured = found.step_saving_ns, found.measured_ns
+    assert saving.low == 0 < saving.mid <= saving.high <= measured
+    assert 4 * 2_000 < saving.mid < 4 * 20_000  # until the host has launched again alone, and no more
+
+
+def test_each_line_is_a_finding() -> None:
+    assert sorted(one.source[0].line for one in findings(logged_twice)) == [20, 30]
+
+
+@pytest.mark.parametrize(
+    "step", [by_device, by_host, once, settled, of_nobody, large, stalled, handed_on], ids=lambda step: step.__name__
+)
+def test_near_misses_are_none(step: Step) -> None:
+    assert not findings(step)

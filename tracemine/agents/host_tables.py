@@ -1,0 +1,54 @@
+"""Answers of `top` about the host: its time by line, and where it waits for the device."""
+
+from __future__ import annotations
+
+from tracemine.agents.answers import AskTop, TopAnswer, TopEntry, TopTexts
+from tracemine.agents.pages import page
+from tracemine.agents.quoted import SENTENCE, maybe, quoted, some
+from tracemine.agents.reading import Read, Reader
+from tracemine.top import HostRow, HostTop, WaitRow, WaitTop
+from tracemine.units import time_text
+
+_NAME, _NOTES = 48, 3  # characters of a name; sentences
+
+
+def host_answer(reader: Reader, ask: AskTop, read: Read, found: HostTop | WaitTop) -> TopAnswer:
+    """Return a page of the host's time by line, or of its waits for the device."""
+    if isinstance(found, HostTop):
+        entries, whole_ns, notes = [_host_entry(row, found.steps) for row in found.rows], found.host_ns, found.notes
+    else:
+        entries, whole_ns, notes = [_wait_entry(row, found) for row in found.rows], found.wait_ns, ()
+    rows, cursor = page(entries, ask.limit, ask.cursor, ("top", read.key, ask.by))
+    return TopAnswer(
+        per=found.per,
+        gpu_time=None,
+        host_time=f"{time_text(whole_ns / found.steps)}, recorded",
+        mfu=None,
+        hfu=None,
+        total=len(entries),
+        next_cursor=cursor,
+        next="scan it: host_sync findings say what to do about waits",
+        untrusted=TopTexts(trace=quoted(reader.shown(read)), rows=tuple(rows), notes=some(notes, _NOTES, SENTENCE)),
+    )
+
+
+def _host_entry(row: HostRow, steps: int) -> TopEntry:
+    return TopEntry(
+        name=maybe(row.name, _NAME),
+        us=round(row.host_ns / steps / 1e3, 1),
+        share=round(row.share, 3),
+        calls=0,
+        depth=row.depth,
+        critical_us=round(row.critical_ns / steps / 1e3, 1),
+    )
+
+
+def _wait_entry(row: WaitRow, found: WaitTop) -> TopEntry:
+    named = " ".join(filter(None, (row.kind, row.use and f"for {row.use}", row.line or row.operator)))
+    return TopEntry(
+        name=maybe(named, 2 * _NAME),
+        us=round(row.wait_ns / found.steps / 1e3, 1),
+        share=round(row.wait_ns / max(found.wait_ns, 1), 3),
+        calls=round(row.waits / found.steps),
+        saves_us=None if row.saving_ns is None else round(row.saving_ns.mid / found.steps / 1e3, 1),
+    )

@@ -1,0 +1,154 @@
+"""Idle time that the host's waits for the device lead to: what goes of it where the timeline runs again without them.
+
+Behind a wait the queue is empty, and what the host launches comes late until it is ahead again. In a recording, which
+slows the host, launches come late anyhow; what a wait costs shows where it runs again at the pace that it has alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from tracemine.columns import codes, sorted_unique
+from tracemine.findings.steps import Fix, Steps
+from tracemine.host.waits import Waits
+from tracemine.rows.ancestors import taken
+from tracemine.rows.arrow import categories, numbers, rows_of, take
+from tracemine.rows.host import HostThreads, named
+from tracemine.rows.iterations import Iterations
+from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, number
+from tracemine.rows.user_frames import source_lines
+from tracemine.timeline import Timeline
+
+_WHOLE_DEVICE: Final = re.compile(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^Context Sync")
+_PINNED_INSTEAD_BYTES: Final = 65_536  # pageable copies from so much on are a finding of their own
+_LEAST_NS: Final = 2_000  # of a gap, as recorded
+_STALL_NS: Final = 1_000_000  # unprofiled: from so much on the host does something else, which is a finding of its own
+
+
+class WaitGaps(Struct, frozen=True):
+    """Gaps that follow waits: how much of each goes where the host does not wait."""
+
+    place: IntArray  # of each wait a code: the same for the same line, operator and kind
+    wait: IntArray  # of each gap the wait that it follows; −1: none, or most of the gap stays without it
+    freed_ns: tuple[IntArray, IntArray, IntArray]  # of each gap, unprofiled: least, usual, most
+
+
+def wait_gaps(
+    timeline: Timeline, host: HostThreads, waits: Waits, counted: Iterations | None, gaps: Rows, steps: Steps
+) -> WaitGaps:
+    """Return which gaps go with which waits, of those that come back in most steps; no gap gets longer than it is."""
+    place, none = _places(timeline, waits), np.zeros(gaps.count, np.int64)
+    chosen = _repeated(waits, place, counted, _asked(timeline, host, waits, counted))
+    if not chosen.any() or not gaps.count:
+        return WaitGaps(place, none - 1, (none, none, none))
+    calls = waits.call_row[chosen[waits.call_of]]
+    change = steps.change(Fix([], [], "each", unwaited=calls))
+    with_waits, without = steps.gaps_ns(), steps.gaps_ns([change])
+    (takes,) = steps.replay.takes([([change], steps.paces[::-1])])
+    gained_ns = len(sorted_unique(steps.device)) * np.maximum(takes[:, 0] - takes[:, 1], 0.0)
+    wait = _followed(steps, waits, chosen, number(gaps, "next_row"))
+    least, usual, most = (
+        _net(before - after, wait, most_ns)
+        for before, after, most_ns in zip(with_waits, without, gained_ns.tolist(), strict=True)
+    )
+    late = category(gaps, "cause").among("host_bound") & (with_waits[1] < _STALL_NS)
+    late &= np.where(flags(gaps, "between_steps"), number(gaps, "into_step_ns"), number(gaps, "dur_ns")) >= _LEAST_NS
+    mostly = (usual > 0) & (2 * usual >= with_waits[1])
+    return WaitGaps(place, np.where(late & mostly, wait, -1), (least, usual, most))
+
+
+def _asked(timeline: Timeline, host: HostThreads, waits: Waits, counted: Iterations | None) -> BoolArray:
+    """Return which waits are the program's own, and no other finding's."""
+    calls = host.calls
+    launching = np.zeros(int(calls.thread.max(initial=-1)) + 2, np.bool_)
+    launching[calls.thread[calls.launches]] = True
+    launching[-1] = False  # of no thread
+    placed = (waits.op_row >= 0) | (waits.stack_row >= 0)
+    found: BoolArray = launching[waits.thread] & placed & ~_large_copies(timeline, waits)
+    if counted is None:
+        return found
+    order = np.argsort(counted.begin_ns, kind="stable")
+    begin, end = counted.begin_ns[order], counted.end_ns[order]
+    step = np.searchsorted(begin, waits.begin_ns, side="right") - 1
+    found &= (step >= 0) & (waits.begin_ns < np.append(end, 0)[step])
+    launches = np.sort(calls.begin[calls.launches])
+    following = np.append(launches, np.iinfo(np.int64).max)[np.searchsorted(launches, waits.end_ns)]
+    leaves = np.searchsorted(begin, following, side="right") - 1 != step
+    whole = named(categories(timeline.api["name"]), _WHOLE_DEVICE)[waits.api_row] if len(waits) else leaves
+    found &= ~(whole & (leaves | (following >= np.append(end, 0)[step])))
+    return found
+
+
+def _large_copies(timeline: Timeline, waits: Waits) -> BoolArray:
+    """Return which waits are for a copy from or to pageable memory that is large."""
+    activities = timeline.activities
+    pageable = np.zeros(activities.num_rows, np.bool_)
+    for column in ("source_memory", "target_memory"):
+        pageable |= categories(activities[column]).among("pageable")
+    pageable &= numbers(activities["bytes"]).values >= _PINNED_INSTEAD_BYTES
+    launch = rows_of(activities["launch_row"])[pageable]
+    copies = np.zeros(timeline.api.num_rows, np.bool_)
+    copies[launch[launch >= 0]] = True
+    found = np.zeros(len(waits), np.bool_)
+    found[waits.call_of[copies[waits.call_row]]] = True
+    return found
+
+
+def _places(timeline: Timeline, waits: Waits) -> IntArray:
+    if not len(waits):
+        return waits.kind
+    line = take(source_lines(timeline.stacks), waits.stack_row).codes
+    operator = taken(rows_of(timeline.api["op_row"]), waits.api_row)
+    name = take(categories(timeline.ops["name"]), operator).codes
+    return codes(line.astype(np.int64), name.astype(np.int64), waits.kind)
+
+
+def _repeated(waits: Waits, place: IntArray, counted: Iterations | None, asked: BoolArray) -> BoolArray:
+    """Return which of the waits that are asked for are of a place that waits in most steps."""
+    rows = np.flatnonzero(asked)
+    if not len(rows):
+        return asked
+    place = place[rows]
+    if counted is None:
+        often = np.bincount(place) > 1
+    else:
+        step = np.searchsorted(np.sort(counted.begin_ns), waits.begin_ns[rows], side="right")
+        pairs = np.unique(np.stack((place, step)), axis=1)
+        often = 2 * np.bincount(pairs[0]) > len(counted)
+    found = np.zeros(len(waits), np.bool_)
+    found[rows[often[place]]] = True
+    return found
+
+
+def _followed(steps: Steps, waits: Waits, chosen: BoolArray, following: IntArray) -> IntArray:
+    """Return the chosen wait that each gap's launch is behind, where no other one of the host's waits is between."""
+    host = steps.replay.host
+    of_call = np.full(int(max(host.call.max(initial=0), waits.call_row.max(initial=0))) + 1, -1)
+    kept = chosen[waits.call_of]
+    of_call[waits.call_row[kept]] = waits.call_of[kept]
+    events = np.arange(len(host.call))
+    last = np.maximum.accumulate(np.where(host.waits_for >= 0, events, -1))
+    launch = np.append(host.launch, -1)[steps.replay.launch[following]]
+    behind = np.where(launch >= 0, last[launch], -1)
+    return np.where(behind >= 0, of_call[host.call[behind]], -1)
+
+
+def _net(shorter: IntArray, wait: IntArray, most_ns: float) -> IntArray:
+    """Return how much shorter each gap is, less what other gaps of its wait are longer instead; all, `most_ns`.
+
+    >>> _net(np.array([6, -2, 4, -4]), np.array([0, 0, 1, -1]), 4.0).tolist()
+    [2, 0, 2, 0]
+    """
+    gains = np.maximum(shorter, 0).astype(np.float64)
+    of_wait, positive = (np.bincount(wait + 1, each, int(wait.max(initial=-1)) + 2) for each in (shorter, gains))
+    left = np.maximum(of_wait, 0.0)
+    whole = left.sum()
+    share = left * min(most_ns / max(whole, 1.0), 1.0) / np.maximum(positive, 1.0)
+    found = gains * share[wait + 1]
+    found[wait < 0] = 0.0
+    net: IntArray = found.astype(np.int64)
+    return net
