@@ -41,19 +41,21 @@ ByOption = Annotated[
 ]
 
 
+WaitsOption = Annotated[
+    bool, typer.Option("--waits", help="List where the host waits for the device, and what the step is without.")
+]
+HostOption = Annotated[bool, typer.Option("--host", help="Add up the host's time, by line, module, operator or phase.")]
+GraphsOption = Annotated[
+    bool, typer.Option("--graphs", help="Say whether a CUDA graph or torch.compile would work, and what is in the way.")
+]
+
+
 def top(
     path: TraceArgument,
     by: ByOption = None,
-    waits: Annotated[
-        bool, typer.Option("--waits", help="List where the host waits for the device, and what the step is without.")
-    ] = False,
-    host: Annotated[
-        bool, typer.Option("--host", help="Add up the host's time, by line, module, operator or phase.")
-    ] = False,
-    graphs: Annotated[
-        bool,
-        typer.Option("--graphs", help="Say whether a CUDA graph or torch.compile would work, and what is in the way."),
-    ] = False,
+    waits: WaitsOption = False,
+    host: HostOption = False,
+    graphs: GraphsOption = False,
     depth: Annotated[
         int | None,
         typer.Option(metavar="N", help="Open modules and lines so deep. Default: the largest, while there is room."),

@@ -11,6 +11,7 @@ import numpy as np
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.environment import library_of, runs_unfused
+from tracemine.findings.labels import Label
 from tracemine.matching.advice import Fact, merged
 from tracemine.matching.rule import Rule
 from tracemine.ops import lookup
@@ -22,20 +23,7 @@ _MOST_NAMED: Final = 5
 
 def facts_of(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
     """Return the facts that advice may ask of a variant. `named`: rows that the rule's pattern names."""
-    labels = [one.label for one in classes]
-    found = merged(
-        {
-            "optimizer": label.optimizer,
-            "module": label.module is not None,
-            "library": library_of(source.file for source in label.source[:1]),
-            "backward": label.backward,
-            "operation": label.ops[0].removeprefix("aten::") if len(set(label.ops)) == 1 else None,
-            "call_class": call_class(label.ops),
-            "function": None if label.module is not None or not label.source else plain_name(label.source[0].function),
-            "operators": operators_text(label.ops),
-        }
-        for label in labels
-    )
+    found = merged(_of_label(each.label) for each in classes)
     rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
     of_gaps = rule.rows == "gaps"
     activities = number(context.rows["gaps"], "next_row")[rows] if of_gaps else rows
@@ -50,6 +38,21 @@ def facts_of(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate],
         if cause.facts is not None and not asked.isdisjoint(cause.facts.docs):
             found |= cause.facts.find(context, rule, classes, named)
     return found
+
+
+def _of_label(label: Label) -> dict[str, Fact]:
+    """Return what the label of a class tells."""
+    in_function = label.module is None and label.source
+    return {
+        "optimizer": label.optimizer,
+        "module": label.module is not None,
+        "library": library_of(source.file for source in label.source[:1]),
+        "backward": label.backward,
+        "operation": label.ops[0].removeprefix("aten::") if len(set(label.ops)) == 1 else None,
+        "call_class": call_class(label.ops),
+        "function": plain_name(label.source[0].function) if in_function else None,
+        "operators": operators_text(label.ops),
+    }
 
 
 def _of_gaps(context: ScanContext, rows: IntArray) -> dict[str, Fact]:

@@ -224,14 +224,8 @@ class Steps:
             if fix.call not in ("each", "iteration"):
                 unlaunched.append(matrix[:, 1:].reshape(-1))
             called.append(matrix[:, 0])
-        first = _joined(called)
-        if fix.call == "nothing":
-            unlaunched.append(first)
-            first = first[:0]
-        if fix.call == "step":
-            kept = self._first_of_steps(first)
-            unlaunched.append(first[~kept])
-            first = first[kept]
+        first, gone = self._first(fix, _joined(called))
+        unlaunched.append(gone)
         graph = fix.call == "graph"
         fewer = graph or end is not _LOW
         return Change(
@@ -245,6 +239,15 @@ class Steps:
             unblocked=first if fix.unblocks and fewer else first[:0],
             unwaited=fix.unwaited if fewer else first[:0],
         )
+
+    def _first(self, fix: Fix, first: IntArray) -> tuple[IntArray, IntArray]:
+        """Return which of the matches' first activities are launched still, and which are not."""
+        if fix.call == "nothing":
+            return first[:0], first
+        if fix.call != "step":
+            return first, first[:0]
+        kept = self._first_of_steps(first)
+        return first[kept], first[~kept]
 
     def _first_of_steps(self, rows: IntArray) -> BoolArray:
         """Return which activities are the first of their step; those in no step all are."""

@@ -31,25 +31,23 @@ def gap_rows(timeline: Timeline) -> Rows:
     0
     """
     activities, api, ops = timeline.activities, timeline.api, timeline.ops
-    start, dur = (numbers(activities.column(each)).values.astype(np.int64) for each in ("start_ns", "dur_ns"))
+    start, dur = (rows_of(activities.column(each)) for each in ("start_ns", "dur_ns"))
     device = numbers(activities.column("device"))
     place = combination_codes(device)
     previous, following = idle_intervals(start, dur, place)
     begin = start[previous] + dur[previous]
-    gap = start[following] - begin
+    end, gap = start[following], start[following] - begin
     why = causes_of(timeline, previous, following, begin, gap)
-    launch, blamed = why.launch, why.blamed_call
-    launched, waited, by_op = launch >= 0, why.waiting >= 0, why.blamed_op >= 0
-    launch_name = take(categories(api.column("name")), launch)
+    launch, blamed, launched, by_op = why.launch, why.blamed_call, why.launch >= 0, why.blamed_op >= 0
+    op_name, call_name = categories(ops.column("name")), categories(api.column("name"))
+    launch_name = take(call_name, launch)
     step, between, opens = _steps(timeline, previous, following, begin)
-    call_op = taken(rows_of(api.column("op_row")), blamed)
-    next_op_row = rows_of(activities.column("op_row"))[following]
-    op_name = categories(ops.column("name"))
-    host_work = joined(take(op_name, why.blamed_op), take(categories(api.column("name")), why.work_call))
+    call_op, next_op_row = taken(rows_of(api.column("op_row")), blamed), rows_of(activities.column("op_row"))[following]
+    host_work = joined(take(op_name, why.blamed_op), take(call_name, why.work_call))
     op = joined(take(op_name, np.where(by_op, -1, np.where(why.pointed, call_op, next_op_row))), host_work)
     op_module = take(categories(ops.column("module")), np.where(by_op, why.blamed_op, call_op))
     into = _into_step(timeline, following, begin, gap)
-    stack = _stack(timeline, why, begin + gap - np.where(between, into, gap), begin + gap)
+    stack = _stack(timeline, why, end - np.where(between, into, gap), end)
     own_launch = launched & ~is_graph_launch(launch_name)
     return Rows(
         "gaps",
@@ -70,14 +68,14 @@ def gap_rows(timeline: Timeline) -> Rows:
             "module": joined(take(categories(api.column("module")), np.where(by_op, -1, blamed)), op_module),
             "source": take(source_lines(timeline.stacks), stack),
             "launch": launch_name,
-            "sync": take(categories(api.column("name")), why.waiting),
+            "sync": take(call_name, why.waiting),
             "host_work": host_work,
             "host_work_ns": Numbers(why.work_ns, why.work_ns > 0),
             "launch_late_ns": Numbers(why.late_ns, launched),
             "launch_dur_ns": take_numbers(numbers(api.column("dur_ns")), launch),
             "launch_excess_ns": Numbers(np.where(own_launch, why.launch_dur_ns - dur[following], 0), own_launch),
             "busy_before_ns": Numbers(_busy_before(begin, gap, start, place, following)),
-            "blocked_ns": Numbers(np.where(waited, why.blocked_ns, 0), waited),
+            "blocked_ns": Numbers(np.where(why.waiting >= 0, why.blocked_ns, 0), why.waiting >= 0),
             "previous_row": Numbers(previous),
             "next_row": Numbers(following),
             "launch_row": Numbers(np.where(launched, launch, 0), launched),

@@ -3,7 +3,7 @@ with each other: the columns `loop` and `loop_…`.
 
 An entry is an outermost operator that launched something. Names alone have to repeat: the shapes of experts, boxes and
 parameters differ from turn to turn. Of two turns the later depends on the earlier where it reads what that one wrote,
-by any path within the loop; adding to a sum is told apart, as sums take their parts in any order.
+by any path within the loop; adding to a sum counts as something else, as sums take their parts in any order.
 """
 
 from __future__ import annotations
@@ -153,17 +153,24 @@ class Launches:
                     taken[loop.turns.begin : loop.turns.end] = len(found)
                     found.append(loop)
         for turns in self._uneven() if len(self.row) <= _MOST_ENTRIES else ():
-            other = taken[turns.begin : turns.end]
-            if len(turns.turn) < _LONGER * int((other >= 0).sum()) or not self._launch(turns.begin, turns.end, 2):
-                continue
-            loop, within = self._judged(turns), sorted_unique(other[other >= 0])
-            apart = [at for at in within.tolist() if found[at].dependence != "carried"]
-            needed = loop.dependence == "carried" and 2 * int(np.isin(other, apart).sum()) > len(other)
-            if loop.dependence is not None and not needed:
-                taken[np.isin(taken, within)] = -1
-                taken[turns.begin : turns.end] = len(found)
-                found.append(loop)
+            self._put_in_place(turns, taken, found)
         yield from (found[at] for at in sorted_unique(taken[taken >= 0]).tolist())
+
+    def _put_in_place(self, turns: Turns, taken: IntArray, found: list[Loop]) -> None:
+        """Put a loop of uneven turns in the place of those within it, where it is longer and they need it no less.
+
+        taken: of each entry the place of its loop in `found`, -1 where it has none.
+        """
+        within = taken[turns.begin : turns.end]
+        if len(turns.turn) < _LONGER * int((within >= 0).sum()) or not self._launch(turns.begin, turns.end, 2):
+            return
+        loop, places = self._judged(turns), sorted_unique(within[within >= 0])
+        apart = [at for at in places.tolist() if found[at].dependence != "carried"]
+        needed = loop.dependence == "carried" and 2 * int(np.isin(within, apart).sum()) > len(within)
+        if loop.dependence is not None and not needed:
+            taken[np.isin(taken, places)] = -1
+            taken[turns.begin : turns.end] = len(found)
+            found.append(loop)
 
     def _launch(self, begin: int, end: int, period: int) -> bool:
         least = _LEAST_UNEVEN if period == 1 else _LEAST_LAUNCHES

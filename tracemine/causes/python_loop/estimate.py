@@ -13,7 +13,7 @@ from tracemine.findings.estimates import on_gpu
 from tracemine.findings.labels import text_at
 from tracemine.matching.rule import Rule
 from tracemine.ops.arithmetic import unit_of
-from tracemine.perfmodel import Abstained, Estimate, Traffic
+from tracemine.perfmodel import Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.library_rates import ARITHMETIC
 from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.library import recorded_call
@@ -83,18 +83,29 @@ def _together(
     rows, curves = context.rows["activities"], context.curves
     spent, longest = float(durations.sum()), float(durations.max())
     assert curves is not None  # noqa: S101 - asked before
-    call = recorded_call(context.timeline, int(context.facts["activities"].op_row[members[0]]))
-    if call is not None and context.rates is not None:
-        tf32 = unit_of(text_at(context.kernel_names, int(members[0])) or "") == "matrix"
-        arithmetic = "tf32" if tf32 and call.dtype == "float32" else ARITHMETIC.get(call.dtype, call.dtype)
-        flops, nbytes = (int(number(rows, name)[members].sum()) for name in ("call_flops", "call_bytes"))
-        rate = context.rates.ns(call.operation, arithmetic, flops, nbytes)
-        if rate is not None and flops:
-            least = max(rate.low, curves.memory_ns(nbytes, 0, 0.0) / 2)
-            return tuple(min(max(each, least), max(spent, least)) for each in (rate.low, rate.mid, rate.high)), nbytes
+    product = _one_product(context, members)
+    if product is not None:
+        rate, nbytes = product
+        least = max(rate.low, curves.memory_ns(nbytes, 0, 0.0) / 2)
+        return tuple(min(max(ns, least), max(spent, least)) for ns in (rate.low, rate.mid, rate.high)), nbytes
     read, written = (number(rows, name, null=-1)[members] for name in ("bytes_read", "bytes_written"))
     if (read < 0).any() or (written < 0).any():  # what goes is what any kernel takes
         return (longest, min(longest + float(np.maximum(durations - _KERNEL_NS, 0).sum()), spent), spent), 0
     reads, writes = int(read.sum()), int(written.sum())
     least = max(curves.memory_ns(reads, writes, 0.0), _KERNEL_NS)
     return tuple(min(factor * least, max(spent, least)) for factor in _BYTES), reads + writes
+
+
+def _one_product(context: ScanContext, members: IntArray) -> tuple[Range, int] | None:
+    """Return how long the arithmetic of all turns takes as one product, and its bytes; None where they are none, or no
+    rate of them is known.
+    """
+    rows = context.rows["activities"]
+    call = recorded_call(context.timeline, int(context.facts["activities"].op_row[members[0]]))
+    if call is None or context.rates is None:
+        return None
+    tf32 = unit_of(text_at(context.kernel_names, int(members[0])) or "") == "matrix"
+    arithmetic = "tf32" if tf32 and call.dtype == "float32" else ARITHMETIC.get(call.dtype, call.dtype)
+    flops, nbytes = (int(number(rows, name)[members].sum()) for name in ("call_flops", "call_bytes"))
+    rate = context.rates.ns(call.operation, arithmetic, flops, nbytes)
+    return None if rate is None or not flops else (rate, nbytes)

@@ -63,11 +63,7 @@ def answer(graphs: Graphs, whole_ns: int) -> Answer:
         return _of_decoding(graphs, first)
     if way.outcome == "works":
         return _whole(graphs, part, steps, whole_ns)
-    says = (
-        f"A CUDA graph of the step is not known to take {first}." if first else "Not known: no operators were recorded."
-    )
-    if way.outcome == "fails":
-        says = f"A CUDA graph of the step fails at {first}: remove that first."
+    says = _obstacle_text(first, fails=way.outcome == "fails")
     if part is not None:
         says = f"{says} What can be one now is {name_of(part)}, {_worth(part, 'reduce_overhead', steps)}."
         return Answer("part", says, code_of(part, "reduce_overhead"))
@@ -77,6 +73,19 @@ def answer(graphs: Graphs, whole_ns: int) -> Answer:
         return Answer(kind, says, None)
     says = f"{says} Fewer kernels are possible in {name_of(compiled)}, {_worth(compiled, 'default', steps)}."
     return Answer(kind, says, code_of(compiled, "default"))
+
+
+def _obstacle_text(first: str | None, *, fails: bool) -> str:
+    """Return what stands in the way of a graph of the step, as a sentence.
+
+    >>> _obstacle_text("`.item()` (train.py:7)", fails=True)
+    'A CUDA graph of the step fails at `.item()` (train.py:7): remove that first.'
+    """
+    if fails:
+        return f"A CUDA graph of the step fails at {first}: remove that first."
+    return (
+        f"A CUDA graph of the step is not known to take {first}." if first else "Not known: no operators were recorded."
+    )
 
 
 def _worth(span: Span, way: WayName, steps: int) -> str:

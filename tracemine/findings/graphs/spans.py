@@ -104,7 +104,7 @@ class Program:
         return categories(self.timeline.ops["name"]).codes[self.rows].astype(np.int64)
 
     def calls_of(self, member: BoolArray) -> IntArray:
-        """Return the call that each forward operator is part of; calls are told apart by what runs between them.
+        """Return the call that each forward operator is part of; what runs between them distinguishes calls.
 
         Where nothing does, a stretch that repeats whole is as many calls as it has turns, if none reads what another
         wrote and what is not in it reads of several: else a loop in one call looks the same.
@@ -176,18 +176,21 @@ def candidates(program: Program) -> Iterator[Candidate]:
         share = float(member.mean())
         if share < _SHARE:
             continue
-        module = found.get(("", key))
-        if kind == "module":
-            found.setdefault(
-                ("", key), Candidate(kind, name, line, paths, share)
-            )  # the outermost of those that only pass on
-        elif module is not None and name == "forward":
-            found["", key] = replace(module, line=module.line or line)
-        else:
-            found[name, key] = Candidate(kind, name, line, paths, share)
+        _add(found, key, Candidate(kind, name, line, paths, share))
         if len(found) == _MOST_SPANS:
             break
     yield from found.values()
+
+
+def _add(found: dict[tuple[str, bytes], Candidate], launched: bytes, candidate: Candidate) -> None:
+    """Add a candidate: of modules that launch the same the outermost, with the line of its forward function."""
+    module = found.get(("", launched))
+    if candidate.kind == "module":
+        found.setdefault(("", launched), candidate)
+    elif module is not None and candidate.name == "forward":
+        found["", launched] = replace(module, line=module.line or candidate.line)
+    else:
+        found[candidate.name, launched] = candidate
 
 
 def _identities(program: Program) -> tuple[IntArray, list[tuple[Literal["module", "function"], str, str | None]]]:
