@@ -97,7 +97,7 @@ def analyse(
     """Read a trace and follow its dataflow.
 
     path, execution_trace, graph_capture, progress: as in `tracemine.formats.open_trace`. Where no capture is given, one
-    that lies in the trace, or beside it under a name that says so, is taken if it fits. reports: what Nsight Compute
+    that lies in the trace, or next to it under a name that says so, is taken if it fits. reports: what Nsight Compute
     counted of the same program (`tracemine.formats.ncu.read_counters`), besides the counters that lie in a timeline
     directory.
 

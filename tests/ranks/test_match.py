@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 
-from tracemine.ranks.collectives import Collectives, Group, Part
+from tracemine.ranks.collectives import Collectives, ProcessGroup, SentPart
 from tracemine.ranks.match import clocks_of, matched
-from tracemine.ranks.summary import Kernels, RankSummary, Stretches
+from tracemine.ranks.summary import KernelTimes, RankSummary, Stretches
 
 EVERYONE = 4
-GROUP = Group(tuple(range(EVERYONE)), EVERYONE, "default_pg")
+GROUP = ProcessGroup(tuple(range(EVERYONE)), EVERYONE, "default_pg")
 
 
 def rank(
@@ -23,7 +23,7 @@ def rank(
     *,
     nbytes: list[int] | None = None,
     sequence: list[int] | None = None,
-    parts: list[tuple[Part, ...]] | None = None,
+    parts: list[tuple[SentPart, ...]] | None = None,
 ) -> RankSummary:
     """Return a rank that is nothing but its collectives."""
     count = len(start)
@@ -39,8 +39,8 @@ def rank(
         rank=number, file=f"rank{number}.json", device=None, world_size=EVERYONE, steps=1, step_ns=1,
         window=(0, 1), collectives=collectives, start=np.array(start, np.int64), dur=np.array(dur, np.int64),
         exposed=ones * 0, stream=ones, computes=ones == 0, step=ones * 0, issue=ones, wait=ones,
-        stretches=nothing, by_step=nothing, wait_ns_by_step=none, kernels=Kernels((), none, none, none), silence=None,
-        loading_ns=0, shapes=(None,) * count, host_ns=ones, after_backward=ones == 0,
+        stretches=nothing, by_step=nothing, wait_ns_by_step=none, kernels=KernelTimes((), none, none, none),
+        silence=None, loading_ns=0, shapes=(None,) * count, host_ns=ones, after_backward=ones == 0,
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def test_an_offset_lies_within_its_bound() -> None:
 
 
 def test_sends_are_matched_with_receives_in_order() -> None:
-    to_next, from_first = Part("send", 1, 8), Part("recv", 0, 8)
+    to_next, from_first = SentPart("send", 1, 8), SentPart("recv", 0, 8)
     first = rank(0, [0, 10], [5, 5], ["send", "send"], parts=[(to_next,), (to_next,)])
     other = rank(1, [3, 13], [5, 5], ["recv", "recv"], parts=[(from_first,), (from_first,)])
     assert sorted(matched([first, other]).at.tolist()) == [[0, 0], [1, 1]]
@@ -130,16 +130,16 @@ def test_sends_are_matched_with_receives_in_order() -> None:
 
 def test_kernels_that_exchange_with_several_are_one_match() -> None:
     both = [
-        rank(0, [0], [5], ["send_recv"], parts=[(Part("send", 1, 8), Part("recv", 1, 4))]),
-        rank(1, [1], [5], ["send_recv"], parts=[(Part("recv", 0, 8), Part("send", 0, 4))]),
+        rank(0, [0], [5], ["send_recv"], parts=[(SentPart("send", 1, 8), SentPart("recv", 1, 4))]),
+        rank(1, [1], [5], ["send_recv"], parts=[(SentPart("recv", 0, 8), SentPart("send", 0, 4))]),
     ]
     assert matched(both).at.tolist() == [[0, 0]]
 
 
 def test_a_send_of_another_size_is_no_match() -> None:
     both = [
-        rank(0, [0], [5], ["send"], parts=[(Part("send", 1, 8),)]),
-        rank(1, [1], [5], ["recv"], parts=[(Part("recv", 0, 9),)]),
+        rank(0, [0], [5], ["send"], parts=[(SentPart("send", 1, 8),)]),
+        rank(1, [1], [5], ["recv"], parts=[(SentPart("recv", 0, 9),)]),
     ]
     found = matched(both)
     assert len(found) == 0

@@ -1,6 +1,6 @@
 """One variant in a process of its own: the user's step is built, run, and timed when asked.
 
-Questions and answers are lines of JSON (`tracemine.processes`): first a `Job`, then how many steps to time.
+Questions and answers are lines of JSON (`tracemine.processes`): first a `TrialJob`, then how many steps to time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CURVE = 40  # steps of the short training run
 _BEGAN_WITH = "parameters at the start"
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class TrialJob(msgspec.Struct, frozen=True, kw_only=True):
     """What a process is to do.
 
     out: where what was computed is written. like: what another process wrote, to begin with its parameters. nudge:
@@ -57,7 +57,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 class Running:
     """A step, and where among its batches it is."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrialJob) -> None:
         _seed(job.seed)
         for name in job.variants:
             if name in BEFORE:
@@ -99,7 +99,7 @@ class Running:
         return used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def checked(job: Job) -> tuple[Running, Checked]:
+def checked(job: TrialJob) -> tuple[Running, Checked]:
     """Build a step and run it: write what it computes, and say what it took."""
     began = time.monotonic()
     running = Running(job)
@@ -160,7 +160,7 @@ def sampled(value: Any) -> Any:
     return tuple(tensor.shape), flat[:: max(flat.numel() // SAMPLED, 1)].clone().cpu()
 
 
-def _begin_alike(step: Step, job: Job, results: dict[str, Any]) -> None:
+def _begin_alike(step: Step, job: TrialJob, results: dict[str, Any]) -> None:
     """Give parameters the values that the unchanged step began with, and move them by a rounding if asked."""
     parameters = step.named_parameters()
     if job.like is None:
@@ -210,7 +210,7 @@ def main() -> None:
         if running:
             return msgspec.json.encode(running[0].timed_ns(int(line)))
         try:
-            step, said = checked(msgspec.json.decode(line, type=Job))
+            step, said = checked(msgspec.json.decode(line, type=TrialJob))
             running.append(step)
         except Exception as error:  # whatever the user's code or a variant raises is a result
             text = (str(error).strip().splitlines() or [""])[0]

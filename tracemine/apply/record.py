@@ -13,7 +13,7 @@ APPLIED_SCHEMA_VERSION = 1
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps of a variant beside those of the unchanged step, in turns; the ratio's interval holds 95 %."""
+    """Steps of a variant next to those of the unchanged step, in turns; the ratio's interval holds 95 %."""
 
     said: str
     """`faster`, `slower` or `no difference`."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tracemine.apply.child import Checked, Job
+from tracemine.apply.child import Checked, TrialJob
 from tracemine.apply.compare import Computed, computed_in, course_faults, faults
 from tracemine.apply.edits import edited
 from tracemine.apply.record import Applied, Timed, Tried
@@ -67,7 +67,7 @@ def _asked(process: Process, line: bytes, limit_s: float) -> bytes:
 class Trials:
     """The unchanged step, twice, and what a rounding comes to in it; variants are held against it."""
 
-    job: Job
+    job: TrialJob
     scratch: Path
     base: Child = field(init=False)
     again: Child = field(init=False)
@@ -137,7 +137,7 @@ class Trials:
         return self._noise[rounding]
 
     @contextmanager
-    def _child(self, job: Job) -> Iterator[Child]:
+    def _child(self, job: TrialJob) -> Iterator[Child]:
         file = self.scratch / f"{next(self._numbers)}.pt"
         with Process(worker("tracemine.apply.child"), os.environ) as process:
             line = _asked(process, msgspec.json.encode(replace(job, out=str(file))), LIMIT_S)
@@ -163,7 +163,7 @@ def applied(
     until = time.monotonic() + budget_s
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tracemine-apply-")))
-        trials = Trials(Job(entry=entry, folder=str(source)), scratch)
+        trials = Trials(TrialJob(entry=entry, folder=str(source)), scratch)
         trials.begin(stack)
 
         def asked(names: tuple[str, ...], before: tuple[str, ...] = ()) -> Tried:
@@ -187,7 +187,7 @@ def applied(
 def joined(alone: Sequence[Tried], beside: Callable[[tuple[str, ...]], Trial]) -> tuple[list[Tried], tuple[str, ...]]:
     """Join what is right and faster, the most first: what does not make the best faster is left out again.
 
-    beside: tries variants, held against others too. Returns what was tried, and what stays.
+    next to it: tries variants, held against others too. Returns what was tried, and what stays.
     """
     results: list[Tried] = []
     best: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ _ROLLED_BACK = ("wrong", "failed", "slower")
 
 
 def table(run: Applied) -> Iterable[str]:
-    """Yield the lines: what was tried, what it was said to save and saved, and what stays."""
+    """Yield the lines: what was tried, its predicted and its measured saving, and what stays."""
     rows = [*run.alone, *run.together]
     yield f"{line(run.entry)} on {run.device}: {time_text(run.step_ns)} a step, unchanged"
     yield f"{'tried':<{_NAME}} {'predicted':>9} {'measured':>9}  {'95 %':<18} first run"

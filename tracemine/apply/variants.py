@@ -25,7 +25,7 @@ Wanted = dict[str, tuple[float | None, tuple[str, ...]]]
 """Variants to try, the share of the step that findings say each saves, and their fingerprints."""
 
 
-class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StepVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One change, as variants.toml has it."""
 
     rules: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rounding: float = 0.0
 
 
-VARIANTS: Final = msgspec.convert(table_beside(__file__, "variants.toml"), dict[str, Variant])
+VARIANTS: Final = msgspec.convert(table_beside(__file__, "variants.toml"), dict[str, StepVariant])
 
 
 def asked_for(findings: Sequence[Finding], named: Sequence[str] = ()) -> Wanted:
@@ -56,7 +56,7 @@ def edit_name(diff: Path) -> str:
 
 
 def excluded(name: str, others: tuple[str, ...]) -> bool:
-    """Say whether a variant cannot be applied beside others."""
+    """Say whether a variant cannot be applied together with others."""
     group = VARIANTS[name].group if name in VARIANTS else ""
     return name in others or any(group and other in VARIANTS and VARIANTS[other].group == group for other in others)
 

@@ -18,7 +18,7 @@ from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.environment import Environment, environment_of
 from tracemine.findings.facts import Facts, activity_facts, gap_facts
 from tracemine.findings.forwards import Forwards
-from tracemine.findings.graphs import Answer, Unrecorded, answer, graphs_of
+from tracemine.findings.graphs import GraphAnswer, Unrecorded, answer, graphs_of
 from tracemine.findings.inside import gaps_inside
 from tracemine.findings.lists import Lists
 from tracemine.findings.recorder import of_recorder
@@ -165,8 +165,8 @@ class ScanContext:
 
     @cached_property
     def asked_at_once(self) -> BoolArray:
-        """Which activities lie in a loop of eight turns or more on inputs of any shapes, of which none needs another's
-        result.
+        """Which activities lie in a loop of eight iterations or more on inputs of any shapes, of which none needs
+        another's result.
         """
         rows = self.rows["activities"]
         loop, turn = number(rows, "loop", -1), number(rows, "loop_turn")
@@ -196,7 +196,7 @@ class ScanContext:
         return wait_gaps(self.timeline, self.host, self.waits, self.accounts.counted, self.rows["gaps"], self.steps)
 
     @cached_property
-    def would_graph(self) -> Answer:
+    def would_graph(self) -> GraphAnswer:
         """Whether a CUDA graph of the step would work, and what to write."""
         count, idle = max(self.accounts.steps, 1), idle_of(self.accounts, self.unprofiled)
         alone = Unrecorded(self.steps, idle, self.busy_ns * count)

@@ -1,4 +1,4 @@
-"""The loop of the program that a finding lies in: its line, how often it turns, and what a turn takes."""
+"""The loop of the program that a finding lies in: its line, how many iterations it has, and what one takes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tracemine.rows.table import IntArray, category, flags, number
 from tracemine.units import count_text, time_text
 
 _DEPENDS: Final = {
-    "independent": "no turn needs what another one computed",
-    "accumulates": "turns add to a sum and need nothing else of each other",
-    "carried": "each turn needs what the one before computed",
+    "independent": "no iteration needs what another one computed",
+    "accumulates": "iterations add to a sum and need nothing else of each other",
+    "carried": "each iteration needs what the one before computed",
 }
 _DIFFERS: Final = {
     "weights": "each has weights of its own",
@@ -89,4 +89,4 @@ def _text(loop: Loop) -> str:
     parts += ["the host waits for the device in it"] if loop.waits else []
     each = f"{time_text(loop.gpu_ns)} of GPU time and {time_text(loop.host_ns)} of the host each, as recorded"
     launches = count_text(loop.launches, "launch")
-    return f"It is a loop of {loop.turns} turns, {launches}, {each}: {', '.join(parts)}."
+    return f"It is a loop of {loop.turns} iterations, {launches}, {each}: {', '.join(parts)}."

@@ -61,15 +61,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 class Loop(msgspec.Struct, frozen=True, kw_only=True):
     """A loop of the program: one run of it, in one step."""
 
-    source: Source | None  # the innermost function that all turns lie in; null: no stacks were recorded
+    source: Source | None  # the innermost function that all iterations lie in; null: no stacks were recorded
     turns: int
-    launches: int  # a turn, mean
-    gpu_ns: int  # GPU time a turn, mean
-    host_ns: int  # from one turn's first operator to the next one's, as recorded, mean
+    launches: int  # an iteration, mean
+    gpu_ns: int  # GPU time an iteration, mean
+    host_ns: int  # from one iteration's first operator to the next one's, as recorded, mean
     dependence: str  # of turns on each other: `independent`, `accumulates`, `carried`
-    differs: str | None  # what turns read that is another for each: `weights`, `slices`, `tensors`, `numbers`
-    sizes_differ: bool  # shapes differ from turn to turn
-    waits: bool  # the host waits for the device in at least half of the turns
+    differs: str | None  # what iterations read that is another for each: `weights`, `slices`, `tensors`, `numbers`
+    sizes_differ: bool  # shapes differ from iteration to iteration
+    waits: bool  # the host waits for the device in at least half of the iterations
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):

@@ -221,7 +221,7 @@ class ServingKind(msgspec.Struct, frozen=True, kw_only=True):
 
     phase: str  # `prefill`, `decode`, `mixed`; `` where annotations tell no batch
     count: int
-    sequences: int | None  # null: not told
+    sequences: int | None  # null: not known
     prompt_tokens: int | None
     tokens: int | None  # in all
     gpu_busy_ns: int

@@ -33,7 +33,7 @@ _LEAST_TOLD, _LEAST_AGREED = 3, 0.9
 _SHOWN = 48
 _CAPTURE = re.compile(r"(?i)^(?!capture\.json$|execution_details).*(capture|^bs_\d).*\.json(\.gz)?$")
 _RANK = re.compile(r"(?i)rank[_-]?(\d{1,5})")
-_LARGEST, _MOST = 1 << 26, 4  # bytes of a trace beside, and how many are tried
+_LARGEST, _MOST = 1 << 26, 4  # bytes of a trace next to it, and how many are tried
 
 
 class _Graph(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ def with_capture(timeline: Timeline, capture: Timeline, path: str) -> Timeline:
 
 
 def with_known_captures(timeline: Timeline, path: Path, read: Callable[[Path], Timeline]) -> Timeline:
-    """Return the timeline with the operators of a capture that lies in it, or in a trace beside it that is called so.
+    """Return the timeline with the operators of a capture that lies in it, or in a trace next to it that is called so.
 
     Nothing is looked for where every replayed kernel has its operator. What does not fit is left out, with the reason.
     """
@@ -91,14 +91,14 @@ def with_known_captures(timeline: Timeline, path: Path, read: Callable[[Path], T
     for beside in captures_beside(path):
         try:
             found = with_capture(timeline, read(beside), str(beside))
-            return _warned(found, [f"That trace is {beside.name}, which lies beside it."])
+            return _warned(found, [f"That trace is {beside.name}, which lies next to it."])
         except TracemineError as error:
-            reasons.append(f"{beside.name}, which lies beside it, does not explain the replays: it {error.message}.")
+            reasons.append(f"{beside.name}, which lies next to it, does not explain the replays: it {error.message}.")
     return _warned(timeline, reasons[:1])
 
 
 def captures_beside(path: Path) -> list[Path]:
-    """Return the traces beside a file that are called a capture, its own rank's first: in its folder, and in
+    """Return the traces next to a file that are called a capture, its own rank's first: in its folder, and in
     `capture_traces` there.
 
     >>> captures_beside(Path("no/such/trace.json"))

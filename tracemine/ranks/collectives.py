@@ -20,7 +20,7 @@ _CALLS, _NEAREST = "c10d::", 4  # operators around the record of a call
 _FULL_IS_OUTPUT = frozenset({"all_gather"})
 
 
-class Group(Struct, frozen=True):
+class ProcessGroup(Struct, frozen=True):
     """A process group as its collectives name it. Its name is a number that each process counts for itself."""
 
     ranks: tuple[int, ...] | None  # None: not recorded
@@ -33,7 +33,7 @@ class Group(Struct, frozen=True):
         return self.ranks is not None
 
 
-class Part(Struct, frozen=True):
+class SentPart(Struct, frozen=True):
     """One send or receive of a kernel that may hold several."""
 
     kind: str
@@ -47,13 +47,13 @@ class Collectives(Struct, frozen=True, kw_only=True):
     activity: IntArray  # row of `activities`
     kind: tuple[str, ...]  # of each
     group: IntArray  # place in `groups`
-    groups: tuple[Group, ...]
+    groups: tuple[ProcessGroup, ...]
     nbytes: IntArray  # the full message: of an all-gather what comes out, else what goes in
     sequence: IntArray
     elements_in: IntArray
     elements_out: IntArray
     splits_in: tuple[tuple[int, ...], ...]
-    parts: tuple[tuple[Part, ...], ...]  # sends and receives; empty of others
+    parts: tuple[tuple[SentPart, ...], ...]  # sends and receives; empty of others
 
     def __len__(self) -> int:
         return len(self.activity)
@@ -96,13 +96,13 @@ class _Sent(Struct, frozen=True, kw_only=True):
     """One collective as its activity's records tell it."""
 
     kind: str
-    group: Group = Group(None, None, None)
+    group: ProcessGroup = ProcessGroup(None, None, None)
     nbytes: int = -1
     sequence: int = -1
     elements_in: int = -1
     elements_out: int = -1
     splits_in: tuple[int, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SentPart, ...] = ()
 
 
 class _Recorded:
@@ -131,16 +131,16 @@ class _Recorded:
             **counts,
         )
 
-    def _part(self, record: int) -> Part:
+    def _part(self, record: int) -> SentPart:
         peer, elements = (int(self.numbers[name][record]) for name in ("peer", "elements_in"))
         kind = kind_of(self.texts["name"][record], None) or "unknown"
-        return Part(kind, peer if peer >= 0 else None, elements if elements >= 0 else None)
+        return SentPart(kind, peer if peer >= 0 else None, elements if elements >= 0 else None)
 
-    def _group(self, record: int) -> Group:
+    def _group(self, record: int) -> ProcessGroup:
         size, ranks = int(self.numbers["group_size"][record]), ranks_in(self.texts["ranks"][record])
         if ranks is not None and size >= 0 and len(ranks) != size:
             ranks = None
-        return Group(ranks, size if size >= 0 else None, self.texts["group_description"][record])
+        return ProcessGroup(ranks, size if size >= 0 else None, self.texts["group_description"][record])
 
 
 def _by_name(timeline: Timeline, recorded: IntArray) -> IntArray:

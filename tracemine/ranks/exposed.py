@@ -12,12 +12,12 @@ from itertools import groupby
 import numpy as np
 from msgspec import Struct
 
-from tracemine.ranks.collectives import Group
+from tracemine.ranks.collectives import ProcessGroup
 from tracemine.ranks.kinds import PAIRED
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import Unprofiled
+from tracemine.ranks.unprofiled import JobUnprofiled
 from tracemine.rows.table import BoolArray, FloatArray, IntArray
 from tracemine.units import bytes_text, time_text
 
@@ -31,7 +31,7 @@ class Exposed(Struct, frozen=True, kw_only=True):
 
     rule: str
     kind: str
-    group: Group
+    group: ProcessGroup
     count: float
     saving: Interval | None
     transfer_ns: int  # a step, that nothing hides: by it what saves an unknown time is ordered
@@ -43,14 +43,14 @@ class _Set(Struct, frozen=True):
     """The collectives of one kind and group: places in the job, and of each the first recorded member's own."""
 
     kind: str
-    group: Group
+    group: ProcessGroup
     jobs: IntArray
     rank: RankSummary
     own: IntArray
 
 
 def exposed_communication(
-    ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step_ns: int
+    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int
 ) -> list[Exposed]:
     """Return what communication costs the job and need not, each collective in one of them."""
     causes: list[Exposed] = []
@@ -65,7 +65,7 @@ def exposed_communication(
 
 
 def _sets(ranks: Sequence[RankSummary], job: JobReplay) -> list[_Set]:
-    chosen: dict[tuple[str, Group], list[tuple[int, int, int]]] = {}
+    chosen: dict[tuple[str, ProcessGroup], list[tuple[int, int, int]]] = {}
     for k, members in enumerate(job.members):
         at, i = members[0]
         if job.kind[k] not in PAIRED:
@@ -81,7 +81,7 @@ def _sets(ranks: Sequence[RankSummary], job: JobReplay) -> list[_Set]:
 
 
 def _not_overlapped(
-    each: _Set, unclaimed: BoolArray, job: JobReplay, without: Unprofiled, step_ns: int
+    each: _Set, unclaimed: BoolArray, job: JobReplay, without: JobUnprofiled, step_ns: int
 ) -> tuple[Exposed | None, BoolArray]:
     """Find gradients that are reduced one by one when the backward pass is over, on the stream that computes."""
     rank, own = each.rank, each.own
@@ -109,7 +109,7 @@ def _not_overlapped(
 
 
 def _gathered_twice(
-    each: _Set, unclaimed: BoolArray, job: JobReplay, without: Unprofiled, step_ns: int
+    each: _Set, unclaimed: BoolArray, job: JobReplay, without: JobUnprofiled, step_ns: int
 ) -> tuple[Exposed | None, BoolArray]:
     """Find all-gathers on the computing stream that come in pairs of equal input between other collectives."""
     rank, own = each.rank, each.own
@@ -143,7 +143,7 @@ def _gathered_twice(
 
 
 def _exposed(
-    each: _Set, unclaimed: BoolArray, job: JobReplay, without: Unprofiled, step_ns: int
+    each: _Set, unclaimed: BoolArray, job: JobReplay, without: JobUnprofiled, step_ns: int
 ) -> tuple[Exposed | None, BoolArray]:
     """Find transfers that nothing hides and that the job's step feels, or that no overlap can hide as they are run."""
     rank, own = each.rank, each.own
@@ -176,7 +176,7 @@ def _exposed(
 
 
 def _small(
-    each: _Set, unclaimed: BoolArray, job: JobReplay, without: Unprofiled, step_ns: int
+    each: _Set, unclaimed: BoolArray, job: JobReplay, without: JobUnprofiled, step_ns: int
 ) -> tuple[Exposed | None, BoolArray]:
     """Find many small messages a step: each costs its host a call, whatever it sends."""
     rank, own = each.rank, each.own
@@ -213,7 +213,7 @@ def _call_ns(rank: RankSummary, own: IntArray) -> int:
     return int(np.median(known[known >= 0])) if (known >= 0).any() else 0
 
 
-def _without_transfers(job: JobReplay, without: Unprofiled, jobs: IntArray, steps: int) -> tuple[int, int]:
+def _without_transfers(job: JobReplay, without: JobUnprofiled, jobs: IntArray, steps: int) -> tuple[int, int]:
     """Return what a step gains where these transfers take no time: with each rank's own host, with the least one."""
     transfer: FloatArray = np.tile(job.transfer.astype(float), (2, 1))
     transfer[1, jobs] = 0

@@ -13,12 +13,12 @@ from tracemine.ranks.exposed import Exposed, exposed_communication
 from tracemine.ranks.links import SlowLink, groups_of, slow_links
 from tracemine.ranks.match import Clocks, clocks_of, matched
 from tracemine.ranks.pipeline import pipeline_bubble
-from tracemine.ranks.recognise import Read
+from tracemine.ranks.recognise import RanksRead
 from tracemine.ranks.record import Interval, Job, JobFinding, JobRank, JobStep
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.stragglers import LEAST_SHARE, stragglers
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import STEP_HIGH, STEP_LOW, Unprofiled, unprofiled
+from tracemine.ranks.unprofiled import STEP_HIGH, STEP_LOW, JobUnprofiled, unprofiled
 from tracemine.units import percent_text, time_text
 
 _MOST_ERROR = 5.0  # percent, beyond which a replay tells no saving
@@ -26,7 +26,7 @@ _HOST_BOUND = 0.6  # of the step that the devices compute
 _SHOWN = 0.01  # of the step: what can be no more is not worth a line
 
 
-def find_job(read: Read, name: str) -> Job:
+def find_job(read: RanksRead, name: str) -> Job:
     """Find what costs a job its time.
 
     Raises InputError where its collectives, as matched, wait for each other in a circle.
@@ -56,7 +56,7 @@ def find_job(read: Read, name: str) -> Job:
     )
 
 
-def _step(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled) -> JobStep:
+def _step(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled) -> JobStep:
     """Return the job's step as recorded and without the profiler."""
     ends = [
         float(job.ends([stretch[None, :] for stretch in without.of_own_host(queue=queue)], together=True).max())
@@ -68,7 +68,7 @@ def _step(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled) -> 
     return JobStep(recorded, int(mid * STEP_LOW), mid, min(int(mid * STEP_HIGH), recorded))
 
 
-def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step: JobStep) -> list[JobFinding]:
+def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step: JobStep) -> list[JobFinding]:
     """Return what is found, best first: each finding is ordered by what it saves, or by what it costs where that is not
     known.
     """
@@ -90,7 +90,7 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled,
 
 
 def _of_communication(
-    ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step: JobStep
+    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step: JobStep
 ) -> list[tuple[float, JobFinding]]:
     bubble = pipeline_bubble(ranks, job, without, step.mid)
     if bubble is not None:
@@ -196,7 +196,7 @@ def _rank(ranks: Sequence[RankSummary], at: int, job: JobReplay, clocks: Clocks)
     )
 
 
-def _notes(read: Read, missing: int, exact: bool, error: float) -> list[str]:
+def _notes(read: RanksRead, missing: int, exact: bool, error: float) -> list[str]:
     ranks = read.ranks
     notes = [f"{file}: left out: {reason}" for file, reason in sorted(read.left_out.items())]
     size = next((rank.world_size for rank in ranks if rank.world_size is not None), None)

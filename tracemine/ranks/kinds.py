@@ -30,7 +30,7 @@ _KERNELS = (
     (re.compile(r"(?i)broadcast"), "broadcast"),
     (re.compile(r"(?i)nccl\w*_reduce"), "reduce"),
 )
-# Computing and communication in one kernel: the wait lies within, and is no longer told from the work.
+# Computing and communication in one kernel: the wait lies within, and is no longer distinguished from the work.
 _FUSED = re.compile(r"(?i)all_?reduce\w*(norm|fusion)|fused_all_gather|deep_?ep|nvshmem|low_latency")
 
 

@@ -1,4 +1,4 @@
-"""Links: what each kind of collective reaches in each group, beside equal groups and what the link is sold for."""
+"""Links: what each kind of collective reaches in each group, against equal groups and what the link is sold for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tracemine.devices import device_named
 from tracemine.errors import UsageError
-from tracemine.ranks.collectives import Group
+from tracemine.ranks.collectives import ProcessGroup
 from tracemine.ranks.kinds import PAIRED, bus_factor
 from tracemine.ranks.record import Interval, JobGroup
 from tracemine.ranks.replay import JobReplay
@@ -62,7 +62,7 @@ def slow_links(ranks: Sequence[RankSummary], job: JobReplay) -> list[SlowLink]:
     """Return groups that are slower than equal ones, and kinds that reach little of what the link is sold for."""
     slow = []
     sets = _by_kind(ranks, job)
-    alike: dict[tuple[str, int | None, str | None], list[tuple[Group, list[int]]]] = defaultdict(list)
+    alike: dict[tuple[str, int | None, str | None], list[tuple[ProcessGroup, list[int]]]] = defaultdict(list)
     for (kind, group), rows in sets.items():
         if group.ranks is not None and kind not in PAIRED:
             alike[kind, group.size, group.description].append((group, rows))
@@ -74,7 +74,12 @@ def slow_links(ranks: Sequence[RankSummary], job: JobReplay) -> list[SlowLink]:
 
 
 def _slower(
-    ranks: Sequence[RankSummary], job: JobReplay, kind: str, group: Group, rows: list[int], others: list[list[int]]
+    ranks: Sequence[RankSummary],
+    job: JobReplay,
+    kind: str,
+    group: ProcessGroup,
+    rows: list[int],
+    others: list[list[int]],
 ) -> list[SlowLink]:
     own = _per_byte(ranks, job, rows)
     peers = [rates for rates in (_per_byte(ranks, job, peer) for peer in others) if len(rates) >= _LEAST_MESSAGES]
@@ -91,7 +96,7 @@ def _slower(
 
 
 def _below_rate(
-    ranks: Sequence[RankSummary], job: JobReplay, kind: str, size: int, groups: list[tuple[Group, list[int]]]
+    ranks: Sequence[RankSummary], job: JobReplay, kind: str, size: int, groups: list[tuple[ProcessGroup, list[int]]]
 ) -> list[SlowLink]:
     rows = [k for _, members in groups for k in members if _bytes(ranks, job, k) >= _LARGE_BYTES]
     rate = _link(ranks[0].device)
@@ -108,8 +113,8 @@ def _below_rate(
     return [SlowLink("link_below_rate", kind, named, best, Interval(0, gain // 2, gain), (fact,))]
 
 
-def _by_kind(ranks: Sequence[RankSummary], job: JobReplay) -> dict[tuple[str, Group], list[int]]:
-    kinds: dict[tuple[str, Group], list[int]] = defaultdict(list)
+def _by_kind(ranks: Sequence[RankSummary], job: JobReplay) -> dict[tuple[str, ProcessGroup], list[int]]:
+    kinds: dict[tuple[str, ProcessGroup], list[int]] = defaultdict(list)
     for k in range(job.matched):
         at, i = job.members[k][0]
         own = ranks[at].collectives

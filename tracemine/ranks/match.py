@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from tracemine.ranks.collectives import Collectives, Group
+from tracemine.ranks.collectives import Collectives, ProcessGroup
 from tracemine.ranks.kinds import PAIRED, SYNCHRONISING
 from tracemine.ranks.summary import RankSummary
 from tracemine.rows.table import IntArray
@@ -25,7 +25,7 @@ _Kernel: TypeAlias = tuple[int, int]  # place of its rank, and of it among the r
 _FAR = np.iinfo(np.int64).max // 4
 
 
-class Matches(Struct, frozen=True):
+class MatchedCollectives(Struct, frozen=True):
     """Collectives that were matched: a row each, a column for each rank, the place among the rank's own; -1: no member.
 
     unmatched: how many collectives are in no match, by reason. missing: groups of which members were not recorded.
@@ -33,7 +33,7 @@ class Matches(Struct, frozen=True):
 
     at: IntArray
     kind: tuple[str, ...]
-    group: tuple[Group, ...]
+    group: tuple[ProcessGroup, ...]
     unmatched: dict[str, int]
     missing: int
 
@@ -48,11 +48,11 @@ class Clocks(Struct, frozen=True):
     bound_ns: IntArray  # -1: nothing bounds it
 
 
-def matched(ranks: Sequence[RankSummary]) -> Matches:
+def matched(ranks: Sequence[RankSummary]) -> MatchedCollectives:
     """Match the collectives of all ranks."""
     rows: list[IntArray] = []
     kinds: list[str] = []
-    groups: list[Group] = []
+    groups: list[ProcessGroup] = []
     unmatched: Counter[str] = Counter()
     missing = 0
     for group, members in _by_group(ranks).items():
@@ -69,10 +69,10 @@ def matched(ranks: Sequence[RankSummary]) -> Matches:
             first = int(np.flatnonzero(row >= 0)[0])
             kinds.append(ranks[first].collectives.kind[int(row[first])])
     at = np.array(rows, np.int64).reshape(len(rows), len(ranks))
-    return Matches(at, tuple(kinds), tuple(groups), dict(unmatched), missing)
+    return MatchedCollectives(at, tuple(kinds), tuple(groups), dict(unmatched), missing)
 
 
-def clocks_of(ranks: Sequence[RankSummary], matches: Matches) -> Clocks:
+def clocks_of(ranks: Sequence[RankSummary], matches: MatchedCollectives) -> Clocks:
     """Return the offsets of the ranks' clocks: the median of how far their ends lie apart, within what is possible."""
     hard = _hard_bounds(ranks, matches.at[_synchronising(matches)])
     count = len(ranks)
@@ -102,19 +102,19 @@ def clocks_of(ranks: Sequence[RankSummary], matches: Matches) -> Clocks:
     return Clocks(offset, bound)
 
 
-def _by_group(ranks: Sequence[RankSummary]) -> dict[Group, list[int]]:
+def _by_group(ranks: Sequence[RankSummary]) -> dict[ProcessGroup, list[int]]:
     """Return the groups of ranks that name the same members, or none, with the recorded ranks that name them."""
     place = {rank.rank: at for at, rank in enumerate(ranks)}
-    groups: dict[Group, list[int]] = defaultdict(list)
+    groups: dict[ProcessGroup, list[int]] = defaultdict(list)
     for at, rank in enumerate(ranks):
         for group in rank.collectives.groups:
-            key = Group(group.ranks, group.size, group.description)
+            key = ProcessGroup(group.ranks, group.size, group.description)
             if group.ranks is None or (place.get(rank.rank) is not None and rank.rank in group.ranks):
                 groups[key].append(at)
     return dict(groups)
 
 
-def _of_group(ranks: Sequence[RankSummary], group: Group, members: list[int]) -> tuple[IntArray, Counter[str]]:
+def _of_group(ranks: Sequence[RankSummary], group: ProcessGroup, members: list[int]) -> tuple[IntArray, Counter[str]]:
     """Return the matches of one group, and how many of its collectives have none, by reason."""
     mine = {at: _members_own(ranks[at].collectives, group, ranks[at]) for at in members}
     reason: Counter[str] = Counter()
@@ -127,7 +127,7 @@ def _of_group(ranks: Sequence[RankSummary], group: Group, members: list[int]) ->
     return np.array(pairs, np.int64).reshape(len(pairs), len(ranks)), reason
 
 
-def _members_own(collectives: Collectives, group: Group, rank: RankSummary) -> list[int]:
+def _members_own(collectives: Collectives, group: ProcessGroup, rank: RankSummary) -> list[int]:
     """Return a rank's collectives of a group, in order of start."""
     at = collectives.groups.index(group)
     rows = np.flatnonzero(collectives.group == at)
@@ -245,7 +245,7 @@ def _parts_by_pair(
     return pairs
 
 
-def _synchronising(matches: Matches) -> IntArray:
+def _synchronising(matches: MatchedCollectives) -> IntArray:
     return np.flatnonzero([kind in SYNCHRONISING for kind in matches.kind])
 
 

@@ -1,4 +1,4 @@
-"""Stages of a pipeline: how long they wait for each other, beside what their schedule makes them wait at best."""
+"""Stages of a pipeline: how long they wait for each other, against what their schedule makes them wait at best."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from tracemine.ranks.kinds import PAIRED
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import Unprofiled
+from tracemine.ranks.unprofiled import JobUnprofiled
 from tracemine.units import percent_text, time_text
 
 _LEAST_SHARE = 0.1  # of the step that stages wait
@@ -25,7 +25,9 @@ class Bubble(Struct, frozen=True):
     facts: tuple[str, ...]
 
 
-def pipeline_bubble(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step_ns: int) -> Bubble | None:
+def pipeline_bubble(
+    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int
+) -> Bubble | None:
     """Return the bubble of a pipeline, None where no ranks send to each other in a chain or none waits for long."""
     stages = [at for at, rank in enumerate(ranks) if any(kind in PAIRED for kind in rank.collectives.kind)]
     if len(stages) < 2 or not _is_chain([ranks[at] for at in stages]):

@@ -23,7 +23,7 @@ _WORLD, _RANK = (re.compile(b'"' + key + rb'"\s*:\s*(\d{1,9})\b') for key in (b"
 _NAMED = re.compile(r"(?i)(?<![a-z])(?:rank|worker|tp|dp|pp|ep)[-_]?(\d{1,6})(?!\d)")
 
 
-class Read(Struct, frozen=True):
+class RanksRead(Struct, frozen=True):
     """The ranks of a job, one summary each, and what of the files is none of them, by file."""
 
     ranks: tuple[RankSummary, ...]
@@ -71,10 +71,10 @@ def announced(path: Path) -> int | None:
     return rank_in(path.name)
 
 
-def read_ranks(paths: Iterable[Path], note: Callable[[str], None] | None = None) -> Read:
+def read_ranks(paths: Iterable[Path], note: Callable[[str], None] | None = None) -> RanksRead:
     """Read each file to the summary of its rank, one at a time; what cannot be one is left out, with the reason.
 
-    note: is told what is left out.
+    note: called with what is left out.
     """
     left_out: dict[str, str] = {}
     summaries = []
@@ -96,7 +96,7 @@ def read_ranks(paths: Iterable[Path], note: Callable[[str], None] | None = None)
     for file, reason in left_out.items():
         if note is not None:
             note(f"{file}: left out: {reason}")
-    return Read(tuple(ranks[number] for number in sorted(ranks)), left_out)
+    return RanksRead(tuple(ranks[number] for number in sorted(ranks)), left_out)
 
 
 def _summary(path: Path) -> RankSummary:

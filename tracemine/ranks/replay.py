@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tracemine.errors import InputError
 from tracemine.ranks.kinds import PAIRED
-from tracemine.ranks.match import Clocks, Matches
+from tracemine.ranks.match import Clocks, MatchedCollectives
 from tracemine.ranks.summary import RankSummary
 from tracemine.rows.table import FloatArray, IntArray
 
@@ -32,7 +32,7 @@ class JobReplay:
     A collective that was not matched is one of its rank alone, for as long as it was recorded.
     """
 
-    def __init__(self, ranks: Sequence[RankSummary], matches: Matches, clocks: Clocks) -> None:
+    def __init__(self, ranks: Sequence[RankSummary], matches: MatchedCollectives, clocks: Clocks) -> None:
         self.ranks = ranks
         self.members = _members(ranks, matches)
         self.matched = len(self.members)
@@ -102,7 +102,7 @@ class JobReplay:
         return float(abs(self.ends(self.recorded(), together=False).max() - whole) / max(whole, 1.0) * 100)
 
 
-def _members(ranks: Sequence[RankSummary], matches: Matches) -> list[tuple[tuple[int, int], ...]]:
+def _members(ranks: Sequence[RankSummary], matches: MatchedCollectives) -> list[tuple[tuple[int, int], ...]]:
     """Return who takes part in each match that lies in the windows of all its members: rank, place among its own."""
     members = [tuple((at, int(row[at])) for at in np.flatnonzero(row >= 0).tolist()) for row in matches.at]
     return [each for each in members if all(ranks[at].step[i] >= 0 for at, i in each)]
@@ -174,7 +174,7 @@ class _Run:
 def _transfers(ranks: Sequence[RankSummary], members: list[tuple[tuple[int, int], ...]], kinds: list[str]) -> IntArray:
     """Return how long each collective takes once all members are there: the shortest of their times.
 
-    Of batched sends and receives even that may hold the wait of another pair: no more than the median alike.
+    Of batched sends and receives even that may hold the wait of another pair: no more than the median of equal ones.
     """
     times = np.array([min(int(ranks[at].dur[i]) for at, i in joined) for joined in members], np.int64)
     sizes = [int(ranks[joined[0][0]].collectives.nbytes[joined[0][1]]) for joined in members]

@@ -1,4 +1,4 @@
-"""Spans of time on one rank's clock: how much of them lies before a moment, and within a span."""
+"""TimeSpans of time on one rank's clock: how much of them lies before a moment, and within a span."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tracemine.columns import uncovered
 from tracemine.rows.table import IntArray
 
 
-class Spans(Struct, frozen=True):
+class TimeSpans(Struct, frozen=True):
     """Disjoint spans in order, nanoseconds.
 
-    >>> spans = Spans.of(np.array([30, 10, 12]), np.array([40, 20, 22]))
+    >>> spans = TimeSpans.of(np.array([30, 10, 12]), np.array([40, 20, 22]))
     >>> spans.begin.tolist(), spans.end.tolist(), spans.within(np.array([0, 15]), np.array([15, 99])).tolist()
     ([10, 30], [22, 40], [5, 17])
     """
@@ -21,13 +21,13 @@ class Spans(Struct, frozen=True):
     end: IntArray
 
     @staticmethod
-    def of(begin: IntArray, end: IntArray) -> Spans:
+    def of(begin: IntArray, end: IntArray) -> TimeSpans:
         """Return spans that may overlap and stand in any order as disjoint ones; those that touch are joined."""
         order = np.argsort(begin, kind="stable")
         begin, end = begin[order], np.maximum.accumulate(end[order]) if len(end) else end
         first = np.append(True, begin[1:] > end[:-1])[: len(begin)]
         last = np.append(first[1:], True)[: len(begin)]
-        return Spans(begin[first], end[last])
+        return TimeSpans(begin[first], end[last])
 
     def until(self, time: IntArray) -> IntArray:
         """Return how much of the spans lies before each time."""
@@ -43,24 +43,24 @@ class Spans(Struct, frozen=True):
         """Return how much of the spans lies within each of others."""
         return self.until(end) - self.until(begin)
 
-    def gaps(self, begin: int, end: int) -> Spans:
+    def gaps(self, begin: int, end: int) -> TimeSpans:
         """Return what lies between the spans, from `begin` to `end`.
 
-        >>> gaps = Spans(np.array([3, 8]), np.array([5, 9])).gaps(0, 12)
+        >>> gaps = TimeSpans(np.array([3, 8]), np.array([5, 9])).gaps(0, 12)
         >>> gaps.begin.tolist(), gaps.end.tolist()
         ([0, 5, 9], [3, 8, 12])
         """
         starts, ends = np.append(begin, self.end), np.append(self.begin, end)
         starts, ends = np.clip(starts, begin, end), np.clip(ends, begin, end)
-        return Spans(starts[ends > starts], ends[ends > starts])
+        return TimeSpans(starts[ends > starts], ends[ends > starts])
 
 
-def exposed(begin: IntArray, end: IntArray, computing: Spans) -> IntArray:
+def exposed(begin: IntArray, end: IntArray, computing: TimeSpans) -> IntArray:
     """Return of each collective how long nothing else ran; of several that overlap, the earlier is charged.
 
     Arguments in order of their begin.
 
-    >>> exposed(np.array([0, 5]), np.array([10, 20]), Spans.of(np.array([8]), np.array([12]))).tolist()
+    >>> exposed(np.array([0, 5]), np.array([10, 20]), TimeSpans.of(np.array([8]), np.array([12]))).tolist()
     [8, 8]
     """
     if not len(begin):

@@ -15,7 +15,7 @@ from msgspec import Struct
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import Unprofiled
+from tracemine.ranks.unprofiled import JobUnprofiled
 from tracemine.rows.table import FloatArray
 from tracemine.units import time_text
 
@@ -41,7 +41,7 @@ class _Reason(Struct, frozen=True):
     fact: str
 
 
-def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled, step_ns: int) -> list[Straggler]:
+def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int) -> list[Straggler]:
     """Return the ranks that hold the job up, those that cost most first."""
     least = max(LEAST_SHARE * step_ns, LEAST_NS)
     named = []
@@ -69,7 +69,7 @@ def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: Unprofiled
 
 
 def saved(
-    job: JobReplay, without: Unprofiled, changed: dict[str, dict[int, FloatArray]], steps: int
+    job: JobReplay, without: JobUnprofiled, changed: dict[str, dict[int, FloatArray]], steps: int
 ) -> tuple[int, int]:
     """Return what the job's step gains where parts of ranks are as given: launches far ahead, and none ahead."""
     gains = []
@@ -151,7 +151,7 @@ def _by_kernel(rank: RankSummary) -> dict[tuple[str, int], tuple[int, int]]:
 
 
 def _receives_more(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> str | None:
-    """Return what a rank receives in all-to-alls beside its peers, where that is more; None where it is not."""
+    """Return what a rank receives in all-to-alls against its peers, where that is more; None where it is not."""
     got = [_received(ranks[peer]) for peer in (at, *peers)]
     if got[0] <= 0 or got[0] <= 1.1 * float(np.median(got[1:])):
         return None
@@ -166,7 +166,7 @@ def _received(rank: RankSummary) -> int:
     )
 
 
-def _changed(rule: str, without: Unprofiled, at: int, peers: list[int]) -> dict[str, dict[int, FloatArray]]:
+def _changed(rule: str, without: JobUnprofiled, at: int, peers: list[int]) -> dict[str, dict[int, FloatArray]]:
     """Return a rank's parts as its peers' median has them; where work only moves, those of all ranks as their mean."""
     if rule in ("expert_imbalance", "straggler_work"):
         same = [at, *peers]

@@ -21,7 +21,7 @@ STEP_LOW, STEP_HIGH = 0.75, 1.3
 _PARTS = ("busy", "queued", "silent", "silent_idle")
 
 
-class Unprofiled(Struct, frozen=True):
+class JobUnprofiled(Struct, frozen=True):
     """Stretches of all ranks without the profiler, float nanoseconds: of a device and a host part the longer counts.
 
     busy, queued, silent, silent_idle: [stretches] of each rank. host: its own. least_host: the least of the
@@ -48,7 +48,7 @@ class Unprofiled(Struct, frozen=True):
         each other without a synchronisation), or none of them. changed: parts of ranks to put in place of theirs.
 
         >>> part, zero = (np.array([4.0]), np.array([1.0])), (np.zeros(1), np.zeros(1))
-        >>> late = Unprofiled(
+        >>> late = JobUnprofiled(
         ...     busy=part, queued=zero, silent=part, silent_idle=part, host=zero, least_host=zero, role=(0, 0)
         ... )
         >>> [[each.tolist() for each in late.of_least_host(queue=queue)] for queue in (True, False)]
@@ -68,7 +68,7 @@ class Unprofiled(Struct, frozen=True):
         return [peer for peer, role in enumerate(self.role) if role == self.role[at] and peer != at]
 
 
-def unprofiled(ranks: Sequence[RankSummary]) -> Unprofiled:
+def unprofiled(ranks: Sequence[RankSummary]) -> JobUnprofiled:
     """Return the job's stretches without the profiler."""
     roles = _roles(ranks)
     host = []
@@ -84,7 +84,7 @@ def unprofiled(ranks: Sequence[RankSummary]) -> Unprofiled:
         name: tuple(getattr(rank.stretches, field).astype(float) for rank in ranks)
         for name, field in zip(_PARTS, ("busy", "queued_idle", "silent", "silent_idle"), strict=True)
     }
-    return Unprofiled(host=tuple(host), least_host=tuple(least), role=roles, **parts)
+    return JobUnprofiled(host=tuple(host), least_host=tuple(least), role=roles, **parts)
 
 
 def _roles(ranks: Sequence[RankSummary]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from tracemine.findings.graphs import Span, Way, obstacle_text
+from tracemine.findings.graphs import Span, WayOutcome, obstacle_text
 from tracemine.report.escape import json_text, line, shorten
 from tracemine.report.top_lines import Shown, csv_text
 from tracemine.top import GraphTop
@@ -109,7 +109,7 @@ def _cells(span: Span, steps: int) -> tuple[str, ...]:
     return f"{span.share:.0%}", calls, *(_told(way, steps) for way in span.ways)
 
 
-def _told(way: Way, steps: int) -> str:
+def _told(way: WayOutcome, steps: int) -> str:
     """Return what a way comes to, in a word; where it works what a step saves."""
     if way.saving_ns is None or way.outcome != "works":
         return _EFFECTS[way.effect]

@@ -20,10 +20,10 @@ from tracemine.rows.docs import ROW_DOCS
 from tracemine.rows.gaps import gap_rows
 from tracemine.rows.graph import graph_of
 from tracemine.rows.library import library_columns
+from tracemine.rows.loop_detection import loop_columns
 from tracemine.rows.measured import measured_columns, ungrouped_columns
 from tracemine.rows.table import Categories, Column, ColumnDoc, Columns, Flags, Numbers, Rows, Sources, in_order
 from tracemine.rows.transfers import transfer_columns
-from tracemine.rows.turns import loop_columns
 from tracemine.rows.updates import update_columns
 from tracemine.timeline import Timeline
 

@@ -40,7 +40,7 @@ def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) ->
     return list(zip(begins[long].tolist(), ends[long].tolist(), strict=True))
 
 
-class Loop(Struct, frozen=True):
+class ProductLoop(Struct, frozen=True):
     """Nodes begin to end, `period` of them an iteration; `own[i]`: the i-th of one needs nothing of another."""
 
     begin: int
@@ -49,7 +49,7 @@ class Loop(Struct, frozen=True):
     own: BoolArray
 
 
-def loops_of_products(timeline: Timeline, activities: Rows) -> Iterator[tuple[Loop, IntArray]]:
+def loops_of_products(timeline: Timeline, activities: Rows) -> Iterator[tuple[ProductLoop, IntArray]]:
     """Yield loops with a product in each iteration, and which activities are of those that need no other iteration."""
     graph = activities.graph
     for loop in () if graph is None or not len(graph.activity) else _Nodes(timeline, activities, graph).loops():
@@ -61,7 +61,7 @@ def loops_of_products(timeline: Timeline, activities: Rows) -> Iterator[tuple[Lo
         yield loop, np.concatenate(rows)
 
 
-def loops_with_state(timeline: Timeline, activities: Rows) -> Iterator[Loop]:
+def loops_with_state(timeline: Timeline, activities: Rows) -> Iterator[ProductLoop]:
     """Yield loops of which each iteration needs what the one before computed; `own` tells the operators that do not."""
     graph = activities.graph
     if graph is not None and len(graph.activity):
@@ -84,13 +84,13 @@ class _Nodes:
         between = np.array([*(value in ("HtoD", "DtoH") for value in kind.values), False], np.bool_)
         blank |= between[kind.codes[first]]
         blank |= ~calls.spread(op_row, lambda call: call.shapes is not None, False, np.bool_)
-        # Of these no turn may need what another computed.
+        # Of these no iteration may need what another computed.
         self.apart: BoolArray = calls.spread(op_row, _is_product, False, np.bool_)
         self.code[blank] = -1 - np.flatnonzero(blank)
         self.in_step: BoolArray = number(activities, "segment", -1)[first] > 0
         self._graph = graph
 
-    def loops(self) -> Iterator[Loop]:
+    def loops(self) -> Iterator[ProductLoop]:
         """Yield the loops, those of few operators an iteration first."""
         if not self.apart.any():
             return
@@ -105,7 +105,7 @@ class _Nodes:
                     taken[loop.begin : loop.end] = True
                     yield loop
 
-    def loop(self, begin: int, end: int, period: int) -> Loop | None:
+    def loop(self, begin: int, end: int, period: int) -> ProductLoop | None:
         """Return the loop of a stretch, wherever its first iteration begins; None where it is none."""
         for first in range(begin, begin + period):
             turns = (end - first) // period
@@ -115,10 +115,10 @@ class _Nodes:
                 continue
             own = self._alone(first, last, period)
             if own is not None and (self.in_step[first] or self._together(first, last, period, own)):
-                return Loop(first, last, period, own)
+                return ProductLoop(first, last, period, own)
         return None
 
-    def with_state(self) -> Iterator[Loop]:
+    def with_state(self) -> Iterator[ProductLoop]:
         """Yield the loops whose iterations need each other, those of few operators an iteration first."""
         taken, tried = np.zeros(len(self._graph), np.bool_), 0
         for period in range(1, _LONGEST_PERIOD_WITH_STATE + 1):
@@ -128,7 +128,7 @@ class _Nodes:
                 tried += 1
                 # Wherever an iteration is cut, that leaves most of it needing none before.
                 cuts = [(at, at + (end - at) // period * period) for at in range(begin, begin + period)]
-                loops = [Loop(at, last, period, self._own(at, last, period)) for at, last in cuts if last > at]
+                loops = [ProductLoop(at, last, period, self._own(at, last, period)) for at, last in cuts if last > at]
                 loop = max(loops, key=lambda one: int(one.own.sum()))
                 if not loop.own.all():
                     taken[begin:end] = True

@@ -1,4 +1,4 @@
-"""Sequences in which a body repeats with parts left out: what a loop does in some turns only (`if`, `continue`)."""
+"""Sequences in which a body repeats with parts left out: what some iterations of a loop do only (`if`, `continue`)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Turn = tuple[int, tuple[int, ...]]  # where it begins, and its entries
 
 
 def uneven(code: IntArray, first: int, least_turns: int, longest: int) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Yield stretches of turns that begin with `first` and of which each has the entries of one body in order, or some
-    of them: where it begins, and of each entry the turn and its place in the body.
+    """Yield stretches of iterations that begin with `first` and of which each has the entries of one body in order, or
+    some of them: where it begins, and of each entry the iteration and its place in the body.
 
     >>> [(begin, turn, place)] = uneven(np.array([9, 1, 2, 3, 1, 3, 1, 2, 8]), 1, 3, 8)
     >>> begin, turn.tolist(), place.tolist()
@@ -30,7 +30,7 @@ def uneven(code: IntArray, first: int, least_turns: int, longest: int) -> Iterat
             run.append((begin, turn))
             body = max(body, turn, key=len)
             continue
-        # Behind the last turn something else goes on.
+        # Behind the last iteration something else goes on.
         known = [places(turn[:count], body) for count in range(len(turn) + 1)]
         run.append((begin, turn[: max(count for count, each in enumerate(known) if each is not None)]))
         yield from _stretch(run, body, least_turns)

@@ -10,6 +10,7 @@ from typing import TypedDict
 
 import numpy as np
 
+from tracemine.causes import known
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
@@ -150,7 +151,8 @@ class Tops:
         count, whole = max(accounts.steps, 1), accounts.span_ns if alone is None else alone.mid
         ends = (whole, whole, whole) if alone is None else (alone.low, alone.mid, alone.high)
         idle = Range(*(max(end - busy_ns, 0) * count for end in ends))
-        fused = fused_of(asked.scan.findings)
+        compiled = {cause.rule: cause.compiled_share for cause in known().causes if cause.compiled_share}
+        fused = fused_of(asked.scan.findings, compiled)
         replayed = None if asked.gaps is None else Unrecorded(self._replayed(asked.gaps), idle, busy_ns * count, fused)
         found = graphs_of(asked.timeline, asked.activities, accounts, replayed)
         told = answer(found, whole * count)

@@ -15,7 +15,7 @@ from tracemine.columns import sorted_unique
 from tracemine.findings.forwards import Forwards
 from tracemine.rows.ancestors import first_known, last_begun, nearest, taken
 from tracemine.rows.arrow import categories, joined, rows_of, take
-from tracemine.rows.engines import Engine, Phases, engine_of, phases_of
+from tracemine.rows.engines import Phases, ServingEngine, engine_of, phases_of
 from tracemine.rows.host import threads
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, flags
 from tracemine.timeline import Timeline
@@ -98,7 +98,7 @@ class Origin:
         return Categories(code.astype(np.int32), PHASES)
 
     @cached_property
-    def engine(self) -> Engine | None:
+    def engine(self) -> ServingEngine | None:
         """The engine that generates text with a model, where one does."""
         trains = (self._marks[1] == _position(BACKWARD)).any() or (self._marks[1] == _position(OPTIMIZER)).any()
         return None if trains else engine_of(self.timeline)

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tracemine.findings.graphs import Part, Span
+from tracemine.findings.graphs import Span, SpanPart
 from tracemine.findings.record import Range
 
 By = Literal["kernel", "operator", "module", "line", "stream", "device", "phase"]
@@ -169,7 +169,7 @@ class GraphTop(msgspec.Struct, frozen=True, kw_only=True):
     fix: str | None  # what to write; null: nothing that is known to work
     step: Span
     spans: tuple[Span, ...]  # most launches first
-    parts: tuple[Part, ...]  # of the step, between what stops a capture; most launches first
+    parts: tuple[SpanPart, ...]  # of the step, between what stops a capture; most launches first
 
 
 class WaitTop(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ def _between(lists: Lists, op_rows: Iterable[int]) -> list[int]:
 
 
 def _varies(shapes: Sequence[Extents]) -> bool:
-    """Return whether both factors have more than one element along the last axis: a scale is alike for all keys.
+    """Return whether both factors have more than one element along the last axis: a scale is the same for all keys.
 
     >>> _varies([(8, 4, 4), ()]), _varies([(8, 4, 4), (8, 1, 1)]), _varies([(8, 4, 4), (4, 4)])
     (False, False, True)

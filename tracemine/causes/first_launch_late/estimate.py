@@ -74,7 +74,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
 
 
 def _saved(what: str | None, load: FloatArray, rest: FloatArray) -> tuple[FloatArray, str]:
-    """Return what goes of each stretch of `load`, beside `rest` of the step, and how.
+    """Return what goes of each stretch of `load`, next to `rest` of the step, and how.
 
     >>> ms = 1e6
     >>> _saved("operators", np.array([4 * ms]), np.array([3 * ms]))[0].tolist()

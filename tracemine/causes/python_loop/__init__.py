@@ -1,8 +1,8 @@
-"""A loop in Python whose turns one call could do.
+"""A loop in Python whose iterations one call could do.
 
-kinds.py     what a loop goes over, by what its body calls and what its turns have to do with each other
+kinds.py     what a loop goes over, by what its body calls and what its iterations have to do with each other
 columns.py   the kind of each loop
-estimate.py  one call of each operator for all turns, or one of a library's for the whole
+estimate.py  one call of each operator for all iterations, or one of a library's for the whole
 facts.py     what advice asks of a loop
 """
 

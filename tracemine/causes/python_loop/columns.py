@@ -72,10 +72,10 @@ def _values(column: Categories, rows: IntArray) -> frozenset[str]:
     return frozenset(column.values[code] for code in set(column.codes[rows].tolist()) if code >= 0)
 
 
-_NONE: Final = "in no loop, or in one of which no call for all turns is known, or which another cause has"
+_NONE: Final = "in no loop, or in one of which no call for all iterations is known, or which another cause has"
 COLUMNS = Columns(
     docs=(
-        ColumnDoc("loop_over", "categories", "what the loop goes over, inferred from what its body calls and how its turns depend on each other, one of " + ", ".join(f"`{kind}`" for kind in KINDS), _NONE),
+        ColumnDoc("loop_over", "categories", "what the loop goes over, inferred from what its body calls and how its iterations depend on each other, one of " + ", ".join(f"`{kind}`" for kind in KINDS), _NONE),
     ),
     derive=_columns,
     needs=(*_CLAIMED, "update_style"),

@@ -1,4 +1,4 @@
-"""One call of each operator for all turns of a loop, or one of a library's for the whole: what that saves."""
+"""One call of each operator for all iterations of a loop, or one of a library's for the whole: what that saves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.library import recorded_call
 from tracemine.rows.table import IntArray, category, number
 
-_WORTH: Final = 1.5  # measured, of what is predicted: below that turns fill the device
+_WORTH: Final = 1.5  # measured, of what is predicted: below that iterations fill the device
 _BYTES: Final = (1.0, 1.2, 2.0)  # of moving all bytes at the device's rate
 _KERNEL_NS: Final = 2_500  # what any kernel takes, however little it does
 _STEP_NS: Final = (4_000, 10_000, 25_000)  # of one position in a library's recurrent layer, by its size
@@ -56,7 +56,7 @@ def _of_loop(context: ScanContext, matrix: IntArray) -> Estimate | Abstained:
     return Estimate(
         after_ns=outwards(low, mid, max(high, mid)),
         traffic_bytes=Traffic(before=moved, after=moved) if moved else None,
-        assumptions=(f"one call per operator for all {turns} turns, which moves as many bytes",),
+        assumptions=(f"one call per operator for all {turns} iterations, which moves as many bytes",),
     )
 
 
@@ -65,7 +65,7 @@ def _turns(context: ScanContext, members: IntArray) -> int:
 
 
 def _slots(context: ScanContext, members: IntArray) -> list[IntArray]:
-    """Return which of the members are one operator's of all turns: the first of its name in each, the second …"""
+    """Return which of the members are one operator's of all iterations: the first of its name in each, the second …"""
     rows = context.rows["activities"]
     turn, name = number(rows, "loop_turn")[members], category(rows, "op").codes[members].astype(np.int64)
     same = codes(turn, name)
@@ -79,7 +79,9 @@ def _slots(context: ScanContext, members: IntArray) -> list[IntArray]:
 def _together(
     context: ScanContext, members: IntArray, durations: IntArray, turns: int
 ) -> tuple[tuple[float, ...], int]:
-    """Return how long one call takes in place of one operator's in all turns, least, usual and most; and its bytes."""
+    """Return how long one call takes in place of one operator's in all iterations, least, usual and most; and its
+    bytes.
+    """
     rows, curves = context.rows["activities"], context.curves
     spent, longest = float(durations.sum()), float(durations.max())
     assert curves is not None  # noqa: S101 - asked before
@@ -97,8 +99,8 @@ def _together(
 
 
 def _one_product(context: ScanContext, members: IntArray) -> tuple[Range, int] | None:
-    """Return how long the arithmetic of all turns takes as one product, and its bytes; None where they are none, or no
-    rate of them is known.
+    """Return how long the arithmetic of all iterations takes as one product, and its bytes; None where they are none,
+    or no rate of them is known.
     """
     rows = context.rows["activities"]
     call = recorded_call(context.timeline, int(context.facts["activities"].op_row[members[0]]))

@@ -1,4 +1,4 @@
-"""What a loop goes over: a table of forms, by what its body calls and what its turns have to do with each other."""
+"""What a loop goes over: a table of forms, by what its body calls and how its iterations depend on each other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Body(Struct, frozen=True, kw_only=True):
     sizes: bool
 
 
-class Form(Struct, frozen=True, kw_only=True):
+class LoopForm(Struct, frozen=True, kw_only=True):
     """One row of the table: all that is given has to hold."""
 
     over: Over
@@ -60,7 +60,7 @@ class Form(Struct, frozen=True, kw_only=True):
     lacks: frozenset[str] = frozenset()  # none of these is called
     only: frozenset[str] | None = None  # no other kind of work is done
     differs: tuple[str, ...] | None = None
-    sizes: bool | None = None  # shapes differ from turn to turn
+    sizes: bool | None = None  # shapes differ from iteration to iteration
     in_place: bool | None = None
 
     def fits(self, body: Body) -> bool:
@@ -81,29 +81,31 @@ _ANY = ("independent", "accumulates", "carried")
 _CARRIED = ("carried",)
 # The first that fits counts.
 FORMS: Final = (
-    Form(over="experts", classes=(frozenset({"gemm"}), frozenset({"scatter"}), frozenset({"gather"}))),
-    Form(over="experts", classes=(frozenset({"gemm"}),), has=(_EQUAL,)),
-    Form(over="boxes", dependence=_ANY, has=(frozenset({"maximum"}), frozenset({"minimum"}), _ABOVE)),
-    Form(over="boxes", dependence=_CARRIED, has=(_ABOVE, _LOGICAL), only=_POINTWISE | {"gather"}, differs=("slices",)),
-    Form(over="segments", has=(_EQUAL,), classes=(_REDUCES,)),
-    Form(over="masks", has=(_CHOSEN,)),
-    Form(over="limits", has=(_ABOVE,), classes=(_REDUCES,), sizes=False),
-    Form(over="tables", only=_MOVES | {"embedding", "gather"}, differs=("weights",)),
-    Form(
+    LoopForm(over="experts", classes=(frozenset({"gemm"}), frozenset({"scatter"}), frozenset({"gather"}))),
+    LoopForm(over="experts", classes=(frozenset({"gemm"}),), has=(_EQUAL,)),
+    LoopForm(over="boxes", dependence=_ANY, has=(frozenset({"maximum"}), frozenset({"minimum"}), _ABOVE)),
+    LoopForm(
+        over="boxes", dependence=_CARRIED, has=(_ABOVE, _LOGICAL), only=_POINTWISE | {"gather"}, differs=("slices",)
+    ),
+    LoopForm(over="segments", has=(_EQUAL,), classes=(_REDUCES,)),
+    LoopForm(over="masks", has=(_CHOSEN,)),
+    LoopForm(over="limits", has=(_ABOVE,), classes=(_REDUCES,), sizes=False),
+    LoopForm(over="tables", only=_MOVES | {"embedding", "gather"}, differs=("weights",)),
+    LoopForm(
         over="parameters",
         only=_POINTWISE | {"reduction", "norm"},
         classes=(frozenset({"pointwise", "reduction", "norm"}),),
         differs=("tensors",),
         in_place=True,
     ),
-    Form(
+    LoopForm(
         over="steps", dependence=_CARRIED, has=(_GATES,), lacks=_ATTENTION, only=_POINTWISE | _CELLS | _IN_STEPS,
         classes=(_CELLS,), differs=("slices", "tensors"), sizes=False,
     ),
-    Form(over="scan", dependence=_CARRIED, only=_POINTWISE, has=(_ARITHMETIC,), differs=("slices",), sizes=False),
-    Form(over="layers", classes=(_PRODUCTS,), differs=("weights",), sizes=False),
-    Form(over="samples", differs=("slices", "tensors", "numbers"), sizes=False),
-    Form(over="lengths", classes=(frozenset({"gemm"}),), only=_ROWWISE, differs=("slices", "tensors"), sizes=True),
+    LoopForm(over="scan", dependence=_CARRIED, only=_POINTWISE, has=(_ARITHMETIC,), differs=("slices",), sizes=False),
+    LoopForm(over="layers", classes=(_PRODUCTS,), differs=("weights",), sizes=False),
+    LoopForm(over="samples", differs=("slices", "tensors", "numbers"), sizes=False),
+    LoopForm(over="lengths", classes=(frozenset({"gemm"}),), only=_ROWWISE, differs=("slices", "tensors"), sizes=True),
 )  # fmt: skip
 KINDS: Final = tuple(dict.fromkeys(form.over for form in FORMS))
 

@@ -1,4 +1,4 @@
-"""What an iteration of a loop with a state computes, told by its operators and by what goes from where to where."""
+"""What an iteration of a loop with a state computes: by its operators, and by what goes from where to where."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.rows.graph import NodeGraph
-from tracemine.rows.loops import Loop
+from tracemine.rows.loops import ProductLoop
 from tracemine.rows.table import BoolArray, Categories, IntArray
 
 CELLS: Final = ("LSTM", "GRU", "RNN")
@@ -40,14 +40,14 @@ _READ_SHARE: Final = 0.8  # of iterations whose state something else reads
 class Turn(Struct, frozen=True):
     """An iteration: its operations, and its edges, each from a writer to a reader so many iterations later."""
 
-    loop: Loop
+    loop: ProductLoop
     operations: Sequence[str]
     reader: IntArray
     writer: IntArray
     later: IntArray
 
     @classmethod
-    def of(cls, graph: NodeGraph, loop: Loop, operation: Categories) -> Turn:
+    def of(cls, graph: NodeGraph, loop: ProductLoop, operation: Categories) -> Turn:
         """Return the iteration of a loop: what all of them have in common, the first and the last aside."""
         code = operation.codes[graph.first_activity[loop.begin : loop.begin + loop.period]].tolist()
         operations = ["" if at < 0 else operation.values[at] for at in code]
@@ -73,7 +73,7 @@ class Turn(Struct, frozen=True):
 
 
 def kind_of(graph: NodeGraph, turn: Turn) -> str | None:
-    """Return which of KINDS an iteration is of; None: of none, or it cannot be told."""
+    """Return which of KINDS an iteration is of; None: of none, or it is not known."""
     return _cell(graph, turn) or _scan(graph, turn)
 
 
@@ -124,7 +124,7 @@ def reads_of(graph: NodeGraph, node: int) -> list[tuple[int, int, int, int]]:
     return list(zip(*(each[span].tolist() for each in columns), strict=True))
 
 
-def one_weight(graph: NodeGraph, loop: Loop, slot: int) -> bool:
+def one_weight(graph: NodeGraph, loop: ProductLoop, slot: int) -> bool:
     """Return whether all iterations of an operator read one same tensor, and each a tensor of its own."""
     read = [set(reads_of(graph, node)) for node in range(loop.begin + slot, loop.end, loop.period)]
     shared = set.intersection(*read)
@@ -144,7 +144,7 @@ def _given_anew(graph: NodeGraph, turn: Turn, slots: IntArray) -> bool:
     return anew
 
 
-def _read_between(graph: NodeGraph, loop: Loop, carried: BoolArray) -> bool:
+def _read_between(graph: NodeGraph, loop: ProductLoop, carried: BoolArray) -> bool:
     """Return whether others than the next iteration read the states: else only the last one is wanted, a plain sum."""
     turns = (loop.end - loop.begin) // loop.period
     inside = (graph.producer >= loop.begin) & (graph.producer < loop.end)

@@ -10,7 +10,7 @@ import numpy as np
 from tracemine.causes.recurrence_unfused.cells import CELLS, KINDS, PRODUCTS, Turn, kind_of, one_weight
 from tracemine.rows.arrow import coded
 from tracemine.rows.graph import NodeGraph
-from tracemine.rows.loops import Loop, loops_with_state
+from tracemine.rows.loops import ProductLoop, loops_with_state
 from tracemine.rows.table import Column, ColumnDoc, Columns, IntArray, Numbers, Rows, Sources, category
 
 PARTS: Final = ("product", "projection", "rest")
@@ -52,7 +52,7 @@ def _activities(graph: NodeGraph, nodes: IntArray) -> IntArray:
     return np.concatenate([graph.activity[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)])
 
 
-def _recurrences(graph: NodeGraph, turns: Sequence[Turn]) -> Iterator[tuple[Loop, str, IntArray]]:
+def _recurrences(graph: NodeGraph, turns: Sequence[Turn]) -> Iterator[tuple[ProductLoop, str, IntArray]]:
     """Yield the loops that are one, of which kind, and the part of each operator of an iteration."""
     kinds = [kind_of(graph, turn) for turn in turns]
     cells = [(turn.loop, kind) for turn, kind in zip(turns, kinds, strict=True) if kind in CELLS]
@@ -65,7 +65,7 @@ def _recurrences(graph: NodeGraph, turns: Sequence[Turn]) -> Iterator[tuple[Loop
             yield turn.loop, kind, np.where(product & turn.carried(), 0, np.where(product, 1, 2))
 
 
-def _differentiates(graph: NodeGraph, loop: Loop, forward: Loop) -> bool:
+def _differentiates(graph: NodeGraph, loop: ProductLoop, forward: ProductLoop) -> bool:
     """Return whether a loop is a backward pass' and reads what most iterations of a forward loop computed."""
     if loop.begin not in graph.backward or loop.begin < forward.end:
         return False

@@ -2,7 +2,7 @@
 
 record.py      the record: spans, what each way of launching less comes to, and what is in its way
 kinds.py       what can be in the way, what each way does then, and the words for it
-obstacles.py   where in the program that happened
+obstacles.py   where in the program that is
 spans.py       functions and modules with enough launches, and their calls
 overwritten.py results that are read after a later call has taken their memory
 changes.py     operators and sizes that differ from call to call
@@ -12,20 +12,20 @@ judge.py       the verdicts
 answers.py     the answer in words, and what to write
 """
 
-from tracemine.findings.graphs.answers import KINDS_OF_ANSWER, Answer, answer, obstacle_text
+from tracemine.findings.graphs.answers import KINDS_OF_ANSWER, GraphAnswer, answer, obstacle_text
 from tracemine.findings.graphs.judge import graphs_of
-from tracemine.findings.graphs.record import Graphs, Obstacle, Part, Span, Way
+from tracemine.findings.graphs.record import Graphs, Obstacle, Span, SpanPart, WayOutcome
 from tracemine.findings.graphs.savings import Unrecorded, fused_of
 
 __all__ = [
     "KINDS_OF_ANSWER",
-    "Answer",
+    "GraphAnswer",
     "Graphs",
     "Obstacle",
-    "Part",
     "Span",
+    "SpanPart",
     "Unrecorded",
-    "Way",
+    "WayOutcome",
     "answer",
     "fused_of",
     "graphs_of",

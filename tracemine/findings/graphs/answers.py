@@ -36,7 +36,7 @@ _ALREADY: Final = (
 _BY_HAND: Final = "with torch.cuda.graph(graph): step()    # after a warm-up; then each step: graph.replay()"
 
 
-class Answer(Struct, frozen=True):
+class GraphAnswer(Struct, frozen=True):
     """Whether a graph works. `part`: what launches much in the step can be one, and the step itself not."""
 
     kind: Kind
@@ -49,14 +49,14 @@ class Answer(Struct, frozen=True):
         return self.says if self.code is None else f"{self.says.removesuffix('.')}:\n\n    {self.code}"
 
 
-def answer(graphs: Graphs, whole_ns: int) -> Answer:
+def answer(graphs: Graphs, whole_ns: int) -> GraphAnswer:
     """Return the answer. whole_ns: how long all steps take unprofiled; where none are known all that was recorded."""
     steps = max(graphs.steps, 1)
     step, way = graphs.step, graphs.step.way("cuda_graph")
     if way.effect == "already":
-        return Answer("already", _ALREADY[way.by == "captured"], None)
+        return GraphAnswer("already", _ALREADY[way.by == "captured"], None)
     if not graphs.steps and way.outcome == "works":
-        return Answer("unknown", "Not known: no steps are, of which a graph could hold one.", None)
+        return GraphAnswer("unknown", "Not known: no steps are, of which a graph could hold one.", None)
     part = _best(graphs, _LEAST * whole_ns, "reduce_overhead")
     first = _first(step, "cuda_graph", steps)
     if graphs.generates or any(_GROWS.match(one.says) for span in (step, *graphs.spans) for one in span.obstacles):
@@ -66,13 +66,13 @@ def answer(graphs: Graphs, whole_ns: int) -> Answer:
     says = _obstacle_text(first, fails=way.outcome == "fails")
     if part is not None:
         says = f"{says} What can be one now is {name_of(part)}, {_worth(part, 'reduce_overhead', steps)}."
-        return Answer("part", says, code_of(part, "reduce_overhead"))
+        return GraphAnswer("part", says, code_of(part, "reduce_overhead"))
     compiled = _best(graphs, _MUCH * whole_ns, "default")
     kind: Kind = "fails" if way.outcome == "fails" else "unknown"
     if compiled is None:
-        return Answer(kind, says, None)
+        return GraphAnswer(kind, says, None)
     says = f"{says} Fewer kernels are possible in {name_of(compiled)}, {_worth(compiled, 'default', steps)}."
-    return Answer(kind, says, code_of(compiled, "default"))
+    return GraphAnswer(kind, says, code_of(compiled, "default"))
 
 
 def _obstacle_text(first: str | None, *, fails: bool) -> str:
@@ -95,23 +95,23 @@ def _worth(span: Span, way: WayName, steps: int) -> str:
     return f"{span.share:.0%} of the launches{saved}"
 
 
-def _whole(graphs: Graphs, part: Span | None, steps: int, whole_ns: int) -> Answer:
+def _whole(graphs: Graphs, part: Span | None, steps: int, whole_ns: int) -> GraphAnswer:
     saving = graphs.step.saving_ns
     code = _BY_HAND if part is None else code_of(part, "reduce_overhead")
     if saving is None:
-        return Answer("works", "One CUDA graph can hold the step.", code)
+        return GraphAnswer("works", "One CUDA graph can hold the step.", code)
     before, after = (time_text(each / steps) for each in (whole_ns, max(whole_ns - saving.mid, 0)))
     if saving.mid < _LEAST * whole_ns:
         says = f"One CUDA graph can hold the step and gains little: {before}, then {after} unprofiled."
-        return Answer("little", says, None)
-    return Answer("works", f"One CUDA graph can hold the step: {before}, then {after} unprofiled.", code)
+        return GraphAnswer("little", says, None)
+    return GraphAnswer("works", f"One CUDA graph can hold the step: {before}, then {after} unprofiled.", code)
 
 
-def _of_decoding(graphs: Graphs, first: str) -> Answer:
+def _of_decoding(graphs: Graphs, first: str) -> GraphAnswer:
     """Return the answer where a cache grows from token to token."""
     met = f" To be removed first: {first}." if first else ""
     says = f"Not the loop over tokens.{met} One token's step can be a graph, with a cache of fixed size."
-    return Answer("part", says, _STATIC if graphs.generates else None)
+    return GraphAnswer("part", says, _STATIC if graphs.generates else None)
 
 
 def _best(graphs: Graphs, least_ns: float, way: WayName) -> Span | None:

@@ -14,10 +14,10 @@ from tracemine.findings.accounting import Accounts
 from tracemine.findings.blockers import ALLOCATED, derived_twice
 from tracemine.findings.graphs.changes import differing
 from tracemine.findings.graphs.kinds import GRAVITY, KINDS
-from tracemine.findings.graphs.obstacles import Found, find_obstacles
+from tracemine.findings.graphs.obstacles import Obstacles, find_obstacles
 from tracemine.findings.graphs.overwritten import overwritten
 from tracemine.findings.graphs.parts import listed, stretches
-from tracemine.findings.graphs.record import WAYS, Effect, Graphs, Obstacle, Span, Way, WayName
+from tracemine.findings.graphs.record import WAYS, Effect, Graphs, Obstacle, Span, WayName, WayOutcome
 from tracemine.findings.graphs.savings import Unrecorded, graph_savings, with_savings
 from tracemine.findings.graphs.spans import Program, candidates, lines_of
 from tracemine.rows.ancestors import taken
@@ -79,7 +79,7 @@ class _Judge:
         self.capturing = captured_graphs(timeline)
         self.twice = derived_twice(timeline, self.program.engine >= 0)
 
-    def _at_edges(self, found: Found) -> BoolArray:
+    def _at_edges(self, found: Obstacles) -> BoolArray:
         """Return which waits for all of the device have no launch of their step before them, or none behind."""
         moment = self.program.launched_ns[self.program.activity]
         step, at = self.program.step_at(moment), np.searchsorted(moment, found.begin_ns)
@@ -102,7 +102,7 @@ class _Judge:
         rows = self.program.activity
         return np.ones(len(rows), np.bool_) if unit.paths is None else unit.paths[self.program.path[rows]]
 
-    def met(self, unit: _Unit) -> Found:
+    def met(self, unit: _Unit) -> Obstacles:
         """Return what lies in a unit."""
         found = self.found
         if unit.paths is None:
@@ -194,11 +194,13 @@ def _gravity(one: Obstacle) -> tuple[int, int, int]:
     return min((order.index(each) for each in one.effects.values()), default=len(order)), -len(one.effects), -one.times
 
 
-def _way(name: WayName, obstacles: list[Obstacle], *, known: bool) -> Way:
+def _way(name: WayName, obstacles: list[Obstacle], *, known: bool) -> WayOutcome:
     """Return what the gravest obstacle makes of a way. known: operators were recorded."""
     met: list[tuple[Effect, str]] = [(one.effects[name], one.kind) for one in obstacles if name in one.effects]
     order = list(GRAVITY)
     gravest = min(met, key=lambda pair: order.index(pair[0]), default=None)
     if gravest is None:
-        return Way(way=name, outcome="works" if known else "unknown", effect=None if known else "not_known", by=None)
-    return Way(way=name, outcome=GRAVITY[gravest[0]], effect=gravest[0], by=gravest[1])
+        return WayOutcome(
+            way=name, outcome="works" if known else "unknown", effect=None if known else "not_known", by=None
+        )
+    return WayOutcome(way=name, outcome=GRAVITY[gravest[0]], effect=gravest[0], by=gravest[1])

@@ -35,7 +35,7 @@ def _kind(says: str, effects: str) -> Kind:
     return Kind(says, {way: _LETTERS[each] for way, each in zip(WAYS, effects, strict=True) if each != "-"})
 
 
-# Kinds of waits are those of tracemine/host/waits.py. What is told of compiled code holds of torch 2.4 to 2.11.
+# Kinds of waits are those of tracemine/host/waits.py. What holds of compiled code holds of torch 2.4 to 2.11.
 KINDS: Final[Mapping[str, Kind]] = {
     "number": _kind("`.item()`, `float()` or `int()` of a tensor", "EBBB"),
     "truth": _kind("`if tensor:` or `while tensor:`", "EBBB"),

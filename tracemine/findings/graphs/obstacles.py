@@ -1,4 +1,4 @@
-"""Where in the program something happened that a graph does not take: waits, copies, randomness, optimizers …"""
+"""Where in the program something is that a graph does not take: waits, copies, randomness, optimizers …"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CAPTURABLE: Final = re.compile(r"^aten::(_foreach_pow|pow)$")
 _RECORDERS: Final = re.compile(r"(^|[/\\])(tracemine[/\\]recording|torch[/\\]profiler)([/\\]|\.py)")
 
 
-class Found(Struct, frozen=True):
+class Obstacles(Struct, frozen=True):
     """Obstacles, an entry each time, in no order; rows are −1 where not known."""
 
     kind: tuple[str, ...]  # of each entry's code
@@ -43,10 +43,10 @@ class Found(Struct, frozen=True):
     stack_row: IntArray
     op_row: IntArray
 
-    def of(self, chosen: BoolArray) -> Found:
+    def of(self, chosen: BoolArray) -> Obstacles:
         """Return some of them."""
         columns = (self.code, self.begin_ns, self.stack_row, self.op_row)
-        return Found(self.kind, self.what, *(each[chosen] for each in columns))
+        return Obstacles(self.kind, self.what, *(each[chosen] for each in columns))
 
 
 class _Some(Struct, frozen=True):
@@ -59,7 +59,7 @@ class _Some(Struct, frozen=True):
     what: str = ""
 
 
-def find_obstacles(timeline: Timeline, activities: Rows) -> Found:
+def find_obstacles(timeline: Timeline, activities: Rows) -> Obstacles:
     """Return what stands in the way of graphs, but for what depends on which calls are looked at."""
     parts = [*_waits(timeline), *_of_activities(timeline, activities), *_of_operators(timeline, activities)]
     releases = named(categories(timeline.api["name"]), _RELEASES)
@@ -70,7 +70,7 @@ def find_obstacles(timeline: Timeline, activities: Rows) -> Found:
         for name in ("begin_ns", "stack_row", "op_row")
     ]
     code = np.repeat(np.arange(len(parts)), [len(each.begin_ns) for each in parts])
-    found = Found(tuple(each.kind for each in parts), tuple(each.what for each in parts), code, *columns)
+    found = Obstacles(tuple(each.kind for each in parts), tuple(each.what for each in parts), code, *columns)
     return found.of(~_of_recorder(timeline, found.stack_row))
 
 

@@ -34,7 +34,7 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     effects: dict[WayName, Effect]  # ways that are not in it take it
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
+class WayOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What one way of launching less comes to. `works`: as one graph a call, which computes the same."""
 
     way: WayName
@@ -53,17 +53,17 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     calls: int  # in all steps
     launches: int  # likewise
     share: float  # of all launches
-    ways: tuple[Way, ...]
+    ways: tuple[WayOutcome, ...]
     obstacles: tuple[Obstacle, ...]
     notes: tuple[str, ...]  # what has to be seen to, though it stops nothing
     saving_ns: Range | None = None  # of all steps, where each stretch between obstacles is one launch; null: not asked
 
-    def way(self, name: WayName) -> Way:
+    def way(self, name: WayName) -> WayOutcome:
         """Return what one way comes to."""
         return self.ways[WAYS.index(name)]
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class SpanPart(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of the step that one CUDA graph can hold. Numbers are of all steps."""
 
     first: str | None  # the line that launches first
@@ -78,6 +78,6 @@ class Graphs(msgspec.Struct, frozen=True, kw_only=True):
 
     step: Span
     spans: tuple[Span, ...]  # most launches first
-    parts: tuple[Part, ...]  # likewise
+    parts: tuple[SpanPart, ...]  # likewise
     generates: bool  # the library's loop over tokens is in it
     steps: int  # that are looked at; 0: none are known, and the step is all that was recorded

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracemine.findings.graphs.record import Span, Way
+from tracemine.findings.graphs.record import Span, WayOutcome
 from tracemine.findings.members import activity_rows
 from tracemine.findings.payback import COMPILE
 from tracemine.findings.record import Finding
@@ -22,9 +22,6 @@ _CHANGE_NS: Final = 1_000
 # Of the same idle time what torch.compile's default mode closes: it launches fewer kernels, one by one.
 _DEFAULT_SHARE: Final = (0.0, 0.4, 1.0)
 _MOSTLY: Final = 0.9
-# What torch.compile does of other fixes by its own way, as a share of what they save (benchmarks/programs/graphs.py on
-# an H200: three programs that spell attention out, two convolutional networks).
-_ALSO_COMPILED: Final = {"attention_unfused": 0.65, "channels_last": 1.0}
 
 
 class Unrecorded(Struct, frozen=True):
@@ -36,11 +33,14 @@ class Unrecorded(Struct, frozen=True):
     fused: Sequence[tuple[IntArray, Range]] = ()  # activities, and GPU time that compiling them saves
 
 
-def fused_of(findings: Iterable[Finding]) -> list[tuple[IntArray, Range]]:
-    """Return activities, and GPU time of all that was recorded, that torch.compile saves of these findings."""
+def fused_of(findings: Iterable[Finding], also_compiled: Mapping[str, float]) -> list[tuple[IntArray, Range]]:
+    """Return activities, and GPU time of all that was recorded, that torch.compile saves of these findings.
+
+    also_compiled: by rule, which share of what other fixes save torch.compile does by a way of its own.
+    """
     found = []
     for one in findings:
-        share = 1.0 if COMPILE in one.fix else _ALSO_COMPILED.get(one.rule, 0.0)
+        share = 1.0 if COMPILE in one.fix else also_compiled.get(one.rule, 0.0)
         if share and one.on_gpu and not one.refuted:
             of = one.gpu_saving_ns
             saved = Range(*(round(share * end) for end in (of.low, of.mid, of.high)))
@@ -79,7 +79,7 @@ def with_savings(span: Span, activities: IntArray, saving: Range, alone: Unrecor
     return replace(span, saving_ns=saving, ways=ways)
 
 
-def _with(way: Way, saving: Range) -> Way:
+def _with(way: WayOutcome, saving: Range) -> WayOutcome:
     return replace(way, saving_ns=saving) if way.outcome == "works" and way.effect != "already" else way
 
 

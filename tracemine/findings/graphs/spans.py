@@ -27,7 +27,7 @@ _MODULE: Final = re.compile(r"^nn\.Module: (.+)$")
 _LONGEST_BODY, _FEWEST_TURNS = 512, 2
 
 
-class Candidate(Struct, frozen=True):
+class SpanCandidate(Struct, frozen=True):
     """A function or module, and which call paths lead through it."""
 
     kind: Literal["module", "function"]
@@ -106,8 +106,8 @@ class Program:
     def calls_of(self, member: BoolArray) -> IntArray:
         """Return the call that each forward operator is part of; what runs between them distinguishes calls.
 
-        Where nothing does, a stretch that repeats whole is as many calls as it has turns, if none reads what another
-        wrote and what is not in it reads of several: else a loop in one call looks the same.
+        Where nothing does, a stretch that repeats whole is as many calls as it has iterations, if none reads what
+        another wrote and what is not in it reads of several: else a loop in one call looks the same.
         """
         count = len(member)
         edge = (self.step[1:] != self.step[:-1]) | (self.thread[self.rows[1:]] != self.thread[self.rows[:-1]])
@@ -131,7 +131,7 @@ class Program:
         return length
 
     def _apart(self, begin: int, end: int, period: int) -> bool:
-        """Return whether no turn of a stretch reads what another wrote, and something else reads of several."""
+        """Return whether no iteration of a stretch reads what another wrote, and something else reads of several."""
         made, read = self._links
         own = (made >= begin) & (made < end)
         turn, within = (made[own] - begin) // period, (read[own] >= begin) & (read[own] < end)
@@ -149,7 +149,7 @@ class Program:
         return place[graph.producer], place[graph.consumer]
 
 
-def candidates(program: Program) -> Iterator[Candidate]:
+def candidates(program: Program) -> Iterator[SpanCandidate]:
     """Yield functions and modules on the paths of a twentieth of all launches or more, those of most first."""
     stacks = program.timeline.stacks
     if not stacks.num_rows or not len(program.activity):
@@ -162,7 +162,7 @@ def candidates(program: Program) -> Iterator[Candidate]:
             launches[parent[row]] += launches[row]
     sums = np.bincount(identity + 1, weights=launches, minlength=len(names) + 1)[1:]
     around = _around_steps(program, parent)
-    found: dict[tuple[str, bytes], Candidate] = {}
+    found: dict[tuple[str, bytes], SpanCandidate] = {}
     first = np.full(len(names), len(identity))
     np.minimum.at(first, identity[identity >= 0], np.flatnonzero(identity >= 0))
     for number in np.lexsort((first, -sums))[: 4 * _MOST_SPANS].tolist():  # callers before callees
@@ -176,13 +176,13 @@ def candidates(program: Program) -> Iterator[Candidate]:
         share = float(member.mean())
         if share < _SHARE:
             continue
-        _add(found, key, Candidate(kind, name, line, paths, share))
+        _add(found, key, SpanCandidate(kind, name, line, paths, share))
         if len(found) == _MOST_SPANS:
             break
     yield from found.values()
 
 
-def _add(found: dict[tuple[str, bytes], Candidate], launched: bytes, candidate: Candidate) -> None:
+def _add(found: dict[tuple[str, bytes], SpanCandidate], launched: bytes, candidate: SpanCandidate) -> None:
     """Add a candidate: of modules that launch the same the outermost, with the line of its forward function."""
     module = found.get(("", launched))
     if candidate.kind == "module":

@@ -36,7 +36,7 @@ _EXTERNAL_ID = EventArgument("external_id", "External id", aliases=("external id
 _CORRELATION = EventArgument("correlation", "correlation")
 _DEVICE = EventArgument("device", "device")
 _STREAM = EventArgument("stream", "stream")
-# What torch 2.2 and later write with a collective, on its kernel and on the host's record of it alike.
+# What torch 2.2 and later write with a collective, on its kernel and on the host's record of it.
 _COLLECTIVE = (
     EventArgument("collective", "Collective name", "text"),
     EventArgument("group_size", "Group size"),

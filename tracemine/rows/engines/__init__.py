@@ -21,7 +21,7 @@ PHASES: Final = ("schedule", "prepare", "launch", "replay", "sample", "output") 
 _LONGEST = 512  # characters of a name that are looked at
 
 
-class Engine(Struct, frozen=True):
+class ServingEngine(Struct, frozen=True):
     """One engine of engines.toml."""
 
     name: str
@@ -46,7 +46,7 @@ class PhaseRow(Struct, frozen=True):
 
 
 _PATTERNS: Final = frozenset({"files", "operators", "frame", "mark", "call"})
-_Row = TypeVar("_Row", Engine, PhaseRow)
+_Row = TypeVar("_Row", ServingEngine, PhaseRow)
 
 
 def _rows(kind: str, of: type[_Row]) -> tuple[_Row, ...]:
@@ -57,9 +57,9 @@ def _rows(kind: str, of: type[_Row]) -> tuple[_Row, ...]:
 
 
 @cache
-def engines() -> tuple[Engine, ...]:
+def engines() -> tuple[ServingEngine, ...]:
     """Return every engine, the first of which a trace shows is the one that ran."""
-    return _rows("engine", Engine)
+    return _rows("engine", ServingEngine)
 
 
 @cache
@@ -68,7 +68,7 @@ def phase_rows() -> tuple[PhaseRow, ...]:
     return _rows("phase", PhaseRow)
 
 
-def engine_in(operators: Iterable[str], files: Iterable[str]) -> Engine | None:
+def engine_in(operators: Iterable[str], files: Iterable[str]) -> ServingEngine | None:
     """Return the engine that these operators and Python files show; None: none.
 
     >>> engine_in(["vllm::moe_forward"], []).title, engine_in([], ["sglang/srt/models/qwen3.py"]).name
@@ -82,12 +82,12 @@ def engine_in(operators: Iterable[str], files: Iterable[str]) -> Engine | None:
     return next(by_files, None) or next(by_operators, None)
 
 
-def engine_of(timeline: Timeline) -> Engine | None:
+def engine_of(timeline: Timeline) -> ServingEngine | None:
     """Return the engine that a trace shows; None: none."""
     return engine_in(categories(timeline.ops["name"]).values, categories(timeline.stacks["file"]).values)
 
 
-def engine_named(name: str | None) -> Engine | None:
+def engine_named(name: str | None) -> ServingEngine | None:
     """Return the engine of this name."""
     return next((one for one in engines() if one.name == name), None)
 
@@ -95,7 +95,7 @@ def engine_named(name: str | None) -> Engine | None:
 _COMPILES: Final = "torch.compile("
 
 
-def in_its_words(fix: str, engine: Engine | None) -> str:
+def in_its_words(fix: str, engine: ServingEngine | None) -> str:
     """Return a fix as it is for what an engine runs: its own switch in place of compiling from outside.
 
     >>> "--enable-torch-compile" in in_its_words("model = torch.compile(model)", engine_named("sglang"))
@@ -121,7 +121,7 @@ class Phases(Struct, frozen=True):
         return found
 
 
-def phases_of(timeline: Timeline, engine: Engine) -> Phases:
+def phases_of(timeline: Timeline, engine: ServingEngine) -> Phases:
     """Return which phase of the engine's iterations everything of the host is part of."""
     rows = [row for row in phase_rows() if row.engine in (None, engine.name)]
     stacks, ops = timeline.stacks, timeline.ops

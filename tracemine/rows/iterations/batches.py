@@ -22,7 +22,7 @@ _LOOKED_UP: Final = re.compile(r"^\[\[(\d{1,9}),\d{1,9}\],\[(\d{1,9}),(\d{1,9})\
 
 
 class Batch(Struct, frozen=True):
-    """Sequences and tokens of one iteration; None: not told."""
+    """Sequences and tokens of one iteration; None: not known."""
 
     prefill: int  # sequences of which part of the prompt is read
     decode: int  # sequences that go on

@@ -1,9 +1,10 @@
-"""Loops of the program: stretches of a thread's launches in which the same operators repeat, and what turns have to do
-with each other: the columns `loop` and `loop_…`.
+"""Loops of the program: stretches of a thread's launches in which the same operators repeat, and what iterations have
+to do with each other: the columns `loop` and `loop_…`.
 
 An entry is an outermost operator that launched something. Names alone have to repeat: the shapes of experts, boxes and
-parameters differ from turn to turn. Of two turns the later depends on the earlier where it reads what that one wrote,
-by any path within the loop; adding to a sum counts as something else, as sums take their parts in any order.
+parameters differ from iteration to iteration. Of two iterations the later depends on the earlier where it reads what
+that one wrote, by any path within the loop; adding to a sum counts as something else, as sums take their parts in any
+order.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ LEAST_TURNS: Final = 4
 _LONGEST_PERIOD: Final = 64
 _LEAST_LAUNCHES: Final = 16  # of a loop: unrolled by hand there are fewer as a rule
 _MOST_LOOPS: Final = 512  # some milliseconds each at most
-_LEAST_UNEVEN: Final = 8  # turns, where some leave out parts of their body, or it is one operator
-_LONGER: Final = 1.5  # than the equal turns among them
-_MOST_NAMES, _MOST_ENTRIES = 6, 50_000  # that uneven turns are looked for: of each step, and in all
+_LEAST_UNEVEN: Final = 8  # iterations, where some leave out parts of their body, or it is one operator
+_LONGER: Final = 1.5  # than the equal iterations among them
+_MOST_NAMES, _MOST_ENTRIES = 6, 50_000  # that uneven iterations are looked for: of each step, and in all
 # What adds to a sum, or keeps the largest, in whatever order.
 _SUMS: Final = frozenset({
     "add", "add_", "addcmul", "addcmul_", "addmm", "baddbmm", "bitwise_or", "bitwise_or_", "__ior__", "index_add",
@@ -53,7 +54,9 @@ _LEAST_SLICE_BYTES: Final = 64  # fewer are numbers of a schedule
 
 
 class Turns(Struct, frozen=True):
-    """Entries of a `Launches` from `begin` on that are turns of one body: of each the turn, and its place in that."""
+    """Entries of a `Launches` from `begin` on that are iterations of one body: of each the iteration, and its place in
+    that.
+    """
 
     begin: int
     turn: IntArray
@@ -70,13 +73,13 @@ class Turns(Struct, frozen=True):
         return int(self.turn[-1]) + 1
 
 
-class Loop(Struct, frozen=True, kw_only=True):
-    """A loop, and what its turns have to do with each other."""
+class DetectedLoop(Struct, frozen=True, kw_only=True):
+    """A loop, and what its iterations have to do with each other."""
 
     turns: Turns
     dependence: Dependence | None  # None: what some operator reads is not known
-    waits: bool  # the host waits for the device in at least half of the turns
-    sizes: bool  # shapes differ from turn to turn
+    waits: bool  # the host waits for the device in at least half of the iterations
+    sizes: bool  # shapes differ from iteration to iteration
     differs: Differs | None  # None: not known
 
 
@@ -141,11 +144,11 @@ class Launches:
         of_node = np.array([of.get(number, -1) for number in taken(sequence, node).tolist()], np.int64)
         return np.where(node >= 0, of_node, self.of_activity)
 
-    def loops(self) -> Iterator[Loop]:
-        """Yield the loops, none within another: of equal turns those of few operators first, or of uneven ones where
-        these are longer.
+    def loops(self) -> Iterator[DetectedLoop]:
+        """Yield the loops, none within another: of equal iterations those of few operators first, or of uneven ones
+        where these are longer.
         """
-        taken, found = np.full(len(self.row), -1, np.int64), list[Loop]()
+        taken, found = np.full(len(self.row), -1, np.int64), list[DetectedLoop]()
         for period in range(1, _LONGEST_PERIOD + 1):
             for begin, end in repeating(self.name, self.place, period, LEAST_TURNS):
                 if len(found) < _MOST_LOOPS and (taken[begin:end] < 0).all() and self._launch(begin, end, period):
@@ -156,8 +159,8 @@ class Launches:
             self._put_in_place(turns, taken, found)
         yield from (found[at] for at in sorted_unique(taken[taken >= 0]).tolist())
 
-    def _put_in_place(self, turns: Turns, taken: IntArray, found: list[Loop]) -> None:
-        """Put a loop of uneven turns in the place of those within it, where it is longer and they need it no less.
+    def _put_in_place(self, turns: Turns, taken: IntArray, found: list[DetectedLoop]) -> None:
+        """Put a loop of uneven iterations in the place of those within it, where it is longer and they need it no less.
 
         taken: of each entry the place of its loop in `found`, -1 where it has none.
         """
@@ -177,7 +180,7 @@ class Launches:
         return int(self.launches[begin:end].sum()) >= least and end - begin >= _LEAST_UNEVEN
 
     def _uneven(self) -> Iterator[Turns]:
-        """Yield stretches of turns that leave out parts of their body, the longest first."""
+        """Yield stretches of iterations that leave out parts of their body, the longest first."""
         found = []
         edges = np.flatnonzero(np.diff(self.place, prepend=-1, append=-1))
         for begin, end in pairwise(edges.tolist()):
@@ -189,9 +192,10 @@ class Launches:
                         found.append(Turns(begin + first, turn, place))
         yield from sorted(found, key=lambda each: -len(each.turn))
 
-    def is_of_program(self, loop: Loop) -> bool:
-        """Return whether a loop is part of what is to be done: no backward pass runs between its turns, which would be
-        split to save memory, and outside of steps something needs several turns, which else are runs of one program.
+    def is_of_program(self, loop: DetectedLoop) -> bool:
+        """Return whether a loop is part of what is to be done: no backward pass runs between its iterations, which
+        would be split to save memory, and outside of steps something needs several iterations, which else are runs of
+        one program.
         """
         turns = loop.turns
         begin, end = self.begin_ns[turns.begin], self.end_ns[turns.end - 1]
@@ -206,8 +210,8 @@ class Launches:
         pairs = np.unique(np.stack([self._read_by[span][behind], turn]), axis=1)
         return bool(len(pairs[0])) and int(np.unique(pairs[0], return_counts=True)[1].max()) > 1
 
-    def _cut(self, begin: int, end: int, period: int) -> Loop:
-        """Return the loop of a stretch of equal turns, cut where no result goes from one to another, if anywhere."""
+    def _cut(self, begin: int, end: int, period: int) -> DetectedLoop:
+        """Return the loop of equal iterations in a stretch, cut where no result goes from one to the next."""
         best = None
         for first in range(begin, begin + period if end - begin >= (LEAST_TURNS + 1) * period else begin + 1):
             at = np.arange((end - first) // period * period)
@@ -218,14 +222,14 @@ class Launches:
         assert best is not None  # noqa: S101 - a period has a first place
         return self._judged(best[1])
 
-    def _judged(self, turns: Turns) -> Loop:
-        """Return a stretch of turns as a loop."""
+    def _judged(self, turns: Turns) -> DetectedLoop:
+        """Return a stretch of iterations as a loop."""
         carried, summed = self._crossing(turns)
         first, last = turns.begin, turns.end
         known = not self.unknown[first:last].any()
         dependence: Dependence = "carried" if carried else "accumulates" if summed else "independent"
         shapes = len(np.unique(np.stack([turns.place, self.shapes[first:last]]), axis=1)[0])
-        return Loop(
+        return DetectedLoop(
             turns=turns,
             dependence=dependence if known else None,
             waits=2 * self._waits(first, last) >= turns.count,
@@ -234,7 +238,7 @@ class Launches:
         )
 
     def _crossing(self, turns: Turns) -> tuple[int, bool]:
-        """Return how many reads are of what an earlier turn wrote, without sums; and whether there are sums.
+        """Return how many reads are of what an earlier iteration wrote, without sums; and whether there are sums.
 
         Of a sum nothing else in the loop reads what it is up to then, and behind the loop is read the last alone.
         """
@@ -266,7 +270,7 @@ class Launches:
         return calls.thread[calls.blocks], calls.begin[calls.blocks]
 
     def _differs(self, turns: Turns) -> Differs | None:
-        """Return what turns read of before the loop that is not the same tensor in each; weights first."""
+        """Return what iterations read of before the loop that is not the same tensor in each; weights first."""
         found: set[Differs] = set()
         nodes = self._nodes[slice(*np.searchsorted(self.of_node[self._nodes], [turns.begin, turns.end]).tolist())]
         place = turns.place[self.of_node[nodes] - turns.begin]
@@ -277,7 +281,7 @@ class Launches:
         return next((kind for kind in DIFFERS if kind in found), None)
 
     def _compare(self, nodes: IntArray, turns: Turns, found: set[Differs]) -> None:
-        """Add to `found` what these nodes, one a turn, read that is not the same for all."""
+        """Add to `found` what these nodes, one an iteration, read that is not the same for all."""
         graph, count = self.graph, len(nodes)
         counts = graph.read_begin[nodes + 1] - graph.read_begin[nodes]
         if (counts != counts[0]).any():
