@@ -505,7 +505,7 @@ def preprocess_ahead(wrap: Any = unchanged) -> Step:
 
 
 WAITS, GAPS, LOADING = ("host_sync",), ("launch_gap", "tiny_kernels"), ("first_launch_late", "data_loading")
-LOOPS = ("python_loop",)
+LOOPS, CELLS = ("python_loop",), ("recurrence_unfused",)
 
 HOST = (
     Program("experts_loop", experts_loop, {"sorted": (WAITS, experts_sorted)}, tolerance=0.1),
@@ -514,7 +514,7 @@ HOST = (
     Program("sampler", sampler, {"schedule_on_host": (WAITS, schedule_on_host)}),
     Program("decode", decode, {"static_cache_graph": ((*WAITS, *GAPS), decode_static)}, tolerance=2.0),
     Program("encoder_small_batch", encoder_small_batch, capturable=True),
-    Program("lstm_loop", lstm_loop, {"library": (LOOPS, lstm_by_library)}, capturable=True),
+    Program("lstm_loop", lstm_loop, {"library": (CELLS, lstm_by_library)}, capturable=True),
     Program(
         "clip_in_loop", clip_in_loop, {"library": (WAITS, clip_by_library)}, then_compiled=("library",), training=True
     ),

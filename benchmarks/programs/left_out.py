@@ -454,6 +454,7 @@ def cast_once(wrap: Any = unchanged) -> Step:
 
 
 WAITS, GAPS, LOOPS = ("host_sync",), ("launch_gap", "tiny_kernels"), ("python_loop",)
+CELLS = ("recurrence_unfused",)
 OPTIMIZER = ("optimizer_unfused",)
 
 LEFT_OUT = (
@@ -478,7 +479,7 @@ LEFT_OUT = (
     Program(
         "recurrent_training",
         recurrent_training,
-        {"library": (LOOPS, recurrent_by_library)},
+        {"library": (CELLS, recurrent_by_library)},
         training=True,
         then_compiled=("library",),
     ),
