@@ -67,6 +67,11 @@ def test_all_code_that_is_printed_is_python_or_a_command(rule: Rule) -> None:
             ("{optimizer}", "AdamW"),
             ("{recurrent}", "GRU"),
             ("{forward}", "loss"),
+            ("{recurrence}", "GRU"),
+            ("{function}", "loss"),
+            ("{operators}", "mul, add"),
+            ("{waiting}", ".item()"),
+            ("{graph_answer}", ""),
             ("{blockers}", ""),
         ):
             text = text.replace(placeholder, name)

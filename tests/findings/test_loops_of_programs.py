@@ -59,11 +59,11 @@ def test_a_loop_over_samples_is_one_call_and_no_chain_of_each_sample() -> None:
     ("name", "rule", "title", "turns"),
     [
         ("programs/bodies", "python_loop", "Python loop over samples", 96),
-        ("programs/lstm_loop", "python_loop", "Python loop over time steps", 48),
+        ("programs/lstm_loop", "recurrence_unfused", "Recurrence computed step by step", 48),
         ("programs/recurrent_training", "python_loop", "Python loop over time steps", 40),
         ("programs/recommender", "python_loop", "Python loop over embedding tables", 16),
         ("programs/experts_loop", "host_sync", "Blocking sync in a loop over experts", 16),
-        ("programs/confusion_loop", "host_sync", "Blocking sync in a loop over classes or segments", 144),
+        ("programs/confusion_loop", "host_sync", "Blocking sync in a loop over segments", 144),
         ("programs/point_cloud", "host_sync", "Blocking sync in a loop of masks", 24),
         ("programs_unseen/trust_ratios", "host_sync", "Blocking sync in a loop over parameters", 32),
     ],

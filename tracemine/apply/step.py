@@ -68,7 +68,7 @@ def numbers_in(value: Any, name: str) -> Iterable[tuple[str, Any]]:
     """Yield each tensor and number in what a step gave, with where it is.
 
     >>> list(numbers_in((1.5, {"a": 2, "b": "text"}), "output"))
-    [('output.0', 1.5), ('output.a', 2)]
+    [('output.0', 1.5), ('output.1.a', 2)]
     """
     if isinstance(value, Mapping | list | tuple):
         for key, member in value.items() if isinstance(value, Mapping) else enumerate(value):

@@ -34,10 +34,11 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     copies_ns = int(dur[of_steps].sum()) / max(context.accounts.steps, 1)
     # Steps timed alone may be shorter than the device worked as recorded.
     longer_ns = context.busy_ns - context.unprofiled.mid_ns if context.unprofiled.of_step else 0
-    more_ns = each_ns * min(max(longer_ns / max(copies_ns, each_ns), 0.0), 1.0)
+    share = each_ns / max(copies_ns, each_ns, 1.0)  # of all copies; a copy may have been recorded as lasting no time
+    more_ns = min(max(longer_ns * share, 0.0), each_ns)
     low, notes = found.after_ns.low, found.assumptions
     if category(rows, "copy_kind").among("HtoD")[matrix[0, 0]]:
-        beside_ns = int(max(context.busy_ns - copies_ns, 0) * each_ns / max(copies_ns, each_ns))
+        beside_ns = int(max(context.busy_ns - copies_ns, 0) * share)
         low = max(low - beside_ns, 0)
         notes += (
             "the copy's own time stays; only the best end hides it, made a step ahead on a stream of its own, behind "

@@ -31,7 +31,7 @@ def pinned_copy(finding: Finding, flow: Flow, fingerprint: str, says: Sequence[s
 
 def host_copy(finding: Finding, flow: Flow) -> Copy | None:
     """Return the copy of a finding's first occurrence, from or to pageable memory; None where there is none."""
-    if len(finding.activities[0]) != 1:
+    if len(finding.activities[0]) != 1 or not finding.on_gpu:  # of a gap it is what follows
         return None
     activities = flow.timeline.activities
     row = finding.activities[0][0]
