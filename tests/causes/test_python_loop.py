@@ -492,7 +492,7 @@ def test_a_finding_says_how_often_its_loop_turns_and_what_a_turn_takes() -> None
     assert (found.loop.turns, found.loop.launches, found.loop.dependence) == (12, 4, "independent")
     assert (found.loop.differs, found.loop.sizes_differ, found.loop.waits) == ("slices", False, False)
     assert found.loop.host_ns == 4_000
-    assert "a loop of 12 turns, 4 launches" in found.why
+    assert "a loop of 12 iterations, 4 launches" in found.why
     assert "torch.func.vmap" in found.fix
 
 
