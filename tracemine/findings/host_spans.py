@@ -42,6 +42,20 @@ class Spans(Struct, frozen=True):
         dur = uncovered(begin, end)
         return Spans(np.maximum.accumulate(end) - dur, dur, np.cumsum(dur) - dur)
 
+    @property
+    def end(self) -> IntArray:
+        """When each ends."""
+        return self.begin + self.dur
+
+    def within(self, begin: IntArray, end: IntArray) -> IntArray:
+        """Return how much of the spans lies within each of others.
+
+        >>> spans = Spans.of(np.array([30, 10, 12]), np.array([40, 20, 22]))
+        >>> spans.within(np.array([0, 15]), np.array([15, 99])).tolist()
+        [5, 17]
+        """
+        return self.until(end) - self.until(begin)
+
     def meet(self, begin: IntArray, end: IntArray) -> BoolArray:
         """Return which of other spans touch one of these."""
         if not len(self.begin):

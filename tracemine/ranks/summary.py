@@ -13,9 +13,10 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import numbers, string_ids
+from tracemine.findings.host_spans import Spans, loading
 from tracemine.ranks.collectives import Collectives, collectives_of
-from tracemine.ranks.spans import TimeSpans, exposed
-from tracemine.rows.host import LOADS, HostCalls, threads
+from tracemine.ranks.exposure import exposed
+from tracemine.rows.host import HostCalls, threads
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -103,7 +104,7 @@ class _Rank:
         self.start = numbers(activities.column("start_ns"))
         self.end = self.start + numbers(activities.column("dur_ns"))
         launch = numbers(activities.column("launch_row"), null=-1)
-        thread, self.op_thread = threads(timeline)
+        thread, _ = threads(timeline)
         self.calls = HostCalls.of(timeline, launch, thread)
         self.launched = np.where(launch >= 0, np.append(self.calls.begin, 0)[launch], self.start)
         self.steps, self.ends = _steps(timeline, self.start, self.end)
@@ -112,7 +113,7 @@ class _Rank:
         self.communicates[sent.activity] = True
         computing = np.flatnonzero(~self.communicates)
         self.computing_rows = computing
-        self.computing = TimeSpans.of(self.start[computing], self.end[computing])
+        self.computing = Spans.of(self.start[computing], self.end[computing])
         self.found = sent
 
     def summary(self) -> RankSummary:
@@ -122,7 +123,7 @@ class _Rank:
         issued = self._issued(rows, stream[rows])
         gates = self._gates(rows, issued)
         held = gates >= 0
-        blocked = TimeSpans.of(np.clip(gates[held], begin, end), np.clip(self.end[rows][held], begin, end))
+        blocked = Spans.of(np.clip(gates[held], begin, end), np.clip(self.end[rows][held], begin, end))
         order = np.argsort(issued, kind="stable")
         rows, issued, gates = rows[order], issued[order], gates[order]
         step = np.searchsorted(self.steps, self.launched[rows], "right") - 1
@@ -220,11 +221,11 @@ class _Rank:
             since = np.where(waited, np.maximum(self.calls.begin[waits][np.maximum(last, 0)], idle_since), since)
         return np.where(since >= 0, np.minimum(np.maximum(since, issued), ends), -1)
 
-    def _stretches(self, edges: IntArray, blocked: TimeSpans) -> Stretches:
+    def _stretches(self, edges: IntArray, blocked: Spans) -> Stretches:
         begin, end = edges[:-1], edges[1:]
         host = self._host_moments()
 
-        def own(spans: TimeSpans) -> IntArray:
+        def own(spans: Spans) -> IntArray:
             return spans.within(begin, end) - _common(spans, blocked).within(begin, end)
 
         def counted(moments: IntArray) -> IntArray:
@@ -248,14 +249,14 @@ class _Rank:
         end = begin + numbers(self.timeline.ops.column("dur_ns"))
         return np.sort(np.concatenate((begin, end, self.calls.begin, self.calls.end)))
 
-    def _silence(self, moments: IntArray, begin: int, end: int) -> TimeSpans:
+    def _silence(self, moments: IntArray, begin: int, end: int) -> Spans:
         """Return spans without any event of the host, but for those within a call: there it waits for the driver."""
         moments = moments[(moments >= begin) & (moments <= end)]
         edges = np.concatenate(([begin], moments, [end]))
         long = np.flatnonzero(np.diff(edges) > _SILENT_NS)
         starts, ends = edges[long], edges[long + 1]
-        in_call = TimeSpans.of(self.calls.begin, self.calls.end).within(starts, ends) > (ends - starts) // 2
-        return TimeSpans(starts[~in_call], ends[~in_call])
+        in_call = Spans.of(self.calls.begin, self.calls.end).within(starts, ends) > (ends - starts) // 2
+        return Spans.of(starts[~in_call], ends[~in_call])
 
     def _longest_silence(self, begin: int, end: int) -> Silence | None:
         spans = self._silence(self._host_moments(), begin, end)
@@ -276,22 +277,18 @@ class _Rank:
         )
 
     def _loading_ns(self, begin: int, end: int) -> int:
-        code, names = string_ids(self.timeline.ops.column("name"))
-        loads = np.array([*(LOADS.search(name) is not None for name in names), False])[code]
-        begun = numbers(self.timeline.ops.column("start_ns"))[loads]
-        spans = TimeSpans.of(begun, begun + numbers(self.timeline.ops.column("dur_ns"))[loads])
-        return int(spans.within(np.array([begin]), np.array([end]))[0])
+        return int(loading(self.timeline, 0).within(np.array([begin]), np.array([end]))[0])
 
-    def _queued_idle(self) -> TimeSpans:
+    def _queued_idle(self) -> Spans:
         """Return gaps of the device behind which work stands that was launched before they began."""
         begin, end = self.computing.end[:-1], self.computing.begin[1:]
         order = self.computing_rows[np.argsort(self.start[self.computing_rows], kind="stable")]
         first = order[np.searchsorted(self.start[order], end, "left")] if len(end) else order[:0]
-        communicating = TimeSpans.of(self.start[self.found.activity], self.end[self.found.activity])
-        waits = TimeSpans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
+        communicating = Spans.of(self.start[self.found.activity], self.end[self.found.activity])
+        waits = Spans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
         queued = (end - begin > _IDLE_NS) & (self.launched[first] < begin)
         queued &= (communicating.within(begin, end) == 0) & (waits.within(begin, end) == 0)
-        return TimeSpans(begin[queued], end[queued])
+        return Spans.of(begin[queued], end[queued])
 
     def _kernels(self, begin: int, end: int) -> KernelTimes:
         code, names = string_ids(self.timeline.activities.column("name"))
@@ -362,14 +359,14 @@ def _steps(timeline: Timeline, start: IntArray, end: IntArray) -> tuple[IntArray
     return np.array([first]), np.array([max(last, first + 1)])
 
 
-def _common(first: TimeSpans, other: TimeSpans) -> TimeSpans:
+def _common(first: Spans, other: Spans) -> Spans:
     """Return what two sets of spans have in common."""
     edges = np.unique(np.concatenate((first.begin, first.end, other.begin, other.end)))
     if len(edges) < 2:
-        return TimeSpans(edges[:0], edges[:0])
+        return Spans.of(edges[:0], edges[:0])
     begin, end = edges[:-1], edges[1:]
     both = (first.within(begin, end) > 0) & (other.within(begin, end) > 0)
-    return TimeSpans(begin[both], end[both])
+    return Spans.of(begin[both], end[both])
 
 
 def _reordered(found: Collectives, order: IntArray) -> Collectives:
