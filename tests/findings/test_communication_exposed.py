@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.timelines import Trace
 from tracemine import pipeline
@@ -94,7 +95,14 @@ def test_one_rank_tells_no_transfer_from_waiting_and_says_so() -> None:
     assert "one rank does not tell" in found.assumptions[0]
     (note,) = _notes(scan)
     assert "1.60 ms a step (_allgather_base 4 × 400 µs)" in note
-    assert note.endswith("one rank cannot tell: record all ranks.")
+    assert note.endswith("one rank cannot tell: record all ranks, and scan their folder.")
+
+
+def test_a_rank_that_is_known_says_which_of_how_many_it_is() -> None:
+    timeline = _steps().timeline()
+    ranked = replace(timeline, meta=replace(timeline.meta, rank=3, world_size=8))
+    (note,) = _notes(mined(analysed(ranked)))
+    assert note.endswith("one rank cannot tell (rank 3 of 8): record all ranks, and scan their folder.")
 
 
 def test_what_the_bytes_take_at_the_links_raw_rate_is_the_middle() -> None:

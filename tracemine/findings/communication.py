@@ -80,8 +80,14 @@ def communication_text(context: ScanContext) -> str:
     return (
         f"Communication that nothing overlaps: {whole}{of_step}{_kinds(context, chosen, exposed)}"
         f"{least if (linked > 0).all() else ''}. What of it is transfer, and what is waiting for other ranks or their "
-        "hosts, one rank cannot tell: record all ranks."
+        f"hosts, one rank cannot tell{_of_ranks(context)}: record all ranks, and scan their folder."
     )
+
+
+def _of_ranks(context: ScanContext) -> str:
+    """Return which rank of how many this is, as recorded; "" where that is not known."""
+    meta = context.timeline.meta
+    return f" (rank {meta.rank} of {meta.world_size})" if meta.rank is not None and (meta.world_size or 0) > 1 else ""
 
 
 def _kinds(context: ScanContext, chosen: IntArray, exposed: IntArray) -> str:
