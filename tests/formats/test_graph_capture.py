@@ -165,7 +165,7 @@ def test_a_capture_beside_the_trace_is_found_by_its_name(tmp_path: Path) -> None
     found, read = known(counted(replayed(NAMES)), path, stranger, capture)
     assert owners(found)[:4] == [operator for _, operator, _ in LAYER]
     assert read == ["graph_capture_rank_0.json", "bs_32.json.gz"]
-    assert found.meta.ingest.warnings[-1] == "That trace is bs_32.json.gz, which lies beside it."
+    assert found.meta.ingest.warnings[-1] == "That trace is bs_32.json.gz, which lies next to it."
 
 
 def test_a_ranks_own_capture_is_tried_first(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_stranger_beside_the_trace_is_left_out_with_the_reason(tmp_path: Path)
     found, read = known(counted(replayed(NAMES)), path, stranger)
     assert (read, owners(found)[0]) == (["graph_capture.json"], None)
     (says,) = found.meta.ingest.warnings
-    assert says.startswith("graph_capture.json, which lies beside it, does not explain the replays")
+    assert says.startswith("graph_capture.json, which lies next to it, does not explain the replays")
     assert "is of other graphs: of 2 kernels, and those replayed have 4" in says
     assert known(replayed(NAMES), path) == (replayed(NAMES), [])  # nothing is asked where nothing is unknown
 
