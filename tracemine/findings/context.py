@@ -200,7 +200,7 @@ class ScanContext:
         """Whether a CUDA graph of the step would work, and what to write."""
         count, idle = max(self.accounts.steps, 1), idle_of(self.accounts, self.unprofiled)
         alone = Unrecorded(self.steps, idle, self.busy_ns * count)
-        graphs = graphs_of(self.timeline, self.rows["activities"], self.accounts, alone)
+        graphs = graphs_of(self.timeline, self.rows["activities"], self.accounts, self.waits, alone)
         return answer(graphs, self.unprofiled.mid_ns * count)
 
     def estimate(self, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:

@@ -20,8 +20,10 @@ from tracemine.findings.members import activity_rows
 from tracemine.findings.record import Range, Scan, UnprofiledTime
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.host import whole_span
+from tracemine.host.waits import waits_of
 from tracemine.perfmodel import Rates
 from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.host import HostThreads
 from tracemine.rows.iterations import Iterations
 from tracemine.rows.table import BoolArray, FloatArray, IntArray, Rows
 from tracemine.timeline import Timeline
@@ -154,7 +156,8 @@ class Tops:
         compiled = {cause.rule: cause.compiled_share for cause in known().causes if cause.compiled_share}
         fused = fused_of(asked.scan.findings, compiled)
         replayed = None if asked.gaps is None else Unrecorded(self._replayed(asked.gaps), idle, busy_ns * count, fused)
-        found = graphs_of(asked.timeline, asked.activities, accounts, replayed)
+        waits = waits_of(asked.timeline, HostThreads.of(asked.timeline))
+        found = graphs_of(asked.timeline, asked.activities, accounts, waits, replayed)
         told = answer(found, whole * count)
         return GraphTop(
             trace=asked.scan.trace.path,

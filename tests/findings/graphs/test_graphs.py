@@ -12,11 +12,19 @@ from tests.timelines import Trace
 from tracemine.findings.accounting import measure
 from tracemine.findings.graphs import Graphs, Span, graphs_of
 from tracemine.findings.graphs.record import WAYS
-from tracemine.pipeline import analyse, analysed
+from tracemine.host.waits import waits_of
+from tracemine.pipeline import Analysis, analyse, analysed
+from tracemine.rows.host import HostThreads
 
 RECORDED = Path(__file__).parents[3] / "benchmarks/results/h200"
 US, STEP = 1_000, 1_000_000
 LETTERS = {"works": "y", "fails": "n", "unknown": "?"}
+
+
+def graphs_in(analysis: Analysis) -> Graphs:
+    timeline = analysis.timeline
+    waits = waits_of(timeline, HostThreads.of(timeline))
+    return graphs_of(timeline, analysis.rows["activities"], measure(timeline), waits)
 
 
 class Program:
@@ -59,7 +67,7 @@ class Program:
     @property
     def graphs(self) -> Graphs:
         analysis = analysed(self.trace.timeline())
-        return graphs_of(analysis.timeline, analysis.rows["activities"], measure(analysis.timeline))
+        return graphs_in(analysis)
 
 
 def verdict(span: Span) -> str:
@@ -215,5 +223,5 @@ TRIED = {
 @pytest.mark.parametrize(("folder", "program", "span"), TRIED)
 def test_programs_that_were_tried(folder: str, program: str, span: str) -> None:
     analysis = analyse(RECORDED / folder / program)
-    graphs = graphs_of(analysis.timeline, analysis.rows["activities"], measure(analysis.timeline))
+    graphs = graphs_in(analysis)
     assert LETTERS[named(graphs, span).way("reduce_overhead").outcome] == TRIED[folder, program, span]

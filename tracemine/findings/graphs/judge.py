@@ -20,6 +20,7 @@ from tracemine.findings.graphs.parts import listed, stretches
 from tracemine.findings.graphs.record import WAYS, Effect, Graphs, Obstacle, Span, WayName, WayOutcome
 from tracemine.findings.graphs.savings import Unrecorded, graph_savings, with_savings
 from tracemine.findings.graphs.spans import Program, candidates, lines_of
+from tracemine.host.waits import Waits
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.captures import captured_graphs
@@ -44,9 +45,11 @@ class _Unit(Struct, frozen=True):
     paths: BoolArray | None  # call paths that lead through it, one more for −1; None: the step
 
 
-def graphs_of(timeline: Timeline, activities: Rows, accounts: Accounts, alone: Unrecorded | None = None) -> Graphs:
+def graphs_of(
+    timeline: Timeline, activities: Rows, accounts: Accounts, waits: Waits, alone: Unrecorded | None = None
+) -> Graphs:
     """Return what capturing would come to. alone: None where savings are not asked."""
-    judge = _Judge(timeline, activities, accounts)
+    judge = _Judge(timeline, activities, accounts, waits)
     units = [(unit, judge.span(unit)) for unit in judge.units()]
     units = [(unit, span) for unit, span in units if unit.paths is None or span.calls >= judge.program.steps]
     stretches = [judge.stretches(unit) for unit, _ in units]
@@ -70,10 +73,10 @@ def graphs_of(timeline: Timeline, activities: Rows, accounts: Accounts, alone: U
 class _Judge:
     """One timeline, and all that was found in it."""
 
-    def __init__(self, timeline: Timeline, activities: Rows, accounts: Accounts) -> None:
+    def __init__(self, timeline: Timeline, activities: Rows, accounts: Accounts, waits: Waits) -> None:
         self.timeline, self.activities = timeline, activities
         self.program = Program(timeline, activities, accounts)
-        found = find_obstacles(timeline, activities)
+        found = find_obstacles(timeline, activities, waits)
         self.found = found.of((self.program.step_at(found.begin_ns) >= 0) & ~self._at_edges(found))
         self.replayed = flags(activities, "graph")
         self.capturing = captured_graphs(timeline)

@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from tracemine.host.waits import WAITS, waits_of
+from tracemine.host.waits import WAITS, Waits
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.host import LOADS, HostThreads, named
+from tracemine.rows.host import LOADS, named
 from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags
 from tracemine.timeline import Timeline
 
@@ -59,9 +59,9 @@ class _Some(Struct, frozen=True):
     what: str = ""
 
 
-def find_obstacles(timeline: Timeline, activities: Rows) -> Obstacles:
+def find_obstacles(timeline: Timeline, activities: Rows, waits: Waits) -> Obstacles:
     """Return what stands in the way of graphs, but for what depends on which calls are looked at."""
-    parts = [*_waits(timeline), *_of_activities(timeline, activities), *_of_operators(timeline, activities)]
+    parts = [*_waits(waits), *_of_activities(timeline, activities), *_of_operators(timeline, activities)]
     releases = named(categories(timeline.api["name"]), _RELEASES)
     parts.append(_of_calls(timeline, "released", np.flatnonzero(releases)))
     parts = [each for each in parts if len(each.begin_ns)]
@@ -87,8 +87,7 @@ def _not_recorders(file: str) -> bool:
     return not _RECORDERS.search(file) and not re.search(r"(^|[/\\])torch[/\\]", file)
 
 
-def _waits(timeline: Timeline) -> Iterator[_Some]:
-    waits = waits_of(timeline, HostThreads.of(timeline))
+def _waits(waits: Waits) -> Iterator[_Some]:
     for number in np.unique(waits.kind).tolist():
         rows = waits.kind == number
         yield _Some(WAITS[number], waits.begin_ns[rows], waits.stack_row[rows], waits.op_row[rows])
