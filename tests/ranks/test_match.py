@@ -33,10 +33,10 @@ def rank(
     collectives = Collectives(
         activity=np.arange(count), kind=tuple(kind), group=np.zeros(count, np.int64), groups=(GROUP,),
         nbytes=np.array(nbytes or [8] * count, np.int64), sequence=np.array(sequence or [-1] * count, np.int64),
-        elements_in=ones, elements_out=ones, splits_in=((),) * count, parts=tuple(parts or [()] * count),
+        elements_in=ones, elements_out=ones, parts=tuple(parts or [()] * count),
     )  # fmt: skip
     return RankSummary(
-        rank=number, file=f"rank{number}.json", device=None, world_size=EVERYONE, steps=1, step_ns=1,
+        rank=number, file=f"rank{number}.json", device=None, world_size=EVERYONE, steps=1,
         window=(0, 1), collectives=collectives, start=np.array(start, np.int64), dur=np.array(dur, np.int64),
         exposed=ones * 0, stream=ones, computes=ones == 0, step=ones * 0, issue=ones, wait=ones,
         stretches=nothing, by_step=nothing, wait_ns_by_step=none, kernels=KernelTimes((), none, none, none),

@@ -37,13 +37,10 @@ def drawn_job(job: Job, report: str, output: Path | None, how: Drawing) -> int:
     """Write a job's report. Return the exit code."""
     from tracemine.report.job import render_json, render_markdown, render_text
 
-    text = (
-        render_json(job)
-        if report == "json"
-        else render_markdown(job)
-        if report == "markdown"
-        else render_text(job, min(how.width, 100), whole=how.whole)
-    )
+    if report == "text":
+        text = render_text(job, min(how.width, 100), whole=how.whole)
+    else:
+        text = (render_json if report == "json" else render_markdown)(job)
     if output is None:
         write(text)
     else:

@@ -27,11 +27,6 @@ class ProcessGroup(Struct, frozen=True):
     size: int | None
     description: str | None
 
-    @property
-    def complete(self) -> bool:
-        """Whether all members are known."""
-        return self.ranks is not None
-
 
 class SentPart(Struct, frozen=True):
     """One send or receive of a kernel that may hold several."""
@@ -52,7 +47,6 @@ class Collectives(Struct, frozen=True, kw_only=True):
     sequence: IntArray
     elements_in: IntArray
     elements_out: IntArray
-    splits_in: tuple[tuple[int, ...], ...]
     parts: tuple[tuple[SentPart, ...], ...]  # sends and receives; empty of others
 
     def __len__(self) -> int:
@@ -86,7 +80,6 @@ def collectives_of(timeline: Timeline) -> Collectives:
         kind=tuple(each.kind for each in sent),
         group=np.array([groups[each.group] for each in sent], np.int64),
         groups=tuple(groups),
-        splits_in=tuple(each.splits_in for each in sent),
         parts=tuple(each.parts for each in sent),
         **arrays,
     )
@@ -101,7 +94,6 @@ class _Sent(Struct, frozen=True, kw_only=True):
     sequence: int = -1
     elements_in: int = -1
     elements_out: int = -1
-    splits_in: tuple[int, ...] = ()
     parts: tuple[SentPart, ...] = ()
 
 
@@ -109,7 +101,7 @@ class _Recorded:
     """The columns of the table `collectives`."""
 
     def __init__(self, table: pa.Table) -> None:
-        texts = ("name", "ranks", "group_description", "dtype", "splits_in")
+        texts = ("name", "ranks", "group_description", "dtype")
         integers = ("group_size", "sequence", "peer", "elements_in", "elements_out")
         self.texts = {name: _texts(table.column(name)) for name in texts}
         self.numbers = {name: numbers(table.column(name), null=-1) for name in integers}
@@ -126,7 +118,6 @@ class _Recorded:
             kind="send_recv" if kind in PAIRED and len(records) > 1 else kind,
             group=group,
             nbytes=_bytes(kind, counts, group.size, self.texts["dtype"][first]),
-            splits_in=ranks_in(self.texts["splits_in"][first]) or (),
             parts=tuple(map(self._part, records)) if kind in PAIRED else (),
             **counts,
         )

@@ -43,7 +43,7 @@ def find_job(read: RanksRead, name: str) -> Job:
     findings = _findings(ranks, job, without, step) if exact else []
     return Job(
         name=name,
-        world_size=next((rank.world_size for rank in ranks if rank.world_size is not None), None),
+        world_size=read.world_size,
         steps=steps,
         step_ns=step,
         ranks=tuple(_rank(ranks, at, job, clocks) for at in range(len(ranks))),
@@ -199,7 +199,7 @@ def _rank(ranks: Sequence[RankSummary], at: int, job: JobReplay, clocks: Clocks)
 def _notes(read: RanksRead, missing: int, exact: bool, error: float) -> list[str]:
     ranks = read.ranks
     notes = [f"{file}: left out: {reason}" for file, reason in sorted(read.left_out.items())]
-    size = next((rank.world_size for rank in ranks if rank.world_size is not None), None)
+    size = read.world_size
     if size is not None and size > len(ranks):
         lacking = "their waits are lower bounds, and what is transfer may be wait for those that are missing"
         notes.append(f"{len(ranks)} of {size} ranks are recorded: {lacking}")

@@ -30,8 +30,6 @@ _KERNELS = (
     (re.compile(r"(?i)broadcast"), "broadcast"),
     (re.compile(r"(?i)nccl\w*_reduce"), "reduce"),
 )
-# Computing and communication in one kernel: the wait lies within, and is no longer distinguished from the work.
-_FUSED = re.compile(r"(?i)all_?reduce\w*(norm|fusion)|fused_all_gather|deep_?ep|nvshmem|low_latency")
 
 
 @cache
@@ -47,16 +45,6 @@ def kind_of(recorded: str | None, kernel: str | None) -> str | None:
     if known is not None or kernel is None:
         return known
     return next((kind for pattern, kind in _KERNELS if pattern.search(kernel)), None)
-
-
-@cache
-def is_fused(kernel: str) -> bool:
-    """Return whether a kernel computes and communicates, so that its time is not split.
-
-    >>> is_fused("allreduce_fusion_kernel_oneshot_lamport"), is_fused("ncclDevKernel_AllReduce_Sum_f32_RING_LL")
-    (True, False)
-    """
-    return _FUSED.search(kernel) is not None
 
 
 def bus_factor(kind: str, size: int) -> float:

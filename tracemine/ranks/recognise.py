@@ -30,6 +30,11 @@ class RanksRead(Struct, frozen=True):
     left_out: dict[str, str]
 
     @property
+    def world_size(self) -> int | None:
+        """How many ranks the job has; None where no file says."""
+        return next((rank.world_size for rank in self.ranks if rank.world_size is not None), None)
+
+    @property
     def is_job(self) -> bool:
         """Whether there are several ranks that communicate."""
         return len(self.ranks) > 1 and sum(len(rank.start) > 0 for rank in self.ranks) > 1

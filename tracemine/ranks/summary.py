@@ -68,7 +68,6 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     device: str | None
     world_size: int | None
     steps: int
-    step_ns: int  # mean of the steps in the window
     window: tuple[int, int]
     collectives: Collectives
     start: IntArray
@@ -151,7 +150,6 @@ class _Rank:
             device=next((d.name for d in self.timeline.meta.devices if d.ordinal in self._devices()), None),
             world_size=self.timeline.meta.world_size,
             steps=len(self.steps),
-            step_ns=(end - begin) // len(self.steps),
             window=(begin, end),
             collectives=_reordered(self.found, order),
             start=self.start[rows],
@@ -381,6 +379,5 @@ def _reordered(found: Collectives, order: IntArray) -> Collectives:
         sequence=found.sequence[order],
         elements_in=found.elements_in[order],
         elements_out=found.elements_out[order],
-        splits_in=tuple(found.splits_in[row] for row in rows),
         parts=tuple(found.parts[row] for row in rows),
     )
