@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
+import json
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,26 +91,85 @@ def test_a_label_stands_in_the_table_and_its_lines_are_its_statement(labelled: A
     assert inner.lines.start in loop.lines
 
 
+def _finding(rule: str, *frames: tuple[int, str | None], file: str = "labelled_models.py") -> Any:
+    """Return a finding at lines, innermost first: with a name where the line is that of a function's beginning."""
+    source = [
+        SimpleNamespace(file=file, line=line, function=name or "", begins=name is not None) for line, name in frames
+    ]
+    return SimpleNamespace(rule=rule, source=source)
+
+
+def _line(file: str, text: str) -> int:
+    """Return the one line of a file of programs that begins so."""
+    lines = (ROOT / "benchmarks/programs" / file).read_text("utf-8").splitlines()
+    (found,) = (number for number, line in enumerate(lines, 1) if line.strip().startswith(text))
+    return found
+
+
 def test_findings_are_counted_as_found_missed_and_invented(labelled: Any) -> None:
     program = labelled.by_name()["lstm_tagger"]
     kinds = tomllib.loads((ROOT / "benchmarks/programs/labelled.toml").read_text("utf-8"))["kinds"]
-    loop = next(label for label in labelled.labels_of(program) if label.main)
-
-    def finding(rule: str, line: int | None) -> Any:
-        frames = [] if line is None else [SimpleNamespace(file="labelled_models.py", line=line)]
-        return SimpleNamespace(rule=rule, source=frames)
-
-    at = loop.lines.start
-    reported = [finding("launch_gap", None), finding("recurrence_unfused", at), finding("host_sync", at)]
-    said = labelled.judged(reported, program, False, kinds)
+    at = next(label for label in labelled.labels_of(program) if label.main).lines.start
+    recurrence = _finding("recurrence_unfused", (at, None))
+    said = labelled.judged(
+        [_finding("launch_gap"), recurrence, _finding("host_sync", (at, None))], program, False, kinds
+    )
     assert said["found"] == {"recurrence_unfused"}
     assert said["wanted"] - said["found"] == {"input_projection_in_loop"}
     assert said["invented"] == [("host_sync", [at])]
     assert said["rank"] == 2
-    elsewhere = labelled.judged([finding("recurrence_unfused", at - 3)], program, False, kinds)
+    elsewhere = labelled.judged([_finding("recurrence_unfused", (at - 3, None))], program, False, kinds)
     assert (elsewhere["found"], len(elsewhere["invented"])) == (set(), 1)
-    fixed = labelled.judged([finding("recurrence_unfused", None)], program, True, kinds)
+    fixed = labelled.judged([_finding("recurrence_unfused")], program, True, kinds)
     assert (fixed["wanted"], fixed["invented"]) == (set(), [("recurrence_unfused", [])])
+
+
+def test_a_frame_of_a_function_that_begins_there_means_its_own_statements(labelled: Any) -> None:
+    program = labelled.by_name()["lstm_tagger"]
+    kinds = tomllib.loads((ROOT / "benchmarks/programs/labelled.toml").read_text("utf-8"))["kinds"]
+    written, library = (_line("labelled_models.py", f"def {name}(") for name in ("written_out", "by_library"))
+    own = labelled.judged([_finding("recurrence_unfused", (written, "written_out"))], program, False, kinds)
+    assert (own["found"], own["invented"]) == ({"recurrence_unfused"}, [])
+    other = labelled.judged([_finding("recurrence_unfused", (library, "by_library"))], program, False, kinds)
+    assert (other["found"], other["invented"]) == (set(), [("recurrence_unfused", [library])])
+
+
+def test_outer_frames_mean_what_calls_the_next_inner_function(labelled: Any) -> None:
+    file, kinds = (
+        "labelled_waits.py",
+        tomllib.loads((ROOT / "benchmarks/programs/labelled.toml").read_text("utf-8"))["kinds"],
+    )
+    program = labelled.by_name()["features_on_host"]
+    labels = {label.kind: label for label in labelled.labels_of(program) if label.sort == "cause"}
+    step, features = labels["pageable_copy"].within, _line(file, "def features(")
+    called = _finding("first_launch_late", (features, "features"), (step, "step"), file=file)
+    assert labelled.matches(called, labels["step_begins_late"], program, kinds)
+    inside = _finding("pageable_copy", (features, "features"), (step, "step"), file=file)
+    assert not labelled.matches(inside, labels["pageable_copy"], program, kinds)
+    decoding = labelled.by_name()["decode_until"]  # its loop calls `one` by the name of what wraps it
+    loop = next(label for label in labelled.labels_of(decoding) if label.kind == "recurrence_unfused")
+    one = _finding("python_loop", (_line(file, "def one("), "one"), (loop.within, "step"), file=file)
+    assert labelled.matches(one, loop, decoding, kinds)
+
+
+def test_an_archive_keeps_what_findings_depend_on(labelled: Any, tmp_path: Path) -> None:
+    kept = importlib.import_module("programs.kept")
+    call = {"ph": "X", "cat": "cuda_runtime", "ts": 3.125, "args": {"correlation": 7, "cbid": 211}}
+    arrow = {"ph": "s", "cat": "ac2g", "id": 7, "ts": 3.125}
+    (tmp_path / "out/one.fixed").mkdir(parents=True)
+    (tmp_path / "out/one.fixed/capture.json").write_text("{}")
+    (tmp_path / "out/served.json").write_text('{"one": 1}')
+    content = json.dumps({"baseTimeNanoseconds": 5, "traceEvents": [call, arrow]}).encode()
+    (tmp_path / "out/one.fixed/trace.json.gz").write_bytes(gzip.compress(content))
+    kept.keep(tmp_path / "out", tmp_path / "all.tar.xz")
+    with kept.opened(tmp_path / "all.tar.xz") as folder:
+        assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*json*")) == [
+            *("one.fixed/capture.json", "one.fixed/trace.json.gz", "served.json")
+        ]
+        whole = json.loads(gzip.decompress((folder / "one.fixed/trace.json.gz").read_bytes()))
+    assert whole == {"baseTimeNanoseconds": 5, "traceEvents": [{**call, "args": {"correlation": 7}}]}
+    with kept.opened(tmp_path / "out") as folder:
+        assert folder == tmp_path / "out"
 
 
 def _computed(program: Any, fixed: bool = False, seed: int = 0) -> list[Any]:

@@ -3,14 +3,16 @@
     labelled.py record OUT [NAME...] [--fixed]   record programs, and what is left of them once they are fixed
     labelled.py graphs OUT [NAME...]             try each as one CUDA graph and in three modes of torch.compile
     labelled.py serve OUT [NAME...]              time three models at batch 1 and 64: p50 and p99 of their steps
-    labelled.py score OUT                        scan the recordings, and count what was found, missed and invented
+    labelled.py keep OUT ARCHIVE                 write what `score` needs of OUT into one small .tar.xz
+    labelled.py score [OUT] [NAME...]            scan recordings, and count what was found, missed and invented; OUT may
+                                                 be such an archive, and is the one kept here where nothing is said
 
 The first three need torch, a GPU unless `--device cpu` tries the machinery, and may be stopped at any time: what OUT
 has is not made again. `--within 480` begins nothing new after that many seconds.
 
-A cause counts once a program: found where a finding of a rule that means its kind names one of its lines, or no line of
-the program. Findings of a cause's kind that match no label of a program are invented. `labelled.toml` has the rules of
-a kind. Ten programs are held out by a hash of their names.
+A cause counts once a program: found where a finding of a rule that means its kind leads to its statement, as
+`labels.py` says, or names no line of the program. Findings of a cause's kind that match no label of a program are
+invented. `labelled.toml` has the rules of a kind. Ten programs are held out by a hash of their names.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from programs.labels import Label, Labelled, held_out, labels_of
+from programs.kept import keep, opened
+from programs.labels import Label, Labelled, held_out, labels_of, reached
 from programs.run import SIDE_BY_SIDE, machine, recorded, settled
 
+KEPT = Path(__file__).resolve().parent.parent / "results/h200/labelled.tar.xz"
 TABLE = Path(__file__).resolve().parent / "labelled.toml"
 LIMIT_S = 240  # of one attempt: a loop of 250 rounds takes long to compile
 MODES = {"compiled": None, "reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}
@@ -226,19 +230,23 @@ def serve(names: Sequence[str], device: str, file: Path, late: Callable[[], bool
 
 
 def matches(finding: Any, label: Label, program: Labelled, kinds: Mapping[str, Sequence[str]]) -> bool:
-    """Say whether a finding means a label: the kind, and one of its lines if the finding names lines of the program."""
+    """Say whether a finding means a label: the kind, and the place if the finding names lines of the program."""
     if finding.rule not in kinds[label.kind]:
         return False
-    own = lines_of(finding, program)
-    return not own or any(line in label.lines for line in own)
+    own = frames_of(finding, program)
+    return not own or reached(label, own)
 
 
-def lines_of(finding: Any, program: Labelled) -> set[int]:
-    """Return which lines of the program's source a finding names."""
+def frames_of(finding: Any, program: Labelled) -> list[Any]:
+    """Return a finding's frames in the program's source, innermost first."""
     lines, first = inspect.getsourcelines(program.make)
     file = Path(inspect.getsourcefile(program.make) or "").name
     whole = range(first, first + len(lines))
-    return {frame.line for frame in finding.source if Path(frame.file).name == file and frame.line in whole}
+    return [frame for frame in finding.source if Path(frame.file).name == file and frame.line in whole]
+
+
+def lines_of(finding: Any, program: Labelled) -> list[int]:
+    return sorted({frame.line for frame in frames_of(finding, program)})
 
 
 def judged(
@@ -260,7 +268,7 @@ def judged(
             rank = place
         allowed = mine or any(matches(finding, label, program, kinds) for label in excused)
         if finding.rule in meant and not allowed:
-            invented.append((finding.rule, sorted(lines_of(finding, program))))
+            invented.append((finding.rule, lines_of(finding, program)))
             mistaken += [
                 label for label in near if lines_of(finding, program) and matches(finding, label, program, kinds)
             ]
@@ -277,7 +285,7 @@ def judged(
     }
 
 
-def score(out: Path) -> None:
+def score(out: Path, names: Sequence[str]) -> None:
     """Print what was found, missed and invented: over all, of those held out, and by cause."""
     import tracemine
 
@@ -286,8 +294,9 @@ def score(out: Path) -> None:
     apart, results = held_out(thirty), {}
     for folder in sorted(path for path in out.iterdir() if (path / "capture.json").exists()):
         name, *rest = folder.name.split(".")
-        reported = [finding for finding in tracemine.scan(folder) if finding.reported]
-        results[folder.name] = judged(reported, by_name()[name], "fixed" in rest, kinds)
+        if not names or name in names:
+            reported = [finding for finding in tracemine.scan(folder) if finding.reported]
+            results[folder.name] = judged(reported, by_name()[name], "fixed" in rest, kinds)
     for name, said in results.items():
         missed = ", ".join(sorted(said["wanted"] - said["found"])) or "-"
         made_up = ", ".join(f"{rule} {lines}" for rule, lines in said["invented"]) or "-"
@@ -356,8 +365,8 @@ def served_lines(out: Path, times: Mapping[str, Any]) -> Iterable[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("record", "graphs", "serve", "score"))
-    parser.add_argument("out", type=Path)
+    parser.add_argument("what", choices=("record", "graphs", "serve", "keep", "score"))
+    parser.add_argument("out", type=Path, nargs="?", default=KEPT)
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--fixed", action="store_true")
@@ -367,15 +376,20 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     thirty, near, pairs = known()
     began = time.monotonic()
-    options.out.mkdir(parents=True, exist_ok=True)
     of_pairs = [f"{program.name}.{batch}" for program in pairs for batch in (1, 64)]
 
     def late() -> bool:
         return bool(time.monotonic() - began > options.within)
 
     if options.what == "score":
-        score(options.out)
-    elif options.what == "graphs":
+        with opened(options.out) as out:
+            score(out, options.programs)
+        return
+    if options.what == "keep":
+        keep(options.out, Path(options.programs[0]))
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.what == "graphs":
         names = options.programs or [program.name for program in thirty]
         graphs(names, options.device, options.out / "graphs.json", late, options.jobs)
     elif options.what == "serve":

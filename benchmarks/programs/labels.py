@@ -9,6 +9,10 @@ A label is a comment behind the first line of the statement it is about:
     nn.LSTM(...)        # near: recurrence_unfused       looks like one and is none: must not be found here
 
 Kinds are plain words; `labelled.toml` says which rules' findings mean them. A label's lines are its statement's.
+
+Profilers record where a function begins, not the line that runs in it. A frame that names a line means a label whose
+statement has that line. One that names where a function begins means the labels of that function's own statements: all
+of them where the frame is the innermost one of the program, else those that call the function of the next inner frame.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 LABEL = re.compile(r"#\s*(cause|same|may|near):\s*(\w+)((?:,\s*\w+)*)")
 HELD_OUT = 10
@@ -66,38 +70,96 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Label:
-    """A comment. kind: in plain words. lines: of the statement."""
+    """A comment. kind: in plain words. lines: of the statement. within: the line where its function begins. calls:
+    names of what the statement calls.
+    """
 
     sort: str
     kind: str
     lines: range
     main: bool
     stays: bool
+    within: int = 0
+    calls: frozenset[str] = frozenset()
+
+
+class Frame(Protocol):
+    """What a finding says of a place. begins: the line is where the function begins."""
+
+    line: int
+    function: str
+    begins: bool
+
+
+def reached(label: Label, frames: Sequence[Frame]) -> bool:
+    """Return whether frames of a label's program, innermost first, lead to its statement."""
+    inner: Frame | None = None
+    for frame in frames:
+        if frame.line in label.lines and not (frame.begins and frame.line == label.within):
+            return True
+        if frame.begins and frame.line == label.within and (inner is None or called(inner.function) in label.calls):
+            return True
+        inner = frame
+    return False
+
+
+def called(function: str) -> str:
+    """Return a function's name without what it is defined in."""
+    return function.rpartition(".")[2]
 
 
 def labels_of(program: Labelled) -> list[Label]:
     """Read a program's labels off its source."""
     lines, first = inspect.getsourcelines(program.make)
-    statements = [
-        node
-        for node in ast.walk(ast.parse(textwrap.dedent("".join(lines))))
-        if isinstance(node, ast.stmt | ast.comprehension)
-    ]
-    found = []
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    names, found = _names(tree), []
     for number, line in enumerate(lines, 1):
         for sort, kind, rest in LABEL.findall(line):
-            begin, end = _reach(statements, number)
+            statement = _innermost(tree, number, ast.stmt)
+            begin, end = statement.lineno, statement.end_lineno
+            function = _innermost(tree, begin, ast.FunctionDef)
             words = set(re.findall(r"\w+", rest))
-            found.append(Label(sort, kind, range(first + begin - 1, first + end), "main" in words, "stays" in words))
+            found.append(
+                Label(
+                    sort,
+                    kind,
+                    range(first + begin - 1, first + end),
+                    main="main" in words,
+                    stays="stays" in words,
+                    within=first + function.lineno - 1,
+                    calls=frozenset(each for call in _calls(statement) for each in names.get(call, (call,))),
+                )
+            )
     return found
 
 
-def _reach(statements: Sequence[Any], number: int) -> tuple[int, int]:
-    """Return the lines of the innermost statement that begins on a line, or else holds it."""
-    own = [(node.lineno, node.end_lineno) for node in statements if isinstance(node, ast.stmt)]
-    begins = [(begin, end) for begin, end in own if begin == number]
-    holds = [(begin, end) for begin, end in own if begin <= number <= end]
-    return min(begins or holds, key=lambda each: each[1] - each[0])
+def _innermost(tree: ast.AST, number: int, kind: type[Any]) -> Any:
+    """Return the innermost node of a kind that begins on a line, or else holds it."""
+    every = [node for node in ast.walk(tree) if isinstance(node, kind) and node.lineno <= number <= node.end_lineno]
+    begins = [node for node in every if node.lineno == number and kind is ast.stmt]
+    return min(begins or every, key=lambda node: node.end_lineno - node.lineno)
+
+
+def _calls(node: ast.AST) -> set[str]:
+    """Return the names that are called by themselves, and of `tower.step(...)` the last."""
+    calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
+    return {
+        call.id if isinstance(call, ast.Name) else call.attr
+        for call in calls
+        if hasattr(call, "id") or hasattr(call, "attr")
+    }
+
+
+def _names(tree: ast.AST) -> dict[str, set[str]]:
+    """Return what a name that stands for `wrap(...)` or a lambda may be: the functions that are named in its value."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Call):
+            inside = list(ast.walk(node.value))
+            if isinstance(node.value.func, ast.Name) and node.value.func.id == "wrap":
+                lambdas = {"<lambda>" for each in inside if isinstance(each, ast.Lambda)}
+                found[node.targets[0].id] = lambdas | {each.id for each in inside if isinstance(each, ast.Name)}
+    return found
 
 
 def held_out(programs: Sequence[Labelled]) -> frozenset[str]:
