@@ -52,7 +52,7 @@ nodes are earlier. From one node at most {WAYS} partial matches are followed; wh
 evidence of a match is that of its weakest edge: `proven`, `consistent` or `adjacent`. Where it is not known who reads
 what, nothing matches. Of a rule with both the `pattern` counts there, and where what one of its rows reads is a
 guess; else the graph has decided. `match` may be a list of patterns: what an earlier one has taken is taken. `stays`
-names labels: what has one of them is needed for a match, and is not what is found.
+names labels or variables: what has one of them is needed for a match, and is not what is found.
 
 In cases.md a table with a column `reads` is a graph, a line an operator in order of time: `node` names it, `reads`
 names nodes above it, in the order of its arguments, or tensors from outside. Beside the rows' columns there are those

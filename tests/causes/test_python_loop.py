@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 
@@ -13,6 +14,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from tests.dispatched import dispatched  # noqa: E402
+from tracemine.causes.python_loop.kinds import Body  # noqa: E402
+from tracemine.causes.python_loop.kinds import over as kind_of_loop  # noqa: E402
 from tracemine.pipeline import analysed, mined  # noqa: E402
 from tracemine.rows.table import category, number  # noqa: E402
 
@@ -250,6 +253,28 @@ def attention_heads() -> Callable[[], Any]:
     return step
 
 
+def profiles() -> Callable[[], Any]:
+    """Rows of as many entries as each has are looked up, multiplied and reduced."""
+    table, weight, lengths = torch.randn(60, 16), torch.randn(16, 16), [3, 9, 5, 7, 4, 8, 6, 2]
+    entries = torch.randint(0, 60, (8, 9))
+    return lambda: torch.stack([(table[entries[at, :n]] @ weight).mean(0) for at, n in enumerate(lengths)])
+
+
+def pairs_of_each() -> Callable[[], Any]:
+    """A loss of all pairs within each part of one buffer; parts differ in length."""
+    scores, lengths = torch.randn(44), [3, 9, 5, 7, 4, 8, 6, 2]
+    starts = [sum(lengths[:at]) for at in range(8)]
+
+    def step() -> Any:
+        total = torch.zeros(())
+        for start, length in zip(starts, lengths, strict=True):
+            part = scores[start : start + length]
+            total = total + F.softplus(part[None] - part[:, None]).sum()
+        return total
+
+    return step
+
+
 LOOPS = {
     experts: ("experts", 8),
     masked_experts: ("experts", 6),
@@ -265,6 +290,8 @@ LOOPS = {
     samples: ("samples", 12),
     losses_of_samples: ("samples", 9),
     sequences: ("lengths", 8),
+    profiles: ("lengths", 8),
+    pairs_of_each: ("lengths", 8),
     mirrored_by_chance: ("samples", 16),
     suppressed_boxes_skipped: ("boxes", 40),
     layer_wise_ratios: ("parameters", 10),
@@ -276,6 +303,22 @@ LOOPS = {
 @pytest.mark.parametrize("made", LOOPS, ids=lambda made: made.__name__)
 def test_a_loop_goes_over(made: Made) -> None:
     assert over(made) == {LOOPS[made]}
+
+
+def test_what_a_model_says_of_batches_and_is_counted_is_no_loop_over_experts_or_segments() -> None:
+    counted = Body(
+        operations=frozenset({"addmm", "relu", "argmax", "eq", "sum", "add"}),
+        classes=frozenset({"gemm", "pointwise", "reduction"}),
+        in_place=True,
+        dependence="accumulates",
+        differs="slices",
+        sizes=False,
+    )
+    assert kind_of_loop(counted) == "samples"
+    chosen = replace(counted, operations=counted.operations | {"mul"}, differs="weights")
+    assert kind_of_loop(chosen) == "experts"
+    of_classes = replace(counted, operations=frozenset({"eq", "sum"}), classes=frozenset({"pointwise", "reduction"}))
+    assert kind_of_loop(of_classes) == "segments"
 
 
 # -- near misses -------------------------------------------------------------------------------------------------------

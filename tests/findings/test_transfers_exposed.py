@@ -66,6 +66,24 @@ def test_a_loop_that_waits_for_its_copies_is_a_finding(trace: Trace, mid_us: int
     assert _note(scan) == [note]
 
 
+def _late(*, waits: bool) -> Trace:
+    """Rounds of a copy behind which the host launches a product, because it is late or because it waited."""
+    trace, at = Trace(devices=(H200,)), 100_000
+    for _ in range(10):
+        trace.copy("HtoD", at, 900_000, 25_000_000, launch=(at - 9_000, 1_000), stream=9)
+        if waits:
+            trace.call("cudaStreamSynchronize", at - 7_000, 910_000)
+        trace.kernel(GEMM, at + 920_000, 100_000, launch=(at + 910_000, 1_000))
+        at += 1_100_000
+    return trace
+
+
+def test_copies_that_nothing_waits_for_are_none() -> None:
+    assert _found(_scanned(_late(waits=False))) == []
+    (found,) = _found(_scanned(_late(waits=True)))
+    assert found.occurrences == 10
+
+
 def test_copies_that_other_work_hides_are_none() -> None:
     scan = _scanned(_offloading(work_us=900, beside=True))
     assert _found(scan) == []

@@ -26,6 +26,7 @@ from tracemine.timeline import Timeline
 _WHOLE_DEVICE: Final = re.compile(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^Context Sync")
 _PINNED_INSTEAD_BYTES: Final = 65_536  # pageable copies from so much on are a finding of their own
 _LEAST_NS: Final = 2_000  # of a gap, as recorded
+_LEAST_SHARE: Final = 0.25  # of a gap that goes without its wait: below that the host is late anyhow
 _STALL_NS: Final = 1_000_000  # unprofiled: from so much on the host does something else, which is a finding of its own
 
 
@@ -33,7 +34,7 @@ class WaitGaps(Struct, frozen=True):
     """Gaps that follow waits: how much of each goes where the host does not wait."""
 
     place: IntArray  # of each wait a code: the same for the same line, operator and kind
-    wait: IntArray  # of each gap the wait that it follows; −1: none, or most of the gap stays without it
+    wait: IntArray  # of each gap the wait that it follows; −1: none, or three quarters of the gap stay without it
     freed_ns: tuple[IntArray, IntArray, IntArray]  # of each gap, unprofiled: least, usual, most
 
 
@@ -57,8 +58,8 @@ def wait_gaps(
     )
     late = category(gaps, "cause").among("host_bound") & (with_waits[1] < _STALL_NS)
     late &= np.where(flags(gaps, "between_steps"), number(gaps, "into_step_ns"), number(gaps, "dur_ns")) >= _LEAST_NS
-    mostly = (usual > 0) & (2 * usual >= with_waits[1])
-    return WaitGaps(place, np.where(late & mostly, wait, -1), (least, usual, most))
+    shorter = (usual > 0) & (usual >= _LEAST_SHARE * with_waits[1])
+    return WaitGaps(place, np.where(late & shorter, wait, -1), (least, usual, most))
 
 
 def _asked(timeline: Timeline, host: HostThreads, waits: Waits, counted: Iterations | None) -> BoolArray:

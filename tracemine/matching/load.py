@@ -205,7 +205,7 @@ def _unprofiled_gte_ns(file: RuleFile, rows: str) -> int:
 
 def _stays(file: RuleFile, match: tuple[GraphPattern, ...]) -> tuple[str, ...]:
     """Return labels of the graph patterns; something that has none of them is in each."""
-    stays = file.choices("stays", dict.fromkeys(label for each in match for label in each.labels), ())
+    stays = file.choices("stays", dict.fromkeys(name for each in match for name in (*each.labels, *each.variables)), ())
     if stays and any(set(each.labels) <= set(stays) for each in match):
         raise file.wrong("stays", "nothing is left of a match", "leave out a label of what goes")
     return stays

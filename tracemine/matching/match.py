@@ -107,10 +107,13 @@ def _in_graph(rule: Rule, pattern: GraphPattern, shared: Shared, without: BoolAr
 
 
 def _without_what_stays(rule: Rule, part: _Part, shared: Shared) -> _Part:
-    """Return matches without the rows that have a label of `stays`; those of which nothing is left are none."""
+    """Return matches without the rows that have a label of `stays`, or that a variable of it binds; those of which
+    nothing is left are none.
+    """
     goes = np.ones(len(part.rows), np.bool_)
-    for label in rule.stays if len(part.rows) else ():
-        goes &= ~shared.passed(rule.define[label])[part.rows]
+    for name in rule.stays if len(part.rows) else ():
+        bound = name not in rule.define
+        goes &= part.variables != rule.variables.index(name) if bound else ~shared.passed(rule.define[name])[part.rows]
     offsets = np.concatenate(([0], np.cumsum(goes)))[part.offsets]
     left = np.diff(offsets) > 0
     offsets = np.append(offsets[:-1][left], offsets[-1])

@@ -103,7 +103,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     ] = ()  # over dataflow, an earlier one first; `pattern` is used where dataflow is not known
     stays: tuple[
         str, ...
-    ] = ()  # of a graph's match what has one of these labels stays as it is: it is not what is found
+    ] = ()  # of a graph's match what has one of these labels or variables stays as it is: it is not what is found
     docs: tuple[ColumnDoc, ...] = ()  # columns that its rows have
     advice: tuple[Advice, ...] = ()  # in place of `fix`: the first whose conditions hold
     unprofiled_gte_ns: int = 0  # of gaps: the least that a match lasts once nothing records it

@@ -17,6 +17,8 @@ from tracemine.perfmodel import COMPILED_CALL_NS, TRAINED_CALL_NS, Abstained, Ra
 from tracemine.rows.table import BoolArray, IntArray, category, flags, number
 from tracemine.units import count_text
 
+_NO_GRAPH = "no graph holds the step as it is, so gaps close as far as fewer launches close them"
+
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate fewer launches, or one for many.
@@ -29,8 +31,13 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     environment = context.environment
     if not context.training:
         at_once = 2 * int(most[context.alike[following]].sum()) > int(most.sum())
-        if not environment.repeated or environment.compiled or environment.replayed or at_once:
+        if environment.compiled or environment.replayed or at_once:
             return close(context, rule, matrix)
+        if not environment.repeated:
+            if not _no_graph(context):
+                return close(context, rule, matrix)
+            saved, told = closed(context, matrix, most, ((np.ones(len(most), np.bool_), "compiled"),))
+            return of_gaps(context, matrix, saved, (*told, _NO_GRAPH))
     of_model = _in_model(context)
     in_model = of_model[matrix].reshape(-1)
     by_library = recurrent_cell(context, following, most) is not None
@@ -44,10 +51,15 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     return of_gaps(context, matrix, saved + others, tuple(dict.fromkeys((*told, *more))))
 
 
+def _no_graph(context: ScanContext) -> bool:
+    """Return whether nothing of the step is known that can be a graph as it is."""
+    return context.would_graph.kind == "fails" and context.would_graph.code is None
+
+
 def _compiled_how(context: ScanContext, *, by_library: bool) -> tuple[str, Range, str]:
     """Return how gaps of a model close once it is compiled, what a call of it costs then, and of what call that is."""
     if not context.training:
-        return "host_bound", COMPILED_CALL_NS, ""
+        return "compiled" if _no_graph(context) else "host_bound", COMPILED_CALL_NS, ""
     replayable = not (context.environment.repeated or context.environment.blockers)
     how = "in_training" if by_library or replayable else "compiled"
     return how, TRAINED_CALL_NS[how], " in training, forward and backward pass"

@@ -19,7 +19,7 @@ Over = Literal[
     "scan",  # arithmetic alone, from one position of a sequence to the next
     "layers",  # the same layer with weights of its own
     "samples",  # the same on parts of a tensor, or on tensors of one shape
-    "lengths",  # products of as many rows as each has
+    "lengths",  # the same on as many rows as each has
 ]
 
 _IN_STEPS: Final = frozenset({"embedding", "gather", "norm", "random", "reduction", "loss", "softmax"})
@@ -27,6 +27,8 @@ _ATTENTION: Final = frozenset({"bmm", "baddbmm", "_softmax"})
 _EQUAL: Final = frozenset({"eq", "ne"})
 _ABOVE: Final = frozenset({"gt", "ge", "lt", "le"})
 _LOGICAL: Final = frozenset({"bitwise_and", "bitwise_or", "logical_and", "logical_or", "__and__", "__or__"})
+_BY_MASK: Final = frozenset({"mul", "where", "masked_fill", "addcmul", "index", "index_put", "index_add"})
+_MULTIPLIES: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "addmv", "convolution", "cudnn_convolution"})
 _CHOSEN: Final = frozenset({"nonzero", "masked_select"})
 _GATES: Final = frozenset({"sigmoid", "tanh", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"})
 _ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "addcmul", "lerp", "maximum", "minimum"})
@@ -35,6 +37,7 @@ _CELLS: Final = frozenset({"gemm", "rnn"})
 _POINTWISE: Final = frozenset({"pointwise", "copy", "fill", "foreach"})
 _MOVES: Final = frozenset({"copy", "fill"})
 _ROWWISE: Final = frozenset({*_POINTWISE, "gemm", "norm", "softmax"})
+_MASKED: Final = frozenset({"reduction", "gather", "embedding"})  # which a mask or a padded index does as well
 _APART: Final = frozenset({"independent", "accumulates"})
 _REDUCES: Final = frozenset({"reduction", "scatter", "gather", "norm"})
 
@@ -82,12 +85,12 @@ _CARRIED = ("carried",)
 # The first that fits counts.
 FORMS: Final = (
     LoopForm(over="experts", classes=(frozenset({"gemm"}), frozenset({"scatter"}), frozenset({"gather"}))),
-    LoopForm(over="experts", classes=(frozenset({"gemm"}),), has=(_EQUAL,)),
+    LoopForm(over="experts", classes=(frozenset({"gemm"}),), has=(_EQUAL, _BY_MASK)),
     LoopForm(over="boxes", dependence=_ANY, has=(frozenset({"maximum"}), frozenset({"minimum"}), _ABOVE)),
     LoopForm(
         over="boxes", dependence=_CARRIED, has=(_ABOVE, _LOGICAL), only=_POINTWISE | {"gather"}, differs=("slices",)
     ),
-    LoopForm(over="segments", has=(_EQUAL,), classes=(_REDUCES,)),
+    LoopForm(over="segments", has=(_EQUAL,), classes=(_REDUCES,), lacks=_MULTIPLIES),
     LoopForm(over="masks", has=(_CHOSEN,)),
     LoopForm(over="limits", has=(_ABOVE,), classes=(_REDUCES,), sizes=False),
     LoopForm(over="tables", only=_MOVES | {"embedding", "gather"}, differs=("weights",)),
@@ -106,6 +109,7 @@ FORMS: Final = (
     LoopForm(over="layers", classes=(_PRODUCTS,), differs=("weights",), sizes=False),
     LoopForm(over="samples", differs=("slices", "tensors", "numbers"), sizes=False),
     LoopForm(over="lengths", classes=(frozenset({"gemm"}),), only=_ROWWISE, differs=("slices", "tensors"), sizes=True),
+    LoopForm(over="lengths", only=_ROWWISE | _MASKED, differs=("slices", "numbers"), sizes=True),
 )  # fmt: skip
 KINDS: Final = tuple(dict.fromkeys(form.over for form in FORMS))
 
