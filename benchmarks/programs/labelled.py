@@ -37,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from programs.kept import keep, opened
 from programs.labels import Label, Labelled, held_out, labels_of, reached
 from programs.run import SIDE_BY_SIDE, machine, recorded, settled
+from programs.worth import fixed_lines, graph_verdicts, served_lines
 
 KEPT = Path(__file__).resolve().parent.parent / "results/h200/labelled.tar.xz"
 TABLE = Path(__file__).resolve().parent / "labelled.toml"
@@ -185,10 +186,10 @@ def graph_lines(tried: Mapping[str, Any], programs: Sequence[Labelled]) -> Itera
         pairs = [(p, expected(p, trial), tried[p.name][trial]) for p in programs if trial in tried.get(p.name, {})]
         agreed = sum(bool(why) != said["works"] for _, why, said in pairs)
         working = sum(said["works"] for *_, said in pairs)
-        yield f"{trial}: {len(pairs)} tried, {working} work, {len(pairs) - working} do not; as expected {agreed}"
+        yield f"- {trial}: {len(pairs)} tried, {working} work, {len(pairs) - working} do not; as expected {agreed}"
         for program, why, said in pairs:
             if bool(why) == said["works"]:
-                yield f"    {program.name}: expected {why or 'to work'}; {said['why'] or 'works'}"
+                yield f"    - {program.name}: expected {why or 'to work'}; {said['why'] or 'works'}"
 
 
 # -- late or many ------------------------------------------------------------------------------------------------------
@@ -291,16 +292,18 @@ def score(out: Path, names: Sequence[str]) -> None:
 
     thirty, near, _ = known()
     kinds = tomllib.loads(TABLE.read_text("utf-8"))["kinds"]
-    apart, results = held_out(thirty), {}
+    apart, results, reports = held_out(thirty), {}, {}
     for folder in sorted(path for path in out.iterdir() if (path / "capture.json").exists()):
         name, *rest = folder.name.split(".")
         if not names or name in names:
-            reported = [finding for finding in tracemine.scan(folder) if finding.reported]
+            reports[folder.name] = report = tracemine.scan(folder)
+            reported = [finding for finding in report if finding.reported]
             results[folder.name] = judged(reported, by_name()[name], "fixed" in rest, kinds)
+    print("| recording (held out: *) | missed | invented, with its lines | main cause's place |\n|---|---|---|--:|")
     for name, said in results.items():
         missed = ", ".join(sorted(said["wanted"] - said["found"])) or "-"
         made_up = ", ".join(f"{rule} {lines}" for rule, lines in said["invented"]) or "-"
-        print(f"{name}{' *' if name in apart else ''}: missed {missed}; invented {made_up}; main {said['rank'] or '-'}")
+        print(f"| {name}{' *' if name in apart else ''} | {missed} | {made_up} | {said['rank'] or '-'} |")
     groups = {
         "all": list(results),
         "held out": [name for name in results if name in apart],
@@ -310,16 +313,25 @@ def score(out: Path, names: Sequence[str]) -> None:
     }
     print()
     for title, names in groups.items():
-        print(f"{title} ({len(names)}): {counted([results[name] for name in names])}")
+        print(f"- {title} ({len(names)}): {counted([results[name] for name in names])}")
     ranked = [results[p.name] for p in thirty if p.name in results and results[p.name]["has_main"]]
     first = sum(said["rank"] is not None and said["rank"] <= FIRST for said in ranked)
-    print(f"main cause among the first {FIRST}: {first} of {len(ranked)}\n")
+    print(f"- main cause among the first {FIRST}: {first} of {len(ranked)}\n")
     for line in by_cause(list(results.values()), kinds):
         print(line)
+
+    def means(finding: Any, program: Labelled) -> bool:
+        return any(label.main and matches(finding, label, program, kinds) for label in labels_of(program))
+
+    known_here = {name.partition(".")[0] for name in results}
+    chosen = [program for program in by_name().values() if program.name in known_here]
+    print("\n" + "\n".join(fixed_lines(out, reports, chosen, means)))
     if (out / "graphs.json").exists():
-        print("\n".join(graph_lines(kept(out / "graphs.json"), thirty)))
+        tried = kept(out / "graphs.json")
+        print("\n".join((*graph_lines(tried, chosen), *graph_verdicts(out, tried, chosen))))
     if (out / "served.json").exists():
-        print("\n".join(served_lines(out, kept(out / "served.json"))))
+        print(f"{json.loads((out / 'served.json').read_text())['machine']}\n")
+        print("\n".join(served_lines(out, kept(out / "served.json"), reports, by_name(), means)))
 
 
 def counted(said: Sequence[Mapping[str, Any]]) -> str:
@@ -343,24 +355,6 @@ def by_cause(said: Sequence[Mapping[str, Any]], kinds: Mapping[str, Sequence[str
     for kind in sorted({*kinds, *invented}):
         if wanted[kind] or invented[kind]:
             yield f"| {kind} | {wanted[kind]} | {found[kind]} | {invented[kind]} |"
-
-
-def served_lines(out: Path, times: Mapping[str, Any]) -> Iterable[str]:
-    """Say what one fix was worth to each batch's steps, beside what its finding says."""
-    import tracemine
-
-    yield "| program | p50, us | fixed | gains | p99, us | fixed | gains | findings say |"
-    yield "|---|--:|--:|--:|--:|--:|--:|---|"
-    for name, said in times.items():
-        if "as_is" not in said:
-            continue
-        cells = []
-        for key in ("p50_ns", "p99_ns"):
-            before, after = said["as_is"][key], said["fixed"][key]
-            cells += [f"{before / 1e3:.0f}", f"{after / 1e3:.0f}", f"{1 - after / before:.0%}"]
-        report = tracemine.scan(out / name) if (out / name / "capture.json").exists() else ()
-        rules = [f"{f.rule} {f.per_step.share_of_unprofiled or 0:.0%}" for f in report if f.reported and f.per_step]
-        yield f"| {' | '.join([name, *cells, ', '.join(rules[:3])])} |"
 
 
 def main() -> None:
