@@ -10,7 +10,7 @@ import pytest
 
 from tests.timelines import Trace
 from tracemine.findings.accounting import measure
-from tracemine.findings.graphs import Graphs, Span, graphs_of
+from tracemine.findings.graphs import Graphs, Span, answer, graphs_of
 from tracemine.findings.graphs.record import WAYS
 from tracemine.host.waits import waits_of
 from tracemine.pipeline import Analysis, analyse, analysed
@@ -225,3 +225,17 @@ def test_programs_that_were_tried(folder: str, program: str, span: str) -> None:
     analysis = analyse(RECORDED / folder / program)
     graphs = graphs_in(analysis)
     assert LETTERS[named(graphs, span).way("reduce_overhead").outcome] == TRIED[folder, program, span]
+
+
+def test_an_answer_says_which_share_of_the_launches_is_held() -> None:
+    def asks(program: Program, at: int) -> None:
+        program.waits("cudaStreamSynchronize", "aten::item", at)
+
+    behind = Program()  # a number is asked for once the function has returned
+    for number in range(3):
+        behind.waits("cudaStreamSynchronize", "aten::item", number * STEP + 850 * US, behind.step)
+        behind.kernel(number * STEP + 900 * US, stack=behind.step)
+    found = [answer(graphs_in(analysed(each.trace.timeline())), STEP) for each in (Program(), Program(asks), behind)]
+    assert [(one.kind, one.held) for one in found[:2]] == [("works", 1.0), ("fails", 0.0)]
+    assert found[2].kind == "part"
+    assert found[2].held == pytest.approx(8 / 9, abs=1e-3)

@@ -17,7 +17,7 @@ from tracemine.perfmodel import COMPILED_CALL_NS, TRAINED_CALL_NS, Abstained, Ra
 from tracemine.rows.table import BoolArray, IntArray, category, flags, number
 from tracemine.units import count_text
 
-_NO_GRAPH = "no graph holds the step as it is, so gaps close as far as fewer launches close them"
+_MOST = 0.5  # of the step's launches, that a graph has to hold for what is called many times to count as one
 
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -34,10 +34,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
         if environment.compiled or environment.replayed or at_once:
             return close(context, rule, matrix)
         if not environment.repeated:
-            if not _no_graph(context):
-                return close(context, rule, matrix)
-            saved, told = closed(context, matrix, most, ((np.ones(len(most), np.bool_), "compiled"),))
-            return of_gaps(context, matrix, saved, (*told, _NO_GRAPH))
+            return _held(context, rule, matrix, context.would_graph.held)
     of_model = _in_model(context)
     in_model = of_model[matrix].reshape(-1)
     by_library = recurrent_cell(context, following, most) is not None
@@ -51,15 +48,23 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     return of_gaps(context, matrix, saved + others, tuple(dict.fromkeys((*told, *more))))
 
 
-def _no_graph(context: ScanContext) -> bool:
-    """Return whether nothing of the step is known that can be a graph as it is."""
-    return context.would_graph.kind == "fails" and context.would_graph.code is None
+def _held(context: ScanContext, rule: Rule, matrix: IntArray, held: float) -> ClassEstimate | Abstained:
+    """Estimate gaps of a step of whose launches a graph can hold a share; the others close as fewer launches do."""
+    if held == 1:
+        return close(context, rule, matrix)
+    most = context.facts["gaps"].dur_ns[matrix].reshape(-1)
+    (graph, _), (fewer, told) = (
+        closed(context, matrix, most, ((np.ones(len(most), np.bool_), how),)) for how in ("host_bound", "compiled")
+    )
+    low, mid = (round(held * getattr(graph, end) + (1 - held) * getattr(fewer, end)) for end in ("low", "mid"))
+    note = f"a graph holds {held:.0%} of the step's launches as it is; other gaps close as far as fewer launches do"
+    return of_gaps(context, matrix, Range(low, mid, max(graph.high, fewer.high)), (*told, note))
 
 
 def _compiled_how(context: ScanContext, *, by_library: bool) -> tuple[str, Range, str]:
     """Return how gaps of a model close once it is compiled, what a call of it costs then, and of what call that is."""
     if not context.training:
-        return "compiled" if _no_graph(context) else "host_bound", COMPILED_CALL_NS, ""
+        return "host_bound" if context.would_graph.held > _MOST else "compiled", COMPILED_CALL_NS, ""
     replayable = not (context.environment.repeated or context.environment.blockers)
     how = "in_training" if by_library or replayable else "compiled"
     return how, TRAINED_CALL_NS[how], " in training, forward and backward pass"

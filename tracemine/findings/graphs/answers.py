@@ -42,6 +42,7 @@ class GraphAnswer(Struct, frozen=True):
     kind: Kind
     says: str
     code: str | None  # a line; None: nothing that is known to work
+    held: float = 1.0  # share of the step's launches that the code makes a graph of; of `fails` none
 
     @property
     def advice(self) -> str:
@@ -66,13 +67,14 @@ def answer(graphs: Graphs, whole_ns: int) -> GraphAnswer:
     says = _obstacle_text(first, fails=way.outcome == "fails")
     if part is not None:
         says = f"{says} What can be one now is {name_of(part)}, {_worth(part, 'reduce_overhead', steps)}."
-        return GraphAnswer("part", says, code_of(part, "reduce_overhead"))
+        return GraphAnswer("part", says, code_of(part, "reduce_overhead"), part.share)
     compiled = _best(graphs, _MUCH * whole_ns, "default")
     kind: Kind = "fails" if way.outcome == "fails" else "unknown"
+    held = 0.0 if kind == "fails" else 1.0
     if compiled is None:
-        return GraphAnswer(kind, says, None)
+        return GraphAnswer(kind, says, None, held)
     says = f"{says} Fewer kernels are possible in {name_of(compiled)}, {_worth(compiled, 'default', steps)}."
-    return GraphAnswer(kind, says, code_of(compiled, "default"))
+    return GraphAnswer(kind, says, code_of(compiled, "default"), held)
 
 
 def _obstacle_text(first: str | None, *, fails: bool) -> str:
