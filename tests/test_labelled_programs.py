@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
+import re
+import tarfile
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,6 +172,26 @@ def test_an_archive_keeps_what_findings_depend_on(labelled: Any, tmp_path: Path)
     assert whole == {"baseTimeNanoseconds": 5, "traceEvents": [{**call, "args": {"correlation": 7}}]}
     with kept.opened(tmp_path / "out") as folder:
         assert folder == tmp_path / "out"
+
+
+def test_sources_are_as_they_were_recorded(labelled: Any) -> None:
+    """A recording names the lines where functions of its program began."""
+    sources = {
+        path.name: path.read_text("utf-8").splitlines() for path in labelled.KEPT.parents[2].glob("programs/*.py")
+    }
+    named = re.compile(r'"(?:[^"]*/)?(labelled_\w+\.py)\((\d+)\): (?!<)(\w+)"')
+    seen: set[tuple[str, str, str]] = set()
+    with tarfile.open(labelled.KEPT) as archive:
+        for member in archive:
+            if not member.name.endswith("/trace.json") or len(seen) >= 40:
+                break
+            content = archive.extractfile(member)
+            assert content is not None
+            seen |= set(named.findall(content.read().decode()))
+    assert len(seen) >= 40
+    # What a thread was in when the recording began is named by the line that ran.
+    others = [each for each in seen if f"def {each[2]}(" not in sources[each[0]][int(each[1]) - 1]]
+    assert len(others) <= 1, others
 
 
 def _computed(program: Any, fixed: bool = False, seed: int = 0) -> list[Any]:

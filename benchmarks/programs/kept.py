@@ -46,10 +46,10 @@ def slim(content: bytes) -> bytes:
 
 
 def keep(out: Path, archive: Path) -> None:
-    """Write a folder's recordings and results into one archive: traces apart from each other, like beside like."""
+    """Write a folder's recordings and results into one archive: like next to like, traces first."""
     files = [path for path in out.rglob("*") if path.name.endswith((".json", ".json.gz"))]
     with tarfile.open(archive, "w:xz", preset=6) as tar:
-        for path in sorted(files, key=lambda path: (path.name, path.parent.name)):
+        for path in sorted(files, key=lambda path: (path.name < "trace", path.name, path.parent.name)):
             gz = path.suffix == ".gz"
             content = slim(gzip.decompress(path.read_bytes())) if gz else path.read_bytes()
             info = tarfile.TarInfo(str(path.relative_to(out)).removesuffix(".gz"))
