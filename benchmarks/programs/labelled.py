@@ -4,8 +4,7 @@
     labelled.py graphs OUT [NAME...]             try each as one CUDA graph and in three modes of torch.compile
     labelled.py serve OUT [NAME...]              time three models at batch 1 and 64: p50 and p99 of their steps
     labelled.py keep OUT ARCHIVE                 write what `score` needs of OUT into one small .tar.xz
-    labelled.py score [OUT] [NAME...]            scan recordings, and count what was found, missed and invented; OUT may
-                                                 be such an archive, and is the one kept here where nothing is said
+    labelled.py score [OUT] [NAME...]            count what was found, missed and invented; OUT: such an archive as well
 
 The first three need torch, a GPU unless `--device cpu` tries the machinery, and may be stopped at any time: what OUT
 has is not made again. `--within 480` begins nothing new after that many seconds.
@@ -296,8 +295,8 @@ def score(out: Path, names: Sequence[str]) -> None:
     for folder in sorted(path for path in out.iterdir() if (path / "capture.json").exists()):
         name, *rest = folder.name.split(".")
         if not names or name in names:
-            reports[folder.name] = report = tracemine.scan(folder)
-            reported = [finding for finding in report if finding.reported]
+            reports[folder.name] = tracemine.scan(folder)
+            reported = [finding for finding in reports[folder.name] if finding.reported]
             results[folder.name] = judged(reported, by_name()[name], "fixed" in rest, kinds)
     print("| recording (held out: *) | missed | invented, with its lines | main cause's place |\n|---|---|---|--:|")
     for name, said in results.items():
@@ -323,8 +322,7 @@ def score(out: Path, names: Sequence[str]) -> None:
     def means(finding: Any, program: Labelled) -> bool:
         return any(label.main and matches(finding, label, program, kinds) for label in labels_of(program))
 
-    known_here = {name.partition(".")[0] for name in results}
-    chosen = [program for program in by_name().values() if program.name in known_here]
+    chosen = [program for name, program in by_name().items() if any(each.split(".")[0] == name for each in results)]
     print("\n" + "\n".join(fixed_lines(out, reports, chosen, means)))
     if (out / "graphs.json").exists():
         tried = kept(out / "graphs.json")
