@@ -41,9 +41,14 @@ _LIBRARIES = (
     "rich.progress",
     "jinja2",
 )
-# Workers of tracemine, each with a `main`: those that interpret kernels, those that compile them, and those without.
+# Workers of tracemine, each with a `main`: those that interpret kernels or run steps, those that compile, and others.
 _WORKERS = {
-    WORKERS: ("tracemine.validate.worker", "tracemine.verify.library.worker", "tracemine.verify.gpu.worker"),
+    WORKERS: (
+        "tracemine.validate.worker",
+        "tracemine.verify.library.worker",
+        "tracemine.verify.gpu.worker",
+        "tracemine.apply.child",
+    ),
     COMPILER: ("tracemine.codegen.triton.resources_worker", "tracemine.verify.gpu.worker"),
     TRACEMINE: ("tracemine.fleet.worker", "tracemine.api.worker"),
 }
@@ -292,8 +297,9 @@ def _done(order: dict[str, Any], streams: Sequence[int]) -> int:
         if isinstance(code, str):
             print(code, file=sys.stderr)
             code = 1
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
+        sys.last_value = error  # as Python keeps it: closed with its frames, a pipe would end this process with 0
         code = 1
     atexit._run_exitfuncs()
     for output in (sys.stdout, sys.stderr):
